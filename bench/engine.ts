@@ -4,7 +4,6 @@
  * stand the goals; --json prints one object. Alone on a quiet machine it takes ten to twenty minutes; --quick shows in
  * two that it works, and its figures mean nothing.
  */
-import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, cpus, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -25,7 +24,7 @@ import {
 } from "./lib/engine-parts.js";
 import { tuning } from "./lib/engine-tune.js";
 import { startNodeRival, type NodeRival } from "./lib/node-rival.js";
-import { buildPrograms, Raw } from "./lib/raw.js";
+import { buildRaw, Raw } from "./lib/raw.js";
 
 const { values } = parseArgs({ options: { quick: { type: "boolean" }, json: { type: "boolean" } } });
 const quick = values.quick === true;
@@ -62,14 +61,14 @@ async function measure(bench: Bench, rival: NodeRival) {
 
 async function main(): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-bench-engine-"));
-  const programs = buildPrograms();
+  const program = buildRaw();
   const models = join(folder, "models");
   const dense = writeFolder(models, "densenet121");
   const small = writeFolder(models, "small_cnn");
   const engine = createEngine({ provider: "cpu" });
   const raws = {
-    densenet121: new Raw(programs.raw_ort, dense.graph),
-    small_cnn: new Raw(programs.raw_ort, small.graph),
+    densenet121: new Raw(program, dense.graph),
+    small_cnn: new Raw(program, small.graph),
   };
   const rival = startNodeRival(join(folder, "rival"));
   try {
@@ -84,8 +83,6 @@ async function main(): Promise<void> {
       ...(quick ? { seconds: 0.25, rounds: 1 } : { seconds: 2, rounds: 5 }),
     };
     const measured = await measure(bench, rival);
-    // The scheduler against devices of known cost: a program of its own, which prints one object.
-    const simulated = JSON.parse(execFileSync(programs.fake_device, { encoding: "utf8" })) as object;
     const machine = { cpu: cpus()[0]?.model, cores: availableParallelism(), node: process.versions.node };
     const { onnxRuntimeVersion } = engine.info();
     const { densenet121, small_cnn, densenet121_onnxruntime_node, small_cnn_onnxruntime_node } = measured;
@@ -100,7 +97,6 @@ async function main(): Promise<void> {
       machine: { ...machine, onnxRuntimeVersion, quick },
       goals,
       ...measured,
-      ...simulated,
     };
     say("all:");
     console.log(JSON.stringify(all, null, values.json === true ? 0 : 2));

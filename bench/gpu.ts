@@ -1,11 +1,12 @@
 /**
- * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--quick] [--provider cpu]`. With --provider cpu the same
- * measurements are taken on the CPU, which shows that the script works where there is no GPU. One table; status 1 where
- * CPU and GPU disagree by more than the tolerance. With --graphs FOLDER it writes the graphs of native/bench/gpu_check.cc
+ * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--torch FILE] [--quick] [--provider cpu]`, eight minutes.
+ * With --provider cpu the same measurements are taken on the CPU, which shows that the script works where there is no GPU.
+ * Rows as they are known, and last a line of pass or fail for each goal; status 1 where CPU and GPU disagree by more than
+ * the tolerance. With --graphs FOLDER it writes the graphs of native/bench/gpu_check.cc
  * and their list, and measures nothing.
  */
 import { spawn, spawnSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -22,7 +23,11 @@ import {
   writeFolder,
   type Network,
 } from "./lib/engine-models.js";
-import { scaled, smallCnn } from "./lib/models.js";
+import type { LoadOptions } from "../src/engine/types.js";
+import type { Manifest } from "../src/manifest/manifest.js";
+import { manyLabels } from "../test/support/many-labels.js";
+import { geometryOf, slicesOf } from "../test/support/volumes.js";
+import { scaled, smallCnn, unet3d } from "./lib/models.js";
 import { closedLoop } from "./lib/node-rival.js";
 import { cpuSeconds } from "./lib/process-tree.js";
 import { Raw } from "./lib/raw.js";
@@ -32,13 +37,16 @@ import { sum } from "./lib/statistics.js";
 const { values } = parseArgs({
   options: {
     raw: { type: "string" },
+    torch: { type: "string" },
     quick: { type: "boolean" },
     provider: { type: "string", default: "cuda" },
     graphs: { type: "string" },
   },
 });
 const provider = values.provider === "cpu" ? "cpu" : "cuda";
-const seconds = values.quick === true ? 0.3 : 3;
+const seconds = values.quick === true ? 0.2 : 1.5;
+/** The largest batch that models of this bench run in. */
+const LARGEST = values.quick === true ? 8 : 128;
 const networks = Object.keys(NETWORKS) as Network[];
 
 /** Float32 sums in another order; TF32 and float16 round factors to 10 bits (NVIDIA, Ampere architecture white paper). */
@@ -53,6 +61,13 @@ const precisionsOf = (name: Network): Precision[] =>
   name === "densenet121_float16" ? ["float16"] : ["float32", "tf32"];
 
 type Row = [what: string, setting: string, value: string];
+
+const goals: { what: string; found: number; least: number }[] = [];
+
+/** Shares, mostly of what a plain loop gives in the same run; the verdicts come last. */
+function goal(what: string, found: number, least: number): void {
+  goals.push({ what, found, least });
+}
 
 function randomFeed(side: number, seed: number): Tensor {
   const data = Float32Array.from({ length: side * side }, (_, i) => Math.sin(i * 12.9898 + seed * 78.233));
@@ -104,43 +119,116 @@ function batches(engine: Engine, id: number): { all: number; gathered: number } 
   return { all: sum(model?.batchSizes.counts ?? []), gathered: model?.gatheredBatches ?? 0 };
 }
 
-async function throughput(engine: Engine, id: number, name: Network, raw: Raw): Promise<void> {
+/** Least shares of the plain loop, at so many requests at once. */
+const LEAST: Record<Network, { full: number[]; least: number; alone?: number; of16?: number }> = {
+  densenet121: { full: [64, 128], least: 1, alone: 1.05, of16: 0.9 },
+  densenet121_float16: { full: [64, 128], least: 1, alone: 1.5, of16: 0.9 },
+  small_cnn: { full: [64], least: 0.6 },
+};
+
+/** Images a second of a plain loop by batch, the better of one lane and two. */
+async function plainLoop(
+  name: Network,
+  raw: Raw,
+  what: string,
+  batches: readonly number[],
+  lanes: readonly number[],
+): Promise<Map<number, number>> {
   const { side } = NETWORKS[name];
-  const plane = picture(side, side);
-  let best = 0;
-  for (const batch of [1, 2, 4, 8, 16, 32])
-    for (const lanes of [1, 2]) {
-      const setting = { lanes, threads: 1, spin: 0 as const, batch, height: side, width: side, seconds };
+  const rates = new Map<number, number>();
+  for (const batch of batches.filter((one) => one <= LARGEST))
+    for (const lane of batch === 1 ? [1] : lanes) {
+      const setting = {
+        lanes: lane,
+        threads: 1,
+        spin: 0 as const,
+        batch,
+        height: side,
+        width: side,
+        seconds,
+      };
       const { rate, p95 } = await raw.run(setting);
-      best = Math.max(best, rate);
-      tell([
-        `${name}: plain loop`,
-        `batch ${batch}, lanes ${lanes}`,
-        `${rate.toFixed(1)}/s, p95 ${p95.toFixed(1)} ms`,
-      ]);
+      rates.set(batch, Math.max(rates.get(batch) ?? 0, rate));
+      const value = `${rate.toFixed(1)}/s, p95 ${p95.toFixed(1)} ms`;
+      tell([`${name}: ${what}`, `batch ${batch}, lanes ${lane}`, value]);
     }
-  for (const concurrency of [1, 2, 4, 8, 16, 32, 64]) {
+  return rates;
+}
+
+/** The plain loops first: a session of the engine takes memory and, on a CPU, threads. */
+async function loops(
+  folder: string,
+  name: Network,
+): Promise<{ best: number; alone: number; graphs: number }> {
+  const graph = join(folder, name, "model.onnx");
+  const raw = new Raw(values.raw ?? "", graph, provider);
+  const plain = await plainLoop(name, raw, "plain loop", [1, 16, 32, 64, 128], [1, 2]);
+  raw.stop();
+  const best = Math.max(...plain.values());
+  const alone = plain.get(1)!;
+  if (provider === "cpu") return { best, alone, graphs: best };
+  const captured = new Raw(values.raw ?? "", graph, provider, ["enable_cuda_graph=1"]);
+  const graphs = await plainLoop(name, captured, "plain loop, graphs", [1, 16, 64], [1, 2]);
+  captured.stop();
+  if (name === "densenet121_float16") {
+    const nhwc = new Raw(values.raw ?? "", graph, provider, ["enable_cuda_graph=1", "prefer_nhwc=1"]);
+    await plainLoop(name, nhwc, "plain loop, graphs, prefer_nhwc", [1, 32, 128], [1]);
+    nhwc.stop();
+  }
+  return { best, alone, graphs: graphs.get(16) ?? best };
+}
+
+async function throughput(
+  engine: Engine,
+  id: number,
+  name: Network,
+  plain: { best: number; alone: number; graphs: number },
+): Promise<void> {
+  const { side } = NETWORKS[name];
+  const { full, least, alone, of16 } = LEAST[name];
+  const plane = picture(side, side);
+  for (const concurrency of [1, 2, 16, 64, 128]) {
     const before = batches(engine, id);
-    const { rate, p50 } = await closedLoop(concurrency, seconds, () => engine.infer(id, [plane], {}));
+    const gpu = watchGpu();
+    const used = process.cpuUsage();
+    const began = performance.now();
+    const { rate, p50 } = await closedLoop(concurrency, 2 * seconds, () => engine.infer(id, [plane], {}));
+    const { user, system } = process.cpuUsage(used);
+    const took = (performance.now() - began) / 1000;
+    const cores = (user + system) / 1e6 / took;
+    const hostMicroseconds = (user + system) / (rate * took);
+    const busy = gpu();
     const after = batches(engine, id);
-    const ratio = (rate / best).toFixed(2);
     const gathered = ((after.gathered - before.gathered) / (after.all - before.all)) * 100;
     tell([
       `${name}: radserve`,
-      `concurrency ${concurrency}`,
-      `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${ratio} of the best plain loop, ${gathered.toFixed(0)} % of batches copied together`,
+      `${concurrency} at once`,
+      `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${(rate / plain.best).toFixed(2)} of the best plain loop, ` +
+        `GPU ${busy.toFixed(0)} %, ${cores.toFixed(1)} cores, ${hostMicroseconds.toFixed(0)} us of host an image, ` +
+        `${gathered.toFixed(0)} % of batches copied together`,
     ]);
+    if (full.includes(concurrency))
+      goal(`${name}, ${concurrency} at once, of the best plain loop`, rate / plain.best, least);
+    if (concurrency <= 2 && alone !== undefined)
+      goal(`${name}, ${concurrency} at once, of a plain call`, rate / plain.alone, alone);
+    if (concurrency === 16 && of16 !== undefined)
+      goal(`${name}, 16 at once, of the plain loop with graphs`, rate / plain.graphs, of16);
+    if (concurrency === 128 && name === "densenet121") goal("GPU busy, 128 at once", busy / 100, 0.9);
   }
 }
 
 async function mixedShapes(engine: Engine, id: number): Promise<Row> {
   const pictures = mixedPictures();
   const rates: number[] = [];
+  let first = 0;
+  // Outside of the time: the sizes of each shape are planned and captured.
+  await closedLoop(16, 2 * seconds, () => engine.infer(id, [pictures[first++ % 4]!], {}));
   for (const plane of pictures)
     rates.push((await closedLoop(16, seconds, () => engine.infer(id, [plane], {}))).rate);
   let next = 0;
   const mixed = await closedLoop(16, 2 * seconds, () => engine.infer(id, [pictures[next++ % 4]!], {}));
   const predicted = rates.length / sum(rates.map((rate) => 1 / rate));
+  goal("shapes by turns, of what each alone predicts", mixed.rate / predicted, 0.9);
   const value = `${mixed.rate.toFixed(1)}/s, ${(mixed.rate / predicted).toFixed(2)} of what each alone predicts`;
   return ["small_cnn: mixed shapes", "192, 256, 384, 512 by turns", value];
 }
@@ -164,19 +252,6 @@ function watchGpu(): () => number {
     // The first look falls into the time before the load
     return sum(seen.slice(1)) / Math.max(1, seen.length - 1) || NaN;
   };
-}
-
-/** Bulk's way: many images at once for a while, and how busy they keep the GPU and the cores. */
-async function busy(engine: Engine, id: number, name: Network): Promise<Row> {
-  const plane = picture(NETWORKS[name].side, NETWORKS[name].side);
-  const gpu = watchGpu();
-  const before = process.cpuUsage();
-  const began = performance.now();
-  const { rate } = await closedLoop(128, 4 * seconds, () => engine.infer(id, [plane], {}));
-  const { user, system } = process.cpuUsage(before);
-  const cores = (user + system) / 1000 / (performance.now() - began);
-  const value = `${rate.toFixed(1)}/s, GPU ${gpu().toFixed(0)} %, ${cores.toFixed(1)} of ${availableParallelism()} cores`;
-  return [`${name}: busy`, "128 at once", value];
 }
 
 /** Files to answers over HTTP: images a second, and which of GPU and cores is the limit. */
@@ -222,28 +297,37 @@ async function byTurns(engine: Engine, ids: readonly [number, Network][]): Promi
   const [count, grown] = await growth(total / 20, total, async (i) => {
     await engine.infer(ids[i % ids.length]![0], [planes[i % ids.length]!], {});
   });
-  return ["two models by turns: memory", `${count} runs`, grown];
+  return ["two models by turns: memory", `${count} runs`, told(grown, `${count} runs of two models`)];
 }
 
-/** Seconds after which a row about memory ends, however many runs it has seen: the whole bench fits into ten minutes. */
-const MOST_SECONDS = 60;
+/** Seconds after which a row about memory ends, however many runs it has seen: the whole bench fits into eight minutes. */
+const MOST_SECONDS = 40;
+
+/** Memory afterwards as a share of before, of the host and of the GPU. */
+type Growth = [host: number, device: number];
+
+function told([host, device]: Growth, what: string): string {
+  for (const [where, share] of [
+    ["host", host],
+    ["device", device],
+  ] as const)
+    if (!Number.isNaN(share)) goal(`memory of the ${where} after ${what} is flat (2 %)`, 1 / share, 1 / 1.02);
+  return `host ${host.toFixed(3)}, device ${device.toFixed(3)} of before`;
+}
 
 /** What so many runs add to the memory after some first ones, and how many there were. */
 async function growth(
   first: number,
   most: number,
   run: (i: number) => Promise<void>,
-): Promise<[count: number, grown: string]> {
+): Promise<[count: number, grown: Growth]> {
   for (let i = 0; i < first; i++) await run(i);
   const [host, device] = memory();
   const ends = performance.now() + MOST_SECONDS * 1000;
   let count = 0;
   while (count < most && performance.now() < ends) await run(count++);
   const [hostAfter, deviceAfter] = memory();
-  return [
-    count,
-    `host ${(hostAfter / host).toFixed(3)}, device ${(deviceAfter / device).toFixed(3)} of before`,
-  ];
+  return [count, [hostAfter / host, deviceAfter / device]];
 }
 
 /** MiB of this process and of the first GPU (of all its users). */
@@ -258,7 +342,95 @@ async function flatMemory(engine: Engine, id: number): Promise<Row> {
   const [count, grown] = await growth(rounds / 5, rounds, async () => {
     await Promise.all(Array.from({ length: 20 }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
   });
-  return ["small_cnn: memory", `${20 * count} runs of mixed shapes`, grown];
+  return [
+    "small_cnn: memory",
+    `${20 * count} runs of mixed shapes`,
+    told(grown, `${20 * count} mixed shapes`),
+  ];
+}
+
+function optionsOf(folder: string, name: Network, manifest: Manifest): LoadOptions {
+  return {
+    ...{ modelPath: join(folder, name, "model.onnx"), name, version: "1", batching: { max: LARGEST } },
+    ...{ inputs: manifest.inputs, outputs: manifest.outputs, provider },
+    precision: name === "densenet121_float16" ? "float16" : "float32",
+  };
+}
+
+/** Loads again and again, with work in flight each time. */
+async function reloads(engine: Engine, options: LoadOptions): Promise<Row> {
+  const plane = picture(256, 256);
+  const [count, grown] = await growth(3, values.quick === true ? 3 : 100, async () => {
+    const { id } = await engine.load(options);
+    const work = Array.from({ length: 32 }, () => engine.infer(id, [plane], {}));
+    await Promise.all([...work, engine.unload(id)].map((one) => one.catch(() => undefined)));
+  });
+  return ["small_cnn: reloads", `${count} with 32 images in flight`, told(grown, `${count} reloads`)];
+}
+
+/** How long a model takes until its first size is warm, and until all are. */
+async function ready(engine: Engine, options: LoadOptions): Promise<Row> {
+  const seconds = async (max: number): Promise<number> => {
+    const began = performance.now();
+    const { id } = await engine.load({ ...options, batching: { max } });
+    const took = (performance.now() - began) / 1000;
+    await engine.unload(id);
+    return took;
+  };
+  const [one, all] = [await seconds(1), await seconds(LARGEST)];
+  goal(`${options.name}: 2 s by the seconds to its first size`, 2 / one, 1);
+  goal(`${options.name}: 10 s by the seconds to all sizes`, 10 / all, 1);
+  const value = `first size ${one.toFixed(1)} s, all ${all.toFixed(1)} s`;
+  return [`${options.name}: load`, `sizes up to ${LARGEST}`, value];
+}
+
+/** nnU-Net's windows over a volume, beside a plain loop over as many. */
+async function windows(engine: Engine, folder: string): Promise<Row> {
+  const [window, slices, side] = values.quick === true ? [32, 48, 64] : [96, 192, 240];
+  const classes = 4;
+  const graph = join(folder, "unet.onnx");
+  writeFileSync(graph, unet3d(classes));
+  const raw = new Raw(values.raw ?? "", graph, provider);
+  let best = 0;
+  for (const batch of [1, 2, 4])
+    for (const lanes of [1, 2]) {
+      const box = { height: window, width: window, depth: window };
+      const { rate } = await raw.run({ lanes, threads: 1, spin: 0, batch, seconds, ...box });
+      best = Math.max(best, rate);
+    }
+  raw.stop();
+  const base = manyLabels(graph, window, [1, 1, 1]);
+  const [output] = base.outputs;
+  if (output?.kind !== "segmentation") throw new Error("The network segments");
+  const outputs = [{ ...output, labels: output.labels.slice(0, classes - 1) }];
+  const { id } = await engine.load({ ...base, outputs, provider, batching: { max: 4 } });
+  const planes = slicesOf(new Uint16Array(slices * side * side), [slices, side, side]);
+  const geometry = geometryOf("SPL", [1, 1, 1]);
+  let count = 0;
+  const watch = async () => {
+    const began = performance.now();
+    const { timings } = await engine.infer(id, planes, { geometry });
+    return [timings.runMs / 1000, (performance.now() - began) / 1000] as const;
+  };
+  await watch();
+  const [run, whole] = await watch();
+  await engine.unload(id);
+  for (const length of [slices, side, side])
+    count = (count || 1) * (Math.ceil((length - window) / (window / 2)) + 1);
+  goal("windows of nnU-Net, of a plain loop over as many", count / run / best, 0.95);
+  const value = `${count} windows in ${run.toFixed(1)} s of ${whole.toFixed(1)}, ${(count / run).toFixed(1)}/s, plain loop ${best.toFixed(1)}/s`;
+  return ["windows of nnU-Net", `${window} a side, ${slices} x ${side} x ${side}`, value];
+}
+
+/** PyTorch with a CUDA graph on the same card, where python3 has it. */
+function torch(file: string): void {
+  const { status, stdout } = spawnSync("python3", [file], { encoding: "utf8", timeout: 90_000 });
+  if (status !== 0)
+    tell(["PyTorch", "CUDA graph, channels last", "was not run: python3 has no torch that works"]);
+  for (const line of stdout.split("\n").filter((one) => one !== "")) {
+    const [dtype, batch, rate] = line.split(" ");
+    tell([`DenseNet-121 in PyTorch, ${dtype}`, `CUDA graph, batch ${batch}`, `${rate}/s`]);
+  }
 }
 
 /** Rows are told as soon as they are known: whoever ends the bench early has those. */
@@ -268,25 +440,32 @@ function tell([what, setting, value]: Row): void {
 
 /** False where CPU and GPU disagree. */
 async function measure(engine: Engine, folder: string): Promise<boolean> {
+  const plain = new Map<Network, Awaited<ReturnType<typeof loops>>>();
+  for (const name of networks) plain.set(name, await loops(folder, name));
   const agree = await agreement(engine, folder);
   const set = await load(folder, engine, [provider]);
-  for (const name of networks) {
-    const raw = new Raw(values.raw ?? "", join(folder, name, "model.onnx"), provider);
-    await throughput(engine, idOf(set, name), name, raw);
-    raw.stop();
-    tell(await busy(engine, idOf(set, name), name));
-  }
+  const manifest = (name: Network) => set.entries.find((entry) => entry.name === name)!.manifest;
+  for (const name of networks) await throughput(engine, idOf(set, name), name, plain.get(name)!);
   const small = idOf(set, "small_cnn");
   tell(await mixedShapes(engine, small));
   tell(await flatMemory(engine, small));
-  const dense = idOf(set, "densenet121");
-  const turns = await byTurns(engine, [
-    [dense, "densenet121"],
-    [small, "small_cnn"],
-  ]);
-  tell(turns);
+  tell(
+    await byTurns(engine, [
+      [idOf(set, "densenet121"), "densenet121"],
+      [small, "small_cnn"],
+    ]),
+  );
+  tell(await reloads(engine, optionsOf(folder, "small_cnn", manifest("small_cnn"))));
+  for (const name of ["densenet121", "densenet121_float16"] as const)
+    tell(await ready(engine, optionsOf(folder, name, manifest(name))));
   await set.close();
+  tell(await windows(engine, folder));
   tell(await endToEnd(folder, "densenet121"));
+  if (values.torch !== undefined) torch(values.torch);
+  for (const { what, found, least } of goals)
+    console.log(
+      `${found >= least ? "pass" : "FAIL"}  ${found.toFixed(3)} (at least ${least.toFixed(2)})  ${what}`,
+    );
   return agree;
 }
 
@@ -319,7 +498,11 @@ async function main(): Promise<void> {
     return;
   }
   const folder = mkdtempSync(join(tmpdir(), "radserve-bench-gpu-"));
-  for (const name of networks) writeFolder(folder, name);
+  for (const name of networks) {
+    const { manifest } = writeFolder(folder, name);
+    const text = JSON.parse(readFileSync(manifest, "utf8")) as object;
+    writeFileSync(manifest, JSON.stringify({ ...text, batching: { max: LARGEST } }));
+  }
   const engine = createEngine({ provider });
   try {
     if (!(await measure(engine, folder))) process.exitCode = 1;

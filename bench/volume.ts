@@ -13,7 +13,7 @@ import { CLASSES, forgetPeak, manyLabels, nearestLabel, peakMemory } from "../te
 import { writeModel } from "../test/support/tiny-models.js";
 import { geometryOf, slicesOf } from "../test/support/volumes.js";
 import { unet3d } from "./lib/models.js";
-import { buildPrograms, Raw } from "./lib/raw.js";
+import { buildRaw, Raw } from "./lib/raw.js";
 import { machine } from "./lib/server.js";
 import { mean } from "./lib/statistics.js";
 
@@ -48,7 +48,7 @@ function shareAlike(mask: ArrayLike<number>, voxels: ArrayLike<number>): number 
 
 /** Seconds of one window in a plain loop over all cores: the median of a quarter of a minute. */
 async function rawWindow(graph: string): Promise<number> {
-  const raw = new Raw(buildPrograms().raw_ort, graph);
+  const raw = new Raw(buildRaw(), graph);
   try {
     const { p50 } = await raw.run({
       ...{ lanes: 1, threads: availableParallelism(), spin: 1, batch: 1, seconds: 15 },

@@ -69,7 +69,15 @@ run("cmake", [
   // With the options of the addon's build (build-addon.mjs, cmake-js), so that a compiler's cache has it
   ...["-DRADSERVE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_CXX_FLAGS=-DBUILDING_NODE_EXTENSION"],
 ]);
-run("cmake", ["--build", folder, "--parallel", String(process.env.RADSERVE_BUILD_JOBS ?? 2)]);
+run("cmake", [
+  "--build",
+  folder,
+  "--target",
+  "test_cuda",
+  "raw_ort",
+  "--parallel",
+  String(process.env.RADSERVE_BUILD_JOBS ?? 2),
+]);
 if (!process.argv.includes("--build")) {
   const at = process.argv.indexOf("--program");
   run(path.join(folder, "test_cuda"), at < 0 ? [] : [process.argv[at + 1]], {

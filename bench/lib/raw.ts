@@ -13,11 +13,11 @@ function step(program: string, ...parameters: string[]): void {
   if (status !== 0) throw new Error(`${program} ${parameters.join(" ")} failed:\n${stdout}${stderr}`);
 }
 
-/** Builds the programs of native/bench that benches start, and gives their paths. */
-export function buildPrograms(): Record<"raw_ort" | "fake_device", string> {
+/** Builds raw_ort and gives its path. */
+export function buildRaw(): string {
   step("cmake", "-S", root, "-B", build, "-DRADSERVE_ADDON=OFF", "-DRADSERVE_BENCH=ON");
-  step("cmake", "--build", build, "--target", "bench");
-  return { raw_ort: join(build, "bench", "raw_ort"), fake_device: join(build, "bench", "fake_device") };
+  step("cmake", "--build", build, "--target", "raw_ort");
+  return join(build, "bench", "raw_ort");
 }
 
 export interface RawSetting {
@@ -51,9 +51,17 @@ export class Raw {
   readonly #process: ChildProcessByStdio<Writable, Readable, null>;
   readonly #lines: AsyncIterator<string, undefined>;
 
-  constructor(program: string, model: string, provider: "cpu" | "cuda" = "cpu") {
+  /** @param options of the CUDA provider, NAME=VALUE */
+  constructor(
+    program: string,
+    model: string,
+    provider: "cpu" | "cuda" = "cpu",
+    options: readonly string[] = [],
+  ) {
     if (!existsSync(program)) throw new Error(`${program} is not built.`);
-    this.#process = spawn(program, [model, provider], { stdio: ["pipe", "pipe", "inherit"] });
+    this.#process = spawn(program, [model, provider, "0", ...options], {
+      stdio: ["pipe", "pipe", "inherit"],
+    });
     this.pid = this.#process.pid!;
     this.#lines = createInterface({ input: this.#process.stdout })[Symbol.asyncIterator]();
   }

@@ -12,7 +12,7 @@ import { freePort } from "../../test/support/server.js";
 import { watchPss } from "../lib/process-tree.js";
 import { root, startServer } from "../lib/server.js";
 import { installOrt } from "../lib/node-rival.js";
-import { buildPrograms, Raw } from "../lib/raw.js";
+import { buildRaw, Raw } from "../lib/raw.js";
 import type { Protocol } from "./load.js";
 import type { RivalModel } from "./models.js";
 import { venv } from "./venv.js";
@@ -162,7 +162,7 @@ const triton = (place: Place) =>
 
 /** The network alone on prepared tensors, a run on each core: no file, no HTTP, no result. */
 async function raw({ rival }: Place): Promise<Service> {
-  const program = buildPrograms().raw_ort;
+  const program = buildRaw();
   const alone = new Raw(program, rival.model);
   const batch = async (_output: string, seconds: number): Promise<BatchResult> => {
     const lanes = availableParallelism();

@@ -152,7 +152,7 @@ std::ostream& Line(const Entry& entry, const std::string& what) {
 }
 
 /// Every batch of every shape, `runs` times; the shapes by turns last. @returns the largest difference
-double Buckets(const Entry& entry, const Session& session, const std::vector<Expected>& all, int runs) {
+double Buckets(const Entry& entry, Session& session, const std::vector<Expected>& all, int runs) {
   const std::vector<std::string> outputs = OutputsOf(session);
   double worst = 0;
   for (const int64_t capacity : kBatches) {
@@ -187,7 +187,7 @@ double Buckets(const Entry& entry, const Session& session, const std::vector<Exp
 
 /// A batcher over one session, as the engine has it.
 struct Served {
-  Served(const Session& session, int64_t largest) {
+  Served(Session& session, int64_t largest) {
     auto made = std::make_unique<SessionDevice>();
     made->AddModel(1, {&session, OutputsOf(session), &stats, largest});
     batcher = std::make_unique<Batcher>(std::move(made));
@@ -207,7 +207,7 @@ struct Served {
 };
 
 /// Sixteen threads send rows of all shapes. @returns the largest difference
-double Threads(const Entry& entry, const Session& session, const std::vector<Expected>& all, int runs) {
+double Threads(const Entry& entry, Session& session, const std::vector<Expected>& all, int runs) {
   const Served served(session, kBatches.back());
   std::atomic<double> worst = 0;
   const auto began = Clock::now();
@@ -236,7 +236,7 @@ double Threads(const Entry& entry, const Session& session, const std::vector<Exp
 }
 
 /// How long a batch that runs takes to end once all of its rows are cancelled, and that the next one is right.
-double Cancelled(const Entry& entry, const Session& session, const Expected& expected) {
+double Cancelled(const Entry& entry, Session& session, const Expected& expected) {
   const Served served(session, kBatches.back());
   const auto send = [&](int count, bool cancel) {
     std::vector<std::shared_ptr<BatchRow>> rows;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -137,37 +138,86 @@ std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
   };
   if (!model->tiling || inputs.size() != 1) return run(inputs);
   Crew crew(Engine::Get().threads(), [&lane] { return lane.Wide(); });
-  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &crew), lane.stop(), [&](const Tensor& windows) {
-    auto outputs_of_windows = run(std::span(&windows, 1));
-    model->SeeWindows();
-    return outputs_of_windows;
-  });
+  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &crew, lane), lane.stop(),
+                  [&](const Tensor& windows) {
+                    auto outputs_of_windows = run(std::span(&windows, 1));
+                    model->SeeWindows();
+                    return outputs_of_windows;
+                  });
 }
 
-TiledView ModelRequest::ViewAlong(const LeadAxis& lead, Crew* crew) const {
+TiledView ModelRequest::ViewAlong(const LeadAxis& lead, Crew* crew, const Lane& lane) const {
   const auto tell = [id = cancel_id](size_t done, size_t windows) {
     Engine::Get().TellProgress(id, Engine::Progress{done, windows});
   };
-  return {model->inputs.at(0).channels_last, model->max_batch, lead, tell, crew};
+  TiledView view{model->inputs.at(0).channels_last, model->max_batch, lead, tell, crew, {}};
+  if (WindowsOnDevice()) {
+    view.begin = [this, &lane](const Tensor& windows) { return BeginWindows(windows, lane); };
+  }
+  return view;
+}
+
+TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const Lane& lane) const {
+  struct Windows {
+    Batcher* batcher = nullptr;
+    std::vector<std::shared_ptr<BatchRow>> rows;
+    /// Shared with the batcher's thread, which may still be in its call when it is not waited for any more.
+    std::shared_ptr<std::latch> left;
+    std::optional<std::stop_callback<std::function<void()>>> on_stop;
+
+    Windows() = default;
+    Windows(const Windows&) = delete;
+    Windows& operator=(const Windows&) = delete;
+    ~Windows() {
+      on_stop.reset();
+      Cancel();
+    }
+    void Cancel() const {
+      for (const auto& row : rows) batcher->Cancel(row);
+    }
+  };
+  const auto begun = std::make_shared<Windows>();
+  begun->batcher = model->batcher;
+  const auto count = static_cast<size_t>(windows.shape.at(0));
+  begun->left = std::make_shared<std::latch>(static_cast<ptrdiff_t>(count));
+  BucketKey key{model->id, {{windows.shape.begin() + 1, windows.shape.end()}}};
+  for (size_t i = 0; i < count; ++i) {
+    Tensor input = model->batcher->NewRow(key, windows.name, windows.dtype);
+    std::memcpy(input.data, windows.data + i * input.Bytes(), input.Bytes());
+    const auto row = MakeRow({std::move(input)});
+    row->done = [left = begun->left] { left->count_down(); };
+    model->batcher->Submit(row);
+    begun->rows.push_back(row);
+  }
+  begun->on_stop.emplace(lane.stop(), [windows_begun = begun.get()] { windows_begun->Cancel(); });
+  return [this, begun] {
+    begun->left->wait();
+    std::vector<std::vector<Tensor>> outputs;
+    for (const auto& row : begun->rows) {
+      if (row->failure) throw EngineError(row->failure->code, row->failure->message);
+      windows_time_ += row->share;
+      outputs.push_back(std::move(row->outputs));
+    }
+    return outputs;
+  };
 }
 
 bool ModelRequest::Batched(const Lane& lane) const {
-  if (model->batcher == nullptr) return false;
+  if (model->batcher == nullptr || model->tiling) return false;
   // Alone on the CPU, all cores for one image are sooner than any batch.
   return model->settings.provider != Provider::kCpu || !lane.Wide();
 }
 
 TensorMaker ModelRequest::InputMaker() const {
   // Rows of several inputs are copied into their batch, wherever they lie.
-  if (model->batcher == nullptr || model->inputs.size() != 1) return MakeTensorForOverwrite;
+  if (model->batcher == nullptr || model->tiling || model->inputs.size() != 1) return MakeTensorForOverwrite;
   return [this](std::string name, Dtype dtype, const std::vector<int64_t>& shape) {
     const BucketKey key{model->id, {{shape.begin() + 1, shape.end()}}};
     return model->batcher->NewRow(key, std::move(name), dtype);
   };
 }
 
-void ModelRequest::Park(const Lane& lane, std::vector<Tensor> inputs) {
-  SortAs(model->session->graph().inputs, inputs);
+std::shared_ptr<BatchRow> ModelRequest::MakeRow(std::vector<Tensor> inputs) const {
   auto row = std::make_shared<BatchRow>();
   row->key = KeyOf(*model, inputs);
   row->priority = priority;
@@ -178,6 +228,12 @@ void ModelRequest::Park(const Lane& lane, std::vector<Tensor> inputs) {
   } else {
     row->keep = use_;
   }
+  return row;
+}
+
+void ModelRequest::Park(const Lane& lane, std::vector<Tensor> inputs) {
+  SortAs(model->session->graph().inputs, inputs);
+  const auto row = MakeRow(std::move(inputs));
   row->done = lane.Park();
   model->batcher->Submit(row);
   row_ = row;
@@ -192,7 +248,9 @@ std::pair<std::vector<Tensor>, Clock::duration> ModelRequest::TakeRow() {
   return {std::move(row_->outputs), row_->ran};
 }
 
-Clock::duration ModelRequest::DeviceTime() const { return row_ == nullptr ? Clock::duration{} : row_->share; }
+Clock::duration ModelRequest::DeviceTime() const {
+  return windows_time_ + (row_ == nullptr ? Clock::duration{} : row_->share);
+}
 
 void InferRequest::SetThresholds(const std::optional<std::vector<std::vector<double>>>& given) {
   const std::vector<OutputSpec>& specs = model->outputs;
@@ -284,7 +342,7 @@ void InferRequest::RunModel(const Lane& lane) {
   raw = RunHere(inputs, model->OutputNames(), lane, lead);
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
-  model->runs.Ran(1, took);
+  if (!WindowsOnDevice()) model->runs.Ran(1, took);
   if (!dump) inputs.clear();
 }
 
@@ -307,16 +365,26 @@ void InferRequest::RunSlices(const Lane& lane) {
   const PreparedVolume& volume = *prepared_.at(0).volume;
   const InputSpec& input = model->inputs.at(0);
   Crew crew(Engine::Get().threads(), [&lane] { return lane.Wide(); });
-  TiledSlices slices(inputs.at(0), *model->tiling, ViewAlong(LeadAlongSlices(volume.placement), &crew),
-                     lane.stop(), run);
-  const VolumeView view{input.channels_last, input.resampling && input.resampling->activate_last, false,
-                        &crew};
-  outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, view, thresholds.at(0),
+  TiledView view = ViewAlong(LeadAlongSlices(volume.placement), &crew, lane);
+  if (view.begin) {
+    view.begin = [&ran, begin = view.begin](const Tensor& windows) -> TakeOutputs {
+      return [&ran, take = begin(windows)] {
+        const auto began = Clock::now();
+        auto outputs_of_windows = take();
+        ran += Clock::now() - began;
+        return outputs_of_windows;
+      };
+    };
+  }
+  TiledSlices slices(inputs.at(0), *model->tiling, view, lane.stop(), run);
+  const VolumeView volume_view{input.channels_last, input.resampling && input.resampling->activate_last,
+                               false, &crew};
+  outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, volume_view, thresholds.at(0),
                                       lane.stop(), raw.emplace_back()));
   inputs.clear();
   timings.run_ms = Milliseconds(ran).count();
   timings.postprocess_ms = Elapsed(started, Clock::now()) - timings.run_ms;
-  model->runs.Ran(1, ran);
+  if (!WindowsOnDevice()) model->runs.Ran(1, ran);
 }
 
 void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume,

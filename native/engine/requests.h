@@ -104,24 +104,31 @@ class ModelRequest : public Request {
   /// Runs the model on this thread, window by window if its manifest asks for it, along `lead`.
   std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
                               const Lane& lane, const LeadAxis& lead = {}) const;
-  /// How windows of the model's only input are cut; its progress is told to the engine.
-  TiledView ViewAlong(const LeadAxis& lead, Crew* crew) const;
+  /// How windows of the model's only input are cut, and run by a device that has it; its progress is told to the engine.
+  TiledView ViewAlong(const LeadAxis& lead, Crew* crew, const Lane& lane) const;
   /// Whether this run is to go to the device with others.
   bool Batched(const Lane& lane) const;
   /// Makes the input where the device that is to run it likes to have it.
   TensorMaker InputMaker() const;
   void Park(const Lane& lane, std::vector<Tensor> inputs);
+  /// Whether windows run on a device: it counts their runs itself.
+  bool WindowsOnDevice() const { return model->tiling && model->batcher != nullptr; }
   bool parked() const { return row_ != nullptr; }
   /// What came out while it was parked, in the order of Model::OutputNames, and how long its batch ran.
   /// Throws what failed.
   std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
 
  private:
+  std::shared_ptr<BatchRow> MakeRow(std::vector<Tensor> inputs) const;
+  TakeOutputs BeginWindows(const Tensor& windows, const Lane& lane) const;
+
   std::shared_ptr<Residence::Waiter> waiter_;
   /// Present while the request uses the model.
   std::shared_ptr<const void> use_;
   std::shared_ptr<BatchRow> row_;
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+  /// The share of the device that windows have had.
+  mutable Clock::duration windows_time_{};
 };
 
 /// One frame, or the slices of one volume, through one model: prepare, run, post-process.

@@ -38,7 +38,7 @@ double Product(const std::array<int, 3>& sides) {
 }
 
 TiledView ViewOf(const Model& model, const LeadAxis& lead) {
-  return {model.inputs.at(0).channels_last, model.max_batch, lead, {}, nullptr};
+  return {model.inputs.at(0).channels_last, model.max_batch, lead, {}, nullptr, {}};
 }
 
 }  // namespace
@@ -63,7 +63,8 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
   std::array<int, 3> grid{};
   std::ranges::transform(placement.axes, grid.begin(), &VolumeAxis::tensor);
   const auto& axes = placement.axes;
-  double windows = static_cast<double>(model.max_batch);
+  // A device has one batch while the one before is blended.
+  double windows = static_cast<double>(model.max_batch) * (model.batcher == nullptr ? 1 : 2);
   for (const int side : model.tiling->window) windows *= side;
   const bool slices = BlendsBySlices(model, grid, lead);
   double bytes = (Product(grid) + windows) * (input.Channels() + input.label_channels) *

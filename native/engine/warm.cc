@@ -205,11 +205,12 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   const bool fed = graph.size() == model->inputs.size();
   if (!fed || !std::ranges::all_of(graph, AnyBatch)) model->max_batch = 1;
   const std::shared_ptr<BatchRow> row = fed ? PatternRow(*model, graph) : nullptr;
-  if (model->tiling) {
+  const bool cuda = model->settings.provider == Provider::kCuda;
+  // Windows of a GPU run in batches there.
+  if (model->tiling && !(cuda && fed && row && graph.size() == 1)) {
     if (row) WarmWindow(*model, *row, stop);
     return;
   }
-  const bool cuda = model->settings.provider == Provider::kCuda;
   if (!cuda) {
     model->max_batch = row ? LargestOnCpu(*model, *row, threads_, stop) : 1;
     if (model->max_batch < 2) return;

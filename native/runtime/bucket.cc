@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "runtime/gpu.h"
+#include "runtime/runtime_failure.h"
 #include "runtime/session_state.h"
 
 namespace radserve {
@@ -21,6 +23,42 @@ std::vector<int64_t> WithRows(int64_t rows, const std::vector<int64_t>& shape) {
 /// the CPU's. What is said to be pinned the runtime takes for memory of the device, and copies neither there nor back.
 Ort::MemoryInfo Pinned(const SessionState& state) {
   return {"CudaPinned", OrtDeviceAllocator, state.device, OrtMemTypeCPU};
+}
+
+/// Throws OutOfMemory if so many bytes more are beyond what all models of the GPU may take. The runtime holds an arena
+/// alone to that.
+void CheckLimit(const SessionState& state, size_t bytes) {
+  if (state.device_memory == 0) return;
+  const size_t taken = TakenOfGpu(state.device) + bytes;
+  if (taken <= state.device_memory) return;
+  throw OutOfMemory("The models of GPU " + std::to_string(state.device) + " would take " +
+                    std::to_string(taken) + " bytes of the " + std::to_string(state.device_memory) +
+                    " that they may take.");
+}
+
+/// Memory of the device outside of the chunks of an arena, into which graphs write; of the host without a device. Throws
+/// OutOfMemory, Ort::Exception. Its user holds a CudaWork.
+std::shared_ptr<std::byte> MakeDeviceMemory(const SessionState& state, size_t bytes) {
+  if (!state.stream) {
+    const auto plain = std::make_shared_for_overwrite<std::byte[]>(bytes);
+    return {plain, plain.get()};
+  }
+  CheckLimit(state, bytes);
+  OrtAllocator* from = *state.memory;
+  void* memory = nullptr;
+  try {
+    memory = from->Reserve(from, std::max<size_t>(bytes, 1));
+  } catch (const std::exception& e) {
+    // The runtime's own, through its interface in C.
+    throw Ort::Exception(e.what(), ORT_FAIL);
+  }
+  if (memory == nullptr) throw OutOfMemory("The GPU has no " + std::to_string(bytes) + " bytes left.");
+  const auto release = [owner = state.memory, device = state.device](std::byte* bytes_of_device) mutable {
+    const CudaWork work;
+    if (!GpuLost(device)) owner->Free(bytes_of_device);
+    owner = nullptr;
+  };
+  return {static_cast<std::byte*>(memory), release};
 }
 
 /// Throws bad_request if the graph cannot take batches of that shape.
@@ -95,9 +133,7 @@ class RowBucket : public Bucket {
 
  protected:
   /// Fills outputs_. The inputs are [capacity, ...].
-  virtual void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) = 0;
-  /// What the runtime calls the memory that runs share and keep; "" if there is no such memory.
-  virtual std::string Arena() const = 0;
+  virtual void Execute(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) = 0;
   /// Keeps the memory of the outputs as they are now; nullptr if they must be copied.
   virtual std::shared_ptr<void> Lend() { return nullptr; }
 
@@ -112,11 +148,7 @@ class RowBucket : public Bucket {
     CheckGpu(state_->Gpu());
     outputs_.clear();
     try {
-      Ort::RunOptions options;
-      const std::string arena = Arena();
-      if (!arena.empty() && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, arena.c_str());
-      const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
-      Execute(inputs, rows, options);
+      Execute(inputs, rows, stop);
     } catch (const Ort::Exception& e) {
       Fail(e);
     }
@@ -188,7 +220,11 @@ class CpuBucket : public RowBucket {
   int64_t Reads(int64_t rows) const override { return fixed_ ? capacity_ : rows; }
 
  private:
-  void Execute(std::span<const Tensor> inputs, int64_t rows, const Ort::RunOptions& options) override {
+  void Execute(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) override {
+    Ort::RunOptions options;
+    // Narrow runs have no arena: see RunMemory.
+    if (wide_ && state_->wide && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, "cpu:0");
+    const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
     std::vector<const char*> input_names;
     std::vector<const char*> output_names;
@@ -207,24 +243,41 @@ class CpuBucket : public RowBucket {
     }
   }
 
-  /// Narrow runs have no arena: see RunMemory.
-  std::string Arena() const override { return wide_ && state_->wide ? "cpu:0" : ""; }
-
   const bool fixed_;
   bool wide_ = false;
 };
 
 /// Runs on the device, between pinned memory of the host. Every run has the full capacity, because cuDNN makes a new plan
-/// for every new shape.
-class BoundBucket : public RowBucket {
+/// for every new shape. Inputs and outputs have a place each on the device; where the session captures graphs, the second
+/// run of the bucket is captured over them, and every later one launches what was captured: it plans nothing, whatever
+/// other buckets ran between, unless one of them was larger than all before (SessionState::epoch). A bucket that runs once, as of an image whose size never comes again, is not captured. Where
+/// a capture cannot begin, it is tried again after twice as many runs.
+class CudaBucket : public RowBucket {
  public:
-  BoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-              const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
+  CudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+             const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
       : RowBucket(std::move(state), capacity, row_shapes, outputs),
-        memory_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)),
+        host_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)),
+        device_(state_->stream
+                    ? Ort::MemoryInfo("Cuda", OrtDeviceAllocator, state_->device, OrtMemTypeDefault)
+                    : Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)),
         binding_(state_->Pick(true)) {
     for (const std::string& name : output_names_) known_.push_back(KnownOutput(name));
+    state_->taken = true;
   }
+
+  ~CudaBucket() override {
+    const CudaWork work;
+    if (GpuLost(state_->Gpu())) {
+      // See ~SessionState.
+      static_cast<void>(binding_.release());
+    } else {
+      binding_ = Ort::IoBinding(nullptr);
+    }
+    state_->taken = false;
+  }
+  CudaBucket(const CudaBucket&) = delete;
+  CudaBucket& operator=(const CudaBucket&) = delete;
 
   int64_t Reads(int64_t) const override { return capacity_; }
 
@@ -249,29 +302,126 @@ class BoundBucket : public RowBucket {
     }
   };
 
-  /// The device writes into the next place while rows of the last ones are read.
+  /// The host gets the next batch while rows of the last ones are read.
   static constexpr size_t kOutputPlaces = 3;
+  /// The id of runs that neither are captured nor launch a graph.
+  static constexpr int kNoGraph = -1;
 
-  void Execute(std::span<const Tensor> inputs, int64_t, const Ort::RunOptions& options) override {
-    // Binding is what copies to the device (IOBinding::BindInput), so it is done anew for every run.
-    for (const Tensor& input : inputs) binding_.BindInput(input.name.c_str(), OverMemory(memory_, input));
-    OutputPlace& place = FreePlace();
-    for (size_t i = 0; i < output_names_.size(); ++i) {
-      const char* name = output_names_[i].c_str();
-      if (known_[i]) {
-        binding_.BindOutput(name, OverMemory(memory_, place.outputs[i]));
+  void Execute(std::span<const Tensor> inputs, int64_t, const std::stop_token& stop) override {
+    CheckStop(stop);
+    const std::lock_guard running(state_->running);
+    std::vector<Ort::Value> results;
+    {
+      const CudaWork work;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (on_device_.size() == i) on_device_.push_back(OnDevice(inputs[i]));
+        Move(on_device_[i], inputs[i], &CudaStream::CopyIn);
+      }
+      if (graph_ != kNoGraph && epoch_ != state_->epoch) {
+        graph_ = kNoGraph;
+        runs_ = 1;
+      }
+      if (graph_ == kNoGraph) {
+        results = RunPlain(stop);
       } else {
-        // What the last run gave would stay bound and be written over.
-        binding_.BindOutput(name, memory_);
+        Run(graph_);
       }
     }
-    binding_.SynchronizeInputs();
-    state_->Pick(true).Run(options, binding_);
-    binding_.SynchronizeOutputs();
-    std::vector<Ort::Value> results = binding_.GetOutputValues();
-    for (size_t i = 0; i < results.size(); ++i) {
+    if (graph_ == kNoGraph && state_->graphs && std::has_single_bit(++runs_) && runs_ > 1) Capture(results);
+    const CudaWork work;
+    OutputPlace& place = FreePlace();
+    for (size_t i = 0; i < known_.size(); ++i) {
+      if (known_[i]) Move(place.outputs[i], outputs_on_device_[i], &CudaStream::CopyOut);
+    }
+    if (state_->stream) state_->stream->Wait();
+    for (size_t i = 0; i < known_.size(); ++i) {
       outputs_.push_back(known_[i] ? place.outputs[i] : FromValue(output_names_[i], std::move(results[i])));
     }
+  }
+
+  /// A place on the device of that shape.
+  Tensor OnDevice(const Tensor& like) const {
+    const std::shared_ptr<std::byte> bytes = MakeDeviceMemory(*state_, like.Bytes());
+    return {like.name, like.dtype, like.shape, bytes, bytes.get()};
+  }
+
+  void Move(const Tensor& to, const Tensor& from,
+            void (CudaStream::*copy)(void*, const void*, size_t) const) const {
+    if (state_->stream) {
+      ((*state_->stream).*copy)(to.data, from.data, from.Bytes());
+    } else {
+      std::memcpy(to.data, from.data, from.Bytes());
+    }
+  }
+
+  /// Only a run without a graph may be stopped: what was captured of a run that ended early would be launched as whole.
+  void Run(int graph, const std::stop_token& stop = {}) {
+    Ort::RunOptions options;
+    if (state_->graphs) options.AddConfigEntry("gpu_graph_id", std::to_string(graph).c_str());
+    const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
+    state_->Pick(true).Run(options, binding_);
+  }
+
+  /// @returns on the CPU, the outputs whose shape is not known before
+  std::vector<Ort::Value> RunPlain(const std::stop_token& stop) {
+    for (const Tensor& input : on_device_) binding_.BindInput(input.name.c_str(), OverMemory(device_, input));
+    std::vector<int64_t> sides;
+    for (const Tensor& input : on_device_) sides.insert(sides.end(), input.shape.begin(), input.shape.end());
+    state_->Begin(sides);
+    outputs_on_device_.resize(known_.size());
+    for (size_t i = 0; i < known_.size(); ++i) {
+      if (known_[i]) {
+        BindOutput(i);
+      } else {
+        // What the last run gave would stay bound and be written over.
+        binding_.BindOutput(output_names_[i].c_str(), host_);
+      }
+    }
+    Run(kNoGraph, stop);
+    CheckLimit(*state_, 0);
+    return binding_.GetOutputValues();
+  }
+
+  void BindOutput(size_t i) {
+    Tensor& output = outputs_on_device_[i];
+    if (output.data == nullptr) output = OnDevice(*known_[i]);
+    binding_.BindOutput(output_names_[i].c_str(), OverMemory(device_, output));
+  }
+
+  /// `results` are what the run before gave, and are taken if this captures it: its shapes are those of every run that the
+  /// graph will stand for, because what decides a shape by the content of a tensor waits for the device, and cannot be
+  /// captured.
+  void Capture(std::vector<Ort::Value>& results) {
+    {
+      const CudaWork work;
+      for (size_t i = 0; i < known_.size(); ++i) {
+        if (known_[i]) continue;
+        const auto info = results[i].GetTensorTypeAndShapeInfo();
+        const auto dtype = FromOrt(info.GetElementType());
+        if (!dtype) return;
+        outputs_on_device_[i] = OnDevice({output_names_[i], *dtype, info.GetShape(), nullptr, nullptr});
+        BindOutput(i);
+      }
+    }
+    const CudaCapture capture;
+    if (!capture) return;
+    const int graph = state_->next_graph++;
+    try {
+      Run(graph);
+    } catch (const Ort::Exception& e) {
+      // The provider may have kept what was captured until then: that id is not used again.
+      if (ClassifyFailure(e.what()) == RuntimeFailure::kRun) throw NotCaptured(e.what());
+      throw;
+    }
+    graph_ = graph;
+    epoch_ = state_->epoch;
+    for (size_t i = 0; i < known_.size(); ++i) {
+      const Tensor& output = outputs_on_device_[i];
+      known_[i] = Tensor{output.name, output.dtype, output.shape, nullptr, nullptr};
+    }
+    // They have no memory for what was not known.
+    places_.clear();
+    spare_ = nullptr;
   }
 
   OutputPlace& FreePlace() {
@@ -308,10 +458,6 @@ class BoundBucket : public RowBucket {
             [place = current_](void*) { place->lent.fetch_sub(1, std::memory_order_release); }};
   }
 
-  std::string Arena() const override {
-    return state_->provider == Provider::kCuda ? "gpu:" + std::to_string(state_->device) : "";
-  }
-
   /// The output if every side of it is a number or the size of the batch; without memory.
   std::optional<Tensor> KnownOutput(const std::string& name) const {
     const auto info = std::ranges::find(state_->facts.graph.outputs, name, &TensorInfo::name);
@@ -326,10 +472,18 @@ class BoundBucket : public RowBucket {
     return output;
   }
 
-  const Ort::MemoryInfo memory_;
+  const Ort::MemoryInfo host_;
+  const Ort::MemoryInfo device_;
   Ort::IoBinding binding_;
+  std::vector<Tensor> on_device_;
+  /// In the order of known_; without memory where that has nothing.
+  std::vector<Tensor> outputs_on_device_;
   /// For each output, if its shape is known before a run.
   std::vector<std::optional<Tensor>> known_;
+  int graph_ = kNoGraph;
+  /// That of the session when it was captured.
+  int epoch_ = 0;
+  uint64_t runs_ = 0;
   std::vector<std::shared_ptr<OutputPlace>> places_;
   /// Where the last run wrote; nullptr if its rows must be copied.
   std::shared_ptr<OutputPlace> current_;
@@ -350,16 +504,19 @@ std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, 
       PinnedRows(const PinnedRows&) = delete;
       PinnedRows& operator=(const PinnedRows&) = delete;
       ~PinnedRows() {
+        const CudaWork work;
         // See ~SessionState.
         if (GpuLost(device)) static_cast<void>(value.release());
+        value = Ort::Value(nullptr);
+        allocator = Ort::Allocator(nullptr);
       }
 
       // Not the session: whoever still reads a result must not hold the weights. The allocator lives by itself.
       const int device;
-      // In the order in which each needs the one before it.
       Ort::Allocator allocator;
       Ort::Value value;
     };
+    const CudaWork work;
     Ort::Allocator allocator(state->Pick(true), Pinned(*state));
     const auto shape = static_cast<int64_t>(bytes);
     Ort::Value value = Ort::Value::CreateTensor(allocator, &shape, 1, ToOrt(Dtype::kUint8));
@@ -371,10 +528,10 @@ std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, 
   }
 }
 
-std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-                                        const std::vector<std::vector<int64_t>>& row_shapes,
-                                        std::span<const std::string> outputs) {
-  return std::make_unique<BoundBucket>(std::move(state), capacity, row_shapes, outputs);
+std::unique_ptr<Bucket> MakeCudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                       const std::vector<std::vector<int64_t>>& row_shapes,
+                                       std::span<const std::string> outputs) {
+  return std::make_unique<CudaBucket>(std::move(state), capacity, row_shapes, outputs);
 }
 
 std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
@@ -388,7 +545,7 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
   const int gpu = state->Gpu();
   try {
     if (state->provider == Provider::kCuda) {
-      return MakeBoundBucket(std::move(state), capacity, row_shapes, outputs);
+      return MakeCudaBucket(std::move(state), capacity, row_shapes, outputs);
     }
     return std::make_unique<CpuBucket>(std::move(state), capacity, row_shapes, outputs);
   } catch (const Ort::Exception& e) {

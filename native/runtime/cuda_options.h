@@ -9,8 +9,8 @@
 namespace radserve {
 
 /// What the CUDA execution provider is told, by its own names (onnxruntime.ai, CUDA execution provider,
-/// configuration options). The limit of its memory is the arena's, which all sessions of a GPU share.
-std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings);
+/// configuration options). Without graphs the limit of its memory is the arena's, which all such sessions of a GPU share.
+std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs);
 
 }  // namespace radserve
 

@@ -10,11 +10,12 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/cuda_stream.h"
+
 namespace radserve {
 namespace {
 
-/// The provider is built for these (docs/operations.md).
-constexpr const char* kCudaRuntime = "libcudart.so.13";
+/// As kCudaRuntime.
 constexpr const char* kCudnn = "libcudnn.so.9";
 
 /// EX_SOFTWARE of sysexits.h, an internal software error. The supervisor restarts after any status but 0.
@@ -42,6 +43,7 @@ Function* Look(void* library, const char* name) {
 std::optional<GpuMemory> MemoryOfGpu(int device) {
   void* runtime = dlopen(kCudaRuntime, RTLD_NOW | RTLD_NOLOAD);
   if (runtime == nullptr) return std::nullopt;
+  const CudaWork work;
   auto* get_device = Look<int(int*)>(runtime, "cudaGetDevice");
   auto* set_device = Look<int(int)>(runtime, "cudaSetDevice");
   auto* get_info = Look<int(size_t*, size_t*)>(runtime, "cudaMemGetInfo");

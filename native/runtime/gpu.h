@@ -7,6 +7,9 @@
 
 namespace radserve {
 
+/// The provider is built for this CUDA runtime (docs/operations.md).
+constexpr const char* kCudaRuntime = "libcudart.so.13";
+
 /// What this process knows of the GPUs that it uses, by CUDA's numbers. Any thread.
 
 struct GpuMemory {

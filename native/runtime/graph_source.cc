@@ -34,11 +34,13 @@ std::string Hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-void CheckHash(const std::filesystem::path& path, std::span<const char> content,
-               const GraphSource::Hashes& hashes) {
-  const auto known = hashes.find(path.lexically_normal().string());
-  const std::string expected = known == hashes.end() ? "none" : known->second;
+void CheckHash(const std::filesystem::path& path, std::span<const char> content, GraphSource::Hashes& hashes,
+               bool note) {
+  const std::string name = path.lexically_normal().string();
   const std::string found = Hex(Sha256(std::as_bytes(content)));
+  if (note) hashes[name] = found;
+  const auto known = hashes.find(name);
+  const std::string expected = known == hashes.end() ? "none" : known->second;
   if (found == expected) return;
   throw std::runtime_error("expected " + path.filename().string() + " with the sha256 " + expected +
                            " that it had when the model was loaded, found " + found +
@@ -53,13 +55,13 @@ bool StaysInside(const std::filesystem::path& location) {
 
 }  // namespace
 
-GraphSource::GraphSource(const std::string& path, const std::string& code, const Hashes* hashes)
+GraphSource::GraphSource(const std::string& path, const std::string& code, Hashes* hashes, bool note)
     : path_(path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   try {
     if (hashes != nullptr) {
       const std::vector<char> graph = Contents(path);
-      CheckHash(path, graph, *hashes);
+      CheckHash(path, graph, *hashes, note);
       graph_.assign(graph.begin(), graph.end());
     }
     const auto locations =
@@ -70,7 +72,7 @@ GraphSource::GraphSource(const std::string& path, const std::string& code, const
         throw std::runtime_error("it keeps weights in \"" + plain + "\", outside of its folder");
       if (files_.contains(plain)) continue;
       const auto file = files_.emplace(plain, Contents(folder / plain)).first;
-      if (hashes != nullptr) CheckHash(folder / plain, file->second, *hashes);
+      if (hashes != nullptr) CheckHash(folder / plain, file->second, *hashes, note);
     }
     if (files_.empty()) return;
     graph_ = hashes == nullptr ? WithConstantsInside(onnx_file::MappedFile(path).bytes(), files_)

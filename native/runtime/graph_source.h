@@ -19,8 +19,8 @@ class GraphSource {
 
   /// Throws EngineError with `code`, which names the file, if one of them cannot be read or lies outside of the graph's
   /// folder. With `hashes` the graph is read too, and the session is made of the very bytes that were hashed; throws
-  /// `code` for a file that has another hash than there, or none.
-  GraphSource(const std::string& path, const std::string& code, const Hashes* hashes = nullptr);
+  /// `code` for a file that has another hash than there, or none. With `note` they are not checked, but noted there.
+  GraphSource(const std::string& path, const std::string& code, Hashes* hashes = nullptr, bool note = false);
   GraphSource(const GraphSource&) = delete;
   GraphSource& operator=(const GraphSource&) = delete;
 

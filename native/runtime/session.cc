@@ -15,6 +15,7 @@
 #include "base/atomic_most.h"
 #include "base/error.h"
 #include "runtime/cuda_options.h"
+#include "runtime/cuda_stream.h"
 #include "runtime/gpu.h"
 #include "runtime/graph_source.h"
 #include "runtime/mean.h"
@@ -67,9 +68,11 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   return graph;
 }
 
-void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings) {
+/// With graphs the session has an arena of its own.
+void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, bool graphs, void* stream) {
   Ort::CUDAProviderOptions cuda;
-  cuda.Update(CudaOptions(settings));
+  cuda.Update(CudaOptions(settings, graphs));
+  if (stream != nullptr) cuda.UpdateWithValue("user_compute_stream", stream);
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
@@ -81,7 +84,12 @@ constexpr const char* kSpinMicroseconds = "100";
 
 enum class Width { kWide, kNarrow };
 
-Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
+/// Graphs of one session: sixteen sizes each of sixteen shapes, say. Those of buckets that are gone stay until it goes.
+constexpr int kMostGraphs = 256;
+
+/// `graphs` and `stream` are for CUDA.
+Ort::SessionOptions Options(const SessionSettings& settings, Width width, bool graphs = false,
+                            void* stream = nullptr) {
   const bool cuda = settings.provider == Provider::kCuda;
   Ort::SessionOptions options;
   options.SetExecutionMode(ORT_SEQUENTIAL);
@@ -90,15 +98,15 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width) {
   const bool wide = width == Width::kWide && !cuda;
   options.SetIntraOpNumThreads(wide ? settings.threads : 1);
   options.AddConfigEntry("session.intra_op.allow_spinning", wide ? "1" : "0");
-  // See RunMemory: narrow runs are many at a time, each on a thread of its own.
-  if (!wide) options.AddConfigEntry("session.use_env_allocators", "1");
+  // See RunMemory: narrow runs are many at a time, each on a thread of its own. See ShareArena.
+  if (!wide && !graphs) options.AddConfigEntry("session.use_env_allocators", "1");
   if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
   if (cuda) {
-    // For CheckNodes.
+    // For ElsewhereThanCuda.
     options.AddConfigEntry("session.record_ep_graph_assignment_info", "1");
     // Weights outside the arena, whose chunks are for what a run needs.
     options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
-    AppendCuda(options, settings);
+    AppendCuda(options, settings, graphs, stream);
   }
   return options;
 }
@@ -136,11 +144,14 @@ struct RunMemory : OrtAllocator {
 
 Ort::MemoryInfo ArenaOf(int device) { return {"Cuda", OrtArenaAllocator, device, OrtMemTypeDefault}; }
 
-/// The arenas by GPU, for their figures. Never destroyed, as the environment is.
+/// The arenas by GPU, for their figures. Never destroyed, as the environment is. Whoever takes the lock holds a CudaWork
+/// already.
 struct Arenas {
   std::mutex mutex;
-  /// Of any session there: it is the arena of all.
-  std::map<int, Ort::Allocator> known;
+  /// Of any session without graphs there: it is the arena of all of those.
+  std::map<int, Ort::Allocator> shared;
+  /// Of sessions with graphs.
+  std::multimap<int, std::weak_ptr<Ort::Allocator>> own;
   std::set<int> registered;
 };
 
@@ -149,8 +160,10 @@ Arenas& TheArenas() {
   return arenas;
 }
 
-/// One arena of a GPU for all sessions there. With one for each, every model would keep what its largest run took, and
-/// two models by turns have been seen to take more with every run (onnxruntime issue 29351). The first limit holds.
+/// One arena of a GPU for all sessions there without graphs. With one for each, every model would keep what its largest
+/// run took, and two models by turns have been seen to take more with every run (onnxruntime issue 29351). The first limit
+/// holds. A session with graphs has an arena of its own: a graph writes into chunks that its arena counts as free, so
+/// that nothing that lasts may lie in them, as weights of another session would, and nothing that runs beside.
 void ShareArena(const SessionSettings& settings) {
   Arenas& arenas = TheArenas();
   const std::lock_guard lock(arenas.mutex);
@@ -163,10 +176,15 @@ void ShareArena(const SessionSettings& settings) {
   arenas.registered.insert(settings.device);
 }
 
-void RememberArena(int device, const Ort::Session& session) {
+void RememberArena(SessionState& state) {
+  state.memory = std::make_shared<Ort::Allocator>(*state.wide, ArenaOf(state.device));
   Arenas& arenas = TheArenas();
   const std::lock_guard lock(arenas.mutex);
-  if (!arenas.known.contains(device)) arenas.known.emplace(device, Ort::Allocator(session, ArenaOf(device)));
+  if (state.graphs) {
+    arenas.own.emplace(state.device, state.memory);
+  } else if (!arenas.shared.contains(state.device)) {
+    arenas.shared.emplace(state.device, Ort::Allocator(*state.wide, ArenaOf(state.device)));
+  }
 }
 
 /// What an arena has taken; nullopt if it does not say.
@@ -217,6 +235,16 @@ std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, s
   }
 }
 
+/// The nodes of a session that are not on CUDA.
+std::vector<Ort::ConstEpAssignedNode> ElsewhereThanCuda(const Ort::Session& session) {
+  std::vector<Ort::ConstEpAssignedNode> nodes;
+  for (const Ort::ConstEpAssignedSubgraph& part : session.GetEpGraphAssignmentInfo()) {
+    if (part.GetEpName() == "CUDAExecutionProvider") continue;
+    for (const Ort::ConstEpAssignedNode& node : part.GetNodes()) nodes.push_back(node);
+  }
+  return nodes;
+}
+
 /// A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision. Nodes that touch
 /// nothing but shapes the runtime puts there by itself, because they are sooner done there. Throws `code`.
 void CheckNodes(const Ort::Session& session, const std::string& path, const std::string& code) {
@@ -224,13 +252,10 @@ void CheckNodes(const Ort::Session& session, const std::string& path, const std:
   constexpr int kNamed = 5;
   int refused = 0;
   std::string named;
-  for (const Ort::ConstEpAssignedSubgraph& part : session.GetEpGraphAssignmentInfo()) {
-    if (part.GetEpName() == "CUDAExecutionProvider") continue;
-    for (const Ort::ConstEpAssignedNode& node : part.GetNodes()) {
-      if (shapes.Contains(node.GetName(), node.GetOperatorType()) || ++refused > kNamed) continue;
-      const std::string name = node.GetName().empty() ? "without a name" : "\"" + node.GetName() + "\"";
-      named += (named.empty() ? "" : ", ") + node.GetOperatorType() + " " + name;
-    }
+  for (const Ort::ConstEpAssignedNode& node : ElsewhereThanCuda(session)) {
+    if (shapes.Contains(node.GetName(), node.GetOperatorType()) || ++refused > kNamed) continue;
+    const std::string name = node.GetName().empty() ? "without a name" : "\"" + node.GetName() + "\"";
+    named += (named.empty() ? "" : ", ") + node.GetOperatorType() + " " + name;
   }
   if (refused == 0) return;
   if (refused > kNamed) named += " and " + std::to_string(refused - kNamed) + " more";
@@ -282,6 +307,7 @@ std::string FindCudaProblem(int device) {
     SessionSettings settings;
     settings.provider = Provider::kCuda;
     settings.device = device;
+    const CudaWork work;
     // The provider first, because CUDA comes before cuDNN.
     const Ort::SessionOptions options = Options(settings, Width::kWide);
     if (std::string problem = CudnnProblem(); !problem.empty()) return problem;
@@ -342,34 +368,77 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
   }
 }
 
-/// A graph as the runtime holds it; of one that returns `known` is what was found when it was loaded first. Throws
+/// Whether what is captured of a run is the run: every node is on CUDA, and each output is what a node gives.
+bool CanBeCaptured(const Ort::Session& session, const GraphInfo& graph) {
+  const auto is_input = [&](const TensorInfo& output) {
+    return std::ranges::find(graph.inputs, output.name, &TensorInfo::name) != graph.inputs.end();
+  };
+  return ElsewhereThanCuda(session).empty() && std::ranges::none_of(graph.outputs, is_input);
+}
+
+/// The session of a GPU, with graphs if they are wanted and the runtime and the graph allow it. Throws Ort::Exception,
 /// EngineError with `code`.
+void OpenOnGpu(SessionState& state, GraphSource& source, const std::string& path,
+               const SessionSettings& settings, const std::string& code, const GraphFacts* known) {
+  const CudaWork work;
+  ShareArena(settings);
+  state.stream.emplace(settings.device);
+  const auto open = [&](bool graphs) {
+    state.graphs = graphs;
+    Ort::SessionOptions options = Options(settings, Width::kWide, graphs, state.stream->handle());
+    state.wide = source.Open(options);
+    if (known == nullptr) state.facts.graph = Describe(*state.wide, code);
+    return !graphs || CanBeCaptured(*state.wide, state.facts.graph);
+  };
+  bool opened = false;
+  try {
+    opened = open(known == nullptr || known->graphs);
+  } catch (const Ort::Exception& e) {
+    // The runtime refuses graphs for control flow; what is wrong with the model it says the next time.
+    if (!state.graphs || ClassifyFailure(e.what()) != RuntimeFailure::kRun) throw;
+  }
+  if (!opened) {
+    state.wide.reset();
+    open(false);
+  }
+  state.facts.graphs = state.graphs;
+  RememberArena(state);
+  // One that returns is of the same bytes.
+  if (known == nullptr) CheckNodes(*state.wide, path, code);
+}
+
+/// A graph as the runtime holds it; of one that returns `known` is what was found when it was loaded first. Its files have
+/// the hashes then, which are noted the first time, if there is a place for them. Throws EngineError with `code`.
 std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSettings& settings,
-                                        const std::string& code, const GraphFacts* known) {
+                                        const std::string& code, const GraphFacts* known,
+                                        GraphSource::Hashes* hashes) {
   auto state = std::make_shared<SessionState>();
   const bool cuda = settings.provider == Provider::kCuda;
   state->provider = settings.provider;
-  state->device = cuda ? settings.device : 0;
   if (known == nullptr) {
     state->facts.weights = CountWeights(path).bytes;
   } else {
     state->facts = *known;
   }
-  const bool wide = cuda || settings.threads > 1;
-  CheckGpu(state->Gpu());
-  if (cuda) UseGpu(settings.device);
+  const bool wide = settings.threads > 1;
+  if (cuda) {
+    state->device = settings.device;
+    state->device_memory = settings.device_memory;
+    CheckGpu(state->Gpu());
+    UseGpu(settings.device);
+  }
   try {
-    if (cuda) ShareArena(settings);
-    GraphSource source(path, code, known == nullptr ? nullptr : &settings.hashes);
-    if (!cuda && wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
+    GraphSource source(path, code, hashes, known == nullptr);
+    if (cuda) {
+      OpenOnGpu(*state, source, path, settings, code, known);
+      return state;
+    }
+    if (wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
     Ort::SessionOptions options = Options(settings, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);
     if (known == nullptr) state->facts.graph = Describe(*first, code);
-    if (cuda) RememberArena(settings.device, *first);
-    // One that returns is of the same bytes.
-    if (cuda && known == nullptr) CheckNodes(*first, path, code);
-    if (!cuda && wide) {
+    if (wide) {
       Ort::SessionOptions narrow = NarrowOptions(settings, state->facts.graph);
       state->narrow = source.Open(narrow);
     }
@@ -474,18 +543,30 @@ GpuUse UseOfGpu(int device, size_t limit) {
   const GpuMemory memory = MemoryOfGpu(device).value_or(GpuMemory());
   use.free = memory.free;
   use.total = memory.total;
-  Arenas& arenas = TheArenas();
-  const std::lock_guard lock(arenas.mutex);
-  const auto arena = arenas.known.find(device);
-  if (arena != arenas.known.end()) use.taken = TakenBy(arena->second).value_or(0);
+  const CudaWork work;
+  use.taken = TakenOfGpu(device);
   return use;
 }
 
-void ShrinkGpu(int device) {
+size_t TakenOfGpu(int device) {
   Arenas& arenas = TheArenas();
   const std::lock_guard lock(arenas.mutex);
-  const auto arena = arenas.known.find(device);
-  if (arena != arenas.known.end() && !GpuLost(device)) arena->second.Shrink();
+  const auto shared = arenas.shared.find(device);
+  size_t taken = shared == arenas.shared.end() ? 0 : TakenBy(shared->second).value_or(0);
+  std::erase_if(arenas.own, [](const auto& arena) { return arena.second.expired(); });
+  const auto [first, last] = arenas.own.equal_range(device);
+  for (auto arena = first; arena != last; ++arena) {
+    if (const auto own = arena->second.lock()) taken += TakenBy(*own).value_or(0);
+  }
+  return taken;
+}
+
+void ShrinkGpu(int device) {
+  const CudaWork work;
+  Arenas& arenas = TheArenas();
+  const std::lock_guard lock(arenas.mutex);
+  const auto arena = arenas.shared.find(device);
+  if (arena != arenas.shared.end() && !GpuLost(device)) arena->second.Shrink();
 }
 
 void ReturnMemory() {
@@ -502,12 +583,15 @@ Session::Session(std::span<const std::string> paths, const SessionSettings& sett
                  BeforeMean before_mean)
     : paths_(paths.begin(), paths.end()),
       settings_(settings),
+      hashes_(settings.hashes),
       code_(code),
       before_mean_(std::move(before_mean)) {
   if (paths_.empty()) throw EngineError(code, "Expected at least one graph, found none.");
   States states;
   for (const std::string& path : paths_) {
-    states.push_back(LoadGraph(path, settings, code, nullptr));
+    // On a GPU it may have to be made anew.
+    const bool note = OnGpu() && settings.hashes.empty();
+    states.push_back(LoadGraph(path, settings, code, nullptr, note ? &hashes_ : nullptr));
     facts_.push_back(states.back()->facts);
     CheckAlike(facts_.front().graph, facts_.back().graph, facts_.size(), code);
   }
@@ -519,7 +603,7 @@ Session::Session(std::span<const std::string> paths, const SessionSettings& sett
 void Session::Return() {
   States states;
   for (size_t i = 0; i < paths_.size(); ++i) {
-    states.push_back(LoadGraph(paths_[i], settings_, code_, &facts_[i]));
+    states.push_back(LoadGraph(paths_[i], settings_, code_, &facts_[i], &hashes_));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -536,6 +620,33 @@ void Session::Leave() {
     gone.swap(states_);
   }
   ReturnMemory();
+}
+
+void SessionState::Begin(const std::vector<int64_t>& sides) {
+  const auto within = [](const std::vector<int64_t>& inner, const std::vector<int64_t>& outer) {
+    return std::ranges::equal(inner, outer, std::ranges::less_equal());
+  };
+  if (std::ranges::any_of(largest, [&](const auto& other) { return within(sides, other); })) return;
+  std::erase_if(largest, [&](const auto& other) { return within(other, sides); });
+  largest.push_back(sides);
+  ++epoch;
+}
+
+void Session::Renew(bool graphs) {
+  const bool captured = std::ranges::any_of(facts_, &GraphFacts::graphs);
+  if (!graphs) {
+    for (GraphFacts& facts : facts_) facts.graphs = false;
+  }
+  const bool here = Here() != nullptr;
+  if (captured) Leave();
+  ShrinkGpu(settings_.device);
+  if (captured || !here) Return();
+}
+
+bool Session::Worn() const {
+  const std::shared_ptr<const States> states = Here();
+  const auto full = [](const auto& state) { return state->next_graph >= kMostGraphs; };
+  return OnGpu() && (states == nullptr || std::ranges::any_of(*states, full));
 }
 
 std::shared_ptr<const Session::States> Session::Here() const {
@@ -555,7 +666,12 @@ size_t Session::Weights() const {
 }
 
 SessionState::~SessionState() {
-  if (provider == Provider::kCuda && GpuLost(device) && wide) static_cast<void>(wide->release());
+  if (provider != Provider::kCuda) return;
+  const CudaWork work;
+  if (GpuLost(device) && wide) static_cast<void>(wide->release());
+  wide.reset();
+  memory = nullptr;
+  stream.reset();
 }
 
 Session::~Session() { Leave(); }
@@ -592,7 +708,17 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
   const std::shared_ptr<const States> states = Loaded();
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
+  if (OnGpu()) run.AddConfigEntry("gpu_graph_id", "-1");
   const auto once = [&](SessionState& state) {
+    std::unique_lock running(state.running, std::defer_lock);
+    std::optional<CudaWork> work;
+    if (state.stream) {
+      running.lock();
+      work.emplace();
+      std::vector<int64_t> sides;
+      for (const Tensor& feed : feeds) sides.insert(sides.end(), feed.shape.begin(), feed.shape.end());
+      state.Begin(sides);
+    }
     Ort::Session& session = state.Pick(wide);
     std::vector<Tensor> results = RunOnce(session, run, feeds, outputs, state.Gpu());
     if (state.narrow && &session == &*state.narrow) Raise(most_narrow_, MostOfLastRun());
@@ -613,14 +739,28 @@ void Session::Shrink() const {
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
                                             const std::vector<std::vector<int64_t>>& row_shapes,
-                                            std::span<const std::string> outputs) const {
+                                            std::span<const std::string> outputs) {
   std::vector<std::unique_ptr<Bucket>> graphs;
   const std::shared_ptr<const States> states = Loaded();
-  for (const auto& state : *states) {
-    graphs.push_back(radserve::MakeBucket(state, capacity, row_shapes, outputs));
+  for (size_t i = 0; i < states->size(); ++i) {
+    std::shared_ptr<SessionState> state = (*states)[i];
+    if (OnGpu() && !state->graphs && state->taken) state = Another(i);
+    graphs.push_back(radserve::MakeBucket(std::move(state), capacity, row_shapes, outputs));
   }
   if (graphs.size() == 1) return std::move(graphs.front());
   return MakeMeanBucket(std::move(graphs), row_shapes.size(), before_mean_);
+}
+
+std::shared_ptr<SessionState> Session::Another(size_t graph) {
+  const GraphFacts& facts = facts_[graph];
+  // Beside them there is to be room for what a run takes.
+  if (UseOfGpu(settings_.device, settings_.device_memory).Room() / 2 < facts.weights)
+    throw OutOfMemory("The GPU has no room for one more session of the model.");
+  try {
+    return LoadGraph(paths_[graph], settings_, code_, &facts, &hashes_);
+  } catch (const NoRoomToLoad& e) {
+    throw OutOfMemory(e.what());
+  }
 }
 
 std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const {

@@ -34,7 +34,7 @@ struct SessionSettings {
   int device = 0;
   size_t device_memory = 0;
   /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what Session::Return takes. Empty for
-  /// a session that never leaves.
+  /// a session that never leaves; on a GPU it notes them itself.
   std::map<std::string, std::string> hashes;
 };
 
@@ -42,6 +42,13 @@ struct SessionSettings {
 class NoRoomToLoad : public EngineError {
  public:
   using EngineError::EngineError;
+};
+
+/// A run could not be captured as a CUDA graph: the session is to be made anew, without graphs.
+class NotCaptured : public EngineError {
+ public:
+  explicit NotCaptured(const std::string& why)
+      : EngineError("internal", "The model cannot be captured: " + why) {}
 };
 
 /// -1 stands for a dynamic dimension; `names` holds its symbol, or "".
@@ -75,7 +82,7 @@ std::string CudaProblem(int device);
 /// A GPU as this process uses it.
 struct GpuUse {
   int device = 0;
-  /// Bytes that the arena of all models there has taken, weights included, and the most that it may take (0: no limit).
+  /// Bytes that the models there have taken, and the most that they may take (0: no limit).
   size_t taken = 0;
   size_t limit = 0;
   /// Bytes that nobody has taken, and that it has; 0 where CUDA does not say.
@@ -102,8 +109,9 @@ struct SessionMemory {
   size_t bytes = 0;
 };
 
-/// A prepared place for batches of one shape on one device, reused for every run (CUDA: pinned host memory,
-/// bound with IoBinding). Of use to one thread at a time. Keeps its session alive.
+/// A prepared place for batches of one shape on one device, reused for every run (CUDA: memory of the device and pinned
+/// memory of the host). Of use to one thread at a time; where runs are captured as CUDA graphs, always to the same one.
+/// Keeps its session alive.
 class Bucket {
  public:
   virtual ~Bucket() = default;
@@ -113,8 +121,8 @@ class Bucket {
   /// dimension. The memory for it is made when it is first asked for.
   virtual std::span<std::byte> Row(size_t input, int64_t row) = 0;
   /// Runs the first `rows` rows; those beyond are padding, whose content decides nothing. Stops between nodes
-  /// when `stop` is requested. Throws EngineError: OutOfMemory if a smaller batch may succeed,
-  /// output_invalid if the outputs do not have one row for each row that went in.
+  /// when `stop` is requested; a CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller batch may
+  /// succeed, NotCaptured, output_invalid if the outputs do not have one row for each row that went in.
   virtual void Run(int64_t rows, const std::stop_token& stop) = 0;
   /// How many rows a run of `rows` reads, padding included.
   virtual int64_t Reads(int64_t rows) const = 0;
@@ -137,6 +145,8 @@ struct GraphFacts {
   GraphInfo graph;
   /// Bytes of the weights.
   size_t weights = 0;
+  /// On CUDA, whether runs of buckets are captured as graphs.
+  bool graphs = false;
 };
 
 /// Changes what one of several graphs gave before the mean is taken, in place; the tensor is float32.
@@ -167,6 +177,13 @@ class Session {
   void Leave();
   /// Loads again what has left, from the same bytes. Throws as the constructor does, also if a file is another one.
   void Return();
+  /// Gives back what graphs and runs have taken on a GPU: with graphs it leaves for that, and returns; without them from
+  /// now on if the runs cannot be captured. Its buckets have gone. If it throws it has left.
+  void Renew(bool graphs);
+  bool OnGpu() const { return settings_.provider == Provider::kCuda; }
+  /// On a GPU, whether so many graphs were captured that it is to be renewed before it makes more buckets, or it has left
+  /// because it could not be renewed.
+  bool Worn() const;
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
   /// run so far; that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for the wide one.
   std::vector<SessionMemory> Memory() const;
@@ -181,9 +198,10 @@ class Session {
   void Shrink() const;
   /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
   /// dimension, for each input of the graph. Throws EngineError: bad_request if the graph takes no such
-  /// batches, OutOfMemory.
+  /// batches, OutOfMemory. On CUDA, where runs cannot be captured, each bucket beyond the first has a session of its own,
+  /// because a change of shape makes cuDNN plan again; OutOfMemory then if the memory does not suffice for its weights.
   std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
-                                     std::span<const std::string> outputs) const;
+                                     std::span<const std::string> outputs);
   /// So many bytes for inputs of buckets, with whatever is in them; CUDA: pinned host memory. They keep the
   /// session's memory alive. Throws OutOfMemory.
   std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
@@ -195,9 +213,13 @@ class Session {
   std::shared_ptr<const States> Here() const;
   /// Throws model_unavailable while they are away.
   std::shared_ptr<const States> Loaded() const;
+  /// One more session of a graph. Throws OutOfMemory.
+  std::shared_ptr<SessionState> Another(size_t graph);
 
   const std::vector<std::string> paths_;
   const SessionSettings settings_;
+  /// Of the files, where they are known.
+  std::map<std::string, std::string> hashes_;
   const std::string code_;
   const BeforeMean before_mean_;
   /// One for each graph.

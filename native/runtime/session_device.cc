@@ -60,13 +60,25 @@ void SessionDevice::RemoveModel(uint64_t id) {
 
 void SessionDevice::Clear(uint64_t id) {
   staging_.Remove(id);
-  std::vector<std::shared_ptr<Bucket>> gone;
+  TakePlaces(id, true);
+}
+
+std::vector<std::shared_ptr<Bucket>> SessionDevice::TakePlaces(uint64_t id, bool all) {
   const std::lock_guard lock(mutex_);
-  for (auto place = places_.begin(); place != places_.end();) {
-    const auto next = std::next(place);
-    if (place->first.first.model == id) gone.push_back(Take(place));
-    place = next;
+  std::vector<Places::iterator> places;
+  for (auto place = places_.begin(); place != places_.end(); ++place) {
+    if (place->first.first.model == id) places.push_back(place);
   }
+  std::ranges::sort(places, {}, [](const auto& place) { return place->second.used; });
+  if (!all && !places.empty()) places.resize(1);
+  std::vector<std::shared_ptr<Bucket>> taken;
+  for (const auto& place : places) taken.push_back(Take(place));
+  return taken;
+}
+
+void SessionDevice::Renew(uint64_t id, const Model& model, bool graphs) {
+  TakePlaces(id, true);
+  model.session->Renew(graphs);
 }
 
 std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes,
@@ -87,7 +99,14 @@ std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t ca
       })));
     }
   }
-  const std::shared_ptr<Bucket> made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
+  std::shared_ptr<Bucket> made;
+  while (made == nullptr) {
+    try {
+      made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
+    } catch (const OutOfMemory&) {
+      if (TakePlaces(key.model, false).empty()) throw;
+    }
+  }
   made->SetWide(true);
   const std::lock_guard lock(mutex_);
   places_.emplace(std::pair(key, capacity), Place{made, whole, ++uses_});
@@ -132,25 +151,50 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
   }
   size_t row_bytes = 0;
   for (const Tensor& input : rows.front()->inputs) row_bytes += input.Bytes();
-  const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model);
+  const auto run = [&] {
+    const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model);
+    Result result = RunIn(*bucket, rows, stop, *model.stats);
+    Measure(key, capacity, *bucket);
+    return result;
+  };
+  try {
+    if (model.session->Worn()) Renew(key.model, model, true);
+    return run();
+  } catch (const NotCaptured&) {
+    // Once more, below.
+  } catch (const OutOfMemory&) {
+    if (model.session->OnGpu()) {
+      try {
+        Renew(key.model, model, true);
+      } catch (const EngineError&) {
+        // It is worn, and the next run tries again.
+      }
+    }
+    throw;
+  }
+  Renew(key.model, model, false);
+  return run();
+}
+
+Device::Result SessionDevice::RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows,
+                                    const std::stop_token& stop, RunStats& stats) {
   const auto count = static_cast<int64_t>(rows.size());
-  const std::optional<Staging::Batch> joined = Join(rows, bucket->Reads(count));
-  if (!joined) Copy(rows, *bucket);
+  const std::optional<Staging::Batch> joined = Join(rows, bucket.Reads(count));
+  if (!joined) Copy(rows, bucket);
   const auto filled = Clock::now();
   if (joined) {
-    bucket->RunOver(joined->data, count, stop);
+    bucket.RunOver(joined->data, count, stop);
   } else {
-    bucket->Run(count, stop);
+    bucket.Run(count, stop);
   }
   Result result;
   result.ran = Clock::now() - filled;
-  Measure(key, capacity, *bucket);
   result.outputs.resize(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
-    result.outputs[joined ? joined->order[r] : r] = bucket->TakeRow(static_cast<int64_t>(r));
+    result.outputs[joined ? joined->order[r] : r] = bucket.TakeRow(static_cast<int64_t>(r));
   }
-  if (!joined) model.stats->Gathered();
-  model.stats->Ran(rows.size(), result.ran);
+  if (!joined) stats.Gathered();
+  stats.Ran(rows.size(), result.ran);
   return result;
 }
 

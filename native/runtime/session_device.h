@@ -40,7 +40,7 @@ class SessionDevice : public Device {
  public:
   /// All of them outlive the rows of the model.
   struct Model {
-    const Session* session = nullptr;
+    Session* session = nullptr;
     std::vector<std::string> outputs;
     RunStats* stats = nullptr;
     /// Rows that may run together, at most.
@@ -71,6 +71,12 @@ class SessionDevice : public Device {
   };
   using Places = std::map<std::pair<BucketKey, int64_t>, Place>;
 
+  Result RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows, const std::stop_token& stop,
+               RunStats& stats);
+  /// Drops the places of a model on a GPU and renews its session. Throws what Session::Renew does.
+  void Renew(uint64_t id, const Model& model, bool graphs);
+  /// The places of a model, or the one of them that was not used for longest. Nothing where it has none.
+  std::vector<std::shared_ptr<Bucket>> TakePlaces(uint64_t id, bool all);
   /// `bytes` is what the inputs of one row take.
   std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model);
   /// Counts what a place takes, now that it has run.

@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "runtime/cuda_stream.h"
 #include "runtime/ort.h"
 #include "runtime/session.h"
 #include "runtime/shared_graph.h"
@@ -22,22 +24,51 @@ struct SessionState {
   std::optional<Ort::Session> narrow;
   GraphFacts facts;
   Provider provider = Provider::kCpu;
-  int device = 0;
-  /// The memory did not suffice: the next run of a bucket gives back what earlier runs took and no run needs
+  /// The memory of the CPU did not suffice: the next run of a bucket gives back what earlier runs took and no run needs
   /// now.
   std::atomic<bool> shrink = false;
+
+  // What follows is there on CUDA only.
+  int device = 0;
+  /// The most that all models there may take together (0: no limit).
+  size_t device_memory = 0;
+  /// Runs and copies of the session go to this stream, one after the other: whoever runs holds `running`, because graphs
+  /// write into memory of the session's arena that is free by its own account.
+  std::optional<CudaStream> stream;
+  std::mutex running;
+  /// Whether runs of buckets are captured as CUDA graphs. Then the session has an arena of its own, which never shrinks:
+  /// what was captured has addresses in it. Graphs are their thread's, and live as long as the session.
+  bool graphs = false;
+  std::atomic<int> next_graph = 0;
+  /// Buffers of the provider grow with the sides of what runs (rows of ones for the bias of Gemm, say), and the ones before
+  /// are freed, into which graphs captured before may still reach. So those are of an earlier epoch, and not launched again.
+  int epoch = 0;
+  /// The sides of inputs, batch included, which no other run has exceeded or equalled in every one.
+  std::vector<std::vector<int64_t>> largest;
+  /// A bucket uses the session; without graphs others are to have one of their own: see Session::MakeBucket.
+  std::atomic<bool> taken = false;
+  /// Memory of the device that lies in no chunk of the arena.
+  std::shared_ptr<Ort::Allocator> memory;
 
   SessionState() = default;
   SessionState(const SessionState&) = delete;
   SessionState& operator=(const SessionState&) = delete;
   /// Sessions of a GPU that is lost stay: to release them would call into the broken context.
   ~SessionState();
+  SessionState(SessionState&&) = delete;
+  SessionState& operator=(SessionState&&) = delete;
 
+  /// Before a run that launches no graph, with the sides of all its inputs: a new epoch begins if none that ran was as large
+  /// in every one. Called with `running`.
+  void Begin(const std::vector<int64_t>& sides);
   /// The number of the GPU, or kNoGpu.
   int Gpu() const { return provider == Provider::kCuda ? device : kNoGpu; }
   /// Ort::Session::Run is not const, but safe to call from many threads.
   Ort::Session& Pick(bool want_wide) { return wide && (want_wide || !narrow) ? *wide : *narrow; }
 };
+
+/// Bytes that all models of a GPU have taken there. Its user holds a CudaWork.
+size_t TakenOfGpu(int device);
 
 /// See Session::MakeBucket.
 std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t capacity,
@@ -47,11 +78,10 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
 /// See Session::MakeRows.
 std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, size_t bytes);
 
-/// The bucket of CUDA, which runs with IoBinding; in tests, which have no GPU, over a session of the CPU. Throws
-/// Ort::Exception.
-std::unique_ptr<Bucket> MakeBoundBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-                                        const std::vector<std::vector<int64_t>>& row_shapes,
-                                        std::span<const std::string> outputs);
+/// The bucket of CUDA; in tests, which have no GPU, over a session of the CPU. Throws Ort::Exception.
+std::unique_ptr<Bucket> MakeCudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,
+                                       const std::vector<std::vector<int64_t>>& row_shapes,
+                                       std::span<const std::string> outputs);
 
 }  // namespace radserve
 

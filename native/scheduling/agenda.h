@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/histogram.h"
-#include "scheduling/cost_model.h"
 #include "scheduling/fair_queue.h"
+#include "scheduling/median_time.h"
 #include "scheduling/task.h"
 
 namespace radserve {

@@ -6,9 +6,7 @@
 namespace radserve {
 namespace {
 
-/// The turn of a shape, in times of what a change of shape costs.
-constexpr int kTurn = 12;
-/// Shapes of one model whose costs are remembered; images may have any size.
+/// Shapes of one model whose times are remembered; images may have any size.
 constexpr size_t kShapes = 64;
 
 }  // namespace
@@ -23,12 +21,14 @@ BatchPlanner::Shape& BatchPlanner::ShapeOf(Model& model, const Shapes& shapes) {
   if (model.shapes.size() >= kShapes) {
     auto oldest = model.shapes.end();
     for (auto it = model.shapes.begin(); it != model.shapes.end(); ++it) {
-      if (it->second.waiting > 0 || &it->first == model.shape) continue;
+      if (it->second.waiting > 0) continue;
       if (oldest == model.shapes.end() || it->second.last_arrival < oldest->second.last_arrival) oldest = it;
     }
     if (oldest != model.shapes.end()) model.shapes.erase(oldest);
   }
-  return model.shapes.try_emplace(shapes, model.max_batch).first->second;
+  Shape& shape = model.shapes[shapes];
+  shape.limit = model.max_batch;
+  return shape;
 }
 
 void BatchPlanner::Add(const Row& row) {
@@ -60,58 +60,47 @@ std::vector<BatchPlanner::Row> BatchPlanner::RowsOf(const BucketKey& key) const 
   return rows;
 }
 
-/// Whether the deadline of a row of another shape would be missed after one more run of the current one.
-bool BatchPlanner::Urgent(const Model& model, const Row& head, Clock::time_point now) {
-  if (!head.deadline) return false;
-  const Shape& current = model.shapes.at(*model.shape);
-  const Clock::duration own =
-      std::max(model.shapes.at(head.key.row_shapes).cost.Time(1), current.cost.Time(1));
-  const Clock::duration needed = current.cost.Time(model.capacity) + model.switch_cost.Get() + own;
-  return now + needed + needed / 4 > *head.deadline;
+Clock::duration BatchPlanner::Shape::Time(int64_t capacity) const {
+  const auto found = times.find(capacity);
+  return found == times.end() ? Clock::duration{} : found->second.Get();
 }
 
-/// Whether the model keeps its shape, although a row of another one is next.
-bool BatchPlanner::Stays(const Model& model, const Row& head, Clock::time_point now) {
-  if (model.shape == nullptr || head.key.row_shapes == *model.shape) return false;
-  const Shape& current = model.shapes.at(*model.shape);
-  if (current.waiting == 0 || head.priority == Priority::kStat || Urgent(model, head, now)) return false;
-  // Two runs in a row teach what a size costs; without that nothing can be weighed.
-  return !current.cost.Measured(model.capacity) || now < model.shape_since + kTurn * model.switch_cost.Get();
+int64_t BatchPlanner::Shape::Holding(int64_t rows) const {
+  int64_t size = 1;
+  while (size < rows && size * 2 <= limit) size *= 2;
+  return size;
 }
 
-/// The size that answers so many rows first, or the one that the device has while its turn lasts.
-int64_t BatchPlanner::Choose(const Model& model, const Shapes& shapes, int64_t rows, Clock::time_point now) {
-  const CostModel& cost = model.shapes.at(shapes).cost;
-  const auto drain = [&](int64_t capacity) { return (rows + capacity - 1) / capacity * cost.Time(capacity); };
-  int64_t best = 1;
-  for (int64_t size = 2; size <= cost.cap() && size < 2 * rows; size *= 2) {
-    // A size whose time is not known yet is tried when there are rows to fill it.
-    const bool trial = !cost.Measured(size) && size <= rows;
-    if (trial || drain(size) < drain(best)) best = size;
+int64_t BatchPlanner::Choose(const Shape& shape, int64_t rows, const Row& first, Clock::time_point now) {
+  int64_t size = shape.Holding(rows);
+  for (int64_t half = size / 2; half >= 1; half /= 2) {
+    const Clock::duration rest = shape.Time(shape.Holding(std::min(rows, size) - half));
+    const bool known = rest > Clock::duration{} && shape.Time(half) > Clock::duration{};
+    if (!known || shape.Time(half) + rest >= shape.Time(size)) break;
+    size = half;
   }
-  const bool fits = model.shape != nullptr && *model.shape == shapes && model.capacity <= cost.cap();
-  if (!fits) return best;
-  if (!cost.Measured(model.capacity)) return model.capacity;
-  const Clock::duration change = model.switch_cost.Get();
-  const bool turn = now < model.capacity_since + kTurn * change;
-  return turn && drain(model.capacity) - drain(best) < change ? model.capacity : best;
+  if (!first.deadline) return size;
+  for (int64_t sooner = size; sooner >= 1; sooner /= 2) {
+    if (now + shape.Time(sooner) <= *first.deadline) return sooner;
+  }
+  return size;
 }
 
-BatchPlanner::Batch BatchPlanner::Take(const BucketKey& key, std::vector<Row> rows, int64_t capacity,
-                                       Clock::time_point now) {
-  Model& model = models_.at(key.model);
-  const auto found = model.shapes.find(key.row_shapes);
-  Shape& shape = found->second;
+std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now) {
+  const FairQueue::Item* item = queue_.Next(now, [](uint64_t, Priority) { return true; });
+  if (item == nullptr) return std::nullopt;
+  const Row head = rows_.at(item->id);
+  std::vector<Row> rows = RowsOf(head.key);
+  // What an aged row has earned it gets, whoever of its bucket rides along.
+  const auto own = std::ranges::find(rows, head.id, &Row::id);
+  std::rotate(rows.begin(), own, own + 1);
+  // A stat does not wait for the rows of others.
+  const auto stats = std::ranges::count(rows, Priority::kStat, &Row::priority);
+  const auto count = static_cast<int64_t>(stats > 0 ? stats : static_cast<ptrdiff_t>(rows.size()));
+  Shape& shape = models_.at(head.key.model).shapes.at(head.key.row_shapes);
+  const int64_t capacity = Choose(shape, count, head, now);
   rows.resize(std::min(rows.size(), static_cast<size_t>(capacity)));
-  Batch batch{key, capacity, std::move(rows), false, shape.cost.Time(capacity)};
-  if (model.shape != &found->first) model.shape_since = now;
-  batch.switches = model.shape != &found->first || model.capacity != capacity;
-  if (batch.switches) {
-    batch.expected += model.switch_cost.Get();
-    model.capacity_since = now;
-  }
-  model.shape = &found->first;
-  model.capacity = capacity;
+  Batch batch{head.key, capacity, std::move(rows), shape.Time(capacity)};
   const auto share = batch.expected / static_cast<int64_t>(batch.rows.size());
   for (const Row& row : batch.rows) {
     queue_.Start(row.id, std::max<Clock::duration>(share, std::chrono::microseconds(1)));
@@ -121,68 +110,29 @@ BatchPlanner::Batch BatchPlanner::Take(const BucketKey& key, std::vector<Row> ro
   return batch;
 }
 
-std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now) {
-  const FairQueue::Item* item = queue_.Next(now, [](uint64_t, Priority) { return true; });
-  if (item == nullptr) return std::nullopt;
-  const Row head = rows_.at(item->id);
-  const Model& model = models_.at(head.key.model);
-  const bool stays = Stays(model, head, now);
-  const BucketKey key = stays ? BucketKey{head.key.model, *model.shape} : head.key;
-  std::vector<Row> rows = RowsOf(key);
-  // What an aged row has earned it gets, whoever of its bucket rides along.
-  if (!stays && rows.front().id != head.id) {
-    const auto own =
-        std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.id == head.id; });
-    std::rotate(rows.begin(), own, own + 1);
-  }
-  // A stat does not wait for the rows of others.
-  const auto stats =
-      std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.priority == Priority::kStat; });
-  const auto count = static_cast<int64_t>(stats > 0 ? stats : static_cast<ptrdiff_t>(rows.size()));
-  const int64_t capacity = Choose(model, key.row_shapes, count, now);
-  return Take(key, std::move(rows), capacity, now);
-}
-
-void BatchPlanner::Observe(const BucketKey& key, int64_t capacity, Clock::duration took, bool switched) {
-  Model& model = models_[key.model];
-  Shape& shape = ShapeOf(model, key.row_shapes);
-  if (switched && shape.cost.Warm(capacity) && !shape.cost.Measured(capacity) && model.switch_cost.known()) {
-    shape.cost.Observe(capacity, std::max(took / 16, took - model.switch_cost.Get()), false);
-    return;
-  }
-  if (const auto change = shape.cost.Observe(capacity, took, switched)) model.switch_cost.Add(*change);
+void BatchPlanner::Observe(const BucketKey& key, int64_t capacity, Clock::duration took) {
+  const auto [time, first] = ShapeOf(models_[key.model], key.row_shapes).times.try_emplace(capacity);
+  if (!first) time->second.Add(took);
 }
 
 void BatchPlanner::Done(const Batch& batch, Clock::duration took) {
-  if (models_.contains(batch.key.model)) Observe(batch.key, batch.capacity, took, batch.switches);
-}
-
-void BatchPlanner::Failed(const Batch& batch) {
-  const auto found = models_.find(batch.key.model);
-  if (found != models_.end()) found->second.shape = nullptr;
+  if (models_.contains(batch.key.model)) Observe(batch.key, batch.capacity, took);
 }
 
 bool BatchPlanner::OutOfMemory(const Batch& batch) {
-  Failed(batch);
   if (batch.capacity == 1) return false;
   Limit(batch.key, batch.capacity / 2);
   return true;
 }
 
 void BatchPlanner::Limit(const BucketKey& key, int64_t capacity) {
-  ShapeOf(models_[key.model], key.row_shapes).cost.Limit(capacity);
+  Shape& shape = ShapeOf(models_[key.model], key.row_shapes);
+  shape.limit = std::max<int64_t>(1, std::min(shape.limit, capacity));
 }
 
 int64_t BatchPlanner::Largest(uint64_t model) const {
   const auto found = models_.find(model);
   return found == models_.end() ? 1 : found->second.max_batch;
-}
-
-int64_t BatchPlanner::Cap(const BucketKey& key) const {
-  const auto model = models_.find(key.model);
-  if (model == models_.end()) return 1;
-  const auto shape = model->second.shapes.find(key.row_shapes);
-  return shape == model->second.shapes.end() ? 1 : shape->second.cost.cap();
 }
 
 }  // namespace radserve

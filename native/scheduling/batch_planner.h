@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "scheduling/cost_model.h"
 #include "scheduling/fair_queue.h"
+#include "scheduling/median_time.h"
 
 namespace radserve {
 
@@ -26,12 +26,11 @@ struct BucketKey {
 /// Decides what one device runs next. Knows neither threads nor clocks; the caller says what time it is.
 ///
 /// - A free device never waits: it runs what is there, and batches form while it is busy.
-/// - The sizes of batches are CostModel's ladder. Missing rows are padding.
-/// - FairQueue says which row is next, with models as flows. The rows of its bucket run with it.
-/// - cuDNN 9 makes a new plan when the shape of a model's input changes, batch size included, which may cost
-///   more than a run. So a shape that rows wait for, and a size that does not cost more than a change, keep
-///   their turn for as long as twelve changes take, as measured. A stat, or a row whose deadline would be
-///   missed, ends the turn of a shape at once.
+/// - FairQueue says which row is next, with models as flows. The rows of its bucket run with it; with a stat, only stats.
+/// - The sizes of batches form a ladder 1, 2, 4, 8, ... The next batch is the smallest that holds what waits; missing rows
+///   are padding.
+/// - What each size takes is learned as a median. By it a smaller size runs where two batches end sooner than the one, or
+///   where the first row would be late otherwise.
 class BatchPlanner {
  public:
   struct Row {
@@ -46,8 +45,7 @@ class BatchPlanner {
     BucketKey key;
     int64_t capacity = 1;
     std::vector<Row> rows;
-    /// The device changes the model's shape for it.
-    bool switches = false;
+    /// Zero while it is not known.
     Clock::duration expected{};
   };
 
@@ -65,45 +63,38 @@ class BatchPlanner {
   /// A batch did not fit into the device's memory: batches larger than half of it are not tried again.
   /// Returns false if it was of one row, so that nothing smaller is left.
   bool OutOfMemory(const Batch& batch);
-  /// A batch has ended without a result. The device may be set up for anything, so the turn of its shape
-  /// ends.
-  void Failed(const Batch& batch);
-  /// Learns from a run that somebody else measured: for runs that warm a model.
-  void Observe(const BucketKey& key, int64_t capacity, Clock::duration took, bool switched);
-
+  /// Learns from a run that somebody else measured: for runs that warm a model. The first of a size is left out: it
+  /// allocates and plans.
+  void Observe(const BucketKey& key, int64_t capacity, Clock::duration took);
   /// Larger batches of that bucket than `capacity` do not fit into the device's memory.
   void Limit(const BucketKey& key, int64_t capacity);
 
   /// The largest batch that AddModel allows.
   int64_t Largest(uint64_t model) const;
-  int64_t Cap(const BucketKey& key) const;
 
  private:
   using Shapes = std::vector<std::vector<int64_t>>;
   struct Shape {
-    explicit Shape(int64_t max_batch) : cost(max_batch) {}
-    CostModel cost;
+    /// Of the sizes that have run.
+    std::map<int64_t, MedianTime> times;
+    /// Larger batches do not fit.
+    int64_t limit = 1;
     Clock::time_point last_arrival;
     size_t waiting = 0;
+
+    /// Zero while it is not known.
+    Clock::duration Time(int64_t capacity) const;
+    /// The smallest size that holds so many rows, or the largest there is.
+    int64_t Holding(int64_t rows) const;
   };
   struct Model {
     int64_t max_batch = 1;
-    MedianTime switch_cost;
     std::map<Shapes, Shape> shapes;
-    /// What the device is set up for; nullptr if that is not known.
-    const Shapes* shape = nullptr;
-    int64_t capacity = 0;
-    /// When the turns of that shape and of that size began.
-    Clock::time_point shape_since;
-    Clock::time_point capacity_since;
   };
 
   static Shape& ShapeOf(Model& model, const Shapes& shapes);
   std::vector<Row> RowsOf(const BucketKey& key) const;
-  static bool Urgent(const Model& model, const Row& head, Clock::time_point now);
-  static bool Stays(const Model& model, const Row& head, Clock::time_point now);
-  static int64_t Choose(const Model& model, const Shapes& shapes, int64_t rows, Clock::time_point now);
-  Batch Take(const BucketKey& key, std::vector<Row> rows, int64_t capacity, Clock::time_point now);
+  static int64_t Choose(const Shape& shape, int64_t rows, const Row& first, Clock::time_point now);
 
   FairQueue queue_;
   std::unordered_map<uint64_t, Row> rows_;

@@ -8,9 +8,9 @@
 namespace radserve {
 namespace {
 
-/// Runs of one size while a model is warmed: the first is cold, the others are measured.
+/// Runs of one size while a model is warmed: the first is cold, the second may be captured as a CUDA graph.
 constexpr int kWarmRuns = 3;
-/// No larger sizes are tried once warming has taken so long.
+/// No smaller sizes but one row are warmed once that has taken so long.
 constexpr auto kWarmPatience = std::chrono::seconds(20);
 
 const Failure kCancelled = {"cancelled", "The work was cancelled."};
@@ -132,10 +132,16 @@ void Batcher::Deliver(const std::vector<RowPtr>& rows, Device::Result result) {
   }
 }
 
-Device::Result Batcher::OnDevice(int64_t capacity, std::span<const RowPtr> rows,
-                                 const std::stop_token& stop) {
-  const std::lock_guard lock(device_mutex_);
-  return device_->Run(capacity, rows, stop);
+Device::Result Batcher::RunOnThread(int64_t capacity, const RowPtr& row, const std::stop_token& stop) {
+  std::packaged_task<Device::Result()> job([&] { return device_->Run(capacity, std::span(&row, 1), stop); });
+  std::future<Device::Result> result = job.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) throw EngineError(kStopping.code, kStopping.message);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+  return result.get();
 }
 
 std::stop_token Batcher::Begin(std::vector<RowPtr> rows) {
@@ -159,7 +165,7 @@ void Batcher::RunAlone(const std::vector<RowPtr>& rows) {
       stop = Begin({row});
     }
     try {
-      Deliver({row}, OnDevice(1, std::span(&row, 1), stop));
+      Deliver({row}, device_->Run(1, std::span(&row, 1), stop));
     } catch (...) {
       all_good = false;
       Fail({row}, stop.stop_requested() ? kStopping : Failure::Caught());
@@ -189,7 +195,7 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
     stop = Begin(rows);
   }
   try {
-    Device::Result result = OnDevice(batch.capacity, rows, stop);
+    Device::Result result = device_->Run(batch.capacity, rows, stop);
     {
       const std::lock_guard lock(mutex_);
       planner_.Done(batch, result.ran);
@@ -212,10 +218,6 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
     }
     Fail(rows, failure);
   } catch (...) {
-    {
-      const std::lock_guard lock(mutex_);
-      planner_.Failed(batch);
-    }
     if (stop.stop_requested()) {
       // All have been answered, or the engine is stopping.
       Fail(rows, kStopping);
@@ -232,49 +234,56 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
 void Batcher::Work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (std::optional<BatchPlanner::Batch> batch = planner_.Next(Clock::now())) {
+    std::packaged_task<Device::Result()> job;
+    std::optional<BatchPlanner::Batch> batch;
+    if (!jobs_.empty()) {
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    } else {
+      batch = planner_.Next(Clock::now());
+    }
+    if (job.valid() || batch) {
       busy_ = true;
       lock.unlock();
-      RunBatch(std::move(*batch));
+      if (batch) {
+        RunBatch(std::move(*batch));
+      } else {
+        job();
+      }
       lock.lock();
       busy_ = false;
       if (stopping_) changed_.notify_all();
       continue;
     }
-    changed_.wait(lock, stop, [&, seen = next_id_] { return next_id_ != seen; });
+    changed_.wait(lock, stop, [&, seen = next_id_] { return next_id_ != seen || !jobs_.empty(); });
   }
 }
 
 void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
   const Clock::time_point begun = Clock::now();
-  const auto run = [&](int64_t size, bool switched) {
-    CheckStop(stop);
-    const Device::Result result = OnDevice(size, std::span(&row, 1), stop);
-    const std::lock_guard lock(mutex_);
-    planner_.Observe(row->key, size, result.ran, switched);
-    return planner_.Cap(row->key);
-  };
-  int64_t warm = 0;
   int64_t largest = 1;
   {
     const std::lock_guard lock(mutex_);
     largest = planner_.Largest(row->key.model);
   }
-  try {
-    // One size further than the largest that pays, because a poor step may hide a good one.
-    for (int64_t size = 1, cap = 1;
-         size <= std::min(2 * cap, largest) && Clock::now() - begun < kWarmPatience; size *= 2) {
-      for (int i = 0; i < kWarmRuns; ++i) cap = run(size, i == 0);
-      warm = size;
+  int64_t size = 1;
+  while (size * 2 <= largest) size *= 2;
+  for (; size >= 1; size /= 2) {
+    try {
+      // One row alone runs at least, whatever the others took.
+      for (int i = 0; i < kWarmRuns && (size == 1 || Clock::now() - begun < kWarmPatience); ++i) {
+        CheckStop(stop);
+        const Clock::duration ran = RunOnThread(size, row, stop).ran;
+        const std::lock_guard lock(mutex_);
+        planner_.Observe(row->key, size, ran);
+      }
+    } catch (const EngineError&) {
+      // Too large for the memory, or the model takes no such batches.
+      if (size == 1 || stop.stop_requested()) throw;
+      const std::lock_guard lock(mutex_);
+      planner_.Limit(row->key, size / 2);
     }
-  } catch (const EngineError&) {
-    // Too large for the memory, or the model takes no such batches.
-    if (warm == 0 || stop.stop_requested()) throw;
-    const std::lock_guard lock(mutex_);
-    planner_.Limit(row->key, warm);
   }
-  // Once more from size to size: what a change costs.
-  for (int64_t size = 1; size <= warm && warm > 1; size *= 2) run(size, true);
 }
 
 }  // namespace radserve

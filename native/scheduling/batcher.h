@@ -3,7 +3,9 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,7 +58,7 @@ class Device {
     Clock::duration ran{};
   };
   virtual ~Device() = default;
-  /// Runs rows of one key in a batch of `capacity`, the rest of it padding; from one thread at a time. Throws
+  /// Runs rows of one key in a batch of `capacity`, the rest of it padding; always on the same thread. Throws
   /// EngineError; OutOfMemory if a smaller batch may succeed. Ends early when `stop` is requested.
   virtual Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
                      const std::stop_token& stop) = 0;
@@ -87,8 +89,9 @@ class Batcher {
 
   void AddModel(uint64_t model, int64_t max_batch);
   void RemoveModel(uint64_t model);
-  /// Runs the sizes worth it of one bucket with `row`, so that the first request finds all of them warm and
-  /// their cost known. Throws EngineError if one row alone fails.
+  /// Runs each size of one bucket with `row`, the largest first, so that the first request finds all of them warm and their
+  /// time known.
+  /// Waits for the thread, which runs batches in between. Throws EngineError if one row alone fails.
   void Warm(const std::shared_ptr<BatchRow>& row, const std::stop_token& stop);
   /// See Device::NewRow.
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
@@ -110,7 +113,8 @@ class Batcher {
   std::stop_token Begin(std::vector<RowPtr> rows);
   /// Each alone, after their batch has failed.
   void RunAlone(const std::vector<RowPtr>& rows);
-  Device::Result OnDevice(int64_t capacity, std::span<const RowPtr> rows, const std::stop_token& stop);
+  /// Runs a row in a batch of that size on the thread, and waits for it.
+  Device::Result RunOnThread(int64_t capacity, const RowPtr& row, const std::stop_token& stop);
   void Deliver(const std::vector<RowPtr>& rows, Device::Result result);
   void Fail(const std::vector<RowPtr>& rows, const Failure& failure);
   /// Returns true the first time. Called with the lock.
@@ -118,9 +122,8 @@ class Batcher {
   /// Calls `done`, once End has said true. The lock is not taken.
   static void Answer(BatchRow& row);
 
+  /// Used by the thread alone.
   const std::unique_ptr<Device> device_;
-  /// Locked while the device runs: it has one user at a time.
-  std::mutex device_mutex_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   BatchPlanner planner_;
@@ -129,7 +132,9 @@ class Batcher {
   std::stop_source running_stop_;
   uint64_t next_id_ = 1;
   bool stopping_ = false;
-  /// The thread has a batch.
+  /// What the thread runs before the next batch.
+  std::deque<std::packaged_task<Device::Result()>> jobs_;
+  /// The thread has a batch or a job.
   bool busy_ = false;
   std::jthread thread_;
 };

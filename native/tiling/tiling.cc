@@ -77,13 +77,17 @@ class WindowRun {
 
   void RunBatch() {
     CheckStop(stop_);
-    const size_t bytes = static_cast<size_t>(window_.Elements()) * DtypeSize(dtype_);
-    const auto rows = std::min(view_.batch, static_cast<int64_t>(windows_.size() - next_));
-    const std::span tiles(windows_.data() + next_, static_cast<size_t>(rows));
-    const Tensor input = MakeTensorForOverwrite(whole_name_, dtype_, window_.Shape(rows, spatial_));
-    for (size_t row = 0; row < tiles.size(); ++row) cutter_->Cut(tiles[row], input.data + row * bytes);
-    const std::vector<Tensor> outputs = run_(input);
-    for (size_t o = 0; o < outputs.size(); ++o) Add(o, outputs[o], tiles);
+    const std::span tiles = Batch(next_);
+    if (!view_.begin) {
+      AddAll(run_(Cut(tiles)), tiles);
+    } else {
+      if (!ahead_) ahead_ = view_.begin(Cut(tiles));
+      const TakeOutputs take = std::move(ahead_);
+      const std::span after = Batch(next_ + tiles.size());
+      ahead_ = after.empty() ? nullptr : view_.begin(Cut(after));
+      const std::vector<std::vector<Tensor>> outputs = take();
+      for (size_t row = 0; row < tiles.size(); ++row) AddAll(outputs.at(row), tiles.subspan(row, 1));
+    }
     for (Tile tile : tiles) {
       tile.mirrored = {};
       sums_->Add(ones_, 0, tile, weights_, crew());
@@ -114,10 +118,28 @@ class WindowRun {
     if (view_.tell) view_.tell(next_, windows_.size());
   }
 
+  /// The windows that run together from that one on.
+  std::span<const Tile> Batch(size_t first) const {
+    const auto rows = std::min(view_.batch, static_cast<int64_t>(windows_.size() - first));
+    return {windows_.data() + first, static_cast<size_t>(rows)};
+  }
+
+  Tensor Cut(std::span<const Tile> tiles) const {
+    const size_t bytes = static_cast<size_t>(window_.Elements()) * DtypeSize(dtype_);
+    const auto rows = static_cast<int64_t>(tiles.size());
+    Tensor input = MakeTensorForOverwrite(whole_name_, dtype_, window_.Shape(rows, spatial_));
+    for (size_t row = 0; row < tiles.size(); ++row) cutter_->Cut(tiles[row], input.data + row * bytes);
+    return input;
+  }
+
+  void AddAll(const std::vector<Tensor>& outputs, std::span<const Tile> tiles) {
+    for (size_t o = 0; o < outputs.size(); ++o) Add(o, outputs[o], tiles);
+  }
+
   void Add(size_t o, const Tensor& output, std::span<const Tile> tiles) {
     const auto rows = static_cast<int64_t>(tiles.size());
     const Grid grid = GridOfOutput(output, rows, window_, spatial_);
-    if (next_ == 0) {
+    if (blends_.size() == o) {
       CheckBytes(output, grid);
       blends_.emplace_back(output, grid, from_.sides, view_.lead, open_, whole_spatial_);
     }
@@ -162,6 +184,8 @@ class WindowRun {
   std::optional<Blend> sums_;
   std::vector<Blend> blends_;
   size_t next_ = 0;
+  /// The next batch, if a device has it already.
+  TakeOutputs ahead_;
   Crew alone_;
 };
 

@@ -28,6 +28,10 @@ std::vector<float> WindowWeights(const TilingSpec& spec);
 /// Gives windows [n, ...] to a model and takes its outputs, each [n, ...].
 using RunWindows = std::function<std::vector<Tensor>(const Tensor& windows)>;
 
+/// Waits for what windows gave that run beside the thread that calls: the outputs of each of them, [1, ...]. Whoever drops
+/// it without a call cancels them.
+using TakeOutputs = std::function<std::vector<std::vector<Tensor>>()>;
+
 /// The axis along which windows move slowest, of depth, height and width, and whether they begin at its end.
 struct LeadAxis {
   size_t axis = 0;
@@ -44,6 +48,9 @@ struct TiledView {
   std::function<void(size_t done, size_t windows)> tell;
   /// Blends beside the thread that calls; null for none. It outlives the windows.
   Crew* crew = nullptr;
+  /// For a device that runs windows [n, ...] beside the thread that calls, in place of RunWindows: while it has one batch the
+  /// last one is blended.
+  std::function<TakeOutputs(const Tensor& windows)> begin = nullptr;
 };
 
 /// Runs a model over a tensor of one image or volume window by window: what came out for each voxel is the weighted mean

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -40,9 +42,12 @@ struct StandIn {
   decltype(&StandInCount) count;
   decltype(&StandInUsed) used;
   decltype(&StandInPinned) pinned;
+  decltype(&StandInPlans) plans;
+  decltype(&StandInGraphs) graphs;
   decltype(&StandInReset) reset;
   decltype(&StandInSetMemory) set_memory;
   decltype(&StandInBreak) break_device;
+  decltype(&StandInSpoil) spoil;
   decltype(&StandInHold) hold;
   decltype(&StandInAwaitHeld) await_held;
 };
@@ -50,7 +55,7 @@ struct StandIn {
 StandIn& Cuda() {
   static StandIn stand_in = [] {
     void* library = dlopen("libcudart.so.13", RTLD_NOW | RTLD_GLOBAL);
-    const auto look = [library](auto& function, const char* name) {
+    const auto look = [&library](auto& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
           library == nullptr ? nullptr : dlsym(library, name));
     };
@@ -58,11 +63,15 @@ StandIn& Cuda() {
     look(found.count, "StandInCount");
     look(found.used, "StandInUsed");
     look(found.pinned, "StandInPinned");
+    look(found.graphs, "StandInGraphs");
+    look(found.spoil, "StandInSpoil");
     look(found.reset, "StandInReset");
     look(found.set_memory, "StandInSetMemory");
     look(found.break_device, "StandInBreak");
     look(found.hold, "StandInHold");
     look(found.await_held, "StandInAwaitHeld");
+    library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
+    look(found.plans, "StandInPlans");
     return found;
   }();
   return stand_in;
@@ -73,24 +82,32 @@ std::string Copying(const std::vector<int64_t>& x, const std::vector<int64_t>& y
   return OneNode("Flatten", {"x"}, x, y, "axis", 1);
 }
 
+std::filesystem::path FolderOf(pid_t process) {
+  return std::filesystem::temp_directory_path() / ("radserve-cuda-test-" + std::to_string(process));
+}
+
+/// The models of this process, which sessions are made from anew.
+struct Folder {
+  Folder() { std::filesystem::create_directory(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  const std::filesystem::path path = FolderOf(getpid());
+};
+
+std::filesystem::path Put(const std::string& model) {
+  static const Folder folder;
+  static std::atomic<int> models = 0;
+  const std::filesystem::path path = folder.path / (std::to_string(++models) + ".onnx");
+  std::ofstream(path, std::ios::binary) << model;
+  return path;
+}
+
 std::unique_ptr<Session> Load(const std::string& model, int device = 0, size_t memory = 0) {
   StartRuntime();
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("radserve-cuda-test-" + std::to_string(getpid()) + ".onnx");
-  std::ofstream(path, std::ios::binary) << model;
   SessionSettings settings;
   settings.provider = Provider::kCuda;
   settings.device = device;
   settings.device_memory = memory;
-  std::unique_ptr<Session> session;
-  try {
-    session = std::make_unique<Session>(path, settings, "model_unavailable");
-  } catch (...) {
-    std::filesystem::remove(path);
-    throw;
-  }
-  std::filesystem::remove(path);
-  return session;
+  return std::make_unique<Session>(Put(model), settings, "model_unavailable");
 }
 
 void Fill(std::span<std::byte> bytes, float first) {
@@ -157,7 +174,7 @@ TEST("rows that are still read keep their numbers while later batches run, and n
   }
   EQUAL(Cuda().pinned(), pinned);
   EQUAL(bucket->Bytes(), bytes);
-  // The inputs and the three places of the outputs.
+  // The inputs and the three places of the outputs, on the host.
   EQUAL(bytes, 4 * 4 * 2 * sizeof(float));
 }
 END;
@@ -202,9 +219,11 @@ struct Served {
     batcher->AddModel(1, largest);
   }
 
-  std::shared_ptr<BatchRow> Row(int64_t side, float first) const {
+  std::shared_ptr<BatchRow> Row(int64_t side, float first) const { return RowOf({side}, first); }
+
+  std::shared_ptr<BatchRow> RowOf(const std::vector<int64_t>& shape, float first) const {
     auto row = std::make_shared<BatchRow>();
-    row->key = {1, {{side}}};
+    row->key = {1, {shape}};
     row->inputs = {batcher->NewRow(row->key, "x", Dtype::kFloat32)};
     Fill({row->inputs[0].data, row->inputs[0].Bytes()}, first);
     return row;
@@ -236,7 +255,6 @@ TEST("a run that is stopped ends between two nodes, and the next one is whole") 
                    Bytes(2, "test") + Bytes(11, Value("x", {0, 4})) + Bytes(12, Value("y", {0, 4}))) +
       Bytes(8, Bytes(1, "") + Number(2, 17));
   Served served(model);
-  served.Answer({served.Row(4, 0)});
   Cuda().reset();
   Cuda().hold(0, true);
   auto row = served.Row(4, 1);
@@ -256,11 +274,179 @@ TEST("a run that is stopped ends between two nodes, and the next one is whole") 
 }
 END;
 
+/// x [n,1,h,w] -> Conv with one weight -> y: cuDNN plans for it.
+std::string Convolution() {
+  return OneNode("Conv", {"x", "w"}, {0, 1, -1, -1}, {0, 1, -1, -1}, "", 0, Zeros("w", {1, 1, 1, 1}));
+}
+
+TEST("no bucket is planned again once it is warm, whatever sizes and shapes come by turns") {
+  const Served served(Convolution());
+  // The largest first: a larger one makes graphs that were captured before be captured anew.
+  constexpr std::array<int64_t, 3> kSides = {24, 16, 8};
+  const uint64_t before = Cuda().plans();
+  for (const int64_t side : kSides) served.batcher->Warm(served.RowOf({1, side, side}, 0), {});
+  const uint64_t plans = Cuda().plans();
+  CHECK(plans > before);
+  // Four sizes of each shape.
+  EQUAL(Cuda().graphs(), 4 * kSides.size());
+  const size_t used = Cuda().used(0);
+  Cuda().reset();
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<std::shared_ptr<BatchRow>> rows;
+    for (uint64_t r = 0; r <= random() % 12; ++r) {
+      const int64_t side = kSides[random() % kSides.size()];
+      rows.push_back(served.RowOf({1, side, side}, 0));
+    }
+    served.Answer(rows);
+    for (const auto& row : rows) CHECK(!row->failure);
+  }
+  EQUAL(Cuda().plans(), plans);
+  const StandInCounts counts = Cuda().count(0);
+  EQUAL(counts.captures + counts.spoilt + counts.strays, uint64_t{0});
+  CHECK(counts.graph_launches >= 300);
+  EQUAL(Cuda().used(0), used);
+}
+END;
+
+TEST("what a graph gives are the numbers of its own rows, and they stay while it is launched again") {
+  const auto session = Load(Copying({0, 2}, {0, 2}));
+  const auto small = session->MakeBucket(1, {{2}}, kOutputs);
+  const auto large = session->MakeBucket(4, {{2}}, kOutputs);
+  Cuda().reset();
+  std::vector<Tensor> read;
+  for (int i = 0; i < 20; ++i) {
+    Bucket& bucket = i % 2 == 0 ? *small : *large;
+    for (int64_t row = 0; row < bucket.capacity(); ++row)
+      Fill(bucket.Row(0, row), static_cast<float>(10 * i + row));
+    bucket.Run(bucket.capacity(), {});
+    read.push_back(bucket.TakeRow(bucket.capacity() - 1).at(0));
+  }
+  for (int i = 0; i < 20; ++i) {
+    CHECK(AsFloats(read[static_cast<size_t>(i)]) ==
+          Counting(static_cast<float>(10 * i + (i % 2 == 0 ? 0 : 3)), 2));
+  }
+  // A first run is plain; a capture is launched, too.
+  EQUAL(Cuda().count(0).captures, uint64_t{2});
+  EQUAL(Cuda().count(0).graph_launches, uint64_t{18});
+  EQUAL(Cuda().count(0).strays, uint64_t{0});
+}
+END;
+
+TEST("a graph is captured anew once larger batches have made the provider free what it reaches into") {
+  const auto session =
+      Load(OneNode("Gemm", {"x", "w", "b"}, {0, 4}, {0, 4}, "", 0, Zeros("w", {4, 4}) + Zeros("b", {4})));
+  const auto small = session->MakeBucket(1, {{4}}, kOutputs);
+  const auto large = session->MakeBucket(1024, {{4}}, kOutputs);
+  Cuda().reset();
+  for (Bucket* bucket :
+       {small.get(), small.get(), large.get(), small.get(), large.get(), small.get(), large.get()}) {
+    bucket->Row(0, 0);
+    bucket->Run(1, {});
+  }
+  EQUAL(Cuda().count(0).stale, uint64_t{0});
+  EQUAL(Cuda().count(0).captures, uint64_t{3});
+}
+END;
+
+TEST("an image whose shape never comes again is not captured") {
+  const Served served(Copying({0, 0}, {0, 0}));
+  Cuda().reset();
+  for (int64_t side = 1; side <= 20; ++side) served.Answer({served.Row(side, 1)});
+  EQUAL(Cuda().count(0).captures, uint64_t{0});
+  auto again = served.Row(7, 3);
+  served.Answer({again});
+  EQUAL(Cuda().count(0).captures, uint64_t{1});
+  CHECK(AsFloats(again->outputs.at(0)) == Counting(3, 7));
+}
+END;
+
+TEST("nothing that allocates, frees or waits runs beside a capture") {
+  const Served first(Copying({0, 0}, {0, 0}), 0);
+  const Served second(Copying({0, 0}, {0, 0}), 1);
+  Cuda().reset();
+  std::atomic<int> wrong = 0;
+  {
+    std::atomic<bool> ended = false;
+    std::jthread loads([&] {
+      while (!ended) Load(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 1)->MakeBucket(2, {{4}}, kOutputs);
+    });
+    std::jthread looks([&] {
+      while (!ended) {
+        ShrinkGpu(0);
+        if (UseOfGpu(1, 0).total == 0) ++wrong;
+        first.session->MakeRows(64);
+        std::this_thread::yield();
+      }
+    });
+    std::jthread runs([&] {
+      const Tensor x = MakeTensor("x", Dtype::kFloat32, {1, 16});
+      Fill({x.data, x.Bytes()}, 5);
+      while (!ended) {
+        if (AsFloats(first.session->Run({&x, 1}, kOutputs, true, {}).at(0)) != Counting(5, 16)) ++wrong;
+      }
+    });
+    for (int64_t side = 1; side <= 60; ++side) {
+      // Where a capture has to wait for long, it is tried again later.
+      for (int i = 0; i < 4; ++i) {
+        for (const Served* served : {&first, &second}) {
+          auto row = served->Row(side, static_cast<float>(i));
+          served->Answer({row});
+          const bool good = !row->failure && AsFloats(row->outputs.at(0)) ==
+                                                 Counting(static_cast<float>(i), static_cast<size_t>(side));
+          if (!good) ++wrong;
+        }
+      }
+    }
+    ended = true;
+  }
+  EQUAL(wrong.load(), 0);
+  for (const int device : {0, 1}) {
+    CHECK(Cuda().count(device).captures >= 50);
+    EQUAL(Cuda().count(device).spoilt + Cuda().count(device).strays, uint64_t{0});
+  }
+}
+END;
+
+TEST("a model whose capture fails goes on without graphs, and no row is lost") {
+  const Served served(Copying({0, 4}, {0, 4}));
+  Cuda().reset();
+  Cuda().spoil(1);
+  for (int i = 0; i < 6; ++i) {
+    auto row = served.Row(4, static_cast<float>(i));
+    served.Answer({row});
+    CHECK(!row->failure && AsFloats(row->outputs.at(0)) == Counting(static_cast<float>(i), 4));
+  }
+  EQUAL(Cuda().count(0).spoilt, uint64_t{1});
+  EQUAL(Cuda().count(0).captures, uint64_t{0});
+  EQUAL(Cuda().graphs(), size_t{0});
+}
+END;
+
+TEST("graphs of more shapes than a session keeps: it is made anew, and every row has its numbers") {
+  const Served served(Copying({0, 0}, {0, 0}));
+  Cuda().reset();
+  size_t used = 0;
+  for (int64_t shape = 0; shape < 600; ++shape) {
+    const int64_t side = 1 + shape % 300;
+    for (int i = 0; i < 2; ++i) {
+      auto row = served.Row(side, static_cast<float>(i));
+      served.Answer({row});
+      CHECK(!row->failure &&
+            AsFloats(row->outputs.at(0)) == Counting(static_cast<float>(i), static_cast<size_t>(side)));
+    }
+    CHECK(Cuda().graphs() <= 256);
+    if (shape == 299) used = Cuda().used(0);
+  }
+  EQUAL(Cuda().count(0).captures, uint64_t{600});
+  CHECK(Cuda().used(0) < used + used / 2);
+}
+END;
+
 TEST("two devices run side by side: one that waits keeps the other from nothing") {
   Served first(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 0);
   Served second(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 1);
-  first.Answer({first.Row(4, 0)});
-  second.Answer({second.Row(4, 0)});
+  for (const Served* served : {&first, &second}) served->batcher->Warm(served->Row(4, 0), {});
   Cuda().reset();
   Cuda().hold(0, true);
   auto held = first.Row(4, 1);
@@ -339,16 +525,11 @@ END;
 
 /// A graph of so many floats of weights, as a file with its hash.
 struct HeavyFile {
-  explicit HeavyFile(int64_t side, const std::string& name)
-      : path(std::filesystem::temp_directory_path() /
-             ("radserve-cuda-test-" + std::to_string(getpid()) + "-" + name + ".onnx")) {
+  explicit HeavyFile(int64_t side)
+      : content(OneNode("MatMul", {"x", "w"}, {0, side}, {0, side}, "", 0, Zeros("w", {side, side}))),
+        path(Put(content)) {
     StartRuntime();
-    content = OneNode("MatMul", {"x", "w"}, {0, side}, {0, side}, "", 0, Zeros("w", {side, side}));
-    Write(content);
   }
-  ~HeavyFile() { std::filesystem::remove(path); }
-  HeavyFile(const HeavyFile&) = delete;
-  HeavyFile& operator=(const HeavyFile&) = delete;
 
   void Write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
   SessionSettings Settings(int device = 0) const {
@@ -364,8 +545,8 @@ struct HeavyFile {
     return settings;
   }
 
-  std::filesystem::path path;
-  std::string content;
+  const std::string content;
+  const std::filesystem::path path;
 };
 
 TEST(
@@ -373,7 +554,7 @@ TEST(
     "was") {
   constexpr int64_t kSide1024 = 1024;
   constexpr size_t kWeights = kSide1024 * kSide1024 * sizeof(float);
-  const HeavyFile file(kSide1024, "leaves");
+  const HeavyFile file(kSide1024);
   Session session(file.path, file.Settings(), "model_unavailable");
   SessionDevice device;
   RunStats stats;
@@ -399,6 +580,7 @@ TEST(
   session.Leave();
   ShrinkGpu(0);
   EQUAL(device.bytes(), size_t{0});
+  EQUAL(Cuda().graphs(), size_t{0});
   CHECK(Cuda().used(0) + kWeights <= used);
   CHECK(UseOfGpu(0, 0).taken + kWeights <= taken);
   CHECK(session.Memory().empty());
@@ -422,7 +604,7 @@ END;
 TEST(
     "a session does not return from another file, nor where its memory is taken, and it does once that is "
     "mended") {
-  const HeavyFile file(512, "mended");
+  const HeavyFile file(512);
   Session session(file.path, file.Settings(), "model_unavailable");
   session.Leave();
   file.Write(OneNode("Add", {"x", "x"}, {0, 512}, {0, 512}));
@@ -452,6 +634,43 @@ TEST(
 }
 END;
 
+TEST("where nothing is captured each bucket has a session of its own, as far as the memory goes") {
+  constexpr size_t kWeights = size_t{1024} * 1024 * sizeof(float);
+  const HeavyFile file(1024);
+  Session session(file.path, file.Settings(), "model_unavailable");
+  session.Renew(false);
+  SessionDevice device;
+  RunStats stats;
+  device.AddModel(1, {&session, kOutputs, &stats, 8});
+  const auto run = [&](int64_t capacity) {
+    auto row = std::make_shared<BatchRow>();
+    row->key = {1, {{1024}}};
+    row->inputs = {device.NewRow(row->key, "x", Dtype::kFloat32)};
+    Fill({row->inputs[0].data, row->inputs[0].Bytes()}, 0);
+    EQUAL(device.Run(capacity, std::span(&row, 1), {}).outputs.at(0).size(), size_t{1});
+  };
+  Cuda().reset();
+  const size_t alone = Cuda().used(0);
+  run(1);
+  CHECK(Cuda().used(0) < alone + kWeights);
+  run(2);
+  run(4);
+  const size_t three = Cuda().used(0);
+  CHECK(three >= alone + 2 * kWeights && three < alone + 3 * kWeights);
+  // No room for one more: the bucket that was not used for longest goes.
+  Cuda().set_memory(0, three + kWeights);
+  run(8);
+  run(1);
+  run(2);
+  CHECK(Cuda().used(0) < three + kWeights);
+  EQUAL(Cuda().count(0).captures + Cuda().count(0).graph_launches, uint64_t{0});
+  device.Clear(1);
+  ShrinkGpu(0);
+  CHECK(Cuda().used(0) <= alone);
+  Cuda().reset();
+}
+END;
+
 TEST("a load that does not fit is refused in words, and the session before it goes on") {
   Served served(Copying({0, 4}, {0, 4}));
   served.Answer({served.Row(4, 0)});
@@ -474,8 +693,8 @@ END;
 
 TEST("weights in a file of their own reach the device, and the file is not needed any more") {
   constexpr size_t kBytes = 1024 * sizeof(float);
-  const std::string file = "radserve-cuda-test-" + std::to_string(getpid()) + ".data";
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / file;
+  const std::filesystem::path path = Put("").replace_extension(".data");
+  const std::string file = path.filename();
   std::ofstream(path, std::ios::binary) << std::string(kBytes, '\0');
   const std::string weights = Number(1, 1024) + Number(2, 1) + Bytes(8, "w") +
                               Bytes(13, Bytes(1, "location") + Bytes(2, file)) + Number(14, 1);
@@ -535,6 +754,23 @@ TEST("nodes on the CPU may touch shapes; others are refused by name") {
 }
 END;
 
+TEST("the plain loop that the engine is measured against runs here, with graphs and without") {
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path graph = Put(Convolution());
+  for (const std::string options : {"", " 0 enable_cuda_graph=1"}) {
+    const std::string command = "printf 'run 2 1 0 4 8 8 0.05\nrun 1 1 0 2 16 16 0.05\n' | " +
+                                folder.string() + "/raw_ort " + graph.string() + " cuda" + options;
+    std::FILE* pipe = popen(command.c_str(), "r");
+    std::string said;
+    std::array<char, 512> buffer{};
+    while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) said += buffer.data();
+    EQUAL(pclose(pipe), 0);
+    EQUAL(std::ranges::count(said, '\n'), 2);
+    CHECK(said.find("{\"rate\":") == 0);
+  }
+}
+END;
+
 // ---- What ends a process, in processes of its own.
 
 struct Ended {
@@ -566,6 +802,7 @@ Ended RunChild(const std::string& part, const std::string& libraries) {
   }
   close(ends[0]);
   waitpid(child, &ended.status, 0);
+  std::filesystem::remove_all(FolderOf(child));
   return ended;
 }
 
@@ -626,6 +863,14 @@ int Child(const std::string& part) {
     served.Answer({served.Row(4, 0)});
     return 1;
   }
+  if (part == "broken in a capture") {
+    Served served(add);
+    served.Answer({served.Row(4, 0)});
+    // One kernel of the plain run and two of the runs before the capture.
+    Cuda().break_device(0, 3, kIllegalAddress);
+    served.Answer({served.Row(4, 0)});
+    return 1;
+  }
   if (part == "broken at load") {
     Load(add);
     Cuda().break_device(0, 0, kIllegalAddress);
@@ -666,8 +911,7 @@ TEST("a batch that does not fit is split, whether CUDA refuses the memory or the
 END;
 
 TEST("a cuDNN that is missing is named") {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("radserve-cuda-test-" + std::to_string(getpid()));
+  const std::filesystem::path folder = Put("").replace_extension("");
   std::filesystem::create_directory(folder);
   for (const auto& library : std::filesystem::directory_iterator(Libraries())) {
     if (library.path().filename() == "libcudnn.so.9") continue;
@@ -681,8 +925,8 @@ TEST("a cuDNN that is missing is named") {
 }
 END;
 
-TEST("a context that breaks ends the process with status 70, in a run and at load") {
-  for (const char* part : {"broken in a run", "broken at load"}) {
+TEST("a context that breaks ends the process with status 70, in a run, in a capture and at load") {
+  for (const char* part : {"broken in a run", "broken in a capture", "broken at load"}) {
     const Ended ended = RunChild(part, Libraries());
     CHECK(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 70);
     CHECK(ended.said.find("radserve: GPU 0 is lost for this process, which ends") != std::string::npos);

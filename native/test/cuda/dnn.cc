@@ -1,7 +1,10 @@
 // libcudnn.so.9 without a GPU: every plan is one engine without workspace, which computes nothing (see runtime.cc).
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "stand_in.h"
 
 #define STAND_IN(name)
 
@@ -13,9 +16,16 @@ int handle = 0;
 constexpr int kDescriptor = 15;
 constexpr size_t kValueBytes = 8;
 
+/// cudnnBackendDescriptorType_t.
+constexpr int kExecutionPlan = 5;
+
+std::atomic<uint64_t> plans = 0;
+
 }  // namespace
 
 extern "C" {
+
+uint64_t StandInPlans() { return plans; }
 
 STAND_IN(cudnnCreate)
 int cudnnCreate(void** out) {
@@ -35,7 +45,8 @@ void cudnnGetLastErrorString(char* message, size_t size) {
 }
 
 STAND_IN(cudnnBackendCreateDescriptor)
-int cudnnBackendCreateDescriptor(int, void** out) {
+int cudnnBackendCreateDescriptor(int type, void** out) {
+  if (type == kExecutionPlan) ++plans;
   *out = &handle;
   return 0;
 }

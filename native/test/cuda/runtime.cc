@@ -7,6 +7,7 @@
 // wait.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -17,7 +18,9 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "stand_in.h"
 
@@ -31,6 +34,9 @@ constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
 constexpr int kInvalidDevice = 101;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureInvalidated = 901;
+constexpr int kCaptureUnmatched = 903;
 constexpr size_t kAlignment = 512;
 
 /// cudaMemcpyKind.
@@ -54,6 +60,24 @@ struct Block {
   size_t bytes = 0;
   /// -1: pinned memory of the host.
   int device = -1;
+  uint64_t number = 0;
+};
+
+struct Transfer {
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t bytes = 0;
+  int kind = 0;
+};
+
+/// What a stream was given while it was captured; cudaGraph_t and cudaGraphExec_t.
+struct Graph {
+  int device = 0;
+  std::vector<Transfer> transfers;
+  /// Memory of products that was allocated then, by its number.
+  std::set<uint64_t> touched;
+  uint64_t kernels = 0;
+  bool spoilt = false;
 };
 
 struct Machine {
@@ -62,10 +86,16 @@ struct Machine {
   std::array<Device, kDevices> devices;
   std::map<const char*, Block> blocks;
   size_t pinned = 0;
+  /// By the streams that are captured.
+  std::map<void*, Graph> captures;
+  std::set<const Graph*> graphs;
+  uint64_t spoil = 0;
+  uint64_t allocations = 0;
 
   Machine() { Start(); }
 
   void Start() {
+    spoil = 0;
     for (Device& device : devices) {
       const size_t used = device.used;
       device = Device();
@@ -116,16 +146,35 @@ int State() {
   return Current().broken;
 }
 
+/// For calls that must not be made while anything is captured. Called with the lock.
+int Refused() {
+  Machine& the = The();
+  if (Current().broken != kSuccess) return Current().broken;
+  for (auto& [stream, graph] : the.captures) graph.spoilt = true;
+  return the.captures.empty() ? kSuccess : kCaptureUnsupported;
+}
+
+int Wait() {
+  const std::lock_guard lock(The().mutex);
+  return Refused();
+}
+
+/// The graph that takes what goes to a stream; nullptr unless it is captured. Called with the lock.
+Graph* CaptureOf(void* stream) {
+  const auto found = The().captures.find(stream);
+  return found == The().captures.end() ? nullptr : &found->second;
+}
+
 int Allocate(void** out, size_t bytes, int device) {
   Machine& the = The();
   const std::lock_guard lock(the.mutex);
-  if (Current().broken != kSuccess) return Current().broken;
+  if (const int refused = Refused(); refused != kSuccess) return refused;
   if (device >= 0 && Current().used + bytes > Current().memory) return kOutOfMemory;
   const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, whole == 0 ? kAlignment : whole);
   if (memory == nullptr) return kOutOfMemory;
   std::memset(memory, 0, whole);
-  the.blocks[static_cast<const char*>(memory)] = {bytes, device};
+  the.blocks[static_cast<const char*>(memory)] = {bytes, device, ++the.allocations};
   (device >= 0 ? Current().used : the.pinned) += bytes;
   *out = memory;
   return kSuccess;
@@ -135,7 +184,7 @@ int Release(void* memory) {
   if (memory == nullptr) return kSuccess;
   Machine& the = The();
   const std::lock_guard lock(the.mutex);
-  if (Current().broken != kSuccess) return Current().broken;
+  if (const int refused = Refused(); refused != kSuccess) return refused;
   const auto found = the.blocks.find(static_cast<const char*>(memory));
   if (found == the.blocks.end()) return kInvalidValue;
   const Block& block = found->second;
@@ -151,44 +200,72 @@ void WaitForFile() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-int Copy(void* to, const void* from, size_t bytes, int kind) {
-  if (kind == kWithinDevice) WaitForFile();
+/// Counts a copy that the current device makes. Called with the lock.
+void Count(const Transfer& copy, bool of_graph) {
+  Device& device = Current();
+  const auto on_device = [](const void* address) {
+    const Block* block = The().Find(address);
+    return block != nullptr && block->device == current;
+  };
+  const bool to = on_device(copy.to);
+  const bool from = on_device(copy.from);
+  if (copy.kind == kToDevice) {
+    ++device.counts.copies_to_device;
+    device.counts.bytes_to_device += copy.bytes;
+    if (!to || from) ++device.counts.strays;
+  } else if (copy.kind == kFromDevice) {
+    ++device.counts.copies_from_device;
+    device.counts.bytes_from_device += copy.bytes;
+    if (!from || to) ++device.counts.strays;
+  } else if (of_graph && !(to && from)) {
+    ++device.counts.strays;
+  }
+}
+
+int Copy(const Transfer& copy, void* stream, bool waits) {
+  if (copy.kind == kWithinDevice) WaitForFile();
   Machine& the = The();
   {
     const std::lock_guard lock(the.mutex);
-    Device& device = Current();
-    if (device.broken != kSuccess) return device.broken;
-    const auto on_device = [&](const void* address) {
-      const Block* block = the.Find(address);
-      return block != nullptr && block->device == current;
-    };
-    if (kind == kToDevice) {
-      ++device.counts.copies_to_device;
-      device.counts.bytes_to_device += bytes;
-      if (!on_device(to) || on_device(from)) ++device.counts.strays;
-    } else if (kind == kFromDevice) {
-      ++device.counts.copies_from_device;
-      device.counts.bytes_from_device += bytes;
-      if (!on_device(from) || on_device(to)) ++device.counts.strays;
+    if (Current().broken != kSuccess) return Current().broken;
+    if (waits) {
+      if (const int refused = Refused(); refused != kSuccess) return refused;
+    } else if (Graph* graph = CaptureOf(stream)) {
+      graph->transfers.push_back(copy);
+      return kSuccess;
     }
+    Count(copy, false);
   }
-  std::memmove(to, from, bytes);
+  std::memmove(copy.to, copy.from, copy.bytes);
   return kSuccess;
 }
 
-int Launch() {
-  WaitForFile();
+/// So many kernels, one after the other. Called with the lock.
+int Launch(std::unique_lock<std::mutex>& lock, uint64_t kernels) {
   Machine& the = The();
-  std::unique_lock lock(the.mutex);
   Device& device = Current();
-  if (device.broken != kSuccess) return device.broken;
   ++device.held;
   the.changed.notify_all();
   the.changed.wait(lock, [&] { return !device.hold; });
   --device.held;
-  ++device.counts.launches;
+  device.counts.launches += kernels;
   if (device.breaks && device.counts.launches > device.breaks_after) device.broken = device.error;
   return device.broken;
+}
+
+int LaunchOne(void* stream) {
+  WaitForFile();
+  std::unique_lock lock(The().mutex);
+  if (Current().broken != kSuccess) return Current().broken;
+  if (Graph* graph = CaptureOf(stream)) {
+    ++graph->kernels;
+    // A context may break while kernels are captured, too.
+    Device& device = Current();
+    if (device.breaks && device.counts.launches + graph->kernels > device.breaks_after)
+      device.broken = device.error;
+    return device.broken;
+  }
+  return Launch(lock, 1);
 }
 
 /// Streams and events are numbers.
@@ -232,6 +309,23 @@ size_t StandInUsed(int device) {
 size_t StandInPinned() {
   const std::lock_guard lock(The().mutex);
   return The().pinned;
+}
+
+void StandInTouch(const void* address) {
+  const std::lock_guard lock(The().mutex);
+  const Block* block = The().Find(address);
+  if (block == nullptr) return;
+  for (auto& [stream, graph] : The().captures) graph.touched.insert(block->number);
+}
+
+size_t StandInGraphs() {
+  const std::lock_guard lock(The().mutex);
+  return The().graphs.size();
+}
+
+void StandInSpoil(uint64_t captures) {
+  const std::lock_guard lock(The().mutex);
+  The().spoil = captures;
 }
 
 void StandInReset() {
@@ -334,23 +428,28 @@ STAND_IN(cudaFreeHost)
 int cudaFreeHost(void* memory) { return Release(memory); }
 
 STAND_IN(cudaMemcpy)
-int cudaMemcpy(void* to, const void* from, size_t bytes, int kind) { return Copy(to, from, bytes, kind); }
+int cudaMemcpy(void* to, const void* from, size_t bytes, int kind) {
+  return Copy({to, from, bytes, kind}, nullptr, true);
+}
 
 STAND_IN(cudaMemcpyAsync)
-int cudaMemcpyAsync(void* to, const void* from, size_t bytes, int kind, void*) {
-  return Copy(to, from, bytes, kind);
+int cudaMemcpyAsync(void* to, const void* from, size_t bytes, int kind, void* stream) {
+  return Copy({to, from, bytes, kind}, stream, false);
 }
 
 STAND_IN(cudaMemset)
 int cudaMemset(void* memory, int value, size_t bytes) {
-  std::memset(memory, value, bytes);
-  return State();
+  const int state = Wait();
+  if (state == kSuccess) std::memset(memory, value, bytes);
+  return state;
 }
 
 STAND_IN(cudaMemsetAsync)
-int cudaMemsetAsync(void* memory, int value, size_t bytes, void*) {
-  std::memset(memory, value, bytes);
-  return State();
+int cudaMemsetAsync(void* memory, int value, size_t bytes, void* stream) {
+  const std::lock_guard lock(The().mutex);
+  // Nothing looks at what kernels leave; a graph fills nothing.
+  if (CaptureOf(stream) == nullptr) std::memset(memory, value, bytes);
+  return Current().broken;
 }
 
 STAND_IN(cudaStreamCreate)
@@ -366,10 +465,10 @@ STAND_IN(cudaEventCreateWithFlags)
 int cudaEventCreateWithFlags(void** event, unsigned) { return SetHandle(event); }
 
 STAND_IN(cudaStreamSynchronize)
-int cudaStreamSynchronize(void*) { return State(); }
+int cudaStreamSynchronize(void*) { return Wait(); }
 
 STAND_IN(cudaDeviceSynchronize)
-int cudaDeviceSynchronize() { return State(); }
+int cudaDeviceSynchronize() { return Wait(); }
 
 STAND_IN(cudaGetLastError)
 int cudaGetLastError() { return State(); }
@@ -398,8 +497,90 @@ int cudaDriverGetVersion(int* version) {
 }
 
 STAND_IN(cudaStreamIsCapturing)
-int cudaStreamIsCapturing(void*, int* status) {
-  *status = 0;
+int cudaStreamIsCapturing(void* stream, int* status) {
+  const std::lock_guard lock(The().mutex);
+  // cudaStreamCaptureStatus: none, active, invalidated.
+  const Graph* graph = CaptureOf(stream);
+  *status = graph == nullptr ? 0 : graph->spoilt ? 2 : 1;
+  return kSuccess;
+}
+
+STAND_IN(cudaStreamBeginCapture)
+int cudaStreamBeginCapture(void* stream, int) {
+  Machine& the = The();
+  const std::lock_guard lock(the.mutex);
+  if (Current().broken != kSuccess) return Current().broken;
+  // The stream that is none cannot be captured.
+  if (stream == nullptr || CaptureOf(stream) != nullptr) return kCaptureUnsupported;
+  the.captures[stream].device = current;
+  return kSuccess;
+}
+
+STAND_IN(cudaStreamEndCapture)
+int cudaStreamEndCapture(void* stream, void** out) {
+  // A capture takes its time, in which whatever other threads do beside it spoils it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  Machine& the = The();
+  const std::lock_guard lock(the.mutex);
+  *out = nullptr;
+  const auto found = the.captures.find(stream);
+  if (found == the.captures.end()) return kCaptureUnmatched;
+  const Graph graph = std::move(found->second);
+  the.captures.erase(found);
+  Device& device = the.devices[static_cast<size_t>(graph.device)];
+  if (device.broken != kSuccess) return device.broken;
+  if (graph.spoilt || the.spoil > 0) {
+    if (the.spoil > 0) --the.spoil;
+    ++device.counts.spoilt;
+    return kCaptureInvalidated;
+  }
+  ++device.counts.captures;
+  *out = new Graph(graph);
+  return kSuccess;
+}
+
+STAND_IN(cudaGraphInstantiate)
+int cudaGraphInstantiate(void** out, void* graph, unsigned long long) {
+  const std::lock_guard lock(The().mutex);
+  if (const int refused = Refused(); refused != kSuccess) return refused;
+  auto* made = new Graph(*static_cast<const Graph*>(graph));
+  The().graphs.insert(made);
+  *out = made;
+  return kSuccess;
+}
+
+STAND_IN(cudaGraphDestroy)
+int cudaGraphDestroy(void* graph) {
+  delete static_cast<Graph*>(graph);
+  return kSuccess;
+}
+
+STAND_IN(cudaGraphExecDestroy)
+int cudaGraphExecDestroy(void* graph) {
+  const std::lock_guard lock(The().mutex);
+  if (const int refused = Refused(); refused != kSuccess) return refused;
+  The().graphs.erase(static_cast<Graph*>(graph));
+  delete static_cast<Graph*>(graph);
+  return kSuccess;
+}
+
+STAND_IN(cudaGraphLaunch)
+int cudaGraphLaunch(void* launched, void* stream) {
+  WaitForFile();
+  std::unique_lock lock(The().mutex);
+  if (Current().broken != kSuccess) return Current().broken;
+  if (CaptureOf(stream) != nullptr) return kCaptureUnsupported;
+  const Graph& graph = *static_cast<const Graph*>(launched);
+  ++Current().counts.graph_launches;
+  std::set<uint64_t> here;
+  for (const auto& [address, block] : The().blocks) here.insert(block.number);
+  if (!std::ranges::includes(here, graph.touched)) ++Current().counts.stale;
+  const int state = Launch(lock, graph.kernels);
+  if (state != kSuccess) return state;
+  for (const Transfer& copy : graph.transfers) {
+    Count(copy, true);
+    std::memmove(copy.to, copy.from, copy.bytes);
+  }
   return kSuccess;
 }
 
@@ -426,20 +607,38 @@ struct Dimensions {
   unsigned x, y, z;
 };
 
+/// The stream of the kernel that the calling thread is about to start.
+static thread_local void* stream_of_kernel = nullptr;
+
+STAND_IN(__cudaPushCallConfiguration)
+unsigned __cudaPushCallConfiguration(Dimensions, Dimensions, size_t, void* stream) {
+  stream_of_kernel = stream;
+  return 0;
+}
+
 STAND_IN(__cudaPopCallConfiguration)
 unsigned __cudaPopCallConfiguration(Dimensions* grid, Dimensions* block, size_t* shared, void** stream) {
   *grid = *block = {1, 1, 1};
   *shared = 0;
-  *stream = nullptr;
+  *stream = stream_of_kernel;
   return 0;
 }
 
 STAND_IN(__cudaLaunchKernel)
-int __cudaLaunchKernel(void*, Dimensions, Dimensions, void**, size_t, void*) { return Launch(); }
+int __cudaLaunchKernel(void*, Dimensions, Dimensions, void**, size_t, void* stream) {
+  return LaunchOne(stream);
+}
 
 STAND_IN(cudaLaunchKernel)
-int cudaLaunchKernel(const void*, Dimensions, Dimensions, void**, size_t, void*) { return Launch(); }
+int cudaLaunchKernel(const void*, Dimensions, Dimensions, void**, size_t, void* stream) {
+  return LaunchOne(stream);
+}
 
 STAND_IN(cudaLaunchKernelExC)
-int cudaLaunchKernelExC(const void*, const void*, void**) { return Launch(); }
+int cudaLaunchKernelExC(const void* configuration, const void*, void**) {
+  // cudaLaunchConfig_t: two dim3, the shared memory, the stream.
+  void* stream = nullptr;
+  std::memcpy(&stream, static_cast<const char*>(configuration) + 32, sizeof(stream));
+  return LaunchOne(stream);
+}
 }

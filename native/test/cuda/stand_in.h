@@ -6,7 +6,10 @@
 
 /// How tests steer the stand-in for the CUDA libraries, and what it has seen. It is the library that the provider of
 /// ONNX Runtime loads as libcudart.so.13: memory is the host's, copies are real, kernels do nothing. There are two
-/// devices.
+/// devices. A graph that was captured holds the copies and the number of kernels of its stream. Captures are of the mode
+/// that the provider uses (cudaStreamCaptureModeGlobal): while one is under way, a call of any thread that allocates, frees
+/// or waits is refused with error 900 (StreamCaptureUnsupported) and spoils it, so that its end gives 901
+/// (StreamCaptureInvalidated).
 extern "C" {
 
 struct StandInCounts {
@@ -16,8 +19,15 @@ struct StandInCounts {
   uint64_t bytes_from_device;
   /// Kernels that were started.
   uint64_t launches;
-  /// Copies of which the device's side lies in no memory of that device, or the host's side in some.
+  /// Copies of which the device's side lies in no memory of that device, or the host's side in some; of a graph that is
+  /// launched, also those within the device.
   uint64_t strays;
+  /// Captures that gave a graph, captures that were spoilt, and launches of graphs.
+  uint64_t captures;
+  uint64_t spoilt;
+  uint64_t graph_launches;
+  /// Launches of graphs that multiply what has been freed since they were captured.
+  uint64_t stale;
 };
 
 /// What has happened on a device since StandInReset.
@@ -26,12 +36,20 @@ StandInCounts StandInCount(int device);
 size_t StandInUsed(int device);
 /// Bytes of pinned host memory that are in use.
 size_t StandInPinned();
+/// For cuBLAS: a product reads or writes that address.
+void StandInTouch(const void* address);
+/// Plans that cuDNN has made since the process began.
+uint64_t StandInPlans();
+/// Graphs that can be launched and have not been destroyed.
+size_t StandInGraphs();
 /// Forgets counts, sets the memory of each device back to its start, mends it, and lets kernels go on.
 void StandInReset();
 /// Allocations beyond so many bytes are refused from now on.
 void StandInSetMemory(int device, size_t bytes);
 /// After so many more kernels every call answers with that number of cudaError_t, as a broken context does.
 void StandInBreak(int device, uint64_t launches, int error);
+/// The next so many captures are spoilt, as by a kernel that cannot be captured.
+void StandInSpoil(uint64_t captures);
 /// Whether kernels of a device wait before they begin.
 void StandInHold(int device, bool hold);
 /// Waits until a kernel of the device waits.

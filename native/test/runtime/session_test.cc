@@ -74,7 +74,7 @@ std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const 
   auto state = std::make_shared<radserve::SessionState>();
   state->facts.graph = Load(model)->graph();
   state->narrow.emplace(radserve::Env(), model.data(), model.size(), Ort::SessionOptions());
-  return MakeBoundBucket(state, capacity, {row}, kOutputs);
+  return MakeCudaBucket(state, capacity, {row}, kOutputs);
 }
 
 void Fill(std::span<std::byte> bytes, float first) {
@@ -279,7 +279,7 @@ TEST("a bound bucket that failed goes on") {
   std::stop_source source;
   source.request_stop();
   Fill(*bucket, 0, 3);
-  EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "internal");
+  EQUAL(CodeOf([&] { bucket->Run(1, source.get_token()); }), "cancelled");
   bucket->Run(1, {});
   EQUAL(Row(*bucket, 0).at(0), 6.0F);
 }

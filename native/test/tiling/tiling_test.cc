@@ -1,5 +1,6 @@
 #include "tiling/tiling.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -216,6 +217,43 @@ TEST("slices are, to the bit, those of the whole, along each axis and from both 
       }
     }
   }
+}
+END;
+
+TEST("windows that a device runs are blended to the same bits, and it has the next batch meanwhile") {
+  const std::vector<int64_t> shape = {1, 2, 19, 14, 17};
+  std::vector<float> values(size_t{2} * 19 * 14 * 17);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i % 1013));
+  const Tensor input = Floats("in", shape, values);
+  TilingSpec spec;
+  spec.window = {6, 20, 5};
+  spec.overlap = 0.6;
+  spec.mirrored = {0};
+  TiledView view = {false, 4, {}, {}};
+  const std::vector<float> expected = AsFloats(
+      RunTiled(input, spec, view, {}, [](const Tensor& windows) { return Mixed(windows, false); }).at(0));
+  int begun = 0;
+  int taken = 0;
+  size_t all = 0;
+  view.tell = [&](size_t, size_t windows) { all = windows; };
+  view.begin = [&](const Tensor& windows) -> TakeOutputs {
+    ++begun;
+    const Tensor given = Mixed(windows, false).at(0);
+    std::vector<std::vector<Tensor>> rows;
+    for (int64_t row = 0; row < given.shape[0]; ++row) {
+      Tensor one = given;
+      one.shape[0] = 1;
+      one.data += static_cast<size_t>(row) * one.Bytes();
+      rows.push_back({one});
+    }
+    return [&, rows] {
+      ++taken;
+      EQUAL(begun, std::min(taken + 1, static_cast<int>((all + 3) / 4)));
+      return rows;
+    };
+  };
+  CHECK(AsFloats(RunTiled(input, spec, view, {}, nullptr).at(0)) == expected);
+  CHECK(taken > 2 && taken == begun);
 }
 END;
 
