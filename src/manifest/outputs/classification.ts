@@ -32,7 +32,7 @@ export type Classification = z.infer<typeof schema>;
 export const classification: Kind<Classification> & { schema: typeof schema } = {
   schema,
   ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: false },
-  ...{ findsBoxes: false, blends: false, hasMean: true },
+  ...{ blends: false, hasMean: true },
   noMeanAfterActivation: (output) =>
     output.calibration.kind === "temperature"
       ? "Calibration by temperature divides logits; expected before_activation"

@@ -1,7 +1,7 @@
 /** The columns of a tensor that holds boxes, scores and classes in one table, as detection networks are exported. */
 import { z } from "zod";
 import { text } from "../texts.js";
-import { toBoxes } from "./detection.js";
+import { OF_BOXES, toBoxes } from "./detection.js";
 import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
 import {
   isFault,
@@ -11,7 +11,7 @@ import {
   type AnyOutput,
   type GraphSide,
 } from "./graph-fit.js";
-import { labelNames, type Kind, type NativeFields } from "./kind.js";
+import { type Kind, type NativeFields } from "./kind.js";
 
 const schema = z
   .strictObject({
@@ -77,11 +77,7 @@ export type Column = DetectionTable["columns"][number];
 
 export const detectionTable: Kind<DetectionTable> & { schema: typeof schema } = {
   schema,
-  ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
-  ...{ findsBoxes: true, blends: false, hasMean: false },
-  labels: (output) => output.labels,
-  names: (output) => labelNames(output.labels),
-  needsThresholds: () => true,
+  ...OF_BOXES,
   hasUnitScores: () => true,
   checkWhole: (output, _, issue) => {
     for (const { path, message } of columnMistakes(output)) issue(path, message);

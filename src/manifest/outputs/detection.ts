@@ -1,7 +1,7 @@
 /** Boxes, scores and classes in tensors of their own. */
 import { z } from "zod";
 import { text } from "../texts.js";
-import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
+import { labels, maxBoxes, normalised, onInput, score, type Label } from "./fields.js";
 import { isFault, outputTensor, tensorText, type Fault, type GraphSide } from "./graph-fit.js";
 import { labelNames, type DecodingStep, type Kind } from "./kind.js";
 
@@ -24,13 +24,18 @@ const schema = z.strictObject({
 });
 export type Detection = z.infer<typeof schema>;
 
+/** What every kind is and can do whose network gives boxes with a score for each label. */
+export const OF_BOXES = {
+  ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
+  ...{ blends: false, hasMean: false },
+  labels: (output: { labels: Label[] }) => output.labels,
+  names: (output: { labels: Label[] }) => labelNames(output.labels),
+  needsThresholds: () => true,
+};
+
 export const detection: Kind<Detection> & { schema: typeof schema } = {
   schema,
-  ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
-  ...{ findsBoxes: true, blends: false, hasMean: false },
-  labels: (output) => output.labels,
-  names: (output) => labelNames(output.labels),
-  needsThresholds: () => true,
+  ...OF_BOXES,
   hasUnitScores: ({ scores }) => scores.activation !== "none",
   checkWhole: ({ classes, scores }, _, issue) => {
     if (classes !== undefined && scores.activation === "softmax")

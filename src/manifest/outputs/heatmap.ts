@@ -17,7 +17,7 @@ export type Heatmap = z.infer<typeof schema>;
 export const heatmap: Kind<Heatmap> & { schema: typeof schema } = {
   schema,
   ...{ ofVolumes: false, placed: true, laidBack: false, canBeEmpty: false },
-  ...{ findsBoxes: false, blends: true, hasMean: true },
+  ...{ blends: true, hasMean: true },
   labels: (output) => [output.label],
   names: () => [],
   needsThresholds: () => false,

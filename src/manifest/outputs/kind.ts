@@ -42,8 +42,6 @@ export interface Kind<Output extends AnyOutput> {
   laidBack: boolean;
   /** It can say that nothing is there without having looked. */
   canBeEmpty: boolean;
-  /** What it finds are boxes. */
-  findsBoxes: boolean;
   /** Windows of it can be blended. */
   blends: boolean;
   /** It has a mean over several graphs: its numbers stand for the same in each. */

@@ -29,7 +29,7 @@ export type ModelOutput = z.infer<typeof modelOutput>;
 const UNKNOWN: Kind<AnyOutput> = {
   schema: z.object({ kind: z.literal("") }),
   ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: true },
-  ...{ findsBoxes: false, blends: true, hasMean: true },
+  ...{ blends: true, hasMean: true },
   labels: () => [],
   names: () => [],
   needsThresholds: () => false,
@@ -44,9 +44,6 @@ export const kindOf = <Output extends ModelOutput>({ kind }: Output): Kind<Outpu
 
 /** The labels of an output in the manifest's order; a regression has none. */
 export const labelsOf = (output: ModelOutput): Label[] => kindOf(output).labels(output);
-
-/** Whether the findings of an output are boxes. */
-export const findsBoxes = (output: ModelOutput): boolean => kindOf(output).findsBoxes;
 
 /** Where an output has a label in the manifest. */
 export const labelPath = (output: ModelOutput, index: number): (string | number)[] =>

@@ -30,7 +30,7 @@ export type ProbabilityMap = z.infer<typeof schema>;
 export const probabilityMap: Kind<ProbabilityMap> & { schema: typeof schema } = {
   schema,
   ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
-  ...{ findsBoxes: true, blends: true, hasMean: true },
+  ...{ blends: true, hasMean: true },
   labels: (output) => [output.label],
   names: (output) => labelNames([output.label], true),
   needsThresholds: () => true,

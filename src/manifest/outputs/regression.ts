@@ -24,7 +24,7 @@ export type Regression = z.infer<typeof schema>;
 export const regression: Kind<Regression> & { schema: typeof schema } = {
   schema,
   ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: false },
-  ...{ findsBoxes: false, blends: false, hasMean: true },
+  ...{ blends: false, hasMean: true },
   labels: () => [],
   names: ({ values }) => values.map(({ name }, i) => ({ what: "value", name, at: ["values", i, "name"] })),
   needsThresholds: () => false,

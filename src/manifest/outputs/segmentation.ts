@@ -58,7 +58,7 @@ export type Segmentation = z.infer<typeof schema>;
 export const segmentation: Kind<Segmentation> & { schema: typeof schema } = {
   schema,
   ...{ ofVolumes: true, placed: true, laidBack: true, canBeEmpty: true },
-  ...{ findsBoxes: false, blends: true, hasMean: true },
+  ...{ blends: true, hasMean: true },
   holdsLabels: ({ activation }) => activation === "label_map" || activation === "prototypes",
   noMeanAfterActivation: ({ activation }) =>
     activation === "argmax"

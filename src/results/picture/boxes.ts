@@ -1,5 +1,6 @@
 /** Boxes over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
-import { findsBoxes, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import { resultKindOf } from "../kinds/kinds.js";
 import type { Box } from "./box.js";
 import type { Drawing } from "./drawing.js";
 import { type Rgb, labelColours } from "./colour.js";
@@ -46,7 +47,7 @@ function tagger(outputs: readonly ModelOutput[], unit: number): (finding: Findin
   const colours = labelColours(outputs);
   const named = new Map<string, Rgb>();
   outputs.forEach((output, o) => {
-    if (!findsBoxes(output)) return;
+    if (resultKindOf(output).gives !== "boxes") return;
     labelsOf(output).forEach((label, i) => {
       const colour = colours[o]?.[i];
       if (colour !== undefined) named.set(label.label, colour);
