@@ -20,9 +20,9 @@ import {
 import { seenBy } from "../manifest/roles.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
-import type { OutputKind } from "../manifest/manifest.js";
 import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
 import { rolesIn, sourcesOf, type Filled, type RoleSources } from "../models/roles.js";
+import { isOfMasks } from "../results/dicom/objects/table.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { FrameResult, Interpreted } from "../results/kinds/finding.js";
@@ -114,9 +114,6 @@ export interface Ran {
 
 /** The reason of a model that refuses to look where the other found nothing, and the warning of one that does not. */
 export const REGION_EMPTY = "region_empty";
-
-/** The kinds of files that are made from masks. */
-const OF_MASKS: ReadonlySet<OutputKind> = new Set(["seg", "rtstruct"]);
 
 /** Faults of the request or of the box: they end the request, whichever model met them first. */
 const ENDS_ALL: readonly ErrorCode[] = [
@@ -242,7 +239,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     highlights: new Highlights(),
     error: unloaded,
     facts: [],
-    masks: segments && planned.outputs.some((kind) => OF_MASKS.has(kind)) ? [] : undefined,
+    masks: segments && planned.outputs.some(isOfMasks) ? [] : undefined,
     ...{ ownGrid: undefined, whole: [], latest: [], crossing: undefined },
     ...{ first: undefined, seen: [], refused: undefined },
   };

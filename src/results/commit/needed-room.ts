@@ -2,18 +2,17 @@
 import type { Image } from "../../images/image.js";
 import type { Manifest, OutputKind } from "../../manifest/manifest.js";
 import { labelsOf } from "../../manifest/outputs/outputs.js";
-import { DOCUMENT_BYTES } from "../dicom/objects/kind.js";
+import { DOCUMENT_BYTES, type Size } from "../dicom/objects/kind.js";
 import { OBJECTS } from "../dicom/objects/table.js";
 
 /** Bytes of the picture of the largest image. */
 const PICTURE = 4 * 2 ** 20;
 
-const ROOM = {
-  // A receipt tells as much as a report
-  json: OBJECTS.sr.room,
-  png: () => PICTURE,
-  ...{ sr: OBJECTS.sr.room, seg: OBJECTS.seg.room, rtstruct: OBJECTS.rtstruct.room, sc: OBJECTS.sc.room },
-} satisfies Record<OutputKind, unknown>;
+function roomOf(kind: OutputKind, size: Size): number {
+  if (kind === "png") return PICTURE;
+  // A receipt tells as much as a report.
+  return OBJECTS[kind === "json" ? "sr" : kind].room(size);
+}
 
 interface PlannedOutputs {
   entry: { manifest: Pick<Manifest, "outputs"> };
@@ -25,7 +24,7 @@ export function roomFor({ format, frameCount }: Image, models: readonly PlannedO
   const sizes = models.map(({ entry, outputs }) => {
     const labels = entry.manifest.outputs.flatMap(labelsOf).length;
     const size = { labels, frames: frameCount, pixels: format.rows * format.columns * frameCount };
-    return outputs.reduce((sum, kind) => sum + ROOM[kind](size), 0);
+    return outputs.reduce((sum, kind) => sum + roomOf(kind, size), 0);
   });
   return Math.ceil(sizes.reduce((sum, size) => sum + size, DOCUMENT_BYTES));
 }

@@ -103,7 +103,16 @@ function whyNot(
   ids: SourceIds | { missing: string },
 ): string | undefined {
   if (request.model.manifest.stage === "draft") return "the model is a draft, without codes";
-  return "missing" in ids ? ids.missing : OBJECTS[kind].whyNot(materialOf(request));
+  if ("missing" in ids) return ids.missing;
+  const material = materialOf(request);
+  const object = OBJECTS[kind];
+  return (object.ofMasks ? whyNoMasks(material) : undefined) ?? object.whyNot(material);
+}
+
+/** Why nothing can be made of masks, in words; undefined if it can. */
+function whyNoMasks({ manifest, outputs }: Material): string | undefined {
+  const segments = manifest.outputs.some((output) => output.kind === "segmentation");
+  return !segments || outputs === undefined ? "the model does not segment" : undefined;
 }
 
 function materialOf({ image, model, outputs, ownGrid }: ObjectsRequest): Material {

@@ -36,7 +36,9 @@ export interface Making extends Material {
 }
 
 export interface ObjectKind {
-  /** Why it cannot be made of a source that others can refer to, in words; undefined if it can. */
+  /** It is made of masks: of every frame, a model that segments keeps what it gave. */
+  ofMasks: boolean;
+  /** Why it cannot be made of a source that others can refer to, in words; undefined if it can. Masks are there if it is made of them. */
   whyNot: (material: Material) => string | undefined;
   make: (making: Making) => Promise<DicomObject> | DicomObject;
   /**
@@ -64,12 +66,6 @@ export interface Size {
 /** Bytes of a document, and of what it says of a label on a frame. */
 export const DOCUMENT_BYTES = 2 ** 18;
 export const FINDING_BYTES = 2048;
-
-/** Why nothing can be made of masks, in words; undefined if it can. */
-export function whyNoMasks({ manifest, outputs }: Material): string | undefined {
-  const segments = manifest.outputs.some((output) => output.kind === "segmentation");
-  return !segments || outputs === undefined ? "the model does not segment" : undefined;
-}
 
 /** What is wrong with references, in words: none, or one to an object that does not exist or is of another class. */
 export function referenceFault(

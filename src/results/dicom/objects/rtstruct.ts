@@ -4,7 +4,7 @@
  * edges of pixels, so that they enclose exactly the model's mask.
  */
 import type { Attributes, Image, PlanePosition, Spacing } from "../../../images/image.js";
-import { DOCUMENT_BYTES, FINDING_BYTES, whyNoMasks, type ObjectKind } from "./kind.js";
+import { DOCUMENT_BYTES, FINDING_BYTES, type ObjectKind } from "./kind.js";
 import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../../images/dicom/transfer-syntax.js";
 import { labelColours } from "../../picture/colour.js";
 import { codeItem, codeOf } from "../codes.js";
@@ -325,9 +325,9 @@ function onPixels(data: readonly number[], { plane, spacing }: FramePlane): Cont
 }
 
 export const rtstruct: ObjectKind = {
+  ofMasks: true,
   whyNot: (material) =>
-    whyNoMasks(material) ??
-    (material.outputs === undefined ? undefined : whyNoContours(material.image, material.outputs)),
+    material.outputs === undefined ? undefined : whyNoContours(material.image, material.outputs),
   room: ({ labels, frames, pixels }) => DOCUMENT_BYTES + pixels + FINDING_BYTES * labels * frames,
   make: ({ subject, outputs }) => {
     if (outputs === undefined) throw new Error("Contours are made of masks");

@@ -75,6 +75,7 @@ function modalityOf(modality: string | undefined): string {
 }
 
 export const sc: ObjectKind = {
+  ofMasks: false,
   whyNot: () => undefined,
   // Bytes of the overlay of the largest image, compressed in RLE
   room: () => 12 * 2 ** 20,

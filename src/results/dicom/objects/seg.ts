@@ -14,7 +14,7 @@ import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
 import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "../grid.js";
 import { slideGeometry, type TilePosition } from "../slide.js";
-import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, whyNoMasks, type ObjectKind } from "./kind.js";
+import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, type ObjectKind } from "./kind.js";
 import { algorithm, commonModules, lossiness } from "../modules.js";
 import {
   areExclusive,
@@ -182,11 +182,11 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
 }
 
 export const seg: ObjectKind = {
+  ofMasks: true,
   whyNot: (material) =>
-    whyNoMasks(material) ??
-    (material.isAdrift
+    material.isAdrift
       ? "the source has no FrameOfReferenceUID, which would say where the model's grid lies"
-      : undefined),
+      : undefined,
   // A bit a pixel and label, or a byte a pixel in a label map
   room: ({ labels, frames, pixels }) =>
     DOCUMENT_BYTES + Math.max(1, labels / 8) * pixels + FINDING_BYTES * labels * frames,

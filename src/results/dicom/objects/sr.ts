@@ -188,6 +188,7 @@ function seriesReference({ sopClassUid, sopInstanceUid, seriesInstanceUid }: Com
 }
 
 export const sr: ObjectKind = {
+  ofMasks: false,
   whyNot: () => undefined,
   room: ({ labels, frames }) => DOCUMENT_BYTES + FINDING_BYTES * (labels + 1) * frames,
   make: ({ subject, said, seg, predecessor }) => structuredReport({ subject, said, seg, predecessor }),
