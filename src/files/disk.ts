@@ -228,8 +228,9 @@ export function readNow(fd: number, bytes: Uint8Array): number {
   return addon().readNow(fd, bytes);
 }
 
-const PLAIN = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-/** Opens what was listed as a plain file for reading. If something else lies there by now, no link is followed and no pipe is waited for. */
+/** Flags for a file that is there to be read. If something else lies there by now, no link is followed and no pipe is waited for. */
+export const PLAIN = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+/** Opens what was listed as a plain file for reading. */
 export const openPlain = (path: Path | Buffer, now = false): Promise<number> =>
   openDescriptor(path, PLAIN, undefined, now);
 /** Writes the start of a file that is smaller than a page. */

@@ -1,7 +1,6 @@
 /** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
-import { open } from "node:fs/promises";
 import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
 import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
@@ -97,17 +96,18 @@ export function tryMaking(folder: string): void {
   try {
     closeSync(openSync(folder, O_TMPFILE | constants.O_RDWR, 0o600));
   } catch (error) {
-    if (!KNOWS_NONE.has(errno(error))) throw error;
+    unlessUnknown(error);
   }
 }
 
 /** The same for a folder whose share may be away: this thread does not wait. */
 export async function tryMakingLater(folder: string): Promise<void> {
-  try {
-    await (await open(folder, O_TMPFILE | constants.O_RDWR, 0o600)).close();
-  } catch (error) {
-    if (!KNOWS_NONE.has(errno(error))) throw error;
-  }
+  await UnnamedFile.make(folder).then((file) => file.close(), unlessUnknown);
+}
+
+/** Throws an error that says more than that the file system knows no such files. */
+function unlessUnknown(error: unknown): void {
+  if (!KNOWS_NONE.has(errno(error))) throw error;
 }
 
 /** Gives an open file one more name, or its first; false where something has it, or it cannot be. */

@@ -2,13 +2,11 @@
  * Files that people put into folders of models, keys and settings. Links are followed first; what then lies there is
  * opened only if it is a regular file: a pipe would keep its reader waiting, and a device has no end.
  */
-import { closeSync, constants, fstatSync, lstatSync, openSync, readFileSync, realpathSync } from "node:fs";
+import { closeSync, fstatSync, lstatSync, openSync, readFileSync, realpathSync } from "node:fs";
 import type { Stats } from "node:fs";
 import { lstat, open, realpath, type FileHandle } from "node:fs/promises";
 import { RadserveError } from "../base/errors.js";
-
-/** Even if something else takes the place of what was looked at, nothing is followed and nothing is waited for. */
-const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
+import { PLAIN } from "./disk.js";
 
 /** What lies at a path, for people; undefined for a regular file. */
 export function otherKind(found: Stats): string | undefined {
@@ -35,7 +33,7 @@ function requirePlain(found: Stats): void {
 export async function openRegular(path: string): Promise<FileHandle> {
   const real = await realpath(path);
   requirePlain(await lstat(real));
-  const handle = await open(real, FLAGS);
+  const handle = await open(real, PLAIN);
   try {
     requirePlain(await handle.stat());
     return handle;
@@ -69,7 +67,7 @@ export async function textOfRegular(path: string): Promise<string> {
 export function textOfRegularSync(path: string): string {
   const real = realpathSync(path);
   requirePlain(lstatSync(real));
-  const fd = openSync(real, FLAGS);
+  const fd = openSync(real, PLAIN);
   try {
     requirePlain(fstatSync(fd));
     return readFileSync(fd, "utf8");

@@ -122,7 +122,7 @@ function spansOf(chain: readonly X509Certificate[], cas: readonly X509Certificat
 }
 
 function firstToEnd(certificate: Expiry["certificate"], chain: readonly X509Certificate[]): Expiry {
-  return { certificate, at: new Date(Math.min(...chain.map(({ validTo }) => Date.parse(validTo)))) };
+  return { certificate, at: new Date(Math.min(...timesOf(chain).ends)) };
 }
 
 /**

@@ -35,19 +35,7 @@ function failing(place: Place, disk: string): string {
 
 t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t, withDurations({ jobPause: 500, itemRetry: 500 }));
-  const [fault, shim] = ["fault", "failing-disk.so"].map((name) => path.join(place.directory, name)) as [
-    string,
-    string,
-  ];
-  execFileSync("cc", [
-    "-shared",
-    "-fPIC",
-    "-o",
-    shim,
-    path.join(root, "test/support/failing-disk.c"),
-    "-ldl",
-  ]);
-  Object.assign(place.environment, { LD_PRELOAD: shim, TEST_DISK: place.output, TEST_FAULT: fault });
+  const fault = failing(place, place.output);
   const bulk = await startBulk(t, place);
   const many = path.join(place.input, "many");
   writeSlices(many, IMAGES);

@@ -1,5 +1,4 @@
 /** The folders of models: their files, their hashes and their graphs. No model is loaded beside those of a server. */
-import { constants } from "node:fs";
 import path from "node:path";
 import type { Config } from "../../config.js";
 import { engineSettings } from "../../config.js";
@@ -7,12 +6,13 @@ import { createEngine, type Engine } from "../../engine/engine.js";
 import { checkGraphs } from "../../models/graph.js";
 import { modelFolders } from "../../models/load.js";
 import { graphPaths, readModelFolder, type FolderReport } from "../../models/read.js";
+import { READ } from "../../server/conditions.js";
 import { bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
 /** @param engineWorks false where the addon cannot be loaded; graphs then stay unread, and the finding of the addon says why */
 export async function models(config: Config, engineWorks: boolean): Promise<Finding[]> {
   const { models_dir } = config;
-  const why = await whyNot(models_dir, constants.R_OK | constants.X_OK);
+  const why = await whyNot(models_dir, READ);
   if (why !== undefined)
     return [
       bad(

@@ -1,8 +1,7 @@
 /** Which region of an ultrasound image a label lies in, and so which scale its area has (PS3.3 C.8.5.5). */
-import type { EngineOutput } from "../../engine/types.js";
 import type { Region } from "../../images/image.js";
+import type { Given } from "../kinds/kind.js";
 
-type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
 type Scale = NonNullable<Region["scale"]>;
 
 /** In the map: no region, or one without a scale; regions of one priority and different scales. */
@@ -16,7 +15,7 @@ const FIRST = 2;
  * without pixels has the first scale.
  */
 export function scalesOfLabels(
-  { mask, rows, columns, overlapping, counts }: Segmentation,
+  { mask, rows, columns, overlapping, counts }: Given<"segmentation">,
   regions: readonly Region[],
 ): (Scale | "outside" | "several")[] {
   const scales = distinctScales(regions);
