@@ -40,7 +40,7 @@ import {
 import { submit, type SubmitContext } from "./submit.js";
 import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database-trouble.js";
 import { visibleTo } from "./visible-jobs.js";
-import { detailsOf } from "./waiting.js";
+import { detailsOf } from "./job-details.js";
 
 const BY_REQUEST = {
   code: "paused_by_request",
@@ -275,7 +275,7 @@ interface Operation {
   wakes: boolean;
 }
 
-/** What can be asked of the bulk queue; routes.ts has a page for each. */
+/** The operations of the bulk queue; routes.ts has a page for each. */
 export const OPERATIONS = {
   submit: { perform: submitted, wakes: true },
   list: { perform: listed, wakes: false },

@@ -26,6 +26,6 @@ export interface BulkAnswer {
   /** JSON text. */
   body: string;
   location?: string;
-  /** What the audit says of the call beside its request. */
+  /** Facts for the line of the audit, beside those of the request. */
   note?: Partial<About>;
 }

@@ -53,7 +53,7 @@ function nameOf(connection: Connection): string {
   return host.startsWith("/") ? `the socket in ${host}` : `${host}:${port}`;
 }
 
-/** What pg says without a code when a connection was lost or did not come about. */
+/** Messages of pg, without a code, about a connection that was lost or did not come about. */
 const LOST =
   /^(Connection terminated|timeout e|Query read timeout|Client (has encountered|was closed)|The server does not support SSL|There was an error establishing an SSL|Cannot use a pool after)/;
 const NETWORK =
@@ -89,7 +89,7 @@ const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(42P01|3F000)/, "database_lost", "Radserve's tables are gone from it; they are made again."],
 ];
 
-/** What to do about a fault of the connection or the server; undefined for any other error. */
+/** The remedy for a fault of the connection or the server; undefined for any other error. */
 function remedyOf(error: Error, connection: Connection): Remedy | undefined {
   const code = errno(error);
   if (error instanceof pg.DatabaseError) {
@@ -288,7 +288,7 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
   };
 }
 
-/** What would be used, for `radserve doctor`; nothing is started or made. Throws BulkUnavailable. */
+/** Says for `radserve doctor` which database would be used; nothing is started or made. Throws BulkUnavailable. */
 export async function inspectDatabase(settings: DatabaseSettings): Promise<string> {
   if (settings.database_url === undefined) return inspectPostgres(settings);
   const connection = urlConnection(settings.database_url);

@@ -38,7 +38,7 @@ export interface ItemPaths {
   inputBase: string | undefined;
   /** The same for its results; it was made when the job was taken. */
   outputBase: string;
-  /** What the client called that. */
+  /** The client's name of that folder. */
   clientOutputBase: string;
   /** The client's names. */
   clientInput: string;

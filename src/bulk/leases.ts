@@ -8,7 +8,7 @@ import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/receipt/compose.js";
 import type { Instance } from "./boxes.js";
 import { jsonb } from "./database.js";
-import { finishJobs, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
+import { finishJobs, PAUSE_ENDS, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
 
 /** How many jobs and items there are on all boxes. */
 export interface Depth {
@@ -40,7 +40,7 @@ export interface LeasedItem {
   marked: boolean;
 }
 
-/** What became of a leased item. */
+/** How the work on a leased item ended. */
 export type Ending =
   | { state: "succeeded" | "partial"; result: Summary }
   | { state: "failed"; error: ErrorObject }
@@ -139,19 +139,7 @@ export async function lease(
   return rows;
 }
 
-interface Row {
-  job_id: string;
-  index: number;
-  lease: number;
-  state: string;
-  after: number | null;
-  why: string | null;
-  uncounted: number;
-  result: Summary | null;
-  error: unknown;
-}
-
-function rowOf({ item, ending }: Settled): Row {
+function rowOf({ item, ending }: Settled) {
   const queued = ending.state === "queued" ? ending : undefined;
   return {
     job_id: item.job_id,
@@ -215,18 +203,14 @@ export async function settle(
     rows.filter(({ state }) => state === "succeeded" || state === "partial").map((row) => row.job_id),
   );
   const resumed = found.filter(({ id, pause_over }) => pause_over && well.has(id)).map(({ id }) => id);
-  if (resumed.length > 0) await resume(pool, resumed);
+  if (resumed.length > 0)
+    await pool.query(
+      `update radserve.job set ${PAUSE_ENDS} where id = any($1) and not held and ${PAUSE_OVER}`,
+      [resumed],
+    );
   await finishJobs(
     pool,
     jobs.filter((id) => !busy.has(id)),
-  );
-}
-
-async function resume(pool: Pool, jobs: readonly string[]): Promise<void> {
-  await pool.query(
-    `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null,
-       paused_at = null, pause_box = null where id = any($1) and not held and ${PAUSE_OVER}`,
-    [jobs],
   );
 }
 
@@ -262,7 +246,7 @@ interface Streak {
   all: boolean;
 }
 
-/** What failed items have in common. */
+/** The reason that failed items have in common. */
 function reasonOf({ error, details }: ErrorObject): string {
   const model = details?.["model"];
   return typeof model === "string" ? `${error} (model ${model})` : error;
@@ -317,7 +301,7 @@ async function countFailures(
 const FAILED_AGAIN =
   "%s images in a row failed with %s, and none went well between. Look at GET .../items?state=failed. POST .../resume goes on, and the job does not pause for this reason again; POST .../retry runs the failed ones again.";
 
-/** What a race between boxes may have left: items that wait in a cancelled job, jobs without an item that do not end. */
+/** Ends what a race between boxes may have left: items that wait in a cancelled job, jobs without an open item. */
 export async function tidy(pool: Pool): Promise<void> {
   await pool.query(
     `update radserve.item i set state = 'cancelled', finished_at = now() from radserve.job j

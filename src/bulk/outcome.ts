@@ -1,9 +1,9 @@
-/** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
+/** Judges an item's end: the item failed, its job has to wait, or neither because the fault lies elsewhere and passes. */
 import { constants } from "node:fs";
 import { access, realpath } from "node:fs/promises";
 import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
-import type { RadserveError, ErrorObject } from "../base/errors.js";
+import type { ErrorObject } from "../base/errors.js";
 import { FORBIDDEN } from "../files/path-judgement.js";
 import { isInside, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
@@ -178,9 +178,4 @@ export async function withinBase(
   const base = await outputOf(item, paths);
   if ("code" in base) return base;
   return isInside(base.path, allowed) ? [base.root] : [];
-}
-
-/** The outcome of an item that failed before it came to a worker thread. */
-export function asOutcome(error: RadserveError): ItemOutcome {
-  return { ok: false, error: error.toObject() };
 }

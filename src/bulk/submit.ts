@@ -3,6 +3,7 @@ import { createHash, randomUUID } from "node:crypto";
 import path from "node:path";
 import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
+import { cached } from "../base/cached.js";
 import { canonicalJson } from "../base/canonical-json.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -136,12 +137,17 @@ function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {
 /** @returns whether the folder held nothing */
 async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Promise<{ wasEmpty: boolean }> {
   if (body.items === undefined) return { wasEmpty: await checkFolder(body, roots, config) };
-  const folders = new Folders(roots, config);
+  /** The real path of an output folder, or the one that it will have once it exists. */
+  const realFolder = cached(async (folder: string) => {
+    const options = { create: false, minimumFreeBytes: config.minimum_free_disk };
+    (await openOutputFolder(folder, roots.output, options)).close();
+    return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
+  });
   const taken = new Map<string, number>();
   for (let i = 0; i < body.items.length; i += CHECKED_AT_ONCE) {
     const some = body.items.slice(i, i + CHECKED_AT_ONCE);
     const results = await Promise.all(
-      some.map((item, n) => checkItem(item, roots, config, folders).catch(atIndex(i + n))),
+      some.map((item, n) => checkItem(item, roots, config, realFolder).catch(atIndex(i + n))),
     );
     for (const [n, result] of results.entries()) {
       const other = taken.get(result);
@@ -171,35 +177,12 @@ async function checkFolder(body: BulkRequest, roots: Roots, { path_map }: Config
   );
 }
 
-/** Output folders of a list, each looked at once. */
-class Folders {
-  readonly #known = new Map<string, Promise<string>>();
-
-  constructor(
-    private readonly roots: Roots,
-    private readonly config: Config,
-  ) {}
-
-  /** Its real path, or the one that it will have once it exists. */
-  check(folder: string): Promise<string> {
-    const known = this.#known.get(folder) ?? this.#look(folder);
-    this.#known.set(folder, known);
-    return known;
-  }
-
-  async #look(folder: string): Promise<string> {
-    const options = { create: false, minimumFreeBytes: this.config.minimum_free_disk };
-    (await openOutputFolder(folder, this.roots.output, options)).close();
-    return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
-  }
-}
-
 /** @returns what its results are called, for the whole machine */
 async function checkItem(
   { input_image_path, output_folder_path }: NonNullable<BulkRequest["items"]>[number],
   roots: Roots,
   { path_map }: Config,
-  folders: Folders,
+  realFolder: (folder: string) => Promise<string>,
 ): Promise<string> {
   const given = translateIn(input_image_path, path_map).path;
   let name = path.posix.basename(given);
@@ -211,7 +194,7 @@ async function checkItem(
     // One file that is missing is that item's failure and refuses no other.
     if (!(error instanceof RadserveError) || error.code !== "input_not_found") throw error;
   }
-  const folder = await folders.check(translateIn(output_folder_path, path_map).path);
+  const folder = await realFolder(translateIn(output_folder_path, path_map).path);
   return `${folder}\0${name}`;
 }
 

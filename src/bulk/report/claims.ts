@@ -12,7 +12,7 @@ export interface Claim {
   subject: string;
   finishedAt: Date;
   token: string;
-  /** Of whoever began a report of the job before. */
+  /** The token of the box that began a report of the job before. */
   before: string | null;
 }
 
