@@ -3,6 +3,7 @@ import type { Pool } from "pg";
 import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
+import { groupsOf } from "../base/groups.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { leaveMark, markName, removeMark } from "../files/folder-mark.js";
 import { openOutputFolder, withInput } from "../files/guarded-paths.js";
@@ -13,15 +14,6 @@ import { namedPaths, type JobRow } from "./jobs.js";
 import { failuresOf } from "./job-details.js";
 
 const MARKED_AT_ONCE = 16;
-
-/** @param folders as the client named them */
-async function eachFolder(
-  folders: readonly string[],
-  work: (folder: string) => Promise<void>,
-): Promise<void> {
-  for (let i = 0; i < folders.length; i += MARKED_AT_ONCE)
-    await Promise.all(folders.slice(i, i + MARKED_AT_ONCE).map(work));
-}
 
 /**
  * Makes the folders, so that one which is missing later is known to be away, and leaves the job's mark in each.
@@ -45,7 +37,7 @@ export async function makeFolders(
     }
   };
   try {
-    await eachFolder([...new Set(folders)], make);
+    for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE)) await Promise.all(some.map(make));
   } catch (error) {
     await unmark(jobId, folders, config);
     throw error;
@@ -59,9 +51,9 @@ export async function unmark(
   { path_map }: Pick<Config, "path_map">,
 ): Promise<void> {
   const mark = markName(jobId);
-  await eachFolder([...new Set(folders)], (folder) =>
-    removeMark(translateIn(folder, path_map).path, mark).catch(() => undefined),
-  );
+  const remove = (folder: string) =>
+    removeMark(translateIn(folder, path_map).path, mark).catch(() => undefined);
+  for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE)) await Promise.all(some.map(remove));
 }
 
 /**

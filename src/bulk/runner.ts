@@ -32,7 +32,7 @@ import {
 } from "./leases.js";
 import { LookAhead } from "./look-ahead.js";
 import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
-import { judge, withinBase, type Pause } from "./outcome.js";
+import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
 
 /** The first wait before the database is tried again; each further one is twice as long. */
 const FIRST_RETRY_MS = 200;
@@ -72,8 +72,6 @@ interface Bounds {
   input: Root[];
   output: Root[] | Pause;
 }
-
-const NOT_RUN = { state: "queued", afterSeconds: 0, counts: false } as const;
 
 let lastId = 0;
 

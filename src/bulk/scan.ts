@@ -8,6 +8,7 @@ import path from "node:path";
 import { accepts } from "../models/acceptance.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
+import { groupsOf } from "../base/groups.js";
 import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
 import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -127,8 +128,7 @@ async function* scanOne(
     else files.push(entry);
   }
   const series = new SeriesOfFolder(options, files.length);
-  for (let i = 0; i < files.length; i += OPENED_AT_ONCE) {
-    const some = files.slice(i, i + OPENED_AT_ONCE);
+  for (const some of groupsOf(files, OPENED_AT_ONCE)) {
     for (const entry of await Promise.all(some.map((one) => entryOf(options, folder, here, one)))) {
       if (entry.is === "link") later.links.push(entry.path);
       else if (entry.is === "failed" || entry.is === "skipped") yield entry;

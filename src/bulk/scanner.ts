@@ -129,8 +129,11 @@ export class Scanner {
       SCAN,
       { batchSize: 1, localConcurrency: SCANS_AT_ONCE, pollingIntervalSeconds: 2 },
       async ([job]) => {
+        if (job === undefined) return;
         // Whatever comes of it, the next is asked for at once, and not after the usual pause
-        if (job !== undefined) await this.#scan(job.data, job.signal).finally(() => this.poke());
+        const hindered = await this.#scan(job.data, job.signal).finally(() => this.wake());
+        // Not the fault itself: the queue keeps what is thrown, and messages of the system name files
+        if (hindered) throw new Error("The folder could not be scanned.");
       },
     );
   }
@@ -141,7 +144,7 @@ export class Scanner {
   }
 
   /** A job waits to be scanned. */
-  poke(): void {
+  wake(): void {
     if (this.#worker !== undefined) this.#boss.notifyWorker(this.#worker);
   }
 
@@ -163,32 +166,32 @@ export class Scanner {
     if (forgotten > 0) this.options.log.info({ jobs: forgotten }, "old bulk jobs forgotten");
   }
 
-  /** Ends when the folder is scanned or its job cancelled. Throws where it is hindered, and has to be tried again. */
-  async #scan(scan: Scan, lost: AbortSignal): Promise<void> {
-    const { database, log } = this.options;
+  /**
+   * Ends when the folder is scanned or its job cancelled.
+   * @returns true if it is hindered, and has to be tried again
+   */
+  async #scan(scan: Scan, lost: AbortSignal): Promise<boolean> {
+    const { database, log, troubles, box } = this.options;
     const signal = AbortSignal.any([lost, this.#stopping.signal]);
     const job = scan.job_id;
-    const fault = await this.#scanOnce(scan, signal).then(
-      () => undefined,
-      (thrown: unknown) => ({ thrown }),
-    );
-    const before = this.#hindered.delete(job);
-    const { troubles } = this.options;
-    if (fault === undefined) {
+    try {
+      await this.#scanOnce(scan, signal);
+      this.#hindered.delete(job);
       troubles.well(job);
-      return;
+      return false;
+    } catch (thrown) {
+      signal.throwIfAborted();
+      if (!this.#hindered.has(job))
+        log.warn({ job, fault: faultForLog(thrown) }, "a folder cannot be scanned now");
+      this.#hindered.add(job);
+      const known = asUnavailable(thrown, database.connection);
+      if (known instanceof BulkUnavailable) troubles.failed(known, job);
+      else {
+        troubles.well(job);
+        await pauseJob(database.pool, job, HINDERED, box);
+      }
+      return true;
     }
-    signal.throwIfAborted();
-    this.#hindered.add(job);
-    if (!before) log.warn({ job, fault: faultForLog(fault.thrown) }, "a folder cannot be scanned now");
-    const known = asUnavailable(fault.thrown, database.connection);
-    if (known instanceof BulkUnavailable) troubles.failed(known, job);
-    else {
-      troubles.well(job);
-      await pauseJob(database.pool, job, HINDERED, this.options.box);
-    }
-    // Not the fault itself: the queue keeps what is thrown, and messages of the system name files
-    throw new Error("The folder could not be scanned.");
   }
 
   async #scanOnce({ job_id: jobId, was_empty = false }: Scan, signal: AbortSignal): Promise<void> {

@@ -16,7 +16,7 @@ import { candidatesOf } from "../inference/plan.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
-import { findJob, insertJob, jobOfKey, refuseMany, type JobRequest, type NewJob } from "./jobs.js";
+import { findJob, insertJob, jobOfKey, refuseMany, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./call.js";
 import type { Scanner } from "./scanner.js";
 import { visibleTo } from "./visible-jobs.js";
@@ -44,6 +44,7 @@ export async function submit(
   context: SubmitContext,
 ): Promise<{ id: string; fresh: boolean }> {
   const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body));
+  const { items, ...request } = body;
   const sha256 = createHash("sha256").update(canonicalJson(body)).digest("hex");
   const { subject, inputRoots, outputRoots } = call.caller;
   const before = async () =>
@@ -61,22 +62,24 @@ export async function submit(
     const { entries, problems } = await context.models();
     candidatesOf(entries, body.models, problems);
   }
-  const { wasEmpty } = await checkPaths(body, roots, context.config);
+  let wasEmpty = false;
+  if (items !== undefined) await checkItems(items, roots, context.config);
+  else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
   const id = randomUUID();
-  await refuseMany((await context.database()).looks, { id, subject }, context.config.jobs_per_subject);
+  await refuseMany((await context.database()).readPool, { id, subject }, context.config.jobs_per_subject);
   // Last: for a request that is taken the output folders are made.
-  const folders = body.items?.map((item) => item.output_folder_path) ?? [body.output_folder_path ?? ""];
+  const folders = items?.map((item) => item.output_folder_path) ?? [request.output_folder_path ?? ""];
   await makeFolders(id, folders, roots.output, context.config);
   const job: NewJob = {
     id,
     subject,
     inputRoots,
     outputRoots,
-    request: requestOf(body),
+    request,
     requestSha256: sha256,
     idempotencyKey: key,
     marked: true,
-    ...(body.items === undefined ? {} : { items: itemsOf(id, body.items) }),
+    ...(items === undefined ? {} : { items: itemsOf(id, items) }),
   };
   try {
     if (await keep(job, wasEmpty, context)) return { id, fresh: true };
@@ -121,12 +124,9 @@ function sameJob(
   );
 }
 
-function requestOf(body: Omit<BulkRequest, "idempotency_key">): JobRequest {
-  const kept = Object.entries(body).filter(([field, value]) => field !== "items" && value !== undefined);
-  return Object.fromEntries(kept);
-}
+type Items = NonNullable<BulkRequest["items"]>;
 
-function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {
+function itemsOf(jobId: string, items: Items) {
   return items.map(({ input_image_path: input, output_folder_path: output }, index) => ({
     id: uuidV5(String(index), jobId),
     input,
@@ -134,9 +134,7 @@ function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {
   }));
 }
 
-/** @returns whether the folder held nothing */
-async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Promise<{ wasEmpty: boolean }> {
-  if (body.items === undefined) return { wasEmpty: await checkFolder(body, roots, config) };
+async function checkItems(items: Items, roots: Roots, config: Config): Promise<void> {
   /** The real path of an output folder, or the one that it will have once it exists. */
   const realFolder = cached(async (folder: string) => {
     const options = { create: false, minimumFreeBytes: config.minimum_free_disk };
@@ -144,8 +142,8 @@ async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Prom
     return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
   });
   const taken = new Map<string, number>();
-  for (let i = 0; i < body.items.length; i += CHECKED_AT_ONCE) {
-    const some = body.items.slice(i, i + CHECKED_AT_ONCE);
+  for (let i = 0; i < items.length; i += CHECKED_AT_ONCE) {
+    const some = items.slice(i, i + CHECKED_AT_ONCE);
     const results = await Promise.all(
       some.map((item, n) => checkItem(item, roots, config, realFolder).catch(atIndex(i + n))),
     );
@@ -160,11 +158,11 @@ async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Prom
       taken.set(result, i + n);
     }
   }
-  return { wasEmpty: false };
 }
 
-async function checkFolder(body: BulkRequest, roots: Roots, { path_map }: Config): Promise<boolean> {
-  const input = await openInput(body.input_folder_path ?? "", roots.input, path_map);
+/** @returns whether the folder held nothing */
+async function checkFolder(folder: string, roots: Roots, { path_map }: Config): Promise<boolean> {
+  const input = await openInput(folder, roots.input, path_map);
   try {
     if (input.kind === "folder") return !(await holdsSomething(input.fdPath));
   } finally {
@@ -179,7 +177,7 @@ async function checkFolder(body: BulkRequest, roots: Roots, { path_map }: Config
 
 /** @returns what its results are called, for the whole machine */
 async function checkItem(
-  { input_image_path, output_folder_path }: NonNullable<BulkRequest["items"]>[number],
+  { input_image_path, output_folder_path }: Items[number],
   roots: Roots,
   { path_map }: Config,
   realFolder: (folder: string) => Promise<string>,

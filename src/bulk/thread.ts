@@ -215,7 +215,7 @@ async function answer(id: number, name: OperationName, call: BulkCall): Promise<
   }
   if (!wakes) return;
   // Other boxes see it when they look next, within seconds
-  state.parts?.scanner.poke();
+  state.parts?.scanner.wake();
   state.parts?.runner.wake(true);
 }
 

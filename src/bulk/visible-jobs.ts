@@ -40,11 +40,11 @@ function coveredBy(claims: string[] | undefined, ofJob: string[] | null): boolea
 export function visibleTo({ inputRoots, outputRoots }: Caller, { config, roots }: RootsContext) {
   const inputsInside = folderCheck(roots.input, inputRoots, config.path_map);
   const outputsInside = folderCheck(roots.output, outputRoots, config.path_map);
-  return async (job: JobRow, { looks }: Database): Promise<boolean> => {
+  return async (job: JobRow, { readPool }: Database): Promise<boolean> => {
     const input = coveredBy(inputRoots, job.input_roots);
     const output = coveredBy(outputRoots, job.output_roots);
     if (input && output) return true;
-    const { inputs, outputs } = await namedPaths(looks, job);
+    const { inputs, outputs } = await namedPaths(readPool, job);
     return (output || (await outputsInside(outputs))) && (input || (await inputsInside(inputs)));
   };
 }

@@ -7,6 +7,7 @@ import { closeSync, constants } from "node:fs";
 import path from "node:path";
 import type { Pool } from "pg";
 import { durations } from "../../base/durations.js";
+import { groupsOf } from "../../base/groups.js";
 import { monotonic } from "../../base/monotonic.js";
 import { VERSION } from "../../base/version.js";
 import type { Config } from "../../config.js";
@@ -135,8 +136,7 @@ class Reporter {
       await this.#stillMine();
       const limit = IMAGES_AT_ONCE;
       const rows = await listItems(this.context.pool, this.row.id, { after, limit });
-      for (let i = 0; i < rows.length; i += RECEIPTS_AT_ONCE) {
-        const some = rows.slice(i, i + RECEIPTS_AT_ONCE);
+      for (const some of groupsOf(rows, RECEIPTS_AT_ONCE)) {
         const images = await Promise.all(some.map((row) => this.#imageOf(row)));
         for (const image of images) this.#tally.add(image);
         await write(images.map(rowsOf).join(""));
