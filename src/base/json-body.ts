@@ -6,7 +6,7 @@ import { isDeeper } from "./json-depth.js";
 import { repeatedField } from "./json-repeats.js";
 import { found, problemCount, problemsOf } from "./validation.js";
 
-/** What is wrong with a body that is not a JSON object, or that has a field that is not allowed anywhere. */
+/** The fault of a body that is not a JSON object, or that has a field that is not allowed anywhere. */
 function jsonFault(text: string): RadserveError {
   let value: unknown;
   try {

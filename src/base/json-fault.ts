@@ -23,7 +23,7 @@ const TOKEN = new RegExp(`[\\t\\n\\r ]*([{}\\[\\],:]|${STRING}|${NUMBER}|true|fa
 
 type Awaited = "value" | "value or ]" | "key" | "key or }" | ":" | ", or end";
 
-/** What may come after a token, or undefined where the token may not stand here. `open` holds the closing brackets. */
+/** The tokens that may come after a token, or undefined where it may not stand here. `open` holds the closing brackets. */
 function after(token: string, awaited: Awaited, open: string[]): Awaited | undefined {
   const inList = open.at(-1) === "]";
   if (awaited === ":") return token === ":" ? "value" : undefined;
