@@ -8,7 +8,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest/manifest.js";
-import { jsonFaultAt } from "./base/json-fault.js";
+import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
@@ -431,7 +431,7 @@ function jsonOfFile(file: string, given: string): unknown {
     return JSON.parse(text) as unknown;
   } catch {
     // The parser's own message quotes the text, which may be the password of database_url.
-    const { line, column } = jsonFaultAt(text);
+    const { line = 1, column = 1 } = jsonFault(text) ?? {};
     throw new ConfigError(`${file}: expected JSON; found a fault at line ${line}, column ${column}.`);
   }
 }
