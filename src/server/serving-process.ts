@@ -27,7 +27,7 @@ import type { Engine } from "../engine/engine.js";
 import { ViewingService } from "../viewing/service.js";
 import { History } from "./history.js";
 import { Metrics } from "./metrics.js";
-import { loadModels, withoutEntry, type ModelSet } from "../models/set.js";
+import { loadModels, type ModelSet } from "../models/set.js";
 import type { ReloadReport } from "../models/reload-note.js";
 import { writeReload } from "../models/reload-note.js";
 import { rememberMountPoints, resolveRoots } from "../files/roots.js";
@@ -210,19 +210,8 @@ class ServingProcess {
       giveBackPlace: (place) => pool.giveBackPlace(place),
     });
     const metrics = new Metrics({
-      queued: () => pool.queued,
-      running: () => pool.running,
-      memory: () => pool.memory,
-      threadsStuck: () => pool.threadsStuck,
-      threadsEnded: () => pool.threadsEnded,
-      connections: () => connections.count,
-      refused: () => connections.refusals.totals,
+      ...{ pool, connections, models, bulk },
       certificates: () => certificates?.expiries ?? [],
-      models: () => [
-        ...models.entries.map(({ name, version, state }) => ({ name, version, state })),
-        ...withoutEntry(models).map(({ name }) => ({ name, version: "", state: "failed" })),
-      ],
-      bulk: () => bulk.figures,
       engine: () => engine.stats(),
     });
     const history = new History(() => bulk.figures.ended);
