@@ -5,7 +5,7 @@ import type { ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { ModelEntry } from "../models/entry.js";
 import type { Box, JobProgress } from "./schema.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 
 export type Operation =
   "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge" | "reconcile";
