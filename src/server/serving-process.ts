@@ -181,7 +181,6 @@ class ServingProcess {
       maxQueue: config.max_queue,
       itemMs: config.deadline_seconds * 1000,
       memory: config.memory ?? usualMemory(),
-      spares: path.join(config.state_dir, "spares"),
       models: () => models.entries,
       engine: options,
       outputs: config.outputs,
