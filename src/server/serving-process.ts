@@ -233,7 +233,7 @@ class ServingProcess {
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
-      certificates: () => certificates?.expiries ?? [],
+      certificates: () => certificates,
       bulk: () => bulk.figures,
     });
     const services = { ...parts, conditions };
