@@ -38,11 +38,6 @@ export async function admitted(
     ctx.state.action = new Action(audit, about(ctx, route));
 }
 
-function kindOf({ body, answer }: Route): "inference" | "reconcile" | "page" {
-  if (body === "SingleRequest") return "inference";
-  return answer === "Reconciliation" ? "reconcile" : "page";
-}
-
 function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>[1] {
   const { caller, requestId } = ctx.state;
   const address = ctx.state.address;
@@ -52,7 +47,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
     .map((name) => [name, ctx.query[name]] as const)
     .filter((pair): pair is readonly [string, string] => typeof pair[1] === "string" && PLAIN.test(pair[1]));
   return {
-    kind: kindOf(route),
+    kind: route.auditedAs ?? "page",
     endpoint: ctx.state.route,
     request_id: requestId,
     ...(caller === undefined ? {} : { subject: caller.subject }),
@@ -72,7 +67,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
 export async function recorded({ state }: Context, route: Route, work: () => Promise<void>): Promise<void> {
   const { action } = state;
   if (action === undefined) return work();
-  const changes = route.method !== "GET" && route.body !== "SingleRequest";
+  const changes = route.method !== "GET" && route.auditedAs !== "inference";
   if (changes) await action.asked();
   try {
     await work();

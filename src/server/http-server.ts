@@ -55,7 +55,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
       ctx.state.route = `${route.method} ${route.path}`;
       await admitted(ctx, route, options.audit, () => access.check(ctx, route));
       await recorded(ctx, route, async () => {
-        if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
+        if (route.onWorkers !== true && options.config.role === "worker") throw workerOnly();
         const leave = access.enter(ctx, route);
         try {
           if (route.body !== undefined) await body(ctx, route);
