@@ -10,7 +10,7 @@ import { faultForLog, type Logger } from "../base/log.js";
 import { Chain, type Timed } from "./chain.js";
 import { headText, type Facts } from "./entry.js";
 import { hashOf, openFolder, type Named } from "./folders.js";
-import { Refusals } from "./refusals.js";
+import { RefusedTokens } from "./refused-tokens.js";
 import type { KeyObject } from "node:crypto";
 
 /** Lines that are written together at most: making them takes the main thread some milliseconds. */
@@ -40,7 +40,7 @@ export function auditFailed(cause?: unknown): RadserveError {
 }
 
 export class Audit {
-  readonly refusals: Refusals;
+  readonly refusals: RefusedTokens;
   #waiting: Waiting[] = [];
   #writing: Promise<void> | undefined;
   #trouble: Trouble | undefined;
@@ -54,7 +54,7 @@ export class Audit {
     private readonly log: Logger,
   ) {
     this.#said = headText(chain.head);
-    this.refusals = new Refusals((facts) => void this.record(facts).catch(() => undefined));
+    this.refusals = new RefusedTokens((facts) => void this.record(facts).catch(() => undefined));
     if (chain.wasCut)
       log.error(
         { head: this.#said },

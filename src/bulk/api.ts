@@ -3,7 +3,7 @@ import { translateIn, type PathMapping } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import { parseBody } from "../base/json-body.js";
 import { within } from "../base/waiting.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import type { Database } from "./database.js";
 import {

@@ -1,7 +1,7 @@
 /** Where the items of a job lie on this box, and what the client calls them. */
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
-import { caseName } from "../results/commit/names.js";
+import { caseName } from "../results/receipt/names.js";
 import type { JobRequest } from "./jobs.js";
 
 /** Separates a folder from its series; no path that a scan makes has it. */

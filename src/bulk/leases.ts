@@ -5,7 +5,7 @@
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 import type { Instance } from "./boxes.js";
 import { jsonb } from "./database.js";
 import { finishJobs, PAUSE_ENDS, REPEATED_FAILURES, type JobRequest } from "./jobs.js";

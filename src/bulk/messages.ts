@@ -3,7 +3,7 @@ import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import type { Depth } from "./leases.js";
