@@ -139,6 +139,16 @@ function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   return setInterval(() => engine.leaveIdle(idleMs), step);
 }
 
+/** What is open before the engine is started. */
+interface Opened {
+  audit: Audit;
+  roots: { input: string[]; output: string[] };
+  certificates: WatchedCertificates | undefined;
+  connections: Connections;
+  crashed: boolean;
+  fatal: readonly string[];
+}
+
 class ServingProcess {
   #connections: Connections | undefined;
   #certificates: WatchedCertificates | undefined;
@@ -170,6 +180,38 @@ class ServingProcess {
       log: this.log,
     });
     this.#connections = connections;
+    const parts = this.#startParts(config, { audit, roots, certificates, connections, crashed, fatal });
+    const { bulk, models, conditions } = parts;
+    const tls = certificates?.options;
+    const server = createServer({ ...parts, addresses, connections, log: this.log, tls });
+    this.#server = server;
+    // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
+    server.emit("listening");
+    if (server instanceof https.Server) {
+      server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
+      await certificates?.watch(server);
+    }
+    if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
+    this.#stop = async () => {
+      bulk.stop();
+      conditions.close();
+      for (const timer of parts.timers) clearInterval(timer);
+      await parts.viewing.close();
+      await this.#finish(parts.pool, bulk, config.grace_seconds * 1000);
+      parts.keyring.close();
+      certificates?.close();
+      await parts.pool.close();
+      await models.close();
+      await parts.engine.close();
+      await audit.record({ kind: "stop" }).catch(() => undefined);
+      await audit.close();
+    };
+    void models.loaded.then(() => tellModels(audit, models));
+    void conditions.watch();
+  }
+
+  /** Starts what works for the requests: engine, models, threads, and what tells of them. */
+  #startParts(config: Config, { audit, roots, certificates, connections, crashed, fatal }: Opened) {
     const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(
       config.keys_dir,
@@ -215,9 +257,8 @@ class ServingProcess {
       engine: () => engine.stats(),
     });
     const history = new History(() => bulk.figures.ended);
-    const looking = setInterval(() => history.look(), HISTORY_LOOK_MS);
-    const leaving =
-      config.model_idle === undefined ? undefined : everyIdleLook(config.model_idle * 1000, engine);
+    const timers = [setInterval(() => history.look(), HISTORY_LOOK_MS)];
+    if (config.model_idle !== undefined) timers.push(everyIdleLook(config.model_idle * 1000, engine));
     const stopping = () => this.#stopping;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
@@ -237,39 +278,7 @@ class ServingProcess {
       certificates: () => certificates?.expiries ?? [],
       bulk: () => bulk.figures,
     });
-    const services = { ...parts, conditions };
-    const server = createServer({
-      ...services,
-      addresses,
-      connections,
-      log: this.log,
-      tls: certificates?.options,
-    });
-    this.#server = server;
-    // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
-    server.emit("listening");
-    if (server instanceof https.Server) {
-      server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
-      await certificates?.watch(server);
-    }
-    if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
-    this.#stop = async () => {
-      bulk.stop();
-      conditions.close();
-      clearInterval(looking);
-      clearInterval(leaving);
-      await viewing.close();
-      await this.#finish(pool, bulk, config.grace_seconds * 1000);
-      keyring.close();
-      certificates?.close();
-      await pool.close();
-      await models.close();
-      await engine.close();
-      await audit.record({ kind: "stop" }).catch(() => undefined);
-      await audit.close();
-    };
-    void models.loaded.then(() => tellModels(audit, models));
-    void conditions.watch();
+    return { ...parts, conditions, timers };
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */
