@@ -291,42 +291,38 @@ class ServingProcess {
   async reload(): Promise<void> {
     const asked = monotonic();
     if (this.#server instanceof https.Server) void this.#certificates?.reload(this.#server);
+    const outcome = await this.#reloadModels();
     try {
-      const report = await this.#reload?.();
-      if (report === undefined) {
-        const error = "no models to reload: they could not be loaded at the start";
-        this.log.error(error);
-        this.#noteReload({ asked, error });
-      } else {
-        this.#tellReload(report);
-        this.#noteReload({ asked, report });
-      }
-    } catch (thrown) {
-      const error = "models could not be reloaded; the old ones stay";
-      this.log.error({ fault: faultForLog(thrown) }, error);
-      const why = thrown instanceof RadserveError ? `: ${thrown.message}` : "";
-      this.#noteReload({ asked, error: error + why });
+      // Tells the command that may have asked for the reload
+      if (this.#stateDir !== undefined) writeReload(this.#stateDir, { asked, ...outcome });
+    } catch (error) {
+      this.log.warn({ fault: faultForLog(error) }, "what the reload came to could not be written down");
     }
   }
 
-  /** Tells the command that may have asked for the reload. */
-  #noteReload(outcome: Parameters<typeof writeReload>[1]): void {
+  async #reloadModels(): Promise<{ report: ReloadReport } | { error: string }> {
     try {
-      if (this.#stateDir !== undefined) writeReload(this.#stateDir, outcome);
-    } catch (error) {
-      this.log.warn({ fault: faultForLog(error) }, "what the reload came to could not be written down");
+      const report = await this.#reload?.();
+      if (report !== undefined) {
+        this.#tellReload(report);
+        return { report };
+      }
+      const error = "no models to reload: they could not be loaded at the start";
+      this.log.error(error);
+      return { error };
+    } catch (thrown) {
+      const error = "models could not be reloaded; the old ones stay";
+      this.log.error({ fault: faultForLog(thrown) }, error);
+      return { error: thrown instanceof RadserveError ? `${error}: ${thrown.message}` : error };
     }
   }
 
   #tellReload({ failed, ...rest }: ReloadReport): void {
     const fields = { ...rest, failed: failed.map(({ name, error, kept }) => ({ name, kept, error })) };
     const done = rest.added.length + rest.replaced.length + rest.removed.length;
-    if (failed.length === 0) this.log.info(fields, `models reloaded: ${done} changed`);
-    else
-      this.log.error(
-        fields,
-        `models reloaded: ${done} changed, ${failed.length} failed (${failed.map(({ name }) => name).join(", ")})`,
-      );
+    const names = failed.map(({ name }) => name).join(", ");
+    const more = failed.length === 0 ? "" : `, ${failed.length} failed (${names})`;
+    this.log[failed.length === 0 ? "info" : "error"](fields, `models reloaded: ${done} changed${more}`);
   }
 
   async stop(): Promise<void> {
