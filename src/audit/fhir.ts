@@ -42,7 +42,7 @@ const concept = (...words: Parameters<typeof coding>) => ({ coding: [coding(...w
 /** A keyed hash: whoever has the key of names can say whose it is. */
 const hashed = (what: string, value: string) => ({ system: `urn:radserve:audit:${what}`, value });
 
-/** What a kind of line is in FHIR. */
+/** The codes of a kind of line in FHIR. */
 interface Pattern {
   profile: "PatientCreate" | "Create" | "Read" | "Query" | "Update" | "Delete" | undefined;
   interaction: "create" | "read" | "search" | "patch" | "delete";
@@ -211,7 +211,7 @@ function entities(entry: Entry, { profile }: Pattern): object[] {
   ];
 }
 
-/** What every event has. */
+/** The fields that every event has. */
 function common(entry: Entry) {
   return {
     resourceType: "AuditEvent",
@@ -262,7 +262,7 @@ function ofRefusal(entry: Entry): object {
   };
 }
 
-/** Of the server itself, and of commands on its machine. */
+/** The agent of the server itself, and of commands on its machine. */
 function ofSystem(entry: Entry): object {
   const { kind, models = [], command, token, kid, version } = entry;
   const subtype = {

@@ -96,7 +96,7 @@ class Check {
   #head: Head | undefined;
   /** The line that the first one follows, which lies in a file that was not looked at. */
   #before: Head | undefined;
-  /** What stands where lines should, since the last good one. */
+  /** Bytes that stand where lines should, since the last good one. */
   #bad: Bad | undefined;
   /** The time of the line before. */
   #time = "";
@@ -235,7 +235,7 @@ class Check {
     this.#wanted = this.#wanted.filter(({ seq, mac }) => seq !== head.seq || mac !== head.mac);
   }
 
-  /** What a crash has left is said by the next line: then it is no fault. */
+  /** The next line tells of bytes that a crash has left: then they are no fault. */
   #explain(bad: Bad, { entry }: ReadLine): void {
     this.#bad = undefined;
     const all = Buffer.concat(bad.bytes);

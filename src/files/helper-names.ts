@@ -7,8 +7,8 @@ export const stagingName = (name: string): string => `.${name}.radserve`;
 /** The longest helper beside NAME: the guard under which a dead owner's lock is removed. */
 export const guardName = (name: string): string => `.${name}.lock.break`;
 /**
- * What lies where a helper should be, and is none that Radserve made: it is never followed, waited for or removed. The
- * message says NAME for the input's name, which may hold a patient's.
+ * The error for a thing that lies where a helper should be and that Radserve did not make: it is never followed, waited
+ * for or removed. The message says NAME for the input's name, which may hold a patient's.
  * @param helper of the input's name, for example `.NAME.lock`
  */
 export function notOurs(helper: string, expected: string, facts: Stats): RadserveError {

@@ -8,7 +8,7 @@ import { lstat, open, realpath, type FileHandle } from "node:fs/promises";
 import { RadserveError } from "../base/errors.js";
 import { PLAIN } from "./disk.js";
 
-/** What lies at a path, for people; undefined for a regular file. */
+/** The kind of what lies at a path, for people; undefined for a regular file. */
 export function otherKind(found: Stats): string | undefined {
   if (found.isFile()) return undefined;
   if (found.isDirectory()) return "a folder";

@@ -27,7 +27,7 @@ export interface SoundModel {
   sha256: string;
   site: Site;
   thresholds: number[][];
-  /** Of all files, from before their hashes were taken. */
+  /** Stamps of all files, from before their hashes were taken. */
   stamps: FileStamp[];
 }
 
@@ -37,7 +37,7 @@ export interface FolderReport {
   directory: string;
   /** Absent if model.json cannot be read or does not obey the schema. */
   model?: SoundModel;
-  /** What model.json says; true if it cannot be read: a server that needs the model must not call itself ready. */
+  /** The value in model.json; true if it cannot be read: a server that needs the model must not call itself ready. */
   required: boolean;
   problems: Problem[];
 }
@@ -58,7 +58,7 @@ export async function readModelFolder(directory: string): Promise<FolderReport> 
   return judgeManifest(directory, read.value);
 }
 
-/** What readModelFolder reports of a folder whose model.json holds `value`. */
+/** The report of readModelFolder for a folder whose model.json holds `value`. */
 export async function judgeManifest(directory: string, value: unknown): Promise<FolderReport> {
   const name = basename(directory);
   const parsed = manifestSchema.safeParse(value);

@@ -85,7 +85,7 @@ export function fill(
   return apart.length > 0 ? { reasons: apart } : { roles: images };
 }
 
-/** What a model takes at all: the rest of its `accepts` is asked of each role when it is known. */
+/** The formats that a model takes at all: the rest of its `accepts` is asked of each role when it is known. */
 function isTaken({ accepts }: Manifest, { source }: Image): boolean {
   const among = (list: readonly string[] | undefined, value: string | undefined) =>
     list === undefined || (value !== undefined && list.includes(value));
@@ -185,7 +185,7 @@ function togetherReasons(manifest: Manifest, roles: readonly Filled[]): Reason[]
 
 const setsOf = (roles: readonly Filled[]): Attributes[] => roles.flatMap(({ image }) => dataSets(image));
 
-/** What a person should know: that the images of a case do not name the patient in the same way. */
+/** Warns that the images of a case do not name the patient in the same way. */
 export function identityCaveats(roles: readonly Filled[]): Warning[] {
   const caveats: Warning[] = [];
   differingPersons(setsOf(roles), caveats);
@@ -258,7 +258,7 @@ export async function sourcesOf(
   return sources;
 }
 
-/** What a person should know: that a series does not reach as far as the one whose grid it is taken to. */
+/** Warns that a series does not reach as far as the one whose grid it is taken to. */
 export function coverageCaveats(manifest: Manifest, [leading, ...others]: readonly Filled[]): Warning[] {
   if (leading === undefined || !isSeries(manifest)) return [];
   return others.flatMap(({ role, image }) => {
@@ -312,7 +312,7 @@ export function membersOf(roles: readonly Filled[]): Image[] {
   return leading === undefined ? [] : [leading, ...sorted];
 }
 
-/** What receipts and objects say of the roles of a case. */
+/** The roles of a case as receipts and objects name them. */
 export function roleFacts(roles: readonly Filled[]): {
   role: string;
   series_instance_uid?: string;

@@ -4,7 +4,7 @@
  */
 import type { Interaction } from "../audit/fhir.js";
 import type { ErrorCode } from "../base/errors.js";
-import type { Operation } from "../bulk/messages.js";
+import type { OperationName } from "../bulk/api.js";
 import {
   acceptedSchema,
   bulkRequestSchema,
@@ -52,7 +52,7 @@ const IMAGE_ERRORS: readonly ErrorCode[] = [
   "deadline_exceeded",
 ];
 
-const bulkPage = (operation: Operation, errors: readonly ErrorCode[] = []) =>
+const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =>
   ({
     tag: "jobs",
     errors: [...new Set([...errors, "audit_failed", "bulk_unavailable", "shutting_down"] as const)],
@@ -69,7 +69,7 @@ const SOURCE_ERRORS: readonly ErrorCode[] = [
   ...["input_not_found", "result_changed", "unsupported_format", "unsupported_transfer_syntax"],
   ...["no_pixel_data", "corrupt_image", "truncated_image", "decode_suspect", "series_invalid"],
 ] as ErrorCode[];
-const ofJob = (operation: Operation, errors: readonly ErrorCode[] = []) => ({
+const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
   answer: { JobDetails: jobDetailsSchema },
 });

@@ -223,7 +223,6 @@ class ServingProcess {
       maxQueue: config.max_queue,
       itemMs: config.deadline_seconds * 1000,
       memory: config.memory ?? usualMemory(),
-      spares: path.join(config.state_dir, "spares"),
       models: () => models.entries,
       engine: options,
       outputs: config.outputs,
@@ -275,7 +274,7 @@ class ServingProcess {
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
-      certificates: () => certificates?.expiries ?? [],
+      certificates: () => certificates,
       bulk: () => bulk.figures,
     });
     return { ...parts, conditions, timers };
