@@ -41,6 +41,8 @@ export const durations = {
   auditWindow: 60_000,
 
   // Models
+  /** How long ONNX Runtime may take to make the sessions of a model; the largest take minutes. */
+  modelLoad: 600_000,
   /**
    * How long each of the first runs of a model may take while it is loaded; a graph with a loop may never end. Large
    * networks take some seconds, and many times that on a machine with other work.
