@@ -54,6 +54,8 @@ export const durations = {
   threadLook: 1_000,
   /** How long a task may go on after it was told to stop. Then its thread is ended. */
   lastMoment: 1_000,
+  /** How long work waits for room in memory before it is refused. */
+  memoryRoom: 10_000,
   /** A worker thread that has had no work for so long gives memory back. */
   threadMoment: 1_000,
   /** A decoder process without work ends after so long, which is less than the minute of idle worker threads. */

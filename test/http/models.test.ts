@@ -5,6 +5,7 @@ import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelListSchema } from "../../src/server/model-list.js";
 import { hashFile } from "../../src/files/durable-files.js";
+import { until } from "../support/postgres.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { endless, foldsForLong } from "../support/endless.js";
@@ -106,7 +107,10 @@ t.test("ready names what it waits for", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(place);
   let first = await readiness(server);
   // The page is served a moment before the first folder is opened.
-  while (!first.body.message.includes("now endless")) first = await readiness(server);
+  await until(async () => {
+    first = await readiness(server);
+    return first.body.message.includes("now endless");
+  });
   t.match(first, {
     status: 503,
     body: {
