@@ -112,7 +112,7 @@ export function isTableLoss(thrown: unknown): boolean {
 }
 
 /**
- * Whether the work of a transaction, or the server, refused: then nothing of it was kept, which is open where a
+ * Whether the work of a transaction, or the server, refused. Then nothing of it was kept, which is unknown if a
  * connection broke.
  */
 export function wasRefused(thrown: unknown): boolean {
@@ -141,7 +141,7 @@ const limited = (text: string): pg.QueryConfig =>
 
 /**
  * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when it throws.
- * Throws BulkUnavailable where the connection fails; if that was during COMMIT, it may have been committed, so what
+ * Throws BulkUnavailable if the connection fails; if that was during COMMIT, it may have been committed, so what
  * work does must bear repetition.
  */
 export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
@@ -204,7 +204,7 @@ const ABOUT_SERVER = `SELECT current_setting('server_version_num')::int AS numbe
   split_part(current_setting('server_version'), ' ', 1) AS version,
   current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby`;
 
-/** Throws BulkUnavailable where the queue cannot work there. Names of files need UTF-8. */
+/** Throws BulkUnavailable if the queue cannot work there. Names of files need UTF-8. */
 function checkedVersion(server: Server | undefined, name: string): string {
   const { number = 0, version = "unknown", encoding = "unknown", standby = false } = server ?? {};
   const refuse = (found: string, fix: string) => new BulkUnavailable(`Expected ${found}.`, fix);

@@ -1,5 +1,5 @@
 /**
- * The private PostgreSQL of one state directory: started where none runs, taken over where one survived a crash of
+ * The private PostgreSQL of one state directory: started if none runs, taken over if it survived a crash of
  * ours, started again when it dies, stopped at the end. Any thread may run it; it touches nothing process-wide.
  */
 import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
@@ -196,7 +196,7 @@ export class PrivatePostgres {
     );
   }
 
-  /** The next look, at once where stop() was called. */
+  /** The next look, at once if stop() was called. */
   async #pause(milliseconds: number): Promise<void> {
     await sleep(milliseconds, undefined, { signal: this.#stop.signal, ref: false }).catch(() => undefined);
   }

@@ -5,19 +5,18 @@
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
-import type { Config } from "../config.js";
-import { faultForLog, type Logger } from "../base/log.js";
+import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import { asUnavailable, isTableLoss, jsonb, transaction, type Database } from "./database.js";
+import type { BoxContext } from "./boxes.js";
+import { asUnavailable, isTableLoss, jsonb, transaction } from "./database.js";
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
 import { scanFolder, type Found } from "./scan.js";
-import type { DatabaseTroubles } from "./database-trouble.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const SCAN = "radserve-scan";
@@ -32,15 +31,10 @@ const ANALYZED_FROM = 1_000;
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
 const MONTHS_SECONDS = 365 * 86_400;
 
-export interface ScannerOptions {
-  config: Config;
-  roots: { input: string[]; output: string[] };
-  database: Database;
-  log: Logger;
+export interface ScannerOptions extends BoxContext {
   works: boolean;
   /** The name of this box, for people. */
   box: string;
-  troubles: DatabaseTroubles;
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */
@@ -231,7 +225,7 @@ export class Scanner {
 
 /**
  * Adds items that are not there yet.
- * @returns false where the job takes none any more
+ * @returns false if the job takes none any more
  */
 export function insertFound(pool: Pool, jobId: string, found: readonly Found[]): Promise<boolean> {
   return transaction(pool, async (client) => {

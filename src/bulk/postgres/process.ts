@@ -23,7 +23,7 @@ export function logFile(folders: DatabaseFolders): string {
 }
 
 /**
- * The living postmaster of a data directory; undefined where none lives. Its number may belong to another process by
+ * The living postmaster of a data directory; undefined if none lives. Its number may belong to another process by
  * now, so that one's command line has to name the directory. (Zombies have none, and anybody may read it.)
  */
 export function postmasterOf(data: string): number | undefined {
@@ -73,7 +73,7 @@ function saysReady(data: string): boolean {
   }
 }
 
-/** True once it answers; false once it is dead, or where it does not answer for too long. */
+/** True once it answers; false once it is dead, or if it does not answer for too long. */
 async function answersWhileAlive(
   folders: DatabaseFolders,
   alive: () => boolean,
@@ -92,7 +92,7 @@ const LONGEST_SILENCE_MS = 60_000;
 
 /**
  * Takes over what runs on the data directory.
- * @returns its number; undefined where nothing runs (any more): one that cannot be reached, above all because its
+ * @returns its number; undefined if nothing runs (any more): one that cannot be reached, above all because its
  *   socket was removed, is stopped
  */
 export async function adoptPostmaster(folders: DatabaseFolders): Promise<number | undefined> {

@@ -158,7 +158,7 @@ export class Tally {
     return this.#kept(scanners, scanner, () => ({ images: 0, labels: new Map<string, LabelFacts>() }));
   }
 
-  /** The entry of a map; undefined where a new one has no room. */
+  /** The entry of a map; undefined if a new one has no room. */
   #kept<T>(map: Map<string, T>, key: string, make: () => T): T | undefined {
     const known = map.get(key);
     if (known !== undefined) return known;
