@@ -2,7 +2,7 @@
 import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
 import { RadserveError } from "../base/errors.js";
-import { transaction } from "./database.js";
+import { transaction, type Queryable } from "./database.js";
 import { tablesLostAt } from "./migrations.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
@@ -72,8 +72,6 @@ export interface Scope {
   subject: string;
   admin: boolean;
 }
-
-type Queryable = Pool | PoolClient;
 
 /** Seconds after which a subject with too many jobs may ask again: it has to wait until one has ended. */
 const RETRY_FULL_SECONDS = 30;

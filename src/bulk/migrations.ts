@@ -1,6 +1,6 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
 import type { Pool, PoolClient } from "pg";
-import { transaction } from "./database.js";
+import { transaction, type Queryable } from "./database.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 /** Any fixed number: whoever holds it makes or changes tables, others wait. */
@@ -149,11 +149,7 @@ function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promis
 }
 
 /** Which of some tables there are in a schema. */
-async function tablesIn(
-  client: Pool | PoolClient,
-  schema: string,
-  names: readonly string[],
-): Promise<string[]> {
+async function tablesIn(client: Queryable, schema: string, names: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     "select name from unnest($2::text[]) as name where to_regclass(format('%I.%I', $1::text, name)) is not null",
     [schema, names],
@@ -162,7 +158,7 @@ async function tablesIn(
 }
 
 /** Gives a schema another name. @returns that name */
-async function setAside(client: Pool | PoolClient, schema: string): Promise<string> {
+async function setAside(client: Queryable, schema: string): Promise<string> {
   const { rows } = await client.query<{ name: string }>(
     "select $1 || '_lost_' || to_char(clock_timestamp() at time zone 'UTC', 'YYYYMMDD\"T\"HH24MISSMS') as name",
     [schema],
@@ -211,7 +207,7 @@ export async function keepLoss(pool: Pool): Promise<void> {
 }
 
 /** When the tables were made, if others were lost before; undefined if none were. */
-export async function tablesLostAt(client: Pool | PoolClient): Promise<Date | undefined> {
+export async function tablesLostAt(client: Queryable): Promise<Date | undefined> {
   const { rows } = await client.query<{ made_at: Date }>(
     "select made_at from radserve.origin where lost_before",
   );

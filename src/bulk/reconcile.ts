@@ -248,7 +248,7 @@ async function unlistedIn(folder: JobFolder, context: Comparison): Promise<Diffe
     index: null,
     message,
   });
-  const look = async (open: string): Promise<Difference[]> => {
+  const list = async (open: string): Promise<Difference[]> => {
     const found: Difference[] = [];
     for (const entry of await readdir(open, { withFileTypes: true })) {
       const { name } = entry;
@@ -265,7 +265,7 @@ async function unlistedIn(folder: JobFolder, context: Comparison): Promise<Diffe
     const more = found.length - MOST_UNLISTED;
     return [...found.slice(0, MOST_UNLISTED), unlisted("", `${more} more belong to no image of this job.`)];
   };
-  return inFolder(folder.local, context.roots, look, (why) =>
+  return inFolder(folder.local, context.roots, list, (why) =>
     // That nothing is there is said of each image
     why === undefined ? [] : [{ ...unlisted("", why), difference: "folder_unreadable" }],
   );

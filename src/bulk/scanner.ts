@@ -12,7 +12,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import type { BoxContext } from "./boxes.js";
-import { asUnavailable, isTableLoss, jsonb, transaction } from "./database.js";
+import { asUnavailable, isTableLoss, jsonb, transaction, type Queryable } from "./database.js";
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
@@ -58,7 +58,7 @@ const HINDERED = {
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan goes on when it is back.",
 };
 
-const executor = (client: Pool | PoolClient) => ({
+const executor = (client: Queryable) => ({
   executeSql: (text: string, values?: unknown[]) => client.query(text, values),
 });
 
@@ -133,7 +133,7 @@ export class Scanner {
   }
 
   /** @param client its transaction makes the job, too */
-  async enqueue(scan: Scan, client: Pool | PoolClient): Promise<void> {
+  async enqueue(scan: Scan, client: Queryable): Promise<void> {
     await this.#boss.send(SCAN, scan, { singletonKey: scan.job_id, db: executor(client), ...AGAIN });
   }
 
@@ -253,21 +253,18 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
   });
 }
 
-interface NewItem {
-  id: string;
-  input: string;
-  state: string;
-  error: object | null;
-}
-
 /**
  * Inserts those of the items that are not there, numbered on without gaps. What is there shows as a conflict of the
  * insert and is not asked for first: the planner knows nothing about a new job, and looks through all of its items for
  * each one of these.
  * @returns how many were new
  */
-async function insertNew(client: PoolClient, jobId: string, items: readonly NewItem[]): Promise<number> {
-  const insert = async (some: readonly NewItem[]) => {
+async function insertNew(
+  client: PoolClient,
+  jobId: string,
+  items: readonly { id: string }[],
+): Promise<number> {
+  const insert = async (some: typeof items) => {
     const { rowCount } = await client.query(
       `insert into radserve.item (job_id, index, id, input, state, error, finished_at)
        select j.id, j.next_index + f.place - 1, f.id, f.input, f.state, f.error,
