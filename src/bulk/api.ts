@@ -151,7 +151,7 @@ const submitted: Perform = async (call, context) => {
   return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, note };
 };
 
-/** The rows of a page, and the cursor behind the last of them where more follow. */
+/** The rows of a page, and the cursor behind the last of them if more follow. */
 function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], string | null] {
   const page = rows.slice(0, limit);
   const last = page.at(-1);

@@ -20,6 +20,9 @@ export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "data
 /** How to connect; pg and pg-boss take it as it is. It may hold a password: it is never logged. */
 export type Connection = pg.ClientConfig;
 
+/** A pool, or a client of it that has a transaction. */
+export type Queryable = pg.Pool | pg.PoolClient;
+
 export interface Database {
   readonly connection: Connection;
   /** Its clients may fail at any time without harm to the process; wrap their errors with `asUnavailable`. */
@@ -112,7 +115,7 @@ export function isTableLoss(thrown: unknown): boolean {
 }
 
 /**
- * Whether the work of a transaction, or the server, refused: then nothing of it was kept, which is open where a
+ * Whether the work of a transaction, or the server, refused. Then nothing of it was kept, which is unknown if a
  * connection broke.
  */
 export function wasRefused(thrown: unknown): boolean {
@@ -135,13 +138,9 @@ export function asUnavailable(thrown: unknown, connection: Connection): unknown 
   );
 }
 
-/** pg's own limit for one query is not among its types. */
-const limited = (text: string): pg.QueryConfig =>
-  ({ text, query_timeout: LONGEST_READ_MS }) as pg.QueryConfig;
-
 /**
  * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when it throws.
- * Throws BulkUnavailable where the connection fails; if that was during COMMIT, it may have been committed, so what
+ * Throws BulkUnavailable if the connection fails; if that was during COMMIT, it may have been committed, so what
  * work does must bear repetition.
  */
 export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
@@ -149,8 +148,8 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
     const client = await pool.connect();
     let broken = true;
     try {
-      // The first word to a network that swallows everything
-      await client.query(limited("BEGIN"));
+      // The first statement has a short limit, because a network may swallow everything; pg's types do not know the limit
+      await client.query({ text: "BEGIN", query_timeout: LONGEST_READ_MS } as pg.QueryConfig);
       const result = await work(client);
       await client.query("COMMIT");
       broken = false;
@@ -204,7 +203,7 @@ const ABOUT_SERVER = `SELECT current_setting('server_version_num')::int AS numbe
   split_part(current_setting('server_version'), ' ', 1) AS version,
   current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby`;
 
-/** Throws BulkUnavailable where the queue cannot work there. Names of files need UTF-8. */
+/** Throws BulkUnavailable if the queue cannot work there. Names of files need UTF-8. */
 function checkedVersion(server: Server | undefined, name: string): string {
   const { number = 0, version = "unknown", encoding = "unknown", standby = false } = server ?? {};
   const refuse = (found: string, fix: string) => new BulkUnavailable(`Expected ${found}.`, fix);

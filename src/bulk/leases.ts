@@ -48,7 +48,7 @@ export type Ending =
   | { state: "cancelled" }
   /**
    * It is taken again after some seconds. `counts` is false if the item was not to blame for the attempt's end; `why`
-   * is the code of what it waits for, where that is not its job's pause.
+   * is the code of what it waits for, if that is not its job's pause.
    */
   | { state: "queued"; afterSeconds: number; counts: boolean; why?: string };
 
@@ -91,7 +91,7 @@ const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.a
 
 /**
  * Takes items: in turn from every job, first from those that have the fewest running. A job that paused of itself
- * tries one item at a time until one goes well. They come in the order in which they are to run. Nothing where this box
+ * tries one item at a time until one goes well. They come in the order in which they are to run. Nothing if this box
  * was taken for dead meanwhile; that it is not holds until the items are its own.
  * @param alone suspects only
  */
@@ -158,10 +158,10 @@ function rowOf({ item, ending }: Settled) {
 const PAUSE_OVER = "pause_count > 0 and (pause_until is null or pause_until <= now())";
 
 /**
- * Writes what became of items, resumes jobs that waited where one went well, and ends jobs where that was all. Items
- * that are no longer this box's are left alone; items of a cancelled job that would wait again are cancelled. Each step
- * is a statement of its own: the first is what must not be lost, and a job that a crash after it leaves without an item
- * is ended by `tidy`.
+ * Writes down how items ended, resumes waiting jobs of which one went well, and ends jobs of which these were the last.
+ * Items that are no longer this box's are left alone; items of a cancelled job that would wait again are cancelled. Each
+ * step is a statement of its own: the first is what must not be lost, and a job that a crash after it leaves without an
+ * item is ended by `tidy`.
  * @param busy jobs of which this box has other items, so that none of them ends now
  * @param limit so many failures in a row for one reason pause a job; 0: none do
  */
@@ -238,7 +238,7 @@ export async function pauseJob(
 /** How the items of one job ended, in their order: the failures since the last that went well. */
 interface Streak {
   job_id: string;
-  /** The last reason: a code and, where a model failed, the model. Null where the last item went well. */
+  /** The last reason: a code and, if a model failed, the model. Null if the last item went well. */
   reason: string | null;
   /** Failures for that reason at the end, without another between. */
   count: number;

@@ -12,7 +12,7 @@ import type { KnownModels } from "./submit.js";
 
 export type ItemOutcome =
   | { ok: true; result: Summary }
-  /** `errno` where the system refused something. */
+  /** `errno` if the system refused something. */
   | { ok: false; error: ErrorObject; errno?: string };
 
 /** Figures for Prometheus and the page, which the bulk thread sends every few seconds. */

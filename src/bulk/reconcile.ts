@@ -18,6 +18,7 @@ import { pathsOf, type ItemPaths } from "./item-paths.js";
 import { inFolder } from "./job-folders.js";
 import type { ItemRow, JobRow } from "./jobs.js";
 import type { Reconciliation } from "./schema.js";
+import type { RootsContext } from "./visible-jobs.js";
 
 type Difference = Reconciliation["differences"][number];
 
@@ -28,11 +29,6 @@ const CHECKED_AT_ONCE = 8;
 const MOST_UNLISTED = 1_000;
 /** Differences after which an image has to run again. One whose result was replaced has none of its own to lose. */
 const LACKING = new Set<Difference["difference"]>(["receipt_missing", "output_missing", "output_differs"]);
-
-export interface ReconcileContext {
-  config: Pick<Config, "path_map">;
-  roots: { output: string[] };
-}
 
 export interface Page {
   limit: number;
@@ -49,7 +45,7 @@ export async function reconcile(
   pool: Pool,
   job: JobRow,
   { limit, cursor = "i" }: Page,
-  { config, roots }: ReconcileContext,
+  { config, roots }: RootsContext,
 ): Promise<PageFound> {
   const context: Comparison = {
     job,
@@ -170,7 +166,7 @@ interface JobFolder {
   local: string;
   paths: Pick<ItemPaths, "clientOutput">;
   items: Kept[];
-  /** Names of folders in it that hold items, or folders with items; undefined where folders do not matter. */
+  /** Names of folders in it that hold items, or folders with items; undefined if folders do not matter. */
   folders: ReadonlySet<string> | undefined;
   /** Inputs of the job lie here too. */
   amongInputs: boolean;
@@ -252,7 +248,7 @@ async function unlistedIn(folder: JobFolder, context: Comparison): Promise<Diffe
     index: null,
     message,
   });
-  const look = async (open: string): Promise<Difference[]> => {
+  const list = async (open: string): Promise<Difference[]> => {
     const found: Difference[] = [];
     for (const entry of await readdir(open, { withFileTypes: true })) {
       const { name } = entry;
@@ -262,14 +258,14 @@ async function unlistedIn(folder: JobFolder, context: Comparison): Promise<Diffe
           found.push(unlisted(name, "No image of this job has its results in this folder."));
       } else if (name.endsWith(receiptName("")) && (await readReceipt(`${open}/${name}`)).kind === "receipt")
         found.push(unlisted(name, "A receipt of no image of this job."));
-      // Where inputs lie too, nobody can say which of the other files are inputs
+      // If inputs lie here too, nobody can say which of the other files are inputs
       else if (!folder.amongInputs) found.push(unlisted(name, "It belongs to no image of this job."));
     }
     if (found.length <= MOST_UNLISTED) return found;
     const more = found.length - MOST_UNLISTED;
     return [...found.slice(0, MOST_UNLISTED), unlisted("", `${more} more belong to no image of this job.`)];
   };
-  return inFolder(folder.local, context.roots, look, (why) =>
+  return inFolder(folder.local, context.roots, list, (why) =>
     // That nothing is there is said of each image
     why === undefined ? [] : [{ ...unlisted("", why), difference: "folder_unreadable" }],
   );

@@ -69,14 +69,11 @@ const closing = new AbortController();
 
 async function open(): Promise<Parts> {
   const database = await openDatabase(config, log);
+  const shared = { config, roots, database, log, troubles };
   const scanner = new Scanner({
-    config,
-    roots,
-    database,
-    log,
+    ...shared,
     works,
     box: os.hostname(),
-    troubles,
     onLost: () => void repair([]).catch(() => undefined),
     models: async () => (await models).entries,
     memory,
@@ -87,8 +84,7 @@ async function open(): Promise<Parts> {
     await scanner.start();
     const box = await boxId();
     const runner = new Runner({
-      config,
-      roots,
+      ...shared,
       window: options.window,
       instance: () => ({
         id: randomUUID(),
@@ -98,11 +94,8 @@ async function open(): Promise<Parts> {
         afterCrash: options.crashed,
         works,
       }),
-      database,
-      log,
       send,
       ready: () => modelsReady,
-      troubles,
       repair,
       recognise: () => recognise(database),
     });
