@@ -525,11 +525,11 @@ export function resultForms({ overlay_opacity, segmentation_type }: Settings): R
 
 export interface ClientSettings {
   url: string;
-  token?: string;
+  token: string | undefined;
   /** Files in PEM, for https. */
-  ca?: string;
-  cert?: string;
-  key?: string;
+  ca: string | undefined;
+  cert: string | undefined;
+  key: string | undefined;
 }
 
 /** What client commands need: the server's address, a token, and TLS. Throws ConfigError where one can be none. */
@@ -551,11 +551,5 @@ export function clientSettings(config: Config, environment: Environment = proces
     throw new ConfigError(
       `RADSERVE_TLS_CLIENT_${cert === undefined ? "CERT" : "KEY"}: expected a file; found nothing. A certificate of this client needs its key.`,
     );
-  return {
-    url: url.replace(/\/+$/, ""),
-    ...(token === "" ? {} : { token }),
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-  };
+  return { url: url.replace(/\/+$/, ""), token: token || undefined, ca, cert, key };
 }

@@ -67,7 +67,7 @@ export class Client {
   constructor(
     readonly url: string,
     private readonly token: string | undefined,
-    files: Pick<ClientSettings, "ca" | "cert" | "key"> = {},
+    files: Partial<Pick<ClientSettings, "ca" | "cert" | "key">> = {},
   ) {
     const { ca, cert, key } = files;
     this.#tls = { ...readPem("ca", ca), ...readPem("cert", cert), ...readPem("key", key) };

@@ -31,10 +31,10 @@ export interface ExplainOptions {
 interface Told {
   time?: string;
   what: string;
-  request_id?: string;
-  job_id?: string;
-  item?: number;
-  subject?: string;
+  request_id?: string | undefined;
+  job_id?: string | undefined;
+  item?: number | undefined;
+  subject?: string | undefined;
   /** completed, partial, reused, done, asked, or the code of an error. */
   outcome: string;
   /** The message that was answered, where somebody has kept it. */
@@ -79,10 +79,7 @@ function toldOf(entry: Entry): Told {
     what,
     outcome: outcomeOf(entry),
     ...(kind === "refused" && reason !== undefined ? { message: `refused: ${reason}` } : {}),
-    ...(request_id === undefined ? {} : { request_id }),
-    ...(job_id === undefined ? {} : { job_id }),
-    ...(item === undefined ? {} : { item }),
-    ...(subject === undefined ? {} : { subject }),
+    ...{ request_id, job_id, item, subject },
     ...(models === undefined ? {} : { models: models.map(({ name, status }) => ({ name, status })) }),
   };
 }

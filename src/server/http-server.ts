@@ -11,7 +11,7 @@ import Router from "@koa/router";
 import Koa from "koa";
 import { z } from "zod";
 import { durations } from "../base/durations.js";
-import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
+import { RadserveError, asRadserveError } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
@@ -199,8 +199,9 @@ function answerErrors({ log }: ServerOptions): Middleware {
       ctx.state.error = error.code;
       ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;
-      ctx.body = errorBody(error.toObject(), ctx.state.requestId);
-      const { retry_after: wait = error.retryAfter, allowed } = error.details ?? {};
+      const { code, message, details } = error;
+      ctx.body = { error: code, message, request_id: ctx.state.requestId, details };
+      const { retry_after: wait = error.retryAfter, allowed } = details ?? {};
       if (typeof wait === "number") ctx.set("Retry-After", String(wait));
       if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
       const unread = error.code === "body_too_large" || (ctx.method === "PUT" && !ctx.req.complete);
@@ -221,11 +222,6 @@ function refusedModels({ code, details }: RadserveError): State["models"] {
     status: "not_accepted",
     reasons: reasons.map((reason) => reason.code),
   }));
-}
-
-function errorBody(object: ErrorObject, requestId: string): Record<string, unknown> {
-  const { error, message, details } = object;
-  return { error, message, request_id: requestId, ...(details === undefined ? {} : { details }) };
 }
 
 function noSuchPage(ctx: Context, router: Router<State>): RadserveError {

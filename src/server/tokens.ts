@@ -201,10 +201,7 @@ export function issueToken(
   const issued = Math.floor(Date.now() / 1000);
   const expires = issued + options.lifetimeSeconds;
   const jti = randomBytes(12).toString("hex");
-  const narrowed = {
-    ...(options.inputRoots === undefined ? {} : { input_roots: options.inputRoots }),
-    ...(options.outputRoots === undefined ? {} : { output_roots: options.outputRoots }),
-  };
+  const narrowed = { input_roots: options.inputRoots, output_roots: options.outputRoots };
   const claims = {
     sub: options.subject,
     jti,
