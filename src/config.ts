@@ -361,7 +361,7 @@ export function settingsTable(): SettingRow[] {
   return [...rows, ...rest];
 }
 
-/** Of what is secret only what was expected is said. */
+/** Messages about secrets say only what was expected. */
 const withoutFound = (message: string) => message.replace(/; found .*/s, "");
 
 /** Fewer requests of one subject at a time are not refused by default, however short the line is. */
@@ -503,7 +503,7 @@ export function requireFolder(folder: string, variable: string): void {
   );
 }
 
-/** What the settings ask of an engine. */
+/** The options of an engine that the settings ask for. */
 export function engineSettings({ providers, gpus, gpu_memory, model_idle }: Settings): {
   provider: "cpu" | "cuda";
   gpus?: number[];
@@ -532,7 +532,7 @@ export interface ClientSettings {
   key: string | undefined;
 }
 
-/** What client commands need: the server's address, a token, and TLS. Throws ConfigError where one can be none. */
+/** The settings of client commands: the server's address, a token, and TLS. Throws ConfigError if one of them is wrong. */
 export function clientSettings(config: Config, environment: Environment = process.env): ClientSettings {
   const token = (environment["RADSERVE_TOKEN"] ?? "").trim();
   if (!/^[\x21-\x7e]*$/.test(token))

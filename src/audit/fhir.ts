@@ -79,7 +79,7 @@ const DELETE: Pattern = {
 
 const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
 
-/** What a page is in FHIR. A comparison reads, or with `retry` changes. */
+/** Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes. */
 export type Interaction = keyof typeof PATTERNS | "compare";
 /** @param endpoint method and pattern of a page @returns undefined for what reads by GET and else patches */
 export type Interactions = (endpoint: string) => Interaction | undefined;

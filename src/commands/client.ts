@@ -30,7 +30,7 @@ export interface Patience {
   onAway?: (why: RadserveError) => void;
 }
 
-/** What to do about certificates that the two sides do not take from each other, by node's codes and messages. */
+/** Advice about certificates that one side refuses, by Node's codes and messages. */
 const TLS_ADVICE: [RegExp, string][] = [
   [
     /^(?:DEPTH_ZERO_)?SELF_SIGNED|^UNABLE_TO_(?:GET_ISSUER|VERIFY)/,

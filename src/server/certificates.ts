@@ -197,7 +197,7 @@ function isOf(socket: tls.TLSSocket, cas: readonly X509Certificate[]): boolean {
   return shown !== undefined && cas.some((ca) => shown.checkIssued(ca) && shown.verify(ca.publicKey));
 }
 
-/** What to tell of a certificate that ends within 30 days, or has; undefined where it does not. */
+/** The warning about a certificate that ends within 30 days or has ended; undefined for any other. */
 export function expiryWarning({ certificate, at }: Expiry): string | undefined {
   const days = Math.floor((at.getTime() - Date.now()) / DAY_MS);
   if (days >= SOON_DAYS) return undefined;
@@ -206,7 +206,7 @@ export function expiryWarning({ certificate, at }: Expiry): string | undefined {
     : `The certificate of ${SETTING[certificate]} expires in ${days} day${days === 1 ? "" : "s"}, on ${dateOf(at)}. Put a new one there.`;
 }
 
-/** What is given to a TLS server at its start, beside the certificates. */
+/** The options of a TLS server at its start. */
 export function tlsOptions({ context, clientCas }: Certificates): tls.TlsOptions {
   return {
     ...context,
@@ -220,7 +220,7 @@ export function tlsOptions({ context, clientCas }: Certificates): tls.TlsOptions
 export class WatchedCertificates {
   readonly #files: readonly string[];
   #stamp = "";
-  /** What was found at the last look, where it was not what is in use. */
+  /** Stamps of the files at the last look, if they were not those of the certificates in use. */
   #changed = "";
   #refused: string | undefined;
   #timer: NodeJS.Timeout | undefined;

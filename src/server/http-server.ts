@@ -160,27 +160,15 @@ function identify(options: ServerOptions): Middleware {
       "X-Content-Type-Options": "nosniff",
       "Cache-Control": "no-store",
     });
-    let gone = false;
     ctx.res.once("close", () => {
-      gone = !ctx.res.writableFinished;
+      const { requestId: request_id, route, error, models, address, caller } = ctx.state;
+      const status = ctx.res.writableFinished ? ctx.status : 499;
       const ms = Math.round((performance.now() - start) * 10) / 10;
-      figures.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
-      history.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
-      figures.told(ctx.state.route, ctx.state.error, ctx.state.models);
-      log.info(
-        {
-          request_id: ctx.state.requestId,
-          subject: ctx.state.caller?.subject,
-          method: ctx.method,
-          route: ctx.state.route,
-          status: gone ? 499 : ctx.status,
-          error: ctx.state.error,
-          models: ctx.state.models,
-          address: ctx.state.address,
-          ms,
-        },
-        "request",
-      );
+      figures.answered({ route, error, models }, status, ms);
+      history.answered(route, status, ms);
+      const { method } = ctx;
+      const subject = caller?.subject;
+      log.info({ request_id, subject, method, route, status, error, models, address, ms }, "request");
     });
     await next();
     if (options.stopping()) ctx.set("Connection", "close");
@@ -234,7 +222,7 @@ function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
   });
 }
 
-/** What is no HTTP at all, or too slow, is answered in the same shape, and the connection ends. */
+/** Requests that are no HTTP, or too slow, are answered in the same shape, and their connection ends. */
 function refuseConnection(
   log: Logger,
 ): (error: Error & { code?: string; reason?: string }, socket: Duplex) => void {

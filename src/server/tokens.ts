@@ -42,7 +42,7 @@ const headerSchema = z.object({
   b64: z.undefined().optional(),
 });
 
-// What the database or the audit would change on the way could become another's name
+// A name that the database or the audit would change on the way could become another's
 const name = z.string().refine((text) => keepable(text) === text);
 const folders = z.array(name.regex(/^\//)).optional();
 const claimsSchema = z.object({

@@ -1,4 +1,4 @@
-/** What a server shows to the outside: its port, TLS, tokens, and the database of bulk jobs. */
+/** Checks of what a server shows to the outside: its port, TLS, tokens, and the database of bulk jobs. */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
@@ -150,7 +150,7 @@ export function orphanedDatabases(config: Config): Finding[] {
   }
 }
 
-/** What the server that runs on this state directory says is wrong; nothing where none runs. */
+/** The conditions that the running server of this state directory tells; none if no server runs. */
 export async function runningServer(config: Config): Promise<Finding[]> {
   if (holderHere(config.state_dir) === undefined) return [];
   const client = openClient(config);
