@@ -93,7 +93,7 @@ export async function certificates(config: Config): Promise<Finding[]> {
   try {
     const found = await readCertificates(config);
     if (found === undefined) return [good("TLS", "not asked for (RADSERVE_TLS_CERT is not set)")];
-    return found.expiries.map((expiry) => {
+    return found.validities.map((expiry) => {
       const name = expiry.certificate === "server" ? "certificate" : "client CA";
       const warning = expiryWarning(expiry);
       return warning === undefined
