@@ -88,7 +88,8 @@ export interface EndedItem {
 }
 
 export type ToThread =
-  | { type: "call"; id: number; call: BulkCall }
+  /** Answered with a BulkAnswer. */
+  | { type: "call"; call: BulkCall }
   | {
       type: "models";
       entries: readonly ModelEntry[];
@@ -98,11 +99,10 @@ export type ToThread =
   | { type: "ended"; items: readonly EndedItem[] }
   /** Take no more items; `close` follows when those in flight have ended. */
   | { type: "stop" }
+  /** Answered when all is written down and the database closed. */
   | { type: "close" };
 
 export type FromThread =
-  | { type: "answer"; id: number; answer: BulkAnswer }
-  | { type: "refusal"; id: number; error: ErrorObject; fault?: Record<string, unknown> }
   | { type: "run"; items: readonly ItemToRun[] }
   | { type: "cancel"; id: number }
   | { type: "figures"; figures: BulkFigures }

@@ -7,18 +7,19 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { parentPort, workerData } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { ProcessMemory } from "../base/process-memory.js";
+import { answerOwner } from "../base/service-thread.js";
 import type { ModelEntry } from "../models/entry.js";
 import { perform } from "./api.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
-import type { BulkCall, FromThread, Operation, ThreadOptions, ToThread } from "./messages.js";
+import type { BulkAnswer, BulkCall, FromThread, Operation, ThreadOptions, ToThread } from "./messages.js";
 import { keepLoss, migrate, type Migrated } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
@@ -31,16 +32,15 @@ const options = workerData as ThreadOptions;
 const { config, roots } = options;
 const log = createLog(config.log_level);
 const works = config.role !== "api";
-const memory = new ProcessMemory(options.memory.counts, options.memory.place, options.memory.mostBytes);
+const memory = new ProcessMemory(options.memory);
 
 /** How long a call waits for a database that is being made or started. One that cannot be used shows within seconds. */
 const PATIENCE_MS = 60_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
 
-if (parentPort === null) throw new Error("This file is the start of a worker thread.");
-const port = parentPort;
-const send = (message: FromThread) => port.postMessage(message);
+const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(answer);
+const send = (message: FromThread) => service.note(message);
 
 /** The number of a state directory. By it boxes know which processes followed one another. */
 async function boxId(): Promise<string> {
@@ -227,20 +227,19 @@ const context = {
 /** Calls that change nothing which a box waits for. */
 const LOOKS: readonly Operation[] = ["list", "show", "items", "purge"];
 
-async function answer(id: number, call: BulkCall): Promise<void> {
+async function answerCall(call: BulkCall): Promise<BulkAnswer> {
   try {
-    send({ type: "answer", id, answer: await perform(call, context) });
+    return await perform(call, context);
   } catch (thrown) {
-    const known = state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
-    const error = asRadserveError(known);
-    const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
-    send({ type: "refusal", id, error: error.toObject(), ...fault });
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
+    throw state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
+  } finally {
+    // Other boxes see it when they look next, within seconds
+    if (!LOOKS.includes(call.operation)) {
+      state.parts?.scanner.poke();
+      state.parts?.runner.poke(true);
+    }
   }
-  if (LOOKS.includes(call.operation)) return;
-  // Other boxes see it when they look next, within seconds
-  state.parts?.scanner.poke();
-  state.parts?.runner.poke(true);
 }
 
 async function close(): Promise<void> {
@@ -252,7 +251,6 @@ async function close(): Promise<void> {
     await parts.runner.close();
     await parts.database.close();
   }
-  port.close();
 }
 
 const reasonOf = (error: unknown) =>
@@ -275,24 +273,22 @@ const figures = setInterval(() => {
   );
 }, durations.bulkFigures);
 
-port.on("message", (message: ToThread) => {
+function answer(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
   switch (message.type) {
     case "call":
-      void answer(message.id, message.call);
-      break;
+      return answerCall(message.call);
     case "models":
       models.set(message, message.ready);
       state.parts?.runner.poke();
-      break;
+      return undefined;
     case "ended":
       for (const { id, outcome } of message.items) void state.parts?.runner.land(id, outcome);
-      break;
+      return undefined;
     case "stop":
       state.stopped = true;
       state.parts?.runner.stop();
-      break;
+      return undefined;
     case "close":
-      void close();
-      break;
+      return close().then(() => undefined);
   }
-});
+}
