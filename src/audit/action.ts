@@ -9,14 +9,14 @@ export interface Whose {
   studyInstanceUid?: string | undefined;
 }
 
-/** What is about to appear, or to be given out. */
+/** Something that is about to appear, or to be given out. */
 export interface Verdict {
   outcome: "completed" | "partial" | "reused";
   whose: Whose;
   models: AuditedModel[];
 }
 
-/** What an inference tells of itself. */
+/** The facts that an inference tells of itself. */
 export interface Trail {
   /** Resolves when the disk has the line of what will be committed now. @throws RadserveError audit_failed */
   willCommit(verdict: Verdict): Promise<void>;
@@ -24,7 +24,7 @@ export interface Trail {
   wasOf(whose: Whose): void;
 }
 
-/** What is known when an action begins, or while it goes on. Paths are those of this machine. */
+/** The facts that are known when an action begins, or while it goes on. Paths are those of this machine. */
 export type About = Omit<Facts, "outcome" | "patient" | "study" | "input" | "output"> & {
   inputPath?: string;
   outputPath?: string;

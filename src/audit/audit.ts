@@ -10,7 +10,7 @@ import { faultForLog, type Logger } from "../base/log.js";
 import { Chain, type Timed } from "./chain.js";
 import { headText, type Facts } from "./entry.js";
 import { hashOf, openFolder, type Named } from "./folders.js";
-import { Refusals } from "./refusals.js";
+import { RefusedTokens } from "./refused-tokens.js";
 import type { KeyObject } from "node:crypto";
 
 /** Lines that are written together at most: making them takes the main thread some milliseconds. */
@@ -40,7 +40,7 @@ export function auditFailed(cause?: unknown): RadserveError {
 }
 
 export class Audit {
-  readonly refusals: Refusals;
+  readonly refusals: RefusedTokens;
   #waiting: Waiting[] = [];
   #writing: Promise<void> | undefined;
   #trouble: Trouble | undefined;
@@ -54,7 +54,7 @@ export class Audit {
     private readonly log: Logger,
   ) {
     this.#said = headText(chain.head);
-    this.refusals = new Refusals((facts) => void this.record(facts).catch(() => undefined));
+    this.refusals = new RefusedTokens((facts) => void this.record(facts).catch(() => undefined));
     if (chain.wasCut)
       log.error(
         { head: this.#said },
@@ -124,8 +124,10 @@ export class Audit {
     this.chain.close();
   }
 
-  async #write(): Promise<void> {
-    while (this.#waiting.length > 0) {
+  /** @param isRetry true: writing is tried though nothing waits */
+  async #write(isRetry = false): Promise<void> {
+    while (this.#waiting.length > 0 || isRetry) {
+      isRetry = false;
       const group = this.#waiting.splice(0, MOST_TOGETHER);
       const trouble = this.#trouble;
       const late = setTimeout(
@@ -158,21 +160,8 @@ export class Audit {
     for (const { done } of group) done(auditFailed(cause));
     this.#again ??= setTimeout(() => {
       this.#again = undefined;
-      if (this.#trouble !== undefined) this.#writing ??= this.#tryAgain();
+      if (this.#trouble !== undefined) this.#writing ??= this.#write(true);
     }, durations.auditRetry).unref();
-  }
-
-  async #tryAgain(): Promise<void> {
-    const trouble = this.#trouble;
-    try {
-      if (trouble !== undefined) {
-        await this.chain.append([troubleLine(trouble)]);
-        this.#isWell(trouble);
-      }
-    } catch (error) {
-      this.#fail([], error);
-    }
-    await this.#write();
   }
 
   #isWell({ count }: Trouble): void {

@@ -42,7 +42,7 @@ const concept = (...words: Parameters<typeof coding>) => ({ coding: [coding(...w
 /** A keyed hash: whoever has the key of names can say whose it is. */
 const hashed = (what: string, value: string) => ({ system: `urn:radserve:audit:${what}`, value });
 
-/** What a kind of line is in FHIR. */
+/** The codes of a kind of line in FHIR. */
 interface Pattern {
   profile: "PatientCreate" | "Create" | "Read" | "Query" | "Update" | "Delete" | undefined;
   interaction: "create" | "read" | "search" | "patch" | "delete";
@@ -81,15 +81,19 @@ const DELETE: Pattern = {
   user: AUTHOR,
 };
 
-function patternOf({ kind, endpoint = "", query, patient }: Entry): Pattern {
+const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
+
+/** What a page is in FHIR. A comparison reads, or with `retry` changes. */
+export type Interaction = keyof typeof PATTERNS | "compare";
+/** @param endpoint method and pattern of a page @returns undefined for what reads by GET and else patches */
+export type Interactions = (endpoint: string) => Interaction | undefined;
+
+function patternOf({ kind, endpoint = "", query, patient }: Entry, interactionOf: Interactions): Pattern {
   if (kind === "inference" || kind === "item")
     return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
-  if (endpoint === "POST /bulk_inference" || endpoint === "PUT /files") return CREATE;
-  if (endpoint === "GET /bulk_inference") return QUERY;
-  if (endpoint.endsWith("/purge")) return DELETE;
-  if (endpoint.endsWith("/reconcile"))
-    return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
-  return endpoint.startsWith("GET ") ? READ : UPDATE;
+  const interaction = interactionOf(endpoint) ?? (endpoint.startsWith("GET ") ? "read" : "patch");
+  if (interaction !== "compare") return PATTERNS[interaction];
+  return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
 }
 
 const GOOD = new Set(["done", "completed", "partial", "reused"]);
@@ -207,7 +211,7 @@ function entities(entry: Entry, { profile }: Pattern): object[] {
   ];
 }
 
-/** What every event has. */
+/** The fields that every event has. */
 function common(entry: Entry) {
   return {
     resourceType: "AuditEvent",
@@ -217,8 +221,8 @@ function common(entry: Entry) {
   };
 }
 
-function ofRequest(entry: Entry): object {
-  const pattern = patternOf(entry);
+function ofRequest(entry: Entry, interactionOf: Interactions): object {
+  const pattern = patternOf(entry, interactionOf);
   const { outcome, outcomeDesc } = outcomeOf(entry);
   const { id, resourceType, ...rest } = common(entry);
   return {
@@ -258,7 +262,7 @@ function ofRefusal(entry: Entry): object {
   };
 }
 
-/** Of the server itself, and of commands on its machine. */
+/** The agent of the server itself, and of commands on its machine. */
 function ofSystem(entry: Entry): object {
   const { kind, models = [], command, token, kid, version } = entry;
   const subtype = {
@@ -295,8 +299,8 @@ function ofSystem(entry: Entry): object {
 const REQUESTS = new Set<Entry["kind"]>(["inference", "item", "page", "reconcile"]);
 
 /** The AuditEvent of a line; undefined of lines that are about the files alone, or that another line follows up. */
-export function auditEvent(entry: Entry): object | undefined {
+export function auditEvent(entry: Entry, interactionOf: Interactions): object | undefined {
   if (entry.kind === "day" || isIntent(entry)) return undefined;
-  if (REQUESTS.has(entry.kind)) return ofRequest(entry);
+  if (REQUESTS.has(entry.kind)) return ofRequest(entry, interactionOf);
   return entry.kind === "refused" ? ofRefusal(entry) : ofSystem(entry);
 }

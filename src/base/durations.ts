@@ -37,7 +37,7 @@ export const durations = {
   auditLine: 10_000,
   /** How often writing is tried while it fails and nobody asks for it. */
   auditRetry: 2_000,
-  /** Of each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
+  /** For each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
   auditWindow: 60_000,
 
   // Models
@@ -64,7 +64,7 @@ export const durations = {
   bulkRest: 30_000,
   /** How often the bulk thread counts what is open, for /metrics and the rest. */
   bulkFigures: 5_000,
-  /** What other boxes did is seen after so long; what this one did, at once. */
+  /** Changes by other boxes are seen after so long; changes by this one, at once. */
   bulkPoll: 1_000,
   /** How often a box says that it lives. */
   boxBeat: 3_000,

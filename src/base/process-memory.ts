@@ -16,7 +16,7 @@ const LOOK_MS = 20;
 /** How long work waits for room before it is refused. */
 const LONGEST_WAIT_MS = 10_000;
 const USUAL_SHARE = 0.5;
-/** Of that, what files may take of which nobody knows yet what is in them, and as much again what is unpacked from them. */
+/** The part of it that files may take before their content is known; what is unpacked from them may take as much again. */
 const FILES_SHARE = 0.25;
 /** Places beside those of the threads that live. */
 const SPARE = 64;
@@ -30,7 +30,7 @@ export function usualMemory(): number {
 }
 
 /**
- * What is counted at each place: files as they are stored; what reading one unpacks, beside it; and what the work on an
+ * The counts of each place: files as they are stored; what reading one unpacks, beside it; and what the work on an
  * image takes besides.
  */
 const KINDS = { files: 0, unpacked: 1, images: 2 } as const;
@@ -62,7 +62,7 @@ export class MemoryPlaces {
     return place;
   }
 
-  /** What the thread of that place held is free. */
+  /** Frees what the thread of that place held. */
   giveBack(place: number): void {
     this.#clear(place);
     this.#free.push(place);
@@ -97,7 +97,7 @@ export interface Claim {
   check: () => void;
 }
 
-/** What a thread needs to count its own: it goes to another thread as it is. */
+/** The data with which a thread counts its own memory: it goes to another thread as it is. */
 export interface MemoryPlace {
   counts: Int32Array;
   place: number;

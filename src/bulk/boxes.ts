@@ -21,7 +21,7 @@ export interface Instance {
   id: string;
   /** Identifies the state directory, which one process holds at a time. */
   box: string;
-  /** Of the machine, for people. */
+  /** The name of the machine, for people. */
   name: string;
   /** Identifies the serving process. */
   process: string;

@@ -7,9 +7,9 @@ import type { Config } from "../config.js";
 import type { Logger } from "../base/log.js";
 import { asUnavailable, type Database } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
-import { claimReport, dropClaim, settleReport, type Claim } from "./report/claims.js";
+import { claimReport, renewClaim, settleReport, type Claim } from "./report/claims.js";
 import { ReportLeft, writeReport, type ReportContext } from "./report/write.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 export interface ConcludeContext extends Omit<ReportContext, "pool" | "config"> {
   config: Config;
@@ -36,7 +36,7 @@ async function reportOne({ database: { pool }, log, ...rest }: ConcludeContext):
     const report = await writeReport(claim, { ...rest, pool });
     await settleReport(pool, claim, report);
   } catch (error) {
-    if (error instanceof ReportLeft) await dropClaim(pool, claim);
+    if (error instanceof ReportLeft) await renewClaim(pool, claim, 0);
     else await giveUp(claim, error, { pool, log });
   }
   return true;

@@ -29,7 +29,7 @@ import {
   postmasterOf,
   startPostmaster,
 } from "./postgres/process.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 export type PostgresSettings = Pick<Config, "state_dir" | "postgres_bin">;
 
@@ -120,7 +120,7 @@ function trimLog(folders: DatabaseFolders): void {
   truncateSync(file);
 }
 
-/** What would be used and where, for `radserve doctor`; nothing is made. Throws BulkUnavailable. */
+/** Says for `radserve doctor` which PostgreSQL would be used and where; nothing is made. Throws BulkUnavailable. */
 export async function inspectPostgres(settings: PostgresSettings): Promise<string> {
   const folders = databaseFolders(settings.state_dir);
   const major = await dataVersion(folders.data);

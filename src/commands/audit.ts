@@ -111,6 +111,7 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
   requireFolder(folder, options.folder === undefined ? "RADSERVE_STATE_DIR" : "--folder");
   const [from, to] = [dayFile("--from", options.from), dayFile("--to", options.to)];
   const isGood = await remarksOfVerify(config, options);
+  const { interactionOf } = await import("../server/routes.js");
   let strange = 0;
   const output = standardOutput();
   for (const name of filesFrom(folder, from)) {
@@ -120,7 +121,7 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
       const day = line === undefined ? "" : `${dayOf(line.entry.time)}.jsonl`;
       if (line === undefined || (from !== undefined && day < from) || (to !== undefined && day > to))
         continue;
-      const event = auditEvent(line.entry);
+      const event = auditEvent(line.entry, interactionOf);
       if (event !== undefined && !output.write(`${JSON.stringify(event)}\n`))
         await new Promise((resolve) => output.once("drain", resolve));
     }

@@ -19,8 +19,8 @@ import type { Interpreted } from "../results/kinds/finding.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
-import { interpret } from "../results/receipt/findings.js";
-import { checkSides } from "../results/receipt/laterality.js";
+import { interpret } from "../results/findings/findings.js";
+import { checkSides } from "../results/findings/laterality.js";
 import {
   fullestCrossing,
   markedPixels,
@@ -28,7 +28,7 @@ import {
   modelGridSlice,
   sliceOutputs,
   type ModelGrid,
-} from "../results/receipt/volume-outputs.js";
+} from "../results/findings/volume-outputs.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Extent } from "./region.js";
 import { type Analysis, checkTime } from "./task.js";

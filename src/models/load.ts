@@ -17,7 +17,7 @@ export type Provider = "cpu" | "cuda";
 /** Folders that are no models: manifests to be copied and completed, and what file systems make by themselves. */
 const NO_MODELS: readonly string[] = ["examples", "lost+found"];
 
-/** What came of a folder: an entry if its manifest could be read, and an error if it does not serve. */
+/** The outcome of loading a folder: an entry if its manifest could be read, and an error if it does not serve. */
 export interface Outcome {
   name: string;
   required: boolean;

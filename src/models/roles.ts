@@ -82,7 +82,7 @@ export function fill(
   return apart.length > 0 ? { reasons: apart } : { roles: images };
 }
 
-/** What a model takes at all: the rest of its `accepts` is asked of each role when it is known. */
+/** The formats that a model takes at all: the rest of its `accepts` is asked of each role when it is known. */
 function isTaken({ accepts }: Manifest, { source }: Image): boolean {
   const among = (list: readonly string[] | undefined, value: string | undefined) =>
     list === undefined || (value !== undefined && list.includes(value));
@@ -182,7 +182,7 @@ function togetherReasons(manifest: Manifest, roles: readonly Filled[]): Reason[]
 
 const setsOf = (roles: readonly Filled[]): Attributes[] => roles.flatMap(({ image }) => dataSets(image));
 
-/** What a person should know: that the images of a case do not name the patient in the same way. */
+/** Warns that the images of a case do not name the patient in the same way. */
 export function identityCaveats(roles: readonly Filled[]): Warning[] {
   const caveats: Warning[] = [];
   differingPersons(setsOf(roles), caveats);
@@ -220,7 +220,7 @@ export function gridOf(image: Image): Grid {
 export const isRegridded = (manifest: Pick<Manifest, "accepts">, leading: Image, image: Image): boolean =>
   isSeries(manifest) && !sameGrid(gridOf(leading), gridOf(image));
 
-/** What a person should know: that a series does not reach as far as the one whose grid it is taken to. */
+/** Warns that a series does not reach as far as the one whose grid it is taken to. */
 export function coverageCaveats(manifest: Manifest, [leading, ...others]: readonly Filled[]): Warning[] {
   if (leading === undefined || !isSeries(manifest)) return [];
   return others.flatMap(({ role, image }) => {
@@ -274,7 +274,7 @@ export function membersOf(roles: readonly Filled[]): Image[] {
   return leading === undefined ? [] : [leading, ...sorted];
 }
 
-/** What receipts and objects say of the roles of a case. */
+/** The roles of a case as receipts and objects name them. */
 export function roleFacts(roles: readonly Filled[]): {
   role: string;
   series_instance_uid?: string;

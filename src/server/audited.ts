@@ -5,7 +5,6 @@
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import { asRadserveError } from "../base/errors.js";
-import { addressOf } from "./client-address.js";
 import type { Context } from "./handlers.js";
 import type { Route } from "./routes.js";
 import { TokenRefused } from "./tokens.js";
@@ -30,7 +29,7 @@ export async function admitted(
     const { reason, who } =
       refused.cause instanceof TokenRefused ? refused.cause : { reason: refused.code, who: ctx.state.caller };
     audit.refusals.add({
-      ...{ address: addressOf(ctx), reason, endpoint: ctx.state.route, request_id: ctx.state.requestId },
+      ...{ address: ctx.state.address, reason, endpoint: ctx.state.route, request_id: ctx.state.requestId },
       ...{ subject: who?.subject, jti: who?.jti },
     });
     throw error;
@@ -39,21 +38,15 @@ export async function admitted(
     ctx.state.action = new Action(audit, about(ctx, route));
 }
 
-function kindOf({ body, answer }: Route): "inference" | "reconcile" | "page" {
-  if (body === "SingleRequest") return "inference";
-  return answer === "Reconciliation" ? "reconcile" : "page";
-}
-
 function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>[1] {
-  const { caller, requestId } = ctx.state;
-  const address = addressOf(ctx);
+  const { address, caller, requestId } = ctx.state;
   const { id } = ctx["params"] as { id?: string };
   const query = Object.keys(route.query?.shape ?? {})
     .filter((name) => !NAMES.has(name))
     .map((name) => [name, ctx.query[name]] as const)
     .filter((pair): pair is readonly [string, string] => typeof pair[1] === "string" && PLAIN.test(pair[1]));
   return {
-    kind: kindOf(route),
+    kind: route.auditedAs ?? "page",
     endpoint: ctx.state.route,
     request_id: requestId,
     ...(caller === undefined ? {} : { subject: caller.subject }),
@@ -73,7 +66,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
 export async function recorded({ state }: Context, route: Route, work: () => Promise<void>): Promise<void> {
   const { action } = state;
   if (action === undefined) return work();
-  const changes = route.method !== "GET" && route.body !== "SingleRequest";
+  const changes = route.method !== "GET" && route.auditedAs !== "inference";
   if (changes) await action.asked();
   try {
     await work();

@@ -18,7 +18,7 @@ import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
-import { addressOf, type ClientAddresses } from "./client-address.js";
+import type { ClientAddresses } from "./client-address.js";
 import type { Connections } from "./connections.js";
 import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
@@ -55,7 +55,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
       ctx.state.route = `${route.method} ${route.path}`;
       await admitted(ctx, route, options.audit, () => access.check(ctx, route));
       await recorded(ctx, route, async () => {
-        if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
+        if (route.onWorkers !== true && options.config.role === "worker") throw workerOnly();
         const leave = access.enter(ctx, route);
         try {
           if (route.body !== undefined) await body(ctx, route);
@@ -176,7 +176,7 @@ function identify(options: ServerOptions): Middleware {
           status: gone ? 499 : ctx.status,
           error: ctx.state.error,
           models: ctx.state.models,
-          address: addressOf(ctx),
+          address: ctx.state.address,
           ms,
         },
         "request",

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { errno } from "../../base/errno.js";
 import { monotonic } from "../../base/monotonic.js";
-import { BulkUnavailable } from "../unavailable.js";
+import { BulkUnavailable } from "../database-trouble.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
 import { connectionOf, socketOf, type DatabaseFolders } from "./folders.js";
 
@@ -64,7 +64,7 @@ async function answers(folders: DatabaseFolders): Promise<boolean> {
   }
 }
 
-/** What it says of itself in the eighth line of postmaster.pid; before that line it is not worth a connection. */
+/** The eighth line of postmaster.pid says whether connections are taken; before that line a try is not worth it. */
 function saysReady(data: string): boolean {
   try {
     return readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n")[7]?.trim() === "ready";
@@ -125,7 +125,7 @@ function otherHolder(data: string): string | undefined {
   }
 }
 
-/** What the log says since a position, without times and process numbers. */
+/** The last errors in the log since a position, without times and process numbers. */
 function lastWords(handle: number, from: number): string {
   const buffer = Buffer.alloc(Math.min(8192, Math.max(0, fstatSync(handle).size - from)));
   readSync(handle, buffer, 0, buffer.length, from);

@@ -77,7 +77,7 @@ export async function modelsCanary(
 export interface FolderReading {
   /** Chooses the case that the folder is, for a model with roles. Throws no_model_accepts if it is none. */
   caseOf?: (found: Candidates) => Case | undefined;
-  /** What the model takes of tilt and of missing slices. */
+  /** The tilt and the missing slices that the model takes. */
   tolerance?: StackTolerance | undefined;
 }
 

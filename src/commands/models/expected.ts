@@ -1,4 +1,4 @@
-/** What a model makes of an image against what another program made of it, for `models try --expect`. */
+/** Compares a model's output with that of another program for the same image, for `models try --expect`. */
 import { isDeepStrictEqual } from "node:util";
 import type { Tensor } from "../../base/tensor.js";
 import type { EngineOutput, InferResult } from "../../engine/types.js";

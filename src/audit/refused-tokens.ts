@@ -23,7 +23,7 @@ interface Repeated {
   since: string;
 }
 
-export class Refusals {
+export class RefusedTokens {
   readonly #seen = new Map<string, Repeated>();
   #timer: NodeJS.Timeout | undefined;
 
