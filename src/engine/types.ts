@@ -34,6 +34,9 @@ export interface LoadOptions {
   files?: readonly { path: string; sha256: string }[];
   /** The graphs beside that of modelPath, and of what the mean is taken. */
   ensemble?: { others: string[]; average: Ensemble["average"] };
+  /** As of InferOptions; ONNX Runtime notices between two steps of making a session. */
+  timeoutMs?: number;
+  cancelId?: number;
 }
 
 export interface LoadedModel {

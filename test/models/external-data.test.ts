@@ -161,6 +161,39 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
     },
   );
 
+  await t.test("what a graph takes and gives is read without its weights", async (t) => {
+    const folder = t.testdir();
+    const data = new Uint8Array(1 << 20);
+    const names = Array.from({ length: 256 }, (_, i) => `w${i}`);
+    const graph = onnxModel({
+      name: "large",
+      inputs: [{ name: "x", dtype: "float32", shape: ["n", 512, 512] }],
+      outputs: [{ name: "y", dtype: "float32", shape: ["n", 512, 512] }],
+      initializers: names.map((name) => ({
+        ...{ name, dtype: "float32", shape: [512, 512], data },
+        location: DATA,
+      })),
+      nodes: names.map((name, i) => ({
+        op: "Add",
+        inputs: [i === 0 ? "x" : `x${i}`, name],
+        outputs: [i === names.length - 1 ? "y" : `x${i + 1}`],
+      })),
+    });
+    const file = join(folder, "large.onnx");
+    writeFileSync(file, graph);
+    writeFileSync(join(folder, DATA), data);
+    const most = () => Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync("/proc/self/status", "utf8"))![1]) / 1024;
+    const before = most();
+    const { inputs, outputs } = await engine().inspectGraph(file);
+    t.strictSame(
+      [...inputs, ...outputs].map(({ name, shape }) => [name, shape]),
+      ["x", "y"].map((name) => [name, [-1, 512, 512]]),
+    );
+    t.ok(most() - before < 100, `256 MiB of weights took ${(most() - before).toFixed(0)} MiB`);
+    writeFileSync(join(folder, DATA), data.subarray(1));
+    await t.rejects(engine().inspectGraph(file), { message: /data ends before its last tensor/ });
+  });
+
   await t.test("a file outside of the folder is refused, whatever files says", async (t) => {
     for (const location of ["../weights.data", "/etc/hostname", "a/../../weights.data", ""]) {
       const folder = outsideModel(t.testdir(), location);
