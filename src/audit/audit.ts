@@ -124,8 +124,10 @@ export class Audit {
     this.chain.close();
   }
 
-  async #write(): Promise<void> {
-    while (this.#waiting.length > 0) {
+  /** @param isRetry true: writing is tried though nothing waits */
+  async #write(isRetry = false): Promise<void> {
+    while (this.#waiting.length > 0 || isRetry) {
+      isRetry = false;
       const group = this.#waiting.splice(0, MOST_TOGETHER);
       const trouble = this.#trouble;
       const late = setTimeout(
@@ -158,21 +160,8 @@ export class Audit {
     for (const { done } of group) done(auditFailed(cause));
     this.#again ??= setTimeout(() => {
       this.#again = undefined;
-      if (this.#trouble !== undefined) this.#writing ??= this.#tryAgain();
+      if (this.#trouble !== undefined) this.#writing ??= this.#write(true);
     }, durations.auditRetry).unref();
-  }
-
-  async #tryAgain(): Promise<void> {
-    const trouble = this.#trouble;
-    try {
-      if (trouble !== undefined) {
-        await this.chain.append([troubleLine(trouble)]);
-        this.#isWell(trouble);
-      }
-    } catch (error) {
-      this.#fail([], error);
-    }
-    await this.#write();
   }
 
   #isWell({ count }: Trouble): void {

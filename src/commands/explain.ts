@@ -180,23 +180,30 @@ async function fromReceipt({ path: named }: Target, output: string | undefined):
   return found.flatMap(({ file, read }) => (read.kind === "receipt" ? [ofReceipt(file, read.receipt)] : []));
 }
 
-/** What the server still knows of an image of a job: its message. Undefined where it cannot be asked, or has forgotten. */
+/** What the server says; undefined where it cannot be asked, or has forgotten. @param what it would have said, for people */
+async function fromServer<T>(
+  config: Config,
+  what: string,
+  ask: (client: Client) => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await ask(clientWithToken(config));
+  } catch (error) {
+    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
+    remark(`${what} the server: ${why}`);
+    return undefined;
+  }
+}
+
+/** What the server still knows of an image of a job: its message. */
 async function itemOf(config: Config, { job_id, item }: Told): Promise<Item | undefined> {
   if (job_id === undefined || item === undefined) return undefined;
   const after = item === 0 ? "" : `&cursor=${item - 1}`;
-  try {
-    const client = clientWithToken(config);
-    const { items } = await client.call(
-      itemListSchema,
-      "GET",
-      `/bulk_inference/${job_id}/items?limit=1${after}`,
-    );
-    return items.find(({ index }) => index === item);
-  } catch (error) {
-    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
-    remark(`Messages of images of jobs need the server: ${why}`);
-    return undefined;
-  }
+  const page = `/bulk_inference/${job_id}/items?limit=1${after}`;
+  const list = await fromServer(config, "Messages of images of jobs need", (client) =>
+    client.call(itemListSchema, "GET", page),
+  );
+  return list?.items.find(({ index }) => index === item);
 }
 
 /** Examples of a group of images that are shown. */
@@ -223,13 +230,9 @@ async function groupOf(
   };
 }
 
-/**
- * What the server knows of a job: why images failed, then why they were skipped, what waits for what, and how far it is.
- * Undefined where it cannot be asked, or has forgotten it.
- */
-async function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefined> {
-  try {
-    const client = clientWithToken(config);
+/** What the server knows of a job: why images failed, then why they were skipped, what waits for what, and how far it is. */
+function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefined> {
+  return fromServer(config, "What a job waits for and why its images failed needs", async (client) => {
     const job = await client.call(jobDetailsSchema, "GET", `/bulk_inference/${job_id}`);
     const groups: Told[] = [];
     for (const failure of job.failures) groups.push(await groupOf(client, job_id, failure));
@@ -240,11 +243,7 @@ async function jobFromServer(config: Config, job_id: string): Promise<Told[] | u
       ...(images === null ? {} : { images }),
     }));
     return [...groups, ...waiting, { what: "the job", job_id, outcome: job.state, message: countsText(job) }];
-  } catch (error) {
-    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
-    remark(`What a job waits for and why its images failed needs the server: ${why}`);
-    return undefined;
-  }
+  });
 }
 
 async function withMessages(config: Config, all: readonly Told[]): Promise<Told[]> {

@@ -39,8 +39,7 @@ export async function admitted(
 }
 
 function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>[1] {
-  const { caller, requestId } = ctx.state;
-  const address = ctx.state.address;
+  const { address, caller, requestId } = ctx.state;
   const { id } = ctx["params"] as { id?: string };
   const query = Object.keys(route.query?.shape ?? {})
     .filter((name) => !NAMES.has(name))

@@ -14,7 +14,7 @@ import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { textOfRegular } from "../files/regular-file.js";
-import { endsOf } from "./ends.js";
+import { endsOf } from "./client-address.js";
 
 export interface TlsFiles {
   tls_cert?: string | undefined;

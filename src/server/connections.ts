@@ -9,9 +9,8 @@ import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import type { Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
-import { plainAddress, type ClientAddresses } from "./client-address.js";
+import { endsOf, plainAddress, type ClientAddresses } from "./client-address.js";
 import { ConnectionCount, RefusedConnections, type ConnectionLimits } from "./connection-count.js";
-import { endsOf } from "./ends.js";
 import { rawAnswer } from "./raw-answer.js";
 
 /** Refused connections that are kept until their answer is read; more are closed without one. */
