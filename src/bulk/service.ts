@@ -224,7 +224,7 @@ export class BulkService {
     } else if (message.type === "figures") {
       for (const [state, items] of Object.entries(message.ended))
         this.#ended[state] = (this.#ended[state] ?? 0) + items;
-      this.#figures = { ...message.figures, ended: this.#ended };
+      this.#figures = { ...message.figures, ended: { ...this.#ended } };
       this.#restIfIdle();
     } else if (message.type === "trouble") this.#figures = { ...this.#figures, trouble: message.trouble };
     else this.#answered(message);
