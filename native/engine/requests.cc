@@ -78,7 +78,7 @@ void LoadRequest::Run(const TaskContext& context) {
   Engine& engine = Engine::Get();
   SessionSettings& settings = model->settings;
   settings.threads = engine.threads();
-  settings.stop = lane.stop();
+  settings.stop = context.stop();
   if (settings.provider == Provider::kCuda) {
     size_t weights = 0;
     for (const std::string& path : paths) weights += BytesOfWeights(path);
