@@ -43,7 +43,7 @@ export function readKeys(folder: string): FoundKeys {
 }
 
 /** Refuses a folder that has no usable key, saying what is wrong with each file. */
-export function someKeys(folder: string, { keys, problems }: FoundKeys): [Key, ...Key[]] {
+function someKeys(folder: string, { keys, problems }: FoundKeys): [Key, ...Key[]] {
   const [first, ...others] = keys;
   if (first !== undefined) return [first, ...others];
   throw new ConfigError(
@@ -73,6 +73,16 @@ export async function createKey(folder: string, after = ""): Promise<Key> {
   };
   await createPrivately(path.join(folder, `${kid}.json`), `${JSON.stringify(file, null, 2)}\n`);
   return keyOf(file);
+}
+
+/** The first key of a folder, made if the folder has no key file at all. Throws ConfigError if all of its files are bad. */
+export async function firstKey(
+  folder: string,
+): Promise<{ key: Key; isNew: boolean; problems: readonly string[] }> {
+  const found = readKeys(folder);
+  const isNew = found.keys.length === 0 && found.problems.length === 0;
+  const key = isNew ? await createKey(folder) : someKeys(folder, found)[0];
+  return { key, isNew, problems: found.problems };
 }
 
 export interface Keyring {
