@@ -40,7 +40,7 @@ import {
 import { submit, type SubmitContext } from "./submit.js";
 import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database-trouble.js";
 import { visibleTo } from "./visible-jobs.js";
-import { detailsOf } from "./waiting.js";
+import { detailsOf } from "./job-details.js";
 
 const BY_REQUEST = {
   code: "paused_by_request",
@@ -139,8 +139,8 @@ type Perform = (call: BulkCall, context: ApiContext) => Promise<BulkAnswer>;
 
 const submitted: Perform = async (call, context) => {
   const { id, fresh } = await submit(call, context);
-  const { looks } = await context.database();
-  const { job_id, state, total, status_url, request } = jobOf(await findJob(looks, call.caller, id));
+  const { readPool } = await context.database();
+  const { job_id, state, total, status_url, request } = jobOf(await findJob(readPool, call.caller, id));
   const here = (folder: string) => translateIn(folder, context.config.path_map).path;
   const { input_folder_path: input, output_folder_path: output } = request;
   const note = {
@@ -151,7 +151,7 @@ const submitted: Perform = async (call, context) => {
   return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, note };
 };
 
-/** The rows of a page, and the cursor behind the last of them where more follow. */
+/** The rows of a page, and the cursor behind the last of them if more follow. */
 function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], string | null] {
   const page = rows.slice(0, limit);
   const last = page.at(-1);
@@ -165,7 +165,7 @@ const listed: Perform = async ({ caller, query }, context) => {
   const isVisible = visibleTo(caller, context);
   const rows: JobRow[] = [];
   for (let before = cursor; ;) {
-    const found = await listJobs(database.looks, caller, {
+    const found = await listJobs(database.readPool, caller, {
       before,
       state,
       limit: limit + 1,
@@ -190,29 +190,29 @@ interface JobCall extends BulkCall {
 function ofJob(perform: (call: JobCall) => Promise<BulkAnswer>): Perform {
   return async (call, context) => {
     const database = await openedSoon(context);
-    const job = await findJob(database.looks, call.caller, call.jobId);
-    if (!(await visibleTo(call.caller, context)(job, database))) throw await noSuchJob(database.looks);
+    const job = await findJob(database.readPool, call.caller, call.jobId);
+    if (!(await visibleTo(call.caller, context)(job, database))) throw await noSuchJob(database.readPool);
     return perform({ ...call, job, database, context });
   };
 }
 
 async function shown({ job, database, context, progress }: JobCall): Promise<BulkAnswer> {
   const { troubles } = context;
-  return answer(await detailsOf(database.looks, job, jobOf(job, troubles.of(job.id)), progress));
+  return answer(await detailsOf(database.readPool, job, jobOf(job, troubles.of(job.id)), progress));
 }
 
 /** A change of a job, answered with the job as it is then. */
 const change = (perform: (call: JobCall) => Promise<unknown>): Perform =>
   ofJob(async (call) => {
     await perform(call);
-    const job = await findJob(call.database.looks, call.caller, call.jobId);
+    const job = await findJob(call.database.readPool, call.caller, call.jobId);
     return shown({ ...call, job, progress: [] });
   });
 
 async function items({ job, query, database, context }: JobCall): Promise<BulkAnswer> {
   const { limit, cursor, state, code } = parseBody(itemQuerySchema, query);
   const after = cursor === undefined ? -1 : Number(cursor);
-  const rows = await listItems(database.looks, job.id, { after, state, code, limit: limit + 1 });
+  const rows = await listItems(database.readPool, job.id, { after, state, code, limit: limit + 1 });
   const [page, next_cursor] = paged(rows, limit, (row) => String(row.index));
   return answer({ items: page.map((row) => itemOf(row, job.request, context.config.path_map)), next_cursor });
 }
@@ -275,7 +275,7 @@ interface Operation {
   wakes: boolean;
 }
 
-/** What can be asked of the bulk queue; routes.ts has a page for each. */
+/** The operations of the bulk queue; routes.ts has a page for each. */
 export const OPERATIONS = {
   submit: { perform: submitted, wakes: true },
   list: { perform: listed, wakes: false },

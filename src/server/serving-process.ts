@@ -201,10 +201,16 @@ class ServingProcess {
       parts.keyring.close();
       certificates?.close();
       await parts.pool.close();
-      await models.close();
-      await parts.engine.close();
+      // ONNX Runtime may fold constants for minutes before it looks whether a load is still wanted
+      const unloaded = await within(
+        models.close().then(() => parts.engine.close()),
+        LAST_WAIT_MS,
+      );
       await audit.record({ kind: "stop" }).catch(() => undefined);
       await audit.close();
+      if (unloaded) return;
+      this.log.warn("a model that is being loaded could not be stopped in time: ending without it");
+      process.exit(0);
     };
     void models.loaded.then(() => tellModels(audit, models));
     void conditions.watch();

@@ -1,4 +1,4 @@
-/** What a job waits for, since when and on which box; and the boxes. */
+/** The details of a job: why it waits, since when and on which box; the boxes; why images failed. */
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { JobRow } from "./jobs.js";
@@ -56,15 +56,8 @@ async function boxesOf(pool: Pool, jobId: string | null): Promise<JobDetails["bo
 
 /** The servers on this database. */
 export async function allBoxes(pool: Pool): Promise<Omit<Box, "running">[]> {
-  const boxes = await boxesOf(pool, null);
-  return boxes.map(({ name, id, alive, works, ready, seen_at }) => ({
-    name,
-    id,
-    alive,
-    works,
-    ready,
-    seen_at,
-  }));
+  // eslint-disable-next-line
+  return (await boxesOf(pool, null)).map(({ running, ...box }) => box);
 }
 
 /** Why images failed or were skipped, by code. */
@@ -88,7 +81,7 @@ function lastWorker(boxes: JobDetails["boxes"], createdAt: Date): string {
   return [createdAt.toISOString(), ...seen].reduce((latest, one) => (one > latest ? one : latest));
 }
 
-/** What the job as a whole waits for. */
+/** Why the job as a whole waits. */
 function ofJob(row: JobRow, reason: Job["paused_reason"], boxes: JobDetails["boxes"]): Waiting[] {
   if (reason === null) return [];
   const { code, message } = reason;
