@@ -43,9 +43,8 @@ export function readKeys(folder: string): FoundKeys {
 }
 
 /** Refuses a folder that has no usable key, saying what is wrong with each file. */
-function someKeys(folder: string, { keys, problems }: FoundKeys): [Key, ...Key[]] {
-  const [first, ...others] = keys;
-  if (first !== undefined) return [first, ...others];
+function firstOf(folder: string, { keys: [first], problems }: FoundKeys): Key {
+  if (first !== undefined) return first;
   throw new ConfigError(
     [
       `Expected a key in ${folder}; found ${problems.length === 0 ? "none" : "no usable one"}.`,
@@ -81,7 +80,7 @@ export async function firstKey(
 ): Promise<{ key: Key; isNew: boolean; problems: readonly string[] }> {
   const found = readKeys(folder);
   const isNew = found.keys.length === 0 && found.problems.length === 0;
-  const key = isNew ? await createKey(folder) : someKeys(folder, found)[0];
+  const key = isNew ? await createKey(folder) : firstOf(folder, found);
   return { key, isNew, problems: found.problems };
 }
 
@@ -128,7 +127,7 @@ export class WatchedKeys implements LivingKeyring {
     copyOfRevoked?: string,
   ) {
     this.#reread(namesIn(folder).filter(isKeyFile));
-    someKeys(folder, { keys: this.#keys, problems: [] });
+    firstOf(folder, { keys: this.#keys, problems: [] });
     this.#revocations = new Revocations(revokedIn(folder), copyOfRevoked, report);
     this.#schedule();
   }
