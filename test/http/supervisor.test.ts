@@ -16,7 +16,7 @@ import {
 import net from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { keys, roots, state } from "../../src/commands/doctor/folders.js";
+import { folders, keys } from "../../src/commands/doctor/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { withDurations } from "../support/durations.js";
 import { tryTake } from "../support/commits.js";
@@ -348,7 +348,7 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
     place.environment[name] = value;
     t.match(await refusedStart(place), message);
     const config = loadConfig({ environment: place.environment, directory: place.directory });
-    const findings = [...(await roots(config)), ...(await state(config)), ...(await keys(config)).findings];
+    const findings = [...(await folders(config)), ...(await keys(config)).findings];
     t.ok(
       findings.some(({ ok, found }) => !ok && /lies inside/.test(found)),
       "doctor says it, too",
