@@ -187,6 +187,8 @@ export function summary(output: InferResult["outputs"][number]): string {
       return `${output.tensor}: pixels of each label ${output.counts.join(", ")}${inOwnGrid(output.model)}`;
     case "boxes":
       return `${output.tensor}: ${output.boxes.length} boxes`;
+    case "points":
+      return `${output.tensor}: ${output.points.length} points`;
     case "heatmap":
       return `${output.tensor}: ${output.rows} x ${output.columns}`;
   }
