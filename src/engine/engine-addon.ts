@@ -5,10 +5,10 @@ import type {
   EngineInfo,
   EngineOutput,
   GraphInfo,
+  InferOptions,
   InferResult,
   LoadedModel,
   Plane,
-  PlaneSource,
   Preparation,
   Progress,
   RenderOptions,
@@ -69,11 +69,8 @@ type NativeImage = Omit<ImageInput, "resampling" | "roles"> & {
   parts?: NativeImage[];
 };
 
-interface NativeOptions {
-  priority: "stat" | "routine" | "bulk";
-  timeoutMs: number | undefined;
-  cancelId: number | undefined;
-}
+/** What may be absent for callers of the engine has to be there. */
+type Given<Key extends keyof InferOptions> = InferOptions & Required<Pick<InferOptions, Key>>;
 
 /** Numbers come as lists, because an object costs the thread that serves requests a microsecond for each property. */
 interface NativeFacts {
@@ -119,20 +116,8 @@ export interface EngineAddon {
   keepCanary(id: number, canary: CanaryTensors): void;
   leaveIdle(milliseconds: number): void;
   unload(id: number): Promise<void>;
-  infer(
-    id: number,
-    planes: readonly Plane[],
-    options: NativeOptions & {
-      dump: boolean;
-      thresholds: number[][] | undefined;
-      geometry: VolumeGeometry | undefined;
-      centre: number | undefined;
-      numbers: readonly (readonly number[])[] | undefined;
-      labels: Uint8Array | undefined;
-      sources: readonly PlaneSource[] | undefined;
-    },
-  ): Promise<NativeInference>;
-  runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
+  infer(id: number, planes: readonly Plane[], options: Given<"priority" | "dump">): Promise<NativeInference>;
+  runTensors(id: number, options: Given<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
   progress(cancelId: number): Progress | undefined;

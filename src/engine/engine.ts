@@ -146,24 +146,11 @@ export class Engine {
     return this.#call(async () => {
       checkInferOptions(options);
       planes.forEach(checkPlane);
-      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry, centre, numbers } = options;
-      const { sources, labels } = options;
-      if (geometry !== undefined) checkGeometry(geometry);
-      for (const source of sources ?? []) if (source.geometry !== undefined) checkGeometry(source.geometry);
-      const dump = options.dump === true;
-      const given = {
-        priority,
-        timeoutMs,
-        cancelId,
-        dump,
-        thresholds,
-        geometry,
-        centre,
-        numbers,
-        sources,
-        labels,
-      };
-      return inferenceOf(await this.#addon.infer(id, planes, given));
+      for (const { geometry } of [options, ...(options.sources ?? [])])
+        if (geometry !== undefined) checkGeometry(geometry);
+      return inferenceOf(
+        await this.#addon.infer(id, planes, { priority: "routine", dump: false, ...options }),
+      );
     });
   }
 
@@ -172,8 +159,7 @@ export class Engine {
     return this.#call(() => {
       checkInferOptions(options);
       checkFeeds(feeds);
-      const { priority = "routine", timeoutMs, cancelId } = options;
-      return this.#addon.runTensors(id, { priority, timeoutMs, cancelId, feeds });
+      return this.#addon.runTensors(id, { priority: "routine", ...options, feeds });
     });
   }
 

@@ -190,7 +190,8 @@ function readyModel(
 const firstOf = ({ manifest }: ModelEntry, entries: readonly ModelEntry[]): ModelEntry | undefined =>
   entries.find(({ name }) => name === firstModelOf(manifest));
 
-function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntry {
+/** The entry with the model that looks before it, as results pin that. */
+export function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntry {
   const found = firstOf(entry, entries);
   if (found === undefined) return entry;
   const { name, version, sha256, site } = found;

@@ -50,6 +50,12 @@ export function boxOf(
   };
 }
 
+/** The label map of a volume, of the first segmentation whose labels exclude each other. */
+export function labelMap(outputs: readonly EngineOutput[]): Uint8Array | undefined {
+  for (const output of outputs) if (output.kind === "segmentation" && !output.overlapping) return output.mask;
+  return undefined;
+}
+
 /** The smallest box round the pixels that are not 0 in every sample; undefined if there are none. */
 export function nonzeroBox({ format, data }: Plane): Box | undefined {
   const { rows, columns } = format;

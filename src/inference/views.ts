@@ -4,7 +4,6 @@
  * back to the source in the opposite order.
  */
 import type { EngineOutput, InferOptions, InferResult, Plane } from "../engine/types.js";
-import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, Volume, VolumeGeometry, Warning } from "../images/image.js";
 import { cascadeOf, imageInputs, neighboursOf, toleranceOf, type Manifest } from "../manifest/manifest.js";
@@ -24,6 +23,7 @@ import {
   boxOf,
   cutGeometry,
   cutPlane,
+  labelMap,
   laidBack,
   nonzeroBox,
   nothingFound,
@@ -75,7 +75,9 @@ export function samplesOf(manifest: Manifest, image: Image, roles: readonly Fill
   const around = neighboursOf(manifest);
   if (around === undefined)
     return Array.from({ length: image.frameCount }, (_, frame) => ({
-      ...{ ...whole, frame, parts: only([frame]) },
+      ...whole,
+      frame,
+      parts: only([frame]),
     }));
   const { frames } = volumeOf(image);
   return frames.map((frame, slice) => {
@@ -214,7 +216,7 @@ export async function inferSample(
   const result = await infer(planes, {
     geometry: given[0]?.geometry,
     centre,
-    labels: cascade && markedLabels(first(cascade.model).outputs),
+    labels: cascade && labelMap(first(cascade.model).outputs),
     sources:
       manifest.roles &&
       given.map(({ geometry, regrid, planes: own }) => ({ geometry, regrid, planes: own.length })),
