@@ -32,7 +32,7 @@ function fromNative(thrown: unknown): RadserveError {
   return asRadserveError(thrown);
 }
 
-/** What keeps CUDA from being used, in one sentence with the fix; undefined where nothing does. */
+/** The reason that CUDA cannot be used, in one sentence with the fix; undefined if it can. */
 function cudaRefusal(addon: EngineAddon, providers: readonly string[], gpu: number): string | undefined {
   const fix = "or allow the CPU instead (RADSERVE_GPU_FALLBACK=cpu).";
   if (!providers.includes("CUDAExecutionProvider"))
@@ -106,7 +106,7 @@ export class Engine {
     });
   }
 
-  /** What the model must give when it comes back from idling; its tensors are copied. Nothing where models do not leave. */
+  /** Keeps the canary that the model must pass when it comes back from idling; tensors are copied. Does nothing if models stay. */
   keepCanary(id: number, canary: CanaryTensors): void {
     if (!this.#modelsLeave) return;
     try {
@@ -176,7 +176,7 @@ export class Engine {
     this.#addon.cancel(cancelId);
   }
 
-  /** How far the work with that number is; undefined unless it goes window by window, and has begun. */
+  /** Progress of the work with that number; undefined unless it goes window by window, and has begun. */
   progress(cancelId: number): Progress | undefined {
     return this.#addon.progress(cancelId);
   }

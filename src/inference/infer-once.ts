@@ -77,7 +77,7 @@ export async function inferOnce(
   }
 }
 
-/** What the model beside this one says of the same sample; undefined for a manifest that names none. */
+/** Runs the model beside this one on the same image; undefined for a manifest that names none. */
 async function firstRun(
   folder: string,
   manifest: Manifest,

@@ -1,4 +1,4 @@
-/** What a file is and what its decoded pixels are: the JSON of `radserve inspect`, which conformance tests read too, and its words for people. */
+/** A file and its decoded pixels: the JSON of `radserve inspect`, which conformance tests read too, and its text for people. */
 import { sha256 } from "../files/durable-files.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { transferSyntax } from "../images/dicom/transfer-syntax.js";
@@ -9,7 +9,7 @@ import { stepText } from "../images/step-text.js";
 import { valueReader } from "../images/stored-values.js";
 import { displaySteps } from "../models/transform-steps.js";
 
-/** What inspectImage says, as JSON holds it: null is what the file does not say. */
+/** A value that the file does not have is null. */
 export type Inspection = Awaited<ReturnType<typeof inspectImage>>;
 
 /**
@@ -48,12 +48,12 @@ export async function inspectImage(image: Image) {
     float: format.float,
     photometric_interpretation: format.photometricInterpretation,
     spacing_mm: image.spacing(0) ?? null,
-    // Of an ultrasound image, each with its scale in mm
+    // Only an ultrasound image has regions, each with its scale in mm
     regions: image.regions?.(0) ?? null,
     pixel_aspect: image.pixelAspect(0),
     plane: image.plane(0) ?? null,
     volume: volumeFacts(image),
-    // For a folder
+    // Only a folder has slices
     slice_order: image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid ?? null) ?? null,
     units: interpretation.units ?? null,
     padding: interpretation.padding ?? null,
@@ -68,7 +68,7 @@ function named(uid: string | undefined, name: (uid: string) => string): string |
   return uid === undefined ? null : name(uid);
 }
 
-/** How the frames lie as slices of one volume; null if they are no volume. */
+/** The volume whose slices the frames are; null if they are no volume. */
 function volumeFacts(image: Image): ({ slices: number } & VolumeGeometry) | null {
   if (image.frameCount === 1) return null;
   try {
@@ -168,7 +168,7 @@ function displayLines({ transforms, samples }: Inspection): [string, string][] {
   return steps.map((text, n) => [n === 0 ? "Display" : "", text]);
 }
 
-/** What the stored values of the first frame mean, if there is a rescale. */
+/** The range of the first frame after its rescale, in words; its units if there is no rescale. */
 function valuesText({ first_frame: frame, transforms, units }: Inspection): string | null {
   const rescale = transforms.find(({ step }) => step === "rescale");
   if (rescale === undefined) return units;

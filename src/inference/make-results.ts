@@ -86,7 +86,7 @@ function baseOf({ manifest, first, ...entry }: ModelEntry): Omit<ReceiptModel, "
   };
 }
 
-/** What a receipt says of a model that does not take the image. */
+/** The receipt's entry of a model that does not take the image. */
 export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "reasons">): ReceiptModel {
   return { ...baseOf(entry), status: "not_accepted", reasons };
 }

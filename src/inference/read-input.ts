@@ -43,7 +43,7 @@ export interface FolderChoice extends SeriesChoice {
   members?: readonly MemberIdentity[] | undefined;
 }
 
-/** How many files are read at once: enough to hide the latency of a share, few enough to keep in memory. */
+/** Files that are read at once: enough to hide the latency of a share, few enough to keep in memory. */
 const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
@@ -162,7 +162,7 @@ async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promis
   return listed;
 }
 
-/** What is left of a folder's limits. */
+/** Counts a folder against its limits. */
 class FolderBudget {
   #bytes = 0;
   #elements = 0;

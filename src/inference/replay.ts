@@ -170,7 +170,7 @@ async function computeAgain(
   }
 }
 
-/** How the segmentations of a receipt were written, whatever the settings say now. */
+/** The form in which the segmentations of a receipt were written, whatever the settings say now. */
 function segmentationTypeOf(again: readonly { before: ReceiptModel }[]): SegmentationType {
   const files = again.flatMap(({ before }) => before.outputs);
   return files.some(({ sop_class_uid }) => sop_class_uid === LABEL_MAP_SEGMENTATION) ? "labelmap" : "binary";

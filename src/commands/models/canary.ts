@@ -1,4 +1,4 @@
-/** `radserve models canary`: a canary of what a model makes of an image here, written beside its manifest. */
+/** `radserve models canary`: runs a model on an image here, and writes that as a canary beside its manifest. */
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { errno } from "../../base/errno.js";
@@ -20,7 +20,7 @@ import { chooseCase, fill } from "../../models/roles.js";
 import { inferenceLines, soundModel } from "./try.js";
 
 export interface CanaryOptions extends OnceOptions {
-  /** How far another machine's output may differ; DEFAULT_TOLERANCE where absent. */
+  /** The difference that another machine's output may have; DEFAULT_TOLERANCE where absent. */
   tolerance?: Partial<Tolerance>;
 }
 
@@ -73,7 +73,7 @@ export async function modelsCanary(
   return { text, exitCode: 0, data: { name: model.manifest.name, provider, canary } };
 }
 
-/** How a model wants a folder of images to be read. */
+/** The way in which a folder of images is read for a model. */
 export interface FolderReading {
   /** Chooses the case that the folder is, for a model with roles. Throws no_model_accepts if it is none. */
   caseOf?: (found: Candidates) => Case | undefined;
