@@ -17,7 +17,7 @@ export interface OnceOptions {
   engine: Engine;
   providers: readonly Provider[];
   /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
-  frame?: number;
+  frame?: number | undefined;
 }
 
 export interface OnceResult {

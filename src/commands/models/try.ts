@@ -20,9 +20,9 @@ import { compareExpected } from "./expected.js";
 
 export interface TryOptions extends OnceOptions {
   /** Path of the .npy file that the tensor that goes in is written to. */
-  dump?: string;
+  dump?: string | undefined;
   /** A .npy file to compare with the first output tensor, or with probabilities or labels on the source's grid. */
-  expect?: string;
+  expect?: string | undefined;
 }
 
 /**
