@@ -41,7 +41,7 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
 /** Sizes that are read one after the other. Nearly every header lies within the first. */
 const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024] as const;
 
-/** @param first the first bytes, so many as the first of the sizes says or fewer where the file is shorter */
+/** @param first the first bytes, so many as the first of the sizes says or fewer if the file is shorter */
 async function headOf(fd: number, first: Buffer): Promise<DicomHead | undefined> {
   for (const size of HEAD_BYTES) {
     const bytes = size === HEAD_BYTES[0] ? first : await readStart(fd, size);

@@ -20,6 +20,9 @@ export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "data
 /** How to connect; pg and pg-boss take it as it is. It may hold a password: it is never logged. */
 export type Connection = pg.ClientConfig;
 
+/** A pool, or a client of it that has a transaction. */
+export type Queryable = pg.Pool | pg.PoolClient;
+
 export interface Database {
   readonly connection: Connection;
   /** Its clients may fail at any time without harm to the process; wrap their errors with `asUnavailable`. */
@@ -59,12 +62,6 @@ const LOST =
 const NETWORK =
   /^(ECONN(REFUSED|RESET|ABORTED)|EPIPE|E?TIMEDOUT|E(HOST|NET)(UNREACH|DOWN)|ENOTFOUND|EAI_AGAIN|ERR_(TLS|SSL)\w*|\w*CERT\w*|\w*SIGNATURE\w*)$/;
 
-interface Remedy {
-  /** Why jobs wait meanwhile. */
-  reason: string;
-  fix: string;
-}
-
 const UNAVAILABLE = "database_unavailable";
 
 /** SQLSTATEs (PostgreSQL's appendix A) that are not the fault of the statement, each with what to do. */
@@ -89,8 +86,8 @@ const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(42P01|3F000)/, "database_lost", "Radserve's tables are gone from it; they are made again."],
 ];
 
-/** The remedy for a fault of the connection or the server; undefined for any other error. */
-function remedyOf(error: Error, connection: Connection): Remedy | undefined {
+/** Why jobs wait, and the remedy, for a fault of the connection or the server; undefined for any other error. */
+function remedyOf(error: Error, connection: Connection): { reason: string; fix: string } | undefined {
   const code = errno(error);
   if (error instanceof pg.DatabaseError) {
     const [, reason, fix] = STATES.find(([states]) => states.test(code)) ?? [];
@@ -112,7 +109,7 @@ export function isTableLoss(thrown: unknown): boolean {
 }
 
 /**
- * Whether the work of a transaction, or the server, refused: then nothing of it was kept, which is open where a
+ * Whether the work of a transaction, or the server, refused. Then nothing of it was kept, which is unknown if a
  * connection broke.
  */
 export function wasRefused(thrown: unknown): boolean {
@@ -135,13 +132,9 @@ export function asUnavailable(thrown: unknown, connection: Connection): unknown 
   );
 }
 
-/** pg's own limit for one query is not among its types. */
-const limited = (text: string): pg.QueryConfig =>
-  ({ text, query_timeout: LONGEST_READ_MS }) as pg.QueryConfig;
-
 /**
  * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when it throws.
- * Throws BulkUnavailable where the connection fails; if that was during COMMIT, it may have been committed, so what
+ * Throws BulkUnavailable if the connection fails; if that was during COMMIT, it may have been committed, so what
  * work does must bear repetition.
  */
 export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
@@ -149,8 +142,8 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
     const client = await pool.connect();
     let broken = true;
     try {
-      // The first word to a network that swallows everything
-      await client.query(limited("BEGIN"));
+      // The first statement has a short limit, because a network may swallow everything; pg's types do not know the limit
+      await client.query({ text: "BEGIN", query_timeout: LONGEST_READ_MS } as pg.QueryConfig);
       const result = await work(client);
       await client.query("COMMIT");
       broken = false;
@@ -170,6 +163,13 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
     throw asUnavailable(error, pool.options);
   }
 }
+
+/**
+ * The condition that a time to wait for is over. Nothing is set further ahead than some minutes (durations.jobPauseMost): a
+ * time that is was set before somebody put the database's clock back, and nobody waits until that comes round.
+ */
+export const isOver = (column: string): string =>
+  `(${column} is null or ${column} <= now() or ${column} > now() + interval '5 minutes')`;
 
 /** A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's text has not. */
 export function jsonb(value: unknown): string {
@@ -204,7 +204,7 @@ const ABOUT_SERVER = `SELECT current_setting('server_version_num')::int AS numbe
   split_part(current_setting('server_version'), ' ', 1) AS version,
   current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby`;
 
-/** Throws BulkUnavailable where the queue cannot work there. Names of files need UTF-8. */
+/** Throws BulkUnavailable if the queue cannot work there. Names of files need UTF-8. */
 function checkedVersion(server: Server | undefined, name: string): string {
   const { number = 0, version = "unknown", encoding = "unknown", standby = false } = server ?? {};
   const refuse = (found: string, fix: string) => new BulkUnavailable(`Expected ${found}.`, fix);

@@ -2,7 +2,7 @@
 import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
 import { RadserveError } from "../base/errors.js";
-import { transaction } from "./database.js";
+import { transaction, type Queryable } from "./database.js";
 import { tablesLostAt } from "./migrations.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
@@ -21,7 +21,7 @@ export interface NewJob {
   idempotencyKey: string | undefined;
   /** Its output folders have its mark. */
   marked: boolean;
-  /** Absent where a folder is scanned. */
+  /** Absent if a folder is scanned. */
   items?: { id: string; input: string; output: string }[];
 }
 
@@ -73,14 +73,12 @@ export interface Scope {
   admin: boolean;
 }
 
-type Queryable = Pool | PoolClient;
-
 /** Seconds after which a subject with too many jobs may ask again: it has to wait until one has ended. */
 const RETRY_FULL_SECONDS = 30;
 /** Any fixed number: with a subject it names the lock of whoever opens a job of that subject. */
 const OPENING_LOCK = 7_233_019;
 
-/** @throws RadserveError rate_limited where a subject has as many open jobs, beside this one, as it may */
+/** @throws RadserveError rate_limited if a subject has as many open jobs, beside this one, as it may */
 export async function refuseMany(
   client: Queryable,
   { id, subject }: Pick<NewJob, "id" | "subject">,
@@ -115,7 +113,7 @@ export async function refuseManyInTurn(
 /**
  * Writes a job and its items; the caller commits.
  * @param mostOpen jobs that a subject may have open
- * @returns false where the subject has used the idempotency key before
+ * @returns false if the subject has used the idempotency key before
  * @throws RadserveError rate_limited
  */
 export async function insertJob(client: PoolClient, job: NewJob, mostOpen: number): Promise<boolean> {
@@ -194,7 +192,7 @@ const IN_SCOPE = "(j.subject = $1 or $2)";
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-/** It says so where the tables were lost since, and jobs with them. */
+/** It says so if the tables were lost since, and jobs with them. */
 export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
   const lost = await tablesLostAt(pool);
   const why =
@@ -322,7 +320,6 @@ export async function finishLocked(client: PoolClient, ids: readonly string[]): 
 
 /** Takes a row in the scope for a change; other changes of the job wait. */
 async function locked(client: PoolClient, scope: Scope, id: string): Promise<JobRow> {
-  await findJob(client, scope, id);
   await client.query("select from radserve.job where id = $1 for update", [id]);
   return findJob(client, scope, id);
 }

@@ -145,7 +145,7 @@ async function isOutputRefused(
   errno: string | undefined,
   { outputBase }: ItemPaths,
 ): Promise<boolean> {
-  // Then it is the whole file system's, which access(2) does not tell where a fault of the disk made it so.
+  // Then it is the whole file system's, which access(2) does not tell after a fault of the disk.
   if (errno === "EROFS") return true;
   const refused = error === "path_not_allowed" && details?.["side"] === "output";
   if (!refused && !(errno !== undefined && REFUSED.has(errno))) return false;
@@ -169,8 +169,8 @@ const outputReplaced = (folder: string, mark: string): Pause => ({
 
 /**
  * Where an item may write: inside its job's output folder, which was made when the job was taken. So nothing makes
- * it anew where its share is not mounted.
- * @returns why the job has to wait where it is not there
+ * it anew if its share is not mounted.
+ * @returns why the job has to wait if it is not there
  */
 export async function withinBase(
   item: LeasedItem,

@@ -4,20 +4,19 @@
  */
 import { stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Config } from "../config.js";
 import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
-import { faultForLog, type Logger } from "../base/log.js";
+import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
-import { beat, enter, freeSilent, leave, type FreedItem, type Instance } from "./boxes.js";
+import { beat, enter, freeSilent, leave, type BoxContext, type FreedItem, type Instance } from "./boxes.js";
 import { conclude } from "./conclude.js";
-import { asUnavailable, isTableLoss, type Database } from "./database.js";
-import { BulkUnavailable, type DatabaseTroubles } from "./database-trouble.js";
+import { asUnavailable, isTableLoss } from "./database.js";
+import { BulkUnavailable } from "./database-trouble.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
 import {
   cancelledAmong,
@@ -43,18 +42,12 @@ const CLEAR_MS = 60_000;
 /** How long the box waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
 
-export interface RunnerOptions {
-  config: Config;
-  /** Real paths. */
-  roots: { input: string[]; output: string[] };
+export interface RunnerOptions extends BoxContext {
   window: number;
   instance: () => Instance;
-  database: Database;
-  log: Logger;
   send: (message: FromThread) => void;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
-  troubles: DatabaseTroubles;
   /** Makes tables that are gone anew. @param jobs those that this box worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
   /** Says so if the tables are not those that this box knew. */

@@ -54,7 +54,7 @@ type Entry = { path: string } & (Kind | Pick<Failed, "is" | "error"> | { is: "li
 /**
  * Everything in a folder that is or could have been an input; Radserve's own results are not mentioned. Every folder
  * is entered once, however many links lead to it; links come last, so that a file is found under its own name.
- * @throws RadserveError where the folder itself cannot be entered, or is away; errors of the file system as they are
+ * @throws RadserveError if the folder itself cannot be entered, or is away; errors of the file system as they are
  */
 export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
   if (options.mayBeEmpty !== true) await mustBeThere(options);
@@ -90,7 +90,7 @@ async function enter({ folder, roots }: ScanOptions, here: string): Promise<Open
     throw new RadserveError("bad_request", "Expected input_folder_path to name a folder; found a file.");
   } catch (error) {
     if (here === "" || !(error instanceof RadserveError)) throw error;
-    // Where all of it is away, no part of it is to blame
+    // If all of it is away, no part of it is to blame
     await mustBeThere({ folder, roots });
     return unread(here, error.code, `${error.message} Nothing in this folder was read.`, error.details);
   }
@@ -102,7 +102,7 @@ function unread(at: string, code: ErrorCode, message: string, details: RadserveE
   return failed(at, new RadserveError(code, `${message} ${fix}`, { ...details, [UNREAD]: true }));
 }
 
-/** Throws where the folder itself is gone, or a mount point without its mount. */
+/** Throws if the folder itself is gone, or a mount point without its mount. */
 async function mustBeThere({ folder, roots }: Pick<ScanOptions, "folder" | "roots">): Promise<void> {
   await withInput(folder, roots, async ({ kind, fdPath }) => {
     if (kind === "folder" && !(await holdsSomething(fdPath)))
@@ -219,10 +219,9 @@ function skippedSeries(at: string, { code, message }: RadserveError): Found {
 
 /**
  * The files of one folder that could be the slices of a series, or members of a case. A folder that is a case for a
- * model with roles is one item beside all others. Where a model takes series, or slices with their
- * neighbours, and would take this one,
- * the folder is one item, and its files are items of their own only where a model of single images takes them too;
- * the other models then run on every slice within it.
+ * model with roles is one item beside all others. If a model takes series, or slices with their neighbours, and would
+ * take this one, the folder is one item, and its files are items of their own only if a model of single images takes
+ * them too; the other models then run on every slice within it.
  */
 class SeriesOfFolder {
   readonly #files: { path: string; slice: SliceHead }[] = [];
@@ -255,7 +254,7 @@ class SeriesOfFolder {
     }
     if (ofCase !== undefined) yield ofCase.found;
     const single = this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
-    // Slices need no items of their own where their series is one, or the folder that holds it alone
+    // Slices need no items of their own if their series is one, or the folder that holds it alone
     const isPart = ({ seriesInstanceUid: uid, sopInstanceUid }: SliceHead) =>
       taken.has(uid) || taken.has(undefined) || ofCase?.holds(uid, sopInstanceUid) === true;
     for (const { path: at, slice } of this.#files)
@@ -302,7 +301,7 @@ class SeriesOfFolder {
     }
   }
 
-  /** The possible series that a model takes, or that are none; `uid` is undefined where the folder itself is the item. */
+  /** The possible series that a model takes, or that are none; `uid` is undefined if the folder itself is the item. */
   #decided(series: Study["series"], possible: ReadonlySet<string>, here: string): Judged["series"] {
     const takes = (image: Image) =>
       this.#models.some((entry) => takesSeries(entry.manifest) && accepts(entry, image).length === 0);
@@ -315,7 +314,7 @@ class SeriesOfFolder {
     });
   }
 
-  /** The case that the folder is for a model with roles, or why not, where some of its roles are there. */
+  /** The case that the folder is for a model with roles, or why not, if some of its roles are there. */
   #caseOf(candidates: Candidates, here: string): Judged["ofCase"] {
     const models = this.#models.filter(({ manifest }) => takesCase(manifest));
     const path = casePath(here);

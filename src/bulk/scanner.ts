@@ -5,19 +5,18 @@
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
-import type { Config } from "../config.js";
-import { faultForLog, type Logger } from "../base/log.js";
+import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import { asUnavailable, isTableLoss, jsonb, transaction, type Database } from "./database.js";
+import type { BoxContext } from "./boxes.js";
+import { asUnavailable, isTableLoss, jsonb, transaction, type Queryable } from "./database.js";
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
 import { scanFolder, type Found } from "./scan.js";
-import type { DatabaseTroubles } from "./database-trouble.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const SCAN = "radserve-scan";
@@ -32,15 +31,10 @@ const ANALYZED_FROM = 1_000;
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
 const MONTHS_SECONDS = 365 * 86_400;
 
-export interface ScannerOptions {
-  config: Config;
-  roots: { input: string[]; output: string[] };
-  database: Database;
-  log: Logger;
+export interface ScannerOptions extends BoxContext {
   works: boolean;
   /** The name of this box, for people. */
   box: string;
-  troubles: DatabaseTroubles;
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */
@@ -64,7 +58,7 @@ const HINDERED = {
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan goes on when it is back.",
 };
 
-const executor = (client: Pool | PoolClient) => ({
+const executor = (client: Queryable) => ({
   executeSql: (text: string, values?: unknown[]) => client.query(text, values),
 });
 
@@ -139,7 +133,7 @@ export class Scanner {
   }
 
   /** @param client its transaction makes the job, too */
-  async enqueue(scan: Scan, client: Pool | PoolClient): Promise<void> {
+  async enqueue(scan: Scan, client: Queryable): Promise<void> {
     await this.#boss.send(SCAN, scan, { singletonKey: scan.job_id, db: executor(client), ...AGAIN });
   }
 
@@ -231,7 +225,7 @@ export class Scanner {
 
 /**
  * Adds items that are not there yet.
- * @returns false where the job takes none any more
+ * @returns false if the job takes none any more
  */
 export function insertFound(pool: Pool, jobId: string, found: readonly Found[]): Promise<boolean> {
   return transaction(pool, async (client) => {
@@ -259,21 +253,18 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
   });
 }
 
-interface NewItem {
-  id: string;
-  input: string;
-  state: string;
-  error: object | null;
-}
-
 /**
  * Inserts those of the items that are not there, numbered on without gaps. What is there shows as a conflict of the
  * insert and is not asked for first: the planner knows nothing about a new job, and looks through all of its items for
  * each one of these.
  * @returns how many were new
  */
-async function insertNew(client: PoolClient, jobId: string, items: readonly NewItem[]): Promise<number> {
-  const insert = async (some: readonly NewItem[]) => {
+async function insertNew(
+  client: PoolClient,
+  jobId: string,
+  items: readonly { id: string }[],
+): Promise<number> {
+  const insert = async (some: typeof items) => {
     const { rowCount } = await client.query(
       `insert into radserve.item (job_id, index, id, input, state, error, finished_at)
        select j.id, j.next_index + f.place - 1, f.id, f.input, f.state, f.error,

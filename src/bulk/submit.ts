@@ -84,7 +84,7 @@ export async function submit(
   try {
     if (await keep(job, wasEmpty, context)) return { id, fresh: true };
   } catch (error) {
-    // Where the connection broke, the job may have been kept all the same
+    // If the connection broke, the job may have been kept all the same
     if (wasRefused(error)) await unmark(id, folders, context.config);
     throw error;
   }

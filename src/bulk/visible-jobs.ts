@@ -18,8 +18,8 @@ export interface RootsContext {
 }
 
 /** Tells whether all of some folders, in the client's names, lie inside roots that a token narrowed. */
-function folderCheck(roots: readonly string[], claims: string[] | undefined, pathMap: Config["path_map"]) {
-  const narrowed = narrowRoots(roots, claims);
+function folderCheck(roots: readonly string[], ofToken: string[] | undefined, pathMap: Config["path_map"]) {
+  const narrowed = narrowRoots(roots, ofToken);
   const includes = cached(async (folder: string) => {
     const here = translateIn(folder, pathMap).path;
     const real = (await realPathToBe(here)) ?? path.posix.normalize(here);
@@ -31,9 +31,9 @@ function folderCheck(roots: readonly string[], claims: string[] | undefined, pat
   };
 }
 
-/** A job that was submitted with the same claims as the caller's lies inside for certain. */
-function coveredBy(claims: string[] | undefined, ofJob: string[] | null): boolean {
-  return claims === undefined || (ofJob !== null && ofJob.join("\0") === claims.join("\0"));
+/** A job that was submitted with a token of the same folders lies inside for certain. */
+function coveredBy(ofToken: string[] | undefined, ofJob: string[] | null): boolean {
+  return ofToken === undefined || (ofJob !== null && ofJob.join("\0") === ofToken.join("\0"));
 }
 
 /** Tells of jobs whether the token of a caller may see them; folders are looked at once. */

@@ -32,7 +32,10 @@ export interface DescribedRoute extends Omit<Page, "handler"> {
   headers?: Readonly<Record<string, string>>;
   /** Each status of the answer, and when it is sent; 200 if absent. */
   statuses?: Readonly<Record<number, string>>;
+  /** Its own errors, beside those of every page with a token, a query or a body. */
   errors?: readonly ErrorCode[];
+  /** False where a good answer tells nothing of anybody and is asked for every few seconds: the audit has no line of it. */
+  audited?: false;
 }
 
 /** A body of JSON, with its example where there is one. */
@@ -55,7 +58,10 @@ function responses(route: DescribedRoute): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
   const codes: ErrorCode[] = [...(route.errors ?? []), "internal"];
   if (route.auth !== "open") codes.push("unauthorized", "rate_limited", "revocations_unavailable");
-  if (route.body !== undefined || route.takesFile === true) codes.push("bad_request", "body_too_large");
+  if (route.auth === undefined && route.audited !== false) codes.push("audit_failed");
+  const hasBody = route.body !== undefined || route.takesFile === true;
+  if (hasBody || route.query !== undefined) codes.push("bad_request");
+  if (hasBody) codes.push("body_too_large");
   for (const code of codes) {
     const { status } = ERRORS[code];
     byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
@@ -148,7 +154,7 @@ Images and results stay on folders that the server and its clients share: reques
 a server allows it, clients without the folders send images and fetch results by /files.
 Every answer has the header X-Request-Id. Every error is of the schema Error, with a code of the closed list ErrorCode.`;
 
-/** Where the contract's clients find a server; each hospital has its own. */
+/** The address of a server in the contract; each hospital has its own. */
 const SERVER = {
   url: "{scheme}://{host}:{port}",
   description: "A server in your own network",

@@ -139,7 +139,7 @@ function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   return setInterval(() => engine.leaveIdle(idleMs), step);
 }
 
-/** What is open before the engine is started. */
+/** The parts that are open before the engine is started. */
 interface Opened {
   audit: Audit;
   roots: { input: string[]; output: string[] };
@@ -253,8 +253,7 @@ class ServingProcess {
     const bulk = new BulkService({ config, roots, pool, models, crashed, audit, progress, log: this.log });
     const viewing = new ViewingService({
       ...{ engine: options, forms: resultForms(config), log: this.log },
-      takePlace: () => pool.takePlace(),
-      giveBackPlace: (place) => pool.giveBackPlace(place),
+      places: pool.places,
     });
     const metrics = new Metrics({
       ...{ pool, connections, models, bulk },
@@ -276,7 +275,7 @@ class ServingProcess {
     };
     const conditions = new Conditions({
       ...{ config, log: this.log },
-      // What loads or stops is not ready, and nothing is wrong with it
+      // A server that loads or stops is not ready, and nothing is wrong with it
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,

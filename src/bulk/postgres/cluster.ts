@@ -33,7 +33,7 @@ async function finished(program: string, args: string[], input: string, account?
   }
 }
 
-/** The major version of the data directory; undefined where there is none, or an empty folder. */
+/** The major version of the data directory; undefined if there is none, or an empty folder. */
 export async function dataVersion(data: string): Promise<number | undefined> {
   const entries = await readdir(data).catch((error: unknown) => {
     if (errno(error) === "ENOENT") return [];

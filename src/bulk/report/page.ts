@@ -13,7 +13,7 @@ export interface Thumbnail extends Candidate {
   bytes: Uint8Array;
   width: number;
   height: number;
-  /** The whole picture, relative to the report; undefined where it lies elsewhere. */
+  /** The whole picture, relative to the report; undefined if it lies elsewhere. */
   href: string | undefined;
 }
 
@@ -187,7 +187,7 @@ function valuesOf({ scores, extents }: LabelFacts): [unit: string, values: Distr
   return all.filter(([, { count }]) => count > 0);
 }
 
-/** The first of them in twenty equal parts: scores from 0 to 1 where they lie there, else over their range. */
+/** The first of them in twenty equal parts: scores from 0 to 1 if they lie there, else over their range. */
 function bars(facts: LabelFacts): string {
   const [first] = valuesOf(facts);
   if (first === undefined) return "";

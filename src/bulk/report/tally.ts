@@ -91,8 +91,8 @@ export class Tally {
   add(image: ReportedImage): void {
     if (image.reused === true) this.reused += 1;
     if (image.receiptLost) this.receiptsLost += 1;
-    this.#because("failed", codeOf(image.error), image);
-    this.#because("skipped", image.reason, image);
+    this.#countReason("failed", codeOf(image.error), image);
+    this.#countReason("skipped", image.reason, image);
     if (image.receipt !== undefined) this.#addReceipt(image, image.receipt);
   }
 
@@ -124,12 +124,12 @@ export class Tally {
     if (facts === undefined) return;
     if (model.status === "not_accepted") {
       facts.notAccepted += 1;
-      this.#because("refused", model.reasons?.[0], image, model.name);
+      this.#countReason("refused", model.reasons?.[0], image, model.name);
       return;
     }
     if (model.status === "failed") {
       facts.failed += 1;
-      this.#because("model", codeOf(model.error), image, model.name);
+      this.#countReason("model", codeOf(model.error), image, model.name);
       return;
     }
     facts.succeeded += 1;
@@ -138,28 +138,28 @@ export class Tally {
     const here = this.#scannerOf(facts, scanner);
     if (here !== undefined) here.images += 1;
     for (const observed of observedIn(model)) {
-      this.#note(facts.labels, observed);
-      if (here !== undefined) this.#note(here.labels, observed);
-      if (observed.present) this.#offer(image, model, observed);
+      this.#countLabel(facts.labels, observed);
+      if (here !== undefined) this.#countLabel(here.labels, observed);
+      if (observed.present) this.#proposeFinding(image, model, observed);
     }
     if (image.state === "partial")
-      this.#propose("", image, model, "another model failed on this image", -image.index);
+      this.#proposePicture("", image, model, "another model failed on this image", -image.index);
   }
 
   #factsOf({ name, version, shadow }: ReceiptModel): ModelFacts | undefined {
     const key = `${name}\n${version}\n${shadow === true ? "shadow" : ""}`;
-    return this.#kept(this.models, key, () => ({
+    return this.#entryOf(this.models, key, () => ({
       ...{ name, version, shadow: shadow === true, succeeded: 0, failed: 0, notAccepted: 0 },
       ...{ labels: new Map(), scanners: new Map(), warnings: new Map() },
     }));
   }
 
   #scannerOf({ scanners }: ModelFacts, scanner: string) {
-    return this.#kept(scanners, scanner, () => ({ images: 0, labels: new Map<string, LabelFacts>() }));
+    return this.#entryOf(scanners, scanner, () => ({ images: 0, labels: new Map<string, LabelFacts>() }));
   }
 
-  /** The entry of a map; undefined where a new one has no room. */
-  #kept<T>(map: Map<string, T>, key: string, make: () => T): T | undefined {
+  /** The entry of a map; undefined if a new one has no room. */
+  #entryOf<T>(map: Map<string, T>, key: string, make: () => T): T | undefined {
     const known = map.get(key);
     if (known !== undefined) return known;
     if (map.size >= MOST_ROWS) {
@@ -171,8 +171,8 @@ export class Tally {
     return made;
   }
 
-  #note(labels: Map<string, LabelFacts>, { label, present, score, extent }: Observed): void {
-    const facts = this.#kept(labels, label, () => ({
+  #countLabel(labels: Map<string, LabelFacts>, { label, present, score, extent }: Observed): void {
+    const facts = this.#entryOf(labels, label, () => ({
       ...{ label, images: 0, found: 0 },
       ...{ scores: new Distribution(), extents: new Map<string, Distribution>() },
     }));
@@ -183,7 +183,7 @@ export class Tally {
     if (present && extent !== undefined) distributionOf(facts.extents, extent.unit).add(extent.value);
   }
 
-  #because(
+  #countReason(
     kind: Reason["kind"],
     why: { code: string; message: string } | undefined,
     image: ReportedImage,
@@ -191,7 +191,7 @@ export class Tally {
   ): void {
     if (why === undefined) return;
     const { code, message } = why;
-    const reason = this.#kept(this.reasons, `${kind}\n${model ?? ""}\n${code}`, () => ({
+    const reason = this.#entryOf(this.reasons, `${kind}\n${model ?? ""}\n${code}`, () => ({
       ...{ kind, code, message, images: 0, examples: [] },
       ...(model === undefined ? {} : { model }),
     }));
@@ -200,12 +200,12 @@ export class Tally {
     if (reason.examples.length < MOST_EXAMPLES) reason.examples.push(image.input_image_path);
   }
 
-  #offer(image: ReportedImage, model: ReceiptModel, { label, score, extent }: Observed): void {
+  #proposeFinding(image: ReportedImage, model: ReceiptModel, { label, score, extent }: Observed): void {
     const words = score === undefined ? label : `${label}, score ${score.toFixed(2)}`;
-    this.#propose(`${model.name}\n${label}`, image, model, words, score ?? extent?.value ?? 0);
+    this.#proposePicture(`${model.name}\n${label}`, image, model, words, score ?? extent?.value ?? 0);
   }
 
-  #propose(
+  #proposePicture(
     kind: string,
     { index, input_image_path: input }: ReportedImage,
     model: ReceiptModel,
@@ -214,7 +214,7 @@ export class Tally {
   ) {
     const picture = model.outputs.find(({ media_type }) => media_type === "image/png");
     if (picture === undefined) return;
-    const found = this.#kept(this.#candidates, kind, () => []);
+    const found = this.#entryOf(this.#candidates, kind, () => []);
     if (found === undefined) return;
     const { path: file, sha256 } = picture;
     found.push({ index, input, file, sha256, model: model.name, words, weight });

@@ -1,7 +1,7 @@
 /**
  * Writes the report of a job into its output folder: a page for people and a table for programs. Images are read from
  * the database and their receipts from the folders, some hundred at a time. Both files appear whole or not at all; of
- * equal receipts they are equal. Where a box dies in the middle, another begins anew.
+ * equal receipts they are equal. If a box dies in the middle, another begins anew.
  */
 import { closeSync, constants } from "node:fs";
 import path from "node:path";
@@ -10,7 +10,6 @@ import { durations } from "../../base/durations.js";
 import { groupsOf } from "../../base/groups.js";
 import { monotonic } from "../../base/monotonic.js";
 import { VERSION } from "../../base/version.js";
-import type { Config } from "../../config.js";
 import { syncDescriptor, writeAll } from "../../files/descriptor.js";
 import { openDescriptor, rename, unlink } from "../../files/disk.js";
 import { explained, syncFolder } from "../../files/durable-files.js";
@@ -20,6 +19,7 @@ import { narrowRoots, type Root } from "../../files/roots.js";
 import { readReceipt } from "../../results/commit/reuse.js";
 import type { Summary } from "../../results/commit/compose.js";
 import { itemOf, jobOf } from "../api.js";
+import type { BoxContext } from "../boxes.js";
 import { findJob, listItems, type ItemRow, type JobRow } from "../jobs.js";
 import { pathsOf, type ItemPaths } from "../item-paths.js";
 import { inFolder } from "../job-folders.js";
@@ -36,11 +36,7 @@ const RECEIPTS_AT_ONCE = 8;
 /** In the page: some 20 KiB each. */
 const MOST_PICTURES = 24;
 
-export interface ReportContext {
-  config: Pick<Config, "path_map" | "job_reports" | "minimum_free_disk">;
-  /** Real paths. */
-  roots: { output: string[] };
-  pool: Pool;
+export interface ReportContext extends Pick<BoxContext, "config" | "roots" | "database" | "log"> {
   /** This box is to end: what was begun is left to another. */
   stopped: () => boolean;
 }
@@ -53,7 +49,8 @@ export async function writeReport(
   claim: Claim,
   context: ReportContext,
 ): Promise<NonNullable<JobDetails["report"]>> {
-  const { pool, config } = context;
+  const { config } = context;
+  const { pool } = context.database;
   const row = await findJob(pool, { subject: claim.subject, admin: true }, claim.job);
   const folder = await folderOf(pool, row);
   if (folder === undefined) return { html_path: null, csv_path: null, error: null };
@@ -135,7 +132,7 @@ class Reporter {
     for (let after = -1; ;) {
       await this.#stillMine();
       const limit = IMAGES_AT_ONCE;
-      const rows = await listItems(this.context.pool, this.row.id, { after, limit });
+      const rows = await listItems(this.context.database.pool, this.row.id, { after, limit });
       for (const some of groupsOf(rows, RECEIPTS_AT_ONCE)) {
         const images = await Promise.all(some.map((row) => this.#imageOf(row)));
         for (const image of images) this.#tally.add(image);
@@ -167,7 +164,7 @@ class Reporter {
     for (const candidate of this.#tally.candidates(MOST_PICTURES)) {
       await this.#stillMine();
       const { index, file, sha256 } = candidate;
-      const [row] = await listItems(this.context.pool, this.row.id, { after: index - 1, limit: 1 });
+      const [row] = await listItems(this.context.database.pool, this.row.id, { after: index - 1, limit: 1 });
       if (row === undefined) continue;
       const { outputFolder } = this.#pathsOf(row);
       const small = await this.#inFolder(outputFolder, (open) =>
@@ -191,7 +188,7 @@ class Reporter {
     if (this.context.stopped()) throw new ReportLeft("The server is stopping.");
     if (!now && monotonic() - this.#renewedAt < durations.reportRenew) return;
     this.#renewedAt = monotonic();
-    if (!(await renewClaim(this.context.pool, this.claim)))
+    if (!(await renewClaim(this.context.database.pool, this.claim)))
       throw new ReportLeft("The job goes on, or another box writes its report.");
   }
 }
