@@ -78,6 +78,7 @@ void LoadRequest::Run(const TaskContext& context) {
   Engine& engine = Engine::Get();
   SessionSettings& settings = model->settings;
   settings.threads = engine.threads();
+  settings.stop = context.stop();
   if (settings.provider == Provider::kCuda) {
     size_t weights = 0;
     for (const std::string& path : paths) weights += BytesOfWeights(path);
@@ -89,6 +90,7 @@ void LoadRequest::Run(const TaskContext& context) {
   engine.LoadWithRoom(settings, [&] {
     model->session = std::make_unique<Session>(paths, settings, "model_unavailable", before);
   });
+  settings.stop = {};
   CheckStop(context.stop());
   engine.Warm(model, context.stop());
   CheckStop(context.stop());

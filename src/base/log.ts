@@ -41,7 +41,7 @@ function withoutNames(message: string): string {
     .slice(0, 500);
 }
 
-/** What a pipe takes in one piece (PIPE_BUF): two processes share the output, and their lines must not mix. */
+/** Bytes that a pipe takes in one piece (PIPE_BUF): two processes share the output, and their lines must not mix. */
 const LARGEST_WRITE = 4096;
 
 /** Most that waits for a slow reader or for room on the disk; lines beyond it are lost. */

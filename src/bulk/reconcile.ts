@@ -7,34 +7,28 @@ import { readdir } from "node:fs/promises";
 import path from "node:path";
 import type { Pool } from "pg";
 import type { Config } from "../config.js";
-import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
 import { hashFile, withPlain } from "../files/durable-files.js";
-import { withInput } from "../files/guarded-paths.js";
 import { isInside, narrowRoots, type Root } from "../files/roots.js";
-import { receiptName } from "../results/commit/names.js";
+import { receiptName } from "../results/receipt/names.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
 import type { Receipt } from "../results/receipt/receipt.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 import { isHelper } from "./classify.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
+import { inFolder } from "./job-folders.js";
 import type { ItemRow, JobRow } from "./jobs.js";
 import type { Reconciliation } from "./schema.js";
+import type { RootsContext } from "./visible-jobs.js";
 
 type Difference = Reconciliation["differences"][number];
 
 /** A page ends with the first image or folder after this. */
 const LONGEST_PAGE_MS = 2_000;
 const CHECKED_AT_ONCE = 8;
-/** Of one folder; the others are counted. */
+/** Entries of one folder that are listed; the others are counted. */
 const MOST_UNLISTED = 1_000;
 /** Differences after which an image has to run again. One whose result was replaced has none of its own to lose. */
 const LACKING = new Set<Difference["difference"]>(["receipt_missing", "output_missing", "output_differs"]);
-
-export interface ReconcileContext {
-  config: Pick<Config, "path_map">;
-  roots: { output: string[] };
-}
 
 export interface Page {
   limit: number;
@@ -51,9 +45,9 @@ export async function reconcile(
   pool: Pool,
   job: JobRow,
   { limit, cursor = "i" }: Page,
-  { config, roots }: ReconcileContext,
+  { config, roots }: RootsContext,
 ): Promise<PageFound> {
-  const place: Place = {
+  const context: Comparison = {
     job,
     pathMap: config.path_map,
     roots: await narrowRoots(roots.output, job.output_roots ?? undefined),
@@ -61,11 +55,11 @@ export async function reconcile(
   };
   const at = Number(cursor.slice(1));
   return cursor.startsWith("f")
-    ? pageOfFolders(pool, place, at, limit)
-    : pageOfItems(pool, place, cursor === "i" ? -1 : at, limit);
+    ? pageOfFolders(pool, context, at, limit)
+    : pageOfItems(pool, context, cursor === "i" ? -1 : at, limit);
 }
 
-interface Place {
+interface Comparison {
   job: JobRow;
   pathMap: Config["path_map"];
   roots: readonly Root[];
@@ -74,17 +68,22 @@ interface Place {
 
 type Kept = Pick<ItemRow, "index" | "input" | "output" | "state"> & { result: Summary | null };
 
-async function pageOfItems(pool: Pool, place: Place, after: number, limit: number): Promise<PageFound> {
+async function pageOfItems(
+  pool: Pool,
+  context: Comparison,
+  after: number,
+  limit: number,
+): Promise<PageFound> {
   const { rows } = await pool.query<Kept & { result: Summary }>(
     `select index, input, output, state, result from radserve.item
      where job_id = $1 and index > $2 and state in ('succeeded', 'partial') order by index limit $3`,
-    [place.job.id, after, limit],
+    [context.job.id, after, limit],
   );
   const differences: Difference[] = [];
   let checked = 0;
-  while (checked < rows.length && (checked === 0 || performance.now() < place.end)) {
+  while (checked < rows.length && (checked === 0 || performance.now() < context.end)) {
     const some = rows.slice(checked, checked + CHECKED_AT_ONCE);
-    const found = await Promise.all(some.map((row) => differencesOf(row, place)));
+    const found = await Promise.all(some.map((row) => differencesOf(row, context)));
     differences.push(...found.flat());
     checked += some.length;
   }
@@ -101,9 +100,9 @@ async function pageOfItems(pool: Pool, place: Place, after: number, limit: numbe
   };
 }
 
-/** What of an image's results does not lie where it says. */
-async function differencesOf(row: Kept & { result: Summary }, place: Place): Promise<Difference[]> {
-  const paths = pathsOf(place.job.request, row, place.pathMap);
+/** Compares an image's results with the files in its folder. */
+async function differencesOf(row: Kept & { result: Summary }, context: Comparison): Promise<Difference[]> {
+  const paths = pathsOf(context.job.request, row, context.pathMap);
   const differs = (difference: Difference["difference"], name: string, message: string): Difference => ({
     difference,
     path: paths.clientOutput(name),
@@ -118,7 +117,7 @@ async function differencesOf(row: Kept & { result: Summary }, place: Place): Pro
   );
   return inFolder(
     paths.outputFolder,
-    place,
+    context.roots,
     async (folder) => {
       const found = await readReceipt(`${folder}/${name}`);
       if (found.kind === "none") return [missing];
@@ -162,46 +161,31 @@ async function outputsOf(
   return differences;
 }
 
-/**
- * What `use` makes of an open folder.
- * @param otherwise told why it cannot be read; undefined where it is not there
- */
-async function inFolder<T>(
-  folder: string,
-  { roots }: Place,
-  use: (fdPath: string) => Promise<T>,
-  otherwise: (why: string | undefined) => T,
-): Promise<T> {
-  try {
-    return await withInput(folder, roots, ({ fdPath }) => use(fdPath));
-  } catch (error) {
-    if (error instanceof RadserveError)
-      return otherwise(error.code === "input_not_found" ? undefined : error.message);
-    if (errno(error) === "") throw error;
-    return otherwise(`The folder, or a file in it, cannot be read (${errno(error)}).`);
-  }
-}
-
 /** An output folder of the job: its path on this box, and what it and its items are called. */
 interface JobFolder {
   local: string;
   paths: Pick<ItemPaths, "clientOutput">;
   items: Kept[];
-  /** Names of folders in it that hold items, or folders with items; undefined where folders do not matter. */
+  /** Names of folders in it that hold items, or folders with items; undefined if folders do not matter. */
   folders: ReadonlySet<string> | undefined;
   /** Inputs of the job lie here too. */
   amongInputs: boolean;
 }
 
-async function pageOfFolders(pool: Pool, place: Place, skip: number, limit: number): Promise<PageFound> {
-  const scanned = place.job.request.output_folder_path !== undefined;
-  const all = await foldersOf(pool, place.job.id, scanned);
+async function pageOfFolders(
+  pool: Pool,
+  context: Comparison,
+  skip: number,
+  limit: number,
+): Promise<PageFound> {
+  const scanned = context.job.request.output_folder_path !== undefined;
+  const all = await foldersOf(pool, context.job.id, scanned);
   const differences: Difference[] = [];
   let at = skip;
   const last = Math.min(all.length, skip + limit);
-  for (; at < last && (at === skip || performance.now() < place.end); at++) {
-    const folder = await jobFolder(pool, place, all, all[at] ?? "", scanned);
-    differences.push(...(await unlistedIn(folder, place)));
+  for (; at < last && (at === skip || performance.now() < context.end); at++) {
+    const folder = await jobFolder(pool, context, all, all[at] ?? "", scanned);
+    differences.push(...(await unlistedIn(folder, context)));
   }
   return { checked: 0, differences, next_cursor: at < all.length ? `f${at}` : null, lacking: [] };
 }
@@ -225,7 +209,7 @@ async function foldersOf(pool: Pool, jobId: string, scanned: boolean): Promise<s
 
 async function jobFolder(
   pool: Pool,
-  { job, pathMap }: Place,
+  { job, pathMap }: Comparison,
   all: readonly string[],
   name: string,
   scanned: boolean,
@@ -254,17 +238,17 @@ async function jobFolder(
   };
 }
 
-/** What lies in a folder and belongs to no image of the job. */
-async function unlistedIn(folder: JobFolder, place: Place): Promise<Difference[]> {
+/** Lists entries of a folder that belong to no image of the job. */
+async function unlistedIn(folder: JobFolder, context: Comparison): Promise<Difference[]> {
   const { paths, items, folders } = folder;
-  const belongs = belonging(items, place);
+  const belongs = belonging(items, context);
   const unlisted = (name: string, message: string): Difference => ({
     difference: "unlisted",
     path: paths.clientOutput(name),
     index: null,
     message,
   });
-  const look = async (open: string): Promise<Difference[]> => {
+  const list = async (open: string): Promise<Difference[]> => {
     const found: Difference[] = [];
     for (const entry of await readdir(open, { withFileTypes: true })) {
       const { name } = entry;
@@ -274,21 +258,21 @@ async function unlistedIn(folder: JobFolder, place: Place): Promise<Difference[]
           found.push(unlisted(name, "No image of this job has its results in this folder."));
       } else if (name.endsWith(receiptName("")) && (await readReceipt(`${open}/${name}`)).kind === "receipt")
         found.push(unlisted(name, "A receipt of no image of this job."));
-      // Where inputs lie too, nobody can say which of the other files are inputs
+      // If inputs lie here too, nobody can say which of the other files are inputs
       else if (!folder.amongInputs) found.push(unlisted(name, "It belongs to no image of this job."));
     }
     if (found.length <= MOST_UNLISTED) return found;
     const more = found.length - MOST_UNLISTED;
     return [...found.slice(0, MOST_UNLISTED), unlisted("", `${more} more belong to no image of this job.`)];
   };
-  return inFolder(folder.local, place, look, (why) =>
+  return inFolder(folder.local, context.roots, list, (why) =>
     // That nothing is there is said of each image
     why === undefined ? [] : [{ ...unlisted("", why), difference: "folder_unreadable" }],
   );
 }
 
 /** Tells the names in a folder that are results of its items. What an item that did not end well has left is its own. */
-function belonging(items: readonly Kept[], { job, pathMap }: Place): (name: string) => boolean {
+function belonging(items: readonly Kept[], { job, pathMap }: Comparison): (name: string) => boolean {
   const exact = new Set<string>();
   const stems = new Set<string>();
   for (const item of items) {

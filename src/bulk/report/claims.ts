@@ -12,7 +12,7 @@ export interface Claim {
   subject: string;
   finishedAt: Date;
   token: string;
-  /** Of whoever began a report of the job before. */
+  /** The token of the box that began a report of the job before. */
   before: string | null;
 }
 
@@ -36,11 +36,18 @@ export async function claimReport(pool: Pool, token: string): Promise<Claim | un
 
 const MINE = "id = $1 and report_token = $2 and finished_at = $3 and report is null";
 
-/** False where the job was set to work again, or another box has taken over. */
-export async function renewClaim(pool: Pool, { job, token, finishedAt }: Claim): Promise<boolean> {
+/**
+ * @param milliseconds for how long it holds from now on; 0 gives a claim back
+ * @returns false if the job was set to work again, or another box has taken over
+ */
+export async function renewClaim(
+  pool: Pool,
+  { job, token, finishedAt }: Claim,
+  milliseconds = durations.reportClaim,
+): Promise<boolean> {
   const { rowCount } = await pool.query(
     `update radserve.job set report_until = now() + make_interval(secs => $4) where ${MINE}`,
-    [job, token, finishedAt, durations.reportClaim / 1000],
+    [job, token, finishedAt, milliseconds / 1000],
   );
   return rowCount === 1;
 }
@@ -57,9 +64,4 @@ export async function settleReport(
     finishedAt,
     jsonb(report),
   ]);
-}
-
-/** Gives a claim back that was not used. */
-export async function dropClaim(pool: Pool, { job, token, finishedAt }: Claim): Promise<void> {
-  await pool.query(`update radserve.job set report_until = null where ${MINE}`, [job, token, finishedAt]);
 }
