@@ -19,7 +19,7 @@ const program = new Command("radserve")
   .configureHelp({ showGlobalOptions: true })
   .configureOutput({ outputError: (text, write) => write(sentenceOf(text)) });
 
-/** What commander says of a wrong call ("error: missing required argument 'job'"), as a sentence. */
+/** Commander's message about a wrong call ("error: missing required argument 'job'"), as a sentence. */
 function sentenceOf(text: string): string {
   const [first = "", ...more] = text.replace(/^error: /, "").split("\n");
   const sentence = `${first.charAt(0).toUpperCase()}${first.slice(1)}`;
@@ -54,7 +54,7 @@ const BULK_HELP = `
 Ctrl-C detaches: the job goes on, and radserve jobs shows and cancels it. While the server restarts, the command
 waits for it.`;
 
-/** What exit statuses mean, where they mean more than done and failed. By the words of the command. */
+/** Meanings of exit statuses, by the words of the command, where they mean more than done and failed. */
 const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
   serve: { 0: "stopped as it was told", 1: "failed; the log says why" },
   "audit verify": { 0: "every line is as it was written", 1: "something was changed, or is missing" },

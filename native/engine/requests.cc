@@ -78,6 +78,7 @@ void LoadRequest::Run(const Lane& lane) {
   Engine& engine = Engine::Get();
   SessionSettings& settings = model->settings;
   settings.threads = engine.threads();
+  settings.stop = lane.stop();
   if (settings.provider == Provider::kCuda) {
     size_t weights = 0;
     for (const std::string& path : paths) weights += BytesOfWeights(path);
@@ -89,6 +90,7 @@ void LoadRequest::Run(const Lane& lane) {
   engine.LoadWithRoom(settings, [&] {
     model->session = std::make_unique<Session>(paths, settings, "model_unavailable", before);
   });
+  settings.stop = {};
   CheckStop(lane.stop());
   engine.Warm(model, lane.stop());
   CheckStop(lane.stop());

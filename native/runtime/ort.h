@@ -3,7 +3,9 @@
 
 #include <onnxruntime_cxx_api.h>
 
+#include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "base/tensor.h"
@@ -21,6 +23,16 @@ Tensor FromValue(std::string name, Ort::Value value);
 
 /// A value over memory that somebody else owns and keeps.
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor);
+
+/// While it lives, `stop` ends what makes a session with these options, as soon as the runtime looks: it throws then.
+class LoadEnd {
+ public:
+  LoadEnd(Ort::SessionOptions& options, const std::stop_token& stop)
+      : on_stop_(stop, [&options] { options.SetLoadCancellationFlag(true); }) {}
+
+ private:
+  std::stop_callback<std::function<void()>> on_stop_;
+};
 
 /// Key of a run's options: at its end the arenas named give back what they do not need.
 constexpr const char* kShrink = "memory.enable_memory_arena_shrinkage";

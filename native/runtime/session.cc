@@ -356,8 +356,8 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
     Ort::SessionOptions narrow_options = NarrowOptions(settings, state.facts.graph);
     for (Ort::SessionOptions* options : {&wide_options, &narrow_options})
       options->SetGraphOptimizationLevel(ORT_DISABLE_ALL);
-    Ort::Session wide = weights->Open(model.bytes(), wide_options);
-    Ort::Session narrow = weights->Open(model.bytes(), narrow_options);
+    Ort::Session wide = weights->Open(model.bytes(), wide_options, settings.stop);
+    Ort::Session narrow = weights->Open(model.bytes(), narrow_options, settings.stop);
     state.weights = std::move(weights);
     state.wide = std::move(wide);
     state.narrow = std::move(narrow);
@@ -428,7 +428,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
     UseGpu(settings.device);
   }
   try {
-    GraphSource source(path, code, hashes, known == nullptr);
+    GraphSource source(path, code, settings.stop, hashes, known == nullptr);
     if (cuda) {
       OpenOnGpu(*state, source, path, settings, code, known);
       return state;
@@ -596,6 +596,7 @@ Session::Session(std::span<const std::string> paths, const SessionSettings& sett
     CheckAlike(facts_.front().graph, facts_.back().graph, facts_.size(), code);
   }
   states_ = std::make_shared<const States>(std::move(states));
+  settings_.stop = {};
   // Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
   ReturnMemory();
 }
@@ -788,8 +789,10 @@ GraphInfo InspectGraph(const std::string& path) {
   try {
     Ort::SessionOptions options = Options(SessionSettings(), Width::kNarrow);
     options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
-    const Ort::Session session = GraphSource(path, "bad_request").Open(options);
+    std::set<std::string> weights_alone;
+    const Ort::Session session = OpenWithoutWeights(path, "bad_request", options, weights_alone);
     GraphInfo graph = Describe(session, "bad_request");
+    std::erase_if(graph.inputs, [&](const TensorInfo& input) { return weights_alone.contains(input.name); });
     const WeightCount weights = CountWeights(path);
     graph.float16 = weights.float16 > weights.float32;
     graph.metadata = CustomMetadata(session);

@@ -36,6 +36,8 @@ struct SessionSettings {
   /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what Session::Return takes. Empty for
   /// a session that never leaves; on a GPU it notes them itself.
   std::map<std::string, std::string> hashes;
+  /// Ends what makes the session before its time; forgotten when it is made.
+  std::stop_token stop;
 };
 
 /// The memory did not suffice to load a model: another may leave, and it is tried again.
@@ -217,7 +219,7 @@ class Session {
   std::shared_ptr<SessionState> Another(size_t graph);
 
   const std::vector<std::string> paths_;
-  const SessionSettings settings_;
+  SessionSettings settings_;
   /// Of the files, where they are known.
   std::map<std::string, std::string> hashes_;
   const std::string code_;

@@ -33,11 +33,7 @@ const SOURCE = "http://terminology.hl7.org/CodeSystem/security-source-type";
 /** The namespace of the ids: an event that is exported twice has one id. */
 const EVENTS = "5f8a4a51-3c56-5b1e-9d0f-4d1f8a5a7c11";
 
-const coding = (system: string, code: string, display?: string) => ({
-  system,
-  code,
-  ...(display === undefined ? {} : { display }),
-});
+const coding = (system: string, code: string, display?: string) => ({ system, code, display });
 const concept = (...words: Parameters<typeof coding>) => ({ coding: [coding(...words)] });
 /** A keyed hash: whoever has the key of names can say whose it is. */
 const hashed = (what: string, value: string) => ({ system: `urn:radserve:audit:${what}`, value });
@@ -83,7 +79,7 @@ const DELETE: Pattern = {
 
 const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
 
-/** What a page is in FHIR. A comparison reads, or with `retry` changes. */
+/** Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes. */
 export type Interaction = keyof typeof PATTERNS | "compare";
 /** @param endpoint method and pattern of a page @returns undefined for what reads by GET and else patches */
 export type Interactions = (endpoint: string) => Interaction | undefined;
@@ -133,9 +129,7 @@ function agents({ host, address, subject, jti }: Entry, { client, server, user }
             type: user,
             who: { identifier: { system: "urn:radserve:subject", value: keepable(subject) } },
             requestor: true,
-            ...(jti === undefined
-              ? {}
-              : { policy: [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`] }),
+            policy: jti && [`urn:ietf:params:oauth:jti:${encodeURIComponent(keepable(jti))}`],
           },
         ]),
   ];
@@ -233,8 +227,7 @@ function ofRequest(entry: Entry, interactionOf: Interactions): object {
     type: coding(EVENT, "rest", "RESTful Operation"),
     subtype: [coding(INTERACTION, pattern.interaction, pattern.interaction)],
     action: pattern.action,
-    ...{ recorded: rest.recorded, outcome },
-    ...(outcomeDesc === undefined ? {} : { outcomeDesc }),
+    ...{ recorded: rest.recorded, outcome, outcomeDesc },
     agent: agents(entry, pattern),
     source: rest.source,
     entity: entities(entry, pattern),
@@ -253,7 +246,7 @@ function ofRefusal(entry: Entry): object {
       {
         who: { identifier: { system: "urn:radserve:subject", value: subject ?? "unknown" } },
         requestor: true,
-        ...(address === undefined ? {} : { network: byIp(address) }),
+        network: address === undefined ? undefined : byIp(address),
       },
     ],
     ...(count === undefined
@@ -285,9 +278,7 @@ function ofSystem(entry: Entry): object {
       kind === "start" || kind === "stop"
         ? coding(DCM, "110100", "Application Activity")
         : coding(DCM, "110113", "Security Alert"),
-    ...(subtype === undefined
-      ? { subtype: [coding("urn:radserve:audit:kind", kind)] }
-      : { subtype: [subtype] }),
+    subtype: [subtype ?? coding("urn:radserve:audit:kind", kind)],
     action: "E",
     outcome: kind === "torn" || kind === "trouble" ? "8" : "0",
     agent: [{ type: concept(DCM, "110150", "Application"), who: device(entry.host), requestor: false }],

@@ -42,9 +42,7 @@ export class RefusedTokens {
     const facts: Facts = {
       kind: "refused",
       reason,
-      ...(isOne && address !== undefined ? { address } : {}),
-      ...(isOne && subject !== undefined ? { subject } : {}),
-      ...(isOne && jti !== undefined ? { jti } : {}),
+      ...(isOne ? { address, subject, jti } : {}),
     };
     this.#seen.set(key, { facts, count: 0, since: new Date().toISOString() });
     this.write({ ...facts, ...rest });

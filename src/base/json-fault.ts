@@ -1,5 +1,5 @@
 /**
- * What is wrong with a text of JSON, and where. JSON.parse names the place only at times and quotes the text, takes the
+ * The fault of a text of JSON, and its place. JSON.parse names the place only at times and quotes the text, takes the
  * last of two fields of one name, where other programs take the first (RFC 8259, 4), and takes seconds for megabytes of
  * brackets.
  */
@@ -27,7 +27,7 @@ interface Level {
 
 type Awaited = "value" | "value or ]" | "key" | "key or }" | ":" | ", or end";
 
-/** What may come after a token, or undefined where the token may not stand here. Opens and closes levels. */
+/** The tokens that may follow, or undefined if this one may not stand here. Opens and closes levels. */
 function after(token: string, awaited: Awaited, open: Level[]): Awaited | undefined {
   const end = open.at(-1)?.end;
   if (awaited === ":") return token === ":" ? "value" : undefined;
@@ -56,7 +56,7 @@ function afterWhite(text: string, start: number): number {
   return at;
 }
 
-/** Where the token ends that begins at a place; the place itself if none does. */
+/** The end of the token that begins at a place; the place itself if none does. */
 function endOfToken(text: string, at: number): number {
   const first = text.charAt(at);
   if (first === '"') return endOfString(text, at);

@@ -6,6 +6,7 @@
  */
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
+import { durations } from "./durations.js";
 import { RadserveError } from "./errors.js";
 import { monotonic } from "./monotonic.js";
 
@@ -13,8 +14,6 @@ import { monotonic } from "./monotonic.js";
 const UNIT = 1 << 16;
 /** How often work that waits looks for room. */
 const LOOK_MS = 20;
-/** How long work waits for room before it is refused. */
-const LONGEST_WAIT_MS = 10_000;
 const USUAL_SHARE = 0.5;
 /** The part of it that files may take before their content is known; what is unpacked from them may take as much again. */
 const FILES_SHARE = 0.25;
@@ -156,7 +155,7 @@ export class ProcessMemory {
   }
 
   async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
-    const end = monotonic() + LONGEST_WAIT_MS;
+    const end = monotonic() + durations.memoryRoom;
     const at = indexOf(this.place, kind);
     for (;;) {
       // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
@@ -169,7 +168,7 @@ export class ProcessMemory {
       if (monotonic() > end)
         throw new RadserveError(
           "overloaded",
-          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.mostBytes)} MiB); other images held it for ${LONGEST_WAIT_MS / 1000} s. Send the request again after the time in Retry-After.`,
+          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
           { needed_bytes: units * UNIT, most_bytes: this.mostBytes },
         );
       await delay(LOOK_MS);

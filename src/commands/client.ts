@@ -30,7 +30,7 @@ export interface Patience {
   onRetry?: (why: RadserveError) => void;
 }
 
-/** What to do about certificates that the two sides do not take from each other, by node's codes and messages. */
+/** Advice about certificates that one side refuses, by Node's codes and messages. */
 const TLS_ADVICE: [RegExp, string][] = [
   [
     /^(?:DEPTH_ZERO_)?SELF_SIGNED|^UNABLE_TO_(?:GET_ISSUER|VERIFY)/,
@@ -67,7 +67,7 @@ export class Client {
   constructor(
     readonly url: string,
     private readonly token: string | undefined,
-    files: Pick<ClientSettings, "ca" | "cert" | "key"> = {},
+    files: Partial<Pick<ClientSettings, "ca" | "cert" | "key">> = {},
   ) {
     const { ca, cert, key } = files;
     this.#tls = { ...readPem("ca", ca), ...readPem("cert", cert), ...readPem("key", key) };

@@ -25,7 +25,7 @@ function configuration(config: Config): Finding[] {
   ];
 }
 
-/** What can be looked at once the settings are known; each check stands alone. */
+/** The checks that need the settings; each stands alone. */
 async function everything(config: Config): Promise<Finding[]> {
   const report = "Report this as a fault of Radserve, with this line.";
   const started = await engine(config);

@@ -19,13 +19,13 @@ const readySchema = z.object({
     .optional(),
 });
 
-/** What a server's /health/ready says is wrong, whether it is ready or not. */
+/** The conditions in an answer of /health/ready, whether the server is ready or not. */
 export function conditionsOf(health: unknown): Condition[] {
   const { conditions: known = [], details } = readySchema.parse(health);
   return details?.conditions ?? known;
 }
 
-/** What anybody may know of the models: why one failed takes a token. */
+/** Prints what anybody may know of the models: why one failed takes a token. */
 function withoutToken(health: unknown): void {
   for (const { name, required, health: state } of readySchema.parse(health).details?.models ?? [])
     print(`${name}\t${state}${required ? " (required)" : ""}`);

@@ -82,7 +82,7 @@ function filesOfSource({ file_sha256, slices, case: members }: Receipt["source"]
 }
 
 /**
- * Where the source lies: a receipt has its name and SHA-256 and no path, so that a folder is searched for the file, or for
+ * Finds the source: a receipt has its name and SHA-256 and no path, so that a folder is searched for the file, or for
  * the folder that holds all slices. Links are not followed.
  * @returns `given` where it is no folder, or where no folder has all slices: then what is in it differs
  * @throws RadserveError input_not_found if no file in the folder is the source

@@ -1,6 +1,5 @@
 /**
- * What the audit says of requests: each one that comes with a good token, unless its route says otherwise, and tokens
- * that are refused.
+ * Lines of the audit about requests: each request with a good token, unless its route says otherwise, and refused tokens.
  */
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
@@ -9,7 +8,7 @@ import type { Context } from "./handlers.js";
 import type { Route } from "./routes.js";
 import { TokenRefused } from "./tokens.js";
 
-/** What may stand in the audit as it was sent: states, numbers and cursors, and nothing that could be a name. */
+/** Values of parameters that stand in the audit as they were sent: states, numbers and cursors, and nothing that could be a name. */
 const PLAIN = /^[\w-]{1,40}$/;
 /** Parameters that may name a patient, whatever they look like. */
 const NAMES: ReadonlySet<string> = new Set(["path", "input_path"]);

@@ -35,7 +35,7 @@ export class Networks {
   }
 }
 
-/** What counts as one address for a limit: of IPv6 the network /64, because whoever has one has all of its addresses. */
+/** The name under which a limit counts an address: for IPv6 its network /64, because one client has all addresses of that. */
 export function limitedAs(address: string): string {
   if (isIP(address) !== 6) return address;
   const [head = "", tail] = address.split("::");

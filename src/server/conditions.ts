@@ -1,5 +1,5 @@
 /**
- * What is wrong now: one list, which /health/ready, the overview of the page, `radserve status` and `radserve doctor`
+ * The conditions that are wrong now: one list, which /health/ready, the overview of the page, `radserve status` and `radserve doctor`
  * show. One word for each condition; those of paused jobs and of errors are the same words.
  */
 import { constants } from "node:fs";
@@ -21,7 +21,7 @@ export const conditionSchema = z.strictObject({
 });
 export type Condition = z.infer<typeof conditionSchema>;
 
-/** What to do about each. What keeps the server from being ready has the code of its error, and the remedy of that. */
+/** The remedy of each condition. A condition that keeps the server from being ready is an error's code, with the remedy of that error. */
 export const REMEDIES = {
   share_unavailable: "Mount the share, or create the folder.",
   input_not_readable: "Let the server's user read the folder.",
@@ -60,7 +60,7 @@ function foldersOf({ input_roots, output_roots, state_dir }: Config) {
   ];
 }
 
-/** What is wrong with the folders and their disks now. */
+/** The conditions of folders and their disks now. */
 export async function foldersNow(config: Config): Promise<Condition[]> {
   const found = await Promise.all(
     foldersOf(config).map(async ({ folder, where, mode, forbidden }) => {
@@ -107,7 +107,7 @@ export class Conditions {
     clearTimeout(this.#timer);
   }
 
-  /** What keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
+  /** The condition that keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
   list(): Condition[] {
     const { fault, models, gpus, certificates, bulk } = this.sources;
     const blocking = fault();

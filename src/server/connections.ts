@@ -26,7 +26,7 @@ const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
 interface Connection {
   socket: Socket;
-  /** What the socket had sent and what waited in it when it was last seen to go on. */
+  /** Bytes that the socket had sent, and bytes that waited in it, when it was last seen to go on. */
   sent: string;
   sentAt: number;
   /** Requests in work. */
@@ -107,7 +107,7 @@ export class Connections {
     });
   }
 
-  /** Whoever waits for a request of a client that is long quiet makes room for one that has something to ask. */
+  /** A connection that has long been quiet makes room for one that has a request. */
   #closeQuietest(): boolean {
     const [quietest] = this.#quiet;
     if (quietest === undefined || monotonic() - quietest.quietSince < durations.connectionQuiet) return false;
@@ -158,7 +158,7 @@ export class Connections {
       this.#refused -= 1;
     });
     socket.on("error", () => socket.destroy());
-    // What the client has sent is read and dropped: closed with unread data, TCP would take the answer back
+    // The bytes that the client has sent are read and dropped: closed with unread data, TCP would take the answer back
     socket.resume();
     socket.end(rawAnswer("overloaded", message));
   }

@@ -80,7 +80,7 @@ const BULK_REQUEST = {
   oneOf: [reference("BulkFolderRequest"), reference("BulkItemsRequest")],
 };
 
-/** What Zod adds for itself; and where there is a format, its pattern says the same again in a hundred characters. */
+/** A JSON Schema without the fields that Zod adds for itself, and without the pattern of a format, which says the same again. */
 function tidied(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(tidied);
   if (typeof value !== "object" || value === null) return value;

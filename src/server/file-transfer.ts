@@ -99,7 +99,7 @@ async function uploadFolder(
   { config: { minimum_free_disk: minimumFreeBytes }, roots: { output } }: Services,
 ): Promise<Opened> {
   const options = { side: "input", minimumFreeBytes } as const;
-  // What is refused makes no folder
+  // A refused upload makes no folder
   const nearest = await openOutputFolder(given, roots, { ...options, create: false });
   nearest.close();
   if (isInside(nearest.realPath, output)) throw amongResults();
@@ -152,7 +152,7 @@ function otherBytes(): RadserveError {
   );
 }
 
-/** What the client sends, piece by piece. Throws cancelled where it goes away or falls silent. */
+/** The body of an upload, piece by piece. Throws cancelled where it goes away or falls silent. */
 async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer> {
   const silence = setTimeout(() => request.destroy(), LONGEST_SILENCE_MS);
   try {
@@ -203,7 +203,7 @@ export const download = pageByHttp(
   },
 );
 
-/** What lies in a staging folder, or helps in the making of results, is no result. */
+/** Files of staging folders and files that help to make results are not given out. */
 function isHidden(realPath: string): boolean {
   return realPath.split("/").some((part) => nameOfHelper(part) !== undefined || isMarkName(part));
 }

@@ -1,4 +1,4 @@
-/** What each page does once the request is known to be allowed. */
+/** The pages: their work begins once the request is known to be allowed. */
 import type { ParameterizedContext } from "koa";
 import { z } from "zod";
 import type { Action } from "../audit/action.js";
@@ -38,7 +38,7 @@ export interface State {
   /** The client's address, through trusted proxies too; undefined where its connection was gone before anybody looked. */
   address?: string | undefined;
   caller?: Caller;
-  /** Where it is written down who asked for what; there is one wherever there is a caller. */
+  /** Its line of the audit; there is one wherever there is a caller. */
   action?: Action;
   /** For the log: the code of the error that was answered. */
   error?: string;
@@ -83,7 +83,7 @@ export type Handler = (ctx: Context, services: Services) => Promise<void> | void
 /** Schemas by their names in the published contract. */
 export type Named = Readonly<Record<string, z.ZodType>>;
 
-/** What a page does, with the schemas of what it takes and gives. */
+/** A page: the schemas of its body, query and answer, and its work. */
 export interface Page {
   body?: Named;
   query?: z.ZodObject;
@@ -92,7 +92,7 @@ export interface Page {
   handler: Handler;
 }
 
-/** What the setting files_by_http may allow. */
+/** The uses of HTTP that the setting files_by_http may allow, in words. */
 const BY_HTTP = {
   upload: "upload files over HTTP",
   download: "download files over HTTP",
@@ -158,7 +158,7 @@ async function checkPaths(
     openOutputFolder(output, roots.output, { create: false, minimumFreeBytes }),
   ]);
   for (const look of looks) if (look.status === "fulfilled") look.value.close();
-  // Of two faults that of the input is said
+  // If both fail, the fault of the input is answered
   for (const look of looks) if (look.status === "rejected") throw look.reason;
   return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }

@@ -148,7 +148,7 @@ Images and results stay on folders that the server and its clients share: reques
 a server allows it, clients without the folders send images and fetch results by /files.
 Every answer has the header X-Request-Id. Every error is of the schema Error, with a code of the closed list ErrorCode.`;
 
-/** Where the contract's clients find a server; each hospital has its own. */
+/** The address of a server in the contract; each hospital has its own. */
 const SERVER = {
   url: "{scheme}://{host}:{port}",
   description: "A server in your own network",

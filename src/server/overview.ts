@@ -1,4 +1,4 @@
-/** What GET /overview says: whether the server is well and why not, and how busy it is and was; nothing of any image. */
+/** The answer of GET /overview: whether the server is well and why not, and how busy it is and was; nothing of any image. */
 import { z } from "zod";
 import { boxSchema } from "../bulk/schema.js";
 import type { BulkService } from "../bulk/service.js";

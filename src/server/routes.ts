@@ -80,9 +80,9 @@ export interface Route extends DescribedRoute {
   onWorkers?: true;
   /** A body of megabytes: few of them are in memory at a time, and the bulk thread parses it. */
   hasLargeBody?: true;
-  /** What a line of the audit is about; "page" if absent. */
+  /** The kind of its lines in the audit; "page" if absent. */
   auditedAs?: "inference" | "reconcile";
-  /** What it is in FHIR; "read" for GET and else "patch" if absent. */
+  /** The interaction of FHIR that the audit's export calls it; "read" for GET and else "patch" if absent. */
   interaction?: Interaction;
   /** False where a good answer tells nothing of anybody and is asked for every few seconds: the audit has no line of it. */
   audited?: false;
@@ -364,6 +364,6 @@ export function contract(): Held {
   return held;
 }
 
-/** What a page that the audit names is in FHIR, where its route says it. */
+/** The interaction of a page, as lines of the audit name it; undefined if its route does not say one. */
 export const interactionOf = (endpoint: string): Interaction | undefined =>
   ROUTES.find(({ method, path }) => `${method} ${path}` === endpoint)?.interaction;

@@ -139,7 +139,7 @@ function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   return setInterval(() => engine.leaveIdle(idleMs), step);
 }
 
-/** What is open before the engine is started. */
+/** The parts that are open before the engine is started. */
 interface Opened {
   audit: Audit;
   roots: { input: string[]; output: string[] };
@@ -201,10 +201,16 @@ class ServingProcess {
       parts.keyring.close();
       certificates?.close();
       await parts.pool.close();
-      await models.close();
-      await parts.engine.close();
+      // ONNX Runtime may fold constants for minutes before it looks whether a load is still wanted
+      const unloaded = await within(
+        models.close().then(() => parts.engine.close()),
+        LAST_WAIT_MS,
+      );
       await audit.record({ kind: "stop" }).catch(() => undefined);
       await audit.close();
+      if (unloaded) return;
+      this.log.warn("a model that is being loaded could not be stopped in time: ending without it");
+      process.exit(0);
     };
     void models.loaded.then(() => tellModels(audit, models));
     void conditions.watch();
@@ -270,7 +276,7 @@ class ServingProcess {
     };
     const conditions = new Conditions({
       ...{ config, log: this.log },
-      // What loads or stops is not ready, and nothing is wrong with it
+      // A server that loads or stops is not ready, and nothing is wrong with it
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,

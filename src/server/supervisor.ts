@@ -58,7 +58,7 @@ class Supervisor {
   #openedAt = 0;
   #crashes = 0;
   #crashedLast = false;
-  /** What the serving process loads now. */
+  /** The model that the serving process loads now. */
   #loading: string | undefined;
   /** Models that ended a serving process while they were loaded: the next one goes on without them. */
   readonly #fatal = new Set<string>();
@@ -193,7 +193,7 @@ class Supervisor {
       this.#finish(status ?? 1);
       return;
     }
-    // Whoever kills from outside does it so: an operator, a container's end, the system when memory runs out.
+    // These signals come from outside: an operator, a container's end, the system when memory runs out.
     this.#crashedLast = signal !== "SIGKILL" && signal !== "SIGTERM";
     if (this.#crashedLast && this.#loading !== undefined) {
       this.#fatal.add(this.#loading);
@@ -215,7 +215,7 @@ class Supervisor {
   }
 }
 
-/** What must be right before anything is started. Throws ConfigError. */
+/** Checks the settings before anything is started. Throws ConfigError. */
 async function checkedForServing(config: Config): Promise<void> {
   for (const [key, list] of [
     ["RADSERVE_INPUT_ROOTS", config.input_roots],

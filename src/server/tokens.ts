@@ -42,7 +42,7 @@ const headerSchema = z.object({
   b64: z.undefined().optional(),
 });
 
-// What the database or the audit would change on the way could become another's name
+// A name that the database or the audit would change on the way could become another's
 const name = z.string().refine((text) => keepable(text) === text);
 const folders = z.array(name.regex(/^\//)).optional();
 const claimsSchema = z.object({
@@ -201,10 +201,7 @@ export function issueToken(
   const issued = Math.floor(Date.now() / 1000);
   const expires = issued + options.lifetimeSeconds;
   const jti = randomBytes(12).toString("hex");
-  const narrowed = {
-    ...(options.inputRoots === undefined ? {} : { input_roots: options.inputRoots }),
-    ...(options.outputRoots === undefined ? {} : { output_roots: options.outputRoots }),
-  };
+  const narrowed = { input_roots: options.inputRoots, output_roots: options.outputRoots };
   const claims = {
     sub: options.subject,
     jti,

@@ -53,7 +53,7 @@ async function ask<T>(ctx: Context, services: Services, view: View): Promise<T> 
   return (await services.viewing.ask(view, () => ctx.req.socket.destroyed)) as T;
 }
 
-/** What each view of a result needs: its paths on this machine, and where the caller may look. */
+/** The paths of a result on this machine, and the folders that the caller may see. */
 async function lookedAt(
   ctx: Context,
   services: Services,

@@ -86,6 +86,21 @@ void Fill(Bucket& bucket, int64_t row, float first) { Fill(bucket.Row(0, row), f
 
 std::vector<float> Row(Bucket& bucket, int64_t row) { return AsFloats(bucket.TakeRow(row).at(0)); }
 
+TEST("a session that nobody wants any more is not made") {
+  radserve::StartRuntime();
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
+  std::ofstream(path, std::ios::binary) << OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2});
+  std::stop_source unwanted;
+  SessionSettings settings;
+  settings.stop = unwanted.get_token();
+  CHECK(Session(path, settings, "model_unavailable").graph().inputs.size() == 1);
+  unwanted.request_stop();
+  EQUAL(CodeOf([&] { Session(path, settings, "model_unavailable"); }), std::string("model_unavailable"));
+  std::filesystem::remove(path);
+}
+END;
+
 TEST("each row of a batch comes back as a tensor of its own") {
   const auto session = Load(OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2}));
   const auto bucket = session->MakeBucket(4, {{2, 2}}, kOutputs);

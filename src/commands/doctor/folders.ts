@@ -115,7 +115,7 @@ function strangers(folder: string): string[] {
     .filter((file) => statSync(file, { throwIfNoEntry: false })?.uid !== owner);
 }
 
-/** What the server's user could not read of keys, revocations, records of tokens and the audit, whoever asks. */
+/** Keys, revocations, records of tokens and lines of the audit that the server's user could not read. */
 function ownership(name: string, folder: string): Finding[] {
   const found = existsSync(folder) ? strangers(folder) : [];
   if (found.length === 0) return [];

@@ -2,7 +2,10 @@ import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs
 import { dirname, join } from "node:path";
 import t from "tap";
 import type { Image } from "../../src/images/image.js";
-import { modelsCheck, modelsInit, modelsList, modelsTry } from "../../src/models/developer-tools.js";
+import { modelsCheck } from "../../src/commands/models/check.js";
+import { modelsInit } from "../../src/commands/models/init.js";
+import { modelsList } from "../../src/commands/models/list.js";
+import { modelsTry } from "../../src/commands/models/try.js";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { toNumbers } from "../../src/models/compare.js";

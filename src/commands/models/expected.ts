@@ -1,9 +1,9 @@
 /** Compares a model's output with that of another program for the same image, for `models try --expect`. */
 import { isDeepStrictEqual } from "node:util";
-import type { Tensor } from "../base/tensor.js";
-import type { EngineOutput, InferResult } from "../engine/types.js";
-import { RadserveError } from "../base/errors.js";
-import { compareTensors, toNumbers, type Comparison, type Tolerance } from "./compare.js";
+import type { Tensor } from "../../base/tensor.js";
+import type { EngineOutput, InferResult } from "../../engine/types.js";
+import { RadserveError } from "../../base/errors.js";
+import { compareTensors, toNumbers, type Comparison, type Tolerance } from "../../models/compare.js";
 
 type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
 type Plain = Pick<Tensor, "dtype" | "shape" | "data">;
@@ -17,7 +17,7 @@ const TIE = 1e-5;
  */
 export function compareExpected(
   expected: Plain,
-  result: InferResult,
+  result: Pick<InferResult, "outputs" | "tensors">,
   tolerance: Tolerance,
 ): Comparison & { what: string } {
   const segmentation = result.outputs.find(
@@ -25,7 +25,10 @@ export function compareExpected(
   );
   const probabilities = result.tensors?.probabilities[0];
   if (segmentation !== undefined && isLabels(expected, segmentation))
-    return { what: "labels", ...compareLabels(expected, segmentation, probabilities) };
+    return {
+      what: "labels",
+      ...compareLabels(expected, segmentation, onGridOf(segmentation, probabilities)),
+    };
   if (probabilities !== undefined && isDeepStrictEqual(expected.shape, probabilities.shape))
     return { what: "probabilities", ...compareTensors(expected, probabilities, tolerance) };
   const output = result.tensors?.outputs[0];
@@ -36,6 +39,12 @@ export function compareExpected(
 function isLabels({ dtype, shape }: Plain, { slices, rows, columns, overlapping }: Segmentation): boolean {
   if (dtype.startsWith("float") || overlapping) return false;
   return isDeepStrictEqual(shape, slices === undefined ? [rows, columns] : [slices, rows, columns]);
+}
+
+/** Probabilities of the whole source; undefined where they are those of a part. */
+function onGridOf({ mask }: Segmentation, probabilities: Tensor | undefined): Tensor | undefined {
+  const [channels = 0, ...sides] = probabilities?.shape ?? [];
+  return channels > 0 && sides.reduce((a, b) => a * b, 1) === mask.length ? probabilities : undefined;
 }
 
 /** Labels are equal but for ties: voxels whose two best scores are the same up to rounding. */

@@ -1,23 +1,23 @@
 /** `radserve models canary`: a canary of what a model makes of an image here, written beside its manifest. */
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
-import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
-import { encodeNpy } from "../engine/npy.js";
-import type { Tensor } from "../base/tensor.js";
-import { sha256 } from "../files/durable-files.js";
-import { textOfRegular } from "../files/regular-file.js";
-import type { Candidates } from "../images/dicom/case.js";
-import type { Case, Image, StackTolerance } from "../images/image.js";
-import { toleranceOf, type Manifest } from "../manifest/manifest.js";
-import { accepts } from "./acceptance.js";
-import { effectivePrecision } from "./canary.js";
-import { DEFAULT_TOLERANCE, toNumbers, type Tolerance } from "./compare.js";
-import type { CommandResult } from "./command-result.js";
-import { inferOnce, shapeText, summary, type OnceOptions } from "./infer-once.js";
-import { loadSession } from "./load.js";
-import { judgeManifest, type SoundModel } from "./read.js";
-import { chooseCase, fill } from "./roles.js";
+import { errno } from "../../base/errno.js";
+import { asRadserveError, RadserveError } from "../../base/errors.js";
+import { encodeNpy } from "../../engine/npy.js";
+import type { Tensor } from "../../base/tensor.js";
+import { sha256 } from "../../files/durable-files.js";
+import { textOfRegular } from "../../files/regular-file.js";
+import type { Candidates } from "../../images/dicom/case.js";
+import type { Case, Image, StackTolerance } from "../../images/image.js";
+import { toleranceOf, type Manifest } from "../../manifest/manifest.js";
+import { effectivePrecision } from "../../models/canary.js";
+import { DEFAULT_TOLERANCE, toNumbers, type Tolerance } from "../../models/compare.js";
+import type { CommandResult } from "../../models/command-result.js";
+import { inferOnce, type OnceOptions } from "../../inference/infer-once.js";
+import { loadSession } from "../../models/load.js";
+import { judgeManifest, type SoundModel } from "../../models/read.js";
+import { chooseCase, fill } from "../../models/roles.js";
+import { inferenceLines, soundModel } from "./try.js";
 
 export interface CanaryOptions extends OnceOptions {
   /** How far another machine's output may differ; DEFAULT_TOLERANCE where absent. */
@@ -44,13 +44,10 @@ export async function modelsCanary(
   const folder = resolve(directory);
   const value = await manifestWithoutCanary(folder);
   const model = await soundDraft(folder, value);
-  const { loaded, result } = await inferOnce(folder, model, image, options);
-  const inputs = result.tensors?.inputs ?? [];
-  const outputs = result.tensors?.outputs ?? [];
-  if (inputs.length === 0 || outputs.length === 0)
-    throw new RadserveError("internal", "The engine gave no tensors to store.");
+  const inferred = await inferOnce(folder, model, image, options);
+  const { inputs, outputs } = inferred.result.tensors;
   const { precision } = model.manifest.execution;
-  const { provider } = loaded;
+  const { provider } = inferred.loaded;
   const limits = { ...DEFAULT_TOLERANCE, ...options.tolerance };
   const { canary, files } = canaryOf(inputs, outputs, {
     ...{ provider, precision: effectivePrecision(provider, precision) },
@@ -65,11 +62,7 @@ export async function modelsCanary(
     throw thrown;
   }
   const text = [
-    `${model.manifest.name} ${model.manifest.version} on ${provider}`,
-    ...accepts({ manifest: model.manifest }, image).map((r) => `  does not accept the image: ${r.message}`),
-    ...inputs.map((t) => `  in   ${t.name}: ${shapeText(t)}`),
-    ...outputs.map((t) => `  out  ${t.name}: ${shapeText(t)}${sameEverywhere(t)}`),
-    ...result.outputs.map((o) => `  ${summary(o)}`),
+    ...inferenceLines(model.manifest, image, inferred, { output: sameEverywhere }),
     ...files.map(({ path }) => `  wrote ${path}`),
     `  Entered in model.json, with tolerance ${limits.absolute} absolute, ${limits.relative} relative for ${provider}.`,
     ...model.manifest.execution.providers
@@ -138,15 +131,8 @@ async function manifestIn(folder: string): Promise<Record<string, unknown>> {
 }
 
 /** The model without what a canary's manifest may still lack: the canary, and codes. */
-async function soundDraft(folder: string, value: Record<string, unknown>): Promise<SoundModel> {
-  const { name, model, problems } = await judgeManifest(folder, asDraft(value));
-  if (model !== undefined && problems.length === 0) return model;
-  throw new RadserveError(
-    "model_unavailable",
-    `Expected a model without mistakes, found ${problems.length} in ${name}. Run: radserve models check`,
-    { problems },
-  );
-}
+const soundDraft = async (folder: string, value: Record<string, unknown>): Promise<SoundModel> =>
+  soundModel(await judgeManifest(folder, asDraft(value)));
 
 const asDraft = (value: Record<string, unknown>) => ({
   ...value,
