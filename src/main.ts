@@ -286,7 +286,7 @@ program
 const models = program.command("models").description("models and their manifests");
 models
   .command("list")
-  .description("each model and how it is")
+  .description("models and their status")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).list));
 models
@@ -355,7 +355,7 @@ models
 
 program
   .command("status")
-  .description("how a running server is")
+  .description("status of a running server")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/status.js")).status));
 

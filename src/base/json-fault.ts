@@ -22,7 +22,8 @@ export type JsonFault = Place &
 /** A list or an object that is open. */
 interface Level {
   end: "]" | "}";
-  fields: Set<string>;
+  /** The names that the object has so far; a list has none. */
+  fields?: Set<string>;
 }
 
 type Awaited = "value" | "value or ]" | "key" | "key or }" | ":" | ", or end";
@@ -41,7 +42,7 @@ function after(token: string, awaited: Awaited, open: Level[]): Awaited | undefi
   }
   if (awaited === "key" || awaited === "key or }") return token.startsWith('"') ? ":" : undefined;
   if (token === "{" || token === "[") {
-    open.push({ end: token === "{" ? "}" : "]", fields: new Set() });
+    open.push(token === "{" ? { end: "}", fields: new Set() } : { end: "]" });
     return token === "{" ? "key or }" : "value or ]";
   }
   return "]},:".includes(token) ? undefined : ", or end";
@@ -99,9 +100,9 @@ export function jsonFault(text: string, deepest = Infinity): JsonFault | undefin
     if (open.length > deepest) return { kind: "depth", ...placeIn(text, at) };
     if (next === ":" && value === "__proto__")
       return { kind: "prototype", field: value, ...placeIn(text, at) };
-    if (next === ":" && level?.fields.has(value) === true)
+    if (next === ":" && level?.fields?.has(value) === true)
       return { kind: "repeated", field: value, ...placeIn(text, at) };
-    if (next === ":") level?.fields.add(value);
+    if (next === ":") level?.fields?.add(value);
     awaited = next;
     at = afterWhite(text, end);
   }

@@ -164,6 +164,13 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
   }
 }
 
+/**
+ * The condition that a time to wait for is over. Nothing is set further ahead than some minutes (durations.jobPauseMost): a
+ * time that is was set before somebody put the database's clock back, and nobody waits until that comes round.
+ */
+export const isOver = (column: string): string =>
+  `(${column} is null or ${column} <= now() or ${column} > now() + interval '5 minutes')`;
+
 /** A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's text has not. */
 export function jsonb(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) => (typeof part === "string" ? keepable(part) : part));

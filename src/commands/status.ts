@@ -1,4 +1,4 @@
-/** `radserve status`: how a running server is. */
+/** `radserve status`: the status of a running server. */
 import { z } from "zod";
 import type { Config } from "../config.js";
 import { conditionSchema, type Condition } from "../server/conditions.js";

@@ -135,5 +135,5 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
 /** Aligned columns, and one line that says it all. */
 function verdictText(checks: readonly Check[], equal: boolean): string {
   const rows = checks.map(({ what, verdict, detail }) => [WORDS[verdict], what, detail]);
-  return `${table(rows)}\n${equal ? "Everything is there and equal." : "Not everything is there and equal."}`;
+  return `${table(rows)}\n${equal ? "Everything is there and equal." : "Something differs, is missing or cannot be replayed."}`;
 }

@@ -32,7 +32,10 @@ export interface DescribedRoute extends Omit<Page, "handler"> {
   headers?: Readonly<Record<string, string>>;
   /** Each status of the answer, and when it is sent; 200 if absent. */
   statuses?: Readonly<Record<number, string>>;
+  /** Its own errors, beside those of every page with a token, a query or a body. */
   errors?: readonly ErrorCode[];
+  /** False where a good answer tells nothing of anybody and is asked for every few seconds: the audit has no line of it. */
+  audited?: false;
 }
 
 /** A body of JSON, with its example where there is one. */
@@ -55,7 +58,10 @@ function responses(route: DescribedRoute): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
   const codes: ErrorCode[] = [...(route.errors ?? []), "internal"];
   if (route.auth !== "open") codes.push("unauthorized", "rate_limited", "revocations_unavailable");
-  if (route.body !== undefined || route.takesFile === true) codes.push("bad_request", "body_too_large");
+  if (route.auth === undefined && route.audited !== false) codes.push("audit_failed");
+  const hasBody = route.body !== undefined || route.takesFile === true;
+  if (hasBody || route.query !== undefined) codes.push("bad_request");
+  if (hasBody) codes.push("body_too_large");
   for (const code of codes) {
     const { status } = ERRORS[code];
     byStatus.set(status, [...(byStatus.get(status) ?? []), code]);

@@ -32,10 +32,9 @@ import { openApi, type DescribedRoute } from "./openapi.js";
 import { asset, index } from "./page.js";
 import { listPaths, showDrift, showMarks, showPicture, showResult, showVerification } from "./viewing.js";
 
-const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full", "audit_failed"] as const;
-const IMAGE_ERRORS: readonly ErrorCode[] = [
-  ...PATH_ERRORS,
-  "output_name_taken",
+const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
+/** Errors of reading an image. */
+const READ_ERRORS = [
   "unsupported_format",
   "unsupported_transfer_syntax",
   "no_pixel_data",
@@ -43,32 +42,25 @@ const IMAGE_ERRORS: readonly ErrorCode[] = [
   "truncated_image",
   "decode_suspect",
   "series_invalid",
-  "model_not_found",
-  "no_model_accepts",
-  "output_invalid",
-  "overloaded",
-  "model_unavailable",
-  "shutting_down",
-  "deadline_exceeded",
-];
+] as const;
 
 const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =>
   ({
     tag: "jobs",
-    errors: [...new Set([...errors, "audit_failed", "bulk_unavailable", "shutting_down"] as const)],
+    errors: [...errors, "bulk_unavailable", "shutting_down"],
     handler: bulk(operation),
   }) as const;
 /** A page that reads results or images for people. */
 const view = { method: "GET", tag: "results" } as const;
-const VIEW_ERRORS: readonly ErrorCode[] = [
-  ...["bad_request", "path_not_allowed", "not_found", "file_not_found", "overloaded"],
-  ...["deadline_exceeded", "shutting_down", "audit_failed"],
-] as ErrorCode[];
-const SOURCE_ERRORS: readonly ErrorCode[] = [
-  ...VIEW_ERRORS,
-  ...["input_not_found", "result_changed", "unsupported_format", "unsupported_transfer_syntax"],
-  ...["no_pixel_data", "corrupt_image", "truncated_image", "decode_suspect", "series_invalid"],
-] as ErrorCode[];
+const VIEW_ERRORS = [
+  "path_not_allowed",
+  "not_found",
+  "file_not_found",
+  "overloaded",
+  "deadline_exceeded",
+  "shutting_down",
+] as const;
+const SOURCE_ERRORS = [...VIEW_ERRORS, "input_not_found", "result_changed", ...READ_ERRORS] as const;
 const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
   answer: { JobDetails: jobDetailsSchema },
@@ -84,8 +76,6 @@ export interface Route extends DescribedRoute {
   auditedAs?: "inference" | "reconcile";
   /** The interaction of FHIR that the audit's export calls it; "read" for GET and else "patch" if absent. */
   interaction?: Interaction;
-  /** False where a good answer tells nothing of anybody and is asked for every few seconds: the audit has no line of it. */
-  audited?: false;
 }
 
 export const ROUTES: readonly Route[] = [
@@ -96,7 +86,18 @@ export const ROUTES: readonly Route[] = [
     tag: "inference",
     summary: "Runs the models that accept one image, and writes their results",
     auditedAs: "inference",
-    errors: IMAGE_ERRORS,
+    errors: [
+      ...PATH_ERRORS,
+      "output_name_taken",
+      ...READ_ERRORS,
+      "model_not_found",
+      "no_model_accepts",
+      "output_invalid",
+      "overloaded",
+      "model_unavailable",
+      "shutting_down",
+      "deadline_exceeded",
+    ],
     ...singleInference,
   },
   {
@@ -122,7 +123,7 @@ export const ROUTES: readonly Route[] = [
     summary: "This subject's jobs, newest first (all subjects' with the claim admin)",
     query: jobQuerySchema,
     answer: { JobList: jobListSchema },
-    ...bulkPage("list", ["bad_request"]),
+    ...bulkPage("list"),
   },
   { method: "GET", path: "/bulk_inference/:id", id: "getJob", summary: "One job", ...ofJob("show") },
   {
@@ -131,7 +132,7 @@ export const ROUTES: readonly Route[] = [
     id: "listItems",
     summary: "The images of a job, in their order",
     query: itemQuerySchema,
-    ...bulkPage("items", ["bad_request", "job_not_found"]),
+    ...bulkPage("items", ["job_not_found"]),
     answer: { ItemList: itemListSchema },
   },
   {
@@ -170,7 +171,7 @@ export const ROUTES: readonly Route[] = [
     interaction: "compare",
     summary: "Compares a job with what lies in its output folders, page by page",
     query: reconcileQuerySchema,
-    ...bulkPage("reconcile", ["bad_request", "job_not_found", "job_state", ...PATH_ERRORS]),
+    ...bulkPage("reconcile", ["job_not_found", "job_state", ...PATH_ERRORS]),
     answer: { Reconciliation: reconciliationSchema },
   },
   {
@@ -208,14 +209,7 @@ export const ROUTES: readonly Route[] = [
       "If-None-Match": "An ETag: the answer is 304 if the file is still the same",
     },
     statuses: { 200: "The file", 206: "The part that was asked for", 304: "The file is still the same" },
-    errors: [
-      "bad_request",
-      "path_not_allowed",
-      "not_found",
-      "file_not_found",
-      "range_not_satisfiable",
-      "audit_failed",
-    ],
+    errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
     ...download,
   },
   {
@@ -275,7 +269,6 @@ export const ROUTES: readonly Route[] = [
     onWorkers: true,
     tag: "models",
     summary: "Each model: what it takes, how it does, what its work costs",
-    errors: ["audit_failed"],
     ...listModels,
   },
   {

@@ -10,7 +10,7 @@ import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseOutOfDate } from "./certificates.js";
 import { ClientAddresses, plainAddress } from "./client-address.js";
 import { ConnectionCount, RefusedConnections, type ConnectionLimits } from "./connection-count.js";
-import { createKey, readKeys, someKeys } from "./keys.js";
+import { firstKey } from "./keys.js";
 import { listen } from "./listening.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
 import {
@@ -241,17 +241,6 @@ async function checkedForServing(config: Config): Promise<void> {
     );
 }
 
-/** Makes the first key where the folder has no key file at all: true where it did. Throws ConfigError where all are bad. */
-async function firstKey(config: Config): Promise<boolean> {
-  const found = readKeys(config.keys_dir);
-  if (found.keys.length > 0 || found.problems.length > 0) {
-    someKeys(config.keys_dir, found);
-    return false;
-  }
-  await createKey(config.keys_dir);
-  return true;
-}
-
 /** The settings with no more connections than there are descriptors for. Throws ConfigError where there are too few. */
 function withinDescriptors(config: Config): Config {
   const most = connectionsWithin(descriptorLimit(), config.threads);
@@ -275,7 +264,7 @@ export async function supervise(given: Config, first?: ChildProcess): Promise<nu
   const lock = lockState(config.state_dir);
   const server = net.createServer({ pauseOnConnect: true, noDelay: true });
   try {
-    const newKey = await firstKey(config);
+    const { isNew: newKey } = await firstKey(config.keys_dir);
     const { address, port } = await listen(server, config);
     const host = address === "0.0.0.0" || address === "::" ? "127.0.0.1" : address;
     const scheme = config.tls_cert === undefined ? "http" : "https";
