@@ -207,14 +207,14 @@ function Stage({
         )}
         {drawn.length > 0 && (
           <label>
-            Marks of
+            Overlay
             <select value={chosen} onChange={({ currentTarget }) => choose(currentTarget.value)}>
               {drawn.map(({ name }) => (
                 <option key={name} value={name}>
                   {name}
                 </option>
               ))}
-              <option value="">nobody</option>
+              <option value="">none</option>
             </select>
           </label>
         )}
@@ -360,7 +360,9 @@ function Verify({ paths }: { paths: Paths }) {
         {found !== undefined && (
           <>
             <p class={found.equal ? "note" : "note bad"}>
-              {found.equal ? "Everything is there and equal." : "Not everything is there and equal."}
+              {found.equal
+                ? "Everything is there and equal."
+                : "Something differs, is missing or cannot be replayed."}
             </p>
             <Table label="Checks" stacks head={["What", "Verdict", "Why"]}>
               {found.checks.map(({ what, verdict, detail }, i) => (

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/crew.h"
 #include "base/spec.h"
 #include "base/tensor.h"
+#include "base/thread_team.h"
 #include "postprocess/boxes.h"
 #include "prepare/geometry.h"
 #include "prepare/volume.h"
@@ -121,7 +121,7 @@ struct VolumeView {
   /// Fill OutputResult::probabilities.
   bool probabilities = false;
   /// Helps the thread that calls; null for none.
-  Crew* crew = nullptr;
+  ThreadTeam* team = nullptr;
 };
 
 /// Raw tensors of one volume to one output, by the rules of Postprocess: scores and regressions as there;

@@ -3,23 +3,27 @@ import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
 import type { Image } from "../images/image.js";
-import { modelsCheck, modelsInit, modelsList, modelsTry } from "../models/developer-tools.js";
 import type { CommandResult } from "../models/command-result.js";
 import { modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
-import { folderReading, modelsCanary } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
-import { print } from "./run.js";
+import { folderReading, modelsCanary } from "./models/canary.js";
+import { modelsCheck } from "./models/check.js";
+import { modelsInit } from "./models/init.js";
+import { modelsList } from "./models/list.js";
+import { modelsTry } from "./models/try.js";
+import { print, type JsonOption } from "./run.js";
 
 function say({ text, exitCode, data }: CommandResult, json = false): number {
   print(json ? JSON.stringify(data, null, 2) : text);
   return exitCode;
 }
 
-export const list = async (config: Config, json: boolean) => say(await modelsList(config.models_dir), json);
+export const list = async (config: Config, { json }: JsonOption) =>
+  say(await modelsList(config.models_dir), json);
 
 export interface InitCommand {
   like?: string;
@@ -44,12 +48,12 @@ export const init = (config: Config, graph: string, { like, labels }: InitComman
 export const importModel = (config: Config, folder: string, { json, ...options }: ImportCommand) =>
   withEngine(config, async (engine) => say(await modelsImport(folder, engine, options), json));
 
-export const card = async (config: Config, name: string, json: boolean) =>
+export const card = async (config: Config, name: string, { json }: JsonOption) =>
   say(await modelsCard(config.models_dir, name), json);
 
-export const codes = async (name: string, json: boolean) => say(await modelsCodes(name), json);
+export const codes = async (name: string, { json }: JsonOption) => say(await modelsCodes(name), json);
 
-export const check = (config: Config, folder: string, json: boolean) =>
+export const check = (config: Config, folder: string, { json }: JsonOption) =>
   withEngine(config, async (engine, providers) =>
     say(
       await during("Loading the model", () => modelsCheck(path.resolve(folder), { engine, providers })),

@@ -31,7 +31,7 @@ export function ifMissing<T>(value: T): (error: unknown) => T {
   };
 }
 
-/** What `use` makes of a regular file; undefined where there is none, or where it is a link, a folder or a device. */
+/** The result of `use` on a regular file; undefined where there is none, or where it is a link, a folder or a device. */
 export async function withPlain<T>(
   path: string,
   use: (fd: number, facts: Stats) => Promise<T>,
@@ -84,7 +84,7 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<boo
 /** Linux open(2): makes a file that has no name. Not among node's constants. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
-/** What file systems say that know no files without a name (open(2)), EISDIR where the flag itself is unknown. */
+/** Errors of file systems without unnamed files (open(2)); EISDIR where the flag itself is unknown. */
 const KNOWS_NONE = new Set(["EOPNOTSUPP", "ENOTSUP", "EISDIR", "EINVAL"]);
 
 /**
@@ -108,11 +108,6 @@ export async function tryMakingLater(folder: string): Promise<void> {
 /** Throws an error that says more than that the file system knows no such files. */
 function unlessUnknown(error: unknown): void {
   if (!KNOWS_NONE.has(errno(error))) throw error;
-}
-
-/** Gives an open file one more name, or its first; false where something has it, or it cannot be. */
-export function linkDescriptor(fd: number, path: string): boolean {
-  return (loadAddon() as FilesAddon).linkDescriptor(fd, path);
 }
 
 /** A small file that has no name until it is whole: when its process is killed before, nothing of it is left. */
@@ -141,7 +136,7 @@ export class UnnamedFile {
 
   /** @returns false where something has the name, or the file system refuses */
   appearAs(path: string): boolean {
-    return linkDescriptor(this.fd, path);
+    return (loadAddon() as FilesAddon).linkDescriptor(this.fd, path);
   }
 
   close(): void {

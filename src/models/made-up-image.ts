@@ -21,7 +21,7 @@ import { inputSides } from "./canary.js";
 const SMALL = 16;
 
 /**
- * What is wrong with what comes out; undefined where nothing is, and of models that are given more than one image at once,
+ * The fault of what comes out; undefined where there is none, and for models that are given more than one image at once,
  * of which none is made up.
  */
 export async function madeUpProblem(

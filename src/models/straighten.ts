@@ -30,7 +30,7 @@ export interface Straight {
   rows: number;
   columns: number;
   geometry: VolumeGeometry;
-  /** Of each slice of the source. */
+  /** The place of each slice of the source. */
   places: readonly Place[];
   /** For each slice of the straight stack the one of the source that fills it, and where its first pixel lies. */
   filled: readonly (Place & { source: number })[];
@@ -223,7 +223,7 @@ function countsOf(mask: Uint8Array, overlapping: boolean, labels: number): numbe
   return counts;
 }
 
-/** What a person should know of a result over a stack that was not straight or not whole. */
+/** Warnings about a result over a stack that was not straight or not whole. */
 export function straightCaveats({ tiltDegrees, missing, slices }: Straight): Warning[] {
   const tilt = {
     code: "tilt_straightened",
