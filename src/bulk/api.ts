@@ -52,8 +52,6 @@ const NO_WORKER = {
     "No server that runs bulk items is ready. Start one with role worker or both, and see GET /health/ready of those that run.",
 };
 
-const statusUrl = (id: string) => `/bulk_inference/${id}`;
-
 export interface ApiContext extends SubmitContext {
   troubles: DatabaseTroubles;
 }
@@ -73,17 +71,11 @@ function stalled(row: JobRow, trouble: Trouble | undefined): JobRow {
   return goes && trouble !== undefined ? { ...row, state: "paused" } : row;
 }
 
-const ENDED = ["succeeded", "partial", "failed"] as const;
-
-function countsOf({ counts }: JobRow): Job["counts"] {
-  return Object.fromEntries(ITEM_STATES.map((state) => [state, counts?.[state] ?? 0])) as Job["counts"];
-}
-
-/** Over the last minute while it runs, over all its time afterwards. */
+/** Images per second: over the last minute while it runs, over all its time afterwards. */
 function rateOf(row: JobRow, counts: Job["counts"]): number | null {
   if (row.started_at === null) return null;
   const seconds = ((row.finished_at ?? row.now).getTime() - row.started_at.getTime()) / 1000;
-  const ended = row.finished_at === null ? row.recent : ENDED.reduce((sum, state) => sum + counts[state], 0);
+  const ended = row.finished_at === null ? row.recent : counts.succeeded + counts.partial + counts.failed;
   if (ended === 0) return null;
   const rate = ended / Math.max(row.finished_at === null ? Math.min(60, seconds) : seconds, 0.1);
   return Math.round(rate * 1000) / 1000;
@@ -92,7 +84,9 @@ function rateOf(row: JobRow, counts: Job["counts"]): number | null {
 /** @param trouble what keeps this box from writing into the database, if something does */
 export function jobOf(found: JobRow, trouble?: Trouble): Job {
   const row = stalled(found, trouble);
-  const counts = countsOf(row);
+  const counts = Object.fromEntries(
+    ITEM_STATES.map((state) => [state, row.counts?.[state] ?? 0]),
+  ) as Job["counts"];
   const rate = rateOf(row, counts);
   const left = counts.queued + counts.running;
   const running = row.state === "scanning" || row.state === "running";
@@ -110,7 +104,7 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
         ? new Date(row.now.getTime() + (left / rate) * 1000).toISOString()
         : null,
     request: row.request,
-    status_url: statusUrl(row.id),
+    status_url: `/bulk_inference/${row.id}`,
   };
 }
 

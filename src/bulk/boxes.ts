@@ -82,8 +82,12 @@ export async function leave(pool: Pool, instance: Instance): Promise<void> {
   await transaction(pool, (client) => freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]));
 }
 
-/** Frees the items of boxes that are silent. */
-export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
+/** Frees the items of boxes that are silent. After the database's clock was put back, silence counts from now on. */
+export async function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
+  await pool.query(
+    `update radserve.instance set beat_at = now() where id in (select id from radserve.instance
+       where beat_at > now() + interval '1 second' for update skip locked)`,
+  );
   const silent = "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2";
   return transaction(pool, (client) =>
     freeItems(client, instance, UNCERTAIN, silent, [durations.boxLease / 1000, instance.id]),

@@ -62,12 +62,6 @@ const LOST =
 const NETWORK =
   /^(ECONN(REFUSED|RESET|ABORTED)|EPIPE|E?TIMEDOUT|E(HOST|NET)(UNREACH|DOWN)|ENOTFOUND|EAI_AGAIN|ERR_(TLS|SSL)\w*|\w*CERT\w*|\w*SIGNATURE\w*)$/;
 
-interface Remedy {
-  /** Why jobs wait meanwhile. */
-  reason: string;
-  fix: string;
-}
-
 const UNAVAILABLE = "database_unavailable";
 
 /** SQLSTATEs (PostgreSQL's appendix A) that are not the fault of the statement, each with what to do. */
@@ -92,8 +86,8 @@ const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(42P01|3F000)/, "database_lost", "Radserve's tables are gone from it; they are made again."],
 ];
 
-/** The remedy for a fault of the connection or the server; undefined for any other error. */
-function remedyOf(error: Error, connection: Connection): Remedy | undefined {
+/** Why jobs wait, and the remedy, for a fault of the connection or the server; undefined for any other error. */
+function remedyOf(error: Error, connection: Connection): { reason: string; fix: string } | undefined {
   const code = errno(error);
   if (error instanceof pg.DatabaseError) {
     const [, reason, fix] = STATES.find(([states]) => states.test(code)) ?? [];
@@ -169,6 +163,13 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
     throw asUnavailable(error, pool.options);
   }
 }
+
+/**
+ * The condition that a time to wait for is over. Nothing is set further ahead than some minutes (durations.jobPauseMost): a
+ * time that is was set before somebody put the database's clock back, and nobody waits until that comes round.
+ */
+export const isOver = (column: string): string =>
+  `(${column} is null or ${column} <= now() or ${column} > now() + interval '5 minutes')`;
 
 /** A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's text has not. */
 export function jsonb(value: unknown): string {

@@ -18,16 +18,9 @@ const MESSAGES: Record<string, string> = {
 };
 const AGAIN = "These images failed and are tried again within seconds.";
 
-interface Group {
-  reason: string;
-  box: string | null;
-  since: Date;
-  images: number;
-}
-
 /** Groups of items that wait for something of their own, and those that a silent box has. */
-async function groupsOf(pool: Pool, jobId: string): Promise<Group[]> {
-  const { rows } = await pool.query<Group>(
+async function waitingItems(pool: Pool, jobId: string): Promise<Waiting[]> {
+  const { rows } = await pool.query<Omit<Waiting, "since"> & { since: Date }>(
     `select waits->>'reason' as reason, waits->>'box' as box, min((waits->>'since')::timestamptz) as since,
        count(*)::int as images
      from radserve.item where job_id = $1 and state = 'queued' and waits is not null group by 1, 2
@@ -38,7 +31,9 @@ async function groupsOf(pool: Pool, jobId: string): Promise<Group[]> {
      group by b.id order by since`,
     [jobId, durations.boxSilent / 1000],
   );
-  return rows;
+  return rows.map(({ reason, box, since, images }) => ({
+    ...{ reason, message: MESSAGES[reason] ?? AGAIN, since: since.toISOString(), box, images },
+  }));
 }
 
 /** @param jobId for how many of its images each box has; null: of no job */
@@ -97,14 +92,7 @@ export async function detailsOf(
   progress: JobProgress[],
 ): Promise<JobDetails> {
   const boxes = await boxesOf(pool, row.id);
-  const groups = row.finished_at === null ? await groupsOf(pool, row.id) : [];
-  const waiting = groups.map(({ reason, box, since, images }) => ({
-    reason,
-    message: MESSAGES[reason] ?? AGAIN,
-    since: since.toISOString(),
-    box,
-    images,
-  }));
+  const waiting = row.finished_at === null ? await waitingItems(pool, row.id) : [];
   const failures: JobDetails["failures"] = [];
   for (const state of ["failed", "skipped"] as const)
     if (job.counts[state] > 0) failures.push(...(await failuresOf(pool, row.id, state)));

@@ -320,7 +320,6 @@ export async function finishLocked(client: PoolClient, ids: readonly string[]): 
 
 /** Takes a row in the scope for a change; other changes of the job wait. */
 async function locked(client: PoolClient, scope: Scope, id: string): Promise<JobRow> {
-  await findJob(client, scope, id);
   await client.query("select from radserve.job where id = $1 for update", [id]);
   return findJob(client, scope, id);
 }

@@ -7,7 +7,7 @@ import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { Instance } from "./boxes.js";
-import { jsonb } from "./database.js";
+import { isOver, jsonb } from "./database.js";
 import { finishJobs, PAUSE_ENDS, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
 
 /** How many jobs and items there are on all boxes. */
@@ -68,16 +68,16 @@ export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem
 }
 
 const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.held
-  and (j.pause_until is null or j.pause_until <= now())`;
+  and ${isOver("j.pause_until")}`;
 
 /** The condition for items that may be taken now; $3 says whether suspects are. */
-const TAKEABLE = "i.state = 'queued' and i.suspect = $3 and (i.not_before is null or i.not_before <= now())";
+const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${isOver("i.not_before")}`;
 
 /** Whether a suspect waits for a box that does nothing else. */
 export async function someSuspect(pool: Pool): Promise<boolean> {
   const { rows } = await pool.query<{ some: boolean }>(
     `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
-       where i.state = 'queued' and i.suspect and (i.not_before is null or i.not_before <= now())
+       where i.state = 'queued' and i.suspect and ${isOver("i.not_before")}
        and ${RUNNABLE}) as some`,
   );
   return rows[0]?.some === true;
@@ -155,7 +155,7 @@ function rowOf({ item, ending }: Settled) {
 }
 
 /** The condition for jobs that paused of themselves and try again: one image that goes well ends the pause. */
-const PAUSE_OVER = "pause_count > 0 and (pause_until is null or pause_until <= now())";
+const PAUSE_OVER = `pause_count > 0 and ${isOver("pause_until")}`;
 
 /**
  * Writes down how items ended, resumes waiting jobs of which one went well, and ends jobs of which these were the last.
@@ -230,7 +230,7 @@ export async function pauseJob(
        paused_at = case when pause_code = $2 then paused_at else now() end, pause_box = $6,
        pause_code = $2, pause_message = $3
      where id = $1 and not held and finished_at is null and cancelled_at is null
-       and (pause_until is null or pause_until <= now())`,
+       and ${isOver("pause_until")}`,
     [id, code, message, durations.jobPause / 1000, durations.jobPauseMost / 1000, box],
   );
 }

@@ -5,7 +5,7 @@ import type { ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { OperationName } from "./api.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import type { BulkCall } from "./call.js";
 import type { Depth } from "./leases.js";
 import type { Box } from "./schema.js";
 import type { KnownModels } from "./submit.js";
@@ -47,16 +47,16 @@ export interface ItemToRun {
 }
 
 export type ToThread =
-  | { type: "call"; id: number; operation: OperationName; call: BulkCall }
+  /** Answered with a BulkAnswer. */
+  | { type: "call"; operation: OperationName; call: BulkCall }
   | { type: "models"; models: KnownModels; ready: boolean }
   | { type: "ended"; id: number; outcome: ItemOutcome }
   /** Take no more items; `close` follows when those in flight have ended. */
   | { type: "stop" }
+  /** Answered when all is written down and the database closed. */
   | { type: "close" };
 
 export type FromThread =
-  | { type: "answer"; id: number; answer: BulkAnswer }
-  | { type: "refusal"; id: number; error: ErrorObject; fault?: Record<string, unknown> }
   | { type: "run"; items: readonly ItemToRun[] }
   | { type: "cancel"; id: number }
   /** `ended`: how many items ended in each state since the figures before. */

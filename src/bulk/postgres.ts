@@ -91,13 +91,11 @@ async function startPatiently(folders: DatabaseFolders, binaries: Binaries): Pro
   }
 }
 
-interface Up {
-  pid: number;
-  adopted: boolean;
-}
-
 /** Finds it running, or starts it; makes it at first. postmaster.pid is PostgreSQL's own and is never removed. */
-function bringUp(folders: DatabaseFolders, settings: PostgresSettings): Promise<Up> {
+function bringUp(
+  folders: DatabaseFolders,
+  settings: PostgresSettings,
+): Promise<{ pid: number; adopted: boolean }> {
   return locked(folders, async () => {
     const living = await adoptPostmaster(folders);
     if (living !== undefined) return { pid: living, adopted: true };

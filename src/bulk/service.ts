@@ -3,7 +3,6 @@
  * for go to the worker threads. The thread starts when it is first needed, and again when it dies.
  */
 import { randomUUID } from "node:crypto";
-import { Worker } from "node:worker_threads";
 import { giveBackOfThread } from "../addon/bytes.js";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
@@ -13,6 +12,7 @@ import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
+import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
@@ -50,20 +50,12 @@ export interface BulkOptions {
   crashed: boolean;
 }
 
-interface PendingCall {
-  resolve: (answer: BulkAnswer) => void;
-  reject: (error: RadserveError) => void;
-}
-
 export class BulkService {
-  readonly #processId = randomUUID();
-  readonly #pending = new Map<number, PendingCall>();
+  readonly #thread: ServiceThread<ToThread, BulkAnswer | undefined>;
   /** The pool's number of an item and what it is, by the thread's number of it. */
   readonly #running = new Map<number, { cancelId: number; item: ItemToRun["item"] }>();
-  #thread: Worker | undefined;
   #startedAt = 0;
   #deaths = 0;
-  #lastId = 0;
   #stopping = false;
   #figures: BulkFigures = {
     ...{ open: 0, queued: 0, running: 0, paused: 0, paused_for: {} },
@@ -76,7 +68,21 @@ export class BulkService {
   /** How many items ended in each state since this process began. */
   readonly #ended: Record<string, number> = {};
 
-  constructor(private readonly options: BulkOptions) {}
+  constructor(private readonly options: BulkOptions) {
+    const { config, roots, pool, crashed, log } = options;
+    this.#thread = new ServiceThread({
+      file: new URL("./thread.js", import.meta.url),
+      workerData: {
+        ...{ config, roots, crashed, processId: randomUUID() },
+        window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
+      } satisfies Omit<ThreadOptions, "memory">,
+      places: pool.places,
+      answering: (message: FromThread) => this.#hear(message),
+      failed: (error) => log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
+      died: () => this.#died(),
+      exited: giveBackOfThread,
+    });
+  }
 
   /** True once anybody has asked for jobs, or there may be some to go on with. */
   get isOpen(): boolean {
@@ -96,7 +102,11 @@ export class BulkService {
   tellModels(): void {
     const { models } = this.options;
     const problems = models.problems.map(({ name, error }) => ({ name, error }));
-    this.#tell({ type: "models", models: { entries: [...models.entries], problems }, ready: models.ready() });
+    this.#thread.note({
+      type: "models",
+      models: { entries: [...models.entries], problems },
+      ready: models.ready(),
+    });
   }
 
   /** @throws RadserveError what the page documents */
@@ -106,11 +116,13 @@ export class BulkService {
     await this.#leaving;
     if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
     this.#start();
-    const id = (this.#lastId += 1);
-    return new Promise((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject });
-      this.#tell({ type: "call", id, operation, call: { ...call, progress: this.#progressOf(call.jobId) } });
-    });
+    try {
+      const whole = { ...call, progress: this.#progressOf(call.jobId) };
+      return (await this.#thread.call({ type: "call", operation, call: whole })) as BulkAnswer;
+    } catch (error) {
+      if (!(error instanceof ThreadEnded)) throw error;
+      throw new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly.");
+    }
   }
 
   #progressOf(jobId: string): JobProgress[] {
@@ -126,7 +138,7 @@ export class BulkService {
   /** Takes no more items; those that run go on. */
   stop(): void {
     this.#stopping = true;
-    this.#tell({ type: "stop" });
+    this.#thread.note({ type: "stop" });
   }
 
   /** Waits until everything is written down and given back, and ends the thread. */
@@ -138,12 +150,16 @@ export class BulkService {
 
   /** Ends the thread when all is written down, and the private database with it. Repeated calls wait for the same end. */
   #leave(): Promise<void> {
-    const thread = this.#thread;
-    if (thread === undefined) return Promise.resolve();
+    if (!this.#thread.isRunning) return Promise.resolve();
     this.#leaving ??= (async () => {
-      const ended = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
-      this.#tell({ type: "close" });
-      if (!(await within(ended, LAST_WAIT_MS))) await thread.terminate();
+      await within(
+        this.#thread.call({ type: "close" }).catch(() => undefined),
+        LAST_WAIT_MS,
+      );
+      await this.#thread.end();
+      this.#forget();
+      // It is alive no more
+      this.#figures = { ...this.#figures, boxes: [] };
       this.#leaving = undefined;
     })();
     return this.#leaving;
@@ -152,7 +168,7 @@ export class BulkService {
   /** Ends what only costs while no job is open; the next call starts it again within a second or two. */
   #restIfIdle(): void {
     if (this.options.config.database_url !== undefined || this.#figures.open > 0) return;
-    if (this.#pending.size > 0 || this.#running.size > 0) return;
+    if (this.#thread.pending > 0 || this.#running.size > 0) return;
     if (
       this.#leaving !== undefined ||
       monotonic() - Math.max(this.#calledAt, this.#startedAt) < durations.bulkRest
@@ -163,52 +179,24 @@ export class BulkService {
     this.#waking = setTimeout(() => this.#start(), LONGEST_REST_MS).unref();
   }
 
-  #tell(message: ToThread): void {
-    this.#thread?.postMessage(message);
+  #start(): void {
+    if (this.#thread.isRunning || this.#stopping) return;
+    clearTimeout(this.#waking);
+    this.#thread.start();
+    this.#startedAt = monotonic();
+    void this.options.models.loaded.then(() => this.tellModels());
   }
 
-  #start(): void {
-    if (this.#thread !== undefined || this.#stopping) return;
-    clearTimeout(this.#waking);
-    const { config, roots, pool, models, crashed } = this.options;
-    const memory = pool.takePlace();
-    const workerData: ThreadOptions = {
-      config,
-      memory,
-      roots,
-      crashed,
-      processId: this.#processId,
-      window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
-    };
-    const thread = new Worker(new URL("./thread.js", import.meta.url), { workerData });
-    this.#thread = thread;
-    this.#startedAt = monotonic();
-    thread.on("message", (message: FromThread) => this.#hear(message));
-    thread.on("error", (error) =>
-      this.options.log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
-    );
-    thread.once("exit", () => {
-      pool.giveBackPlace(memory);
-      giveBackOfThread();
-      this.#died();
-    });
-    void models.loaded.then(() => {
-      if (this.#thread === thread) this.tellModels();
-    });
+  /** Nothing that a thread has asked for concerns the next one. */
+  #forget(): void {
+    for (const { cancelId } of this.#running.values()) this.options.pool.cancel(cancelId);
+    this.#running.clear();
   }
 
   #died(): void {
-    this.#thread = undefined;
-    for (const { reject } of this.#pending.values())
-      reject(new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly."));
-    this.#pending.clear();
-    for (const { cancelId } of this.#running.values()) this.options.pool.cancel(cancelId);
-    this.#running.clear();
-    if (this.#leaving !== undefined) {
-      // It is alive no more
-      this.#figures = { ...this.#figures, boxes: [] };
-      return;
-    }
+    this.#forget();
+    // Whoever waits for its end has it now
+    if (this.#leaving !== undefined) return;
     if (this.#stopping) return;
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
@@ -224,29 +212,15 @@ export class BulkService {
     } else if (message.type === "figures") {
       for (const [state, items] of Object.entries(message.ended))
         this.#ended[state] = (this.#ended[state] ?? 0) + items;
-      this.#figures = { ...message.figures, ended: this.#ended };
+      this.#figures = { ...message.figures, ended: { ...this.#ended } };
       this.#restIfIdle();
-    } else if (message.type === "trouble") this.#figures = { ...this.#figures, trouble: message.trouble };
-    else this.#answered(message);
-  }
-
-  #answered(message: Extract<FromThread, { type: "answer" | "refusal" }>): void {
-    const waiting = this.#pending.get(message.id);
-    if (waiting === undefined) return;
-    this.#pending.delete(message.id);
-    if (message.type === "answer") {
-      waiting.resolve(message.answer);
-      return;
-    }
-    if (message.fault !== undefined) this.options.log.error({ fault: message.fault }, "unexpected failure");
-    waiting.reject(RadserveError.fromObject(message.error));
+    } else this.#figures = { ...this.#figures, trouble: message.trouble };
   }
 
   async #run({ id, item, task }: ItemToRun): Promise<void> {
     const { pool, audit } = this.options;
     const paths = { inputPath: task.inputPath, outputPath: task.outputFolder };
     const action = new Action(audit, { kind: "item", ...item, ...paths });
-    const thread = this.#thread;
     const cancelId = pool.newCancelId();
     this.#running.set(id, { cancelId, item });
     let outcome: ItemOutcome;
@@ -261,8 +235,8 @@ export class BulkService {
       action.failed(error.code).catch(() => undefined);
     }
     // The thread that asked has ended: the next one begins its numbers anew, and means another item by this one
-    if (this.#thread !== thread) return;
+    if (this.#running.get(id)?.cancelId !== cancelId) return;
     this.#running.delete(id);
-    this.#tell({ type: "ended", id, outcome });
+    this.#thread.note({ type: "ended", id, outcome });
   }
 }

@@ -7,15 +7,16 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { parentPort, workerData } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
+import { answerOwner } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import { OPERATIONS, type OperationName } from "./api.js";
-import type { BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
@@ -30,16 +31,15 @@ const options = workerData as ThreadOptions;
 const { config, roots } = options;
 const log = createLog(config.log_level);
 const works = config.role !== "api";
-const memory = new ProcessMemory(options.memory.counts, options.memory.place, options.memory.mostBytes);
+const memory = new ProcessMemory(options.memory);
 
 /** How long a call waits for a database that is being made or started. One that cannot be used shows within seconds. */
 const PATIENCE_MS = 60_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
 
-if (parentPort === null) throw new Error("This file is the start of a worker thread.");
-const port = parentPort;
-const send = (message: FromThread) => port.postMessage(message);
+const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(answer);
+const send = (message: FromThread) => service.note(message);
 
 /** The number of a state directory. By it boxes know which processes followed one another. */
 async function boxId(): Promise<string> {
@@ -195,21 +195,20 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
-async function answer(id: number, name: OperationName, call: BulkCall): Promise<void> {
+async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
   const { perform, wakes } = OPERATIONS[name];
   try {
-    send({ type: "answer", id, answer: await perform(call, context) });
+    return await perform(call, context);
   } catch (thrown) {
-    const known = state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
-    const error = asRadserveError(known);
-    const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
-    send({ type: "refusal", id, error: error.toObject(), ...fault });
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
+    throw state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
+  } finally {
+    // Other boxes see it when they look next, within seconds
+    if (wakes) {
+      state.parts?.scanner.wake();
+      state.parts?.runner.wake(true);
+    }
   }
-  if (!wakes) return;
-  // Other boxes see it when they look next, within seconds
-  state.parts?.scanner.wake();
-  state.parts?.runner.wake(true);
 }
 
 async function close(): Promise<void> {
@@ -221,7 +220,6 @@ async function close(): Promise<void> {
     await parts.runner.close();
     await parts.database.close();
   }
-  port.close();
 }
 
 const reasonOf = (error: unknown) =>
@@ -244,26 +242,24 @@ const figures = setInterval(() => {
   );
 }, durations.bulkFigures);
 
-port.on("message", (message: ToThread) => {
+function answer(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
   switch (message.type) {
     case "call":
-      void answer(message.id, message.operation, message.call);
-      break;
+      return answerCall(message.operation, message.call);
     case "models":
       resolveModels(message.models);
       models = Promise.resolve(message.models);
       modelsReady = message.ready;
       state.parts?.runner.wake();
-      break;
+      return undefined;
     case "ended":
       void state.parts?.runner.ended(message.id, message.outcome);
-      break;
+      return undefined;
     case "stop":
       state.stopped = true;
       state.parts?.runner.stop();
-      break;
+      return undefined;
     case "close":
-      void close();
-      break;
+      return close().then(() => undefined);
   }
-});
+}

@@ -126,6 +126,12 @@ export type EngineOutput =
       /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
       boxes: { x0: number; y0: number; x1: number; y1: number; score: number; label: number }[];
     }
+  | {
+      kind: "points";
+      tensor: string;
+      /** Source pixel coordinates as those of boxes: the middle of the first pixel is at 0.5. NaN for no score. */
+      points: { x: number; y: number; score: number; label: number }[];
+    }
   | { kind: "heatmap"; tensor: string; rows: number; columns: number; values: Float32Array };
 
 /** A role of a case: how many of the planes are its, and where they lie as a volume. */

@@ -43,6 +43,7 @@ const PARTS = {
   NotAccepted: ofModel.reasons.unwrap().element,
   Finding: ofModel.findings.element,
   Box: ofFinding.box.unwrap(),
+  Point: ofFinding.point.unwrap(),
   Area: ofFinding.area.unwrap(),
   Volume: ofFinding.volume.unwrap(),
   Measurement: ofModel.measurements.element,

@@ -253,8 +253,7 @@ class ServingProcess {
     const bulk = new BulkService({ config, roots, pool, models, crashed, audit, progress, log: this.log });
     const viewing = new ViewingService({
       ...{ engine: options, forms: resultForms(config), log: this.log },
-      takePlace: () => pool.takePlace(),
-      giveBackPlace: (place) => pool.giveBackPlace(place),
+      places: pool.places,
     });
     const metrics = new Metrics({
       ...{ pool, connections, models, bulk },

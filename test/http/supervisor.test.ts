@@ -195,7 +195,7 @@ t.test("SIGTERM answers what was admitted, and ends with 0", { skip: needs(ADDON
 t.test("after the grace time the rest fails with shutting_down", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(makePlace({ RADSERVE_GRACE_SECONDS: "0" }));
   const image = path.join(server.place.input, "image.png");
-  const all = Array.from({ length: 300 }, async (_, n) => {
+  const all = Array.from({ length: 100 }, async (_, n) => {
     const output = path.join(server.place.output, String(n));
     const response = await server.post("/single_inference", {
       input_image_path: image,

@@ -4,7 +4,7 @@
  */
 import { durations } from "../../base/durations.js";
 import type { Pool } from "pg";
-import { jsonb } from "../database.js";
+import { isOver, jsonb } from "../database.js";
 import type { JobDetails } from "../schema.js";
 
 export interface Claim {
@@ -22,7 +22,7 @@ export async function claimReport(pool: Pool, token: string): Promise<Claim | un
     `with due as materialized (
        select id, report_token as before from radserve.job
        where marked and finished_at is not null and report is null
-         and (report_until is null or report_until < now())
+         and ${isOver("report_until")}
        order by seq limit 1 for update skip locked
      )
      update radserve.job j set report_token = $1, report_until = now() + make_interval(secs => $2)

@@ -125,6 +125,8 @@ function summary(output: EngineOutput): string {
       return `${output.tensor}: pixels of each label ${output.counts.join(", ")}${inOwnGrid(output.model)}`;
     case "boxes":
       return `${output.tensor}: ${output.boxes.length} boxes`;
+    case "points":
+      return `${output.tensor}: ${output.points.length} points`;
     case "heatmap":
       return `${output.tensor}: ${output.rows} x ${output.columns}`;
   }

@@ -63,7 +63,7 @@ std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
 
 }  // namespace
 
-const OutputKind kClassification = {
+const OutputKind kinds::classification = {
     .name = "classification",
     .gives = "classification",
     .values = "scores",

@@ -94,14 +94,14 @@ void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t va
 
 }  // namespace
 
-const OutputKind kSegmentation = {.name = "segmentation",
-                                  .gives = "segmentation",
-                                  .values = "",
-                                  .placed = true,
-                                  .gridded = true,
-                                  .masks = true,
-                                  .read = ReadSegmentation,
-                                  .decode = Segmentation};
+const OutputKind kinds::segmentation = {.name = "segmentation",
+                                        .gives = "segmentation",
+                                        .values = "",
+                                        .placed = true,
+                                        .gridded = true,
+                                        .masks = true,
+                                        .read = ReadSegmentation,
+                                        .decode = Segmentation};
 
 void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
                 MaskResult& out) {

@@ -1,11 +1,11 @@
-#include "base/crew.h"
+#include "base/thread_team.h"
 
 #include <system_error>
 #include <utility>
 
 namespace radserve {
 
-Crew::Crew(int threads, std::function<bool()> wide) : wide_(std::move(wide)) {
+ThreadTeam::ThreadTeam(int threads, std::function<bool()> wide) : wide_(std::move(wide)) {
   try {
     for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { Help(); });
   } catch (const std::system_error&) {
@@ -13,7 +13,7 @@ Crew::Crew(int threads, std::function<bool()> wide) : wide_(std::move(wide)) {
   }
 }
 
-Crew::~Crew() {
+ThreadTeam::~ThreadTeam() {
   {
     const std::scoped_lock lock(mutex_);
     over_ = true;
@@ -22,7 +22,7 @@ Crew::~Crew() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void Crew::For(size_t count, const std::function<void(size_t)>& step) {
+void ThreadTeam::For(size_t count, const std::function<void(size_t)>& step) {
   if (count < 2 || helpers_.empty() || !wide_()) {
     for (size_t i = 0; i < count; ++i) step(i);
     return;
@@ -44,7 +44,7 @@ void Crew::For(size_t count, const std::function<void(size_t)>& step) {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void Crew::Help() {
+void ThreadTeam::Help() {
   size_t seen = 0;
   while (true) {
     {
@@ -59,7 +59,7 @@ void Crew::Help() {
   }
 }
 
-void Crew::TakeSteps() {
+void ThreadTeam::TakeSteps() {
   for (size_t i = next_++; i < count_; i = next_++) {
     try {
       (*step_)(i);

@@ -4,7 +4,7 @@
 
 namespace radserve {
 
-const OutputKind kProbabilityMap = {
+const OutputKind kinds::probability_map = {
     .name = "probability_map",
     .gives = "boxes",
     .values = "",

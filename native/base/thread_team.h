@@ -1,5 +1,5 @@
-#ifndef RADSERVE_CREW_H_
-#define RADSERVE_CREW_H_
+#ifndef RADSERVE_THREAD_TEAM_H_
+#define RADSERVE_THREAD_TEAM_H_
 
 #include <atomic>
 #include <condition_variable>
@@ -16,16 +16,16 @@ namespace radserve {
 /// Threads that share the steps of one loop with the thread that runs it. They live as long as the work that they
 /// help with and sleep between loops. What the steps write must not overlap, so that results are the same whichever
 /// thread takes which step.
-class Crew {
+class ThreadTeam {
  public:
   /// No helpers: the caller takes every step.
-  Crew() = default;
+  ThreadTeam() = default;
   /// `threads` counts the caller. Before each loop `wide` says whether the helpers may be used for it. Where the system
   /// gives no thread, there are fewer.
-  Crew(int threads, std::function<bool()> wide);
-  ~Crew();
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
+  ThreadTeam(int threads, std::function<bool()> wide);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
 
   /// Calls `step` with each number below `count`, once, from several threads, and waits until all are done. If steps
   /// throw, the failure of the lowest of those is thrown, and some of the others may be left out. One loop at a time.
@@ -52,4 +52,4 @@ class Crew {
 
 }  // namespace radserve
 
-#endif  // RADSERVE_CREW_H_
+#endif  // RADSERVE_THREAD_TEAM_H_

@@ -2,7 +2,7 @@
 import t from "tap";
 import type { EngineOptions } from "../../src/engine/types.js";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
-import { Crew, type CrewOptions } from "../../src/inference/crew.js";
+import { ThreadPool, type ThreadPoolOptions } from "../../src/inference/thread-pool.js";
 import { newSigns, type InferTask } from "../../src/inference/task.js";
 import { ModelSharer } from "../../src/models/shared.js";
 
@@ -15,20 +15,24 @@ const TASK: InferTask = {
   roots: { input: ["/nowhere"], output: ["/nowhere"] },
 };
 
-function crew(workerData: CrewOptions["workerData"], failed: (error: unknown) => void, threads = 1): Crew {
-  return new Crew({
+function poolOf(
+  workerData: ThreadPoolOptions["workerData"],
+  failed: (error: unknown) => void,
+  threads = 1,
+): ThreadPool {
+  return new ThreadPool({
     threads,
     keepsOneForStat: false,
     oneStays: false,
-    idleTimeout: 1000,
+    idleMs: 1000,
     workerData,
-    places: new MemoryPlaces(4),
+    places: new MemoryPlaces(4, 2 ** 30),
     failed,
-    record: () => Promise.resolve(undefined),
+    answering: () => undefined,
   });
 }
 
-const SOUND: CrewOptions["workerData"] = {
+const SOUND: ThreadPoolOptions["workerData"] = {
   engine: { provider: "cpu" },
   outputs: undefined,
   forms: undefined,
@@ -36,7 +40,6 @@ const SOUND: CrewOptions["workerData"] = {
   threads: 1,
   niceness: 0,
   operatesAtOnce: false,
-  memory: 2 ** 30,
 };
 
 const work = () => ({ task: TASK, models: new ModelSharer().share([]), signs: newSigns() });
@@ -44,7 +47,7 @@ const work = () => ({ task: TASK, models: new ModelSharer().share([]), signs: ne
 t.test("a task whose thread cannot load fails, and so does the next one", async (t) => {
   const faults: unknown[] = [];
   // No engine can be made of it: the thread's module throws while it is evaluated
-  const broken = crew({ ...SOUND, engine: undefined as unknown as EngineOptions }, (fault) =>
+  const broken = poolOf({ ...SOUND, engine: undefined as unknown as EngineOptions }, (fault) =>
     faults.push(fault),
   );
   t.teardown(() => broken.close());
@@ -60,13 +63,14 @@ t.test("a task whose thread cannot load fails, and so does the next one", async 
 
 t.test("subjects share the threads: one that floods gets no more beside another's tasks", async (t) => {
   const faults: unknown[] = [];
-  const both = crew(SOUND, (fault) => faults.push(fault), 2);
+  const both = poolOf(SOUND, (fault) => faults.push(fault), 2);
   t.teardown(() => both.close());
   const running: Promise<unknown>[] = [];
   // None ends before all have begun: their threads load first
   const begin = (subject: string) => {
     const thread = both.free({ stat: false, alone: false, subject });
-    if (thread !== undefined) running.push(thread.run(work(), false, subject));
+    if (thread !== undefined)
+      running.push(t.rejects(thread.run(work(), false, subject), { code: "path_not_allowed" }));
     return thread;
   };
   for (let task = 0; task < 7; task++) t.ok(begin("flood"), "alone, it has all places but one");

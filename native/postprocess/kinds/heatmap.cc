@@ -14,7 +14,7 @@ std::vector<float> ToSourceGrid(const Maps& maps, const Geometry& g) {
 
 }  // namespace
 
-const OutputKind kHeatmap = {
+const OutputKind kinds::heatmap = {
     .name = "heatmap",
     .gives = "heatmap",
     .values = "values",

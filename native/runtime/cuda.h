@@ -1,11 +1,41 @@
-#ifndef RADSERVE_CUDA_STREAM_H_
-#define RADSERVE_CUDA_STREAM_H_
+#ifndef RADSERVE_CUDA_H_
+#define RADSERVE_CUDA_H_
 
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <string>
+#include <unordered_map>
 
+#include "runtime/session.h"
+
+/// What Radserve calls of CUDA itself, and what this process knows of the GPUs that it uses, by CUDA's numbers. Any thread.
 namespace radserve {
+
+/// What the CUDA execution provider is told, by its own names (onnxruntime.ai, CUDA execution provider,
+/// configuration options). Without graphs the limit of its memory is the arena's, which all such sessions of a GPU share.
+std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs);
+
+struct GpuMemory {
+  /// Not taken by anybody, of this process or of others.
+  size_t free = 0;
+  size_t total = 0;
+};
+/// As the CUDA runtime says; nullopt if it is missing, or does not answer.
+std::optional<GpuMemory> MemoryOfGpu(int device);
+
+/// cuDNN is opened by the provider when it is first needed, which may be long after the start. What is wrong with
+/// it, in the words of the dynamic linker; "" if it opens.
+std::string CudnnProblem();
+
+/// From now on the process works with that GPU.
+void UseGpu(int device);
+/// The context of a GPU is broken, as `why` says. If no other GPU works, the process ends with status 70: every
+/// later call would fail, and a fresh process can go on. Otherwise what runs on the others goes on, and that GPU
+/// is not used any more.
+void LoseGpu(int device, const std::string& why);
+bool GpuLost(int device);
 
 /// While a CUDA graph is captured, no other thread of the process may allocate, free or wait with CUDA, on whichever GPU:
 /// its call would fail and spoil the capture (cudaStreamCaptureModeGlobal, which the provider uses). So whoever calls
@@ -60,4 +90,4 @@ class CudaStream {
 
 }  // namespace radserve
 
-#endif  // RADSERVE_CUDA_STREAM_H_
+#endif  // RADSERVE_CUDA_H_
