@@ -74,6 +74,8 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   nothing?: (output: Output, whole: Sides, isVolume: boolean) => EngineOutput;
   /** Of a volume, what one slice shows. */
   inSlice?: (result: Result, slice: number) => EngineOutput;
+  /** Numbers of the result, for people who try a model. */
+  summary: (result: Result) => string;
   /** Gives back memory that the addon lent. */
   release?: (result: Result) => void;
 }
