@@ -1,4 +1,4 @@
-/** `radserve models try`: what goes into a model for an image, and what comes out. */
+/** `radserve models try`: shows what goes into a model for an image, and what comes out. */
 import { writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Tensor } from "../../base/tensor.js";
@@ -20,9 +20,9 @@ import { compareExpected } from "./expected.js";
 
 export interface TryOptions extends OnceOptions {
   /** Path of the .npy file that the tensor that goes in is written to. */
-  dump?: string;
+  dump?: string | undefined;
   /** A .npy file to compare with the first output tensor, or with probabilities or labels on the source's grid. */
-  expect?: string;
+  expect?: string | undefined;
 }
 
 /**
@@ -91,7 +91,10 @@ function dumpName(dump: string | undefined, place: number): string | undefined {
   return `${dump.replace(/\.npy$/, "")}-${place + 1}.npy`;
 }
 
-/** What a model made of an image, for people. `more` gives what follows a tensor: lines for one of its inputs, words for an output. */
+/**
+ * The inference of a model on an image as lines for people.
+ * @param more lines behind that of an input, and words behind an output
+ */
 export function inferenceLines(
   manifest: Manifest,
   image: Image,

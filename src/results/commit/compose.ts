@@ -25,7 +25,7 @@ interface Asked {
 
 /** The source as a receipt describes it. */
 export function sourceOf(name: string, image: Image, pixelSha256: string): Receipt["source"] {
-  const { source, format, series } = image;
+  const { source, format } = image;
   return {
     name,
     format: source.format,
@@ -40,22 +40,14 @@ export function sourceOf(name: string, image: Image, pixelSha256: string): Recei
     ...present("manufacturer", equipment(image, "Manufacturer")),
     ...present("manufacturer_model_name", equipment(image, "ManufacturerModelName")),
     ...present("transfer_syntax_uid", source.transferSyntaxUid),
-    ...present("sop_class_uid", source.sopClassUid),
-    ...present("sop_instance_uid", source.sopInstanceUid),
-    ...present("series_instance_uid", source.seriesInstanceUid),
-    ...present("study_instance_uid", source.studyInstanceUid),
-    ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
+    ...uidsOf(image),
     ...(image.case === undefined ? {} : { case: image.case.members.map(memberOf) }),
   };
 }
 
 /** A member of a case, as the receipt tells of it. */
-function memberOf({
-  source,
-  format,
-  frameCount,
-  series,
-}: Image): NonNullable<Receipt["source"]["case"]>[number] {
+function memberOf(image: Image): NonNullable<Receipt["source"]["case"]>[number] {
+  const { source, format, frameCount } = image;
   return {
     bytes: source.bytes,
     file_sha256: source.fileSha256,
@@ -63,6 +55,13 @@ function memberOf({
     columns: format.columns,
     frames: frameCount,
     ...present("modality", source.modality),
+    ...uidsOf(image),
+  };
+}
+
+/** The names of an image in DICOM, and those of the slices of a series. */
+function uidsOf({ source, series }: Image) {
+  return {
     ...present("sop_class_uid", source.sopClassUid),
     ...present("sop_instance_uid", source.sopInstanceUid),
     ...present("series_instance_uid", source.seriesInstanceUid),
