@@ -93,11 +93,6 @@ export class BulkService {
     return this.#figures;
   }
 
-  /** Starts the thread before anybody asks, because there may be jobs to go on with. */
-  start(): void {
-    this.#start();
-  }
-
   /** Models were loaded or reloaded. */
   tellModels(): void {
     const { models } = this.options;
@@ -115,7 +110,7 @@ export class BulkService {
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
     if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
-    this.#start();
+    this.start();
     try {
       const whole = { ...call, progress: this.#progressOf(call.jobId) };
       return (await this.#thread.call({ type: "call", operation, call: whole })) as BulkAnswer;
@@ -176,10 +171,11 @@ export class BulkService {
       return;
     this.options.log.info("no bulk job is open: the bulk database rests until the next call");
     void this.#leave();
-    this.#waking = setTimeout(() => this.#start(), LONGEST_REST_MS).unref();
+    this.#waking = setTimeout(() => this.start(), LONGEST_REST_MS).unref();
   }
 
-  #start(): void {
+  /** Starts the thread, also before anybody asks, because there may be jobs to go on with. */
+  start(): void {
     if (this.#thread.isRunning || this.#stopping) return;
     clearTimeout(this.#waking);
     this.#thread.start();
@@ -195,13 +191,12 @@ export class BulkService {
 
   #died(): void {
     this.#forget();
-    // Whoever waits for its end has it now
-    if (this.#leaving !== undefined) return;
-    if (this.#stopping) return;
+    // If it was told to end, whoever waits for that has it now
+    if (this.#leaving !== undefined || this.#stopping) return;
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
     this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
-    setTimeout(() => this.#start(), wait).unref();
+    setTimeout(() => this.start(), wait).unref();
   }
 
   #hear(message: FromThread): void {
