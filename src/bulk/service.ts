@@ -36,7 +36,7 @@ const LONGEST_DELAY_MS = 30_000;
 /** A thread that lived this long was healthy. */
 const HEALTHY_MS = 60_000;
 /** How many items are taken beyond those that run, so that no worker thread waits for the database. */
-const SPARE_PER_THREAD = 2;
+const AHEAD_PER_THREAD = 2;
 /** Items that end within this time are reported to the bulk thread together, because each message wakes it. */
 const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
@@ -96,7 +96,7 @@ export class BulkService {
       file: new URL("./thread.js", import.meta.url),
       workerData: {
         ...{ config, roots, crashed, processId: randomUUID() },
-        window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
+        window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
       } satisfies Omit<ThreadOptions, "memory">,
       places: pool.places,
       answering: (message: FromThread) => this.#hear(message),
@@ -115,11 +115,6 @@ export class BulkService {
     return this.#figures;
   }
 
-  /** Starts the thread before anybody asks, because there may be jobs to go on with. */
-  start(): void {
-    this.#start();
-  }
-
   /** Models were loaded or reloaded. */
   tellModels(): void {
     const { models } = this.options;
@@ -133,7 +128,7 @@ export class BulkService {
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
     if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
-    this.#start();
+    this.start();
     const { operation, jobId } = call;
     const progress = operation === "show" && jobId !== undefined ? this.#progressOf(jobId) : undefined;
     try {
@@ -170,7 +165,7 @@ export class BulkService {
 
   /** Ends the thread when all is written down, and the private database with it. Repeated calls wait for the same end. */
   #leave(): Promise<void> {
-    if (!this.#thread.isRunning) return Promise.resolve();
+    if (!this.#thread.isRunning && this.#leaving === undefined) return Promise.resolve();
     this.#leaving ??= (async () => {
       this.#tellEnded();
       await within(
@@ -197,10 +192,11 @@ export class BulkService {
       return;
     this.options.log.info("no bulk job is open: the bulk database rests until the next call");
     void this.#leave();
-    this.#waking = setTimeout(() => this.#start(), LONGEST_REST_MS).unref();
+    this.#waking = setTimeout(() => this.start(), LONGEST_REST_MS).unref();
   }
 
-  #start(): void {
+  /** Starts the thread where it does not run: somebody asks, or there may be jobs to go on with. */
+  start(): void {
     if (this.#thread.isRunning || this.#stopping) return;
     clearTimeout(this.#waking);
     this.#thread.start();
@@ -224,7 +220,7 @@ export class BulkService {
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
     this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
-    setTimeout(() => this.#start(), wait).unref();
+    setTimeout(() => this.start(), wait).unref();
   }
 
   #hear(message: FromThread): void {
