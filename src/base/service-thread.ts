@@ -200,6 +200,7 @@ export class ServiceThread<Call, Answer> {
    * @throws ThreadEnded; what the thread throws, as a RadserveError
    */
   async call(call: Call, transfer: Transferable[] = []): Promise<Answer> {
+    if (this.#isClosed) throw new ThreadEnded(true);
     const life = (this.#life ??= this.#begin());
     clearTimeout(this.#idle);
     life.worker.ref();
