@@ -28,7 +28,7 @@ const LONGEST_DELAY_MS = 30_000;
 /** A thread that lived this long was healthy. */
 const HEALTHY_MS = 60_000;
 /** How many items are taken beyond those that run, so that no worker thread waits for the database. */
-const SPARE_PER_THREAD = 2;
+const AHEAD_PER_THREAD = 2;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
 /** The thread forgets old jobs when it starts, so it starts at least so often. */
@@ -74,7 +74,7 @@ export class BulkService {
       file: new URL("./thread.js", import.meta.url),
       workerData: {
         ...{ config, roots, crashed, processId: randomUUID() },
-        window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
+        window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
       } satisfies Omit<ThreadOptions, "memory">,
       places: pool.places,
       answering: (message: FromThread) => this.#hear(message),
@@ -145,7 +145,7 @@ export class BulkService {
 
   /** Ends the thread when all is written down, and the private database with it. Repeated calls wait for the same end. */
   #leave(): Promise<void> {
-    if (!this.#thread.isRunning) return Promise.resolve();
+    if (!this.#thread.isRunning && this.#leaving === undefined) return Promise.resolve();
     this.#leaving ??= (async () => {
       await within(
         this.#thread.call({ type: "close" }).catch(() => undefined),
