@@ -1,7 +1,7 @@
 /** The system's OpenJPEG, where it has one (native/codecs/openjpeg.h). */
 import { loadAddon } from "./load-addon.js";
 
-/** What a codestream says of itself. */
+/** The header of a codestream. */
 export interface Jpeg2000Frame {
   rows: number;
   columns: number;

@@ -48,7 +48,7 @@ export interface Page {
   /** Three bytes. */
   background: Uint8Array;
   panels: readonly PanelLayers[];
-  /** Of the tint of masks, 0 to 1. */
+  /** Opacity of the tint of masks, 0 to 1. */
   opacity: number;
   /** Operations with their numbers, as native/picture/drawing.h lists them. */
   drawing: Float64Array;
@@ -56,7 +56,7 @@ export interface Page {
   glyphs: Uint8Array;
 }
 
-/** What is drawn lies beside the mask, or leaves parts of it out. */
+/** The drawing lies beside the mask, or leaves parts of it out. */
 export type PanelFault = "beside" | "left_out";
 
 interface PictureAddon {

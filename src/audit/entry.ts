@@ -10,7 +10,7 @@ import { canonicalJson } from "../base/canonical-json.js";
 
 const hash = z.string().regex(/^[0-9a-f]{32}$/);
 
-/** What a line is about. */
+/** Subjects that a line may have. */
 export const KINDS = [
   /** The first line of a file: where the chain comes from. */
   "day",
@@ -39,12 +39,12 @@ const modelSchema = z.object({
   name: z.string(),
   version: z.string(),
   sha256: z.string(),
-  /** Of an inference: succeeded, failed or not_accepted. Of a loading: ready, failed or off. */
+  /** The outcome: succeeded, failed or not_accepted of an inference; ready, failed or off of a loading. */
   status: z.string(),
 });
 export type AuditedModel = z.infer<typeof modelSchema>;
 
-/** What the caller of the audit knows. */
+/** The fields that the caller of the audit knows. */
 const factsSchema = z.object({
   kind: z.enum(KINDS),
   /**
@@ -67,7 +67,7 @@ const factsSchema = z.object({
   input: hash.optional(),
   output: hash.optional(),
   models: z.array(modelSchema).optional(),
-  /** Of a comparison: images that were looked at, what differs, and images that run again for it. */
+  /** Counts of a comparison: images that were looked at, what differs, and images that run again for it. */
   checked: z.int().optional(),
   differences: z.int().optional(),
   requeued: z.int().optional(),
@@ -80,7 +80,7 @@ const factsSchema = z.object({
   since: z.string().optional(),
   /** token issue, token revoke, key new. */
   command: z.string().optional(),
-  /** Of a token that was issued or revoked, and of the key that was made. */
+  /** A token that was issued or revoked, or the key that was made. */
   token: z
     .object({ jti: z.string(), subject: z.string().optional(), admin: z.boolean().optional() })
     .optional(),
@@ -138,7 +138,7 @@ export function lineOf(key: KeyObject, before: Head, entry: Entry): { text: stri
 export interface ReadLine {
   entry: Entry;
   mac: string;
-  /** What the MAC is over. */
+  /** The bytes that the MAC is over. */
   text: string;
 }
 

@@ -1,4 +1,4 @@
-/** Where the audit lies in the state directory, and its two keys. */
+/** Files of the audit in the state directory, and its two keys. */
 import { createHmac, createSecretKey, randomBytes, type KeyObject } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
@@ -23,9 +23,9 @@ export function isDay(text: string): boolean {
 export function auditPaths(stateDir: string) {
   return {
     folder: path.join(stateDir, "audit"),
-    /** Whoever has it can write lines that verify. */
+    /** The key of the chain: with it, lines can be written that verify. */
     chainKey: path.join(stateDir, "audit-chain.key"),
-    /** Whoever has it can try names against the hashes. */
+    /** The key of the patients' hashes: with it, names can be tried against the hashes. */
     namesKey: path.join(stateDir, "audit-names.key"),
     /** The last head that the server has said. */
     head: path.join(stateDir, "audit-head"),
@@ -39,7 +39,7 @@ export function dayFiles(folder: string): string[] {
   return readdirSync(folder).filter(isDayFile).sort();
 }
 
-/** What lies among the files of the days and is none of them. Throws what listing throws. */
+/** Files that lie among those of the days and are none of them. Throws what listing throws. */
 export function otherFiles(folder: string): string[] {
   return readdirSync(folder).filter((name) => !isDayFile(name));
 }

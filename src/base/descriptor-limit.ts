@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { ConfigError } from "./errors.js";
 
-/** What a serving process has open at rest, with its database's connections and its watched folders. */
+/** Descriptors that a serving process has open at rest, with its database's connections and its watched folders. */
 const AT_REST = 128;
 /** Files, folders and locks of the images that one thread works on at once. */
 const FOR_A_THREAD = 32;

@@ -37,10 +37,12 @@ export const durations = {
   auditLine: 10_000,
   /** How often writing is tried while it fails and nobody asks for it. */
   auditRetry: 2_000,
-  /** Of each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
+  /** For each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
   auditWindow: 60_000,
 
   // Models
+  /** How long ONNX Runtime may take to make the sessions of a model; the largest take minutes. */
+  modelLoad: 600_000,
   /**
    * How long each of the first runs of a model may take while it is loaded; a graph with a loop may never end. Large
    * networks take some seconds, and many times that on a machine with other work.
@@ -52,6 +54,8 @@ export const durations = {
   threadPing: 1_000,
   /** How long a task may go on after it was told to stop. Then its thread is ended. */
   lastMoment: 1_000,
+  /** How long work waits for room in memory before it is refused. */
+  memoryRoom: 10_000,
   /** A worker thread that has had no work for so long gives memory back. */
   threadMoment: 1_000,
   /** A decoder process without work ends after so long, which is less than the minute of idle worker threads. */
@@ -64,7 +68,7 @@ export const durations = {
   bulkRest: 30_000,
   /** How often the bulk thread counts what is open, for /metrics and the rest. */
   bulkFigures: 5_000,
-  /** What other boxes did is seen after so long; what this one did, at once. */
+  /** Changes by other boxes are seen after so long; changes by this one, at once. */
   bulkPoll: 1_000,
   /** How often a box says that it lives. */
   boxBeat: 3_000,

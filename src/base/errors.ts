@@ -8,9 +8,9 @@ import { errno } from "./errno.js";
 interface ErrorKind {
   readonly status: number;
   readonly description: string;
-  /** What usually lies behind it, for whoever runs the server. */
+  /** The usual cause, for the person who runs the server. */
   readonly cause: string;
-  /** What to do. Words between backticks are commands, settings and names of files. */
+  /** The remedy. Words between backticks are commands, settings and names of files. */
   readonly remedy: string;
   /** Seconds after which the same request may succeed; absent where waiting does not help. */
   readonly retryAfter?: number;

@@ -21,7 +21,7 @@ const SECRET = [
   "path",
 ];
 
-/** What a pipe takes in one piece (PIPE_BUF): two processes share the output, and their lines must not mix. */
+/** Bytes that a pipe takes in one piece (PIPE_BUF): two processes share the output, and their lines must not mix. */
 const LARGEST_WRITE = 4096;
 
 /** Most that waits for a slow reader or for room on the disk; lines beyond it are lost. */

@@ -6,6 +6,7 @@
  */
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
+import { durations } from "./durations.js";
 import { RadserveError } from "./errors.js";
 import { monotonic } from "./monotonic.js";
 
@@ -13,10 +14,8 @@ import { monotonic } from "./monotonic.js";
 const UNIT = 1 << 16;
 /** How often work that waits looks for room. */
 const LOOK_MS = 20;
-/** How long work waits for room before it is refused. */
-const LONGEST_WAIT_MS = 10_000;
 const USUAL_SHARE = 0.5;
-/** Of that, what files may take of which nobody knows yet what is in them, and as much again what is unpacked from them. */
+/** The part of it that files may take before their content is known; what is unpacked from them may take as much again. */
 const FILES_SHARE = 0.25;
 /** Places beside those of the threads that live. */
 const SPARE = 64;
@@ -30,7 +29,7 @@ export function usualMemory(): number {
 }
 
 /**
- * What is counted at each place: files as they are stored; what reading one unpacks, beside it; and what the work on an
+ * The counts of each place: files as they are stored; what reading one unpacks, beside it; and what the work on an
  * image takes besides.
  */
 const KINDS = { files: 0, unpacked: 1, images: 2 } as const;
@@ -68,7 +67,7 @@ export class MemoryPlaces {
     return { counts: this.counts, place, mostBytes: this.mostBytes };
   }
 
-  /** What the thread of that place held is free. */
+  /** Frees what the thread of that place held. */
   giveBack({ place }: MemoryPlace): void {
     this.#clear(place);
     this.#free.push(place);
@@ -103,7 +102,7 @@ export interface Claim {
   check: () => void;
 }
 
-/** What a thread needs to count its own: it goes to another thread as it is. */
+/** The data with which a thread counts its own memory: it goes to another thread as it is. */
 export interface MemoryPlace {
   counts: Int32Array;
   place: number;
@@ -165,7 +164,7 @@ export class ProcessMemory {
   }
 
   async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
-    const end = monotonic() + LONGEST_WAIT_MS;
+    const end = monotonic() + durations.memoryRoom;
     const at = indexOf(this.#place, kind);
     for (;;) {
       // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
@@ -178,7 +177,7 @@ export class ProcessMemory {
       if (monotonic() > end)
         throw new RadserveError(
           "overloaded",
-          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.#mostBytes)} MiB); other images held it for ${LONGEST_WAIT_MS / 1000} s. Send the request again after the time in Retry-After.`,
+          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.#mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
           { needed_bytes: units * UNIT, most_bytes: this.#mostBytes },
         );
       await delay(LOOK_MS);

@@ -7,7 +7,7 @@ interface ElementType {
   read: (view: DataView, at: number) => number;
 }
 
-/** What an element of each type is, little endian. */
+/** Size, NumPy's name and reader of each element type, little endian. */
 export const ELEMENT_TYPES = {
   float32: { bytes: 4, numpy: "<f4", read: (v, at) => v.getFloat32(at, true) },
   float16: { bytes: 2, numpy: "<f2", read: (v, at) => float16(v.getUint16(at, true)) },

@@ -1,4 +1,4 @@
-/** What a schema found wrong, as sentences for people: which field, what was expected, what was found. */
+/** Tells what a schema found wrong as sentences for people: which field, what was expected, what was found. */
 import { closest, distance } from "fastest-levenshtein";
 import { z } from "zod";
 

@@ -1,9 +1,28 @@
 /** Where the items of a job lie on this box, and what the client calls them. */
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
-import { caseName } from "../results/commit/names.js";
+import { caseName } from "../results/receipt/names.js";
 import type { JobRequest } from "./jobs.js";
-import { fromSeriesPath } from "./series-path.js";
+
+/** Separates a folder from its series; no path that a scan makes has it. */
+const MARK = "//";
+/** Stands for the folder as a case; no UID has letters. */
+const CASE = "case";
+
+/** @param folder relative to the folder of the job */
+export const seriesPath = (folder: string, uid: string): string => `${folder}${MARK}${uid}`;
+export const casePath = (folder: string): string => `${folder}${MARK}${CASE}`;
+
+/** The folder or file, and the part of it that is the item: a series by its SeriesInstanceUID, a case, or all of it. */
+function fromSeriesPath(item: string): {
+  within: string;
+  series: string | undefined;
+  isCase: boolean;
+} {
+  const [within = "", part] = item.split(MARK);
+  const isCase = part === CASE;
+  return { within, series: isCase ? undefined : part, isCase };
+}
 
 export interface ItemPaths {
   /** The path on this box. */
@@ -15,11 +34,11 @@ export interface ItemPaths {
   /** NAME of its results. */
   name: string;
   outputFolder: string;
-  /** The folder that must be there for any item of the job to be read: where it is not, the share is away. */
+  /** The folder that must be there for any item of the job to be read: if it is not, the share is away. */
   inputBase: string | undefined;
   /** The same for its results; it was made when the job was taken. */
   outputBase: string;
-  /** What the client called that. */
+  /** The client's name of that folder. */
   clientOutputBase: string;
   /** The client's names. */
   clientInput: string;
@@ -30,7 +49,7 @@ export interface ItemPaths {
 
 interface Named {
   input: string;
-  /** Absent where `input` is relative to the job's folder. */
+  /** Absent if `input` is relative to the job's folder. */
   output: string | null;
 }
 

@@ -9,27 +9,19 @@ import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
+import { asRadserveError, RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
-import type { ModelEntry } from "../models/entry.js";
 import type { InferencePool } from "../inference/worker-pool.js";
-import type {
-  BulkAnswer,
-  BulkCall,
-  BulkFigures,
-  EndedItem,
-  FromThread,
-  ItemOutcome,
-  ItemToRun,
-  ThreadOptions,
-  ToThread,
-} from "./messages.js";
-import { BulkUnavailable } from "./unavailable.js";
+import type { OperationName } from "./api.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
+import type { BulkFigures, FromThread, ItemOutcome, ItemToRun, ThreadOptions, ToThread } from "./messages.js";
+import type { KnownModels } from "./submit.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 const FIRST_DELAY_MS = 200;
 const LONGEST_DELAY_MS = 30_000;
@@ -37,8 +29,6 @@ const LONGEST_DELAY_MS = 30_000;
 const HEALTHY_MS = 60_000;
 /** How many items are taken beyond those that run, so that no worker thread waits for the database. */
 const AHEAD_PER_THREAD = 2;
-/** Items that end within this time are reported to the bulk thread together, because each message wakes it. */
-const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
 /** The thread forgets old jobs when it starts, so it starts at least so often. */
@@ -48,9 +38,7 @@ export interface BulkOptions {
   config: Config;
   roots: { input: string[]; output: string[] };
   pool: InferencePool;
-  models: {
-    entries: readonly ModelEntry[];
-    problems: readonly { name: string; error: ErrorObject }[];
+  models: KnownModels & {
     ready(): boolean;
     loaded: Promise<void>;
   };
@@ -62,20 +50,10 @@ export interface BulkOptions {
   crashed: boolean;
 }
 
-const added = (some: Readonly<Record<string, number>>, more: Readonly<Record<string, number>>) =>
-  Object.fromEntries(
-    [...new Set([...Object.keys(some), ...Object.keys(more)])].map((key) => [
-      key,
-      (some[key] ?? 0) + (more[key] ?? 0),
-    ]),
-  );
-
 export class BulkService {
   readonly #thread: ServiceThread<ToThread, BulkAnswer | undefined>;
   /** The pool's number of an item and what it is, by the thread's number of it. */
   readonly #running = new Map<number, { cancelId: number; item: ItemToRun["item"] }>();
-  #ended: EndedItem[] = [];
-  #landing: NodeJS.Timeout | undefined;
   #startedAt = 0;
   #deaths = 0;
   #stopping = false;
@@ -87,8 +65,8 @@ export class BulkService {
   /** Resolves when the thread that ends has ended. */
   #leaving: Promise<void> | undefined;
   #waking: NodeJS.Timeout | undefined;
-  /** Items that ended while threads of before ran. */
-  #endedBefore: Readonly<Record<string, number>> = {};
+  /** How many items ended in each state since this process began. */
+  readonly #ended: Record<string, number> = {};
 
   constructor(private readonly options: BulkOptions) {
     const { config, roots, pool, crashed, log } = options;
@@ -119,21 +97,23 @@ export class BulkService {
   tellModels(): void {
     const { models } = this.options;
     const problems = models.problems.map(({ name, error }) => ({ name, error }));
-    this.#thread.note({ type: "models", entries: [...models.entries], problems, ready: models.ready() });
+    this.#thread.note({
+      type: "models",
+      models: { entries: [...models.entries], problems },
+      ready: models.ready(),
+    });
   }
 
   /** @throws RadserveError what the page documents */
-  async call(call: BulkCall): Promise<BulkAnswer> {
+  async call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
     this.#calledAt = monotonic();
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
     if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
     this.start();
-    const { operation, jobId } = call;
-    const progress = operation === "show" && jobId !== undefined ? this.#progressOf(jobId) : undefined;
     try {
-      const whole = progress === undefined ? call : { ...call, progress };
-      return (await this.#thread.call({ type: "call", call: whole })) as BulkAnswer;
+      const whole = { ...call, progress: this.#progressOf(call.jobId) };
+      return (await this.#thread.call({ type: "call", operation, call: whole })) as BulkAnswer;
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw error;
       throw new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly.");
@@ -167,7 +147,6 @@ export class BulkService {
   #leave(): Promise<void> {
     if (!this.#thread.isRunning && this.#leaving === undefined) return Promise.resolve();
     this.#leaving ??= (async () => {
-      this.#tellEnded();
       await within(
         this.#thread.call({ type: "close" }).catch(() => undefined),
         LAST_WAIT_MS,
@@ -184,7 +163,7 @@ export class BulkService {
   /** Ends what only costs while no job is open; the next call starts it again within a second or two. */
   #restIfIdle(): void {
     if (this.options.config.database_url !== undefined || this.#figures.open > 0) return;
-    if (this.#thread.pending > 0 || this.#running.size > 0 || this.#ended.length > 0) return;
+    if (this.#thread.pending > 0 || this.#running.size > 0) return;
     if (
       this.#leaving !== undefined ||
       monotonic() - Math.max(this.#calledAt, this.#startedAt) < durations.bulkRest
@@ -208,8 +187,6 @@ export class BulkService {
   #forget(): void {
     for (const { cancelId } of this.#running.values()) this.options.pool.cancel(cancelId);
     this.#running.clear();
-    this.#ended = [];
-    this.#endedBefore = this.#figures.ended;
   }
 
   #died(): void {
@@ -229,8 +206,9 @@ export class BulkService {
       const running = this.#running.get(message.id);
       if (running !== undefined) this.options.pool.cancel(running.cancelId);
     } else if (message.type === "figures") {
-      const { ended, ...now } = message.figures;
-      this.#figures = { ...now, ended: added(this.#endedBefore, ended) };
+      for (const [state, items] of Object.entries(message.ended))
+        this.#ended[state] = (this.#ended[state] ?? 0) + items;
+      this.#figures = { ...message.figures, ended: { ...this.#ended } };
       this.#restIfIdle();
     } else this.#figures = { ...this.#figures, trouble: message.trouble };
   }
@@ -255,19 +233,6 @@ export class BulkService {
     // The thread that asked has ended: the next one begins its numbers anew, and means another item by this one
     if (this.#running.get(id)?.cancelId !== cancelId) return;
     this.#running.delete(id);
-    this.#land({ id, outcome });
-  }
-
-  #land(item: EndedItem): void {
-    this.#ended.push(item);
-    if (this.#running.size === 0) this.#tellEnded();
-    else this.#landing ??= setTimeout(() => this.#tellEnded(), TOGETHER_MS);
-  }
-
-  #tellEnded(): void {
-    clearTimeout(this.#landing);
-    this.#landing = undefined;
-    if (this.#ended.length > 0) this.#thread.note({ type: "ended", items: this.#ended });
-    this.#ended = [];
+    this.#thread.note({ type: "ended", id, outcome });
   }
 }

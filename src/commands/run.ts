@@ -8,6 +8,11 @@ import { faultForLog } from "../base/log.js";
 /** 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130: interrupted. */
 export type ExitStatus = 0 | 1 | 2 | 130;
 
+/** The option of every command that can print for programs. */
+export interface JsonOption {
+  json?: boolean;
+}
+
 /** Runs a command. An error is told in sentences on standard error, or as its object on standard output where `json` asked for it. */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
   // If the reader of the remarks has gone, nobody is left to tell, and the work goes on.
@@ -25,7 +30,7 @@ export async function run(command: () => Promise<number>, json = false): Promise
   }
 }
 
-/** What each model says against an image, where nothing takes it. */
+/** The reasons of each model, if none takes an image. */
 const refusedSchema = z.object({
   models: z.array(
     z.object({ name: z.string(), reasons: z.array(z.object({ message: z.string() })).default([]) }),
@@ -60,7 +65,7 @@ export function printError(error: RadserveError, json = false): void {
     process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
 }
 
-/** What a shell gives for a program that SIGPIPE ended. */
+/** The status that a shell gives for a program that SIGPIPE ended. */
 const READER_GONE = 141;
 
 /** A reader that has had enough (`| head`) ends the command without a word; a full disk is said. */
@@ -78,7 +83,7 @@ export function standardOutput(): NodeJS.WriteStream {
 }
 
 /**
- * What a terminal obeys (ECMA-48: C0 but tab and line feed, DEL, C1) or turns round (Unicode UAX 9): names of files and
+ * Characters that a terminal obeys (ECMA-48: C0 but tab and line feed, DEL, C1) or turns round (Unicode UAX 9): names of files and
  * values of attributes, which strangers choose, must not write over what else stands there.
  */
 // eslint-disable-next-line no-control-regex -- these are what is looked for

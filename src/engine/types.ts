@@ -1,4 +1,4 @@
-/** What the engine takes and gives: the contract of src/engine/engine.ts. */
+/** The contract of src/engine/engine.ts: what the engine takes and gives. */
 import type { PixelFormat, Interpretation, VolumeGeometry } from "../images/image.js";
 import type { Ensemble, ModelInput, Manifest } from "../manifest/manifest.js";
 import type { ModelOutput } from "../manifest/outputs/outputs.js";
@@ -26,7 +26,7 @@ export interface LoadOptions {
   /** Names of the model's roles, in the manifest's order. */
   roles?: readonly string[];
   provider: "cpu" | "cuda";
-  /** What CUDA computes in, float32 where absent; a CPU computes in what the graph is. */
+  /** CUDA computes in this, float32 where absent; a CPU computes in the types of the graph. */
   precision?: Manifest["execution"]["precision"];
   batching: Manifest["batching"];
   tiling?: Manifest["tiling"];
@@ -34,6 +34,9 @@ export interface LoadOptions {
   files?: readonly { path: string; sha256: string }[];
   /** The graphs beside that of modelPath, and of what the mean is taken. */
   ensemble?: { others: string[]; average: Ensemble["average"] };
+  /** As of InferOptions; ONNX Runtime notices between two steps of making a session. */
+  timeoutMs?: number;
+  cancelId?: number;
 }
 
 export interface LoadedModel {
@@ -69,7 +72,7 @@ export interface GraphInfo {
   outputs: TensorInfo[];
   /** Most of its weights are float16. */
   float16: boolean;
-  /** What the exporter wrote beside the graph (metadata_props), by key. */
+  /** Texts that the exporter wrote beside the graph (metadata_props), by key. */
   metadata: Record<string, string>;
 }
 
@@ -123,19 +126,25 @@ export type EngineOutput =
       /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
       boxes: { x0: number; y0: number; x1: number; y1: number; score: number; label: number }[];
     }
+  | {
+      kind: "points";
+      tensor: string;
+      /** Source pixel coordinates as those of boxes: the middle of the first pixel is at 0.5. NaN for no score. */
+      points: { x: number; y: number; score: number; label: number }[];
+    }
   | { kind: "heatmap"; tensor: string; rows: number; columns: number; values: Float32Array };
 
 /** A role of a case: how many of the planes are its, and where they lie as a volume. */
 export interface PlaneSource {
   planes: number;
-  geometry?: VolumeGeometry;
+  geometry?: VolumeGeometry | undefined;
   /** Its voxels are not those of the first role, and are taken to that one's grid. */
   regrid: boolean;
 }
 
 export interface InferOptions {
   /** Milliseconds from now; the call fails with deadline_exceeded. */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
   priority?: "stat" | "routine" | "bulk";
   /** Process-wide number that `cancel` takes from any thread. */
   cancelId?: number;
@@ -143,28 +152,28 @@ export interface InferOptions {
    * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts NCDHW and NDHWC) need it,
    * others refuse it: bad_request. Slices of different sizes are series_invalid.
    */
-  geometry?: VolumeGeometry;
+  geometry?: VolumeGeometry | undefined;
   /**
    * For a model that is given neighbours: which of the planes is looked at, from 0. The others are those before and
    * after it, in their order; fewer than the model takes are the edge of the series.
    */
-  centre?: number;
+  centre?: number | undefined;
   /**
    * For a model with roles, in the manifest's order: the planes are theirs, one role after the other. `geometry` is that
    * of the first.
    */
-  sources?: readonly PlaneSource[];
+  sources?: readonly PlaneSource[] | undefined;
   /** For each input of attributes, in the manifest's order, its numbers. */
   numbers?: readonly (readonly number[])[];
   /** For a model with `cascade` the label map of the other model: slices, rows, columns. */
-  labels?: Uint8Array;
+  labels?: Uint8Array | undefined;
   /** Also give the tensors that went in and came out. */
   dump?: boolean;
   /** Label thresholds in the manifest's order for each output (site thresholds applied). */
   thresholds?: number[][];
 }
 
-/** What only the preparation of a tensor knows. */
+/** Facts that only the preparation of a tensor knows. */
 export interface Preparation {
   /** Only for one frame: the part of the tensor that the image fills, and of the source that it shows, in pixels. */
   placement?: {
@@ -179,11 +188,11 @@ export interface Preparation {
     sourceHeight: number;
     sourceWidth: number;
   };
-  /** What min_max, z_score and percentile measured: over the frame or the volume, without padding. */
+  /** Measured by min_max, z_score and percentile: over the frame or the volume, without padding. */
   found?: { min: number; max: number; mean: number; std: number; low: number; high: number };
   /** Least and greatest value, where a window that the file lacks was taken from them. */
   observed?: { low: number; high: number };
-  /** What the preparation of the second image input, or part of one, and of those after it knows. */
+  /** The same of the second image input, or part of one, and of those after it. */
   others?: Omit<Preparation, "others">[];
 }
 
@@ -201,7 +210,7 @@ export interface InferResult {
   timings: { queueMs: number; prepareMs: number; runMs: number; postprocessMs: number };
 }
 
-/** Of work that goes window by window. */
+/** Progress of work that goes window by window. */
 export interface Progress {
   /** Windows that have run. */
   done: number;
@@ -223,7 +232,7 @@ export interface EngineInfo {
 }
 
 export interface EngineOptions {
-  /** What models are expected to run on; "cuda" is checked at once. */
+  /** The provider that models are expected to run on; "cuda" is checked at once. */
   provider: "cpu" | "cuda";
   /** Numbers of the GPUs that models may go to; the first where absent. All of them are checked at once. */
   gpus?: readonly number[];

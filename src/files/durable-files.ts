@@ -31,7 +31,7 @@ export function ifMissing<T>(value: T): (error: unknown) => T {
   };
 }
 
-/** What `use` makes of a regular file; undefined where there is none, or where it is a link, a folder or a device. */
+/** The result of `use` on a regular file; undefined where there is none, or where it is a link, a folder or a device. */
 export async function withPlain<T>(
   path: string,
   use: (fd: number, facts: Stats) => Promise<T>,
@@ -84,7 +84,7 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<boo
 /** Linux open(2): makes a file that has no name. Not among node's constants. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
-/** What file systems say that know no files without a name (open(2)), EISDIR where the flag itself is unknown. */
+/** Errors of file systems without unnamed files (open(2)); EISDIR where the flag itself is unknown. */
 const KNOWS_NONE = new Set(["EOPNOTSUPP", "ENOTSUP", "EISDIR", "EINVAL"]);
 
 /**
@@ -160,6 +160,12 @@ export async function syncFolder(path: string): Promise<void> {
 /** Renames; false where the source does not exist. */
 export async function moveIfThere(from: string, to: string): Promise<boolean> {
   return rename(from, to).then(() => true, ifMissing(false));
+}
+
+/** Bytes of the disk of a folder of inputs, whoever has them now; without end where it does not say. */
+export async function bytesOfDisk(dir: string): Promise<number> {
+  const { blocks, bsize } = await explained(() => statfs(dir), "input");
+  return blocks === 0 ? Infinity : blocks * bsize;
 }
 
 /**

@@ -60,7 +60,7 @@ export async function holdsSomething(folder: string): Promise<boolean> {
   }
 }
 
-/** What is said where the mark is missing at the moment of writing. */
+/** The error where the mark is missing at the moment of writing. */
 export function markMissing(mark: string): RadserveError {
   return new RadserveError(
     "path_not_allowed",

@@ -3,7 +3,7 @@
  *
  * The order matters: first the path is pinned without touching what it names (O_PATH: no read, no device, no waiting
  * on a FIFO), then the kernel says where the pinned thing really lies (/proc/self/fd/N), and only then it is judged.
- * Whoever swaps a folder for a link afterwards changes nothing: all later work goes through the descriptor.
+ * Swapping a folder for a link afterwards changes nothing: all later work goes through the descriptor.
  */
 import { closeSync, constants } from "node:fs";
 import path from "node:path";
@@ -99,7 +99,7 @@ export async function openInput(
 }
 
 /**
- * What `use` makes of an input, which is open meanwhile.
+ * The result of `use` on an input, which is open meanwhile.
  * Throws what openInput and `use` throw.
  */
 export async function withInput<T>(

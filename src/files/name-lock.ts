@@ -31,7 +31,7 @@ export interface LockOptions {
   leaseMs?: number;
 }
 
-/** What a waiter saw: the raw text, because any change of it is a sign of life, and the owner where it is whole. */
+/** A lock as a process that waits saw it: the raw text, any change of which is a sign of life, and the owner where it is whole. */
 interface Sight {
   text: string;
   owner: Owner | undefined;

@@ -78,7 +78,7 @@ async function namedIn(dir: string): Promise<Draft> {
     linkTo: () => false,
     replace: (path) => rename(helper, path),
     async rename(path) {
-      // Whoever takes the name first has it: the empty file keeps it for the moment until the whole one is there
+      // The first to take the name has it: the empty file keeps it until the whole one is there
       try {
         closeSync(await openDescriptor(path, "wx", 0o644));
       } catch (error) {

@@ -9,7 +9,7 @@ export interface FoldersInUse {
   keys_dir: string;
 }
 
-/** What is wrong with a root, and what to do. */
+/** The fault of a root, and the remedy. */
 export interface Exposure {
   setting: "RADSERVE_INPUT_ROOTS" | "RADSERVE_OUTPUT_ROOTS";
   found: string;

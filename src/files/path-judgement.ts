@@ -104,7 +104,7 @@ export async function nearestFolder(
     }
     try {
       if (rest.includes("..") || !leadsInside(folder.realPath, rest, roots)) throw notAllowed(side, roots);
-      // Whoever exchanges it meanwhile has no link there any more
+      // If it was exchanged meanwhile, there is no link any more
       const link = await linkIn(folder.fd, rest[0] ?? "", atOnce);
       if (link !== undefined && side === "output") throw notAllowed(side, roots);
       if (link !== undefined) throw await deadLink(folder.realPath, link, rest.slice(1), roots, hops);
@@ -120,7 +120,7 @@ export async function nearestFolder(
 const MOST_HOPS = 40;
 
 /**
- * What is said of an input link that leads nowhere: that, where every step stays inside the roots, else
+ * The error for an input link that leads nowhere: that, where every step stays inside the roots, else
  * path_not_allowed, so that links tell nothing about what exists outside.
  */
 async function deadLink(

@@ -7,7 +7,7 @@ export interface PathMapping {
 }
 
 /**
- * What a client may name a folder by: an absolute path of this machine, or a name that `path_map` may translate, of
+ * A folder as a client may name it: an absolute path of this machine, or a name that `path_map` may translate, of
  * Windows (`\\server\share`, `D:`) or with a scheme (`smb://server/share`). It is published; programs whose regular
  * expressions are not those of JavaScript do not all know `\0`.
  */
@@ -18,7 +18,7 @@ export const EXPECTED_NAME =
 
 const isWindowsStyle = (name: string) => name.includes("\\") || /^[A-Za-z]:/.test(name);
 
-/** What follows a mapping's client-side prefix, or undefined where the path is not under it. */
+/** The rest of a path after a mapping's client-side prefix, or undefined where the path is not under it. */
 function under(given: string, prefix: string): string | undefined {
   const bare = prefix.replace(/[\\/]+$/, "");
   const windows = isWindowsStyle(bare);

@@ -8,13 +8,13 @@ import { lstat, open, realpath, type FileHandle } from "node:fs/promises";
 import { RadserveError } from "../base/errors.js";
 import { PLAIN } from "./disk.js";
 
-/** What lies at a path, for people; undefined for a regular file. */
+/** The kind of what lies at a path, for people; undefined for a regular file. */
 export function otherKind(found: Stats): string | undefined {
   if (found.isFile()) return undefined;
   if (found.isDirectory()) return "a folder";
   if (found.isFIFO()) return "a named pipe";
   if (found.isSocket()) return "a socket";
-  return found.isSymbolicLink() ? "a link" : "a device";
+  return found.isSymbolicLink() ? "a symbolic link" : "a device";
 }
 
 function requirePlain(found: Stats): void {

@@ -40,7 +40,7 @@ async function patiently<T>(key: string, look: () => Promise<T>): Promise<T | un
   return (await within(answer, LONGEST_LOOK_MS)) ? answer : undefined;
 }
 
-/** What the file system of a folder says; undefined where it does not answer. Throws errors of the system. */
+/** The statistics of the file system of a folder; undefined where it does not answer. Throws errors of the system. */
 export function roomOf(folder: string): Promise<StatsFs | undefined> {
   return patiently(`room ${folder}`, async () => statfs(folder));
 }

@@ -1,5 +1,5 @@
 /**
- * What a reader gives and everything else takes: pixels as stored, and all that is needed to interpret them.
+ * The Image that readers give and everything else takes: pixels as stored, and all that is needed to interpret them.
  * Readers (DICOM, PNG, JPEG, TIFF) make an Image; nothing after them looks at the file again.
  */
 import { RadserveError } from "../base/errors.js";
@@ -69,7 +69,7 @@ export interface Interpretation {
   /** Stored values to leave out (PS3.3 C.7.5.1.1.2), inclusive, in either order; equal if there is no range limit. */
   padding: { from: number; to: number } | undefined;
   palette: Palette | undefined;
-  /** What the file says stored values are in the real world, beside its modality transform. */
+  /** Real world value mappings of the file, beside its modality transform. */
   realWorld?: readonly RealWorldMapping[];
   /** How modality values become standardised uptake values; undefined if the image is not of positron emission. */
   suv?: SuvScale | undefined;
@@ -124,7 +124,7 @@ export interface PlanePosition {
 export interface PlaneFault {
   /** `details.reason` of the refusal, and the code of the warning. */
   reason: "invalid_orientation" | "missing_geometry" | "mosaic";
-  /** What was expected, what was found and what to do. */
+  /** Says what was expected, what was found and what to do. */
   message: string;
 }
 
@@ -167,13 +167,13 @@ export interface StackTolerance {
 /** For who shows slices and gives them to no model. */
 export const ANY_STACK: StackTolerance = { tiltDegrees: 90, missing: Infinity };
 
-/** What an even stack has of tilt and of gaps. */
+/** The tilt and the gaps of an even stack. */
 export interface StackFlaws extends StackTolerance {
   /** The place of each slice in the stack as it would be if none were missing, from 0. */
   places: readonly number[];
   /** How far the stack goes aside, in mm along the rows' and the columns' index, for each mm along the normal. */
   aside: { row: number; column: number };
-  /** What says so to a model that does not take it. */
+  /** The refusal for a model that does not take it. */
   refusals: { tilt: RadserveError | undefined; gap: RadserveError | undefined };
 }
 
@@ -187,7 +187,7 @@ export interface SliceIdentity {
   file: number;
 }
 
-/** What an image that was read from many files knows about them. */
+/** Facts about the files of an image that was read from many. */
 export interface Series {
   volume: Volume;
   /** In the order of the image's frames, which is the order of the slices. */
@@ -261,7 +261,7 @@ export interface Attributes {
   has(keyword: string): boolean;
 }
 
-/** What may be a member of a case, or why it may not be: then the image has no pixels that can be used. */
+/** A candidate for a member of a case, or why it is none: then the image has no pixels that can be used. */
 export interface Candidate {
   image: Image;
   fault?: RadserveError | undefined;
@@ -296,7 +296,7 @@ export interface Image {
   pixelAspect(frame: number): number;
   /** Data set attributes; undefined for PNG, JPEG and TIFF. */
   attributes: Attributes | undefined;
-  /** What the reader had to assume or repair, for example a missing preamble. Grows while frames are decoded. */
+  /** The reader's assumptions and repairs, for example a missing preamble. Grows while frames are decoded. */
   warnings: Warning[];
   /** Steps the reader itself applied, for example an EXIF orientation. */
   transforms: TransformStep[];

@@ -12,21 +12,18 @@ import { sortingStep } from "../images/dicom/volume.js";
 import type { Image, TransformStep } from "../images/image.js";
 import { caveats, unique } from "../models/acceptance.js";
 import type { ModelEntry } from "../models/entry.js";
-import { decodingSteps } from "../models/decoding-steps.js";
 import { roleFacts } from "../models/roles.js";
-import { modelSteps } from "../models/transform-steps.js";
-import type { ResultFile } from "../results/commit/commit.js";
-import { pictureName } from "../results/commit/names.js";
+import { decodingSteps, modelSteps } from "../models/transform-steps.js";
+import { pictureName, type ResultFile } from "../results/receipt/names.js";
 import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
-import type { MarkedVolume } from "../results/picture/reslice.js";
 import { RESULT_FORMS } from "../results/forms.js";
 import { kindOfGiven } from "../results/kinds/kinds.js";
-import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
-import { gridFacts } from "../results/receipt/segmentation-grid.js";
+import type { ReceiptModel } from "../results/receipt/receipt.js";
+import { gridFacts } from "../results/dicom/segmentation-grid.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
-import { attempt, type Outcome, type Ran } from "./run-models.js";
+import { attempt, wholeOutputs, type Outcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
 import { COMPREHENSIVE_3D_SR } from "../results/dicom/objects/sr.js";
 
@@ -43,9 +40,7 @@ export async function makeResults(analysis: Analysis, ran: Ran): Promise<Made> {
   const models: ReceiptModel[] = [];
   for (const planned of analysis.plan.models) {
     const outcome = outcomes.find((candidate) => candidate.planned === planned);
-    models.push(
-      outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files, planes),
-    );
+    models.push(outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files));
   }
   analysis.watch.lap("render");
   const [first] = outcomes;
@@ -59,33 +54,30 @@ function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
   // The engine may still read what a failed call was given.
   if (outcomes.some(failed)) return;
   for (const { data } of planes) release(data);
-  for (const output of outcomes.flatMap(({ whole }) => whole)) kindOfGiven(output).release?.(output);
+  for (const output of outcomes.flatMap(wholeOutputs)) kindOfGiven(output).release?.(output);
 }
 
 /** The request's error is its first model's, and says which that is. */
-function namingModel({ error, planned }: Outcome & { error: RadserveError }): RadserveError {
-  const { code, message, details, cause } = error;
+function namingModel({ ended, planned }: Failed): RadserveError {
+  const { code, message, details, cause } = ended;
   return new RadserveError(code, message, { ...details, model: planned.entry.name }, { cause });
 }
 
-function failed(outcome: Outcome): outcome is Outcome & { error: RadserveError } {
-  return outcome.error !== undefined;
-}
+type Failed = Outcome & { ended: RadserveError };
 
-function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
-  const ensemble = ensembleFacts(entry.manifest);
-  const { first } = entry;
-  const { region } = entry.manifest;
-  const cascade = cascadeFacts(entry.manifest, first);
+const failed = (outcome: Outcome): outcome is Failed => outcome.ended instanceof RadserveError;
+
+function baseOf({ manifest, first, ...entry }: ModelEntry): Omit<ReceiptModel, "status"> {
+  const { region, release } = manifest;
   return {
     name: entry.name,
     version: entry.version,
     sha256: entry.sha256,
     site_thresholds: entry.site.thresholds,
-    ...(ensemble === undefined ? {} : { ensemble }),
-    ...(region === undefined || first === undefined ? {} : { region: regionFacts(region, first) }),
-    ...(cascade === undefined ? {} : { cascade }),
-    ...(entry.manifest.release === "shadow" ? { shadow: true as const } : {}),
+    ensemble: ensembleFacts(manifest),
+    region: region && first && regionFacts(region, first),
+    cascade: cascadeFacts(manifest, first),
+    shadow: release === "shadow" ? true : undefined,
     findings: [],
     measurements: [],
     outputs: [],
@@ -94,24 +86,20 @@ function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
   };
 }
 
-/** What a receipt says of a model that does not take the image. */
+/** The receipt's entry of a model that does not take the image. */
 export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "reasons">): ReceiptModel {
   return { ...baseOf(entry), status: "not_accepted", reasons };
 }
 
 /** The receipt's entry of a model that ran; its files are added to `files`. */
-async function finish(
-  outcome: Outcome,
-  analysis: Analysis,
-  files: ResultFile[],
-  planes: readonly Plane[],
-): Promise<ReceiptModel> {
+async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[]): Promise<ReceiptModel> {
   const { entry } = outcome.planned;
   const base = baseOf(entry);
-  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
-  if (outcome.refused !== undefined) return { ...base, status: "not_accepted", reasons: [outcome.refused] };
-  const { said } = outcome;
-  const grid = gridFacts(entry.manifest.outputs, outcome.whole);
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.ended.toObject() };
+  const { ended: refusal, given, told } = outcome;
+  if (refusal !== undefined) return { ...base, status: "not_accepted", reasons: [refusal] };
+  const { said } = told;
+  const decoding = decodingSteps(entry.manifest, entry.thresholds);
   const model: ReceiptModel = {
     ...base,
     status: "succeeded",
@@ -119,39 +107,24 @@ async function finish(
     measurements: said.flatMap(({ measurements }) => measurements),
     warnings: unique([
       ...caveats(entry.manifest, analysis.image),
-      ...outcome.caveats,
+      ...told.caveats,
       ...said.flatMap(({ warnings }) => warnings),
     ]),
-    ...(outcome.roles.length === 0 ? {} : { roles: roleFacts(outcome.roles) }),
+    roles: given.roles.length === 0 ? undefined : roleFacts(given.roles),
     transforms: transformsOf(outcome, analysis.image),
-    ...decodingOf(entry),
-    raw_sha256: outcome.rawHash.digest("hex"),
-    ...(grid === undefined ? {} : { segmentation_grid: grid }),
-    ...replacing(entry, analysis),
-    ...(entry.provider === undefined ? {} : { provider: entry.provider }),
+    decoding: decoding.length === 0 ? undefined : decoding,
+    raw_sha256: told.rawHash.digest("hex"),
+    segmentation_grid: gridFacts(entry.manifest.outputs, wholeOutputs(outcome)),
+    predecessor: predecessorOf(analysis, base),
+    provider: entry.provider,
   };
   if (entry.manifest.release !== "active") return model;
   const made: ResultFile[] = [];
-  await attempt(outcome, () => addFiles(model, outcome, analysis, made, planes));
+  await attempt(outcome, () => addFiles(model, outcome, analysis, made));
   // A file that fails its check takes its model with it, and no other.
-  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.ended.toObject() };
   files.push(...made);
   return model;
-}
-
-function replacing(
-  { name, sha256, site, manifest, first }: ModelEntry,
-  { image, earlier }: Analysis,
-): Pick<ReceiptModel, "predecessor"> {
-  const predecessor = predecessorOf(earlier, {
-    ...{ name, sha256, site_thresholds: site.thresholds },
-    region:
-      manifest.region === undefined || first === undefined ? undefined : regionFacts(manifest.region, first),
-    cascade: cascadeFacts(manifest, first),
-    file_sha256: image.source.fileSha256,
-    radserve_version: VERSION,
-  });
-  return predecessor === undefined ? {} : { predecessor };
 }
 
 /** Makes the picture and the DICOM objects that are planned and possible. */
@@ -160,24 +133,16 @@ async function addFiles(
   outcome: Outcome,
   { image, context, watch, name }: Analysis,
   files: ResultFile[],
-  planes: readonly Plane[],
 ): Promise<void> {
-  const { planned, masks, ownGrid } = outcome;
+  const { planned, drawn: kept } = outcome;
+  const { masks, ownGrid, marked } = kept;
   const { manifest } = planned.entry;
   const { overlayOpacity: opacity, segmentationType } = context.forms ?? RESULT_FORMS;
-  const shown = outcome.highlights.chosen();
+  const shown = kept.highlights.chosen();
   let drawn: Promise<Drawn> | undefined;
-  const marked = markedVolume(outcome, planes);
+  const { engine } = context;
   const picture = () =>
-    (drawn ??= drawPicture({
-      image,
-      engine: context.engine,
-      manifest,
-      shown,
-      marked,
-      result: model,
-      opacity,
-    }));
+    (drawn ??= drawPicture({ image, engine, manifest, shown, marked, result: model, opacity }));
   const wantsPng = planned.outputs.includes("png");
   // Other threads compress it, while this one makes the objects.
   if (wantsPng)
@@ -218,63 +183,41 @@ async function addFiles(
   model.warnings.push(...objects.warnings);
 }
 
-/** @param planes in the order of the image's frames */
-function markedVolume(
-  { volume, crossing, whole: outputs }: Outcome,
-  planes: readonly Plane[],
-): MarkedVolume | undefined {
-  if (volume === undefined || crossing === undefined) return undefined;
-  return { volume, planes: volume.frames.flatMap((frame) => planes[frame] ?? []), outputs, crossing };
-}
-
-function transformsOf({ planned, volume, facts, seen, roles }: Outcome, image: Image): TransformStep[] {
+function transformsOf({ planned, told, given: { samples, roles } }: Outcome, image: Image): TransformStep[] {
   const { manifest } = planned.entry;
   const { region } = manifest;
-  const isCut = region !== undefined || seen.length > 0;
-  const cut = isCut ? [regionStep(region, seen, volume !== undefined)] : [];
+  const volume = samples[0]?.volume;
+  const isCut = region !== undefined || told.extents.length > 0;
+  const cut = isCut ? [regionStep(region, told.extents, volume !== undefined)] : [];
   const moved = straightSteps(volume, image.format);
-  const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts, roles)];
+  const steps = [...cut, ...moved, ...modelSteps(manifest, image, told.facts, roles)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }
 
-function decodingOf({ manifest, thresholds }: ModelEntry): Pick<ReceiptModel, "decoding"> {
-  const decoding = decodingSteps(manifest, thresholds);
-  return decoding.length === 0 ? {} : { decoding };
-}
-
-/** Two results of one image by models of one name are the same if these are equal. */
-interface Origin {
-  name: string;
-  sha256: string;
-  site_thresholds: Readonly<Record<string, number>>;
-  region: ReceiptModel["region"];
-  cascade: ReceiptModel["cascade"];
-  file_sha256: string;
-  radserve_version: string;
-}
-
 /**
- * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of the earlier result, if another version of the model, other thresholds, another Radserve or a corrected
- * file made it. A repeat of the same analysis does not succeed itself: it inherits the predecessor that it had, so that
- * it writes the same bytes.
- * @param earlier an earlier result of the same image
+ * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of the earlier result of
+ * the same image, if another version of the model, other thresholds, another Radserve or a corrected file made it. A
+ * repeat of the same analysis does not succeed itself: it inherits the predecessor that it had, so that it writes the
+ * same bytes.
  */
-function predecessorOf(earlier: Receipt | undefined, now: Origin): ReceiptModel["predecessor"] {
+function predecessorOf(
+  { earlier, image }: Analysis,
+  now: Omit<ReceiptModel, "status">,
+): ReceiptModel["predecessor"] {
   const before = earlier?.models.find(({ name, status }) => name === now.name && status === "succeeded");
   if (earlier === undefined || before === undefined) return undefined;
-  const same =
-    before.sha256 === now.sha256 &&
-    canonicalJson(before.site_thresholds) === canonicalJson(now.site_thresholds) &&
-    canonicalJson(before.region ?? null) === canonicalJson(now.region ?? null) &&
-    canonicalJson(before.cascade ?? null) === canonicalJson(now.cascade ?? null) &&
-    earlier.source.file_sha256 === now.file_sha256 &&
-    earlier.radserve_version === now.radserve_version;
-  if (same) return before.predecessor;
+  const origin = ({ sha256: hash, site_thresholds, region, cascade }: typeof now) =>
+    canonicalJson([hash, site_thresholds, region ?? null, cascade ?? null]);
+  const isSame =
+    origin(before) === origin(now) &&
+    earlier.source.file_sha256 === image.source.fileSha256 &&
+    earlier.radserve_version === VERSION;
   const { study_instance_uid } = earlier.source;
   const report = before.outputs.find(({ sop_class_uid }) => sop_class_uid === COMPREHENSIVE_3D_SR);
   const { sop_class_uid, sop_instance_uid, series_instance_uid } = report ?? {};
   if (
+    isSame ||
     study_instance_uid === undefined ||
     series_instance_uid === undefined ||
     sop_class_uid === undefined ||

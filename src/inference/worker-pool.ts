@@ -20,7 +20,7 @@ import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;

@@ -16,7 +16,7 @@ import { answerOwner } from "../base/service-thread.js";
 import { MemoryBudget } from "../base/memory-budget.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { summaryOf, type Summary } from "../results/receipt/compose.js";
+import { summaryOf, type Summary } from "../results/commit/compose.js";
 import { dcmjsData } from "../images/dicom/dictionary.js";
 
 export interface WorkerOptions {

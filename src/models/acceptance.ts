@@ -206,7 +206,7 @@ function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
   }
 }
 
-/** What the pixel pipeline would have to guess, and the manifest forbids. */
+/** Assumptions that the pixel pipeline would have to make and the manifest forbids. */
 function inputReasons(input: ImageInput, image: Image): Reason[] {
   const { photometricInterpretation, samplesPerPixel } = image.format;
   const colour = samplesPerPixel > 1 || photometricInterpretation === "PALETTE COLOR";

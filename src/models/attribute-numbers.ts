@@ -9,7 +9,7 @@ import {
 } from "../manifest/manifest.js";
 import { ageIn, dataSets, holders, snakeCase, TECHNICAL } from "./attribute-values.js";
 
-/** What one attribute of an image becomes. */
+/** The numbers that one attribute of an image becomes. */
 type Encoded =
   | { from: "file" | "default"; numbers: number[] }
   /** The image is refused: nothing can be encoded, or the files of a series say different things. */
@@ -43,7 +43,7 @@ export function attributeReasons(
   });
 }
 
-/** What a person should know: a number that stands for an absent attribute. */
+/** Warnings about numbers that stand for absent attributes. */
 export function attributeCaveats(manifest: Pick<Manifest, "inputs">, image: Image): Warning[] {
   return valuesOf(manifest).flatMap((value) => {
     const encoded = encode(value, image);

@@ -1,4 +1,4 @@
-/** What the exporter of a graph wrote beside it, carried into a draft: Ultralytics names the task, the size and the labels. */
+/** Carries the notes that an exporter wrote into a graph into a draft: Ultralytics names the task, the size and the labels. */
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
 import type { Concept } from "./codes.js";
@@ -54,7 +54,7 @@ export function draftByExporter(draft: Draft, graph: GraphInfo, concepts: readon
   };
 }
 
-/** What the tensors of a task mean; undefined where the graph has others. */
+/** The meaning of the tensors of a task; undefined where the graph has others. */
 function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number): Draft[] | undefined {
   const [first, second] = tensors;
   if (first === undefined) return undefined;
@@ -84,7 +84,7 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
   };
   const table = (): Draft | undefined => {
     const [, columns, rows] = first.shape;
-    // Of a graph that could be either, none is guessed
+    // The graph could be either, and nothing is guessed
     if (columns === 4 + labels + masks && rows === 6 + masks) return undefined;
     if (columns === 4 + labels + masks)
       return {

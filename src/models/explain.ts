@@ -1,5 +1,5 @@
 /**
- * What is wrong with a manifest, for the person who writes it: every mistake by the path of its field, what was
+ * Explains the mistakes of a manifest to the person who writes it: each by the path of its field, what was
  * expected, what was found, and for a key that does not exist the nearest one that does.
  */
 import { closest } from "fastest-levenshtein";
@@ -69,14 +69,14 @@ function explainIssue(schema: JsonSchema, value: unknown, issue: Issue): Problem
   ];
 }
 
-/** What an empty field means, for the person who fills it in. */
+/** The meaning of an empty field, for the person who fills it in. */
 function meaning(schemas: readonly JsonSchema[], value: unknown, { path }: Issue): string {
   const [only, more] = schemas;
   const empty = (valueAt(value, path) ?? null) === null;
   return empty && more === undefined && only?.description !== undefined ? `. ${only.description}` : "";
 }
 
-/** What a list or an object holds: ` of "dicom", "png"`, ` with kind "none", "platt"`, ` with x, y`. */
+/** The contents of a list or an object: ` of "dicom", "png"`, ` with kind "none", "platt"`, ` with x, y`. */
 function shapeOf(schemas: readonly JsonSchema[]): string {
   const [first] = schemas;
   if (first === undefined) return "";
@@ -156,7 +156,7 @@ function valueAt(value: unknown, path: Path): unknown {
   );
 }
 
-/** What the schema says at a path. Where it has alternatives on the way, those whose constants the value matches. */
+/** The schema at a path. Where it has alternatives on the way, those whose constants the value matches. */
 function schemasAt(schema: JsonSchema, value: unknown, path: Path): JsonSchema[] {
   let schemas = [schema];
   let at = value;

@@ -62,7 +62,7 @@ export interface FileStamp {
   bytes: number;
 }
 
-/** Of each file; one that is not there has a stamp too. */
+/** The stamp of each file; a file that is not there has one too. */
 export function fileStamps(directory: string, files: readonly { path: string }[]): Promise<FileStamp[]> {
   return Promise.all(
     files.map(async ({ path }) => {

@@ -52,7 +52,7 @@ function graphLayout(layout: ImageInput["layout"], tiling: Tiling | undefined): 
   return layout.endsWith("C") ? "NHWC" : "NCHW";
 }
 
-/** What is wrong with the graphs of a model: each beside the manifest, and those of an ensemble beside each other. */
+/** Faults of the graphs of a model: each beside the manifest, and those of an ensemble beside each other. */
 export async function checkGraphs(
   manifest: Manifest,
   paths: readonly string[],
@@ -106,7 +106,7 @@ function layoutFor(manifest: Manifest, output: ModelOutput): ImageInput["layout"
   return input !== undefined && isImageInput(input) ? input.layout : "NCHW";
 }
 
-/** What no manifest can feed to a graph's input, so that the graph has to be exported again. */
+/** The fault of a graph's input that no manifest can feed, so that the graph has to be exported again. */
 export function inputFault(info: TensorInfo): { dtype?: string; layout?: string } {
   const { dtype, shape } = info;
   const typed = ([...IMAGE_TYPES, ...NUMBER_TYPES] as string[]).includes(dtype);
@@ -135,7 +135,7 @@ interface FedTensor {
   problems: Problem[];
 }
 
-/** What every input asks of its tensor: that it is there, of its type and of its rank. `more` is asked of such a one. */
+/** Checks what every input asks of its tensor: that it is there, of its type and of its rank; then `more`. */
 function checkFed(
   { tensor, dtype, layout }: Pick<ModelInput, "tensor" | "dtype" | "layout">,
   tensors: readonly TensorInfo[],

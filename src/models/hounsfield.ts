@@ -1,6 +1,6 @@
 /**
- * What cannot be Hounsfield units. A file can say that its values are HU while they are not, and a model would measure
- * a body that does not exist. So a frame is refused for every model that takes HU
+ * Finds values that cannot be Hounsfield units. A file can say that its values are HU while they are not, and a model
+ * would measure a body that does not exist. So a frame is refused for every model that takes HU
  *
  * - if its JPEG 2000 codestream, or the bits above BitsStored, hold signed values while PixelRepresentation is 0;
  * - if a value, Pixel Padding left out, lies outside -32,768 to 32,767: the extended scales of scanners end before. The

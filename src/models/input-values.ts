@@ -1,4 +1,4 @@
-/** What a model's `values` mean for one image: which numbers its pixels become, and why they cannot. */
+/** Applies a model's `values` to one image: which numbers its pixels become, or why they cannot. */
 import { RadserveError } from "../base/errors.js";
 import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
 import { someValue, valueReader } from "../images/stored-values.js";
@@ -79,7 +79,7 @@ function chosen(values: RealWorldValues, { realWorld = [] }: Interpretation): Re
   return fitting.length === 1 ? fitting[0] : undefined;
 }
 
-/** Of a modality transform that is no table. */
+/** Slope and intercept of a modality transform that is no table. */
 function linearOf(modality: ModalityTransform): { slope: number; intercept: number } {
   return modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
 }
@@ -89,7 +89,7 @@ function named({ units, linear }: RealWorldMapping): string {
 }
 
 /**
- * What a person should know of a frame's values as the model takes them: that the file has a real world value beside
+ * Warnings about a frame's values as the model takes them: that the file has a real world value beside
  * the modality value that is taken, that a mapping was used beyond its range, and what was assumed for SUV.
  * @param data the stored values of the frame
  */

@@ -21,7 +21,7 @@ import { inputSides } from "./canary.js";
 const SMALL = 16;
 
 /**
- * What is wrong with what comes out; undefined where nothing is, and of models that are given more than one image at once,
+ * The fault of what comes out; undefined where there is none, and for models that are given more than one image at once,
  * of which none is made up.
  */
 export async function madeUpProblem(
@@ -53,7 +53,7 @@ export async function madeUpProblem(
     });
     return undefined;
   } catch (error) {
-    // Whether the made-up image suits the model says nothing of it
+    // A made-up image that does not suit the model shows no mistake of it
     return error instanceof RadserveError && error.code === "output_invalid" ? error.message : undefined;
   }
 }

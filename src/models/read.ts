@@ -18,8 +18,7 @@ import {
 } from "./files.js";
 import { errno } from "../base/errno.js";
 import { textOfRegular } from "../files/regular-file.js";
-import { placeIn } from "../base/json-fault.js";
-import { repeatedField } from "../base/json-repeats.js";
+import { jsonFault } from "../base/json-fault.js";
 import { ownValue } from "../base/own-value.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
@@ -28,7 +27,7 @@ export interface SoundModel {
   sha256: string;
   site: Site;
   thresholds: number[][];
-  /** Of all files, from before their hashes were taken. */
+  /** Stamps of all files, from before their hashes were taken. */
   stamps: FileStamp[];
 }
 
@@ -38,7 +37,7 @@ export interface FolderReport {
   directory: string;
   /** Absent if model.json cannot be read or does not obey the schema. */
   model?: SoundModel;
-  /** What model.json says; true if it cannot be read: a server that needs the model must not call itself ready. */
+  /** The value in model.json; true if it cannot be read: a server that needs the model must not call itself ready. */
   required: boolean;
   problems: Problem[];
 }
@@ -59,7 +58,7 @@ export async function readModelFolder(directory: string): Promise<FolderReport> 
   return judgeManifest(directory, read.value);
 }
 
-/** What readModelFolder reports of a folder whose model.json holds `value`. */
+/** The report of readModelFolder for a folder whose model.json holds `value`. */
 export async function judgeManifest(directory: string, value: unknown): Promise<FolderReport> {
   const name = basename(directory);
   const parsed = manifestSchema.safeParse(value);
@@ -101,10 +100,10 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
   }
   try {
     const value = JSON.parse(text) as unknown;
-    const repeated = repeatedField(text);
-    if (repeated === undefined) return { value };
-    const { line, column } = placeIn(text, repeated.at);
-    const message = `Each field stands once; "${repeated.field.slice(0, 64)}" stands again at line ${line}, column ${column}`;
+    const repeated = jsonFault(text);
+    if (repeated?.kind !== "repeated") return { value };
+    const { field, line, column } = repeated;
+    const message = `Each field stands once; "${field.slice(0, 64)}" stands again at line ${line}, column ${column}`;
     return { problem: { path: shown, message } };
   } catch (error) {
     return { problem: { path: shown, message: `Not JSON: ${error instanceof Error ? error.message : ""}` } };

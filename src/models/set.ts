@@ -9,7 +9,7 @@ import { regionProblem } from "../manifest/region.js";
 import { readModelFolder, type FolderReport } from "./read.js";
 import type { ReloadReport } from "./reload-note.js";
 
-/** What loading says to the operator; pino's logger is one. */
+/** The log that loading writes to; pino's logger is one. */
 export interface ModelLog {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;

@@ -17,7 +17,7 @@ import type {
 } from "../images/image.js";
 import { valueReader } from "../images/stored-values.js";
 
-/** Where a slice lies in the straight stack: its place, and its first row and column. */
+/** A slice's place in the straight stack: its number, and its first row and column. */
 interface Place {
   slice: number;
   row: number;
@@ -30,7 +30,7 @@ export interface Straight {
   rows: number;
   columns: number;
   geometry: VolumeGeometry;
-  /** Of each slice of the source. */
+  /** The place of each slice of the source. */
   places: readonly Place[];
   /** For each slice of the straight stack the one of the source that fills it, and where its first pixel lies. */
   filled: readonly (Place & { source: number })[];
@@ -153,7 +153,7 @@ function laid(
   };
 }
 
-/** What was said of the straight stack, as said of the source's slices. The masks of the straight one are given back. */
+/** Outputs of the straight stack as those of the source's slices. The memory of its masks is given back. */
 export function inSourceSlices(
   outputs: readonly EngineOutput[],
   straight: Straight,
@@ -223,7 +223,7 @@ function countsOf(mask: Uint8Array, overlapping: boolean, labels: number): numbe
   return counts;
 }
 
-/** What a person should know of a result over a stack that was not straight or not whole. */
+/** Warnings about a result over a stack that was not straight or not whole. */
 export function straightCaveats({ tiltDegrees, missing, slices }: Straight): Warning[] {
   const tilt = {
     code: "tilt_straightened",

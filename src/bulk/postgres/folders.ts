@@ -28,7 +28,7 @@ import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { errno } from "../../base/errno.js";
-import { BulkUnavailable } from "../unavailable.js";
+import { BulkUnavailable } from "../database-trouble.js";
 import type { Account } from "./binaries.js";
 
 /** Where root's databases lie. */
@@ -164,7 +164,7 @@ async function privateFolder(folder: string, account: Account | undefined): Prom
   await chmod(folder, 0o700);
 }
 
-/** Makes what is missing of the folders. Throws BulkUnavailable where it cannot. */
+/** Makes what is missing of the folders. Throws BulkUnavailable if it cannot. */
 export async function makeFolders(folders: DatabaseFolders): Promise<void> {
   try {
     await mkdir(folders.own, { recursive: true, mode: 0o700 });

@@ -1,5 +1,5 @@
 /**
- * What goes over the channel between a decoder process and its owner: a header in JSON and bytes, with the length of
+ * The messages between a decoder process and its owner: a header in JSON and bytes, with the length of
  * each before them (two numbers of 32 bits, little endian).
  */
 

@@ -60,7 +60,7 @@ interface Limits {
 const SPACING: Limits = { least: 1e-6, most: 1e4, positive: true };
 /** Millimetres from the origin of a frame of reference. */
 const PLACE: Limits = { least: 0, most: 1e7 };
-/** What single precision, in which models take values, holds with room. */
+/** The largest magnitude that single precision, in which models take values, holds with room. */
 const SCALE: Limits = { least: 1e-20, most: 1e20 };
 
 const LIMITS: ReadonlyMap<string, Limits> = new Map([
@@ -140,19 +140,19 @@ export function readingOf(tag: Tag): Reading | undefined {
 
 /** A value that an attribute cannot have. */
 export interface Fault {
-  /** What was found, in words that quote nothing: it may be a person's. */
+  /** The finding, in words that quote nothing: the value may be a person's. */
   found: string;
   /** It is how writers leave it unsaid: absent, and no reason to refuse. */
   unsaid?: true;
 }
 
-/** What is wrong with the number of values, of which there is one at least. */
+/** The fault of a number of values that its attribute cannot have; there is one value at least. */
 export function multiplicityFault({ values }: Reading, found: number): Fault | undefined {
   const right = "exactly" in values ? found === values.exactly : found <= values.most;
   return right ? undefined : { found: `${found} values` };
 }
 
-/** What is wrong with the text of a number, and with one that is there. */
+/** The fault of numbers, as they are written and as they are. */
 export function numberFault(
   { keyword, vr, limits }: Reading,
   values: readonly (number | string)[],
@@ -181,7 +181,7 @@ export function numberFault(
 
 /** VRs of numbers that may have a fraction. */
 const FRACTIONS = new Set(["DS", "FL", "FD", "OF", "OD"]);
-/** Of UL. */
+/** The largest value of UL. */
 const MOST_INTEGER = 2 ** 32 - 1;
 
 function described(value: string | number | undefined): string {
@@ -202,7 +202,7 @@ const ENUMERATED: ReadonlyMap<string, readonly string[]> = new Map([
   ["BurnedInAnnotation", ["YES", "NO"]],
 ]);
 
-/** What is wrong with texts of a VR that has a form; names of types are left as devices write them. */
+/** The fault of texts of a VR that has a form; names of types are left as devices write them. */
 export function textFault({ vr, tag, keyword }: Reading, values: readonly string[]): Fault | undefined {
   if (vr !== "CS" || AS_WRITTEN.includes(tag)) return undefined;
   const known = ENUMERATED.get(keyword);

@@ -288,7 +288,7 @@ export class DataSetAttributes implements Attributes {
   /**
    * The same attributes on a copy of their own bytes, up to the pixel data, so that a series need not keep the pixels
    * of all its files. What follows the pixel data is left out.
-   * @param warnings gets what items are found to have that are read later
+   * @param warnings gets the warnings about items that are read later
    */
   withoutPixels(warnings: Warning[]): DataSetAttributes {
     const pixels = ["FloatPixelData", "DoubleFloatPixelData", "PixelData"].map((keyword) =>
@@ -301,7 +301,7 @@ export class DataSetAttributes implements Attributes {
     return new DataSetAttributes(walk, { ...this.#dataSet, elements: new Map(kept) });
   }
 
-  /** What items are found to have that are read from now on goes there. */
+  /** Warnings about items that are read from now on go there. */
   warnInto(warnings: Warning[]): void {
     this.#walk.warnings = warnings;
   }

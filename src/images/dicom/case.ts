@@ -12,7 +12,7 @@ import {
 } from "../image.js";
 import { seriesOf, type SeriesFile } from "./series.js";
 
-/** What of a folder may be a member of a case: every series as a volume, or every file as an image of its own. */
+/** The candidates of a folder for the members of a case: every series as a volume, or every file as an image of its own. */
 export interface Candidates {
   series(): readonly Candidate[];
   images(): readonly Candidate[];
@@ -140,7 +140,7 @@ export async function* storedFrames(image: Image): AsyncGenerator<Uint8Array> {
     for (let frame = 0; frame < member.frameCount; frame++) yield await member.frame(frame);
 }
 
-/** What tells a member of a case from the others of its folder. */
+/** The attributes that tell a member of a case from the others of its folder. */
 export interface MemberIdentity {
   series_instance_uid?: string | undefined;
   sop_instance_uid?: string | undefined;

@@ -2,7 +2,7 @@
 import { TextDecoder } from "node:util";
 import { warn, type Warning } from "../image.js";
 
-/** What decodes the bytes that are not ASCII, by the number of the repertoire in ISO_IR; 6 is ASCII alone. */
+/** The decoder of the bytes that are not ASCII, by the number of the repertoire in ISO_IR; 6 is ASCII alone. */
 const ENCODINGS: ReadonlyMap<string, string | undefined> = new Map([
   ["6", undefined],
   ["100", "windows-1252"],
@@ -25,7 +25,7 @@ const ENCODINGS: ReadonlyMap<string, string | undefined> = new Map([
   ["159", undefined],
 ]);
 
-/** Of more than one byte a character. */
+/** Encodings of more than one byte a character. */
 const MULTI_BYTE = new Set(["utf-8", "euc-kr", "gb18030", "gbk"]);
 
 /** Other names of repertoires, without what is no letter or digit, by which people mean the same. */
@@ -74,7 +74,7 @@ const ESCAPES: readonly { bytes: string; g0?: CharacterSet; g1?: string }[] = [
 ];
 
 const ESC = 0x1b;
-/** What stands for bytes that no declared set explains. */
+/** The character that stands for bytes that no declared set explains. */
 export const UNEXPLAINED = "\ufffd";
 
 export type TextDecode = (bytes: Uint8Array) => string;
@@ -162,7 +162,7 @@ export function textDecoder(terms: readonly string[], warnings: Warning[] = []):
   });
   const alone = found.find(({ encoding }) => STANDING_ALONE.has(encoding ?? ""));
   if (alone !== undefined && several) {
-    // What is no UTF-8 does not look like it; other sets would be guessed
+    // Text in another set does not look like UTF-8 by chance; any other set would be a guess
     const isSure = alone.encoding === "utf-8" || found.every((one) => one === alone || !one.encoding);
     warn(
       warnings,

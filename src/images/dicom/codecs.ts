@@ -29,7 +29,7 @@ function library(): Library {
   return loaded;
 }
 
-/** What the codecs say goes to the console by default; here it is evidence about the frame being decoded. */
+/** The codecs write to the console by default; here their messages are evidence about the frame being decoded. */
 let messages: string[] = [];
 const collect = (...parts: unknown[]) => {
   if (messages.length < 1000) messages.push(parts.map(String).join(" "));
@@ -57,7 +57,7 @@ function release(): void {
   library().NativeCodecs.release();
 }
 
-/** What a thread does that has no work: codecs whose memory large frames have grown are made again by the next frame. */
+/** Is called when a thread has no work: codecs whose memory large frames have grown are made again by the next frame. */
 export function dropGrownCodecs(): void {
   if (!grown) return;
   grown = false;
@@ -130,7 +130,7 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
 /** OpenJPH has HTJ2K but where components have fewer samples: its wrapper hands those out in no order. OpenJPEG has them. */
 const isForOpenJph = ({ kind, sampling }: CodestreamHeader) => kind === "htj2k" && sampling === undefined;
 
-/** What the call into the codec needs to know: sizes of the codestream, never of the data set. */
+/** Arguments of the call into the codec: sizes of the codestream, never of the data set. */
 function contextOf(header: CodestreamHeader): CodecContext {
   // OpenJPH clips signed 8-bit samples to 0..255 and unsigned 16-bit samples to a signed range if told so
   const wide = header.precision > 8 || (isForOpenJph(header) && header.signed);

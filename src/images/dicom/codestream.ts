@@ -1,5 +1,5 @@
 /**
- * What a compressed frame says of itself, read from its bytes without decoding. The codecs below trust sizes that
+ * Reads what a compressed frame declares of itself, without decoding it. The codecs below trust sizes that
  * the caller gives and read or write past their buffers if the codestream differs, so every frame is checked here
  * first; and the codec is chosen by these bytes, not by the transfer syntax alone.
  */
@@ -26,7 +26,7 @@ export interface CodestreamHeader {
   precision: number;
   /** JPEG 2000 only: components are signed. */
   signed: boolean;
-  /** What the colour markers say of three components; undefined if they say nothing. */
+  /** The colour model that the markers name for three components; undefined if they name none. */
   colour: "RGB" | "YBR" | undefined;
   /** JPEG 2000 and HTJ2K: a multiple component transform that the codec undoes. */
   componentTransform: boolean;
@@ -116,7 +116,7 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   let jfif = false;
   const sameSampleBits = new Set<number>();
   for (;;) {
-    // What lies between the segments is skipped, as libjpeg does; the codec complains of it
+    // Bytes between the segments are skipped, as libjpeg does; the codec complains of them
     while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff)) at++;
     if (at + 4 > bytes.length) throw headerCut();
     const marker = bytes[at + 1] ?? 0;

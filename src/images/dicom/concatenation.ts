@@ -25,7 +25,7 @@ interface MultiFrameFile {
   frames: readonly unknown[];
 }
 
-/** What an object says of its part in a concatenation; undefined if it is a whole image. */
+/** The part of an object in a concatenation; undefined if it is a whole image. */
 function partOf(attributes: Attributes, frames: number): Part | undefined {
   const part: Part = {
     uid: attributes.string("ConcatenationUID"),

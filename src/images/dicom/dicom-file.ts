@@ -165,7 +165,7 @@ export async function inflatedBytes(bytes: Uint8Array, check: () => void, most =
   const deflated = bytes.subarray(meta.end);
   const raw = await countInflated(createInflateRaw({ chunkSize: COUNTED_AT_ONCE }), deflated, check);
   if (deflated[0] !== ZLIB_HEADER) return raw;
-  // What is wrong with it as one may come late, and then it is read as the other
+  // A fault as one form may come late in the data, and then the data is read as the other form
   return Math.max(raw, await countInflated(createInflate({ chunkSize: COUNTED_AT_ONCE }), deflated, check));
 }
 

@@ -94,7 +94,7 @@ class DicomImage implements DicomFileImage {
     this.source = identity(file, bytes.length, () => this.hash());
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
     this.#geometry = frameGeometry(attributes, this.frameCount, this.warnings);
-    // What every frame shares is read now, so that a wrong attribute refuses the file and not its first model
+    // Attributes that all frames share are read now, so that a wrong one refuses the file and not its first model
     this.#interpret(0);
     this.#geometry(0);
   }

@@ -117,7 +117,7 @@ export function walkDataSet(
 }
 
 /**
- * What walkDataSet does, without keeping anything unless `keep` does.
+ * Walks a data set as walkDataSet does, without keeping anything unless `keep` does.
  * @param keep takes each element, and undefined where an item lies outside any sequence
  * @returns the offset behind them
  */

@@ -20,7 +20,7 @@ export interface Decoded {
   data: Uint8Array;
   /** Bytes of compressed data, if they are more than a constant frame can have; else 0. */
   suspectBytes: number;
-  /** What was odd about this frame; the image takes it over when the frame's turn comes. */
+  /** Warnings about this frame; the image takes them over when the frame's turn comes. */
   warnings?: Warning[];
 }
 

@@ -66,7 +66,7 @@ export function encodedFrames(
   return { coding, bytesOf };
 }
 
-/** What the first frame is, if it shows: codestreams begin with markers, RLE with its segments' number and place. */
+/** Tells by its first bytes what the first frame is: codestreams begin with markers, RLE with its segments' number and place. */
 function codingOf(frame: Uint8Array, syntax: TransferSyntax, format: PixelFormat): PixelCoding {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
   const isRle =

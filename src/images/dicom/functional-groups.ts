@@ -33,7 +33,7 @@ export function functionalGroups(
 }
 
 /**
- * What holds the attributes of a macro of one item: that item, as functionalGroups finds it, or the top of the data set.
+ * The holder of the attributes of a macro of one item: that item, as functionalGroups finds it, or the top of the data set.
  * Several items that differ, and other values at the top, are a warning.
  * @param keywords of the macro that are read
  */
@@ -56,7 +56,7 @@ export function holderOf(
   return group;
 }
 
-/** Of the items of a macro, which are looked at for each frame, those that hold something. */
+/** The items of a macro that hold something: they are looked at for each frame. */
 const filledItems = new WeakMap<readonly DataSetAttributes[], readonly DataSetAttributes[]>();
 
 function filled(items: readonly DataSetAttributes[] | undefined): readonly DataSetAttributes[] | undefined {
@@ -96,7 +96,7 @@ export function onlyItem(
   return first;
 }
 
-/** Of sequences that may have one item, whether they have several that differ. */
+/** Whether a sequence that may have one item has several that differ. */
 const differing = new WeakMap<readonly DataSetAttributes[], boolean>();
 
 /** Calls `read` once a frame if frames can differ, else once in all. */

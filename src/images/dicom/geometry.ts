@@ -148,7 +148,7 @@ const SAME_SCALE = 1e-3;
  * The spacing of the image, and the regions of ultrasound outside of which it does not hold. Regions that have a scale
  * count before PixelSpacing, which is one for the whole picture. Regions that reach beyond the image are those of a larger
  * one, before somebody shrank it, and so are their scales: then none is believed, and no PixelSpacing that says the same.
- * Of regions that do not say where they lie none is believed either, and no PixelSpacing that says otherwise.
+ * Regions that do not say where they lie are not believed either, nor is a PixelSpacing that says otherwise.
  */
 function withRegions(
   attributes: DataSetAttributes,

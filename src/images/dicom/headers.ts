@@ -36,7 +36,7 @@ export const MOST_SEEN = 2_000_000;
 /** A file has more elements than its reader allowed; it can be read with room for more. */
 export class TooManyElements extends Error {}
 
-/** Of something there is more than is read: no part of a file can make up for it. */
+/** A file holds more of something than is read, so that no part of it can be used. */
 export class OverBudget extends RadserveError {}
 
 /** @param what of which there is more, in the plural */

@@ -1,9 +1,9 @@
 /** Whether files are of one person, by everything in them that says so (PS3.3 C.7.1.1). */
 import { warn, type Attributes, type Warning } from "../image.js";
 
-/** What differs from one person to the next. */
+/** Attributes that differ from one person to the next. */
 const OF_A_PERSON = ["PatientID", "IssuerOfPatientID", "PatientName", "PatientBirthDate", "PatientSex"];
-/** What may differ where images of one person were put together. */
+/** Attributes that may differ where images of one person were put together. */
 const OF_AN_ORDER = ["AccessionNumber"];
 
 /** "DOE^JOHN" and "Doe^John^^" are one name: of its groups the first, without case and empty components. */

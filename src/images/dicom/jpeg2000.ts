@@ -10,7 +10,7 @@ import { RadserveError } from "../../base/errors.js";
 import { decodeApart, hasDecoder } from "../decoder/decoder.js";
 import type { CodestreamHeader } from "./codestream.js";
 
-/** What the decoder process is asked. */
+/** The question to the decoder process. */
 export interface Jpeg2000Order {
   frame: Jpeg2000Frame;
   threads: number;

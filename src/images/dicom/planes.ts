@@ -146,7 +146,7 @@ function stacked({ position: [x, y, z], orientation }: PlanePosition, offsets: r
   }));
 }
 
-/** What Image Type of nuclear medicine names third (PS3.3 C.8.4.9.1.1). */
+/** Third values of Image Type in nuclear medicine (PS3.3 C.8.4.9.1.1). */
 const NUCLEAR_KINDS = new Set([
   "STATIC",
   "DYNAMIC",

@@ -2,9 +2,9 @@
 import { rangeOf } from "../../base/range.js";
 import { dot, type Vector } from "../vectors.js";
 
-/** What positions are rounded to; then no place is known better. */
+/** Positions are rounded to this length; then no place is known better. */
 export const COARSE_MM = 0.1;
-/** Of calculation with decimal numbers. */
+/** The error of calculation with decimal numbers. */
 const EXACT_MM = 1e-4;
 
 /** How far positions that were rounded may be from each other without a difference: along the normal, and beside it by axis. */

@@ -16,7 +16,7 @@ export function storageOf(files: readonly Stored[]): PixelFormat {
   );
 }
 
-/** What is said of slices that are stored in another format than they are kept in; undefined if there are none. */
+/** The warning about slices that are stored in another format than they are kept in; undefined if there are none. */
 export function mixedStorage(
   files: readonly Stored[],
   kept: PixelFormat,

@@ -71,7 +71,7 @@ export interface Again extends Pick<SeriesFile, "filesAhead"> {
 }
 
 /**
- * What a series needs of a file, or why the object is not a slice of one.
+ * Takes from a file what a series needs of it, or says why the object is not a slice of one.
  * @param again of `bytes` nothing is kept but the attributes, unless it says so
  * @param mostElements as openFile takes it, which throws TooManyElements
  * Throws what readDicom throws for an image that cannot be used.
@@ -140,7 +140,7 @@ export interface SeriesChoice {
   uid?: string | undefined;
   /** Without `uid`: the only series that this is true of. */
   takes?: ((image: Image) => boolean) | undefined;
-  /** What some model takes of tilt and of missing slices; none where absent. */
+  /** The tilt and the missing slices that some model takes; none where absent. */
   tolerance?: StackTolerance | undefined;
 }
 
@@ -266,7 +266,7 @@ function groupsOf(files: readonly SeriesFile[]): Group[] {
     .sort(([a, x], [b, y]) => y.length - x.length || (a < b ? -1 : 1));
 }
 
-/** What a client may choose from, without a word about the patient. */
+/** Lists the series that a client may choose from, without a word about the patient. */
 function listOf(groups: readonly Group[]): Record<string, unknown> {
   return {
     found: groups.length,
@@ -326,7 +326,7 @@ function isTaken(files: readonly SeriesFile[], { takes, tolerance }: SeriesChoic
   }
 }
 
-/** What images of one patient, study and acquisition have in common, where they say it. */
+/** Attributes that images of one patient, study and acquisition have in common, where they have them. */
 const IN_COMMON = [
   ...["StudyDate", "PatientAge", "PatientSize", "PatientWeight", "BodyPartExamined", "Laterality"],
   ...["EchoTime", "InversionTime", "FlipAngle", "DiffusionBValue", "ScanningSequence", "MRAcquisitionType"],

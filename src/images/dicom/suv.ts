@@ -45,7 +45,7 @@ interface ImageTimes {
   lasted: number;
 }
 
-/** What the images of a series, or a single image, say of the times of acquisition. */
+/** The times of acquisition, of the images of a series or of a single image. */
 function seriesTimes(images: readonly DataSetAttributes[]): ImageTimes[] {
   const seconds = (image: DataSetAttributes, keyword: string) =>
     (positive(image.string(keyword)) ?? NaN) / MILLISECONDS;
@@ -98,7 +98,7 @@ export function readSuv(
   }
 }
 
-/** What all files of a series together say of SUV; nothing for those that are not of positron emission. */
+/** The SUV scale that all files of a series together give; undefined for those that are not of positron emission. */
 export function suvOf<File extends { attributes: DataSetAttributes }>(
   files: readonly File[],
 ): Map<File, SuvScale> {

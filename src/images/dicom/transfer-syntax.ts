@@ -4,7 +4,7 @@ import { ownValue } from "../../base/own-value.js";
 import type { Codestream } from "./codestream.js";
 import type { Encoding } from "./headers.js";
 
-/** What decodes the frames; `encapsulated` picks the codec by the bytes. */
+/** The codec of the frames; `encapsulated` picks it by the bytes. */
 export type PixelCoding = "native" | "rle" | "deflated-frames" | "codec";
 
 export interface TransferSyntax extends Encoding {

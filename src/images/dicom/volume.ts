@@ -38,8 +38,8 @@ const PARALLEL_TOLERANCE = 1e-4;
 const IN_PLANE_TOLERANCE = 1e-4;
 
 /**
- * What of the pixel format has to be one in all slices. How many bits a value has, and where, tells nothing of what it
- * means: that is decided by each slice's own modality transform.
+ * The fields of the pixel format that have to be equal in all slices. How many bits a value has, and where, tells
+ * nothing of what it means: that is decided by each slice's own modality transform.
  */
 const MEANING: readonly (keyof PixelFormat)[] = [
   "samplesPerPixel",
@@ -48,19 +48,19 @@ const MEANING: readonly (keyof PixelFormat)[] = [
   "packed422",
 ];
 
-/** What a model takes whose manifest says nothing of it. */
+/** The tolerance of a model whose manifest names none. */
 const STRAIGHT: StackTolerance = { tiltDegrees: 0, missing: 0 };
 
 const LISTED = 10;
 const DEGREES = 180 / Math.PI;
 
-/** What decides whether a frame belongs to a volume, and where. */
+/** The facts that decide whether a frame belongs to a volume, and where. */
 interface SliceFacts {
   format: PixelFormat;
   plane: PlanePosition | undefined;
   planeFault?: PlaneFault | undefined;
   spacing: Spacing | undefined;
-  /** Of the modality values; asked for once it is known where the slices lie. */
+  /** The units of the modality values; asked for once it is known where the slices lie. */
   units?: () => string | undefined;
 }
 
@@ -156,7 +156,7 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
   return volume;
 }
 
-/** What a person should know of how the slices were put together. */
+/** Warnings about how the slices were put together. */
 export function volumeCaveats({ rounded, geometry }: Volume): Warning[] {
   if (rounded !== true) return [];
   return [
@@ -329,7 +329,7 @@ interface Evenness {
   /** Where each slice lies, in spacings. */
   places: number[];
   missing: number;
-  /** What says that slices are missing. */
+  /** The refusal that says that slices are missing. */
   gap: RadserveError | undefined;
   /** Whether the distances are even only because the positions were rounded. */
   rounded: boolean;

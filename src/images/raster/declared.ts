@@ -1,4 +1,4 @@
-/** What PNG, JPEG and TIFF files say of themselves, and the decoder does not: read before a pixel is decoded. */
+/** Reads what PNG, JPEG and TIFF files declare and the decoder does not tell, before a pixel is decoded. */
 import { RadserveError } from "../../base/errors.js";
 import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
 import { PIXEL_LIMIT } from "./raster-orders.js";
@@ -43,7 +43,7 @@ export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
   return { ...plain, pages: pages.length, bits, inverted: photometric === 0, palette: photometric === 3 };
 }
 
-/** Of JPEG. */
+/** Samples of a pixel of JPEG, at most. */
 const MOST_SAMPLES = 3;
 
 /**
@@ -61,7 +61,7 @@ export function firstFrameBytes(bytes: Uint8Array, format: RasterFormat): number
 
 interface DeclaredSize {
   pixels: number;
-  /** Of a pixel as it is decoded. */
+  /** Bytes of one pixel as it is decoded. */
   bytesEach: number;
 }
 
@@ -129,7 +129,7 @@ export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string
 const MOST_CHUNKS = 1000;
 const HEADER_AT = 8;
 
-/** What a PNG says before its pixels (PNG third edition, W3C 2025); it believes what it finds, for the decoder checks them all. */
+/** Reads what a PNG declares before its pixels (PNG third edition, W3C 2025). It checks nothing: the decoder does. */
 function readPngHeader(bytes: Uint8Array): Pick<Declared, "bits" | "palette" | "animated"> {
   const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let animated = false;

@@ -1,4 +1,4 @@
-/** What the decoder process is asked about a PNG, JPEG or TIFF, and what it may answer. */
+/** Questions to the decoder process about a PNG, JPEG or TIFF, and its answers. */
 
 /** 134 megapixels, the same as for DICOM frames: more than any radiograph, less than what exhausts a server. */
 export const PIXEL_LIMIT = 1 << 27;
@@ -16,7 +16,7 @@ export type RasterOrder =
       /** From 0. */
       page: number;
       layout: Layout;
-      /** Of the upright picture. Another size is told, and no pixels come. */
+      /** Width of the upright picture. If the size differs, an error comes and no pixels. */
       width: number;
       height: number;
       /** Whether it is opaque is to be looked at. */
@@ -30,7 +30,7 @@ export interface RasterMetadata {
   hasAlpha: boolean;
   orientation?: number | undefined;
   pages?: number | undefined;
-  /** Of the upright picture. */
+  /** Width of the upright picture. */
   width: number;
   height: number;
 }

@@ -1,5 +1,5 @@
 /**
- * What a TIFF says of its own pages, read from its tags without decoding (TIFF 6.0; BigTIFF as libtiff has it). The
+ * Reads the pages of a TIFF from its tags, without decoding (TIFF 6.0; BigTIFF as libtiff has it). The
  * decoder converts some photometrics, passes others through as they are and says of neither what it did; so the tags
  * decide here, from a closed list, what is read and what its values mean.
  */

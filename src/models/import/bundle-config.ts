@@ -86,7 +86,7 @@ export class BundleConfig {
     return line === undefined ? this.file : `${this.file} line ${line}`;
   }
 
-  /** What a value means: references are followed as far as a component, constants are worked out. */
+  /** The meaning of a value: references are followed as far as a component, constants are worked out. */
   resolve(value: unknown, chain = 0): unknown {
     if (Array.isArray(value)) return value.map((one) => this.resolve(one, chain + 1));
     if (typeof value !== "string" || !/^[@$%]/.test(value)) return value;

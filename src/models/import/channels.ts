@@ -72,7 +72,7 @@ function roleName(channel: string, place: number | undefined): string {
 
 type Fields = Record<string, unknown>;
 
-/** What of roles is still open, by the fields' paths. */
+/** Fields of roles that are still open, by their paths. */
 export function openRoles(manifest: Fields): { path: string; message: string }[] {
   const open: { path: string; message: string }[] = [];
   ((manifest["roles"] ?? []) as Fields[]).forEach(({ role, rules }, i) => {
@@ -96,7 +96,7 @@ export function openRoles(manifest: Fields): { path: string; message: string }[]
   return open;
 }
 
-/** What stands for an open field while the rest of the manifest is checked. */
+/** The value that stands for an open field while the rest of the manifest is checked. */
 const STAND_INS: Readonly<Fields> = {
   rules: [{ tag: "SeriesNumber", min: 0 }],
   values: { kind: "modality" },

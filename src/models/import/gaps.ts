@@ -1,9 +1,9 @@
-/** What a manifest cannot say of a network that is imported. */
+/** Collects what a manifest cannot say of a network that is imported. */
 
 export interface Gap {
   /** The field of the file that is read, for example plans.json: preprocessor_name. */
   field: string;
-  /** What is there, and what follows of it. */
+  /** The finding, and what follows of it. */
   message: string;
   /** Whether results without it would be wrong: then nothing is written. */
   wrong: boolean;
@@ -32,7 +32,7 @@ export class Gaps {
 export const isOrientation = (letters: string | undefined): letters is string =>
   /^(?=.*[LR])(?=.*[AP])(?=.*[SI])[LRAPSI]{3}$/.test(letters ?? "");
 
-/** What the files do not say, or not in DICOM's words. */
+/** Facts that the files do not tell, or not in DICOM's words. */
 export interface ImportChoices {
   /** Which configuration of plans.json. */
   configuration?: string;
@@ -57,7 +57,7 @@ export interface Imported {
   input: Record<string, unknown>;
   output: Record<string, unknown>;
   tiling?: Record<string, unknown> | undefined;
-  /** Of a network with several channels; what the person has to say is null. */
+  /** Roles of a network with several channels; fields that the person has to fill in are null. */
   roles?: Record<string, unknown>[];
   about: { version: string; manufacturer: string; description: string; intended_use: string };
 }

@@ -85,7 +85,7 @@ export async function modelsImport(
   return { text, exitCode: 0, data: { path: join(target, "model.json"), manifest, gaps: gaps.all, open } };
 }
 
-/** What a bundle's inference is described in; MONAI reads these. */
+/** Files that describe a bundle's inference; MONAI reads these. */
 const BUNDLE_FILES = ["inference.json", "inference.yaml", "inference.yml"];
 
 const gapLine = ({ field, message }: Gap): string => `  ${field}: ${message}.`;

@@ -7,7 +7,7 @@ import { z } from "zod";
 import { isComponent, Reference, shown, type BundleConfig, type Fields } from "./bundle-config.js";
 import type { Gaps } from "./gaps.js";
 
-/** What the steps say, from the file's voxels to labels. */
+/** The meaning of the steps, from the file's voxels to labels. */
 export interface Chain {
   orientation?: string;
   spacing?: number[];
@@ -20,9 +20,9 @@ export interface Chain {
   tiling?: Record<string, unknown>;
 }
 
-/** Of an argument, or of the whole step where it is undefined. */
+/** Refuses an argument, or the whole step where it is undefined. */
 type Refuse = (argument: string | undefined, message: string) => void;
-/** What a component is read for, and where it stands: preprocessing.3 for example. */
+/** The chain that a component is read for, and its place: preprocessing.3 for example. */
 export interface At {
   chain: Chain;
   config: BundleConfig;
@@ -421,7 +421,7 @@ const INFERERS = new Map<string, Step>([
   ],
 ]);
 
-/** What brings the parts together: they must be the parts that are read here. */
+/** The evaluator brings the parts together: they must be the parts that are read here. */
 const WIRING = new Map<string, Step>([
   [
     "SupervisedEvaluator",

@@ -11,7 +11,7 @@ import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./g
 /** nnunetv2.configuration.ANISO_THRESHOLD */
 const ANISOTROPIC = 3;
 
-/** Of resample_data_or_seg_to_shape, with its defaults. */
+/** Arguments of resample_data_or_seg_to_shape, with its defaults. */
 const kwargs = z.strictObject({
   is_seg: z.literal(false).default(false),
   order: z.int().default(3),
@@ -100,7 +100,7 @@ export interface NnunetFiles {
   dataset: unknown;
   /** Name of the folder: TRAINER__PLANS__CONFIGURATION where nnU-Net made it. */
   folder: string;
-  /** What the file of roles holds, where there is one. */
+  /** Contents of the file of roles, where there is one. */
   roles?: unknown;
 }
 
@@ -235,7 +235,7 @@ function cascadeOf(
   return { cascade: { model: previous ?? "?", labels } };
 }
 
-/** What volumes and pictures have in common. */
+/** The fields that volumes and pictures have in common. */
 const INPUT = {
   size: { kind: "source" },
   monochrome1: "refuse",

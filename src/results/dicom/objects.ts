@@ -1,8 +1,7 @@
 /** The DICOM objects of one model's results over one image: which can be made, made, and checked. */
 import type { Attributes, Image, Warning } from "../../images/image.js";
 import type { DicomKind, OutputKind } from "../../manifest/manifest.js";
-import type { ResultFile } from "../commit/commit.js";
-import { objectName } from "../commit/names.js";
+import { objectName, type ResultFile } from "../receipt/names.js";
 import type { Picture } from "../../addon/picture.js";
 import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
@@ -16,8 +15,6 @@ import type { Making, Material } from "./objects/kind.js";
 import { OBJECTS } from "./objects/table.js";
 import type { Subject } from "./subject.js";
 
-/** What lies beside the SEG is made after it, and the picture last: other threads draw it meanwhile. */
-const ORDER: readonly DicomKind[] = ["seg", "rtstruct", "sr", "sc"];
 const KINDS = Object.keys(OBJECTS) as DicomKind[];
 
 interface ObjectsRequest {
@@ -56,11 +53,12 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const asked = KINDS.filter((kind) => request.kinds.includes(kind));
   const others = companionIds(request.image);
   const ids = "missing" in others ? others : sourceIds(request.image);
-  const kinds = asked.filter((kind) => whyNot(kind, request, ids) === undefined);
-  const warnings = asked.flatMap((kind) => {
-    const why = whyNot(kind, request, ids);
-    return why === undefined || !(request.asked || isUnforeseen(request, ids)) ? [] : [notWritten(kind, why)];
-  });
+  const reasons = asked.map((kind) => ({ kind, why: whyNot(kind, request, ids) }));
+  const kinds = reasons.flatMap(({ kind, why }) => (why === undefined ? kind : []));
+  const isSaid = request.asked || isUnforeseen(request, ids);
+  const warnings = reasons.flatMap(({ kind, why }) =>
+    why === undefined || !isSaid ? [] : notWritten(kind, why),
+  );
   const { attributes } = request.image;
   if (kinds.length === 0 || attributes === undefined || "missing" in ids || "missing" in others)
     return { files: [], outputs: [], warnings };
@@ -138,13 +136,15 @@ function notWritten(kind: DicomKind, why: string): Warning {
   return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` };
 }
 
+/** What lies beside the SEG refers to it. The others are made together: other threads draw the picture meanwhile. */
 async function make(kinds: readonly DicomKind[], making: Making): Promise<Written[]> {
-  const written: Written[] = [];
-  for (const kind of ORDER.filter((one) => kinds.includes(one))) {
-    const seg = written.find((one) => one.kind === "seg")?.object;
-    written.push({ kind, object: await OBJECTS[kind].make({ ...making, seg }) });
-  }
-  return written.sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind));
+  const seg = kinds.includes("seg") ? await OBJECTS.seg.make(making) : undefined;
+  return Promise.all(
+    kinds.map(async (kind) => ({
+      kind,
+      object: kind === "seg" && seg !== undefined ? seg : await OBJECTS[kind].make({ ...making, seg }),
+    })),
+  );
 }
 
 function listed(

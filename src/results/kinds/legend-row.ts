@@ -1,6 +1,6 @@
 /** A row of the legend, and the words that rows of several kinds share. */
 import type { Finding } from "../receipt/receipt.js";
-import type { Range, Rgb } from "../picture/colour.js";
+import type { Range, Rgb } from "../colour.js";
 
 export interface LegendRow {
   label: string;
@@ -68,4 +68,20 @@ export function scoreText(score: number, threshold: number, present: boolean): s
     if (Number(s) >= Number(t) === present) return `score ${s}, threshold ${t}`;
   }
   return `score ${score}, threshold ${threshold}`;
+}
+
+/** A row of a label that is told by its score alone: the highest, and its threshold. */
+export function scoreRow(label: string, findings: readonly Finding[], scope: Scope): LegendRow {
+  const present = findings.some((f) => f.present);
+  const row = { label, present, colour: undefined, hollow: true, scored: true, gauge: undefined };
+  const best = highest(findings, (f) => f.score ?? -Infinity);
+  const { score, threshold } = best ?? {};
+  if (score === undefined || threshold === undefined) return { ...row, value: "" };
+  const within = score >= 0 && score <= 1 && threshold >= 0 && threshold <= 1;
+  const value = scoreText(score, threshold, present);
+  return {
+    ...row,
+    value: scope.frames === 1 ? value : `highest ${value}${partOf(best, findings, scope)}`,
+    gauge: within ? { score, threshold } : undefined,
+  };
 }

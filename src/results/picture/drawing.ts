@@ -1,10 +1,17 @@
 /** A drawing of text, lines and boxes over a picture: a list of numbers, which the addon draws. */
-import type { Box } from "./box.js";
-import type { Rgb } from "./colour.js";
+import type { Rgb } from "../colour.js";
 import { placedGlyphs, textWidth, type Style } from "./text.js";
 
 /** As native/picture/drawing.h numbers them. */
 const OPERATION = { clip: 0, unclip: 1, rectangle: 2, line: 3, glyphs: 4 } as const;
+
+/** A rectangle of picture pixels, x to the right and y down. */
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
 
 interface ShapeStyle {
   colour: Rgb;

@@ -1,0 +1,31 @@
+/** A request to the bulk pages and its answer, as data that crosses threads. */
+import type { About } from "../audit/action.js";
+import type { JobProgress } from "./schema.js";
+
+export interface Caller {
+  subject: string;
+  admin: boolean;
+  inputRoots: string[] | undefined;
+  outputRoots: string[] | undefined;
+}
+
+/** One request, as it came: the bulk thread checks what is in it. */
+export interface BulkCall {
+  caller: Caller;
+  /** Empty if the page is of no job. */
+  jobId: string;
+  query: Record<string, unknown>;
+  /** The text of the body; empty if there is none. */
+  body: string;
+  /** Images of the job that this box looks at window by window. */
+  progress: JobProgress[];
+}
+
+export interface BulkAnswer {
+  status: number;
+  /** JSON text. */
+  body: string;
+  location?: string;
+  /** Facts for the line of the audit, beside those of the request. */
+  note?: Partial<About>;
+}

@@ -1,0 +1,174 @@
+/** Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps of that. */
+import type { Stopwatch } from "../../base/stopwatch.js";
+import { VERSION } from "../../base/version.js";
+import type { Image, SliceIdentity } from "../../images/image.js";
+import { receiptName } from "../receipt/names.js";
+import {
+  RECEIPT_SCHEMA,
+  type Answer,
+  type Receipt,
+  type ReceiptModel,
+  type OutputFile,
+} from "../receipt/receipt.js";
+import path from "node:path";
+
+/** What a receipt and an answer say of a request, beside its results. */
+interface Asked {
+  /** Paths as the client gave them. */
+  task: { requestId: string; inputPath: string; outputFolder: string };
+  /** NAME, the stem of the results. */
+  name: string;
+  image: Image;
+  plan: { outputs: string[]; from: Receipt["outputs_from"] };
+  watch: Stopwatch;
+}
+
+/** The source as a receipt describes it. */
+export function sourceOf(name: string, image: Image, pixelSha256: string): Receipt["source"] {
+  const { source, format } = image;
+  return {
+    name,
+    format: source.format,
+    bytes: source.bytes,
+    file_sha256: source.fileSha256,
+    pixel_sha256: pixelSha256,
+    rows: format.rows,
+    columns: format.columns,
+    frames: image.frameCount,
+    photometric_interpretation: format.photometricInterpretation,
+    ...present("modality", source.modality),
+    ...present("manufacturer", equipment(image, "Manufacturer")),
+    ...present("manufacturer_model_name", equipment(image, "ManufacturerModelName")),
+    ...present("transfer_syntax_uid", source.transferSyntaxUid),
+    ...uidsOf(image),
+    ...(image.case === undefined ? {} : { case: image.case.members.map(memberOf) }),
+  };
+}
+
+/** A member of a case, as the receipt tells of it. */
+function memberOf(image: Image): NonNullable<Receipt["source"]["case"]>[number] {
+  const { source, format, frameCount } = image;
+  return {
+    bytes: source.bytes,
+    file_sha256: source.fileSha256,
+    rows: format.rows,
+    columns: format.columns,
+    frames: frameCount,
+    ...present("modality", source.modality),
+    ...uidsOf(image),
+  };
+}
+
+/** The names of an image in DICOM, and those of the slices of a series. */
+function uidsOf({ source, series }: Image) {
+  return {
+    ...present("sop_class_uid", source.sopClassUid),
+    ...present("sop_instance_uid", source.sopInstanceUid),
+    ...present("series_instance_uid", source.seriesInstanceUid),
+    ...present("study_instance_uid", source.studyInstanceUid),
+    ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
+  };
+}
+
+/** Characters of a Long String (PS3.5 section 6.2), of which both attributes are. */
+const LONGEST_LO = 64;
+
+/** What a reader of many receipts tells scanners apart by (PS3.3 C.7.5.1); of a series, what its first slice says. */
+function equipment({ attributes }: Image, keyword: string): string | undefined {
+  const text = attributes
+    ?.string(keyword)
+    ?.replace(/\p{Cc}/gu, " ")
+    .trim()
+    .slice(0, LONGEST_LO);
+  return text === "" ? undefined : text;
+}
+
+function sliceOf({ sopInstanceUid, fileSha256, frame }: SliceIdentity) {
+  return {
+    ...present("sop_instance_uid", sopInstanceUid),
+    file_sha256: fileSha256,
+    ...(frame === undefined ? {} : { frame }),
+  };
+}
+
+function present<K extends string>(key: K, value: string | undefined): Partial<Record<K, string>> {
+  return value === undefined ? {} : ({ [key]: value } as Record<K, string>);
+}
+
+/** @param pixelSha256 over the stored values of all frames, in order, hex */
+export function receiptOf(
+  { task, name, image, plan, watch }: Asked,
+  models: ReceiptModel[],
+  pixelSha256: string,
+): Receipt {
+  return {
+    schema: RECEIPT_SCHEMA,
+    radserve_version: VERSION,
+    status: models.some((model) => model.status === "failed") ? "partial" : "completed",
+    source: sourceOf(name, image, pixelSha256),
+    transforms: image.transforms,
+    warnings: image.warnings,
+    outputs_requested: plan.outputs,
+    outputs_from: plan.from,
+    models,
+    timings: {
+      request_id: task.requestId,
+      started_at: watch.startedAt,
+      utc_offset: watch.utcOffset,
+      finished_at: new Date().toISOString(),
+      milliseconds: watch.laps(),
+    },
+  };
+}
+
+/** @param reused the receipt is an earlier one, and nothing was computed */
+export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused: boolean): Answer {
+  const folder = task.outputFolder === "/" ? "" : task.outputFolder.replace(/\/+$/, "");
+  return {
+    request_id: task.requestId,
+    status: receipt.status,
+    input_image_path: task.inputPath,
+    receipt_path: `${folder}/${receiptName(name)}`,
+    reused,
+    models: receipt.models.map((model) => ({
+      name: model.name,
+      version: model.version,
+      status: model.status,
+      ...(model.error === undefined ? {} : { error: model.error }),
+      ...(model.reasons === undefined ? {} : { reasons: model.reasons }),
+      ...(model.shadow === undefined ? {} : { shadow: model.shadow }),
+      findings: model.findings,
+      measurements: model.measurements,
+      outputs: model.outputs.map((file) => ({ ...file, path: `${folder}/${file.path}` })),
+      ...(model.provider === undefined ? {} : { provider: model.provider }),
+      warnings: model.warnings,
+    })),
+    warnings: receipt.warnings,
+    timings_ms: { ...watch.laps(), total: watch.total() },
+  };
+}
+
+/** What a bulk job keeps of an answer; findings and measurements are in the receipt. */
+export interface Summary {
+  status: "completed" | "partial";
+  reused: boolean;
+  /** The receipt's name in the output folder; the outputs' paths are such names too. */
+  receipt: string;
+  outputs: OutputFile[];
+  /** Of the file; absent in what earlier versions stored. */
+  warnings?: Answer["warnings"];
+  models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
+}
+
+export function summaryOf(answer: Answer): Summary {
+  return {
+    status: answer.status,
+    reused: answer.reused,
+    receipt: path.posix.basename(answer.receipt_path),
+    outputs: answer.models.flatMap(({ outputs }) =>
+      outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
+    ),
+    warnings: answer.warnings,
+    models: answer.models.map(({ name, status }) => ({ name, status })),
+  };
+}

@@ -1,0 +1,205 @@
+/**
+ * What is known to be wrong in results of earlier versions, so that `verify` and `explain` warn of a receipt that shows
+ * it. CHANGELOG.md lists the same conditions.
+ *
+ * To add one: append an entry to KNOWN_FAULTS, evidence of it to CASES in its test, and a line to CHANGELOG.md. `shows` decides from the receipt alone where that is enough; otherwise from the
+ * source (`image`) or the manifest, which are there in `verify` only, and only where their SHA-256 are the receipt's. It
+ * is false where it cannot know, and throws nothing. `text` names the attribute or the manifest's field first, then what
+ * was wrong, and what to do if it is more than to run the image again. Entries are appended, so that texts keep their
+ * order.
+ */
+import type { Image } from "../../images/image.js";
+import type { Manifest } from "../../manifest/manifest.js";
+import type { Receipt, ReceiptModel } from "../receipt/receipt.js";
+
+/** What a result can be judged by. */
+export interface Evidence {
+  receipt: Receipt;
+  /** The receipt's source, as this version reads it. */
+  image?: Image | undefined;
+  /** The manifest of a model of the receipt. */
+  manifestOf?: ((model: ReceiptModel) => Manifest | undefined) | undefined;
+}
+
+export interface KnownFault {
+  /** The first version without it. */
+  before: string;
+  shows: (evidence: Evidence) => boolean;
+  text: string;
+}
+
+const succeeded = ({ receipt }: Evidence) => receipt.models.filter(({ status }) => status === "succeeded");
+
+/** Models of the receipt that have written an object of DICOM. */
+const withObjects = (evidence: Evidence) =>
+  succeeded(evidence).filter(({ outputs }) =>
+    outputs.some(({ media_type }) => media_type === "application/dicom"),
+  );
+
+/** Models of the receipt that have measured areas. */
+const withAreas = (evidence: Evidence) =>
+  succeeded(evidence).filter(({ findings }) => findings.some(({ area }) => area?.cm2 !== undefined));
+
+const isWarned = ({ image }: Evidence, ...codes: string[]): boolean =>
+  image?.warnings.some(({ code }) => codes.includes(code)) === true;
+
+/** Whether SUV were computed with another factor than this version takes for the first frame, or has none. */
+function hasOtherSuv(evidence: Evidence): boolean {
+  const { image } = evidence;
+  if (image === undefined) return false;
+  const factors = (image.case?.members ?? [image]).flatMap((member) => {
+    const { suv } = member.interpretation(0);
+    return suv === undefined ? [] : "factor" in suv ? suv.factor : NaN;
+  });
+  const isSame = (taken: number) => factors.some((factor) => Math.abs(factor - taken) <= 1e-6 * factor);
+  const taken = succeeded(evidence)
+    .flatMap(({ transforms }) => transforms.filter(({ step }) => step === "suv_bw"))
+    .map(({ multiply }) => Number(multiply));
+  return factors.length > 0 && taken.some((factor) => !isSame(factor));
+}
+
+export const KNOWN_FAULTS: readonly KnownFault[] = [
+  {
+    before: "0.6.0",
+    shows: ({ receipt }) =>
+      receipt.warnings.some(
+        ({ code, message }) =>
+          code === "photometric_mismatch" && message.includes("the codestream has no such transform"),
+      ),
+    text:
+      "PhotometricInterpretation YBR_RCT or YBR_ICT over JPEG 2000 without a component transform: the components were " +
+      "taken as RGB and not as luminance and chrominance, so the models saw wrong colours.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).length > 0 &&
+      evidence.image?.attributes?.strings("FrameOfReferenceUID")?.join("") === "",
+    text: "FrameOfReferenceUID is empty in the source, and so in the SEG and the RTSTRUCT, where it must have a value.",
+  },
+  {
+    before: "0.6.0",
+    shows: hasOtherSuv,
+    text:
+      "RadiopharmaceuticalStartDateTime with an offset from UTC, times of the dose that contradict each other, or an hour " +
+      "without a day and a long half-life: SUV (suv_bw) were computed with another decay than the file says.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).length > 0 &&
+      evidence.image?.attributes?.string("TimezoneOffsetFromUTC") === undefined &&
+      evidence.image?.attributes !== undefined,
+    text:
+      "TimezoneOffsetFromUTC is absent in the source, and the objects have the server's of the day of the analysis: it " +
+      "counts for the dates and times of the source in them too, and is wrong where those are of another zone or season.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withAreas(evidence).length > 0 &&
+      ((evidence.image?.attributes?.has("PixelSpacing") === true &&
+        evidence.image.regions?.(0) !== undefined) ||
+        isWarned(evidence, "regions_ignored", "spacing_mismatch")),
+    text:
+      "SequenceOfUltrasoundRegions beside a PixelSpacing that does not hold for all of it, or without the places of its " +
+      "regions: areas are by a scale that is not theirs.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) => withAreas(evidence).length > 0 && isWarned(evidence, "mosaic"),
+    text: "ImageType MOSAIC: areas are those of many slices that lie side by side in one frame.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).some(({ findings, measurements }) =>
+        [...findings, ...measurements].some(({ code }) => /^(?:urn|https?):/i.test(code?.value ?? "")),
+      ),
+    text: "A code of the manifest is a URN or URL: the objects have it as Code Value or Long Code Value and not as URN Code Value.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      succeeded(evidence).some(
+        ({ findings, measurements, outputs }) =>
+          outputs.some(({ path }) => path.endsWith(".sr.dcm")) &&
+          outputs.some(({ path }) => path.endsWith(".seg.dcm")) &&
+          findings.some(({ present }) => present) &&
+          measurements.some(({ label, frame }) =>
+            findings.some((one) => one.label === label && one.frame === frame && !one.present),
+          ),
+      ),
+    text: "Labels that were not found beside others that were: the SR lacks their measurements (0), which the receipt has.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withObjects(evidence).length > 0 &&
+      isWarned(evidence, "character_set_spelling", "character_set_unknown"),
+    text: "SpecificCharacterSet is misspelt or unknown: names and other texts in the objects were read by another set.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      succeeded(evidence).some(({ findings }) => {
+        const seen = findings
+          .filter(({ box }) => box === undefined)
+          .map(({ label, frame }) => `${frame} ${label}`);
+        return new Set(seen).size < seen.length;
+      }),
+    text:
+      "A label is that of two outputs of the model: their findings have one name, one threshold and one tracking UID. " +
+      "Give the labels of each output names of their own.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) =>
+      withAreas(evidence).length > 0 &&
+      evidence.image?.attributes?.has("PixelSpacing") === true &&
+      /^(?:Imager|NominalScanned)/.test(evidence.image.spacing(0)?.source ?? ""),
+    text:
+      "PixelSpacing equals ImagerPixelSpacing or NominalScannedPixelSpacing but for rounding: areas are those at the " +
+      "detector or on the film, and were taken for those in the patient.",
+  },
+  {
+    before: "0.6.0",
+    shows: (evidence) => {
+      const named = (evidence.receipt.source.slices ?? []).flatMap((slice) =>
+        slice.sop_instance_uid === undefined ? [] : `${slice.sop_instance_uid} ${slice.frame ?? ""}`,
+      );
+      return withObjects(evidence).length > 0 && new Set(named).size < named.length;
+    },
+    text: "SOPInstanceUID is the same in several files of the source: the objects do not say which of them they are about.",
+  },
+  {
+    before: "0.6.0",
+    shows: ({ receipt: { source, models } }) =>
+      source.case !== undefined &&
+      models.some(({ name, region }) => {
+        const finder = models.find((model) => model.name === region?.model);
+        const isFound = finder?.findings.some(({ label, present }) => label === region?.label && present);
+        return isFound === true && name < (region?.model ?? "");
+      }),
+    text:
+      "region beside roles, and a model whose name comes before that of the model which finds the region: it ran first, as " +
+      "if nothing had been found, although the other model's findings have the region.",
+  },
+];
+
+/** True where `version` comes before `other`; both as 0.6.0. */
+function isBefore(version: string, other: string): boolean {
+  const [left = [], right = []] = [version, other].map((one) =>
+    one.split(".").map((part) => parseInt(part, 10)),
+  );
+  const at = right.findIndex((part, i) => part !== left[i]);
+  return at >= 0 && (left[at] ?? 0) < (right[at] ?? 0);
+}
+
+/** What is wrong in the result of a receipt, or may be, as far as the evidence shows it; nothing of the version that made it. */
+export function knownFaults(evidence: Evidence): string[] {
+  const { radserve_version: version } = evidence.receipt;
+  return KNOWN_FAULTS.filter(({ before, shows }) => isBefore(version, before) && shows(evidence)).map(
+    ({ text }) => text,
+  );
+}

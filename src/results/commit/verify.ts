@@ -1,0 +1,236 @@
+/**
+ * What can be said of a result without computing it again: whether the receipt is as it was written, whether its files
+ * are there and unchanged, and whether each DICOM object says the same as the receipt.
+ */
+import { readdir } from "node:fs/promises";
+import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
+import { RadserveError } from "../../base/errors.js";
+import type { Attributes } from "../../images/image.js";
+import { emptyFaults } from "../dicom/check.js";
+import { isOwnObject } from "../dicom/modules.js";
+import { deviceUid } from "../dicom/subject.js";
+import { oneLine } from "../dicom/values.js";
+import { sha256, withPlain } from "../../files/durable-files.js";
+import { readWhole } from "../../files/descriptor.js";
+import { knownFaults, type Evidence } from "./known-faults.js";
+import type { OutputFile, Receipt, ReceiptModel } from "../receipt/receipt.js";
+import { gridFaults } from "../dicom/segmentation-grid.js";
+
+/**
+ * ok: equal; differs; missing; not_replayed: it could not be computed again here; known_fault: the version that made the
+ * result is known to be wrong in such a case.
+ */
+export type Verdict = "ok" | "differs" | "missing" | "not_replayed" | "known_fault";
+
+export interface Check {
+  /** Name of a file, of a model, or `source` and `receipt`. */
+  what: string;
+  verdict: Verdict;
+  detail: string;
+}
+
+export const check = (what: string, verdict: Verdict, detail: string): Check => ({ what, verdict, detail });
+
+/** What is known to be wrong in results of the version that made this one. */
+export function checkFaults(evidence: Evidence): Check[] {
+  const { radserve_version: version } = evidence.receipt;
+  return knownFaults(evidence).map((text) => check(`Radserve ${version}`, "known_fault", text));
+}
+
+/**
+ * The files that a receipt lists, what it lists twice, and objects of ours beside it that it does not list.
+ * @param dir folder of the receipt
+ */
+export async function checkFiles(dir: string, receipt: Receipt): Promise<Check[]> {
+  const checks = checkLists(receipt);
+  for (const model of receipt.models)
+    for (const file of model.outputs) checks.push(await checkFile(dir, file, model, receipt));
+  return [...checks, ...(await checkUnlisted(dir, receipt))];
+}
+
+function checkLists({ models, outputs_requested }: Receipt): Check[] {
+  const lists = {
+    models: models.map(({ name }) => name),
+    outputs: models.flatMap(({ outputs }) => outputs.map(({ path }) => path)),
+    outputs_requested,
+  };
+  return Object.entries(lists)
+    .filter(([, names]) => new Set(names).size < names.length)
+    .map(([list]) => check("receipt", "differs", `something is listed twice in its ${list}`));
+}
+
+/**
+ * Objects of a model that was cut out of the receipt, or of an earlier result: whoever takes all objects of a folder
+ * takes them too.
+ */
+async function checkUnlisted(dir: string, receipt: Receipt): Promise<Check[]> {
+  const listed = new Set(receipt.models.flatMap(({ outputs }) => outputs.map(({ path }) => path)));
+  const start = `${receipt.source.name}.`;
+  const checks: Check[] = [];
+  for (const name of (await readdir(dir)).sort()) {
+    if (!name.startsWith(start) || listed.has(name)) continue;
+    if (!/^[a-z0-9_-]+\.(?:sr|seg|sc)\.dcm$/.test(name.slice(start.length))) continue;
+    const bytes = await withPlain(`${dir}/${name}`, readWhole);
+    if (bytes !== undefined && isOurs(bytes))
+      checks.push(
+        check(name, "differs", "an object of Radserve under this name that the receipt does not list"),
+      );
+  }
+  return checks;
+}
+
+function isOurs(bytes: Uint8Array): boolean {
+  try {
+    return isOwnObject(openFile(bytes).attributes);
+  } catch (error) {
+    if (error instanceof RadserveError) return false;
+    throw error;
+  }
+}
+
+async function checkFile(
+  dir: string,
+  file: OutputFile,
+  model: ReceiptModel,
+  receipt: Receipt,
+): Promise<Check> {
+  const { path } = file;
+  if (/[/\0]/.test(path)) return check(path, "differs", "no plain file name beside the receipt");
+  const bytes = await withPlain(`${dir}/${path}`, readWhole);
+  if (bytes === undefined) return check(path, "missing", "no such file beside the receipt");
+  const faults: string[] = [];
+  if (file.bytes !== undefined && file.bytes !== bytes.length)
+    faults.push(`${bytes.length} bytes instead of ${file.bytes}`);
+  if (sha256(bytes) !== file.sha256) faults.push("another SHA-256");
+  if (file.media_type === "application/dicom")
+    faults.push(...(await objectFaults(bytes, file, model, receipt)));
+  if (faults.length > 0) return check(path, "differs", faults.join("; "));
+  return check(
+    path,
+    "ok",
+    file.sop_class_uid === undefined ? "unchanged" : "unchanged, agrees with the receipt",
+  );
+}
+
+async function objectFaults(
+  bytes: Uint8Array,
+  file: OutputFile,
+  model: ReceiptModel,
+  receipt: Receipt,
+): Promise<string[]> {
+  try {
+    return await faultsIn(openFile(bytes), bytes, file, model, receipt);
+  } catch (error) {
+    if (error instanceof RadserveError) return ["cannot be read as DICOM"];
+    throw error;
+  }
+}
+
+async function faultsIn(
+  object: DicomFile,
+  bytes: Uint8Array,
+  file: OutputFile,
+  model: ReceiptModel,
+  receipt: Receipt,
+): Promise<string[]> {
+  const { attributes } = object;
+  const { segmentation_grid: grid } = model;
+  const inGrid = grid !== undefined && attributes.string("Modality") === "SEG";
+  return [
+    ...emptyFaults(object),
+    ...(inGrid ? await gridFaults(object, bytes, file, grid) : []),
+    ...namesFaults(attributes, file, receipt),
+    ...algorithmFaults(attributes, model),
+    ...referenceFaults(attributes, model, receipt),
+  ];
+}
+
+function namesFaults(attributes: Attributes, file: OutputFile, { source }: Receipt): string[] {
+  const expected: [string, string | undefined][] = [
+    ["SOPClassUID", file.sop_class_uid],
+    ["SOPInstanceUID", file.sop_instance_uid],
+    ["SeriesInstanceUID", file.series_instance_uid],
+    ["StudyInstanceUID", source.study_instance_uid],
+  ];
+  return expected.flatMap(([keyword, value]) =>
+    value === undefined || attributes.string(keyword) === value
+      ? []
+      : [`its ${keyword} is not the receipt's`],
+  );
+}
+
+/** Everything below a content item, itself included. */
+function contentOf(item: Attributes): Attributes[] {
+  return [item, ...(item.sequence("ContentSequence") ?? []).flatMap(contentOf)];
+}
+
+/** Equipment, observer and algorithm identification name the receipt's model, its version and its hash. */
+function algorithmFaults(attributes: Attributes, model: ReceiptModel): string[] {
+  const name = oneLine(model.name, 64);
+  const device = deviceUid(model);
+  const [equipment] = attributes.sequence("ContributingEquipmentSequence") ?? [];
+  // The background of a label map is found by no model
+  const segments = (attributes.sequence("SegmentSequence") ?? []).filter(
+    (segment) => segment.number("SegmentNumber") !== 0,
+  );
+  const identifications = segments.map(
+    (segment) => segment.sequence("SegmentationAlgorithmIdentificationSequence")?.[0],
+  );
+  const told = (code: string) =>
+    contentOf(attributes)
+      .filter((item) => item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue") === code)
+      .map((item) => item.string("UID") ?? item.string("TextValue"));
+  const expected: [string, string, (string | undefined)[]][] = [
+    ["equipment", name, [equipment?.string("ManufacturerModelName")]],
+    ["equipment", model.version, [equipment?.string("SoftwareVersions")]],
+    ["equipment", device, [equipment?.string("DeviceUID")]],
+    ["algorithm", name, identifications.map((each) => each?.string("AlgorithmName"))],
+    ["algorithm", model.version, identifications.map((each) => each?.string("AlgorithmVersion"))],
+    ["observer", device, told("121012")],
+    ["algorithm", name, told("111001")],
+    ["algorithm", model.version, told("111003")],
+  ];
+  const wrong = expected.filter(([, value, found]) => found.some((each) => each !== value));
+  return [...new Set(wrong.map(([what]) => `its ${what} is not the receipt's model`))];
+}
+
+/** Everything that an object refers to is the source, a file of the same model, or the report that it replaces. */
+function referenceFaults(attributes: Attributes, model: ReceiptModel, { source }: Receipt): string[] {
+  const slices = [source, ...(source.case ?? [])].flatMap((member) => [
+    member.sop_instance_uid,
+    ...(member.slices ?? []).map(({ sop_instance_uid }) => sop_instance_uid),
+  ]);
+  const known = new Set([...slices, ...model.outputs.map(({ sop_instance_uid }) => sop_instance_uid)]);
+  const instances = (holder: Attributes, ...path: string[]): Attributes[] => {
+    const [keyword, ...rest] = path;
+    if (keyword === undefined) return [holder];
+    return (holder.sequence(keyword) ?? []).flatMap((item) => instances(item, ...rest));
+  };
+  const series = ["ReferencedSeriesSequence", "ReferencedSOPSequence"];
+  const found = [
+    ...instances(attributes, "SourceImageSequence"),
+    ...instances(attributes, "ReferencedSeriesSequence", "ReferencedInstanceSequence"),
+    ...instances(
+      attributes,
+      ...["PerFrameFunctionalGroupsSequence", "DerivationImageSequence", "SourceImageSequence"],
+    ),
+    ...instances(attributes, "CurrentRequestedProcedureEvidenceSequence", ...series),
+    ...instances(attributes, "PertinentOtherEvidenceSequence", ...series),
+    ...instances(
+      attributes,
+      ...["StudiesContainingOtherReferencedInstancesSequence", "ReferencedSeriesSequence"],
+      "ReferencedInstanceSequence",
+    ),
+    ...contentOf(attributes).flatMap((item) => instances(item, "ReferencedSOPSequence")),
+  ];
+  const uidOf = (item: Attributes) => item.string("ReferencedSOPInstanceUID");
+  const before = instances(attributes, "PredecessorDocumentsSequence", ...series).map(uidOf);
+  return [
+    ...(found.every((item) => known.has(uidOf(item)))
+      ? []
+      : ["it refers to an object that is neither the source nor listed beside it"]),
+    ...(before.every((uid) => uid === model.predecessor?.sop_instance_uid)
+      ? []
+      : ["its predecessor is not the receipt's"]),
+  ];
+}

@@ -1,0 +1,145 @@
+/**
+ * The side guard: it compares the side that a model names with the side that the image says it shows. A finding of the
+ * other side is never written; a finding that the image cannot confirm carries a caveat.
+ */
+import type { EngineOutput } from "../../engine/types.js";
+import { RadserveError } from "../../base/errors.js";
+import type { Image, Warning } from "../../images/image.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import type { Code } from "../../manifest/texts.js";
+import { sideOfCode, statedSides, type Side } from "./sides.js";
+import { edgesOf } from "./edges.js";
+import type { Point } from "../kinds/kind.js";
+import { kindOfGiven, resultKindOf } from "../kinds/kinds.js";
+import type { Finding } from "../receipt/receipt.js";
+
+interface Claimed {
+  image: Image;
+  outputs: readonly ModelOutput[];
+  /** Findings of one frame, or of a volume. */
+  findings: readonly Finding[];
+  /** What the engine gave for the same frame or volume. */
+  results: readonly EngineOutput[];
+}
+
+const NAMES: Readonly<Record<Side, string>> = { L: "left", R: "right" };
+
+/**
+ * Compares the present findings that have a side with the image.
+ * @returns caveats: laterality_contradictory, laterality_unconfirmed, laterality_doubtful
+ * @throws RadserveError output_invalid if a finding is of the side that the image does not show
+ */
+export function checkSides(claimed: Claimed): Warning[] {
+  const { image, outputs, findings, results } = claimed;
+  const warnings: Warning[] = [];
+  const all = statedSides(image, undefined);
+  // The views of a case may well be of both sides
+  if (all.size > 1 && !perFrame(image) && image.case === undefined)
+    warnings.push({
+      code: "laterality_contradictory",
+      message: "The image calls itself left in one place and right in another; no side is taken from it.",
+    });
+  for (const { output, label, o, index } of sidedLabels(outputs)) {
+    for (const finding of findings) {
+      if (!finding.present || finding.label !== label.label || !resultKindOf(output).isOf(finding)) continue;
+      const [leading] = image.case?.members ?? [];
+      const isPlaced = finding.box ?? finding.point ?? finding.area ?? finding.volume;
+      const views = leading !== undefined && isPlaced === undefined;
+      const stated = statedSides(views ? image : (leading ?? image), finding.frame);
+      const other = label.side === "L" ? "R" : "L";
+      if (views && stated.has(label.side)) continue;
+      if (stated.has(other)) throw otherSide(label.label, label.side, other);
+      if (stated.has(label.side)) continue;
+      const at = pointOf(finding, results[o], index);
+      warnings.push(...unconfirmed(image, finding, label, at));
+    }
+  }
+  return warnings;
+}
+
+interface Sided {
+  output: ModelOutput;
+  o: number;
+  index: number;
+  label: Label & { laterality: Code; side: Side };
+}
+
+function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
+  return outputs.flatMap((output, o) =>
+    labelsOf(output).flatMap((label, index): Sided[] => {
+      const { laterality } = label;
+      const side = laterality === undefined ? undefined : sideOfCode(laterality.value, laterality.scheme);
+      if (laterality === undefined || side === undefined) return [];
+      return [{ output, o, index, label: { ...label, laterality, side } }];
+    }),
+  );
+}
+
+/** Frames of one object may show different sides, each by its own functional groups. */
+function perFrame(image: Image): boolean {
+  return image.frameCount > 1 && image.attributes?.has("PerFrameFunctionalGroupsSequence") === true;
+}
+
+function unconfirmed(
+  image: Image,
+  finding: Finding,
+  label: Sided["label"],
+  at: Point | undefined,
+): Warning[] {
+  const leftness = at === undefined ? undefined : leftnessOf(image, (finding.frame ?? 1) - 1, at);
+  const name = `"${label.label}" is a finding of the ${NAMES[label.side]} side`;
+  if (leftness === undefined)
+    return [
+      {
+        code: "laterality_unconfirmed",
+        message: `${name}; the image does not say which side it shows.`,
+      },
+    ];
+  if (leftness > 0.5 === (label.side === "L")) return [];
+  return [
+    {
+      code: "laterality_doubtful",
+      message: `${name}, and lies in the other half of the image by the image's orientation.`,
+    },
+  ];
+}
+
+/** The middle of what a finding marks; undefined if it marks nothing. */
+function pointOf(
+  { box, point }: Finding,
+  result: EngineOutput | undefined,
+  index: number,
+): Point | undefined {
+  if (box !== undefined) return { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
+  if (point !== undefined) return point;
+  return result === undefined ? undefined : kindOfGiven(result).middle?.(result, index);
+}
+
+/** How far to the patient's left a point lies, 0 to 1; undefined if the image's orientation does not say. */
+function leftnessOf(image: Image, frame: number, { x, y }: Point): number | undefined {
+  const edges = edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation"));
+  const [across, down] = [x / image.format.columns, y / image.format.rows];
+  switch ((edges?.right ?? "").charAt(0)) {
+    case "L":
+      return across;
+    case "R":
+      return 1 - across;
+  }
+  switch ((edges?.bottom ?? "").charAt(0)) {
+    case "L":
+      return down;
+    case "R":
+      return 1 - down;
+  }
+  return undefined;
+}
+
+function otherSide(label: string, claimed: Side, stated: Side): RadserveError {
+  return new RadserveError(
+    "output_invalid",
+    `Expected findings of the ${NAMES[stated]} side, which the image says it shows; found "${label}" of the ${NAMES[claimed]} side. ` +
+      "Correct the image's laterality, or exclude such images in the model's accepts.",
+    { label, finding: NAMES[claimed], image: NAMES[stated] },
+  );
+}

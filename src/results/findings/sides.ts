@@ -1,0 +1,73 @@
+/** Which side of the body an image says that it shows. */
+import type { Attributes, Image } from "../../images/image.js";
+import type { Label } from "../../manifest/outputs/fields.js";
+import type { Code } from "../../manifest/texts.js";
+
+export type Side = "L" | "R";
+
+/** SNOMED CT, and the SNOMED-RT values of older objects (PS3.16 CID 244). */
+const CODES: Readonly<Record<string, Side>> = {
+  "SCT 7771000": "L",
+  "SCT 24028007": "R",
+  "SRT G-A101": "L",
+  "SRT G-A100": "R",
+  "SNM3 G-A101": "L",
+  "SNM3 G-A100": "R",
+};
+
+export function sideOfCode(value: string, scheme: string): Side | undefined {
+  return CODES[`${scheme} ${value}`];
+}
+
+/**
+ * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3), Frame Laterality
+ * (C.7.6.16.2.8), and the modifiers of its anatomic regions (table 10-5). "Both" and "unpaired" are no side. View
+ * positions are not read: a left lateral view shows both lungs.
+ * @param frame from 1: what is said of other frames of the object does not count; all frames if undefined
+ */
+export function statedSides(image: Image, frame: number | undefined): ReadonlySet<Side> {
+  const sets = (image.case?.members ?? [image]).flatMap(
+    ({ series, attributes }) => series?.attributes ?? (attributes === undefined ? [] : [attributes]),
+  );
+  const { series } = image;
+  // The frame numbers of a series count slices, and each file is taken whole
+  return new Set(sets.flatMap((set) => statedIn(set, series === undefined ? frame : undefined)));
+}
+
+function statedIn(attributes: Attributes, frame: number | undefined): Side[] {
+  const perFrame = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
+  const frames = frame === undefined ? perFrame : perFrame.slice(frame - 1, frame);
+  const groups = [...(attributes.sequence("SharedFunctionalGroupsSequence") ?? []), ...frames];
+  const anatomy = groups.flatMap((group) => group.sequence("FrameAnatomySequence") ?? []);
+  const letters = [
+    attributes.string("ImageLaterality"),
+    attributes.string("Laterality"),
+    ...anatomy.map((item) => item.string("FrameLaterality")),
+  ];
+  return [
+    ...letters.filter((letter) => letter === "L" || letter === "R"),
+    ...[attributes, ...anatomy].flatMap(modifiers),
+  ];
+}
+
+function modifiers(holder: Attributes): Side[] {
+  const regions = holder.sequence("AnatomicRegionSequence") ?? [];
+  return regions
+    .flatMap((region) => region.sequence("AnatomicRegionModifierSequence") ?? [])
+    .flatMap((code) => {
+      const side = sideOfCode(code.string("CodeValue") ?? "", code.string("CodingSchemeDesignator") ?? "");
+      return side ?? [];
+    });
+}
+
+const SIDES: Readonly<Record<Side, Code>> = {
+  L: { value: "7771000", scheme: "SCT", meaning: "Left" },
+  R: { value: "24028007", scheme: "SCT", meaning: "Right" },
+};
+
+/** The side of a label's finding site: the manifest's, else the one that the source shows, if it states one only. */
+export function sideOf(image: Image, label: Label): Code | undefined {
+  if (label.laterality !== undefined) return label.laterality;
+  const [shown, ...others] = statedSides(image, undefined);
+  return shown === undefined || others.length > 0 ? undefined : SIDES[shown];
+}
