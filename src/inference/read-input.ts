@@ -172,12 +172,12 @@ class FolderBudget {
     this.#counted[what] += count;
     const most = this.limits[what];
     if (this.#counted[what] <= most) return;
-    const [limit, excess] =
+    const [code, limit, excess] =
       what === "bytes"
-        ? ["bytes", "are larger. Send fewer or smaller slices."]
-        : ["elements and items", "have more. Send fewer slices."];
+        ? ["too_many_bytes", "bytes", "are larger. Send fewer or smaller slices."]
+        : ["too_many_elements", "elements and items", "have more. Send fewer slices."];
     throw seriesInvalid(
-      `too_many_${what}`,
+      code,
       `Expected a series of at most ${most} ${limit}; the folder's DICOM files ${excess}`,
       { most },
     );
