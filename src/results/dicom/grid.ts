@@ -2,8 +2,9 @@
  * The grid in which a segmentation lies: that of the source, frame for frame, or one of its own, which the frame of
  * reference ties to the source (PS3.3 A.51.5.1).
  */
-import type { Attributes, Image, PlanePosition, Spacing, VolumeGeometry } from "../../images/image.js";
+import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
 import { dot, type Vector } from "../../images/vectors.js";
+import type { ModelGrid } from "../findings/volume-outputs.js";
 import type { FrameOutputs } from "./segments.js";
 import type { SourceFrame } from "./source.js";
 import type { Subject } from "./subject.js";
@@ -31,14 +32,6 @@ export interface Masks {
   outputs: FrameOutputs;
 }
 
-/** A volume as a grid: one frame for each slice. */
-export interface GridVolume {
-  slices: number;
-  rows: number;
-  columns: number;
-  geometry: VolumeGeometry;
-}
-
 export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "attributes" | "ids">): Grid {
   const byKey = new Map(ids.frames.map((source, frame) => [sourceKey(source), frame]));
   return {
@@ -54,8 +47,8 @@ export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "
   };
 }
 
-/** A grid of its own: its slices follow each other along their normal. */
-export function volumeGrid({ slices, rows, columns, geometry }: GridVolume): Grid {
+/** A grid of its own, with a frame for each slice: they follow each other along their normal. */
+export function volumeGrid({ slices, rows, columns, geometry }: ModelGrid): Grid {
   const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
   const { columnSpacing, rowSpacing, sliceSpacing } = geometry;
   return {

@@ -8,7 +8,8 @@ import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
-import { sourceGrid, volumeGrid, type GridVolume, type Masks } from "./grid.js";
+import type { ModelGrid } from "../findings/volume-outputs.js";
+import { sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import type { FrameOutputs } from "./segments.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
@@ -31,7 +32,7 @@ interface ObjectsRequest {
   /** Outputs for each frame of the image; needed for a SEG and an RTSTRUCT. */
   outputs: FrameOutputs | undefined;
   /** Where the SEG lies in a grid of its own: that, and the outputs for each of its slices. */
-  ownGrid?: { volume: GridVolume; outputs: FrameOutputs };
+  ownGrid?: { volume: ModelGrid; outputs: FrameOutputs };
   segmentationType: SegmentationType;
   /** Base name of the results. */
   name: string;
