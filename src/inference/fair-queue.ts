@@ -3,7 +3,7 @@
 export class FairQueue<T> {
   /** Goes before everything else. */
   readonly #first: T[] = [];
-  /** What waits, by whose it is; the one whose turn is next first. */
+  /** Waiting entries by subject; the subject whose turn is next stands first. */
   readonly #turns = new Map<string, T[]>();
   #length = 0;
 

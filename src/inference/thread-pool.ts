@@ -14,7 +14,7 @@ export const TASKS_PER_THREAD = 4;
 const STUCK_PINGS = 10;
 /** After so many, tasks go to other threads. */
 const SILENT_PINGS = 2;
-/** What loading its modules counts, in tasks. */
+/** The load of a thread that still loads its modules, in tasks. */
 const LOADING_BURDEN = 0.5;
 
 export interface ThreadPoolOptions {
@@ -34,7 +34,7 @@ export interface ThreadPoolOptions {
   answering: (message: FromWorker) => Promise<void> | void;
 }
 
-/** What a task needs of a thread. */
+/** The demands of a task on a thread. */
 export interface Demand {
   stat: boolean;
   /** No other task may be on the thread. */

@@ -59,7 +59,7 @@ export interface PoolOptions {
    */
   models: () => readonly ModelEntry[];
   engine: EngineOptions;
-  /** What the settings say to write for all models. */
+  /** The outputs that the settings ask for, for all models. */
   outputs?: InferContext["outputs"];
   forms?: InferContext["forms"];
   /** Stops the native part of a task that a thread has already. */
@@ -126,7 +126,7 @@ export class InferencePool {
   #idle: (() => void) | undefined;
   /** Where threads count the bytes of the images that they work on. */
   readonly places: MemoryPlaces;
-  /** What is counted beside the work of the threads of the pool. */
+  /** Counts memory beside the work of the threads of the pool. */
   readonly #memory: ProcessMemory;
 
   constructor(private readonly options: PoolOptions) {
@@ -190,7 +190,7 @@ export class InferencePool {
 
   /**
    * Counts bytes that something else than an image takes, at most half of what there is, so that images go on beside it.
-   * What it returns gives them back.
+   * The function that it returns gives them back.
    */
   hold(bytes: number): () => void {
     return this.#memory.hold("images", Math.min(bytes, this.options.memory / 2));
@@ -265,7 +265,7 @@ export class InferencePool {
     entry.ender ??= setTimeout(() => this.#endThreadOf(entry), durations.lastMoment);
   }
 
-  /** What has not begun on a busy thread is no reason: it ends as soon as the thread comes to it. */
+  /** A task that has not begun on a busy thread is no reason: it ends as soon as the thread comes to it. */
   #endThreadOf({ task, thread, signs }: Running): void {
     if (!isSet(signs, "begun")) return;
     this.#threadsEnded += 1;

@@ -71,7 +71,7 @@ export const upload = pageByHttp(
     const roots = await rootsOf(callerOf(ctx), services);
     const made = await uploadFolder(path.posix.dirname(target), roots.input, services);
     try {
-      // What no time and no cleaning up makes fit is the client's to mend
+      // A file that no time and no cleaning up makes fit is the client's to mend
       const room = (await bytesOfDisk(made.fdPath)) - config.minimum_free_disk;
       const mostBytes = Math.max(0, Math.min(config.upload_limit, room));
       if (lengthOf(ctx) > mostBytes) throw tooLarge(mostBytes);

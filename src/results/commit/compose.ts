@@ -12,7 +12,7 @@ import {
 } from "../receipt/receipt.js";
 import path from "node:path";
 
-/** What a receipt and an answer say of a request, beside its results. */
+/** The facts of a request that a receipt and an answer have beside its results. */
 interface Asked {
   /** Paths as the client gave them. */
   task: { requestId: string; inputPath: string; outputFolder: string };
@@ -73,7 +73,7 @@ function uidsOf({ source, series }: Image) {
 /** Characters of a Long String (PS3.5 section 6.2), of which both attributes are. */
 const LONGEST_LO = 64;
 
-/** What a reader of many receipts tells scanners apart by (PS3.3 C.7.5.1); of a series, what its first slice says. */
+/** The attributes by which a reader of many receipts tells scanners apart (PS3.3 C.7.5.1); of a series, those of its first slice. */
 function equipment({ attributes }: Image, keyword: string): string | undefined {
   const text = attributes
     ?.string(keyword)
@@ -148,14 +148,14 @@ export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused:
   };
 }
 
-/** What a bulk job keeps of an answer; findings and measurements are in the receipt. */
+/** The part of an answer that a bulk job keeps; findings and measurements are in the receipt. */
 export interface Summary {
   status: "completed" | "partial";
   reused: boolean;
   /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
-  /** Of the file; absent in what earlier versions stored. */
+  /** SHA-256 of the file; absent in summaries that earlier versions stored. */
   warnings?: Answer["warnings"];
   models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
 }

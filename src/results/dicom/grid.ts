@@ -26,7 +26,7 @@ export interface Grid {
   frameOf(groups: Attributes): number | undefined;
 }
 
-/** What was said of each frame of a grid. */
+/** The model's output for each frame of a grid. */
 export interface Masks {
   grid: Grid;
   outputs: FrameOutputs;
@@ -103,7 +103,7 @@ export const isNear = (expected: readonly number[], found: readonly number[] | u
 interface Turned {
   /** As ImageOrientationPatient. */
   orientation: readonly number[];
-  /** Of rows and of columns, mm. */
+  /** Spacing of rows and of columns, mm. */
   spacing: readonly number[];
   thickness: number;
 }

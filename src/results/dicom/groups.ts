@@ -29,7 +29,7 @@ import { sideOf } from "../findings/sides.js";
 import type { SourceFrame } from "./source.js";
 import { algorithmParameters, trackingUid, type Subject } from "./subject.js";
 
-/** What the report tells. */
+/** The contents of the report. */
 export interface Said {
   findings: readonly Finding[];
   measurements: readonly Measurement[];
@@ -200,7 +200,7 @@ function findingItems(subject: Subject, label: Label): Dataset[] {
   ];
 }
 
-/** What a group of a region begins with. */
+/** The items with which the group of a region begins. */
 function headItems({ subject, known }: Group, id: string, uid: string): Dataset[] {
   return [...tracking(id, uid), ...findingItems(subject, known.label), ...algorithmItems(subject)];
 }
@@ -305,7 +305,7 @@ function wholeGroup(group: Group): Dataset {
   ]);
 }
 
-/** What is absent must not stand there as a finding, for readers that stop at that item. */
+/** A label that is absent must not stand there as a finding, for readers that stop at that item. */
 function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] {
   const items = findingItems(subject, label);
   if (present) return items;

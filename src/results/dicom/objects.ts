@@ -39,7 +39,7 @@ interface ObjectsRequest {
   /** The overlay, the frames (from 0) that it shows, and its opacity; called if a secondary capture is asked for. */
   picture: () => Promise<{ pixels: Picture; frames: readonly number[]; opacity: number }>;
   predecessor?: ReceiptModel["predecessor"];
-  /** Of a case: which series or image the model took as what. */
+  /** The series or image that the model took in each role of a case. */
   roles?: ReceiptModel["roles"];
 }
 
@@ -77,7 +77,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   };
 }
 
-/** What the SEG is made of. */
+/** The masks of which the SEG is made. */
 function masksOf(subject: Subject, { outputs, ownGrid }: ObjectsRequest): Masks | undefined {
   if (ownGrid !== undefined) return { grid: volumeGrid(ownGrid.volume), outputs: ownGrid.outputs };
   return outputs === undefined ? undefined : { grid: sourceGrid(subject), outputs };
@@ -137,7 +137,7 @@ function notWritten(kind: DicomKind, why: string): Warning {
   return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` };
 }
 
-/** What lies beside the SEG refers to it. The others are made together: other threads draw the picture meanwhile. */
+/** Objects beside the SEG refer to it. They are made together: other threads draw the picture meanwhile. */
 async function make(kinds: readonly DicomKind[], making: Making): Promise<Written[]> {
   const seg = kinds.includes("seg") ? await OBJECTS.seg.make(making) : undefined;
   return Promise.all(

@@ -1,4 +1,4 @@
-/** What result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
+/** The attributes that result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
@@ -240,7 +240,7 @@ function withSpecies({ PatientSpeciesDescription: species, ...patient }: Dataset
   return { ...OF_ANIMALS, ...patient, ...(named ? { PatientSpeciesDescription: species } : {}) };
 }
 
-/** Whoever answers for a patient has a role (Type 1C). */
+/** A person who answers for a patient has a role (Type 1C). */
 function withRole({ ResponsiblePerson: person, ResponsiblePersonRole: role, ...patient }: Dataset): Dataset {
   const whole = isFilled(person) && isFilled(role);
   return whole ? { ...patient, ResponsiblePerson: person, ResponsiblePersonRole: role } : patient;

@@ -62,7 +62,7 @@ export class Drawing {
     this.#list.push(OPERATION.line, x0, y0, x1, y1, width, packed(colour), opacity);
   }
 
-  /** What is drawn from here to `unclip` shows inside the box only. */
+  /** Everything that is drawn from here to `unclip` shows inside the box only. */
   clip({ x, y, width, height }: Box): void {
     this.#list.push(OPERATION.clip, x, y, width, height);
   }
@@ -71,7 +71,7 @@ export class Drawing {
     this.#list.push(OPERATION.unclip);
   }
 
-  /** What the addon draws, with the glyphs of the atlas. */
+  /** The shapes that the addon draws, with the glyphs of the atlas. */
   list(): Float64Array {
     return Float64Array.from(this.#list);
   }
