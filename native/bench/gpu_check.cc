@@ -160,7 +160,7 @@ double Buckets(const Entry& entry, Session& session, const std::vector<Expected>
     double later = 0;
     double difference = 0;
     for (const Expected& expected : all) {
-      const auto bucket = session.MakeBucket(capacity, {expected.shape}, outputs);
+      const auto bucket = session.MakeBucket(capacity, {expected.shape}, outputs, true);
       for (int run = 0; run < runs; ++run) {
         const int64_t rows = capacity - run % capacity;
         const auto input = [&](int64_t row) { return static_cast<size_t>(run + row) % kInputs; };
@@ -192,7 +192,7 @@ struct Served {
     device = made.get();
     device->AddModel(1, {&session, OutputsOf(session), &stats, largest});
     batcher = std::make_unique<Batcher>(std::move(made));
-    batcher->AddModel(1, largest);
+    batcher->AddModel(1, largest, true);
   }
 
   std::shared_ptr<BatchRow> Row(const std::vector<int64_t>& shape, const Tensor& input) const {

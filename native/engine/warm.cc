@@ -215,7 +215,7 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   }
   if (cuda && !fed) return;
   const Place& place = PlaceFor(model->settings);
-  place.batcher->AddModel(model->id, model->max_batch);
+  place.batcher->AddModel(model->id, model->max_batch, cuda);
   place.device->AddModel(model->id,
                          {model->session.get(), model->OutputNames(), &model->runs, model->max_batch});
   model->batcher = place.batcher.get();

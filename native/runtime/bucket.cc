@@ -229,10 +229,9 @@ class CpuBucket : public RowBucket {
 };
 
 /// Runs on the device, between pinned memory of the host. Every run has the full capacity, because cuDNN makes a new plan
-/// for every new shape. Inputs and outputs have a place each on the device; where the session captures graphs, the second
-/// run of the bucket is captured over them, and every later one launches what was captured: it plans nothing, whatever
-/// other buckets ran between, unless one of them was larger than all before (SessionState::epoch). A bucket that runs once, as of an image whose size never comes again, is not captured. Where
-/// a capture cannot begin, it is tried again after twice as many runs.
+/// for every new shape. Inputs and outputs have a place each on the device; where the session is the bucket's own and
+/// captures graphs, the second run is captured over them, and every later one launches what was captured. Where a capture
+/// cannot begin, it is tried again after twice as many runs.
 class CudaBucket : public RowBucket {
  public:
   CudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,
@@ -244,7 +243,6 @@ class CudaBucket : public RowBucket {
                     : Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)),
         binding_(state_->Pick(true)) {
     for (const std::string& name : output_names_) known_.push_back(KnownOutput(name));
-    state_->taken = true;
   }
 
   ~CudaBucket() override {
@@ -255,12 +253,12 @@ class CudaBucket : public RowBucket {
     } else {
       binding_ = Ort::IoBinding(nullptr);
     }
-    state_->taken = false;
   }
   CudaBucket(const CudaBucket&) = delete;
   CudaBucket& operator=(const CudaBucket&) = delete;
 
   int64_t Reads(int64_t) const override { return capacity_; }
+  bool Shared() const override { return !state_->own; }
 
   size_t Bytes() const override {
     size_t bytes = RowBucket::Bytes();
@@ -285,8 +283,9 @@ class CudaBucket : public RowBucket {
 
   /// The host gets the next batch while rows of the last ones are read.
   static constexpr size_t kOutputPlaces = 3;
-  /// The id of runs that neither are captured nor launch a graph.
+  /// The ids of runs that neither are captured nor launch a graph, and of the others.
   static constexpr int kNoGraph = -1;
+  static constexpr int kGraph = 1;
 
   void Execute(std::span<const Tensor> inputs, int64_t, const std::stop_token& stop) override {
     CheckStop(stop);
@@ -298,17 +297,13 @@ class CudaBucket : public RowBucket {
         if (on_device_.size() == i) on_device_.push_back(OnDevice(inputs[i]));
         Move(on_device_[i], inputs[i], &CudaStream::CopyIn);
       }
-      if (graph_ != kNoGraph && epoch_ != state_->epoch) {
-        graph_ = kNoGraph;
-        runs_ = 1;
-      }
-      if (graph_ == kNoGraph) {
-        results = RunPlain(stop);
+      if (captured_) {
+        Run(kGraph);
       } else {
-        Run(graph_);
+        results = RunPlain(stop);
       }
     }
-    if (graph_ == kNoGraph && state_->graphs && std::has_single_bit(++runs_) && runs_ > 1) Capture(results);
+    if (!captured_ && state_->graphs && std::has_single_bit(++runs_) && runs_ > 1) Capture(results);
     const CudaWork work;
     OutputPlace& place = FreePlace();
     for (size_t i = 0; i < known_.size(); ++i) {
@@ -346,9 +341,6 @@ class CudaBucket : public RowBucket {
   /// @returns on the CPU, the outputs whose shape is not known before
   std::vector<Ort::Value> RunPlain(const std::stop_token& stop) {
     for (const Tensor& input : on_device_) binding_.BindInput(input.name.c_str(), OverMemory(device_, input));
-    std::vector<int64_t> sides;
-    for (const Tensor& input : on_device_) sides.insert(sides.end(), input.shape.begin(), input.shape.end());
-    state_->Begin(sides);
     outputs_on_device_.resize(known_.size());
     for (size_t i = 0; i < known_.size(); ++i) {
       if (known_[i]) {
@@ -386,16 +378,13 @@ class CudaBucket : public RowBucket {
     }
     const CudaCapture capture;
     if (!capture) return;
-    const int graph = state_->next_graph++;
     try {
-      Run(graph);
+      Run(kGraph);
     } catch (const Ort::Exception& e) {
-      // The provider may have kept what was captured until then: that id is not used again.
       if (ClassifyFailure(e.what()) == RuntimeFailure::kRun) throw NotCaptured(e.what());
       throw;
     }
-    graph_ = graph;
-    epoch_ = state_->epoch;
+    captured_ = true;
     for (size_t i = 0; i < known_.size(); ++i) {
       const Tensor& output = outputs_on_device_[i];
       known_[i] = Tensor{output.name, output.dtype, output.shape, nullptr, nullptr};
@@ -461,9 +450,8 @@ class CudaBucket : public RowBucket {
   std::vector<Tensor> outputs_on_device_;
   /// For each output, if its shape is known before a run.
   std::vector<std::optional<Tensor>> known_;
-  int graph_ = kNoGraph;
-  /// That of the session when it was captured.
-  int epoch_ = 0;
+  bool captured_ = false;
+  /// Of those without a graph.
   uint64_t runs_ = 0;
   std::vector<std::shared_ptr<OutputPlace>> places_;
   /// Where the last run wrote; nullptr if its rows must be copied.

@@ -102,7 +102,8 @@ void Check(int error) {
 
 }  // namespace
 
-std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs) {
+std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs,
+                                                         bool channels_last) {
   std::unordered_map<std::string, std::string> options = {
       {"device_id", std::to_string(settings.device)},
       // Plans by rule: trying every algorithm takes up to a second for each new shape.
@@ -111,6 +112,7 @@ std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& 
       {"arena_extend_strategy", "kSameAsRequested"},
       // On by default in the runtime. Without it a float16 graph gets no tensor cores.
       {"use_tf32", settings.precision == Precision::kFloat32 ? "0" : "1"},
+      {"prefer_nhwc", channels_last ? "1" : "0"},
       {"enable_cuda_graph", graphs ? "1" : "0"}};
   if (graphs && settings.device_memory > 0) options["gpu_mem_limit"] = std::to_string(settings.device_memory);
   return options;

@@ -15,7 +15,8 @@ namespace radserve {
 
 /// Options of the CUDA execution provider, by its own names (onnxruntime.ai, CUDA execution provider,
 /// configuration options). Without graphs the limit of its memory is the arena's, which all such sessions of a GPU share.
-std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs);
+std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs,
+                                                         bool channels_last = false);
 
 struct GpuMemory {
   /// Not taken by anybody, of this process or of others.

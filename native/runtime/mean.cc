@@ -72,6 +72,8 @@ class MeanBucket : public Bucket {
     return mean.Take();
   }
 
+  bool Shared() const override { return First().Shared(); }
+
   size_t Bytes() const override {
     size_t bytes = 0;
     for (const auto& graph : graphs_) bytes += graph->Bytes();

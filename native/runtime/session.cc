@@ -66,9 +66,10 @@ GraphInfo Describe(const Ort::Session& session, const std::string& code) {
 }
 
 /// With graphs the session has an arena of its own.
-void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, bool graphs, void* stream) {
+void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, bool graphs,
+                bool channels_last, void* stream) {
   Ort::CUDAProviderOptions cuda;
-  cuda.Update(CudaOptions(settings, graphs));
+  cuda.Update(CudaOptions(settings, graphs, channels_last));
   if (stream != nullptr) cuda.UpdateWithValue("user_compute_stream", stream);
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
@@ -81,12 +82,9 @@ constexpr const char* kSpinMicroseconds = "100";
 
 enum class Width { kWide, kNarrow };
 
-/// Graphs of one session: sixteen sizes each of sixteen shapes, say. Those of buckets that are gone stay until it goes.
-constexpr int kMostGraphs = 256;
-
-/// `graphs` and `stream` are for CUDA.
+/// What follows the width is for CUDA.
 Ort::SessionOptions Options(const SessionSettings& settings, Width width, bool graphs = false,
-                            void* stream = nullptr) {
+                            bool channels_last = false, void* stream = nullptr) {
   const bool cuda = settings.provider == Provider::kCuda;
   Ort::SessionOptions options;
   options.SetExecutionMode(ORT_SEQUENTIAL);
@@ -103,7 +101,7 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width, bool g
     options.AddConfigEntry("session.record_ep_graph_assignment_info", "1");
     // Weights outside the arena, whose chunks are for what a run needs.
     options.AddConfigEntry("session.use_device_allocator_for_initializers", "1");
-    AppendCuda(options, settings, graphs, stream);
+    AppendCuda(options, settings, graphs, channels_last, stream);
   }
   return options;
 }
@@ -351,45 +349,64 @@ bool CanBeCaptured(const Ort::Session& session, const GraphInfo& graph) {
   return ElsewhereThanCuda(session).empty() && std::ranges::none_of(graph.outputs, is_input);
 }
 
-/// The session of a GPU, with graphs if they are wanted and the runtime and the graph allow it. Throws Ort::Exception,
-/// EngineError with `code`.
+bool TakesImages(const GraphInfo& graph) {
+  constexpr size_t kBatchChannelsRowsColumns = 4;
+  return std::ranges::all_of(
+      graph.inputs, [](const TensorInfo& input) { return input.shape.size() == kBatchChannelsRowsColumns; });
+}
+
+/// The session of a GPU; one bucket's own has graphs if the model, as far as is known, and the runtime allow it. Throws
+/// Ort::Exception, EngineError with `code`.
 void OpenOnGpu(SessionState& state, GraphSource& source, const std::string& path,
-               const SessionSettings& settings, const std::string& code, const GraphFacts* known) {
+               const SessionSettings& settings, const std::string& code, bool known) {
   const CudaWork work;
   ShareArena(settings);
   state.stream.emplace(settings.device);
   const auto open = [&](bool graphs) {
     state.graphs = graphs;
-    Ort::SessionOptions options = Options(settings, Width::kWide, graphs, state.stream->handle());
+    Ort::SessionOptions options =
+        Options(settings, Width::kWide, graphs, state.facts.channels_last, state.stream->handle());
     state.wide = source.Open(options);
-    if (known == nullptr) state.facts.graph = Describe(*state.wide, code);
-    return !graphs || CanBeCaptured(*state.wide, state.facts.graph);
   };
-  bool opened = false;
   try {
-    opened = open(known == nullptr || known->graphs);
+    open(state.own && state.facts.graphs);
   } catch (const Ort::Exception& e) {
-    // The runtime refuses graphs for control flow; what is wrong with the model it says the next time.
+    // The runtime refuses graphs for control flow.
     if (!state.graphs || ClassifyFailure(e.what()) != RuntimeFailure::kRun) throw;
-  }
-  if (!opened) {
-    state.wide.reset();
     open(false);
   }
-  state.facts.graphs = state.graphs;
+  if (known) {
+    state.facts.graphs = state.graphs;
+  } else {
+    state.facts.graph = Describe(*state.wide, code);
+    // The shared session too, so that an image has the same numbers whichever session it runs in.
+    if (settings.precision == Precision::kFloat16 && TakesImages(state.facts.graph)) {
+      state.facts.channels_last = true;
+      try {
+        open(false);
+        state.facts.channels_last = ElsewhereThanCuda(*state.wide).empty();
+      } catch (const Ort::Exception& e) {
+        if (ClassifyFailure(e.what()) != RuntimeFailure::kRun) throw;
+        state.facts.channels_last = false;
+      }
+      if (!state.facts.channels_last) open(false);
+    }
+    state.facts.graphs = CanBeCaptured(*state.wide, state.facts.graph);
+    // One that is loaded again is of the same bytes.
+    CheckNodes(*state.wide, path, code);
+  }
   RememberArena(state);
-  // One that is loaded again is of the same bytes.
-  if (known == nullptr) CheckNodes(*state.wide, path, code);
 }
 
 /// A graph as the runtime holds it; of one that is loaded again `known` is what was found when it was loaded first. Its files have
 /// the hashes then, which are noted the first time, if there is a place for them. Throws EngineError with `code`.
 std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSettings& settings,
                                         const std::string& code, const GraphFacts* known,
-                                        GraphSource::Hashes* hashes) {
+                                        GraphSource::Hashes* hashes, bool own = false) {
   auto state = std::make_shared<SessionState>();
   const bool cuda = settings.provider == Provider::kCuda;
   state->provider = settings.provider;
+  state->own = own;
   if (known == nullptr) {
     state->facts.weights = CountWeights(path).bytes;
   } else {
@@ -405,7 +422,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   try {
     GraphSource source(path, code, settings.stop, hashes, known == nullptr);
     if (cuda) {
-      OpenOnGpu(*state, source, path, settings, code, known);
+      OpenOnGpu(*state, source, path, settings, code, known != nullptr);
       return state;
     }
     if (wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
@@ -598,31 +615,8 @@ void Session::Unload() {
   ReturnMemory();
 }
 
-void SessionState::Begin(const std::vector<int64_t>& sides) {
-  const auto within = [](const std::vector<int64_t>& inner, const std::vector<int64_t>& outer) {
-    return std::ranges::equal(inner, outer, std::ranges::less_equal());
-  };
-  if (std::ranges::any_of(largest, [&](const auto& other) { return within(sides, other); })) return;
-  std::erase_if(largest, [&](const auto& other) { return within(other, sides); });
-  largest.push_back(sides);
-  ++epoch;
-}
-
-void Session::Renew(bool graphs) {
-  const bool captured = std::ranges::any_of(facts_, &GraphFacts::graphs);
-  if (!graphs) {
-    for (GraphFacts& facts : facts_) facts.graphs = false;
-  }
-  const bool here = Here() != nullptr;
-  if (captured) Unload();
-  ShrinkGpu(settings_.device);
-  if (captured || !here) Reload();
-}
-
-bool Session::Worn() const {
-  const std::shared_ptr<const States> states = Here();
-  const auto full = [](const auto& state) { return state->next_graph >= kMostGraphs; };
-  return OnGpu() && (states == nullptr || std::ranges::any_of(*states, full));
+void Session::ForgoGraphs() {
+  for (GraphFacts& facts : facts_) facts.graphs = false;
 }
 
 std::shared_ptr<const Session::States> Session::Here() const {
@@ -685,16 +679,12 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
   const std::shared_ptr<const States> states = Loaded();
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
-  if (OnGpu()) run.AddConfigEntry("gpu_graph_id", "-1");
   const auto once = [&](SessionState& state) {
     std::unique_lock running(state.running, std::defer_lock);
     std::optional<CudaWork> work;
     if (state.stream) {
       running.lock();
       work.emplace();
-      std::vector<int64_t> sides;
-      for (const Tensor& feed : feeds) sides.insert(sides.end(), feed.shape.begin(), feed.shape.end());
-      state.Begin(sides);
     }
     Ort::Session& session = state.Pick(wide);
     std::vector<Tensor> results = RunOnce(session, run, feeds, outputs, state.Gpu());
@@ -716,12 +706,11 @@ void Session::Shrink() const {
 
 std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
                                             const std::vector<std::vector<int64_t>>& row_shapes,
-                                            std::span<const std::string> outputs) {
+                                            std::span<const std::string> outputs, bool own) {
   std::vector<std::unique_ptr<Bucket>> graphs;
   const std::shared_ptr<const States> states = Loaded();
   for (size_t i = 0; i < states->size(); ++i) {
-    std::shared_ptr<SessionState> state = (*states)[i];
-    if (OnGpu() && !state->graphs && state->taken) state = Another(i);
+    std::shared_ptr<SessionState> state = own && OnGpu() ? Another(i) : (*states)[i];
     graphs.push_back(radserve::MakeBucket(std::move(state), capacity, row_shapes, outputs));
   }
   if (graphs.size() == 1) return std::move(graphs.front());
@@ -729,12 +718,14 @@ std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
 }
 
 std::shared_ptr<SessionState> Session::Another(size_t graph) {
-  const GraphFacts& facts = facts_[graph];
+  GraphFacts& facts = facts_[graph];
   // Beside them there is to be room for what a run takes.
   if (UseOfGpu(settings_.device, settings_.device_memory).Room() / 2 < facts.weights)
     throw OutOfMemory("The GPU has no room for one more session of the model.");
   try {
-    return LoadGraph(paths_[graph], settings_, code_, &facts, &hashes_);
+    std::shared_ptr<SessionState> state = LoadGraph(paths_[graph], settings_, code_, &facts, &hashes_, true);
+    facts.graphs = state->graphs;
+    return state;
   } catch (const NoRoomToLoad& e) {
     throw OutOfMemory(e.what());
   }

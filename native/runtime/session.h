@@ -46,7 +46,7 @@ class NoRoomToLoad : public EngineError {
   using EngineError::EngineError;
 };
 
-/// A run could not be captured as a CUDA graph: the session is to be made anew, without graphs.
+/// A run could not be captured as a CUDA graph: see Session::ForgoGraphs.
 class NotCaptured : public EngineError {
  public:
   explicit NotCaptured(const std::string& why)
@@ -136,6 +136,8 @@ class Bucket {
   virtual std::vector<Tensor> TakeRow(int64_t row) = 0;
   /// Memory of the host that it holds for inputs and outputs.
   virtual size_t Bytes() const = 0;
+  /// CUDA: it runs in the session that all shapes of the model share, and plans anew whenever another shape ran before.
+  virtual bool Shared() const { return false; }
 };
 
 struct SessionState;
@@ -145,8 +147,11 @@ struct GraphFacts {
   GraphInfo graph;
   /// Bytes of the weights.
   size_t weights = 0;
-  /// On CUDA, whether runs of buckets are captured as graphs.
+  /// On CUDA, whether runs of buckets that have a session of their own are captured as graphs.
   bool graphs = false;
+  /// On CUDA, whether images are computed with the channels last: a float16 graph of two dimensions of space runs a seventh
+  /// faster so, a float32 one slower.
+  bool channels_last = false;
 };
 
 /// Changes what one of several graphs gave before the mean is taken, in place; the tensor is float32.
@@ -176,13 +181,10 @@ class Session {
   void Unload();
   /// Loads it again, from the same bytes. Throws as the constructor does, also if a file is another one.
   void Reload();
-  /// Gives back what graphs and runs have taken on a GPU: with graphs it is loaded anew for that; without them from now on
-  /// if the runs cannot be captured. Its buckets have gone. If it throws it is unloaded.
-  void Renew(bool graphs);
   bool OnGpu() const { return settings_.provider == Provider::kCuda; }
-  /// On a GPU, whether so many graphs were captured that it is to be renewed before it makes more buckets, or is
-  /// unloaded because it could not be renewed.
-  bool Worn() const;
+  int device() const { return settings_.device; }
+  /// Buckets that are made from now on are not captured. Called by the thread that makes them.
+  void ForgoGraphs();
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
   /// run so far; that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for the wide one.
   std::vector<SessionMemory> Memory() const;
@@ -197,10 +199,11 @@ class Session {
   void Shrink() const;
   /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
   /// dimension, for each input of the graph. Throws EngineError: bad_request if the graph takes no such
-  /// batches, OutOfMemory. On CUDA, where runs cannot be captured, each bucket beyond the first has a session of its own,
-  /// because a change of shape makes cuDNN plan again; OutOfMemory then if the memory does not suffice for its weights.
+  /// batches, OutOfMemory. On CUDA one that is to run often has a session of its `own`, where the shape never changes:
+  /// a change of shape makes cuDNN plan again, and drops the plan before, whose kernels graphs captured from it would
+  /// still launch. OutOfMemory then if the memory does not suffice for the weights once more. From one thread.
   std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
-                                     std::span<const std::string> outputs);
+                                     std::span<const std::string> outputs, bool own = false);
   /// So many bytes for inputs of buckets, with whatever is in them; CUDA: pinned host memory. They keep the
   /// session's memory alive. Throws OutOfMemory.
   std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
@@ -212,7 +215,7 @@ class Session {
   std::shared_ptr<const States> Here() const;
   /// Throws model_unavailable while they are unloaded.
   std::shared_ptr<const States> Loaded() const;
-  /// One more session of a graph. Throws OutOfMemory.
+  /// One more session of a graph, for one bucket. Throws OutOfMemory.
   std::shared_ptr<SessionState> Another(size_t graph);
 
   const std::vector<std::string> paths_;

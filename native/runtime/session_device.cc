@@ -1,8 +1,10 @@
 #include "runtime/session_device.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <iterator>
+#include <limits>
 
 #include "base/error.h"
 
@@ -60,57 +62,73 @@ void SessionDevice::RemoveModel(uint64_t id) {
 
 void SessionDevice::Clear(uint64_t id) {
   staging_.Remove(id);
-  TakePlaces(id, true);
+  DropPlaces(id);
 }
 
-std::vector<std::shared_ptr<Bucket>> SessionDevice::TakePlaces(uint64_t id, bool all) {
+void SessionDevice::DropPlaces(uint64_t id) {
+  // Outlives the lock: what memory gives back may take a while.
+  std::vector<std::shared_ptr<Bucket>> gone;
   const std::lock_guard lock(mutex_);
-  std::vector<Places::iterator> places;
-  for (auto place = places_.begin(); place != places_.end(); ++place) {
-    if (place->first.first.model == id) places.push_back(place);
+  for (auto place = places_.begin(); place != places_.end();) {
+    const auto next = std::next(place);
+    if (place->first.first.model == id) gone.push_back(Take(place));
+    place = next;
   }
-  std::ranges::sort(places, {}, [](const auto& place) { return place->second.used; });
-  if (!all && !places.empty()) places.resize(1);
-  std::vector<std::shared_ptr<Bucket>> taken;
-  for (const auto& place : places) taken.push_back(Take(place));
-  return taken;
 }
 
-void SessionDevice::Renew(uint64_t id, const Model& model, bool graphs) {
-  TakePlaces(id, true);
-  model.session->Renew(graphs);
+std::shared_ptr<Bucket> SessionDevice::TakeOldest(std::optional<uint64_t> owner, uint64_t before) {
+  const std::lock_guard lock(mutex_);
+  auto oldest = places_.end();
+  for (auto place = places_.begin(); place != places_.end(); ++place) {
+    if (owner && (place->first.first.model != *owner || place->second.bucket->Shared())) continue;
+    if (place->second.used >= before) continue;
+    if (oldest == places_.end() || place->second.used < oldest->second.used) oldest = place;
+  }
+  return oldest == places_.end() ? nullptr : Take(oldest);
+}
+
+std::shared_ptr<Bucket> SessionDevice::Find(const BucketKey& key, int64_t capacity, uint64_t& before,
+                                            bool& own) {
+  const std::lock_guard lock(mutex_);
+  const auto found = places_.find({key, capacity});
+  if (found == places_.end()) return nullptr;
+  Place& place = found->second;
+  before = std::exchange(place.used, ++uses_);
+  ++place.runs;
+  own = place.bucket->Shared() && std::has_single_bit(place.runs);
+  return place.bucket;
 }
 
 std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes,
-                                                const Model& model) {
+                                                const Model& model, bool own) {
   const size_t whole = bytes * static_cast<size_t>(capacity);
-  {
-    // Outlives the lock: what memory gives back may take a while.
-    std::vector<std::shared_ptr<Bucket>> gone;
-    const std::lock_guard lock(mutex_);
-    const auto found = places_.find({key, capacity});
-    if (found != places_.end()) {
-      found->second.used = ++uses_;
-      return found->second.bucket;
-    }
-    while (!places_.empty() && (places_.size() >= kPlaces || bytes_ + whole > most_bytes_)) {
-      gone.push_back(Take(std::min_element(places_.begin(), places_.end(), [](const auto& a, const auto& b) {
-        return a.second.used < b.second.used;
-      })));
-    }
-  }
+  uint64_t before = 0;
+  const std::shared_ptr<Bucket> found = Find(key, capacity, before, own);
+  if (found != nullptr && !own) return found;
   std::shared_ptr<Bucket> made;
-  while (made == nullptr) {
+  while (own && made == nullptr) {
     try {
-      made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
+      made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs, true);
     } catch (const OutOfMemory&) {
-      if (TakePlaces(key.model, false).empty()) throw;
+      // Buckets by turns that do not all fit would make each other's sessions anew all the time.
+      if (TakeOldest(key.model, before) == nullptr) break;
     }
   }
+  if (made == nullptr && found != nullptr) return found;
+  if (made == nullptr) made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
+  while (found == nullptr && Full(whole)) TakeOldest({}, std::numeric_limits<uint64_t>::max());
   const std::lock_guard lock(mutex_);
-  places_.emplace(std::pair(key, capacity), Place{made, whole, ++uses_});
-  bytes_ += whole;
+  Place& place = places_[{key, capacity}];
+  bytes_ += whole - std::exchange(place.bytes, whole);
+  place.bucket = made;
+  if (found == nullptr) place.used = ++uses_;
+  place.runs = std::max<uint64_t>(place.runs, 1);
   return made;
+}
+
+bool SessionDevice::Full(size_t more) const {
+  const std::lock_guard lock(mutex_);
+  return !places_.empty() && (places_.size() >= kPlaces || bytes_ + more > most_bytes_);
 }
 
 void SessionDevice::Measure(const BucketKey& key, int64_t capacity, const Bucket& bucket) {
@@ -152,33 +170,27 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
   }
   size_t row_bytes = 0;
   for (const Tensor& input : rows.front()->inputs) row_bytes += input.Bytes();
-  const auto run = [&] {
-    const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model);
+  const auto run = [&](bool own) {
+    const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model, own);
     Result result = RunIn(*bucket, rows, stop, *model.stats);
     Measure(key, capacity, *bucket);
     return result;
   };
-  const auto renewed = [&] {
-    try {
-      Renew(key.model, model, true);
-      return true;
-    } catch (const EngineError&) {
-      // It is worn, and the next run tries again.
-      return false;
-    }
-  };
+  const bool own = rows.front()->comes_again && model.session->OnGpu();
   try {
-    if (model.session->Worn()) Renew(key.model, model, true);
-    return run();
+    return run(own);
   } catch (const NotCaptured&) {
-    // Once more, below.
+    model.session->ForgoGraphs();
   } catch (const OutOfMemory&) {
-    if (!model.session->OnGpu() || !renewed() || capacity > 1) throw;
+    if (!model.session->OnGpu()) throw;
+    DropPlaces(key.model);
+    ShrinkGpu(model.session->device());
     // One row may fit now that the model's other buckets have given their memory back.
-    return run();
+    if (capacity > 1) throw;
+    return run(false);
   }
-  Renew(key.model, model, false);
-  return run();
+  DropPlaces(key.model);
+  return run(own);
 }
 
 Device::Result SessionDevice::RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows,

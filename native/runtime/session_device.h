@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,17 +70,25 @@ class SessionDevice : public Device {
     std::shared_ptr<Bucket> bucket;
     size_t bytes = 0;
     uint64_t used = 0;
+    uint64_t runs = 0;
   };
   using Places = std::map<std::pair<BucketKey, int64_t>, Place>;
 
   Result RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows, const std::stop_token& stop,
                RunStats& stats);
-  /// Drops the places of a model on a GPU and renews its session. Throws what Session::Renew does.
-  void Renew(uint64_t id, const Model& model, bool graphs);
-  /// The places of a model, or the one of them that was not used for longest. Nothing where it has none.
-  std::vector<std::shared_ptr<Bucket>> TakePlaces(uint64_t id, bool all);
-  /// `bytes` is what the inputs of one row take.
-  std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model);
+  void DropPlaces(uint64_t id);
+  /// The place that was not used for longest, if that is before that use: of all, or of those of one model that have a session
+  /// of their own. nullptr if there is none.
+  std::shared_ptr<Bucket> TakeOldest(std::optional<uint64_t> owner, uint64_t before);
+  /// The bucket of a place that is there, nullptr else. `before` is its last use until now, and `own` whether it has been used
+  /// so often that a session of its own is worth trying: at the second, fourth, eighth use.
+  std::shared_ptr<Bucket> Find(const BucketKey& key, int64_t capacity, uint64_t& before, bool& own);
+  /// Whether a place of so many bytes more is too much.
+  bool Full(size_t more) const;
+  /// `bytes` is what the inputs of one row take; `own` whether a new place is to have a session of its own. It has none where
+  /// the memory does not suffice.
+  std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model,
+                                   bool own);
   /// Counts what a place takes, now that it has run.
   void Measure(const BucketKey& key, int64_t capacity, const Bucket& bucket);
   /// The rows as one batch of `size`, without a copy; nothing if that is not how they lie.

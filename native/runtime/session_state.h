@@ -32,21 +32,14 @@ struct SessionState {
   int device = 0;
   /// The most that all models there may take together (0: no limit).
   size_t device_memory = 0;
-  /// Runs and copies of the session go to this stream, one after the other: whoever runs holds `running`, because graphs
-  /// write into memory of the session's arena that is free by its own account.
+  /// Runs and copies of the session go to this stream, one after the other: whoever runs holds `running`.
   std::optional<CudaStream> stream;
   std::mutex running;
-  /// Whether runs of buckets are captured as CUDA graphs. Then the session has an arena of its own, which never shrinks:
-  /// what was captured has addresses in it. Graphs are their thread's, and live as long as the session.
+  /// Made for one bucket, which runs in it alone: see Session::MakeBucket.
+  bool own = false;
+  /// Whether the runs of that bucket are captured as a CUDA graph. Then the session has an arena of its own, which never
+  /// shrinks: what was captured has addresses in it, also in chunks that count as free. The graph is its thread's.
   bool graphs = false;
-  std::atomic<int> next_graph = 0;
-  /// Buffers of the provider grow with the sides of what runs (rows of ones for the bias of Gemm, say), and the ones before
-  /// are freed, into which graphs captured before may still reach. So those are of an earlier epoch, and not launched again.
-  int epoch = 0;
-  /// The sides of inputs, batch included, which no other run has exceeded or equalled in every one.
-  std::vector<std::vector<int64_t>> largest;
-  /// A bucket uses the session; without graphs others are to have one of their own: see Session::MakeBucket.
-  std::atomic<bool> taken = false;
   /// Allocators of the device's memory, and of pinned memory: host memory that the GPU reads and writes by itself. A value over such
   /// memory says that it is the CPU's: what is said to be pinned the runtime takes for memory of the device, and copies
   /// neither there nor back.
@@ -61,9 +54,6 @@ struct SessionState {
   SessionState(SessionState&&) = delete;
   SessionState& operator=(SessionState&&) = delete;
 
-  /// Before a run that launches no graph, with the sides of all its inputs: a new epoch begins if none that ran was as large
-  /// in every one. Called with `running`.
-  void Begin(const std::vector<int64_t>& sides);
   /// The number of the GPU, or kNoGpu.
   int Gpu() const { return provider == Provider::kCuda ? device : kNoGpu; }
   /// Ort::Session::Run is not const, but safe to call from many threads.

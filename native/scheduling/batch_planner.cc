@@ -9,9 +9,15 @@ namespace {
 /// Shapes of one model whose times are remembered; images may have any size.
 constexpr size_t kShapes = 64;
 
+/// A wait takes this part of the batch that it is for at most, so that rows which come seldom lose little by it.
+constexpr int kWaitPart = 8;
+
 }  // namespace
 
-void BatchPlanner::AddModel(uint64_t model, int64_t max_batch) { models_[model].max_batch = max_batch; }
+void BatchPlanner::AddModel(uint64_t model, int64_t max_batch, bool padded) {
+  models_[model].max_batch = max_batch;
+  models_[model].padded = padded;
+}
 
 void BatchPlanner::RemoveModel(uint64_t model) { models_.erase(model); }
 
@@ -71,6 +77,24 @@ int64_t BatchPlanner::Shape::Holding(int64_t rows) const {
   return size;
 }
 
+Clock::duration BatchPlanner::Shape::Saved(int64_t rows) const {
+  const auto all = std::min<int64_t>(static_cast<int64_t>(last_rows), limit);
+  if (rows >= all) return {};
+  const Clock::duration together = Time(Holding(all));
+  const Clock::duration now = Time(Holding(rows));
+  const Clock::duration later = Time(Holding(all - rows));
+  if (std::min({together, now, later}) <= Clock::duration{}) return {};
+  return std::clamp<Clock::duration>(now + later - together, {}, together / kWaitPart);
+}
+
+void BatchPlanner::Ended(const BucketKey& key, size_t rows, Clock::time_point now) {
+  const auto model = models_.find(key.model);
+  if (model == models_.end() || !model->second.padded) return;
+  Shape& shape = ShapeOf(model->second, key.row_shapes);
+  shape.last_rows = rows;
+  shape.last_end = now;
+}
+
 int64_t BatchPlanner::Choose(const Shape& shape, int64_t rows, const Row& first, Clock::time_point now) {
   int64_t size = shape.Holding(rows);
   for (int64_t half = size / 2; half >= 1; half /= 2) {
@@ -86,7 +110,8 @@ int64_t BatchPlanner::Choose(const Shape& shape, int64_t rows, const Row& first,
   return size;
 }
 
-std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now) {
+std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now,
+                                                      std::optional<Clock::time_point>* wait_until) {
   const FairQueue::Item* item = queue_.Next(now, [](uint64_t, Priority) { return true; });
   if (item == nullptr) return std::nullopt;
   const Row head = rows_.at(item->id);
@@ -98,6 +123,12 @@ std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now) {
   const auto stats = std::ranges::count(rows, Priority::kStat, &Row::priority);
   const auto count = static_cast<int64_t>(stats > 0 ? stats : static_cast<ptrdiff_t>(rows.size()));
   Shape& shape = models_.at(head.key.model).shapes.at(head.key.row_shapes);
+  const Clock::time_point until = shape.last_end + shape.Saved(count);
+  if (wait_until != nullptr && stats == 0 && rows_.size() == rows.size() && now < until &&
+      (!head.deadline || until + shape.Time(shape.Holding(count)) <= *head.deadline)) {
+    *wait_until = until;
+    return std::nullopt;
+  }
   const int64_t capacity = Choose(shape, count, head, now);
   rows.resize(std::min(rows.size(), static_cast<size_t>(capacity)));
   Batch batch{head.key, capacity, std::move(rows), shape.Time(capacity)};

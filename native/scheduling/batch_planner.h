@@ -25,7 +25,9 @@ struct BucketKey {
 
 /// Decides what one device runs next. Knows neither threads nor clocks; the caller says what time it is.
 ///
-/// - A free device never waits: it runs what is there, and batches form while it is busy.
+/// - A free device runs what is there, and batches form while it is busy. But where a batch of one row takes nearly as long as
+///   a full one, as on a GPU, it waits a moment for the rows of the batch before, whose callers mostly come back with new
+///   ones: the first of them alone would cost more than that moment.
 /// - FairQueue says which row is next, with models as flows. The rows of its bucket run with it; with a stat, only stats.
 /// - The sizes of batches form a ladder 1, 2, 4, 8, ... The next batch is the smallest that holds what waits; missing rows
 ///   are padding.
@@ -49,15 +51,18 @@ class BatchPlanner {
     Clock::duration expected{};
   };
 
-  /// Rows of models that were not added run alone.
-  void AddModel(uint64_t model, int64_t max_batch);
+  /// Rows of models that were not added run alone. `padded`: a batch takes as long as its size, however few rows it has.
+  void AddModel(uint64_t model, int64_t max_batch, bool padded = false);
   /// Nothing of it waits or runs any more.
   void RemoveModel(uint64_t model);
   void Add(const Row& row);
   /// Returns false if no such row waits.
   bool Remove(uint64_t id);
-  /// The batch that a free device runs now; its rows no longer wait. nullopt if nothing waits.
-  std::optional<Batch> Next(Clock::time_point now);
+  /// The batch that a free device runs now; its rows no longer wait. nullopt if nothing waits, or if all that does is to wait
+  /// for others of its bucket, with the time until which it does in `wait_until`.
+  std::optional<Batch> Next(Clock::time_point now, std::optional<Clock::time_point>* wait_until = nullptr);
+  /// A batch of so many rows of that bucket has ended, and its callers know.
+  void Ended(const BucketKey& key, size_t rows, Clock::time_point now);
   /// A batch of that size has run in `took`. The first of a size is left out: it allocates and plans.
   void Observe(const BucketKey& key, int64_t capacity, Clock::duration took);
   /// Larger batches of that bucket than `capacity` do not fit into the device's memory, and are not tried again.
@@ -72,14 +77,20 @@ class BatchPlanner {
     int64_t limit = 1;
     Clock::time_point last_arrival;
     size_t waiting = 0;
+    /// Of the last batch that ended.
+    size_t last_rows = 0;
+    Clock::time_point last_end;
 
     /// Zero while it is not known.
     Clock::duration Time(int64_t capacity) const;
     /// The smallest size that holds so many rows, or the largest there is.
     int64_t Holding(int64_t rows) const;
+    /// What is saved if so few rows wait for the others of the last batch; zero where a time is not known.
+    Clock::duration Saved(int64_t rows) const;
   };
   struct Model {
     int64_t max_batch = 1;
+    bool padded = false;
     std::map<Shapes, Shape> shapes;
   };
 

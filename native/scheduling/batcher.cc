@@ -43,9 +43,9 @@ bool Batcher::Stop(Clock::duration patience) {
   return changed_.wait_for(lock, patience, [this] { return !busy_; });
 }
 
-void Batcher::AddModel(uint64_t model, int64_t max_batch) {
+void Batcher::AddModel(uint64_t model, int64_t max_batch, bool padded) {
   const std::lock_guard lock(mutex_);
-  planner_.AddModel(model, max_batch);
+  planner_.AddModel(model, max_batch, padded);
 }
 
 void Batcher::RemoveModel(uint64_t model) {
@@ -187,6 +187,8 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
       planner_.Observe(batch.key, batch.capacity, result.ran);
     }
     Deliver(rows, std::move(result));
+    const std::lock_guard lock(mutex_);
+    planner_.Ended(batch.key, rows.size(), Clock::now());
   } catch (const OutOfMemory& e) {
     Failure failure = Failure::Of(e);
     {
@@ -223,11 +225,12 @@ void Batcher::Work(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     std::packaged_task<Device::Result()> job;
     std::optional<BatchPlanner::Batch> batch;
+    std::optional<Clock::time_point> wait_until;
     if (!jobs_.empty()) {
       job = std::move(jobs_.front());
       jobs_.pop_front();
     } else {
-      batch = planner_.Next(Clock::now());
+      batch = planner_.Next(Clock::now(), &wait_until);
     }
     if (job.valid() || batch) {
       busy_ = true;
@@ -242,12 +245,18 @@ void Batcher::Work(const std::stop_token& stop) {
       if (stopping_) changed_.notify_all();
       continue;
     }
-    changed_.wait(lock, stop, [&, seen = next_id_] { return next_id_ != seen || !jobs_.empty(); });
+    const auto news = [&, seen = next_id_] { return next_id_ != seen || !jobs_.empty(); };
+    if (wait_until) {
+      changed_.wait_until(lock, stop, *wait_until, news);
+    } else {
+      changed_.wait(lock, stop, news);
+    }
   }
 }
 
 void Batcher::Warm(const RowPtr& row, int64_t largest, const std::stop_token& stop) {
   const Clock::time_point begun = Clock::now();
+  row->comes_again = true;
   int64_t size = 1;
   while (size * 2 <= largest) size *= 2;
   for (; size >= 1; size /= 2) {

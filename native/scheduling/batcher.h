@@ -29,6 +29,8 @@ struct BatchRow {
   BucketKey key;
   Priority priority = Priority::kRoutine;
   std::optional<Clock::time_point> deadline;
+  /// Its shape is known to come again: the device is prepared for it at once.
+  bool comes_again = false;
   /// In the order of the graph's inputs, each of shape [1, ...]. Gone once there is a result.
   std::vector<Tensor> inputs;
   /// Called once, on any thread and without a lock, when all below is final.
@@ -80,7 +82,8 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  void AddModel(uint64_t model, int64_t max_batch);
+  /// See BatchPlanner::AddModel.
+  void AddModel(uint64_t model, int64_t max_batch, bool padded = false);
   void RemoveModel(uint64_t model);
   /// Runs each size of one bucket up to `largest` with `row`, the largest first, so that the first request finds all of them
   /// warm and their time known. Waits for the thread, which runs batches in between. Throws EngineError if one row alone fails.

@@ -35,7 +35,16 @@ class FakeDevice {
     size_t batch;
   };
 
-  FakeDevice(const FakeCost& cost, int64_t largest) : cost_(cost) { planner_.AddModel(1, largest); }
+  FakeDevice(const FakeCost& cost, int64_t largest, bool padded = false) : cost_(cost) {
+    planner_.AddModel(1, largest, padded);
+  }
+  /// Makes the time of each size known, as warming does.
+  void Warm(int shape, int64_t largest) {
+    for (int64_t size = 1; size <= largest; size *= 2) {
+      for (int run = 0; run < 2; ++run)
+        planner_.Observe({1, {{1, 64, shape}}}, size, Milliseconds(cost_.Run(size)));
+    }
+  }
 
   Clock::time_point now() const { return now_; }
   std::vector<Served> served;
@@ -62,7 +71,9 @@ class FakeDevice {
 
  private:
   void Begin() {
-    std::optional<BatchPlanner::Batch> next = planner_.Next(now_);
+    std::optional<Clock::time_point> wait_until;
+    std::optional<BatchPlanner::Batch> next = planner_.Next(now_, &wait_until);
+    if (wait_until) At(*wait_until, [] {});
     if (!next) return;
     busy_ = true;
     auto batch = std::make_shared<BatchPlanner::Batch>(std::move(*next));
@@ -74,6 +85,7 @@ class FakeDevice {
         served.push_back({row, now_ - row.arrived, batch->rows.size()});
         on_done(row);
       }
+      planner_.Ended(batch->key, batch->rows.size(), now_);
     });
   }
 

@@ -76,6 +76,8 @@ struct Graph {
   std::vector<Transfer> transfers;
   /// Memory of products that was allocated then, by its number.
   std::set<uint64_t> touched;
+  /// Plans of cuDNN whose kernels it launches.
+  std::set<const void*> plans;
   uint64_t kernels = 0;
   bool spoilt = false;
 };
@@ -89,6 +91,8 @@ struct Machine {
   /// By the streams that are captured.
   std::map<void*, Graph> captures;
   std::set<const Graph*> graphs;
+  /// Plans that are no more; none of them is made again.
+  std::set<const void*> dropped_plans;
   uint64_t spoil = 0;
   uint64_t allocations = 0;
 
@@ -316,6 +320,16 @@ void StandInTouch(const void* address) {
   const Block* block = The().Find(address);
   if (block == nullptr) return;
   for (auto& [stream, graph] : The().captures) graph.touched.insert(block->number);
+}
+
+void StandInUsePlan(const void* plan) {
+  const std::lock_guard lock(The().mutex);
+  for (auto& [stream, graph] : The().captures) graph.plans.insert(plan);
+}
+
+void StandInDropPlan(const void* plan) {
+  const std::lock_guard lock(The().mutex);
+  The().dropped_plans.insert(plan);
 }
 
 size_t StandInGraphs() {
@@ -574,7 +588,9 @@ int cudaGraphLaunch(void* launched, void* stream) {
   ++Current().counts.graph_launches;
   std::set<uint64_t> here;
   for (const auto& [address, block] : The().blocks) here.insert(block.number);
-  if (!std::ranges::includes(here, graph.touched)) ++Current().counts.stale;
+  const bool plans_there =
+      std::ranges::none_of(graph.plans, [](const void* plan) { return The().dropped_plans.contains(plan); });
+  if (!plans_there || !std::ranges::includes(here, graph.touched)) ++Current().counts.stale;
   const int state = Launch(lock, graph.kernels);
   if (state != kSuccess) return state;
   for (const Transfer& copy : graph.transfers) {

@@ -26,7 +26,8 @@ struct StandInCounts {
   uint64_t captures;
   uint64_t spoilt;
   uint64_t graph_launches;
-  /// Launches of graphs that multiply what has been freed since they were captured.
+  /// Launches of graphs that multiply what has been freed since they were captured, or that run kernels of a plan of cuDNN
+  /// which is gone.
   uint64_t stale;
 };
 
@@ -38,6 +39,9 @@ size_t StandInUsed(int device);
 size_t StandInPinned();
 /// For cuBLAS: a product reads or writes that address.
 void StandInTouch(const void* address);
+/// For cuDNN: kernels of a plan are launched, and a plan goes with its kernels. Addresses of plans are not used again.
+void StandInUsePlan(const void* plan);
+void StandInDropPlan(const void* plan);
 /// Plans that cuDNN has made since the process began.
 uint64_t StandInPlans();
 /// Graphs that can be launched and have not been destroyed.

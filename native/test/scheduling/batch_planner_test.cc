@@ -280,6 +280,61 @@ class Walk {
   std::optional<Batch> running_;
 };
 
+/// Rows a second of so many callers, who each come back some time after an answer, one after the other.
+double ClosedLoop(bool padded, int callers, double back_ms) {
+  FakeDevice device({0.3, 5}, 16, padded);
+  device.Warm(1, 16);
+  int returning = 0;
+  device.on_done = [&](const Row&) {
+    device.After(back_ms * ++returning, [&] {
+      --returning;
+      device.Submit(1);
+    });
+  };
+  for (int i = 0; i < callers; ++i) device.Submit(1);
+  const Time begun = device.now();
+  device.RunUntil(begun + 2s);
+  return static_cast<double>(device.served.size()) / 2;
+}
+
+TEST("callers that come back one after the other fill a batch of a GPU, where the first of them ran alone") {
+  const double ideal = 16 / (0.3 * 16 + 5) * 1000;
+  CHECK(ClosedLoop(false, 16, 0.03) < 0.75 * ideal);
+  CHECK(ClosedLoop(true, 16, 0.03) > 0.9 * ideal);
+  // Nothing is gained for one caller, nor lost.
+  EQUAL(ClosedLoop(true, 1, 0.03), ClosedLoop(false, 1, 0.03));
+}
+END;
+
+TEST(
+    "a row waits an eighth of a batch at most for callers that stay away, and not at all where others wait") {
+  const auto after = [](auto add) {
+    Learned learned(16, kGpu);
+    learned.planner.AddModel(1, 16, true);
+    learned.planner.Ended(learned.key, 16, kStart);
+    add(learned);
+    std::optional<Time> until;
+    const auto batch = learned.planner.Next(kStart, &until);
+    CHECK(batch.has_value() != until.has_value());
+    return until;
+  };
+  CHECK(after([](Learned& learned) { learned.Add(3); }) == kStart + Clock::duration(10ms) / 8);
+  CHECK(!after([](Learned& learned) { learned.Add(16); }));
+  CHECK(!after([](Learned& learned) { learned.Add(3, std::nullopt, Priority::kStat); }));
+  CHECK(!after([](Learned& learned) { learned.Add(3, kStart + 7ms); }));
+  CHECK(!after([](Learned& learned) {
+    learned.Add(3);
+    learned.planner.Add({99, {2, {{1, 64, 64}}}, Priority::kRoutine, std::nullopt, kStart});
+  }));
+  Learned learned(16, kGpu);
+  learned.planner.AddModel(1, 16, true);
+  learned.planner.Ended(learned.key, 16, kStart);
+  learned.Add(3);
+  std::optional<Time> until;
+  CHECK(learned.planner.Next(kStart + 2ms, &until).has_value());
+}
+END;
+
 TEST("random steps: every row answered once, in batches of its own kind and size") {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     Walk walk(seed);
