@@ -8,7 +8,8 @@
  * and their list, and measures nothing.
  */
 import { spawn, spawnSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -298,11 +299,7 @@ function watchGpu(): () => number {
 
 /** Files to answers over HTTP: images a second, and which of GPU and cores is the limit. */
 async function endToEnd(folder: string, name: Network): Promise<Row> {
-  const gpuOfServer = {
-    RADSERVE_MODELS_DIR: folder,
-    RADSERVE_PROVIDERS: provider,
-    RADSERVE_LOG_LEVEL: "info",
-  };
+  const gpuOfServer = { RADSERVE_MODELS_DIR: folder, RADSERVE_PROVIDERS: provider };
   const server = await startServer(provider === "cuda" ? gpuOfServer : { ...gpuOfServer, RADSERVE_GPUS: "" });
   try {
     const { ct } = await samples();
@@ -312,7 +309,8 @@ async function endToEnd(folder: string, name: Network): Promise<Row> {
     writeFileSync(seed, ct);
     const count = values.quick === true ? 40 : 2000;
     const inputs = Array.from({ length: count }, (_, i) => join(server.input, `image-${i}.dcm`));
-    for (const input of inputs) copyFileSync(seed, input);
+    // A client that is busy for seconds would not see that a connection was closed.
+    for (const input of inputs) await copyFile(seed, input);
     const ask = async (input: string) => {
       const paths = { input_image_path: input, output_folder_path: output };
       const { status, body } = await server.post({ ...paths, models: [name], outputs: ["json"] });
@@ -326,15 +324,16 @@ async function endToEnd(folder: string, name: Network): Promise<Row> {
     const one = async () => {
       while (next < inputs.length) await ask(inputs[next++]!);
     };
-    const stuck = setTimeout(
-      () => tell([`${name}: files to answers`, `${next} of ${count} asked`, "not done after 30 s"]),
-      30_000,
-    );
-    await Promise.all(Array.from({ length: 4 * availableParallelism() }, one));
-    clearTimeout(stuck);
+    let busy = NaN;
+    try {
+      await Promise.all(Array.from({ length: 4 * availableParallelism() }, one));
+    } finally {
+      // Else the program that it runs would keep this one alive.
+      busy = gpu();
+    }
     const took = (performance.now() - began) / 1000;
     const cores = (cpuSeconds(server.process.pid!) - cpu) / took;
-    const value = `${(count / took).toFixed(1)}/s, GPU ${gpu().toFixed(0)} %, ${cores.toFixed(1)} of ${availableParallelism()} cores`;
+    const value = `${(count / took).toFixed(1)}/s, GPU ${busy.toFixed(0)} %, ${cores.toFixed(1)} of ${availableParallelism()} cores`;
     return [`${name}: files to answers`, `${4 * availableParallelism()} at once, JSON`, value];
   } finally {
     await server.stop();
@@ -575,6 +574,6 @@ async function main(): Promise<void> {
 try {
   await main();
 } catch (error) {
-  console.error(error instanceof Error ? error.message : String(error));
+  console.error(error);
   process.exitCode = 2;
 }
