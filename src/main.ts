@@ -127,10 +127,6 @@ program
     }),
   );
 
-program.command("serving-process", { hidden: true }).action(async () => {
-  (await import("./server/serving-process.js")).serveUnderSupervisor();
-});
-
 const token = program.command("token").description("tokens of clients");
 token
   .command("issue")
