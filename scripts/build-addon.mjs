@@ -5,6 +5,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import console from "node:console";
+import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
@@ -67,7 +68,9 @@ function build() {
     ["CDRADSERVE_WARNINGS_AS_ERRORS", clean ? "ON" : "OFF"],
     ["CDONNXRUNTIME_ROOT", process.env.ONNXRUNTIME_ROOT ?? ""],
   ].map(([key, value]) => `--${key}=${value}`);
-  const jobs = String(process.env.RADSERVE_BUILD_JOBS ?? 2);
+  // A compiler takes up to a gigabyte
+  const atOnce = Math.max(1, Math.min(os.availableParallelism(), Math.floor(os.totalmem() / 2 ** 30)));
+  const jobs = String(process.env.RADSERVE_BUILD_JOBS ?? atOnce);
   return spawnSync(process.execPath, [cli, "build", "--directory", root, "--parallel", jobs, ...options], {
     cwd: root,
     encoding: "utf8",

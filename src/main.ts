@@ -114,22 +114,18 @@ program
       "api takes requests, worker runs bulk items (default: RADSERVE_ROLE, else both)",
     ).choices(["api", "worker", "both"]),
   )
-  .action((options: { role?: Config["role"] }) =>
-    run(async () => {
-      // It loads its modules while this process reads the settings
-      const serving = (await import("./server/serving-child.js")).forkServing();
-      try {
+  .action(async (options: { role?: Config["role"] }) => {
+    // It loads its modules while this process loads its own and reads the settings
+    const serving = (await import("./server/serving-child.js")).forkServing();
+    try {
+      await run(async () => {
         const { supervise } = await import("./server/supervisor.js");
-        return await supervise({ ...(await config()), ...options }, serving);
-      } finally {
-        serving.kill();
-      }
-    }),
-  );
-
-program.command("serving-process", { hidden: true }).action(async () => {
-  (await import("./server/serving-process.js")).serveUnderSupervisor();
-});
+        return supervise({ ...(await config()), ...options }, serving);
+      });
+    } finally {
+      serving.kill();
+    }
+  });
 
 const token = program.command("token").description("tokens of clients");
 token

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { clearActivity } from "./activity.js";
 import { ConfigError, asRadserveError, type RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
-import { faultForLog } from "../base/log.js";
+import { faultForLog } from "../base/fault.js";
 
 /** 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130: interrupted. */
 export type ExitStatus = 0 | 1 | 2 | 130;

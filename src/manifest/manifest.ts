@@ -4,6 +4,7 @@
  * several fields are in rules.ts.
  */
 import { z } from "zod";
+import { outputKindSchema } from "./output-kinds.js";
 import { modelOutput, type ModelOutput } from "./outputs/outputs.js";
 import { resampling } from "./resampling.js";
 import { text } from "./texts.js";
@@ -502,8 +503,6 @@ const region = z
   })
   .describe("The part of an image that this model is given, found by another model on the same image");
 
-const outputKind = z.enum(["json", "png", "sr", "seg", "rtstruct", "sc"]);
-
 export const manifestFields = z.strictObject({
   $schema: z.string().optional(),
   name: modelName,
@@ -552,7 +551,7 @@ export const manifestFields = z.strictObject({
       tolerance: z.array(tolerance).min(1),
     })
     .optional(),
-  results: z.strictObject({ outputs: z.array(outputKind).min(1) }),
+  results: z.strictObject({ outputs: z.array(outputKindSchema).min(1) }),
 });
 
 export type Manifest = z.infer<typeof manifestFields>;
@@ -563,10 +562,7 @@ export type AttributeValue = AttributeInput["values"][number];
 export type Ensemble = z.infer<typeof ensemble>;
 export type Region = z.infer<typeof region>;
 export type Role = z.infer<typeof role>;
-export type OutputKind = z.infer<typeof outputKind>;
-/** The outputs that are DICOM objects. */
-export type DicomKind = Exclude<OutputKind, "json" | "png">;
-export const outputKindSchema = outputKind;
+export { outputKindSchema, type DicomKind, type OutputKind } from "./output-kinds.js";
 export const acceptsSchema = accepts;
 export const roleSchema = role;
 export const valuesSchema = values;

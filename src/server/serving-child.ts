@@ -15,7 +15,7 @@ export const SERVING_FLAGS = ["--heap-growing-percent=200", "--expose-gc", "--ma
  * Node.js, native libraries and decoder processes say there is no JSON.
  */
 export function forkServing(): ChildProcess {
-  const child = fork(fileURLToPath(new URL("../main.js", import.meta.url)), ["serving-process"], {
+  const child = fork(fileURLToPath(new URL("./serving-process.js", import.meta.url)), {
     execArgv: [...process.execArgv, ...SERVING_FLAGS],
     stdio: ["ignore", "inherit", "pipe", "ipc"],
   });

@@ -364,7 +364,7 @@ function tell(message: FromServing): void {
 }
 
 /** Runs this process under its supervisor until it is told to stop, or the supervisor is gone. */
-export function serveUnderSupervisor(): void {
+function serveUnderSupervisor(): void {
   let serving: ServingProcess | undefined;
   // Node would print the message, and messages of the system quote file names.
   process.on("uncaughtException", (error) => {
@@ -409,3 +409,5 @@ export function serveUnderSupervisor(): void {
     if (process.exitCode === undefined) process.exit(1);
   });
 }
+
+serveUnderSupervisor();

@@ -29,8 +29,9 @@ function ofProcess(pid: number): { memory: number; descriptors: number } {
 function partOf(pid: number): Part {
   const command = commandOf(pid);
   if (command.at(-1) === "serve") return "supervisor";
-  if (command.at(-1) === "serving-process") return "serving";
-  return command.some((word) => word.endsWith("decoder-process.js")) ? "decoders" : "postgresql";
+  const runs = (file: string) => command.some((word) => word.endsWith(file));
+  if (runs("serving-process.js")) return "serving";
+  return runs("decoder-process.js") ? "decoders" : "postgresql";
 }
 
 export function sampleTree(pid: number, at: number): Sample {

@@ -84,7 +84,7 @@ export class Box {
 
   /** The process that works. */
   serving(): number | undefined {
-    return this.#find("serving-process");
+    return this.#find("serving-process.js");
   }
 
   /** The first process of its private PostgreSQL. */
@@ -117,7 +117,7 @@ export class Box {
     if (own === undefined) return undefined;
     return [own, ...descendants(own)].find((pid) => {
       const words = commandOf(pid);
-      return words[0] === process.execPath && words.at(-1) === command;
+      return words[0] === process.execPath && path.basename(words.at(-1)!) === command;
     });
   }
 
