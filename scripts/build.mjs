@@ -73,6 +73,14 @@ const inBundle = {
         .replace('import { z } from "zod"', 'import * as z from "zod"');
       return { contents, loader: "ts" };
     });
+    // An import of node:http reads all that it exports, and so loads its WebSocket and fetch
+    bundler.onResolve({ filter: /^node:https?$/ }, ({ path: name }) => ({
+      path: name,
+      namespace: "builtin",
+    }));
+    bundler.onLoad({ filter: /./, namespace: "builtin" }, ({ path: name }) => ({
+      contents: `module.exports = process.getBuiltinModule("${name}");`,
+    }));
   },
 };
 

@@ -1,31 +1,29 @@
 /** Request bodies on their way from the socket: bounded, read as JSON, and drained where they are refused. */
 import type { IncomingMessage } from "node:http";
-import type { Readable } from "node:stream";
 import { finished } from "node:stream/promises";
-import { createBrotliDecompress, createUnzip } from "node:zlib";
+import bodyParser from "koa-bodyparser";
 import { RadserveError } from "../base/errors.js";
 import { parseJsonBody } from "../base/json-body.js";
 import type { Context } from "./handlers.js";
 import type { Config } from "../config.js";
 import type { Route } from "./routes.js";
 
-declare module "koa" {
-  interface Request {
-    /** What a JSON body says, or the text of one that is parsed elsewhere; an empty object where there is no body. */
-    body?: unknown;
-  }
-}
-
 const SINGLE_BODY_LIMIT = 64 * 1024;
 
 /** Reads a JSON body; that of a bulk request as text. Throws bad_request with the place of the fault, or body_too_large. */
 export function jsonBody({ config }: { config: Config }): (ctx: Context, route: Route) => Promise<void> {
-  const singleLimit = Math.min(SINGLE_BODY_LIMIT, config.body_limit);
+  const reader = (limit: number) =>
+    bodyParser({
+      enableTypes: ["text"],
+      textLimit: String(limit),
+      extendTypes: { text: ["json", "+json"] },
+      onerror: (error) => refuseBody(error, limit),
+    });
+  const single = reader(Math.min(SINGLE_BODY_LIMIT, config.body_limit));
+  const bulkText = reader(config.body_limit);
   return async (ctx, route) => {
     const type = ctx.get("Content-Type");
-    // Null where the request has no body
-    const isJson = ctx.request.is("json", "+json");
-    if (isJson === false)
+    if (ctx.request.is("json", "+json") === false)
       throw new RadserveError(
         "bad_request",
         `Expected a JSON body with Content-Type application/json; found ${/^[\w.+/-]{1,64}/.exec(type)?.[0] ?? "none"}.`,
@@ -37,68 +35,36 @@ export function jsonBody({ config }: { config: Config }): (ctx: Context, route: 
         "bad_request",
         "Expected a JSON body in UTF-8; found another charset in Content-Type.",
       );
-    if (isJson === null) ctx.request.body = {};
+    const isBulk = route.hasLargeBody === true;
+    await (isBulk ? bulkText : single)(ctx, () => Promise.resolve());
     // Megabytes of JSON are parsed in the bulk thread.
-    else if (route.hasLargeBody === true) ctx.request.body = await textOf(ctx.req, config.body_limit);
-    else ctx.request.body = parseJsonBody(await textOf(ctx.req, singleLimit));
+    if (!isBulk && typeof ctx.request.body === "string") ctx.request.body = parseJsonBody(ctx.request.body);
   };
 }
 
-/** The codings of contents that are unpacked (RFC 9110, 8.4.1). */
-const UNPACKERS = new Map([
-  ["gzip", createUnzip],
-  ["deflate", createUnzip],
-  ["br", createBrotliDecompress],
-]);
-
-/** The bytes of a body as it was before it was packed. */
-function unpacked(request: IncomingMessage, packing: string): Readable {
-  const unpacker = UNPACKERS.get(packing)?.();
-  if (unpacker === undefined)
+function refuseBody(error: Error, limit: number): never {
+  const { status, type, code } = error as Error & { status?: number; type?: string; code?: unknown };
+  if (status === 413)
+    throw new RadserveError(
+      "body_too_large",
+      `Expected a body of at most ${limit} bytes; found a larger one.`,
+      { limit },
+    );
+  if (status === 415)
     throw new RadserveError(
       "bad_request",
       "Expected Content-Encoding gzip, deflate, br or identity; found another.",
     );
-  request.once("error", (error) => unpacker.destroy(error));
-  return request.pipe(unpacker);
-}
-
-/**
- * The text of a body, which is UTF-8. A request whose body is refused stays open, for the answer.
- * @param limit bytes, unpacked
- */
-async function textOf(request: IncomingMessage, limit: number): Promise<string> {
-  const tooLarge = () =>
-    new RadserveError("body_too_large", `Expected a body of at most ${limit} bytes; found a larger one.`, {
-      limit,
-    });
-  const packing = request.headers["content-encoding"] || "identity";
-  const isPacked = packing !== "identity";
-  if (!isPacked && Number(request.headers["content-length"]) > limit) throw tooLarge();
-  const stream = isPacked ? unpacked(request, packing) : request;
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  try {
-    for await (const chunk of stream.iterator({ destroyOnReturn: isPacked }) as AsyncIterable<Buffer>) {
-      bytes += chunk.length;
-      if (bytes > limit) throw tooLarge();
-      chunks.push(chunk);
-    }
-  } catch (thrown) {
-    throw thrown instanceof RadserveError ? thrown : unreadable(thrown);
-  }
-  return new TextDecoder().decode(Buffer.concat(chunks, bytes));
-}
-
-function unreadable(thrown: unknown): RadserveError {
-  const { code } = thrown as { code?: unknown };
   // zlib's codes: Z_DATA_ERROR, Z_BUF_ERROR, ERR__ERROR_FORMAT_... of Brotli
   if (typeof code === "string" && /^(?:Z_|ERR__ERROR_)/.test(code))
-    return new RadserveError(
+    throw new RadserveError(
       "bad_request",
       "Expected a whole body that is packed as Content-Encoding says; it could not be unpacked.",
     );
-  return new RadserveError("bad_request", "Expected a complete request body; it could not be read.");
+  throw new RadserveError(
+    "bad_request",
+    `Expected a complete request body; it could not be read (${type ?? "broken"}).`,
+  );
 }
 
 const LONGEST_DRAIN_MS = 10_000;

@@ -270,13 +270,6 @@ t.test("bodies that are too large, also when they unpack", async (t) => {
   t.equal(response.status, 413);
 });
 
-t.test("a body that begins with the mark of its byte order is read", async (t) => {
-  t.match(await post("/single_inference", `\ufeff${JSON.stringify({ ...good, priority: "none" })}`), {
-    status: 400,
-    body: { message: /priority/ },
-  });
-});
-
 t.test("a client that is still sending gets its 413, and the connection stays", async (t) => {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   t.teardown(() => agent.destroy());
