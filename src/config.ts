@@ -160,7 +160,7 @@ const settings = {
     .max(1024)
     .optional()
     .describe(
-      "Worker threads that read and write images, one more for stat requests, and as many again for bulk jobs (default: one a core)",
+      "Worker threads that read and write images, one more for stat requests and one more that no subject has beside all others, and as many again for bulk jobs (default: one a core)",
     ),
   deadline_seconds: z
     .number()

@@ -5,7 +5,7 @@ export function table(given: readonly (readonly string[])[], right: readonly num
   // A file's name may have a line feed, and must not look like a row of its own
   const rows = given.map((row) => row.map((cell) => cell.replaceAll("\n", "\\n")));
   const widths = (rows[0] ?? []).map((_, column) =>
-    Math.max(...rows.map((row) => (row[column] ?? "").length)),
+    rows.reduce((most, row) => Math.max(most, (row[column] ?? "").length), 0),
   );
   const lines = rows.map((row) =>
     row

@@ -142,7 +142,7 @@ class Comparison {
     let at = skip;
     const last = Math.min(all.length, skip + limit);
     for (; at < last && (at === skip || performance.now() < this.#end); at++)
-      differences.push(...(await this.#unlistedIn(all[at] ?? "", all)));
+      for (const difference of await this.#unlistedIn(all[at] ?? "", all)) differences.push(difference);
     return { checked: 0, differences, next_cursor: at < all.length ? `f${at}` : null, lacking: [] };
   }
 

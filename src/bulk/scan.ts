@@ -75,7 +75,7 @@ export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
       seen.add(`${dev}:${ino}`);
       const folders: string[] = [];
       yield* scanOne(options, folder, here, { folders, links });
-      waiting.push(...folders.reverse());
+      for (const name of folders.reverse()) waiting.push(name);
     } finally {
       folder.close();
     }

@@ -1,6 +1,6 @@
 /**
- * The worker threads of one kind, and the choice among them: a task that runs alone shares its thread with none, and one
- * thread is kept for stat.
+ * The worker threads of one kind, and the choice among them: a task that runs alone shares its thread with none, one
+ * thread is kept for stat, and one of the others for other subjects than the one that has all the rest.
  */
 import { giveBackOfThread } from "../addon/bytes.js";
 import { durations } from "../base/durations.js";
@@ -20,8 +20,11 @@ const LOADING_BURDEN = 0.5;
 export interface ThreadPoolOptions {
   /** Threads for tasks of every kind. */
   threads: number;
-  /** One more thread, which takes stat tasks only. */
-  keepsOneForStat: boolean;
+  /**
+   * Two more threads: one takes stat tasks only, and of the others no subject ever has all. What holds a thread for long,
+   * such as a file with parts without number, then keeps nobody else waiting.
+   */
+  forRequests: boolean;
   /** Threads start when there is work for them, and end after so many milliseconds without any. */
   idleMs: number;
   /** One of them starts at once and stays. */
@@ -45,14 +48,17 @@ export interface Demand {
 
 export class ThreadPool {
   readonly #threads: WorkerThread[];
+  /** Of the threads that a task may go to, so many are kept from its subject. */
+  readonly #kept: number;
   readonly #watch: NodeJS.Timeout;
 
   constructor(options: ThreadPoolOptions) {
+    this.#kept = options.forRequests ? 1 : 0;
     // The one for stat comes first: among threads that have as much to do it is taken
     this.#threads = [
-      ...(options.keepsOneForStat ? [new WorkerThread(options, { forStat: true, stays: false })] : []),
+      ...(options.forRequests ? [new WorkerThread(options, { forStat: true, stays: false })] : []),
       ...Array.from(
-        { length: options.threads },
+        { length: options.threads + this.#kept },
         (_, i) => new WorkerThread(options, { forStat: false, stays: options.oneStays && i === 0 }),
       ),
     ];
@@ -64,19 +70,28 @@ export class ThreadPool {
 
   /**
    * The best thread that has room for the task, a live one with little to do; undefined where all are full. Reading and
-   * making results hold a thread, so that subjects share the threads: while others are at work too, who has its share of
-   * tasks gets no more beside theirs.
+   * making results hold a thread, so that subjects are kept apart where there are threads enough: a task goes to one on
+   * which only its subject has others, or to an empty one, and to one with others' tasks only as long as its subject has
+   * less than its share of all.
    */
   free({ stat, alone, subject }: Demand): WorkerThread | undefined {
-    // One task at a time needs one thread; with the second, the others load their modules beside it
-    if (this.#threads.some(({ tasks }) => tasks > 0)) for (const thread of this.#threads) thread.warm();
     const threads = this.#threads.filter(({ forStat }) => stat || !forStat);
-    const withRoom = threads.filter((thread) => thread.hasRoom(alone));
-    if (withRoom.length === 0) return undefined;
     const subjects = threads.flatMap((thread) => thread.subjects);
+    const others = new Set([subject, ...subjects]).size - 1;
+    // One task at a time needs one thread; with the second, the others load their modules beside it
+    if (subjects.length > 0)
+      for (const thread of this.#threads.slice(0, others > 0 ? undefined : -this.#kept || undefined))
+        thread.warm();
     const own = subjects.filter((other) => other === subject).length;
-    const share = (threads.length * TASKS_PER_THREAD) / new Set([subject, ...subjects]).size;
-    const fitting = own < share ? withRoom : withRoom.filter((thread) => thread.hasOnly(subject));
+    const held = threads.filter((thread) => thread.subjects.includes(subject)).length;
+    const withRoom = threads.filter(
+      (thread) =>
+        thread.hasRoom(alone) &&
+        (thread.subjects.includes(subject) || thread.tasks > 0 || held < threads.length - this.#kept),
+    );
+    const apart = withRoom.filter((thread) => thread.hasOnly(subject));
+    const hasShare = own * (others + 1) >= threads.length * TASKS_PER_THREAD;
+    const fitting = apart.length > 0 || hasShare ? apart : withRoom;
     const least = Math.min(...fitting.map(({ burden }) => burden));
     return fitting.find(({ burden }) => burden === least);
   }
@@ -86,9 +101,9 @@ export class ThreadPool {
     return this.#threads.filter(({ isStuck }) => isStuck).length;
   }
 
-  /** Every thread that takes tasks of all kinds is stuck. */
+  /** Every thread that takes tasks of all kinds is stuck, but for the one that the subject of all the others never has. */
   get allStuck(): boolean {
-    return this.#threads.every(({ forStat, isStuck }) => forStat || isStuck);
+    return this.#threads.filter(({ forStat, isStuck }) => !forStat && !isStuck).length <= this.#kept;
   }
 
   async close(): Promise<void> {

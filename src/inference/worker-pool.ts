@@ -29,7 +29,7 @@ const LAST_WORD_MS = 100;
 const STOP_AGAIN_MS = 50;
 
 const SINGLE = {
-  keepsOneForStat: true,
+  forRequests: true,
   oneStays: true,
   /** Each thread holds some 35 MiB. */
   idleMs: 120_000,
@@ -37,7 +37,7 @@ const SINGLE = {
   operatesAtOnce: false,
 };
 const BULK: typeof SINGLE = {
-  keepsOneForStat: false,
+  forRequests: false,
   oneStays: false,
   idleMs: 60_000,
   /** A single request's threads take a core from those of bulk work at once (setpriority(2)). */
@@ -130,7 +130,7 @@ export class InferencePool {
   readonly #memory: ProcessMemory;
 
   constructor(private readonly options: PoolOptions) {
-    this.places = new MemoryPlaces(2 * options.threads + 4, options.memory);
+    this.places = new MemoryPlaces(2 * options.threads + 5, options.memory);
     this.#memory = new ProcessMemory(this.places.take());
     this.#single = this.#threadPool(SINGLE);
     this.#bulk = this.#threadPool(BULK);

@@ -43,15 +43,18 @@ export class RateLimit {
 }
 
 /**
- * Names of headers by which proxies tell for whom they speak: Via and Forwarded (RFC 9110, 7.6.3; RFC 7239), X-Forwarded-For
- * and its like, and what each maker calls the client's address (X-Real-IP, True-Client-IP, CF-Connecting-IP, ...).
+ * Names of headers that Prometheus and its like, curl and browsers send. Nobody can list what proxies add: each maker has
+ * names of its own for the client's address, for a trace or for TLS.
  */
-const OF_PROXIES =
-  /^(?:via|cdn-loop|.*forwarded.*|.*(?:client|real|connecting|remote|source)-?(?:ip|addr|address)|x-original-.*|x-envoy-.*|cf-.*)$/;
+const OF_CLIENTS =
+  /^(?:host|connection|user-agent|accept(?:-.*)?|authorization|cache-control|pragma|cookie|referer|dnt|priority|sec-.*|upgrade-insecure-requests|x-prometheus-.*)$/;
 
-/** True where a proxy speaks for somebody else; an empty header counts, because a proxy may have emptied it. */
+/**
+ * True where a proxy may speak for somebody else: any other header is there, an empty one too, because a proxy may have
+ * emptied it, or it is HTTP/1.0, in which nginx asks unless it is told otherwise.
+ */
 function isForwarded({ req }: Context): boolean {
-  return Object.keys(req.headers).some((name) => OF_PROXIES.test(name));
+  return req.httpVersion === "1.0" || Object.keys(req.headers).some((name) => !OF_CLIENTS.test(name));
 }
 
 /**

@@ -116,10 +116,13 @@ function limitTime(request: http.IncomingMessage, server: http.Server | https.Se
 }
 
 /**
- * Throws bad_request where readers of HTTP could take a head in two ways: not one Host header (RFC 9112, 3.2), a framing
- * that another program could read as another length (6.1, 6.3), or two types of one body.
+ * Throws bad_request where readers of HTTP could take a head in two ways: another version than those that frame messages
+ * so (RFC 9112, 2.3), not one Host header (3.2), a framing that another program could read as another length (6.1, 6.3),
+ * or two types of one body.
  */
 function checkHead({ req }: Context): void {
+  if (req.httpVersion !== "1.1" && req.httpVersion !== "1.0")
+    throw new RadserveError("bad_request", `Expected HTTP/1.1; found HTTP/${req.httpVersion}.`);
   const hosts = req.headersDistinct.host?.length ?? 0;
   if (hosts !== 1 && !(hosts === 0 && req.httpVersion === "1.0"))
     throw new RadserveError(

@@ -51,4 +51,15 @@ t.test("HTTP by the letter", async (t) => {
   ])
     t.equal(await metrics(`${name}: 192.0.2.1\r\n`), 401, name);
   t.equal(await metrics("X-Client-IP:\r\n"), 401, "emptied by a proxy");
+  for (const name of [
+    ...["X-Azure-SocketIP", "X-Appengine-User-Ip", "X-Nginx-Proxy", "X-Varnish", "Akamai-Origin-Hop"],
+    ...["X-Request-Id", "Front-End-Https", "Proxy-Connection", "X-SSL-Client-Cert", "X-Of-Tomorrow"],
+  ])
+    t.equal(await metrics(`${name}: 1\r\n`), 401, `${name}, which no scraper sends`);
+  t.equal(await statusOf("GET /metrics HTTP/1.0\r\n\r\n"), 401, "as nginx asks by itself");
+  t.equal(await statusOf("GET /health/live HTTP/1.0\r\n\r\n"), 200);
+  t.equal(await metrics("Sec-Fetch-Mode: navigate\r\nCookie: a=1\r\n"), 200, "a browser on this machine");
+  t.equal(await metrics("X-Prometheus-Scrape-Timeout-Seconds: 10\r\n"), 200);
+  for (const version of ["2.0", "0.9"])
+    t.equal(await statusOf(`GET /health/live HTTP/${version}\r\nHost: x\r\n\r\n`), 400, version);
 });

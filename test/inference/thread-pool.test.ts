@@ -19,10 +19,11 @@ function poolOf(
   workerData: ThreadPoolOptions["workerData"],
   failed: (error: unknown) => void,
   threads = 1,
+  forRequests = false,
 ): ThreadPool {
   return new ThreadPool({
     threads,
-    keepsOneForStat: false,
+    forRequests,
     oneStays: false,
     idleMs: 1000,
     workerData,
@@ -88,3 +89,35 @@ t.test("subjects share the threads: one that floods gets no more beside another'
   await Promise.all(running);
   t.strictSame(faults, []);
 });
+
+t.test(
+  "no subject has every thread: what holds its threads for long keeps nobody else waiting",
+  async (t) => {
+    const faults: unknown[] = [];
+    const pool = poolOf(SOUND, (fault) => faults.push(fault), 2, true);
+    t.teardown(() => pool.close());
+    const running: Promise<unknown>[] = [];
+    const begin = (subject: string, stat = false) => {
+      const thread = pool.free({ stat, alone: false, subject });
+      if (thread !== undefined)
+        running.push(t.rejects(thread.run(work(), false, subject), { code: "path_not_allowed" }));
+      return thread;
+    };
+    const flooded = new Set(Array.from({ length: 8 }, () => begin("flood")));
+    t.equal(flooded.size, 2);
+    t.notOk(flooded.has(undefined), "alone, it has as many threads as there are cores");
+    t.equal(begin("flood"), undefined, "and no more");
+    const own = begin("other");
+    t.ok(own !== undefined && !flooded.has(own), "another has one to itself");
+    t.equal(begin("other"), own, "for all its tasks");
+    t.equal(begin("flood"), undefined, "the flood gets nothing beside them");
+    const urgent = Array.from({ length: 4 }, () => begin("flood", true));
+    t.strictSame(
+      [...new Set(urgent)].map((thread) => thread?.forStat),
+      [true],
+    );
+    t.equal(begin("other", true), own, "an urgent task does not wait behind the flood's urgent ones");
+    await Promise.all(running);
+    t.strictSame(faults, []);
+  },
+);

@@ -23,7 +23,7 @@ const task: InferTask = {
 function poolOf(): ThreadPool {
   const idleMs = mode === "idle" ? IDLE_MS : 3_600_000;
   return new ThreadPool({
-    ...{ threads: 1, keepsOneForStat: false, oneStays: false, idleMs, places: new MemoryPlaces(4, 1e9) },
+    ...{ threads: 1, forRequests: false, oneStays: false, idleMs, places: new MemoryPlaces(4, 1e9) },
     workerData: {
       ...{ engine: { provider: "cpu" }, outputs: undefined, threads: 1 },
       running: new Int32Array(new SharedArrayBuffer(4)),

@@ -372,11 +372,11 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
     places.push(at(places, i) + (step < GAP * usual ? 1 : Math.round(step / usual)));
   const mean = (at(sorted, sorted.length - 1) - at(sorted, 0)) / at(places, places.length - 1);
   const unlike = steps.map((step, i) => Math.abs(step - (at(places, i + 1) - at(places, i)) * usual));
-  const astray = Math.max(
-    ...sorted.map((place, i) => Math.abs(place - at(sorted, 0) - at(places, i) * mean)),
+  const [, astray] = rangeOf(
+    sorted.map((place, i) => Math.abs(place - at(sorted, 0) - at(places, i) * mean)),
   );
   const uneven =
-    Math.max(...unlike) > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
+    rangeOf(unlike)[1] > Math.max(ROUNDING_MM, SPACING_TOLERANCE * usual) ||
     astray > Math.max(ROUNDING_MM, PLACE_TOLERANCE * mean);
   const rounded = uneven && rounding > 0 && isEvenBut(rounding, sorted, places, mean);
   if (uneven && !rounded) {

@@ -75,13 +75,18 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
   );
   const segments = segmentsOf(outputs);
   const ordinals = new Map<string, number>();
+  const measurements = new Map<string, Measurement[]>();
+  for (const measurement of said.measurements) {
+    const key = placeOf(measurement);
+    measurements.set(key, [...(measurements.get(key) ?? []), measurement]);
+  }
   const all = foundOf(said).map((finding): Group => {
     const found = known.find(({ label }) => label.label === finding.label);
     if (found === undefined) throw new Error("A finding's label is one of the manifest's");
-    const key = `${finding.label} ${finding.frame ?? 0}`;
+    const key = placeOf(finding);
     const ordinal = ordinals.get(key) ?? 0;
     ordinals.set(key, ordinal + 1);
-    const own = said.measurements.filter((m) => m.label === finding.label && m.frame === finding.frame);
+    const own = measurements.get(key) ?? [];
     const segment = segments.find(({ output, index }) => output === found.o && index === found.index);
     return { subject, finding, known: found, ordinal, own, seg, segment };
   });
@@ -97,18 +102,21 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
   };
 }
 
+/** What findings and measurements of one label on one frame have in common. */
+const placeOf = ({ label, frame }: Pick<Measurement, "label" | "frame">) => `${frame ?? 0} ${label ?? ""}`;
+
 /**
  * The findings that a report tells: a box below its threshold is left out, and a label of which only such boxes were
  * found on a frame is absent there.
  */
 function foundOf({ findings }: Said): Finding[] {
+  const strong = new Set(findings.filter(({ present }) => present).map(placeOf));
   const weak = new Set<string>();
   return findings.flatMap((finding) => {
     if (finding.box === undefined || finding.present) return [finding];
     const { label, frame, threshold } = finding;
-    const key = `${label} ${frame ?? 0}`;
-    const found = findings.some((other) => other.label === label && other.frame === frame && other.present);
-    if (found || weak.has(key)) return [];
+    const key = placeOf(finding);
+    if (strong.has(key) || weak.has(key)) return [];
     weak.add(key);
     return [
       {

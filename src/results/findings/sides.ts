@@ -19,6 +19,9 @@ export function sideOfCode(value: string, scheme: string): Side | undefined {
   return CODES[`${scheme} ${value}`];
 }
 
+/** What the whole of an image states: findings ask for it on each of very many frames. */
+const statedByAll = new WeakMap<Image, ReadonlySet<Side>>();
+
 /**
  * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3), Frame Laterality
  * (C.7.6.16.2.8), and the modifiers of its anatomic regions (table 10-5). "Both" and "unpaired" are no side. View
@@ -26,12 +29,16 @@ export function sideOfCode(value: string, scheme: string): Side | undefined {
  * @param frame from 1: what is said of other frames of the object does not count; all frames if undefined
  */
 export function statedSides(image: Image, frame: number | undefined): ReadonlySet<Side> {
+  // The frame numbers of a series count slices, and each file is taken whole
+  const one = image.series === undefined ? frame : undefined;
+  const known = one === undefined ? statedByAll.get(image) : undefined;
+  if (known !== undefined) return known;
   const sets = (image.case?.members ?? [image]).flatMap(
     ({ series, attributes }) => series?.attributes ?? (attributes === undefined ? [] : [attributes]),
   );
-  const { series } = image;
-  // The frame numbers of a series count slices, and each file is taken whole
-  return new Set(sets.flatMap((set) => statedIn(set, series === undefined ? frame : undefined)));
+  const sides = new Set(sets.flatMap((set) => statedIn(set, one)));
+  if (one === undefined) statedByAll.set(image, sides);
+  return sides;
 }
 
 function statedIn(attributes: Attributes, frame: number | undefined): Side[] {
