@@ -114,7 +114,9 @@ async function bundles() {
 function licencesOf(folders) {
   return folders
     .map((folder) => {
-      const names = readdirSync(folder).filter((name) => /^(licen[cs]e|copying|notice)([.-].*)?$/i.test(name));
+      const names = readdirSync(folder).filter((name) =>
+        /^(licen[cs]e|copying|notice)([.-].*)?$/i.test(name),
+      );
       const texts = names.map((name) => readFileSync(path.join(folder, name), "utf8").trim());
       return [folder.replace(/^.*node_modules\//, ""), ...texts].join("\n\n");
     })
