@@ -73,6 +73,11 @@ const inBundle = {
         .replace('import { z } from "zod"', 'import * as z from "zod"');
       return { contents, loader: "ts" };
     });
+    // An import reads everything that node:http exports, and so loads all of fetch for its WebSocket
+    bundler.onResolve({ filter: /^(node:)?http$/ }, () => ({ path: "http", namespace: "builtin" }));
+    bundler.onLoad({ filter: /./, namespace: "builtin" }, () => ({
+      contents: 'module.exports = process.getBuiltinModule("node:http");',
+    }));
   },
 };
 
