@@ -73,9 +73,9 @@ const inBundle = {
         .replace('import { z } from "zod"', 'import * as z from "zod"');
       return { contents, loader: "ts" };
     });
-    // An import of node:http reads all that it exports, and so loads its WebSocket and fetch
-    bundler.onResolve({ filter: /^node:https?$/ }, ({ path: name }) => ({
-      path: name,
+    // An import reads everything that node:http exports, and so loads all of fetch for its WebSocket
+    bundler.onResolve({ filter: /^(?:node:)?https?$/ }, ({ path: name }) => ({
+      path: name.replace(/^(?:node:)?/, "node:"),
       namespace: "builtin",
     }));
     bundler.onLoad({ filter: /./, namespace: "builtin" }, ({ path: name }) => ({
@@ -107,7 +107,7 @@ async function bundles() {
     for (const { path: file, contents } of outputFiles) files.set(file, contents);
     for (const input of Object.keys(metafile.inputs)) {
       const [own] = /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(input) ?? [];
-      if (own !== undefined) packages.add(own);
+      if (own !== undefined) packages.add(path.join(root, own));
     }
     const stub = path.join(root, `dist/src/${entry}.js`);
     const target = path.relative(path.dirname(stub), path.join(folder, `${name}.js`));
@@ -118,15 +118,15 @@ async function bundles() {
   return files;
 }
 
-/** The licences of packages, whose code is in the bundles. */
-function licencesOf(packages) {
-  return packages
+/** The licences of the packages in these folders, whose code is in the bundles. */
+function licencesOf(folders) {
+  return folders
     .map((folder) => {
       const names = readdirSync(folder).filter((name) =>
         /^(licen[cs]e|copying|notice)([.-].*)?$/i.test(name),
       );
-      const texts = names.map((name) => readFileSync(path.join(folder, name), "utf8"));
-      return [folder, ...texts].join("\n\n");
+      const texts = names.map((name) => readFileSync(path.join(folder, name), "utf8").trim());
+      return [folder.replace(/^.*node_modules\//, ""), ...texts].join("\n\n");
     })
     .join(`\n\n${"=".repeat(80)}\n`);
 }

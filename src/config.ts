@@ -10,7 +10,7 @@ import { z } from "zod";
 import { outputKindSchema } from "./manifest/output-kinds.js";
 import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
-import { found, nearestName, problemsOf } from "./base/validation.js";
+import { AS_IT_IS, found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
 import { MAX_FILE_BYTES } from "./files/descriptor.js";
 import { ABSOLUTE_NAME } from "./files/path-map.js";
@@ -465,7 +465,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
   const { file, values } = readFile(options, environment);
   const overrides = fromEnvironment(environment);
   const merged = { ...values, ...overrides };
-  const parsed = schema.safeParse(merged);
+  const parsed = schema.safeParse(merged, AS_IT_IS);
   if (!parsed.success) {
     const lines = problemsOf(schema, merged, parsed.error).map(({ field, message }) => {
       const key = field.split(/[.[]/)[0] ?? field;

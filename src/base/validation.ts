@@ -10,6 +10,9 @@ export interface Problem {
   nearest?: string;
 }
 
+/** For a schema that is used a few times: to compile it to code first, as zod does, takes longer than it saves. */
+export const AS_IT_IS = { jitless: true } as const;
+
 /**
  * The text as PostgreSQL can keep it: NUL and halves of surrogate pairs, which JSON has and its text has not (its manual,
  * 8.14, JSON types), become U+FFFD.

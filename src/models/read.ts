@@ -19,6 +19,7 @@ import {
 import { errno } from "../base/errno.js";
 import { textOfRegular } from "../files/regular-file.js";
 import { jsonFault } from "../base/json-fault.js";
+import { AS_IT_IS } from "../base/validation.js";
 import { ownValue } from "../base/own-value.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
@@ -61,7 +62,7 @@ export async function readModelFolder(directory: string): Promise<FolderReport> 
 /** The report of readModelFolder for a folder whose model.json holds `value`. */
 export async function judgeManifest(directory: string, value: unknown): Promise<FolderReport> {
   const name = basename(directory);
-  const parsed = manifestSchema.safeParse(value);
+  const parsed = manifestSchema.safeParse(value, AS_IT_IS);
   const problems = parsed.success ? [] : manifestProblems(value, parsed.error.issues);
   problems.push(...nameProblems(name, value));
   // Before the hashes, so that nothing can be exchanged unseen between them and the loading.
