@@ -84,10 +84,13 @@ function Findings({ model: { name, findings }, show }: Shown) {
 const unitOf = (value: string): string =>
   value === "1"
     ? ""
-    : value.replace(
-        /^([mck]?m)([23])$/,
-        (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
-      );
+    : value
+        .replace("[hnsf'U]", "HU")
+        .replace(/\{[^}]*\}/g, "")
+        .replace(
+          /^([mck]?m|HU)([23])$/,
+          (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
+        );
 
 function Measurements({ model }: { model: Model }) {
   if (model.measurements.length === 0) return null;

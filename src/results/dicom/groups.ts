@@ -46,6 +46,7 @@ const SCORE = own("score", "Score");
 const PROBABILITY = own("probability", "Calibrated probability");
 const THRESHOLD = own("threshold", "Threshold of the score");
 const SOURCE_OF_MEASUREMENT = dcm("121112", "Source of Measurement");
+const DERIVATION = dcm("121401", "Derivation");
 const PRESENT = sct("52101004", "Present");
 const ABSENT = sct("272519000", "Absent");
 
@@ -216,9 +217,10 @@ function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Datas
 }
 
 function measured(own: readonly Measurement[], relationship?: Relationship): Dataset[] {
-  return own.map(({ name, code, value, unit }) =>
-    num(codeOf({ label: name, code }), value, unit, relationship),
-  );
+  return own.map(({ name, code, derivation, value, unit }) => {
+    const how = derivation === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, derivation)];
+    return num(codeOf({ label: name, code }), value, unit, relationship, how);
+  });
 }
 
 /** Corners of a box, or a point alone; undefined for findings that are neither. */

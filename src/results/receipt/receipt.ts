@@ -48,6 +48,11 @@ const finding = z.object({
 const measurement = z.object({
   name: z.string(),
   code: code.optional(),
+  derivation: code
+    .optional()
+    .describe(
+      "Of the values of a segment's pixels: which of their statistics it is; code is then their quantity",
+    ),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
   value: z.number(),
