@@ -21,7 +21,14 @@ function sizeOf({ area, volume }: Finding): string {
   return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
 }
 
-function placeOf({ frame, box, point }: Finding): string {
+const TOGETHER = {
+  maximum: "highest of all frames",
+  mean: "mean of all frames",
+  noisy_or: "noisy-or of all frames",
+};
+
+function placeOf({ frame, box, point, over_frames: over }: Finding): string {
+  if (over !== undefined) return TOGETHER[over];
   const where =
     box === undefined
       ? point === undefined
@@ -35,6 +42,7 @@ function placeOf({ frame, box, point }: Finding): string {
 const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
   ["Score", ({ score }) => score?.toFixed(3) ?? ""],
   ["Threshold", ({ threshold }) => threshold?.toFixed(3) ?? ""],
+  ["Margin", ({ margin }) => margin?.toFixed(3) ?? ""],
   ["Size", sizeOf],
   ["Place", placeOf],
 ];

@@ -19,7 +19,7 @@ import type { Interpreted } from "../results/kinds/finding.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
-import { interpret } from "../results/findings/findings.js";
+import { interpret, interpretOver } from "../results/findings/findings.js";
 import { checkSides } from "../results/findings/laterality.js";
 import {
   fullestCrossing,
@@ -144,6 +144,7 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   for (const outcome of ordered)
     for (const sample of outcome.given.samples)
       if (!isOneFrame(sample)) await run(outcome, sample, keptPlane);
+  for (const outcome of outcomes) await attempt(outcome, () => tellOverFrames(outcome, image));
   watch.lap("infer");
   return { outcomes, planes: [...decoded.values()].flat(), pixelSha256: pixelHash.digest("hex") };
 }
@@ -264,6 +265,21 @@ async function runSample(
   if (volume !== undefined) keepVolume(outcome, volume, planes);
   // The only frame is not decoded once more for the picture.
   else keepFrame(outcome, frame ?? 0, said, image.frameCount === 1 ? planes[sample.centre ?? 0] : undefined);
+}
+
+/** What is said of all frames together comes before what is said of each. */
+function tellOverFrames({ planned, told, given }: Outcome, image: Image): void {
+  const { manifest, thresholds } = planned.entry;
+  if (given.samples.length < 2) return;
+  const whole = interpretOver(
+    manifest.outputs,
+    thresholds,
+    told.said.flatMap(({ findings }) => findings),
+  );
+  const { findings } = whole;
+  if (findings.length === 0) return;
+  whole.warnings.push(...checkSides({ image, outputs: manifest.outputs, findings, results: [] }));
+  told.said.unshift(whole);
 }
 
 /** The pixels in whose grid the outputs are: those of the first part, or of the frame among them. */

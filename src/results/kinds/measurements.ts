@@ -97,7 +97,7 @@ const pure = (name: string, code: Code, of: Row["of"]): Row => ({ name, code, un
 /** Codes of PS3.16 CID 7464, and of IBSI (CID 7478 and the reference manual) for what that does not have. */
 const ROWS: Record<Statistic, Row> = {
   mean: valued("Mean", sct("373098007", "Mean"), mean),
-  sd: valued("Standard deviation", sct("386136009", "Standard Deviation"), sd),
+  sd: valued("SD", sct("386136009", "Standard Deviation"), sd),
   minimum: valued("Minimum", sct("255605001", "Minimum"), least),
   maximum: valued("Maximum", sct("56851009", "Maximum"), most),
   median: valued("Median", sct("373099004", "Median"), (d) => quantile(d, 0.5)),

@@ -1,6 +1,6 @@
 /** The legend's rows: what a model found and did not find, in words and numbers that do not say more than it did. */
 import { rangeOf } from "../../base/range.js";
-import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
 import { UNJUDGED, type LegendRow, type Scope } from "../kinds/legend-row.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
@@ -53,6 +53,8 @@ export function legendOf(
   };
 }
 
+const isScored = (output: ModelOutput): boolean => resultKindOf(output).judgedBy === "score";
+
 function headlineOf(outputs: readonly ModelOutput[], found: number, rows: readonly LegendRow[]): string {
   const all = rows.length;
   if (all === 0) return "";
@@ -60,7 +62,10 @@ function headlineOf(outputs: readonly ModelOutput[], found: number, rows: readon
   if (found === 0)
     return judgedBy.includes("score") ? "No finding at or above its threshold" : "No label found";
   const labels = `${found} of ${all} ${all === 1 ? "label" : "labels"}`;
-  const byScore = !judgedBy.includes("mask") && rows.some(({ scored }) => scored);
+  const byThreshold = outputs.every(
+    (output) => labelsOf(output).length === 0 || kindOf(output).needsThresholds(output) || !isScored(output),
+  );
+  const byScore = byThreshold && !judgedBy.includes("mask") && rows.some(({ scored }) => scored);
   return byScore ? `${labels} at or above threshold` : `${labels} found`;
 }
 
@@ -84,7 +89,7 @@ const MOST_IN_ROW = 2;
 function firstOf(all: readonly Measurement[]): string[] {
   const own = all.filter(({ name }) => name !== "Area" && name !== "Volume");
   const names = [...new Set(own.map(({ name }) => name))].slice(0, MOST_IN_ROW);
-  return names.map((name) => `${name.toLowerCase()} ${rangeText(own.filter((m) => m.name === name))}`);
+  return names.map((name) => `${name} ${rangeText(own.filter((m) => m.name === name))}`);
 }
 
 /** UCUM code to what is read: cm2 to cm², annotations and the unity left out. */

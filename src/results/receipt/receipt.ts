@@ -23,6 +23,16 @@ const finding = z.object({
     .optional()
     .describe("Of the score; of a segmentation that of each pixel's probability, where it has one"),
   present: z.boolean(),
+  margin: z
+    .number()
+    .optional()
+    .describe(
+      "Of labels that exclude each other, at the one with the highest score: how far the second is below",
+    ),
+  over_frames: z
+    .enum(["maximum", "mean", "noisy_or"])
+    .optional()
+    .describe("Of a finding about all frames or slices: how their scores became one"),
   frame: z
     .int()
     .min(1)

@@ -38,7 +38,7 @@ const cases = JSON.parse(
 ) as Case[];
 
 const NAMES: Record<string, string> = {
-  ...{ mean: "Mean", sd: "Standard deviation", minimum: "Minimum", maximum: "Maximum", median: "Median" },
+  ...{ mean: "Mean", sd: "SD", minimum: "Minimum", maximum: "Maximum", median: "Median" },
   ...{ p5: "5th percentile", p10: "10th percentile", p25: "25th percentile", p75: "75th percentile" },
   ...{ p90: "90th percentile", p95: "95th percentile", iqr: "Interquartile range", range: "Range" },
   ...{ skewness: "Skewness", kurtosis: "Excess kurtosis", energy: "Energy", rms: "Root mean square" },
@@ -344,7 +344,7 @@ t.test(
     const { rows: legend } = legendOf(models[0]!.manifest.outputs, result!.findings, result!.measurements, {
       ...{ frames: 1, called: "slice", heat: { low: 0, high: 1 } },
     });
-    t.match(legend[0]!.value, /0\.592 mL.*mean 2\.149 HU.*standard deviation 1\.745 HU$/);
+    t.match(legend[0]!.value, /0\.592 mL.*Mean 2\.149 HU.*SD 1\.745 HU$/);
     const image = await readFolder(t, folder);
     t.match(await replay({ receipt, image, models, engine: engine() }), [
       { verdict: "ok" },
