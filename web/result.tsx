@@ -21,7 +21,14 @@ function sizeOf({ area, volume }: Finding): string {
   return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
 }
 
-function placeOf({ frame, box, point }: Finding): string {
+const TOGETHER = {
+  maximum: "highest of all frames",
+  mean: "mean of all frames",
+  noisy_or: "noisy-or of all frames",
+};
+
+function placeOf({ frame, box, point, over_frames: over }: Finding): string {
+  if (over !== undefined) return TOGETHER[over];
   const where =
     box === undefined
       ? point === undefined
@@ -35,6 +42,7 @@ function placeOf({ frame, box, point }: Finding): string {
 const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
   ["Score", ({ score }) => score?.toFixed(3) ?? ""],
   ["Threshold", ({ threshold }) => threshold?.toFixed(3) ?? ""],
+  ["Margin", ({ margin }) => margin?.toFixed(3) ?? ""],
   ["Size", sizeOf],
   ["Place", placeOf],
 ];
@@ -84,10 +92,13 @@ function Findings({ model: { name, findings }, show }: Shown) {
 const unitOf = (value: string): string =>
   value === "1"
     ? ""
-    : value.replace(
-        /^([mck]?m)([23])$/,
-        (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
-      );
+    : value
+        .replace("[hnsf'U]", "HU")
+        .replace(/\{[^}]*\}/g, "")
+        .replace(
+          /^([mck]?m|HU)([23])$/,
+          (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
+        );
 
 function Measurements({ model }: { model: Model }) {
   if (model.measurements.length === 0) return null;

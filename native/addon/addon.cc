@@ -285,6 +285,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("markPlane", Napi::Function::New(env, Guarded<MarkPlane>, "markPlane"));
   exports.Set("packBits", Napi::Function::New(env, Guarded<PackBits>, "packBits"));
   exports.Set("unpackBits", Napi::Function::New(env, Guarded<UnpackBits>, "unpackBits"));
+  exports.Set("countSegments", Napi::Function::New(env, Guarded<CountSegmentsOf>, "countSegments"));
   exports.Set("findStray", Napi::Function::New(env, Guarded<FindStray>, "findStray"));
   exports.Set("releaseBytes", Napi::Function::New(env, Guarded<ReleaseBytes>, "releaseBytes"));
   exports.Set("composePage", Napi::Function::New(env, Guarded<ComposeOverlay>, "composePage"));

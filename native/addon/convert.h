@@ -133,6 +133,8 @@ Napi::Value MarkPlane(const Napi::CallbackInfo& info);
 Napi::Value PackBits(const Napi::CallbackInfo& info);
 /// (bits: Uint8Array, at, plane: Uint8Array).
 Napi::Value UnpackBits(const Napi::CallbackInfo& info);
+/// (SegmentedImage as src/addon/segments.ts has it): for each label the SegmentCounts, at once.
+Napi::Value CountSegmentsOf(const Napi::CallbackInfo& info);
 /// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, or -1 if there is no such
 /// value.
 Napi::Value FindStray(const Napi::CallbackInfo& info);

@@ -7,6 +7,7 @@
 #include "addon/convert.h"
 #include "codecs/bits.h"
 #include "codecs/rle.h"
+#include "postprocess/segments.h"
 
 namespace radserve {
 namespace {
@@ -78,6 +79,53 @@ Napi::Value PackBits(const Napi::CallbackInfo& info) {
 Napi::Value UnpackBits(const Napi::CallbackInfo& info) {
   UnpackPlane(Bytes(info[0], "bits"), Index(info[1], "at"), Bytes(info[2], "plane"));
   return info.Env().Undefined();
+}
+
+Napi::Value CountSegmentsOf(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto o = info[0].As<Napi::Object>();
+  SegmentedImage image;
+  image.mask = Bytes(o.Get("mask"), "mask");
+  image.overlapping = Flag(o, "overlapping");
+  image.labels = Count(o.Get("labels"), "labels");
+  image.rows = Count(o.Get("rows"), "rows");
+  image.columns = Count(o.Get("columns"), "columns");
+  image.slices = List(o, "slices", [](const Napi::Value& slice) -> std::span<const uint8_t> {
+    return Bytes(slice, "slices");
+  });
+  image.word_bytes = Count(o.Get("wordBytes"), "wordBytes");
+  image.meanings = Numbers(o, "meanings");
+  image.spacing = Triple(o, "spacing");
+  const size_t plane = image.rows * image.columns;
+  if (image.mask.size() != plane * image.slices.size() * (image.overlapping ? image.labels : 1))
+    Unexpected("mask");
+  if (image.meanings.size() != image.slices.size()) Unexpected("meanings");
+  for (const std::span<const uint8_t> slice : image.slices) {
+    if (!slice.empty() && slice.size() != plane * image.word_bytes) Unexpected("slices");
+  }
+  const auto doubles = [env](std::span<const double> values) {
+    Napi::Float64Array array = Napi::Float64Array::New(env, values.size());
+    std::ranges::copy(values, array.Data());
+    return array;
+  };
+  return WriteList(env, CountSegments(image, Flag(o, "shape")), [&](const SegmentCounts& counts) {
+    Napi::Object label = Napi::Object::New(env);
+    label.Set("words", WriteList(env, counts.words, [&](const WordCounts& found) {
+                Napi::Object words = Napi::Object::New(env);
+                Napi::Uint8Array bytes = Napi::Uint8Array::New(env, found.words.size() * image.word_bytes);
+                for (size_t i = 0; i < found.words.size(); ++i) {
+                  std::memcpy(bytes.Data() + i * image.word_bytes, &found.words[i], image.word_bytes);
+                }
+                words.Set("meaning", found.meaning);
+                words.Set("words", bytes);
+                words.Set("counts", doubles(found.counts));
+                return words;
+              }));
+    label.Set("cells", doubles(counts.cells));
+    label.Set("inPlane", counts.in_plane);
+    label.Set("anywhere", counts.anywhere);
+    return label;
+  });
 }
 
 Napi::Value FindStray(const Napi::CallbackInfo& info) {

@@ -7,19 +7,19 @@ import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.j
 import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, Plane, Preparation } from "../engine/types.js";
 import { warn, type Image, type Volume, type Warning } from "../images/image.js";
-import { firstModelOf, imageInputs } from "../manifest/manifest.js";
+import { firstModelOf, imageInputs, type Manifest } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
 import type { Reason } from "../models/acceptance.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
-import { checkNumbers, valueCaveats } from "../models/input-values.js";
+import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
 import { rolesIn, type Filled } from "../models/roles.js";
 import { isOfMasks } from "../results/dicom/objects/table.js";
 import type { Interpreted } from "../results/kinds/finding.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
-import { interpret } from "../results/findings/findings.js";
+import { interpret, interpretOver } from "../results/findings/findings.js";
 import { checkSides } from "../results/findings/laterality.js";
 import {
   fullestCrossing,
@@ -32,7 +32,7 @@ import {
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Extent } from "./region.js";
 import { type Analysis, checkTime } from "./task.js";
-import { inferSample, samplesOf, type FirstRun, type Sample } from "./views.js";
+import { inferSample, samplesOf, type FirstRun, type Sample, type Stack } from "./views.js";
 
 /** The state of one model's run over the image. */
 export interface Outcome {
@@ -144,6 +144,7 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   for (const outcome of ordered)
     for (const sample of outcome.given.samples)
       if (!isOneFrame(sample)) await run(outcome, sample, keptPlane);
+  for (const outcome of outcomes) await attempt(outcome, () => tellOverFrames(outcome, image));
   watch.lap("infer");
   return { outcomes, planes: [...decoded.values()].flat(), pixelSha256: pixelHash.digest("hex") };
 }
@@ -249,6 +250,8 @@ async function runSample(
     spacing: frame === undefined ? undefined : image.spacing(frame),
     regions: frame === undefined ? undefined : image.regions?.(frame),
     volume: volume?.geometry,
+    flawed: volume?.flaws !== undefined,
+    planes: measuredPlanes(sample, stacks, manifest),
   });
   const { findings } = said;
   said.warnings.push(
@@ -262,6 +265,32 @@ async function runSample(
   if (volume !== undefined) keepVolume(outcome, volume, planes);
   // The only frame is not decoded once more for the picture.
   else keepFrame(outcome, frame ?? 0, said, image.frameCount === 1 ? planes[sample.centre ?? 0] : undefined);
+}
+
+/** What is said of all frames together comes before what is said of each. */
+function tellOverFrames({ planned, told, given }: Outcome, image: Image): void {
+  const { manifest, thresholds } = planned.entry;
+  if (given.samples.length < 2) return;
+  const whole = interpretOver(
+    manifest.outputs,
+    thresholds,
+    told.said.flatMap(({ findings }) => findings),
+  );
+  const { findings } = whole;
+  if (findings.length === 0) return;
+  whole.warnings.push(...checkSides({ image, outputs: manifest.outputs, findings, results: [] }));
+  told.said.unshift(whole);
+}
+
+/** The pixels in whose grid the outputs are: those of the first part, or of the frame among them. */
+function measuredPlanes({ centre, parts }: Sample, stacks: readonly Stack[], manifest: Manifest): Plane[] {
+  const role = parts[0]?.role;
+  const seen = role === undefined ? manifest : seenBy(manifest, role);
+  const { planes = [] } = stacks[0] ?? {};
+  return (centre === undefined ? planes : planes.slice(centre, centre + 1)).map((plane) => ({
+    ...plane,
+    interpretation: interpretationFor(seen, plane.interpretation),
+  }));
 }
 
 /** @param plane set if its values stay in memory */

@@ -26,6 +26,18 @@ const schema = z.strictObject({
     ),
   calibration,
   labels,
+  decision: z
+    .enum(["thresholds", "highest"])
+    .optional()
+    .describe(
+      "thresholds (where absent): each label is present at or above its own; highest: of labels that exclude each other the one with the highest score is present, with its margin to the second, and no label has a threshold",
+    ),
+  over_frames: z
+    .enum(["maximum", "mean", "noisy_or"])
+    .optional()
+    .describe(
+      "Of a multi-frame image, or of a series taken slice by slice, also one finding for each label, of its scores over all frames: their maximum, their mean, or 1 less the product of what each leaves to 1, as if frames were independent (noisy_or, of probabilities)",
+    ),
 });
 export type Classification = z.infer<typeof schema>;
 
@@ -39,10 +51,21 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
       : undefined,
   labels: (output) => output.labels,
   names: (output) => labelNames(output.labels),
-  needsThresholds: () => true,
+  needsThresholds: ({ decision }) => decision !== "highest",
   hasUnitScores: ({ activation, calibration: { kind } }) => activation !== "none" || kind !== "none",
   givesProbabilities: (output) => output.calibration.kind !== "none",
-  checkWhole: ({ activation, calibration: curve }, _, issue) => {
+  checkWhole: (output, { volume }, issue) => {
+    const { activation, calibration: curve, labels: list, decision, over_frames: over } = output;
+    if (decision === "highest") {
+      if (list.length < 2) issue(["labels"], "The highest of labels needs two or more");
+      list.forEach(({ threshold }, i) => {
+        if (threshold !== undefined)
+          issue(["labels", i, "threshold"], "Expected none: the highest score decides");
+      });
+    }
+    if (over !== undefined && volume) issue(["over_frames"], "A volume has one score already");
+    if (over === "noisy_or" && !classification.hasUnitScores(output))
+      issue(["over_frames"], "noisy_or is of probabilities: expected an activation or a calibration");
     if (curve.kind === "temperature" && activation === "none")
       issue(
         ["calibration"],

@@ -7,6 +7,10 @@ import type { Kind } from "./kind.js";
 const schema = z.strictObject({
   kind: z.literal("regression"),
   tensor: text,
+  activation: z
+    .enum(["none", "softmax"])
+    .optional()
+    .describe("Of the scores of bins; none (where absent): they add up to 1 already"),
   values: z
     .array(
       z.strictObject({
@@ -15,6 +19,14 @@ const schema = z.strictObject({
         unit: code.describe("UCUM, for example mm"),
         multiply: z.number(),
         add: z.number(),
+        bins: z
+          .array(z.number())
+          .min(2)
+          .max(4096)
+          .optional()
+          .describe(
+            "The tensor holds a score for each of these values, an age for example: the value is their mean, weighted by the scores, and their standard deviation is told beside it. Of an output with one value",
+          ),
       }),
     )
     .min(1),
@@ -35,11 +47,21 @@ export const regression: Kind<Regression> & { schema: typeof schema } = {
       if (given === undefined) issue(["values", i, "code"], "Required in stage final");
     });
   },
-  graphFaults: (output, graph) => scoreFaults(output.tensor, output.values.length, "values", graph),
-  native: ({ tensor, values }) => ({
-    tensor,
-    activation: "none",
-    multiply: values.map(({ multiply }) => multiply),
-    add: values.map(({ add }) => add),
-  }),
+  checkWhole: ({ values, activation }, _, issue) => {
+    const binned = values.filter(({ bins }) => bins !== undefined).length;
+    if (binned > 0 && values.length > 1)
+      issue(["values"], "Bins are of one value: expected an output for each");
+    if (binned === 0 && activation === "softmax") issue(["activation"], "Only with bins");
+  },
+  graphFaults: (output, graph) =>
+    scoreFaults(output.tensor, output.values[0]?.bins?.length ?? output.values.length, "values", graph),
+  native: ({ tensor, activation = "none", values: [first, ...others] }) => {
+    // Scores come as they are; what is made of their mean is the value
+    const given = first?.bins?.map(() => ({ multiply: 1, add: 0 })) ?? [...(first ? [first] : []), ...others];
+    return {
+      ...{ tensor, activation },
+      multiply: given.map(({ multiply }) => multiply),
+      add: given.map(({ add }) => add),
+    };
+  },
 };

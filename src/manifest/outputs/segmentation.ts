@@ -23,6 +23,14 @@ const maskStep = z.discriminatedUnion("step", [
     .describe("In volumes a hole is closed on all sides; what is open at the first or last slice is none"),
 ]);
 
+/** Of the values of a segment's pixels, in HU, SUV or another unit that is known. */
+export const STATISTICS = [
+  ...(["mean", "sd", "minimum", "maximum", "median", "p5", "p10", "p25", "p75", "p90", "p95"] as const),
+  ...(["iqr", "range", "skewness", "kurtosis", "energy", "rms", "entropy", "uniformity"] as const),
+] as const;
+/** Of a segment's form, in mm and mm2. */
+export const FORMS = ["diameter_in_plane", "diameter_3d", "surface"] as const;
+
 const schema = z.strictObject({
   kind: z.literal("segmentation"),
   tensor: text,
@@ -39,7 +47,18 @@ const schema = z.strictObject({
     ),
   labels: labels.describe("Label index 1 is the first; 0 is background"),
   postprocess: z.array(maskStep),
-  measurements: z.array(z.enum(["area", "volume"])),
+  measurements: z
+    .array(z.enum(["area", "volume", ...FORMS, ...STATISTICS]))
+    .describe(
+      "Of each label's final mask, on the source's grid. Statistics are of the values before any preparation, in the unit that the model's values have, as IBSI defines them; percentiles are interpolated, kurtosis is that beyond a normal distribution's. Forms: the longest distance in a slice and in all (mm), and the surface (mm2), by marching cubes; the latter two of volumes. What cannot be measured is told by a warning",
+    ),
+  bin_width: z
+    .number()
+    .positive()
+    .optional()
+    .describe(
+      "For entropy and uniformity, which need it: the width of the histogram's bins in the unit of the values; bins begin at its multiples",
+    ),
   segment_type: z
     .enum(["binary", "fractional"])
     .optional()
@@ -148,6 +167,12 @@ function check(output: Segmentation, { final }: Around, issue: Report): void {
         );
     }),
   );
+  const binned = output.measurements.filter((name) => name === "entropy" || name === "uniformity");
+  if (binned.length > 0 !== (output.bin_width !== undefined))
+    issue(
+      ["bin_width"],
+      binned.length > 0 ? `Required for ${binned.join(", ")}` : "Only with entropy or uniformity",
+    );
   if (output.segment_type === "fractional") checkFractional(output, issue);
 }
 

@@ -63,9 +63,15 @@ export function uidRef(relationship: Relationship, name: Code, uid: string): Dat
 }
 
 /** A number with its unit; if the decimal string is not exact, the double stands beside it (PS3.3 C.18.1). */
-export function num(name: Code, value: number, unit: Code, relationship: Relationship = "CONTAINS"): Dataset {
+export function num(
+  name: Code,
+  value: number,
+  unit: Code,
+  relationship: Relationship = "CONTAINS",
+  children: readonly Dataset[] = [],
+): Dataset {
   const decimal = decimalString(value);
-  return item(relationship, "NUM", name, {
+  const measured = {
     MeasuredValueSequence: [
       {
         NumericValue: decimal,
@@ -73,7 +79,8 @@ export function num(name: Code, value: number, unit: Code, relationship: Relatio
         MeasurementUnitsCodeSequence: [codeItem(unit)],
       },
     ],
-  });
+  };
+  return item(relationship, "NUM", name, measured, children);
 }
 
 /** One content item for each object that the frames belong to. */

@@ -46,6 +46,13 @@ const SCORE = own("score", "Score");
 const PROBABILITY = own("probability", "Calibrated probability");
 const THRESHOLD = own("threshold", "Threshold of the score");
 const SOURCE_OF_MEASUREMENT = dcm("121112", "Source of Measurement");
+const MARGIN = own("margin", "Margin of the score to the second");
+const TOGETHER = {
+  maximum: sct("56851009", "Maximum"),
+  mean: sct("373098007", "Mean"),
+  noisy_or: own("noisy-or", "Noisy-or"),
+};
+const DERIVATION = dcm("121401", "Derivation");
 const PRESENT = sct("52101004", "Present");
 const ABSENT = sct("272519000", "Absent");
 
@@ -215,18 +222,21 @@ function headItems({ subject, known }: Group, id: string, uid: string): Dataset[
 
 /** The score is a probability only if the manifest says how it was calibrated. */
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
-  const { score, threshold } = finding;
+  const { score, threshold, margin, over_frames: over } = finding;
+  const how = over === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
   const calibrated = kindOf(known.output).givesProbabilities?.(known.output) === true;
   return [
-    ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS)]),
+    ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS, undefined, how)]),
     ...(threshold === undefined ? [] : [num(THRESHOLD, threshold, NO_UNITS)]),
+    ...(margin === undefined ? [] : [num(MARGIN, margin, NO_UNITS)]),
   ];
 }
 
 function measured(own: readonly Measurement[], relationship?: Relationship): Dataset[] {
-  return own.map(({ name, code, value, unit }) =>
-    num(codeOf({ label: name, code }), value, unit, relationship),
-  );
+  return own.map(({ name, code, derivation, value, unit }) => {
+    const how = derivation === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, derivation)];
+    return num(codeOf({ label: name, code }), value, unit, relationship, how);
+  });
 }
 
 /** Corners of a box, or a point alone; undefined for findings that are neither. */

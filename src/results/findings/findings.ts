@@ -3,6 +3,7 @@
  * present at or above its threshold; a label that was looked for and not found is a finding too, `present: false`.
  */
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
+import type { Finding } from "../receipt/receipt.js";
 import { invalid, type FrameResult, type Interpreted } from "../kinds/finding.js";
 import { resultKindOf } from "../kinds/kinds.js";
 
@@ -26,9 +27,27 @@ export function interpret(
     if (kind.gives !== given.kind) throw invalid(`an output of kind ${output.kind}`, given.kind);
     return [kind.interpret(output, thresholds[i] ?? [], given, result)];
   });
-  return {
-    findings: all.flatMap(({ findings = [] }) => findings),
-    measurements: all.flatMap(({ measurements = [] }) => measurements),
-    warnings: all.flatMap(({ warnings = [] }) => warnings),
-  };
+  return joined(all);
 }
+
+const joined = (all: readonly Partial<Interpreted>[]): Interpreted => ({
+  findings: all.flatMap(({ findings = [] }) => findings),
+  measurements: all.flatMap(({ measurements = [] }) => measurements),
+  warnings: all.flatMap(({ warnings = [] }) => warnings),
+});
+
+/**
+ * Findings about all frames of an image, for outputs whose manifest asks for them.
+ * @param findings those of the frames
+ * @throws RadserveError output_invalid as `interpret`
+ */
+export const interpretOver = (
+  outputs: readonly ModelOutput[],
+  thresholds: readonly (readonly number[])[],
+  findings: readonly Finding[],
+): Interpreted =>
+  joined(
+    outputs.map(
+      (output, i) => resultKindOf(output).overFrames?.(output, thresholds[i] ?? [], findings) ?? {},
+    ),
+  );

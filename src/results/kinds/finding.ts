@@ -1,6 +1,6 @@
 /** The facts of which every kind of output makes its findings and measurements. */
 import { RadserveError } from "../../base/errors.js";
-import type { EngineOutput } from "../../engine/types.js";
+import type { EngineOutput, Plane } from "../../engine/types.js";
 import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
@@ -15,6 +15,10 @@ export interface FrameResult {
   regions?: readonly Region[] | undefined;
   /** How a whole series lies; counts are then of voxels. */
   volume?: VolumeGeometry | undefined;
+  /** Whether its slices do not follow each other straight and evenly. */
+  flawed?: boolean | undefined;
+  /** The pixels of the frame, or of the volume's slices in their order, with the meaning that the model gives them. */
+  planes?: readonly Plane[] | undefined;
 }
 
 /** The frame or volume that findings are about. */

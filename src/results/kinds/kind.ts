@@ -54,6 +54,15 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
     result: Result,
     part: Part,
   ) => Partial<Interpreted>;
+  /**
+   * Findings about all frames of an image, made of those of each frame.
+   * @param thresholds as for `interpret`
+   */
+  overFrames?: (
+    output: Output,
+    thresholds: readonly number[],
+    findings: readonly Finding[],
+  ) => Partial<Pick<Interpreted, "findings" | "warnings">>;
   /** Whether a finding of one of its labels is of this kind, told by what it holds. */
   isOf: (finding: Finding) => boolean;
   /** A row of the legend for the findings of a label, at least one. */

@@ -70,18 +70,35 @@ export function scoreText(score: number, threshold: number, present: boolean): s
   return `score ${score}, threshold ${threshold}`;
 }
 
-/** A row of a label that is told by its score alone: the highest, and its threshold. */
+const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or" };
+
+/**
+ * A row of a label that is told by its score alone: the highest, or that of all frames, and its threshold, or how far the
+ * second is below.
+ */
 export function scoreRow(label: string, findings: readonly Finding[], scope: Scope): LegendRow {
-  const present = findings.some((f) => f.present);
-  const row = { label, present, colour: undefined, hollow: true, scored: true, gauge: undefined };
-  const best = highest(findings, (f) => f.score ?? -Infinity);
-  const { score, threshold } = best ?? {};
-  if (score === undefined || threshold === undefined) return { ...row, value: "" };
-  const within = score >= 0 && score <= 1 && threshold >= 0 && threshold <= 1;
-  const value = scoreText(score, threshold, present);
+  const frames = findings.filter((f) => f.over_frames === undefined);
+  const whole = findings.find((f) => f.over_frames !== undefined);
+  const present = whole?.present ?? frames.some((f) => f.present);
+  const best = whole ?? highest(frames, (f) => f.score ?? -Infinity);
+  const { score, threshold, margin, over_frames: over = "maximum" } = best ?? {};
+  const row = {
+    label,
+    present,
+    colour: undefined,
+    hollow: true,
+    scored: true,
+    gauge: undefined,
+  };
+  if (score === undefined) return { ...row, value: "" };
+  const unjudged = `score ${score.toFixed(2)}${margin === undefined ? "" : `, ${margin.toFixed(2)} above the second`}`;
+  const value = threshold === undefined ? unjudged : scoreText(score, threshold, present);
+  const within = threshold !== undefined && score >= 0 && score <= 1 && threshold >= 0 && threshold <= 1;
+  const part =
+    whole === undefined ? partOf(best, frames, scope) : `  ·  in ${framesWith(frames)} of ${scope.frames}`;
   return {
     ...row,
-    value: scope.frames === 1 ? value : `highest ${value}${partOf(best, findings, scope)}`,
+    value: scope.frames === 1 ? value : `${TOGETHER[over]} ${value}${part}`,
     gauge: within ? { score, threshold } : undefined,
   };
 }

@@ -8,6 +8,7 @@ import { isFractional, mayOverlap, type Segmentation } from "../../manifest/outp
 import type { Code } from "../../manifest/texts.js";
 import type { Rgb } from "../colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
+import { measure } from "./measurements.js";
 import { scalesOfLabels } from "./regions.js";
 import { finite, frameOf, invalid, named, thresholdOf, type Interpreted, type Part } from "./finding.js";
 import { highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
@@ -96,22 +97,23 @@ function segmented(
   const { counts } = given;
   if (counts.length !== output.labels.length)
     throw invalid(`${output.labels.length} pixel counts`, `${counts.length}`);
-  if (part.volume !== undefined) return inVolume(output, thresholds, counts, part, part.volume);
+  if (part.volume !== undefined) return inVolume(output, thresholds, given, part, part.volume);
   const scales = labelScales(given, part);
+  const known = scales.map((scale) => (typeof scale === "object" ? scale : undefined));
+  const more = measure(output, given, part, known);
   const findings: Finding[] = [];
   const measurements: Measurement[] = [];
   output.labels.forEach((label, i) => {
     const pixels = finite(counts[i]);
-    const scale = scales[i];
-    const known = typeof scale === "object";
-    const cm2 = known ? pixels * ((scale.row * scale.column) / SQUARE_MM_PER_SQUARE_CM) : NaN;
+    const scale = known[i];
+    const cm2 = scale ? pixels * ((scale.row * scale.column) / SQUARE_MM_PER_SQUARE_CM) : NaN;
     findings.push({
       ...named(label, part),
       ...thresholdOfPixels(output, label, thresholds[i]),
       present: pixels > 0,
-      area: { pixels, ...(known ? { cm2 } : {}) },
+      area: { pixels, ...(scale ? { cm2 } : {}) },
     });
-    if (known && output.measurements.includes("area"))
+    if (scale && output.measurements.includes("area"))
       measurements.push({
         name: "Area",
         code: AREA,
@@ -120,8 +122,9 @@ function segmented(
         value: cm2,
         unit: SQUARE_CENTIMETER,
       });
+    measurements.push(...(more.measurements[i] ?? []));
   });
-  const warnings = segmentationWarnings(output.measurements, part);
+  const warnings = [...segmentationWarnings(output.measurements, part), ...more.warnings];
   output.labels.forEach(({ label }, i) => {
     const scale = scales[i];
     if (typeof scale === "string") warnings.push(partlyUnmeasured(label, scale));
@@ -153,13 +156,13 @@ function partlyUnmeasured(label: string, why: keyof typeof UNMEASURED): Warning 
 function inVolume(
   output: Segmentation,
   thresholds: readonly number[],
-  counts: readonly number[],
+  given: Given<"segmentation">,
   part: Part,
-  { columnSpacing, rowSpacing, sliceSpacing }: VolumeGeometry,
+  { columnSpacing: column, rowSpacing: row, sliceSpacing: slice }: VolumeGeometry,
 ): Interpreted {
-  const voxel = columnSpacing * rowSpacing * sliceSpacing;
+  const voxel = column * row * slice;
   const volumes = output.labels.map((label, i) => {
-    const voxels = finite(counts[i]);
+    const voxels = finite(given.counts[i]);
     const threshold = thresholdOfPixels(output, label, thresholds[i]);
     return { label, threshold, voxels, ml: finite((voxels * voxel) / CUBIC_MM_PER_ML) };
   });
@@ -169,26 +172,27 @@ function inVolume(
     present: voxels > 0,
     volume: { voxels, ml },
   }));
-  const measurements = volumes.map(({ label, ml }): Measurement => ({
-    name: "Volume",
-    code: VOLUME,
-    label: label.label,
-    value: ml,
-    unit: MILLILITER,
-  }));
-  return {
-    findings,
-    measurements: output.measurements.includes("volume") ? measurements : [],
-    warnings: output.measurements.includes("area")
-      ? [
-          {
-            code: "area_not_measured",
-            message: "An area is of a single image; of a series, volumes are given.",
-          },
-        ]
-      : [],
-  };
+  const step = { row, column, slice };
+  const more = measure(
+    output,
+    given,
+    part,
+    output.labels.map(() => step),
+  );
+  const measurements = volumes.flatMap(({ label: { label }, ml }, i): Measurement[] => [
+    ...(output.measurements.includes("volume")
+      ? [{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER }]
+      : []),
+    ...(more.measurements[i] ?? []),
+  ]);
+  const warnings = output.measurements.includes("area") ? [NO_AREA, ...more.warnings] : more.warnings;
+  return { findings, measurements, warnings };
 }
+
+const NO_AREA: Warning = {
+  code: "area_not_measured",
+  message: "An area is of a single image; of a series, volumes are given.",
+};
 
 function segmentationWarnings(asked: readonly string[], { spacing, regions }: Part): Warning[] {
   const warnings: Warning[] = [];

@@ -1,6 +1,6 @@
 /** The legend's rows: what a model found and did not find, in words and numbers that do not say more than it did. */
 import { rangeOf } from "../../base/range.js";
-import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
 import { UNJUDGED, type LegendRow, type Scope } from "../kinds/legend-row.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
@@ -29,7 +29,10 @@ export function legendOf(
     return labelsOf(output).flatMap(({ label }, i) => {
       // Two outputs of a model may share a label: its findings are told apart by what they hold
       const mine = findings.filter((f) => f.label === label && isOf(f));
-      return mine.length === 0 ? [] : [row(label, mine, colours[o]?.[i], scope)];
+      if (mine.length === 0) return [];
+      const told = row(label, mine, colours[o]?.[i], scope);
+      const more = told.present ? firstOf(measurements.filter((m) => m.label === label)) : [];
+      return [{ ...told, value: [told.value, ...more].filter((text) => text !== "").join("  ·  ") }];
     });
   });
   const judged = rows.filter((row) => row.ramp === undefined);
@@ -50,6 +53,8 @@ export function legendOf(
   };
 }
 
+const isScored = (output: ModelOutput): boolean => resultKindOf(output).judgedBy === "score";
+
 function headlineOf(outputs: readonly ModelOutput[], found: number, rows: readonly LegendRow[]): string {
   const all = rows.length;
   if (all === 0) return "";
@@ -57,22 +62,40 @@ function headlineOf(outputs: readonly ModelOutput[], found: number, rows: readon
   if (found === 0)
     return judgedBy.includes("score") ? "No finding at or above its threshold" : "No label found";
   const labels = `${found} of ${all} ${all === 1 ? "label" : "labels"}`;
-  const byScore = !judgedBy.includes("mask") && rows.some(({ scored }) => scored);
+  const byThreshold = outputs.every(
+    (output) => labelsOf(output).length === 0 || kindOf(output).needsThresholds(output) || !isScored(output),
+  );
+  const byScore = byThreshold && !judgedBy.includes("mask") && rows.some(({ scored }) => scored);
   return byScore ? `${labels} at or above threshold` : `${labels} found`;
 }
 
-/** One value, or the range of those of several frames. */
 function measurementRow(name: string, all: readonly Measurement[], { called }: Scope): LegendRow {
+  const over = all.length === 1 ? "" : `  ·  over ${all.length} ${called}s`;
+  return { ...UNJUDGED, label: name, value: `${rangeText(all)}${over}` };
+}
+
+/** One value, or the range of those of several frames. */
+function rangeText(all: readonly Measurement[]): string {
   const unit = unitText(all[0]?.unit.value ?? "");
   const [least, most] = rangeOf(all.map(({ value }) => value)).map((value) => Number(value.toPrecision(4)));
   const range = least === most ? String(least) : `${least} to ${most}`;
-  const over = all.length === 1 ? "" : `  ·  over ${all.length} ${called}s`;
-  return { ...UNJUDGED, label: name, value: `${range}${unit === "" ? "" : ` ${unit}`}${over}` };
+  return `${range}${unit === "" ? "" : ` ${unit}`}`;
+}
+
+/** So many measurements of a label stand in its row, beside its area or volume. */
+const MOST_IN_ROW = 2;
+
+/** The first measurements that a manifest asks of a label. */
+function firstOf(all: readonly Measurement[]): string[] {
+  const own = all.filter(({ name }) => name !== "Area" && name !== "Volume");
+  const names = [...new Set(own.map(({ name }) => name))].slice(0, MOST_IN_ROW);
+  return names.map((name) => `${name} ${rangeText(own.filter((m) => m.name === name))}`);
 }
 
 /** UCUM code to what is read: cm2 to cm², annotations and the unity left out. */
 function unitText(ucum: string): string {
   return ucum
+    .replace("[hnsf'U]", "HU")
     .replace(/\{[^}]*\}/g, "")
     .replace(/([a-z])2\b/gi, "$1²")
     .replace(/([a-z])3\b/gi, "$1³")

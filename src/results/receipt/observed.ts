@@ -28,7 +28,10 @@ export interface Observed {
 /** The findings of a model, one for each label, in the order in which the receipt first names them. */
 export function observedIn({ findings }: Pick<ReceiptModel, "findings">): Observed[] {
   const labels = new Map<string, Observed>();
-  for (const { label, present, score, area, volume } of findings) {
+  const whole = new Set(findings.flatMap((one) => (one.over_frames === undefined ? [] : one.label)));
+  for (const { label, present, score, area, volume, over_frames } of findings) {
+    // Where frames were judged together, that is what is said of the image
+    if (over_frames === undefined && whole.has(label)) continue;
     const known = labels.get(label) ?? { label, present: false };
     labels.set(label, known);
     known.present ||= present;

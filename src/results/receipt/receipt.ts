@@ -23,6 +23,16 @@ const finding = z.object({
     .optional()
     .describe("Of the score; of a segmentation that of each pixel's probability, where it has one"),
   present: z.boolean(),
+  margin: z
+    .number()
+    .optional()
+    .describe(
+      "Of labels that exclude each other, at the one with the highest score: how far the second is below",
+    ),
+  over_frames: z
+    .enum(["maximum", "mean", "noisy_or"])
+    .optional()
+    .describe("Of a finding about all frames or slices: how their scores became one"),
   frame: z
     .int()
     .min(1)
@@ -48,6 +58,11 @@ const finding = z.object({
 const measurement = z.object({
   name: z.string(),
   code: code.optional(),
+  derivation: code
+    .optional()
+    .describe(
+      "Of the values of a segment's pixels: which of their statistics it is; code is then their quantity",
+    ),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
   value: z.number(),
