@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/simd.h"
 #include "prepare/channels.h"
+#include "prepare/intensity.h"
 #include "prepare/statistics.h"
 #include "resample/resample.h"
 
@@ -43,6 +44,7 @@ class TensorWriter {
     const int64_t channels = source.channels();
     std::vector<int64_t> shape = {1, channels, rows, columns};
     if (spec.channels_last) shape = {1, rows, columns, channels};
+    if (spec.transposed) shape = {1, channels, columns, rows};
     tensor_ = make(spec.tensor, spec.dtype, std::move(shape));
     if (spec.clip) {
       low_ = static_cast<float>(spec.clip->first);
@@ -54,11 +56,13 @@ class TensorWriter {
   /// `values` are `width` values for each channel; nullptr writes background.
   void Write(int row, const float* const* values) {
     const size_t columns = row_.size();
-    const size_t stride = spec_.channels_last ? channels_ : 1;
+    const auto rows = static_cast<size_t>(geometry_.rows);
+    const size_t stride = spec_.channels_last ? channels_ : spec_.transposed ? rows : 1;
     for (size_t c = 0; c < channels_; ++c) {
       const size_t y = static_cast<size_t>(row);
       const size_t first = spec_.channels_last ? y * columns * channels_ + c
-                                               : (c * static_cast<size_t>(geometry_.rows) + y) * columns;
+                           : spec_.transposed  ? c * rows * columns + y
+                                               : (c * rows + y) * columns;
       std::byte* const place = tensor_.data + first * DtypeSize(spec_.dtype);
       const bool direct = spec_.dtype == Dtype::kFloat32 && stride == 1;
       float* const out = direct ? reinterpret_cast<float*>(place) : row_.data();
@@ -88,6 +92,39 @@ class TensorWriter {
   Tensor tensor_;
 };
 
+/// The rows of a source, after what is to be done at the source.
+class SourceValues {
+ public:
+  SourceValues(const ChannelSource& source, int rows, int columns, std::span<const IntensitySpec> steps)
+      : source_(source), rows_(static_cast<size_t>(rows)), columns_(static_cast<size_t>(columns)) {
+    if (std::ranges::none_of(steps, &IntensitySpec::at_source)) return;
+    const auto count = static_cast<size_t>(source.channels());
+    values_.resize(count * rows_ * columns_);
+    std::vector<float*> channels(count);
+    for (size_t y = 0; y < rows_; ++y) {
+      for (size_t c = 0; c < count; ++c) channels[c] = values_.data() + (c * rows_ + y) * columns_;
+      source.Row(static_cast<int>(y), channels.data());
+    }
+    for (const IntensitySpec& step : steps) {
+      if (step.at_source) ChangeValues(step, values_, count, false);
+    }
+  }
+
+  void Row(int row, float* const* channels) const {
+    if (values_.empty()) return source_.Row(row, channels);
+    for (size_t c = 0; c < static_cast<size_t>(source_.channels()); ++c) {
+      std::copy_n(values_.data() + (c * rows_ + static_cast<size_t>(row)) * columns_, columns_, channels[c]);
+    }
+  }
+
+ private:
+  const ChannelSource& source_;
+  size_t rows_;
+  size_t columns_;
+  /// Channel after channel; empty if nothing is changed.
+  std::vector<float> values_;
+};
+
 void CheckSize(const Geometry& g, const InputSpec& spec) {
   const double bytes =
       static_cast<double>(g.rows) * g.columns * spec.Channels() * static_cast<double>(DtypeSize(spec.dtype));
@@ -111,18 +148,21 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
   PreparedImage prepared;
   prepared.geometry =
       PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec.size, spec.fit);
+  prepared.geometry.antialias = spec.antialias;
   const Geometry& g = prepared.geometry;
   CheckSize(g, spec);
+  const SourceValues changed(source, g.source_rows, g.source_columns, spec.intensity);
   TensorWriter writer(spec, g, source, make);
   for (int y = 0; y < g.top; ++y) writer.Write(y, nullptr);
-  const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height};
-  const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width};
+  const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height, spec.antialias};
+  const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width, spec.antialias};
   Resample(
       MakeTaps(rows, spec.interpolation), MakeTaps(columns, spec.interpolation), g.source_columns,
-      source.channels(), [&](int row, float* const* channels) { source.Row(row, channels); },
+      source.channels(), [&](int row, float* const* channels) { changed.Row(row, channels); },
       [&](int row, const float* const* values) { writer.Write(g.top + row, values); });
   for (int y = g.top + g.height; y < g.rows; ++y) writer.Write(y, nullptr);
   prepared.tensor = writer.Take();
+  ChangeTensor(spec, prepared.tensor);
   prepared.found = writer.found();
   prepared.observed = source.observed();
   prepared.padding = source.PaddingMask();
