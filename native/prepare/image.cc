@@ -92,39 +92,6 @@ class TensorWriter {
   Tensor tensor_;
 };
 
-/// The rows of a source, after what is to be done at the source.
-class SourceValues {
- public:
-  SourceValues(const ChannelSource& source, int rows, int columns, std::span<const IntensitySpec> steps)
-      : source_(source), rows_(static_cast<size_t>(rows)), columns_(static_cast<size_t>(columns)) {
-    if (std::ranges::none_of(steps, &IntensitySpec::at_source)) return;
-    const auto count = static_cast<size_t>(source.channels());
-    values_.resize(count * rows_ * columns_);
-    std::vector<float*> channels(count);
-    for (size_t y = 0; y < rows_; ++y) {
-      for (size_t c = 0; c < count; ++c) channels[c] = values_.data() + (c * rows_ + y) * columns_;
-      source.Row(static_cast<int>(y), channels.data());
-    }
-    for (const IntensitySpec& step : steps) {
-      if (step.at_source) ChangeValues(step, values_, count, false);
-    }
-  }
-
-  void Row(int row, float* const* channels) const {
-    if (values_.empty()) return source_.Row(row, channels);
-    for (size_t c = 0; c < static_cast<size_t>(source_.channels()); ++c) {
-      std::copy_n(values_.data() + (c * rows_ + static_cast<size_t>(row)) * columns_, columns_, channels[c]);
-    }
-  }
-
- private:
-  const ChannelSource& source_;
-  size_t rows_;
-  size_t columns_;
-  /// Channel after channel; empty if nothing is changed.
-  std::vector<float> values_;
-};
-
 void CheckSize(const Geometry& g, const InputSpec& spec) {
   const double bytes =
       static_cast<double>(g.rows) * g.columns * spec.Channels() * static_cast<double>(DtypeSize(spec.dtype));
@@ -151,14 +118,28 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
   prepared.geometry.antialias = spec.antialias;
   const Geometry& g = prepared.geometry;
   CheckSize(g, spec);
-  const SourceValues changed(source, g.source_rows, g.source_columns, spec.intensity);
+  const auto width = static_cast<size_t>(g.source_columns);
+  std::vector<float> values(width * static_cast<size_t>(source.channels()));
+  IntensityRow row_values{{}, width, 1};
+  for (int c = 0; c < source.channels(); ++c)
+    row_values.channels.push_back(values.data() + static_cast<size_t>(c) * width);
+  const SourceIntensity changed(spec, [&](const auto& see) {
+    for (int y = 0; y < g.source_rows; ++y) {
+      source.Row(y, row_values.channels.data());
+      see(row_values);
+    }
+  });
   TensorWriter writer(spec, g, source, make);
   for (int y = 0; y < g.top; ++y) writer.Write(y, nullptr);
   const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height, spec.antialias};
   const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width, spec.antialias};
   Resample(
       MakeTaps(rows, spec.interpolation), MakeTaps(columns, spec.interpolation), g.source_columns,
-      source.channels(), [&](int row, float* const* channels) { changed.Row(row, channels); },
+      source.channels(),
+      [&](int row, float* const* channels) {
+        source.Row(row, channels);
+        if (!changed.empty()) changed.Change({{channels, channels + source.channels()}, width, 1});
+      },
       [&](int row, const float* const* values) { writer.Write(g.top + row, values); });
   for (int y = g.top + g.height; y < g.rows; ++y) writer.Write(y, nullptr);
   prepared.tensor = writer.Take();

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <limits>
-#include <span>
+#include <vector>
 
 #include "base/spec.h"
 #include "base/tensor.h"
@@ -24,23 +24,31 @@ struct IntensityChange {
   float operator()(float value) const;
 };
 
-/// Some values of those that are changed together, `step` floats apart.
-struct IntensityPortion {
-  const float* first = nullptr;
-  size_t step = 1;
+/// Values of all channels: `count` of each, `step` floats apart.
+struct IntensityRow {
+  std::vector<float*> channels;
   size_t count = 0;
+  size_t step = 1;
 };
-/// Shows all of them, in portions; it may be called more than once.
-using IntensityValues = std::function<void(const std::function<void(const IntensityPortion&)>& see)>;
+/// Shows all values that are prepared together, in rows. They may be changed, and it may be called more than once.
+using IntensityRows = std::function<void(const std::function<void(const IntensityRow& row)>& see)>;
 
-/// The change by the statistics of values. The deviation is that of the population; without contrast min_max and percentile
-/// give the low end, z_score 0. Percentiles interpolate linearly between ranks.
-IntensityChange ChangeOf(const IntensitySpec& step, const IntensityValues& values);
+/// The steps of `intensity` before resampling, by the statistics of the values that `rows` shows. The deviation is that of
+/// the population; without contrast min_max and percentile give the low end, z_score 0. Percentiles interpolate linearly
+/// between ranks.
+class SourceIntensity {
+ public:
+  SourceIntensity(const InputSpec& spec, const IntensityRows& rows);
 
-/// Changes the values of `channels`, which lie channel after channel, or all channels of a voxel together.
-void ChangeValues(const IntensitySpec& step, std::span<float> values, size_t channels, bool channels_last);
+  bool empty() const { return steps_.empty(); }
+  void Change(const IntensityRow& row) const;
 
-/// The steps of `spec` that are not done at the source, over a whole float32 tensor of its channels.
+ private:
+  /// For each step a change of each channel.
+  std::vector<std::vector<IntensityChange>> steps_;
+};
+
+/// The steps after resampling, over a whole float32 tensor of the channels of `spec`.
 void ChangeTensor(const InputSpec& spec, Tensor& tensor);
 
 }  // namespace radserve

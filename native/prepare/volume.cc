@@ -176,22 +176,6 @@ void ForRows(std::span<const Plane> slices, const InputSpec& spec, const std::st
   }
 }
 
-/// What `intensity` makes of the source's values, one after the other. Only a volume of one channel has such.
-std::vector<IntensityChange> SourceChanges(std::span<const Plane> slices, const InputSpec& spec,
-                                           const std::stop_token& stop) {
-  std::vector<IntensityChange> changes;
-  for (const IntensitySpec& step : spec.intensity) {
-    if (!step.at_source) continue;
-    changes.push_back(ChangeOf(step, [&](const std::function<void(const IntensityPortion&)>& see) {
-      ForRows(slices, spec, stop, [&](int, int, std::vector<float>& row) {
-        for (const IntensityChange& change : changes) std::ranges::transform(row, row.begin(), change);
-        see({row.data(), 1, row.size()});
-      });
-    }));
-  }
-  return changes;
-}
-
 std::vector<uint8_t> PaddingOf(std::span<const Plane> slices, const InputSpec& spec,
                                const std::stop_token& stop) {
   std::vector<uint8_t> padding;
@@ -314,7 +298,7 @@ class VolumeWriter {
 };
 
 /// Keeps the box around all values above 0 of a float32 tensor of one channel.
-void CropToForeground(VolumePlacement& placement, Tensor& tensor) {
+void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMaker& make) {
   auto& axes = placement.axes;
   const auto* values = reinterpret_cast<const float*>(tensor.data);
   const std::array<int, 3> sides = {axes[0].tensor, axes[1].tensor, axes[2].tensor};
@@ -340,8 +324,7 @@ void CropToForeground(VolumePlacement& placement, Tensor& tensor) {
         "none.");
   }
   for (size_t a = 0; a < 3; ++a) axes[a].CutTo(low[a], high[a] - low[a] + 1);
-  Tensor cut = MakeTensorForOverwrite(tensor.name, tensor.dtype,
-                                      {1, 1, axes[0].tensor, axes[1].tensor, axes[2].tensor});
+  Tensor cut = make(tensor.name, tensor.dtype, {1, 1, axes[0].tensor, axes[1].tensor, axes[2].tensor});
   auto* out = reinterpret_cast<float*>(cut.data);
   for (int z = low[0]; z <= high[0]; ++z) {
     for (int y = low[1]; y <= high[1]; ++y) {
@@ -401,18 +384,21 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
     }
     writer.KeepWithin(std::move(ranges));
   }
-  const std::vector<IntensityChange> changes = SourceChanges(slices, read, stop);
+  const auto width = static_cast<size_t>(prepared.sides[2]);
+  const SourceIntensity changed(read, [&](const auto& see) {
+    ForRows(slices, read, stop, [&](int, int, std::vector<float>& row) {
+      see(IntensityRow{{row.data()}, width, 1});
+    });
+  });
   ResampleVolume(
       taps, prepared.sides[2], spec.Channels(),
       [&](int slice) -> RowSource {
         CheckStop(stop);
         const auto source =
             std::make_shared<ChannelSource>(slices.subspan(static_cast<size_t>(slice), 1), 0, read);
-        const size_t width = static_cast<size_t>(prepared.sides[2]);
-        return [source, slice, width, &inside, &changes, mean](int row, float* const* channels) {
+        return [source, slice, width, &inside, &changed, mean](int row, float* const* channels) {
           source->Row(row, channels);
-          for (const IntensityChange& change : changes)
-            std::transform(channels[0], channels[0] + width, channels[0], change);
+          if (!changed.empty()) changed.Change({{channels[0]}, width, 1});
           // The mean is 0 after normalisation.
           const std::span<const uint8_t> counted = inside.Row(slice, row);
           for (size_t x = 0; x < counted.size(); ++x) {
@@ -424,7 +410,7 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   prepared.tensor = writer.Take();
   ChangeTensor(spec, prepared.tensor);
   if (resampling != nullptr && resampling->crop_foreground)
-    CropToForeground(prepared.placement, prepared.tensor);
+    CropToForeground(prepared.placement, prepared.tensor, make);
   prepared.padding = PaddingOf(slices, spec, stop);
   return prepared;
 }
