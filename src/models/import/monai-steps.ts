@@ -161,8 +161,11 @@ const HARMLESS: [string, Step][] = [
       ...of,
       // Others know no patient's sides
       reader: z
-        .string({ error: "Expected NibabelReader, ITKReader or PydicomReader" })
-        .regex(/^(nibabel|itk|pydicom)(reader)?$/i, "Expected NibabelReader, ITKReader or PydicomReader")
+        .string({ error: "Expected NibabelReader, ITKReader, PydicomReader or PILReader" })
+        .regex(
+          /^(nibabel|itk|pydicom|pil)(reader)?$/i,
+          "Expected NibabelReader, ITKReader, PydicomReader or PILReader",
+        )
         .nullish(),
       dtype: floating,
       affine_lps_to_ras: on,

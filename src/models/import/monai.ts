@@ -178,7 +178,7 @@ function valuesOf(
 
 /** A picture, whose columns are the rows of MONAI's arrays. */
 function pictureInput(
-  { resized, orientation, spacing, foreground, inverted }: Chain,
+  { resized, orientation, spacing, foreground, inverted, measured }: Chain,
   channels: number,
   choices: ImportChoices,
   gaps: Gaps,
@@ -189,6 +189,11 @@ function pictureInput(
     gaps.refuse(
       `${file}: preprocessing`,
       "Orientationd, Spacingd and CropForegroundd are for volumes, and the graph takes pictures",
+    );
+  if (measured.length === 0)
+    gaps.note(
+      `${file}: preprocessing`,
+      "Nothing is scaled by an image's own values: DICOM images of more than 8 bits have others than pictures have; accepts may leave them out",
     );
   const [width, height] = resized?.sides ?? [];
   if (resized !== undefined && resized.sides.length !== 2)
