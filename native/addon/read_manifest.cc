@@ -79,6 +79,30 @@ NormalisationSpec ReadNormalisation(const Napi::Object& o) {
   return n;
 }
 
+IntensitySpec ReadIntensity(const Napi::Value& value) {
+  using Kind = IntensitySpec::Kind;
+  const auto o = value.As<Napi::Object>();
+  IntensitySpec step;
+  step.kind = OneOf<Kind>(o, "kind",
+                          {{"min_max", Kind::kMinMax},
+                           {"z_score", Kind::kZScore},
+                           {"percentile", Kind::kPercentile},
+                           {"clip_percentiles", Kind::kClipPercentiles}});
+  step.at_source = Text(o, "at") == "source";
+  step.nonzero = Text(o, "of") == "nonzero";
+  step.each_channel = Text(o, "channels") == "each";
+  if (Has(o, "low")) {
+    step.low = Number(o, "low");
+    step.high = Number(o, "high");
+  }
+  if (Has(o, "to")) {
+    const std::vector<double> to = Numbers(o, "to");
+    step.to = {to.at(0), to.at(1)};
+  }
+  if (Has(o, "clip")) step.clip = Flag(o, "clip");
+  return step;
+}
+
 ResamplingSpec ReadResampling(const Napi::Object& o) {
   using Grid = ResamplingSpec::Grid;
   ResamplingSpec resampling;
@@ -91,6 +115,7 @@ ResamplingSpec ReadResampling(const Napi::Object& o) {
   resampling.keep_range = Flag(o, "keep_range");
   resampling.clip_last = Text(o, "clip") == "after";
   resampling.crop_nonzero = Text(o, "crop") == "nonzero";
+  resampling.crop_foreground = Text(o, "crop") == "foreground";
   resampling.activate_last = Text(o, "activation") == "after";
   return resampling;
 }
@@ -110,6 +135,7 @@ InputSpec ReadInput(const Napi::Value& value) {
     return spec;
   }
   spec.channels_last = layout.back() == 'C';
+  spec.transposed = layout == "NCWH";
   spec.volume = layout.find('D') != std::string::npos;
   spec.size = ReadSize(Child(o, "size"));
   spec.fit = OneOf<Fit>(o, "fit",
@@ -119,10 +145,12 @@ InputSpec ReadInput(const Napi::Value& value) {
                          {"none", Fit::kNone}});
   spec.interpolation = OneOf<Interpolation>(o, "interpolation",
                                             {{"area", Interpolation::kArea},
+                                             {"adaptive_area", Interpolation::kAdaptiveArea},
                                              {"linear", Interpolation::kLinear},
                                              {"cubic", Interpolation::kCubic},
                                              {"nearest", Interpolation::kNearest},
                                              {"spline", Interpolation::kSpline}});
+  if (Has(o, "antialias")) spec.antialias = Flag(o, "antialias");
   spec.values = ReadValues(Child(o, "values"));
   spec.monochrome1 = OneOf<Monochrome1>(o, "monochrome1",
                                         {{"invert", Monochrome1::kInvert},
@@ -140,6 +168,7 @@ InputSpec ReadInput(const Napi::Value& value) {
     spec.clip = {clip.at(0), clip.at(1)};
   }
   spec.normalisation = ReadNormalisation(Child(o, "normalisation"));
+  if (Has(o, "intensity")) spec.intensity = List(o, "intensity", ReadIntensity);
   spec.background = Number(o, "background");
   if (Has(o, "source")) spec.source = static_cast<size_t>(Int(o, "source"));
   if (Has(o, "parts")) spec.parts = List(o, "parts", ReadInput);
@@ -165,7 +194,8 @@ TilingSpec ReadTiling(const Napi::Object& o) {
     tiling.gaussian = {Number(gaussian, "sigma"), Flag(gaussian, "middle"), Number(gaussian, "least")};
   }
   tiling.mirrored = List(o, "mirrored", whole);
-  tiling.padding = static_cast<float>(Number(o, "padding"));
+  tiling.pad_edge = o.Get("padding").IsString();
+  if (!tiling.pad_edge) tiling.padding = static_cast<float>(Number(o, "padding"));
   return tiling;
 }
 

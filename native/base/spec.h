@@ -18,6 +18,8 @@ namespace radserve {
 /// These mirror the inputs and outputs of src/manifest/manifest.ts, which says what the fields mean.
 enum class Interpolation {
   kArea,
+  /// Each pixel that is touched counts whole.
+  kAdaptiveArea,
   kLinear,
   kCubic,
   kNearest,
@@ -70,6 +72,22 @@ struct NormalisationSpec {
   bool nonzero = false;
 };
 
+/// A change of values by their own statistics, which is none of an affine map of the source's.
+struct IntensitySpec {
+  enum class Kind { kMinMax, kZScore, kPercentile, kClipPercentiles } kind = Kind::kZScore;
+  /// Before resampling, instead of the tensor's values. Of volumes those of one channel.
+  bool at_source = false;
+  /// Values that are 0 are not counted, and stay.
+  bool nonzero = false;
+  /// Each channel has statistics of its own.
+  bool each_channel = false;
+  double low = 0;
+  double high = 100;
+  std::array<double, 2> to = {0, 1};
+  /// kPercentile: what lies beyond the percentiles becomes `to`.
+  bool clip = false;
+};
+
 /// How a volume gets the spacing of the model, and its maps go back, if it is by splines and without antialiasing.
 struct ResamplingSpec {
   /// kEdges: the tensor covers the volume, and its spacing is rounded so that voxels are whole (nnU-Net).
@@ -87,6 +105,9 @@ struct ResamplingSpec {
   bool keep_range = false;
   /// Only the box around all values that are not 0 counts; the rest is as if the volume did not have it.
   bool crop_nonzero = false;
+  /// Only the box around all values of the tensor above 0 counts, as they are in the end; what the model says of the rest
+  /// is 0 (MONAI's CropForeground).
+  bool crop_foreground = false;
   /// The input's clip comes after resampling.
   bool clip_last = false;
   /// Maps are activated after they have gone back, instead of before.
@@ -97,6 +118,8 @@ struct InputSpec {
   std::string tensor;
   Dtype dtype = Dtype::kFloat32;
   bool channels_last = false;
+  /// NCWH: columns of the image are rows of the tensor.
+  bool transposed = false;
   /// NCDHW and NDHWC.
   bool volume = false;
   /// Not 0: the input holds so many numbers, which come with each request, and nothing below but `flat` counts.
@@ -106,12 +129,16 @@ struct InputSpec {
   SizeSpec size;
   Fit fit = Fit::kStretch;
   Interpolation interpolation = Interpolation::kLinear;
+  /// Single images, to the tensor and back: kernels grow where an axis shrinks.
+  bool antialias = true;
   ValuesSpec values;
   enum class Monochrome1 { kInvert, kAsStored, kRefuse } monochrome1 = Monochrome1::kInvert;
   ChannelOrder channels = ChannelOrder::kGrayscale;
   bool accept_colour = false;
   std::optional<std::pair<double, double>> clip;
   NormalisationSpec normalisation;
+  /// One after the other, behind `normalisation`; those at the source come first.
+  std::vector<IntensitySpec> intensity;
   double background = 0;
   /// Volumes, in the order of the tensor's axes: depth, height, width.
   std::optional<std::array<double, 3>> spacing_mm;
@@ -151,6 +178,14 @@ struct InputSpec {
   std::span<const InputSpec> Parts() const {
     return parts.empty() ? std::span<const InputSpec>(this, 1) : std::span<const InputSpec>(parts);
   }
+  /// Whether the preparation has the tensor's values twice for a while.
+  bool NeedsCopy() const {
+    return (resampling && resampling->crop_foreground) ||
+           std::ranges::any_of(intensity, [](const IntensitySpec& step) {
+             return step.kind == IntensitySpec::Kind::kPercentile ||
+                    step.kind == IntensitySpec::Kind::kClipPercentiles;
+           });
+  }
   /// Whether the preparation has to know which voxels are not 0, beside the box around them.
   bool AsksForInside() const {
     return label_channels > 0 ||
@@ -179,6 +214,8 @@ struct MaskStep {
   /// Label indices, from 1.
   std::vector<int> labels;
   int pixels = 0;
+  /// kLargestComponent: pixels that touch by corners are of one region.
+  bool corners = false;
 };
 
 enum class BoxFormat { kXyxy, kXywh, kCxcywh, kYxyx };
@@ -271,6 +308,8 @@ struct TilingSpec {
   std::vector<int> mirrored;
   /// The value of the tensor that surrounds a tensor which is smaller than the window.
   float padding = 0;
+  /// The nearest value of the tensor does, instead.
+  bool pad_edge = false;
 };
 
 }  // namespace radserve

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <latch>
+#include <map>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/ensemble.h"
 #include "engine/volume_plan.h"
+#include "postprocess/kind.h"
 #include "postprocess/masks.h"
 #include "prepare/labels.h"
 #include "prepare/regrid.h"
@@ -52,6 +54,29 @@ Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers, const
   const std::vector<float> floats(numbers.begin(), numbers.end());
   StoreRow(spec.dtype, floats.data(), floats.size(), tensor.data, 1);
   return tensor;
+}
+
+/// A map whose rows are columns of the image, [1, C, width, height], as others are, [1, C, height, width].
+Tensor SidesSwapped(const Tensor& map) {
+  const size_t rank = map.shape.size();
+  if (rank < 2) return MakeTensor(map.name, map.dtype, map.shape);
+  std::vector<int64_t> shape = map.shape;
+  std::swap(shape[rank - 2], shape[rank - 1]);
+  const auto height = static_cast<size_t>(shape[rank - 2]);
+  const auto width = static_cast<size_t>(shape[rank - 1]);
+  const size_t size = DtypeSize(map.dtype);
+  Tensor swapped = MakeTensorForOverwrite(map.name, map.dtype, std::move(shape));
+  const size_t planes = height * width == 0 ? 0 : map.Elements() / (height * width);
+  for (size_t plane = 0; plane < planes; ++plane) {
+    const size_t first = plane * height * width;
+    for (size_t y = 0; y < height; ++y) {
+      for (size_t x = 0; x < width; ++x) {
+        std::memcpy(swapped.data + (first + y * width + x) * size, map.data + (first + x * height + y) * size,
+                    size);
+      }
+    }
+  }
+  return swapped;
 }
 
 /// Nobody asks how far work is that has ended.
@@ -520,7 +545,15 @@ void InferRequest::Prepare(const TaskContext& context) {
 void InferRequest::PostprocessAll(const TaskContext& context) {
   const auto ran = Clock::now();
   ThreadTeam team(geometry ? Engine::Get().threads() : 1, [&context] { return context.Wide(); });
-  const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
+  std::map<std::string, Tensor> swapped;
+  for (const OutputSpec& spec : model->outputs) {
+    if (spec.kind->gridded && model->inputs.at(spec.input).transposed)
+      swapped.emplace(spec.tensor, SidesSwapped(Raw(spec.tensor)));
+  }
+  const auto tensor = [&](const std::string& name) -> const Tensor& {
+    const auto found = swapped.find(name);
+    return found == swapped.end() ? Raw(name) : found->second;
+  };
   for (size_t i = 0; i < model->outputs.size(); ++i) {
     CheckStop(context.stop());
     const OutputSpec& spec = model->outputs[i];

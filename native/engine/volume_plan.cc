@@ -74,6 +74,8 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
   const double plane = static_cast<double>(sides[1]) * sides[2];
   const double map_plane = Product(grid) / axes[lead.axis].tensor;
   if (input.AsksForInside()) bytes += plane * sides[0];
+  // What is sorted for percentiles, or cut out.
+  if (input.NeedsCopy()) bytes += std::max(Product(grid), plane * sides[0]) * sizeof(float);
   for (const OutputSpec& output : model.outputs) {
     if (!output.kind->masks) continue;
     const auto channels = static_cast<int64_t>(ChannelsOf(output));

@@ -34,6 +34,7 @@ std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec, const std::o
   if (spec.numbers > 0) return spec.flat ? std::vector<int64_t>{} : std::vector<int64_t>{spec.numbers};
   const SizeSpec& size = spec.size;
   std::vector<int64_t> sides = {size.height, size.width};
+  if (spec.transposed) std::swap(sides[0], sides[1]);
   if (tiling) {
     sides.assign(tiling->window.begin(), tiling->window.end());
   } else if (size.kind != SizeSpec::Kind::kFixed) {

@@ -64,12 +64,13 @@ void Maps::Activate(Activation activation) {
 
 Axis BackRows(const Geometry& g, int map_rows) {
   const double ratio = static_cast<double>(map_rows) / g.rows;
-  return {map_rows, g.source_rows, g.ToTensorY(0) * ratio, g.height / g.source_height * ratio};
+  return {map_rows, g.source_rows, g.ToTensorY(0) * ratio, g.height / g.source_height * ratio, g.antialias};
 }
 
 Axis BackColumns(const Geometry& g, int map_columns) {
   const double ratio = static_cast<double>(map_columns) / g.columns;
-  return {map_columns, g.source_columns, g.ToTensorX(0) * ratio, g.width / g.source_width * ratio};
+  return {map_columns, g.source_columns, g.ToTensorX(0) * ratio, g.width / g.source_width * ratio,
+          g.antialias};
 }
 
 }  // namespace radserve

@@ -10,8 +10,9 @@
 namespace radserve {
 namespace {
 
-Regions Find(const MaskView& mask, uint8_t label, Members members) {
-  return FindRegions(mask.pixels, mask.rows, mask.columns, label, members, Neighbours::kEdges);
+Regions Find(const MaskView& mask, uint8_t label, Members members,
+             Neighbours neighbours = Neighbours::kEdges) {
+  return FindRegions(mask.pixels, mask.rows, mask.columns, label, members, neighbours);
 }
 
 /// Pixels of each region.
@@ -76,8 +77,9 @@ void DropBorderConnected(const MaskView& mask, uint8_t label) {
   Erase(mask, found, drop);
 }
 
-void KeepLargestComponent(const MaskView& mask, uint8_t label) {
-  const Regions found = Find(mask, label, Members::kEqual);
+void KeepLargestComponent(const MaskView& mask, uint8_t label, bool corners) {
+  const Regions found =
+      Find(mask, label, Members::kEqual, corners ? Neighbours::kCorners : Neighbours::kEdges);
   if (found.count == 0) return;
   const std::vector<int64_t> sizes = Sizes(found);
   std::vector<bool> drop(found.count, true);

@@ -8,7 +8,7 @@
 namespace radserve {
 
 /// A mask on the source grid that the steps below change in place: 0 is background, `label` the pixels in
-/// question. Regions are connected by edges: 4 neighbours in an image, 6 in a volume.
+/// question. Regions are connected by edges, 4 neighbours in an image, 6 in a volume, unless it says otherwise.
 struct MaskView {
   std::span<uint8_t> pixels;
   /// 0 for an image.
@@ -24,8 +24,8 @@ struct MaskView {
 /// no less inside.
 void DropBorderConnected(const MaskView& mask, uint8_t label);
 
-/// The largest region of `label` stays, the first in raster order if several are as large.
-void KeepLargestComponent(const MaskView& mask, uint8_t label);
+/// The largest region of `label` stays, the first in raster order if several are as large. `corners`: they connect too.
+void KeepLargestComponent(const MaskView& mask, uint8_t label, bool corners = false);
 
 /// Regions of `label` with fewer pixels become background.
 void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels);

@@ -114,7 +114,11 @@ Regions FindRegions(std::span<const uint8_t> pixels, int rows, int columns, uint
   const int reach = neighbours == Neighbours::kCorners ? 1 : 0;
   for (size_t line = 0; line < lines; ++line) {
     if (line % height != 0) JoinLines(found, line - 1, line, reach);
-    if (line >= height) JoinLines(found, line - height, line, reach);
+    if (line < height) continue;
+    JoinLines(found, line - height, line, reach);
+    if (reach == 0) continue;
+    if (line % height != 0) JoinLines(found, line - height - 1, line, reach);
+    if ((line + 1) % height != 0) JoinLines(found, line - height + 1, line, reach);
   }
   Number(found);
   return found;

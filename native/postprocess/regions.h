@@ -38,7 +38,7 @@ struct Regions {
 enum class Neighbours {
   /// By edges: 4 in an image, 6 in a volume.
   kEdges,
-  /// By corners too: 8. Of images only.
+  /// By corners too: 8 in an image, 26 in a volume.
   kCorners,
 };
 

@@ -416,7 +416,8 @@ std::array<std::vector<bool>, 3> SeenIndices(const PreparedVolume& volume) {
     std::vector<bool>& along = seen[static_cast<size_t>(axis.source_axis)];
     for (int i = 0; i < axis.source; ++i) {
       const double at = axis.ToTensor(i + 0.5);
-      along.push_back(at >= 0 && at <= axis.tensor);
+      const auto& [before, after] = axis.beyond;
+      along.push_back((at >= 0 || at > -before) && (at <= axis.tensor || at < axis.tensor + after));
     }
   }
   return seen;

@@ -23,6 +23,8 @@ struct Geometry {
   double source_left = 0;
   double source_height = 0;
   double source_width = 0;
+  /// InputSpec::antialias, for the way back.
+  bool antialias = true;
 
   double ToSourceX(double x) const { return source_left + (x - left) * source_width / width; }
   double ToSourceY(double y) const { return source_top + (y - top) * source_height / height; }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/simd.h"
 #include "prepare/channels.h"
+#include "prepare/intensity.h"
 #include "prepare/statistics.h"
 #include "resample/resample.h"
 
@@ -43,6 +44,7 @@ class TensorWriter {
     const int64_t channels = source.channels();
     std::vector<int64_t> shape = {1, channels, rows, columns};
     if (spec.channels_last) shape = {1, rows, columns, channels};
+    if (spec.transposed) shape = {1, channels, columns, rows};
     tensor_ = make(spec.tensor, spec.dtype, std::move(shape));
     if (spec.clip) {
       low_ = static_cast<float>(spec.clip->first);
@@ -54,11 +56,13 @@ class TensorWriter {
   /// `values` are `width` values for each channel; nullptr writes background.
   void Write(int row, const float* const* values) {
     const size_t columns = row_.size();
-    const size_t stride = spec_.channels_last ? channels_ : 1;
+    const auto rows = static_cast<size_t>(geometry_.rows);
+    const size_t stride = spec_.channels_last ? channels_ : spec_.transposed ? rows : 1;
     for (size_t c = 0; c < channels_; ++c) {
       const size_t y = static_cast<size_t>(row);
       const size_t first = spec_.channels_last ? y * columns * channels_ + c
-                                               : (c * static_cast<size_t>(geometry_.rows) + y) * columns;
+                           : spec_.transposed  ? c * rows * columns + y
+                                               : (c * rows + y) * columns;
       std::byte* const place = tensor_.data + first * DtypeSize(spec_.dtype);
       const bool direct = spec_.dtype == Dtype::kFloat32 && stride == 1;
       float* const out = direct ? reinterpret_cast<float*>(place) : row_.data();
@@ -111,18 +115,35 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
   PreparedImage prepared;
   prepared.geometry =
       PlaceImage(plane.format.rows, plane.format.columns, plane.pixel_aspect, spec.size, spec.fit);
+  prepared.geometry.antialias = spec.antialias;
   const Geometry& g = prepared.geometry;
   CheckSize(g, spec);
+  const auto width = static_cast<size_t>(g.source_columns);
+  std::vector<float> values(width * static_cast<size_t>(source.channels()));
+  IntensityRow row_values{{}, width, 1};
+  for (int c = 0; c < source.channels(); ++c)
+    row_values.channels.push_back(values.data() + static_cast<size_t>(c) * width);
+  const SourceIntensity changed(spec, [&](const auto& see) {
+    for (int y = 0; y < g.source_rows; ++y) {
+      source.Row(y, row_values.channels.data());
+      see(row_values);
+    }
+  });
   TensorWriter writer(spec, g, source, make);
   for (int y = 0; y < g.top; ++y) writer.Write(y, nullptr);
-  const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height};
-  const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width};
+  const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height, spec.antialias};
+  const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width, spec.antialias};
   Resample(
       MakeTaps(rows, spec.interpolation), MakeTaps(columns, spec.interpolation), g.source_columns,
-      source.channels(), [&](int row, float* const* channels) { source.Row(row, channels); },
+      source.channels(),
+      [&](int row, float* const* channels) {
+        source.Row(row, channels);
+        if (!changed.empty()) changed.Change({{channels, channels + source.channels()}, width, 1});
+      },
       [&](int row, const float* const* values) { writer.Write(g.top + row, values); });
   for (int y = g.top + g.height; y < g.rows; ++y) writer.Write(y, nullptr);
   prepared.tensor = writer.Take();
+  ChangeTensor(spec, prepared.tensor);
   prepared.found = writer.found();
   prepared.observed = source.observed();
   prepared.padding = source.PaddingMask();

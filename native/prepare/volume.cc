@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "prepare/channels.h"
+#include "prepare/intensity.h"
 #include "prepare/pixels.h"
 #include "prepare/statistics.h"
 #include "resample/resample.h"
@@ -158,10 +159,10 @@ BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, cons
   return measure;
 }
 
-/// Calls `see(slice, row, values)` with all values, before `clip`.
+/// Calls `see(slice, row, values)` with all values.
 template <typename See>
-void ForRows(std::span<const Plane> slices, InputSpec spec, const std::stop_token& stop, const See& see) {
-  spec.clip.reset();
+void ForRows(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop,
+             const See& see) {
   const PixelFormat& f = slices.front().format;
   std::vector<float> row(static_cast<size_t>(f.columns));
   float* const rows[] = {row.data()};
@@ -296,6 +297,44 @@ class VolumeWriter {
   Tensor tensor_;
 };
 
+/// Keeps the box around all values above 0 of a float32 tensor of one channel.
+void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMaker& make) {
+  auto& axes = placement.axes;
+  const auto* values = reinterpret_cast<const float*>(tensor.data);
+  const std::array<int, 3> sides = {axes[0].tensor, axes[1].tensor, axes[2].tensor};
+  std::array<int, 3> low = sides;
+  std::array<int, 3> high = {-1, -1, -1};
+  const float* value = values;
+  for (int z = 0; z < sides[0]; ++z) {
+    for (int y = 0; y < sides[1]; ++y) {
+      for (int x = 0; x < sides[2]; ++x) {
+        if (*value++ <= 0) continue;
+        const std::array<int, 3> at = {z, y, x};
+        for (size_t a = 0; a < 3; ++a) {
+          low[a] = std::min(low[a], at[a]);
+          high[a] = std::max(high[a], at[a]);
+        }
+      }
+    }
+  }
+  if (high[0] < 0) {
+    throw EngineError(
+        "no_model_accepts",
+        "Expected values above 0 after normalisation, to whose box the model's volume is cut; found "
+        "none.");
+  }
+  for (size_t a = 0; a < 3; ++a) axes[a].CutTo(low[a], high[a] - low[a] + 1);
+  Tensor cut = make(tensor.name, tensor.dtype, {1, 1, axes[0].tensor, axes[1].tensor, axes[2].tensor});
+  auto* out = reinterpret_cast<float*>(cut.data);
+  for (int z = low[0]; z <= high[0]; ++z) {
+    for (int y = low[1]; y <= high[1]; ++y) {
+      const ptrdiff_t row = (static_cast<ptrdiff_t>(z) * sides[1] + y) * sides[2];
+      out = std::copy(values + row + low[2], values + row + high[2] + 1, out);
+    }
+  }
+  tensor = std::move(cut);
+}
+
 }  // namespace
 
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
@@ -345,14 +384,21 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
     }
     writer.KeepWithin(std::move(ranges));
   }
+  const auto width = static_cast<size_t>(prepared.sides[2]);
+  const SourceIntensity changed(read, [&](const auto& see) {
+    ForRows(slices, read, stop, [&](int, int, std::vector<float>& row) {
+      see(IntensityRow{{row.data()}, width, 1});
+    });
+  });
   ResampleVolume(
       taps, prepared.sides[2], spec.Channels(),
       [&](int slice) -> RowSource {
         CheckStop(stop);
         const auto source =
             std::make_shared<ChannelSource>(slices.subspan(static_cast<size_t>(slice), 1), 0, read);
-        return [source, slice, &inside, mean](int row, float* const* channels) {
+        return [source, slice, width, &inside, &changed, mean](int row, float* const* channels) {
           source->Row(row, channels);
+          if (!changed.empty()) changed.Change({{channels[0]}, width, 1});
           // The mean is 0 after normalisation.
           const std::span<const uint8_t> counted = inside.Row(slice, row);
           for (size_t x = 0; x < counted.size(); ++x) {
@@ -362,6 +408,9 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
       },
       [&](int slice, const float* const* planes) { writer.WritePlane(slice, planes); });
   prepared.tensor = writer.Take();
+  ChangeTensor(spec, prepared.tensor);
+  if (resampling != nullptr && resampling->crop_foreground)
+    CropToForeground(prepared.placement, prepared.tensor, make);
   prepared.padding = PaddingOf(slices, spec, stop);
   return prepared;
 }
@@ -376,7 +425,9 @@ void BodyFinder::Add(std::span<const Plane> slices, const InputSpec& spec, const
   if (CheckSlices(slices, spec) != sides_)
     throw EngineError("series_invalid", "Expected the channels of a volume on one grid.");
   const auto width = static_cast<size_t>(sides_[2]);
-  ForRows(slices, spec, stop, [&](int z, int y, const std::vector<float>& row) {
+  InputSpec unclipped = spec;
+  unclipped.clip.reset();
+  ForRows(slices, unclipped, stop, [&](int z, int y, const std::vector<float>& row) {
     const auto filled = [](float value) { return value != 0; };
     const auto first = std::ranges::find_if(row, filled);
     if (first == row.end()) return;

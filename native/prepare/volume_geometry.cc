@@ -298,6 +298,14 @@ Taps Mirrored(const Taps& taps, int input) {
 
 }  // namespace
 
+void VolumeAxis::CutTo(int begin, int voxels) {
+  // A voxel's width lies between two centres, of which half a voxel is within the tensor.
+  if (begin > 0) beyond[0] = 0.5;
+  if (begin + voxels < tensor) beyond[1] = 0.5;
+  offset += begin * scale;
+  tensor = count = voxels;
+}
+
 bool VolumeAxis::Aligned() const { return scale == 1 && offset == std::floor(offset); }
 
 Taps VolumeAxis::Forward(Interpolation interpolation) const {

@@ -55,7 +55,12 @@ struct VolumeAxis {
     int count = 0;
   };
   std::optional<Splines> splines;
+  /// How far beyond the tensor's first and last voxel maps count, in voxels of the tensor; from there on they are 0.
+  std::array<double, 2> beyond = {0, 0};
 
+  /// Leaves only the tensor's voxels [begin, begin + voxels). Between the last one that is left and the next one, maps
+  /// fall to 0.
+  void CutTo(int begin, int voxels);
   double ToSource(double tensor_coordinate) const {
     const double along = offset + tensor_coordinate * scale;
     return flipped ? source - along : along;

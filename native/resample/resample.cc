@@ -15,10 +15,10 @@ namespace {
 
 double Triangle(double x) { return std::max(0.0, 1 - std::fabs(x)); }
 
-double CatmullRom(double x) {
+double Keys(double x, double a) {
   x = std::fabs(x);
-  if (x < 1) return (1.5 * x - 2.5) * x * x + 1;
-  if (x < 2) return ((-0.5 * x + 2.5) * x - 4) * x + 2;
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  if (x < 2) return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
   return 0;
 }
 
@@ -28,8 +28,10 @@ double Weight(Interpolation interpolation, double scale, double centre, int j) {
   switch (interpolation) {
     case Interpolation::kArea:
       return std::max(0.0, std::min(centre + scale / 2, j + 1.0) - std::max(centre - scale / 2, j + 0.0));
+    case Interpolation::kAdaptiveArea:
+      return 1;
     case Interpolation::kCubic:
-      return CatmullRom((j + 0.5 - centre) / stretch);
+      return Keys((j + 0.5 - centre) / stretch, -0.5);
     default:
       return Triangle((j + 0.5 - centre) / stretch);
   }
@@ -41,6 +43,12 @@ std::pair<int, int> Reach(Interpolation interpolation, double scale, double cent
   if (interpolation == Interpolation::kNearest) {
     const int under = static_cast<int>(std::floor(centre));
     return {under, under + 1};
+  }
+  if (interpolation == Interpolation::kAdaptiveArea) {
+    // Rounding must not touch one more.
+    constexpr double kEdge = 1e-9;
+    return {static_cast<int>(std::floor(centre - scale / 2 + kEdge)),
+            static_cast<int>(std::ceil(centre + scale / 2 - kEdge))};
   }
   if (interpolation == Interpolation::kArea) {
     return {static_cast<int>(std::floor(centre - scale / 2)),
@@ -104,22 +112,41 @@ class RowBlock {
   std::vector<float*> rows_;
 };
 
+/// The weights of two or four inputs from `first` on; the border counts for what is beyond it.
+std::vector<double> SampledWeights(const Axis& axis, Interpolation interpolation, double centre, int& first) {
+  const bool cubic = interpolation == Interpolation::kCubic;
+  const double at = cubic ? centre - 0.5 : std::clamp(centre - 0.5, 0.0, axis.input - 1.0);
+  const int low = static_cast<int>(std::floor(at)) - (cubic ? 1 : 0);
+  const int high = low + (cubic ? 3 : 1);
+  first = std::clamp(low, 0, axis.input - 1);
+  std::vector<double> weights(static_cast<size_t>(std::clamp(high, 0, axis.input - 1) - first + 1));
+  for (int j = low; j <= high; ++j) {
+    weights[static_cast<size_t>(std::clamp(j, 0, axis.input - 1) - first)] +=
+        cubic ? Keys(j - at, -0.75) : Triangle(j - at);
+  }
+  return weights;
+}
+
 }  // namespace
 
 Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
   if (interpolation == Interpolation::kDisplay) {
     interpolation = axis.scale > 1 ? Interpolation::kArea : Interpolation::kLinear;
   }
+  const bool sampled =
+      !axis.antialias && (interpolation == Interpolation::kLinear || interpolation == Interpolation::kCubic);
   Taps taps;
   std::vector<double> weights;
   for (int i = 0; i < axis.output; ++i) {
     // An output outside the input (outside a crop, on the way back) repeats the border.
     const double centre = std::clamp(axis.offset + (i + 0.5) * axis.scale, 0.0, 0.0 + axis.input);
     const auto [low, high] = Reach(interpolation, axis.scale, centre);
-    const int first = std::clamp(low, 0, axis.input - 1);
+    int first = std::clamp(low, 0, axis.input - 1);
     const int end = std::clamp(high, first + 1, axis.input);
     weights.assign(1, 1.0);
-    if (interpolation != Interpolation::kNearest) {
+    if (sampled) {
+      weights = SampledWeights(axis, interpolation, axis.offset + (i + 0.5) * axis.scale, first);
+    } else if (interpolation != Interpolation::kNearest) {
       weights.clear();
       for (int j = first; j < end; ++j) weights.push_back(Weight(interpolation, axis.scale, centre, j));
     }

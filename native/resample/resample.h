@@ -17,6 +17,8 @@ struct Axis {
   int output = 0;
   double offset = 0;
   double scale = 1;
+  /// Without it linear and cubic weigh two and four inputs, however much an axis shrinks.
+  bool antialias = true;
 };
 
 /// For each output the weights of a run of inputs; they sum to 1. Inputs outside the image are left out and
@@ -31,7 +33,10 @@ struct Taps {
 };
 
 /// area: mean of the pixels covered. linear: triangle, cubic: Catmull-Rom (Keys 1981, a = -0.5); both widened
-/// by the scale where it shrinks, against aliasing. nearest: the pixel under the centre.
+/// by the scale where it shrinks, against aliasing. nearest: the pixel under the centre. adaptive area: the mean of the
+/// pixels that are touched, each of which counts whole (torch.nn.AdaptiveAvgPool2d).
+///
+/// Without `antialias` the border is repeated beyond the image, and cubic has a = -0.75, as OpenCV and PyTorch have it.
 Taps MakeTaps(const Axis& axis, Interpolation interpolation);
 
 /// Splines of order 0 (nearest), 1 (linear) or 3 (cubic B-splines that go through the inputs; Unser et al. 1993) without

@@ -53,7 +53,7 @@ class WindowRun {
         whole_name_(whole.name),
         dtype_(whole.dtype) {
     window_.sides = SidesOf(spec.window);
-    cutter_.emplace(whole, from_, window_, spec.padding);
+    cutter_.emplace(whole, from_, window_, spec);
     const size_t lead = view.lead.axis;
     open_ = all ? slices() : OpenSlices(windows_, from_.sides, window_.sides[lead], view.lead, view.batch);
     // Weights add up as the outputs of a model do that gives ones.

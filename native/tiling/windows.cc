@@ -127,9 +127,9 @@ std::vector<float> WindowWeights(const TilingSpec& spec) {
   return weights;
 }
 
-Cutter::Cutter(const Tensor& whole, const Grid& from, const Grid& to, float padding)
-    : from_(from), to_(to), data_(whole.data), size_(DtypeSize(whole.dtype)) {
-  const std::vector<float> row(static_cast<size_t>(to.ElementsOfRow()), padding);
+Cutter::Cutter(const Tensor& whole, const Grid& from, const Grid& to, const TilingSpec& spec)
+    : from_(from), to_(to), data_(whole.data), size_(DtypeSize(whole.dtype)), edge_(spec.pad_edge) {
+  const std::vector<float> row(static_cast<size_t>(to.ElementsOfRow()), spec.padding);
   padding_.resize(row.size() * size_);
   StoreRow(whole.dtype, row.data(), row.size(), padding_.data(), 1);
 }
@@ -137,9 +137,9 @@ Cutter::Cutter(const Tensor& whole, const Grid& from, const Grid& to, float padd
 void Cutter::Cut(const Tile& window, std::byte* out) const {
   for (int64_t plane = 0; plane < to_.planes; ++plane) {
     for (int z = 0; z < to_.sides[0]; ++z) {
-      const int source_z = Along(window, to_.sides, 0, z);
+      const int source_z = Within(Along(window, to_.sides, 0, z), from_.sides[0]);
       for (int y = 0; y < to_.sides[1]; ++y) {
-        const int source_y = Along(window, to_.sides, 1, y);
+        const int source_y = Within(Along(window, to_.sides, 1, y), from_.sides[1]);
         std::byte* row = out + static_cast<size_t>(to_.At(plane, z, y)) * size_;
         std::memcpy(row, padding_.data(), padding_.size());
         if (source_z < 0 || source_z >= from_.sides[0] || source_y < 0 || source_y >= from_.sides[1])
@@ -152,7 +152,7 @@ void Cutter::Cut(const Tile& window, std::byte* out) const {
 
 void Cutter::CutRow(const Tile& window, const std::byte* source, std::byte* row) const {
   const size_t voxel = size_ * static_cast<size_t>(to_.per_voxel);
-  if (!window.mirrored[2]) {
+  if (!window.mirrored[2] && !edge_) {
     const int first = std::max(0, -window.start[2]);
     const int last = std::min(to_.sides[2], from_.sides[2] - window.start[2]);
     if (last <= first) return;
@@ -162,7 +162,7 @@ void Cutter::CutRow(const Tile& window, const std::byte* source, std::byte* row)
     return;
   }
   for (int x = 0; x < to_.sides[2]; ++x) {
-    const int source_x = Along(window, to_.sides, 2, x);
+    const int source_x = Within(Along(window, to_.sides, 2, x), from_.sides[2]);
     if (source_x < 0 || source_x >= from_.sides[2]) continue;
     std::memcpy(row + static_cast<size_t>(x) * voxel, source + static_cast<size_t>(source_x) * voxel, voxel);
   }

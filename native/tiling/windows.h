@@ -1,6 +1,7 @@
 #ifndef RADSERVE_TILING_WINDOWS_H_
 #define RADSERVE_TILING_WINDOWS_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -64,16 +65,19 @@ int OpenSlices(const std::vector<Tile>& windows, const Sides& whole, int length,
 /// Cuts one window out of the tensor, as one row of a batch.
 class Cutter {
  public:
-  Cutter(const Tensor& whole, const Grid& from, const Grid& to, float padding);
+  Cutter(const Tensor& whole, const Grid& from, const Grid& to, const TilingSpec& spec);
   void Cut(const Tile& window, std::byte* out) const;
 
  private:
   void CutRow(const Tile& window, const std::byte* source, std::byte* row) const;
+  /// The nearest index of the tensor, where that one counts beyond its sides.
+  int Within(int index, int side) const { return edge_ ? std::clamp(index, 0, side - 1) : index; }
 
   Grid from_;
   Grid to_;
   const std::byte* data_;
   size_t size_;
+  bool edge_;
   std::vector<std::byte> padding_;
 };
 

@@ -55,7 +55,7 @@ interface NativeTiling {
   steps: Tiling["steps"];
   gaussian?: { sigma: number; middle: boolean; least: number };
   mirrored: number[];
-  padding: number;
+  padding: number | "edge";
 }
 
 /** Spacings are numbers: 0 is the volume's own. */

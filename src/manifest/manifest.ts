@@ -194,6 +194,35 @@ const normalisation = z.discriminatedUnion("kind", [
   }),
 ]);
 
+/** Fields of every step of `intensity`. */
+const intensityStep = {
+  at: z.enum(["source", "tensor"]).describe("source: before resampling; tensor: after"),
+  of: z.enum(["all", "nonzero"]).describe("nonzero: values that are 0 do not count, and stay 0"),
+  channels: z
+    .enum(["together", "each"])
+    .describe("each: every channel by its own statistics. Channels of several roles are always apart"),
+};
+const percentiles = { low: z.number().min(0).max(100), high: z.number().min(0).max(100) };
+
+const intensity = z.discriminatedUnion("kind", [
+  z.strictObject({
+    kind: z.literal("min_max"),
+    to: z.tuple([z.number(), z.number()]),
+    ...intensityStep,
+  }),
+  z.strictObject({ kind: z.literal("z_score"), ...intensityStep }),
+  z.strictObject({
+    kind: z.literal("percentile"),
+    ...percentiles,
+    to: z.tuple([z.number(), z.number()]),
+    clip: z.boolean().describe("Whether what lies beyond the percentiles is cut off"),
+    ...intensityStep,
+  }),
+  z
+    .strictObject({ kind: z.literal("clip_percentiles"), ...percentiles, ...intensityStep })
+    .describe("What lies beyond the percentiles becomes them"),
+]);
+
 const neighbourCount = z.int().min(0).max(15);
 
 const keyword = z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example PatientAge");
@@ -264,7 +293,9 @@ const imageInput = z.strictObject({
     .describe(
       "That of the graph; a graph that takes another (float64) has to be exported again, with float32",
     ),
-  layout: z.enum(["NCHW", "NHWC", "NCDHW", "NDHWC"]),
+  layout: z
+    .enum(["NCHW", "NHWC", "NCWH", "NCDHW", "NDHWC"])
+    .describe("NCWH: rows of the tensor are columns of the image, as MONAI reads pictures"),
   size: z.discriminatedUnion("kind", [
     z.strictObject({
       kind: z.literal("fixed"),
@@ -287,9 +318,15 @@ const imageInput = z.strictObject({
       "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling. Aspect is that of physical size, in volumes too",
     ),
   interpolation: z
-    .enum(["area", "linear", "cubic", "nearest", "spline"])
+    .enum(["area", "adaptive_area", "linear", "cubic", "nearest", "spline"])
     .describe(
-      "linear and cubic are antialiased when they shrink; area averages covered pixels. Volumes: linear, area, nearest, along the three axes; or spline, with resampling",
+      "linear and cubic are antialiased when they shrink, unless antialias is false; area averages covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole (PyTorch's area). Volumes: linear, area, adaptive_area, nearest, along the three axes; or spline, with resampling",
+    ),
+  antialias: z
+    .boolean()
+    .optional()
+    .describe(
+      "Single images, linear and cubic, true where absent. false: an output is made of the nearest two or four pixels along each axis however much the image shrinks, the border goes on beyond it, and cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go back so, too",
     ),
   values,
   monochrome1: z
@@ -329,6 +366,14 @@ const imageInput = z.strictObject({
     ),
   clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
   normalisation,
+  intensity: z
+    .array(intensity)
+    .min(1)
+    .max(8)
+    .optional()
+    .describe(
+      "Changes by the values' own statistics after `normalisation`, one after the other: of all values of the tensor, Pixel Padding too, as `background`; or of the source's. Needs dtype float32, and a tensor that the image fills",
+    ),
   background: z
     .number()
     .describe(

@@ -38,8 +38,10 @@ export const resampling = z.strictObject({
       "The input's clip is applied before values are resampled (nnU-Net), or after (most MONAI bundles)",
     ),
   crop: z
-    .enum(["none", "nonzero"])
-    .describe("nonzero: only the box around all values that are not 0 counts (nnU-Net)"),
+    .enum(["none", "nonzero", "foreground"])
+    .describe(
+      "nonzero: only the box around all values that are not 0 counts (nnU-Net). foreground: after resampling, normalisation and intensity only the box around all values of the tensor above 0 counts, and the rest is background (MONAI's CropForegroundd)",
+    ),
   activation: z
     .enum(["before", "after"])
     .describe("Maps are activated before or after they go back to the source's grid (nnU-Net: after)"),

@@ -81,6 +81,8 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
   if (m.region !== undefined)
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
   checkCrop(m, issue);
+  checkForeground(m, issue);
+  checkAcross(m, issue);
   checkSlices(m, issue);
   checkSegmentGrid(m, issue);
   checkCascade(m, issue);
@@ -141,6 +143,39 @@ function checkCrop(m: Manifest, issue: Report): void {
   if (!(m.accepts.photometric ?? [""]).every((one) => wholly.includes(one)))
     at(`Expected accepts.photometric of ${wholly.join(" and ")} alone: elsewhere 0 is not black`);
   checkParts(m, at);
+}
+
+/** What lies outside of the box of a foreground is 0 in all channels of the model: it is the background of those that exclude each other. */
+function checkForeground(m: Manifest, issue: Report): void {
+  m.inputs.forEach((input, i) => {
+    if (!isImageInput(input) || input.resampling?.crop !== "foreground") return;
+    const at = (message: string) => issue(["inputs", i, "resampling", "crop"], message);
+    if (input.layout !== "NCDHW" || input.dtype !== "float32")
+      at('Expected the layout "NCDHW" and the dtype float32 with foreground');
+    if (m.inputs.length > 1 || m.roles !== undefined || input.cascade !== undefined)
+      at("Expected a single input of one series, without cascade, with foreground");
+    const decided = m.outputs.every(
+      (output) => isSegmentation(output) && ["softmax", "argmax"].includes(output.activation),
+    );
+    if (!decided) at("Expected segmentations with the activation softmax or argmax with foreground");
+  });
+}
+
+/** Only maps are turned back from a tensor whose rows are the image's columns. */
+function checkAcross(m: Manifest, issue: Report): void {
+  m.outputs.forEach((output, o) => {
+    const input = m.inputs[inputOf(m, output)];
+    if (input === undefined || !isImageInput(input) || input.layout !== "NCWH" || !kindOf(output).placed)
+      return;
+    const maps = isSegmentation(output) ? output.activation !== "prototypes" : output.kind === "heatmap";
+    if (!maps)
+      issue(
+        ["outputs", o, "kind"],
+        `Expected classification, regression, heatmap or segmentation for layout NCWH`,
+      );
+  });
+  const across = imageInputs(m).some(({ layout }) => layout === "NCWH");
+  if (across && m.tiling !== undefined) issue(["tiling"], "Expected none for layout NCWH");
 }
 
 function checkSlices({ accepts: rules, region, roles }: Manifest, issue: Report): void {
@@ -356,6 +391,9 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
     issue(["fit"], 'fit "none" needs size "source" or "multiple_of"');
   if (volume) checkVolume(input, issue);
   checkResampling(input, issue);
+  checkIntensity(input, issue);
+  if (input.antialias !== undefined && (volume || !["linear", "cubic"].includes(input.interpolation)))
+    issue(["antialias"], "Expected it for single images, with interpolation linear or cubic");
   if (["real_world", "suv_bw"].includes(input.values.kind)) {
     if (input.monochrome1 === "invert")
       issue(["monochrome1"], "Physical values are never inverted; expected as_stored or refuse");
@@ -384,6 +422,27 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
     issue(["normalisation", "low"], "Expected less than high");
   if (input.clip !== undefined && input.clip[0] >= input.clip[1])
     issue(["clip"], "Expected the lower limit first");
+}
+
+/** Statistics are over a tensor that the image fills, or over an image as it comes. */
+function checkIntensity({ intensity, ...input }: ImageInput, issue: Report): void {
+  if (intensity === undefined) return;
+  const at = (message: string) => issue(["intensity"], message);
+  if (input.dtype !== "float32") at("Expected the dtype float32 with intensity");
+  if (input.size.kind !== "source" && input.fit !== "stretch" && input.fit !== "crop")
+    at('Expected size "source", or fit stretch or crop, with intensity: a border has no values of the image');
+  if (input.cascade !== undefined) at("Expected no cascade with intensity");
+  intensity.forEach((step, i) => {
+    const own = (field: string, message: string) => issue(["intensity", i, field], message);
+    if ("low" in step && step.low >= step.high) own("low", "Expected less than high");
+    if (step.at !== "source") return;
+    if (isVolume(input) && input.channels !== "grayscale")
+      own("at", 'Expected "tensor" for volumes of several channels');
+    if (input.clip !== undefined || input.normalisation.kind !== "none")
+      own("at", 'Expected "tensor" beside a clip or a normalisation, which come after resampling');
+    if (intensity[i - 1]?.at === "tensor")
+      own("at", 'Expected those at the source before those of the "tensor"');
+  });
 }
 
 /** The rules for the other fields where windows or neighbours are channels. */

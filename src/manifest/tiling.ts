@@ -47,9 +47,9 @@ export const tiling = z.strictObject({
       "Axes along which each window runs mirrored too, alone and together; the mean counts. Twice the time for each axis",
     ),
   padding: z
-    .number()
+    .union([z.number(), z.literal("edge")])
     .describe(
-      "What lies around an image that is smaller than the window, as a value of the tensor: mostly 0",
+      "What lies around an image that is smaller than the window, as a value of the tensor, mostly 0; edge: the nearest value of the image (MONAI's replicate)",
     ),
 });
 

@@ -158,10 +158,16 @@ function preparationSteps(
   steps.push(...valueSteps(format, interpretation, input, facts.observed));
   steps.push(...invertStep(format, interpretation.units, input));
   if (input.clip !== undefined) steps.push({ step: "clip", to: input.clip });
+  const changes = (at: "source" | "tensor") =>
+    (input.intensity ?? [])
+      .filter((change) => change.at === at)
+      .map(({ kind, ...how }) => ({ step: `intensity_${kind}`, ...how }));
+  steps.push(...changes("source"));
   steps.push({
     step: "resample",
     fit: input.fit,
     interpolation: input.interpolation,
+    ...(input.antialias === undefined ? {} : { antialias: input.antialias }),
     size: input.size,
     background: input.background,
     ...placedStep(facts.placement),
@@ -170,7 +176,7 @@ function preparationSteps(
     ...(input.resampling === undefined ? {} : { splines: input.resampling }),
   });
   if (input.neighbours !== undefined) steps.push({ step: "neighbours", ...input.neighbours });
-  steps.push(...normaliseStep(input.normalisation, facts.found));
+  steps.push(...normaliseStep(input.normalisation, facts.found), ...changes("tensor"));
   steps.push({
     step: "tensor",
     name: input.tensor,

@@ -473,6 +473,70 @@ t.test("rules over several fields", async (t) => {
     });
 });
 
+t.test(
+  "changes by statistics, samples without antialiasing and columns first have their places",
+  async (t) => {
+    const directory = t.testdir();
+    type Draft = ReturnType<typeof shipped>;
+    const problemsOf = (change: object, more: (m: Draft) => unknown = () => undefined) =>
+      problemsAfter(directory, (m) => {
+        const input = imageInputs(m)[0]!;
+        delete input.clip;
+        Object.assign(input, { dtype: "float32", size: { kind: "source" }, ...change });
+        more(m);
+      });
+    const step = { kind: "z_score", at: "tensor", of: "nonzero", channels: "each" };
+    const source = { ...step, at: "source" };
+    const none = { kind: "none" };
+    for (const good of [
+      { intensity: [step] },
+      { intensity: [source, step], normalisation: none },
+      { interpolation: "cubic", antialias: false },
+      { layout: "NCWH" },
+    ])
+      t.strictSame(
+        [...(await problemsOf(good)).keys()].filter((path) => /intensity|antialias|layout|kind/.test(path)),
+        [],
+        JSON.stringify(good),
+      );
+    const refused: [string, object, ((m: Draft) => unknown)?][] = [
+      ["inputs[0].intensity", { intensity: [step], dtype: "float16" }],
+      [
+        "inputs[0].intensity",
+        { intensity: [step], size: { kind: "fixed", height: 8, width: 8 }, fit: "letterbox" },
+      ],
+      [
+        "inputs[0].intensity[0].at",
+        { intensity: [source], normalisation: { kind: "scale", multiply: 2, add: 0 } },
+      ],
+      ["inputs[0].intensity[0].at", { intensity: [source], normalisation: none, clip: [0, 1] }],
+      ["inputs[0].intensity[1].at", { intensity: [step, source], normalisation: none }],
+      [
+        "inputs[0].intensity[0].low",
+        { intensity: [{ ...step, kind: "clip_percentiles", low: 99, high: 1 }] },
+      ],
+      ["inputs[0].antialias", { interpolation: "area", antialias: false }],
+      ["inputs[0].antialias", { interpolation: "linear", antialias: false, layout: "NCDHW" }],
+      [
+        "outputs[0].kind",
+        { layout: "NCWH" },
+        (m) => Object.assign(m.outputs[0]!, { activation: "prototypes" }),
+      ],
+      [
+        "inputs[0].resampling.crop",
+        {
+          resampling: {
+            ...{ grid: "first_voxel", spacing_mm: [1, 1, 1], order: 1, order_back: 1, keep_range: false },
+            ...{ clip: "after", crop: "foreground", activation: "after" },
+          },
+        },
+      ],
+    ];
+    for (const [path, change, more] of refused)
+      t.ok((await problemsOf(change, more)).has(path), `${path} of ${JSON.stringify(change)}`);
+  },
+);
+
 t.test("whole numbers that would hold hardly anything of the image", async (t) => {
   const directory = t.testdir();
   const problemOf = async (change: object) => {

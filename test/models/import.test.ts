@@ -218,11 +218,11 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
     const config = JSON.parse(readFileSync(path, "utf8")) as {
       preprocessing: { transforms: Record<string, unknown>[] };
     };
-    config.preprocessing.transforms.push({ _target_: "CropForegroundd", keys: "image" });
+    config.preprocessing.transforms.push({ _target_: "RandFlipd", keys: "image" });
     config.preprocessing.transforms[3]!.pixdim = "$[1.0, 1.0, 1.0]";
     writeFileSync(path, JSON.stringify(config));
     const message = await modelsImport(folder, engine()).catch((error: unknown) => String(error));
-    t.match(message, /inference\.json line \d+: preprocessing\.6\.CropForegroundd: It is not known/);
+    t.match(message, /inference\.json line \d+: preprocessing\.6\.RandFlipd: It is not known/);
     t.match(message, /preprocessing\.3\.Spacingd\.pixdim: Expected three numbers, found "\$\[1\.0/);
   });
 });

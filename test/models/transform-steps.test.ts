@@ -40,6 +40,30 @@ t.test("frames that are prepared otherwise are counted", (t) => {
   t.end();
 });
 
+t.test("changes by statistics are told where they are done", (t) => {
+  const how = { of: "nonzero", channels: "each" } as const;
+  const prepared = {
+    ...{ ...input!, interpolation: "linear" as const, antialias: false },
+    intensity: [
+      { kind: "clip_percentiles" as const, low: 1, high: 99, at: "source" as const, ...how },
+      { kind: "z_score" as const, at: "tensor" as const, ...how },
+    ],
+  };
+  const steps = frameSteps(format, [interpretation(0)], prepared);
+  const names = steps.map(({ step }) => step);
+  t.strictSame(names.slice(names.indexOf("intensity_clip_percentiles"), -1), [
+    ...["intensity_clip_percentiles", "resample"],
+    ...names.filter((name) => name.startsWith("normalise")),
+    "intensity_z_score",
+  ]);
+  t.match(
+    steps.find(({ step }) => step === "resample"),
+    { antialias: false },
+  );
+  t.match(steps[names.indexOf("intensity_clip_percentiles")], { low: 1, high: 99, at: "source", ...how });
+  t.end();
+});
+
 t.test("what was found while preparing is said", (t) => {
   const prepared = {
     ...input!,

@@ -23,6 +23,7 @@ MaskStep ReadStep(const Description& o) {
                                      {"fill_holes", Kind::kFillHoles}});
   step.labels = o.Ints("labels");
   if (step.kind == Kind::kMinimumArea) step.pixels = o.Int("pixels");
+  if (o.Has("connected_by")) step.corners = o.Text("connected_by") == "corners";
   return step;
 }
 
@@ -84,7 +85,7 @@ void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t va
     case MaskStep::Kind::kDropBorderConnected:
       return DropBorderConnected(view, value);
     case MaskStep::Kind::kLargestComponent:
-      return KeepLargestComponent(view, value);
+      return KeepLargestComponent(view, value, step.corners);
     case MaskStep::Kind::kMinimumArea:
       return DropSmallComponents(view, value, step.pixels);
     case MaskStep::Kind::kFillHoles:

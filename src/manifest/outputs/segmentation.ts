@@ -12,7 +12,16 @@ const maskStep = z.discriminatedUnion("step", [
     .describe(
       "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding become background. In volumes the border is that of each slice; the first and last slice are none",
     ),
-  z.strictObject({ step: z.literal("largest_component"), labels: z.array(z.string()).min(1) }),
+  z.strictObject({
+    step: z.literal("largest_component"),
+    labels: z.array(z.string()).min(1),
+    connected_by: z
+      .enum(["edges", "corners"])
+      .optional()
+      .describe(
+        "edges (where absent): 4 neighbours, 6 in volumes; corners: 8, 26 in volumes (MONAI's KeepLargestConnectedComponent)",
+      ),
+  }),
   z.strictObject({
     step: z.literal("minimum_area"),
     labels: z.array(z.string()).min(1),

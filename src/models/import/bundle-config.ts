@@ -23,6 +23,9 @@ export class Reference {
 /** References that lead to references; more are a circle. */
 const LONGEST_CHAIN = 16;
 
+/** One of two constants, by a truth elsewhere in the file: $[1.5, 1.5, 1.5] if @highres else [3.0, 3.0, 3.0]. */
+const CHOICE = /^\$\s*([\d[][\d., [\]]*) if (@[\w:#]+) else ([\d[][\d., [\]]*)$/;
+
 /** Expressions that are constants. */
 const CONSTANTS = new Map<string, unknown>([
   ["True", true],
@@ -90,6 +93,11 @@ export class BundleConfig {
   resolve(value: unknown, chain = 0): unknown {
     if (Array.isArray(value)) return value.map((one) => this.resolve(one, chain + 1));
     if (typeof value !== "string" || !/^[@$%]/.test(value)) return value;
+    const [, met, condition = "", otherwise] = CHOICE.exec(value) ?? [];
+    if (met !== undefined) {
+      const chosen = this.resolve(condition, chain + 1);
+      return typeof chosen === "boolean" ? literal(chosen ? met : otherwise, value) : new Expression(value);
+    }
     const [, reference] = /^(?:\$\s*)?@([\w:#]+)\s*$/.exec(value) ?? [];
     if (reference === undefined) return constant(value);
     const id = reference.replaceAll("#", "::");
@@ -125,6 +133,15 @@ export class BundleConfig {
 function member(at: unknown, key: string): unknown {
   if (Array.isArray(at)) return /^\d+$/.test(key) ? (at as unknown[])[Number(key)] : undefined;
   return isFields(at) ? at[key] : undefined;
+}
+
+/** A list or a number in an expression. */
+function literal(text: string | undefined, expression: string): unknown {
+  try {
+    return JSON.parse(text ?? "") as unknown;
+  } catch {
+    return new Expression(expression);
+  }
 }
 
 function constant(text: string): unknown {

@@ -72,7 +72,7 @@ function roleName(channel: string, place: number | undefined): string {
 
 type Fields = Record<string, unknown>;
 
-/** Fields of roles that are still open, by their paths. */
+/** Fields of roles and labels that are still open, by their paths. */
 export function openRoles(manifest: Fields): { path: string; message: string }[] {
   const open: { path: string; message: string }[] = [];
   ((manifest["roles"] ?? []) as Fields[]).forEach(({ role, rules }, i) => {
@@ -93,6 +93,16 @@ export function openRoles(manifest: Fields): { path: string; message: string }[]
       if (values === null) ask(`inputs[${i}].roles[${r}].values`, ` of "${String(role)}"`);
     });
   });
+  const outputs = (manifest["outputs"] ?? []) as { labels?: Fields[] }[];
+  outputs.forEach(({ labels = [] }, o) => {
+    labels.forEach(({ label, threshold }, l) => {
+      if (threshold === null)
+        open.push({
+          path: `outputs[${o}].labels[${l}].threshold`,
+          message: `From which score on "${String(label)}" is present; the network's files do not say it`,
+        });
+    });
+  });
   return open;
 }
 
@@ -100,6 +110,7 @@ export function openRoles(manifest: Fields): { path: string; message: string }[]
 const STAND_INS: Readonly<Fields> = {
   rules: [{ tag: "SeriesNumber", min: 0 }],
   values: { kind: "modality" },
+  threshold: 0.5,
 };
 
 /** The manifest as it may be when its roles are filled in. */

@@ -45,8 +45,8 @@ export async function modelsImport(
       "bad_request",
       `Expected no model.json in ${target}, found one. Move it away first; it is never overwritten.`,
     );
-  const parts = await read(folder, options, gaps);
   const info = await engine.inspectGraph(join(base, graphs[0]));
+  const parts = await read(folder, info, options, gaps);
   const name = modelNameOf(target);
   if (name !== basename(target))
     gaps.note(
@@ -99,14 +99,16 @@ function refusal(wrong: readonly Gap[], problems: readonly Problem[]): RadserveE
   );
 }
 
-async function read(folder: string, options: ImportOptions, gaps: Gaps): Promise<Imported> {
+async function read(folder: string, graph: GraphInfo, options: ImportOptions, gaps: Gaps): Promise<Imported> {
+  const roles = options.roles === undefined ? {} : { roles: await readJson(resolve(options.roles)) };
   const inference = [join(folder, "configs"), folder]
     .flatMap((at) => BUNDLE_FILES.map((name) => join(at, name)))
     .find((path) => existsSync(path));
   if (inference !== undefined) {
     const metadata = await readJson(join(dirname(inference), "metadata.json"));
     const file = basename(inference);
-    return importMonai({ inference: { file, text: await readText(inference) }, metadata }, options, gaps);
+    const text = await readText(inference);
+    return importMonai({ inference: { file, text }, metadata, ...roles }, graph, options, gaps);
   }
   const plansFile = ["plans.json", "nnUNetPlans.json"].find((name) => existsSync(join(folder, name)));
   if (plansFile === undefined)
@@ -122,7 +124,6 @@ async function read(folder: string, options: ImportOptions, gaps: Gaps): Promise
       "postprocessing.json",
       "It is not read, and nnUNetv2_predict does not apply it by itself either",
     );
-  const roles = options.roles === undefined ? {} : { roles: await readJson(resolve(options.roles)) };
   return importNnunet({ plans, dataset, folder: basename(folder), ...roles }, options, gaps);
 }
 

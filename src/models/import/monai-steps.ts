@@ -4,24 +4,53 @@
  * not in these tables is not known, and ends it too.
  */
 import { z } from "zod";
-import { isComponent, Reference, shown, type BundleConfig, type Fields } from "./bundle-config.js";
+import {
+  Expression,
+  isComponent,
+  Reference,
+  shown,
+  type BundleConfig,
+  type Fields,
+} from "./bundle-config.js";
 import type { Gaps } from "./gaps.js";
+
+/** Refuses an argument, or the whole step where it is undefined. */
+type Refuse = (argument: string | undefined, message: string) => void;
+
+/** A change of values by their own statistics. */
+export interface Measured {
+  /** `kind` and what is its alone. */
+  step: Record<string, unknown>;
+  nonzero: boolean;
+  eachChannel: boolean;
+  /** Whether Spacingd or Resized came before it. */
+  after: boolean;
+  refuse: Refuse;
+}
 
 /** The meaning of the steps, from the file's voxels to labels. */
 export interface Chain {
   orientation?: string;
   spacing?: number[];
+  resized?: { sides: number[]; how: Record<string, unknown>; refuse: Refuse };
   clip?: { range: [number, number]; after: boolean };
+  /** Of numbers that are the same for all images. */
   normalisation?: Record<string, unknown>;
-  inverted?: boolean;
+  /** Behind it, one after the other. */
+  measured: Measured[];
+  foreground?: boolean;
+  /** `nearest`: by the nearest voxel. */
+  inverted?: { nearest: boolean };
   activation?: { kind: "softmax" | "sigmoid"; inverted: boolean };
   /** The highest channel, or all from a threshold on. */
   decided?: "argmax" | { threshold: number };
+  /** Only the largest region of these labels stays, of all where there is no list. */
+  largest?: { labels: number[] | undefined; corners: boolean };
   tiling?: Record<string, unknown>;
+  /** Each slice across this axis is an image of its own. */
+  sliced?: number;
 }
 
-/** Refuses an argument, or the whole step where it is undefined. */
-type Refuse = (argument: string | undefined, message: string) => void;
 /** The chain that a component is read for, and its place: preprocessing.3 for example. */
 export interface At {
   chain: Chain;
@@ -56,6 +85,7 @@ const usual = (...wanted: unknown[]) =>
     (value) => value === undefined || wanted.some((one) => JSON.stringify(one) === JSON.stringify(value)),
     { error: `Expected ${wanted.map((one) => JSON.stringify(one)).join(" or ")}` },
   );
+const percent = number.min(0, "Expected 0 to 100").max(100, "Expected 0 to 100");
 const three = z.array(number.positive("Expected numbers above 0"), { error: "Expected three numbers" });
 const sides = three.length(3, "Expected three numbers");
 const letters = z
@@ -131,8 +161,11 @@ const HARMLESS: [string, Step][] = [
       ...of,
       // Others know no patient's sides
       reader: z
-        .string({ error: "Expected NibabelReader, ITKReader or PydicomReader" })
-        .regex(/^(nibabel|itk|pydicom)(reader)?$/i, "Expected NibabelReader, ITKReader or PydicomReader")
+        .string({ error: "Expected NibabelReader, ITKReader, PydicomReader or PILReader" })
+        .regex(
+          /^(nibabel|itk|pydicom|pil)(reader)?$/i,
+          "Expected NibabelReader, ITKReader, PydicomReader or PILReader",
+        )
         .nullish(),
       dtype: floating,
       affine_lps_to_ras: on,
@@ -141,7 +174,11 @@ const HARMLESS: [string, Step][] = [
       ...anyOf("simple_keys", "prune_meta_pattern", "prune_meta_sep", "expanduser"),
     }),
   ],
-  ["EnsureChannelFirstd", step({ ...of, strict_check: any, channel_dim: usual("no_channel", null) })],
+  [
+    "EnsureChannelFirstd",
+    // Colours are behind the sides of a picture, whether this says it or its reader
+    step({ ...of, strict_check: any, channel_dim: usual("no_channel", null, -1, 2) }),
+  ],
   [
     "EnsureTyped",
     step({
@@ -182,7 +219,7 @@ const PREPROCESSING = new Map<string, Step>([
         lazy: off,
       },
       ({ axcodes }, chain, refuse) => {
-        if (chain.orientation !== undefined || chain.spacing !== undefined)
+        if (chain.orientation !== undefined || isPlaced(chain))
           refuse(undefined, "Expected it once, and before Spacingd, whose pixdim is along the axes then");
         chain.orientation = axcodes;
       },
@@ -202,11 +239,57 @@ const PREPROCESSING = new Map<string, Step>([
         ...{ min_pixdim: none, max_pixdim: none, ensure_same_shape: any },
       },
       ({ pixdim }, chain, refuse) => {
-        if (chain.spacing !== undefined) refuse(undefined, "Expected it once");
+        if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Resized");
         chain.spacing = pixdim;
       },
       IMAGE,
       ["mode", "padding_mode", "align_corners", "dtype"],
+    ),
+  ],
+  [
+    "Resized",
+    step(
+      {
+        ...of,
+        spatial_size: z.array(number.int("Expected whole numbers").positive("Expected numbers above 0"), {
+          error: "Expected a list of numbers",
+        }),
+        size_mode: usual("all"),
+        mode: z
+          .enum(["area", "bilinear", "bicubic"], { error: "Expected area, bilinear or bicubic" })
+          .default("area"),
+        align_corners: off.nullable(),
+        anti_aliasing: off,
+        anti_aliasing_sigma: none,
+        dtype: floating,
+        lazy: off,
+      },
+      ({ spatial_size: sides, mode }, chain, refuse) => {
+        if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Spacingd");
+        const how = {
+          area: { interpolation: "adaptive_area" },
+          bilinear: { interpolation: "linear", antialias: false },
+          bicubic: { interpolation: "cubic", antialias: false },
+        }[mode];
+        chain.resized = { sides, how, refuse };
+      },
+      IMAGE,
+      ["mode", "align_corners", "anti_aliasing", "dtype"],
+    ),
+  ],
+  [
+    "CropForegroundd",
+    step(
+      {
+        ...of,
+        source_key: z.literal(IMAGE, { error: `Expected "${IMAGE}"` }),
+        ...{ select_fn: none, channel_indices: none, margin: usual(0), k_divisible: usual(1), lazy: off },
+        ...anyOf("allow_smaller", "mode", "start_coord_key", "end_coord_key"),
+      },
+      (_, chain) => {
+        chain.foreground = true;
+      },
+      IMAGE,
     ),
   ],
   [
@@ -218,7 +301,7 @@ const PREPROCESSING = new Map<string, Step>([
         if (!Number.isFinite(multiply)) refuse("a_max", `Expected another number than a_min, found ${to}`);
         if (clip && !(from < to && low < high))
           refuse("clip", "Expected a_min below a_max, b_min below b_max");
-        if (clip) chain.clip = { range: [from, to], after: chain.spacing !== undefined };
+        if (clip) chain.clip = { range: [from, to], after: isPlaced(chain) };
         normalise(chain, { kind: "scale", multiply, add: low - from * multiply }, refuse);
       },
       IMAGE,
@@ -235,8 +318,25 @@ const PREPROCESSING = new Map<string, Step>([
         channel_wise: truth,
         dtype: floating,
       },
-      ({ minv, maxv }, chain, refuse) =>
-        measure(chain, { kind: "min_max", over: "volume", to: [minv, maxv] }, refuse),
+      ({ minv, maxv, channel_wise: eachChannel }, chain, refuse) =>
+        measure(chain, { step: { kind: "min_max", to: [minv, maxv] }, nonzero: false, eachChannel }, refuse),
+      IMAGE,
+    ),
+  ],
+  [
+    "ScaleIntensityRangePercentilesd",
+    step(
+      {
+        ...of,
+        ...{ lower: percent, upper: percent, b_min: number, b_max: number },
+        ...{ clip: truth, relative: off, channel_wise: truth, dtype: floating },
+      },
+      ({ lower: low, upper: high, b_min: from, b_max: to, clip, channel_wise: eachChannel }, chain, refuse) =>
+        measure(
+          chain,
+          { step: { kind: "percentile", low, high, to: [from, to], clip }, nonzero: false, eachChannel },
+          refuse,
+        ),
       IMAGE,
     ),
   ],
@@ -245,17 +345,18 @@ const PREPROCESSING = new Map<string, Step>([
     step(
       {
         ...of,
-        subtrahend: numberOfChannel(),
-        divisor: numberOfChannel(),
-        nonzero: truth.refine((value) => !value, { error: "Statistics of what is not 0 are not offered" }),
+        subtrahend: numbersOfChannels(),
+        divisor: numbersOfChannels(),
+        nonzero: truth,
         channel_wise: truth,
         dtype: floating,
       },
-      ({ subtrahend, divisor }, chain, refuse) => {
-        if (subtrahend !== undefined && divisor !== undefined)
-          normalise(chain, { kind: "mean_std", mean: [subtrahend], std: [divisor] }, refuse);
-        else if (subtrahend === undefined && divisor === undefined)
-          measure(chain, { kind: "z_score", over: "volume" }, refuse);
+      ({ subtrahend: mean, divisor: std, nonzero, channel_wise: eachChannel }, chain, refuse) => {
+        if (mean !== undefined && std !== undefined) {
+          if (nonzero) refuse("nonzero", "Expected false beside numbers for subtrahend and divisor");
+          normalise(chain, { kind: "mean_std", mean, std }, refuse);
+        } else if (mean === undefined && std === undefined)
+          measure(chain, { step: { kind: "z_score" }, nonzero, eachChannel }, refuse);
         else refuse(undefined, "Expected numbers for both subtrahend and divisor, or neither");
       },
       IMAGE,
@@ -263,25 +364,30 @@ const PREPROCESSING = new Map<string, Step>([
   ],
 ]);
 
-/** A number for the one channel, in a list or not. */
-function numberOfChannel() {
+/** A number for all channels, or one for each. */
+function numbersOfChannels() {
   return any
-    .transform((value) =>
-      Array.isArray(value) && value.length === 1 ? (value[0] as unknown) : (value ?? undefined),
-    )
-    .pipe(number.optional());
+    .transform((value) => (value === undefined || value === null ? undefined : [value].flat()))
+    .pipe(z.array(number).min(1, "Expected numbers").optional());
 }
 
+/** Whether the image has been resampled. */
+const isPlaced = ({ spacing, resized }: Chain): boolean => spacing !== undefined || resized !== undefined;
+
 function normalise(chain: Chain, normalisation: Record<string, unknown>, refuse: Refuse): void {
-  if (chain.normalisation !== undefined) refuse(undefined, "Values are changed more than once");
+  if (chain.normalisation !== undefined || chain.measured.length > 0)
+    refuse(undefined, "Values are changed by numbers after they were changed before: expected it first");
+  checkForeground(chain, refuse);
   chain.normalisation = normalisation;
 }
 
-/** A normalisation by statistics, which the manifest takes of the volume before it is resampled. */
-function measure(chain: Chain, normalisation: Record<string, unknown>, refuse: Refuse): void {
-  if (chain.spacing !== undefined)
-    refuse(undefined, "Statistics of the resampled volume are not offered, only those before Spacingd");
-  normalise(chain, normalisation, refuse);
+function measure(chain: Chain, measured: Omit<Measured, "after" | "refuse">, refuse: Refuse): void {
+  checkForeground(chain, refuse);
+  chain.measured.push({ ...measured, after: isPlaced(chain), refuse });
+}
+
+function checkForeground({ foreground }: Chain, refuse: Refuse): void {
+  if (foreground === true) refuse(undefined, "Expected CropForegroundd behind it");
 }
 
 const POSTPROCESSING = new Map<string, Step>([
@@ -313,6 +419,58 @@ const POSTPROCESSING = new Map<string, Step>([
     }),
   ],
   [
+    "SaveClassificationd",
+    step({
+      ...of,
+      ...anyOf("meta_keys", "meta_key_postfix", "saver", "output_dir", "filename", "delimiter", "overwrite"),
+    }),
+  ],
+  [
+    "KeepLargestConnectedComponentd",
+    step(
+      {
+        ...of,
+        applied_labels: z
+          .union([number, z.array(number)], { error: "Expected label numbers" })
+          .nullish()
+          .transform((labels) => (labels === undefined || labels === null ? undefined : [labels].flat())),
+        independent: on,
+        connectivity: z.literal([1, null], { error: "Expected 1 or none" }).default(null),
+        num_components: usual(1),
+        is_onehot: none,
+      },
+      ({ applied_labels: labels, connectivity }, chain, refuse) => {
+        if (chain.decided === undefined || (isPlaced(chain) && chain.inverted === undefined))
+          refuse(
+            undefined,
+            "Expected it behind AsDiscreted and Invertd: regions are those of the source's grid",
+          );
+        if (chain.largest !== undefined) refuse(undefined, "Expected it once");
+        chain.largest = { labels, corners: connectivity === null };
+      },
+      PREDICTION,
+    ),
+  ],
+  [
+    "Lambdad",
+    step(
+      { ...of, func: any, inv_func: any, track_meta: any, overwrite: on, lazy: off },
+      ({ func }, chain, refuse, { gaps, config, path }) => {
+        const text = func instanceof Expression ? func.text : undefined;
+        if (text === WITHOUT_BACKGROUND && chain.decided === "argmax") return;
+        if (text !== BRATS_LABELS || typeof chain.decided !== "object") {
+          refuse("func", "Functions are not run, and this one is not known here");
+          return;
+        }
+        gaps.note(
+          `${config.file}: ${path}`,
+          "It joins the channels to one map of the labels 4, 1 and 2; here each channel is a segment of its own, which holds the same",
+        );
+      },
+      PREDICTION,
+    ),
+  ],
+  [
     "Activationsd",
     step(
       { ...of, sigmoid: truth, softmax: truth, other: none, dim: usual(0) },
@@ -320,7 +478,10 @@ const POSTPROCESSING = new Map<string, Step>([
         if (sigmoid === softmax) refuse(undefined, "Expected either softmax or sigmoid true");
         if (chain.activation !== undefined || chain.decided !== undefined)
           refuse(undefined, "Expected it once, and before AsDiscreted");
-        chain.activation = { kind: softmax ? "softmax" : "sigmoid", inverted: chain.inverted === true };
+        chain.activation = {
+          kind: softmax ? "softmax" : "sigmoid",
+          inverted: chain.inverted !== undefined,
+        };
       },
       PREDICTION,
       ["sigmoid", "softmax", "other"],
@@ -338,15 +499,15 @@ const POSTPROCESSING = new Map<string, Step>([
         ...anyOf("meta_keys", "orig_meta_keys", "meta_key_postfix", "to_tensor", "device"),
       },
       ({ nearest_interp: nearest }, chain, refuse) => {
-        if (nearest)
-          refuse("nearest_interp", "Expected false; maps that go back by the nearest voxel are not offered");
-        if (chain.decided !== undefined)
+        if (nearest && chain.resized !== undefined)
+          refuse("nearest_interp", "Expected false after Resized; the nearest pixel is not offered");
+        if (!nearest && chain.decided !== undefined && isPlaced(chain))
           refuse(
-            undefined,
-            "Labels that are chosen before Invertd go back by the nearest voxel, which is not offered: expected AsDiscreted after it",
+            "nearest_interp",
+            "Expected true, or AsDiscreted after it: labels that are chosen before would be mixed to numbers of no label",
           );
-        if (chain.inverted === true) refuse(undefined, "Expected it once");
-        chain.inverted = true;
+        if (chain.inverted !== undefined) refuse(undefined, "Expected it once");
+        chain.inverted = { nearest };
       },
       PREDICTION,
       ["nearest_interp", "post_func"],
@@ -385,37 +546,69 @@ const POSTPROCESSING = new Map<string, Step>([
   ],
 ]);
 
+/** Functions that are known to the letter: of brats_mri_segmentation, and of endoscopic_tool_segmentation. */
+const BRATS_LABELS =
+  "$lambda x: torch.where(x[[2]] > 0, 4, torch.where(x[[0]] > 0, 1, torch.where(x[[1]] > 0, 2, 0)))";
+const WITHOUT_BACKGROUND = "$lambda x : x[1:]";
+
 /** A list of the same number for each side is that number. */
 const perSide = any
   .transform((value) => (Array.isArray(value) && new Set(value).size === 1 ? (value[0] as unknown) : value))
   .pipe(number.optional());
 
+const WINDOWS = {
+  overlap: perSide,
+  mode: z.enum(["constant", "gaussian"], { error: "Expected constant or gaussian" }).default("constant"),
+  sigma_scale: perSide,
+  padding_mode: z
+    .enum(["constant", "replicate"], { error: "Expected constant or replicate" })
+    .default("constant"),
+  cval: number.default(0),
+  with_coord: off,
+  ...anyOf("sw_batch_size", "sw_device", "device", "progress", "cache_roi_weight_map", "cpu_thresh"),
+  ...anyOf("buffer_steps", "buffer_dim"),
+};
+
+/** How windows of these sides go over the image. */
+function tilingOf(
+  window: number[],
+  {
+    overlap = 0.25,
+    mode,
+    sigma_scale: sigma = 0.125,
+    padding_mode,
+    cval,
+  }: z.output<z.ZodObject<typeof WINDOWS>>,
+): Record<string, unknown> {
+  return {
+    ...{ window, overlap, steps: "stride" },
+    weights:
+      mode === "gaussian"
+        ? { kind: "gaussian", sigma, centre: "middle", least: 0.001 }
+        : { kind: "constant" },
+    padding: padding_mode === "replicate" ? "edge" : cval,
+  };
+}
+
 const INFERERS = new Map<string, Step>([
+  ["SimpleInferer", step({})],
   [
     "SlidingWindowInferer",
+    step({ roi_size: sides, ...WINDOWS }, ({ roi_size, ...windows }, chain) => {
+      chain.tiling = tilingOf(roi_size, windows);
+    }),
+  ],
+  [
+    "SliceInferer",
     step(
       {
-        roi_size: sides,
-        overlap: perSide,
-        mode: z
-          .enum(["constant", "gaussian"], { error: "Expected constant or gaussian" })
-          .default("constant"),
-        sigma_scale: perSide,
-        padding_mode: usual("constant"),
-        cval: number.default(0),
-        with_coord: off,
-        ...anyOf("sw_batch_size", "sw_device", "device", "progress", "cache_roi_weight_map", "cpu_thresh"),
-        ...anyOf("buffer_steps", "buffer_dim"),
+        roi_size: three.length(2, "Expected two numbers"),
+        spatial_dim: z.literal([0, 1, 2], { error: "Expected 0, 1 or 2" }).default(0),
+        ...WINDOWS,
       },
-      ({ roi_size: window, overlap = 0.25, mode, sigma_scale: sigma = 0.125, cval }, chain) => {
-        chain.tiling = {
-          ...{ window, overlap, steps: "stride" },
-          weights:
-            mode === "gaussian"
-              ? { kind: "gaussian", sigma, centre: "middle", least: 0.001 }
-              : { kind: "constant" },
-          padding: cval,
-        };
+      ({ roi_size, spatial_dim, ...windows }, chain) => {
+        chain.sliced = spatial_dim;
+        chain.tiling = tilingOf(roi_size, windows);
       },
     ),
   ],

@@ -4,23 +4,27 @@
  * are not run; where one decides what goes in or comes out, it is a gap.
  */
 import { z } from "zod";
+import type { GraphInfo } from "../../engine/types.js";
 import { BundleConfig } from "./bundle-config.js";
+import { rolesOf } from "./channels.js";
 import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./gaps.js";
 import { parsedAs } from "./json.js";
-import { PARTS, runStep, type Chain } from "./monai-steps.js";
+import { PARTS, runStep, type Chain, type Measured } from "./monai-steps.js";
 
 const dataFormat = <T extends z.ZodRawShape>(more: T) =>
   z.record(z.string(), z.object({ num_channels: z.int(), ...more }));
+
+const names = z.record(z.string(), z.string()).optional();
 
 const metadataSchema = z.object({
   version: z.string().optional(),
   name: z.string().optional(),
   description: z.string().optional(),
   authors: z.string().optional(),
-  intended_use: z.string().optional(),
+  intended_use: z.string().nullish(),
   network_data_format: z.object({
-    inputs: dataFormat({ modality: z.string().optional() }),
-    outputs: dataFormat({ channel_def: z.record(z.string(), z.string()).optional() }),
+    inputs: dataFormat({ modality: z.string().optional(), channel_def: names }),
+    outputs: dataFormat({ channel_def: names, label_def: names }),
   }),
 });
 
@@ -28,65 +32,90 @@ export interface MonaiFiles {
   /** The text of inference.json or inference.yaml, with its name. */
   inference: { file: string; text: string };
   metadata: unknown;
+  /** What --roles names. */
+  roles?: unknown;
+}
+
+/** The network that is imported, as its graph and metadata.json tell of it. */
+interface Network {
+  /** Pictures, and no volumes. */
+  pictures: boolean;
+  channels: number;
+  graph: GraphInfo;
 }
 
 /** @throws RadserveError bad_request for files that are not those of a bundle */
-export function importMonai(files: MonaiFiles, choices: ImportChoices, gaps: Gaps): Imported {
+export function importMonai(
+  files: MonaiFiles,
+  graph: GraphInfo,
+  choices: ImportChoices,
+  gaps: Gaps,
+): Imported {
   const config = new BundleConfig(files.inference.file, files.inference.text);
   const metadata = parsedAs(metadataSchema, files.metadata, "metadata.json");
   const { inputs, outputs } = metadata.network_data_format;
   const [input, ...moreInputs] = Object.values(inputs);
   const [output, ...moreOutputs] = Object.values(outputs);
-  if (moreInputs.length > 0 || input?.num_channels !== 1)
-    gaps.refuse("metadata.json: inputs", "Expected one image of one channel; several are not offered");
+  const chain: Chain = { measured: [] };
+  for (const option of ["configuration", "mirror", "previous"] as const)
+    if (choices[option] !== undefined) gaps.refuse(`--${option}`, "It is for networks of nnU-Net alone");
+  const parts = PARTS.filter(([path]) => path in config.root || (path !== "dataset" && path !== "evaluator"));
+  for (const [path, known] of parts) runStep(config.root[path], known, { chain, config, path, gaps });
+  const network = {
+    pictures: graph.inputs[0]?.shape.length === 4 && chain.sliced === undefined,
+    channels: input?.num_channels ?? 0,
+    graph,
+  };
+  const { pictures, channels } = network;
+  if (moreInputs.length > 0 || channels < 1 || (pictures && channels !== 1 && channels !== 3))
+    gaps.refuse(
+      "metadata.json: inputs",
+      `Expected one image${pictures ? " of one channel or of three colours" : ""}, found ${Object.values(
+        inputs,
+      )
+        .map((one) => `${one.num_channels} channels`)
+        .join(" and ")}`,
+    );
   if (output === undefined || moreOutputs.length > 0)
     gaps.refuse("metadata.json: outputs", `Expected one, found ${Object.keys(outputs).join(", ") || "none"}`);
-  for (const option of ["configuration", "mirror", "previous", "roles"] as const)
-    if (choices[option] !== undefined) gaps.refuse(`--${option}`, "It is for networks of nnU-Net alone");
-  const chain: Chain = {};
-  for (const [path, known] of PARTS)
-    if (path in config.root || (path !== "dataset" && path !== "evaluator"))
-      runStep(config.root[path], known, { chain, config, path, gaps });
-  const { spacing, clip, normalisation = { kind: "none" }, tiling } = chain;
   const modality = choices.modality ?? input?.modality;
+  const accepted = accepts(modality, pictures, gaps);
+  const several = !pictures && channels > 1;
+  if (!several && files.roles !== undefined)
+    gaps.refuse("--roles", "The network has one channel, or colours");
+  const values = valuesOf(chain, network);
+  const names = namesOf(channels, input?.channel_def);
+  if (several && names === undefined)
+    gaps.refuse("metadata.json: inputs.channel_def", `Expected a name for each of ${channels} channels`);
+  const roles = several
+    ? rolesOf(
+        (names ?? []).map((name) => ({ name, prepared: {} })),
+        files.roles,
+        accepted.modality,
+        gaps,
+      )
+    : undefined;
   return {
-    accepts: accepts(modality, gaps),
+    accepts: accepted,
+    ...(roles === undefined ? {} : { roles: roles.roles }),
     input: {
-      layout: "NCDHW",
-      size: { kind: "source" },
-      ...{
-        fit: spacing === undefined ? "none" : "stretch",
-        interpolation: spacing === undefined ? "linear" : "spline",
-      },
-      values: { kind: "modality" },
+      ...(pictures
+        ? pictureInput(chain, channels, choices, gaps, config.file)
+        : volumeInput(chain, network, choices, gaps, config.file)),
+      ...(roles === undefined ? {} : { roles: roles.ofInput }),
       monochrome1: "refuse",
-      channels: "grayscale",
-      colour_source: "refuse",
-      ...(clip === undefined ? {} : { clip: clip.range }),
-      normalisation,
+      ...values,
       background: modality === "CT" ? -1024 : 0,
-      ...(spacing === undefined
-        ? {}
-        : {
-            resampling: {
-              ...{ grid: "first_voxel", spacing_mm: spacing, order: 1, order_back: 1, keep_range: false },
-              ...{
-                clip: clip?.after === true ? "after" : "before",
-                crop: "none",
-                activation: chain.activation?.inverted === false ? "before" : "after",
-              },
-            },
-          }),
-      orientation: orientationOf(chain, choices.orientation, config.file, gaps),
     },
     output: outputOf(
       output?.num_channels ?? 0,
-      output?.channel_def,
+      output?.channel_def ?? (chain.decided === "argmax" ? output?.label_def : undefined),
       chain,
+      network,
       gaps,
       `${config.file}: postprocessing`,
     ),
-    tiling,
+    tiling: chain.tiling,
     about: {
       version: /^[0-9A-Za-z.+-]{1,64}$/.test(metadata.version ?? "") ? (metadata.version ?? "1") : "1",
       manufacturer: (metadata.authors ?? "").slice(0, 64) || "not stated",
@@ -96,10 +125,136 @@ export function importMonai(files: MonaiFiles, choices: ImportChoices, gaps: Gap
   };
 }
 
+/** A name for each channel; undefined unless there is one for each. */
+function namesOf(channels: number, names: Record<string, string> = {}): string[] | undefined {
+  const all = Array.from({ length: channels }, (_, channel) => names[channel]);
+  const whole = Object.keys(names).length === channels;
+  return whole && all.every((name) => name !== undefined) ? all : undefined;
+}
+
+/** `clip`, `normalisation` and `intensity`. */
+function valuesOf(
+  { clip, normalisation, measured, ...chain }: Chain,
+  { pictures, channels }: Network,
+): Record<string, unknown> {
+  const placed = chain.spacing !== undefined || chain.resized !== undefined;
+  const several = channels > 1;
+  // Of several series each is by itself
+  for (const { eachChannel, refuse } of measured)
+    if (several && !pictures && !eachChannel)
+      refuse("channel_wise", "Expected true: statistics of several series together are not offered");
+  // Statistics of the image as it comes, all channels together, are those of `normalisation`
+  const [first, ...others] = measured;
+  const isBefore = ({ after }: Measured): boolean => placed && !after;
+  const plain =
+    normalisation === undefined &&
+    first !== undefined &&
+    !first.nonzero &&
+    !others.some(isBefore) &&
+    !(first.after && placed) &&
+    !(pictures && several && first.eachChannel) &&
+    first.step["clip"] !== true;
+  const steps = plain ? others : measured;
+  for (const step of steps)
+    if (isBefore(step) && normalisation !== undefined)
+      step.refuse(undefined, "Expected it behind Spacingd or Resized, or before all other changes of values");
+  const over = pictures ? "image" : "volume";
+  return {
+    ...(clip === undefined ? {} : { clip: clip.range }),
+    // What is not cut off has no word there
+    normalisation: plain ? { ...first.step, clip: undefined, over } : (normalisation ?? { kind: "none" }),
+    ...(steps.length === 0
+      ? {}
+      : {
+          intensity: steps.map((one) => ({
+            ...one.step,
+            at: isBefore(one) ? "source" : "tensor",
+            of: one.nonzero ? "nonzero" : "all",
+            channels: one.eachChannel ? "each" : "together",
+          })),
+        }),
+  };
+}
+
+/** A picture, whose columns are the rows of MONAI's arrays. */
+function pictureInput(
+  { resized, orientation, spacing, foreground, inverted, measured }: Chain,
+  channels: number,
+  choices: ImportChoices,
+  gaps: Gaps,
+  file: string,
+): Record<string, unknown> {
+  if (choices.orientation !== undefined) gaps.refuse("--orientation", "It is for networks of volumes alone");
+  if (orientation !== undefined || spacing !== undefined || foreground !== undefined)
+    gaps.refuse(
+      `${file}: preprocessing`,
+      "Orientationd, Spacingd and CropForegroundd are for volumes, and the graph takes pictures",
+    );
+  if (measured.length === 0)
+    gaps.note(
+      `${file}: preprocessing`,
+      "Nothing is scaled by an image's own values: DICOM images of more than 8 bits have others than pictures have; accepts may leave them out",
+    );
+  const [width, height] = resized?.sides ?? [];
+  if (resized !== undefined && resized.sides.length !== 2)
+    resized.refuse("spatial_size", "Expected two numbers for a graph of pictures");
+  if (resized !== undefined && inverted !== undefined && resized.how["interpolation"] !== "linear")
+    resized.refuse("mode", "Expected bilinear before Invertd; other ways back are not offered");
+  return {
+    layout: "NCWH",
+    ...(resized === undefined
+      ? { size: { kind: "source" }, fit: "none", interpolation: "linear" }
+      : { size: { kind: "fixed", height, width }, fit: "stretch", ...resized.how }),
+    values: { kind: channels === 3 ? "stored" : "modality" },
+    channels: channels === 3 ? "rgb" : "grayscale",
+    colour_source: channels === 3 ? "accept" : "refuse",
+  };
+}
+
+function volumeInput(
+  chain: Chain,
+  { graph }: Network,
+  choices: ImportChoices,
+  gaps: Gaps,
+  file: string,
+): Record<string, unknown> {
+  const { spacing, clip, resized, foreground, sliced } = chain;
+  resized?.refuse(undefined, "It is offered for pictures alone, not for volumes");
+  // The network looks at slices across the axis that is named
+  const sorted = <T>(axes: readonly T[]): T[] =>
+    sliced === undefined ? [...axes] : [...axes.slice(sliced, sliced + 1), ...axes.toSpliced(sliced, 1)];
+  const [depth = -1, height = -1, width = -1] = graph.inputs[0]?.shape.slice(2) ?? [];
+  const fixed = chain.tiling === undefined && Math.min(depth, height, width) > 0;
+  const resampled = spacing !== undefined || foreground === true;
+  const orientation = orientationOf(chain, choices.orientation, file, gaps);
+  return {
+    layout: "NCDHW",
+    size: fixed ? { kind: "fixed", depth, height, width } : { kind: "source" },
+    ...(resampled ? { fit: "stretch", interpolation: "spline" } : { fit: "none", interpolation: "linear" }),
+    values: { kind: "modality" },
+    channels: "grayscale",
+    colour_source: "refuse",
+    ...(resampled
+      ? {
+          resampling: {
+            ...{ grid: "first_voxel", spacing_mm: sorted(spacing ?? [null, null, null]), order: 1 },
+            ...{ order_back: chain.inverted?.nearest === true ? 0 : 1, keep_range: false },
+            ...{
+              clip: clip?.after === true ? "after" : "before",
+              crop: foreground === true ? "foreground" : "none",
+              activation: chain.activation?.inverted === false ? "before" : "after",
+            },
+          },
+        }
+      : {}),
+    orientation: orientation === undefined ? undefined : sorted(Array.from(orientation)).join(""),
+  };
+}
+
 /** Modalities in the words of metadata.json, where they are others than DICOM's. */
 const MODALITIES = new Map([["MRI", "MR"]]);
 
-function accepts(modality: string | undefined, gaps: Gaps): Record<string, unknown> {
+function accepts(modality: string | undefined, pictures: boolean, gaps: Gaps) {
   const found = MODALITIES.get(modality ?? "") ?? modality;
   if (found === undefined || !/^[A-Z0-9_ ]{1,16}$/.test(found))
     gaps.refuse(
@@ -107,9 +262,9 @@ function accepts(modality: string | undefined, gaps: Gaps): Record<string, unkno
       `"${modality ?? "none"}" is no modality of DICOM: say it with --modality`,
     );
   return {
-    formats: ["dicom"],
+    formats: pictures ? ["dicom", "png", "jpeg", "tiff"] : ["dicom"],
     modality: [found ?? "?"],
-    dimensions: "series",
+    dimensions: pictures ? "2d" : "series",
     ...(found === "CT" ? { units: ["HU"] } : {}),
   };
 }
@@ -132,26 +287,41 @@ function orientationOf(
   return turned ?? said;
 }
 
+/** What the channels of the graph's output are. */
 function outputOf(
   channels: number,
-  names: Record<string, string> | undefined,
-  { activation, decided, inverted }: Chain,
+  defined: Record<string, string> | undefined,
+  chain: Chain,
+  { pictures, graph }: Network,
   gaps: Gaps,
   place: string,
 ): Record<string, unknown> {
-  const all = Array.from({ length: channels }, (_, channel) => names?.[channel]);
-  const named = !all.includes(undefined) && Object.keys(names ?? {}).length === channels;
-  if (!named)
+  const { activation, decided, inverted, largest } = chain;
+  const names = namesOf(channels, defined);
+  if (names === undefined)
     gaps.refuse(
       "metadata.json: channel_def",
-      `Expected a name for each of ${channels} channels, found ${Object.keys(names ?? {}).length}`,
+      `Expected a name for each of ${channels} channels, found ${Object.keys(defined ?? {}).length}`,
     );
-  if (inverted !== true)
+  const labels = (names ?? []).map((label) => ({ label }));
+  if (graph.outputs[0]?.shape.length === 2) return classificationOf(labels, chain, gaps, place);
+  if (inverted === undefined)
     gaps.note(place, "There is no Invertd: results go back to the source's grid all the same");
   const unread = gaps.have(/: postprocessing/);
-  const labels = all.map((label = "?") => ({ label }));
-  const common = { kind: "segmentation", postprocess: [], measurements: ["volume"] };
-  if (activation?.kind === "sigmoid") {
+  const exclusive = activation?.kind !== "sigmoid";
+  const counted = labels
+    .filter((_, l) => !(exclusive && l === 0) && largest?.labels?.includes(l) !== false)
+    .map(({ label }) => label);
+  const keep = {
+    step: "largest_component",
+    labels: counted,
+    connected_by: largest?.corners === true ? "corners" : "edges",
+  };
+  const common = {
+    ...{ kind: "segmentation", postprocess: largest === undefined ? [] : [keep] },
+    measurements: [pictures ? "area" : "volume"],
+  };
+  if (!exclusive) {
     const threshold = typeof decided === "object" ? decided.threshold : undefined;
     if (threshold === undefined)
       gaps.refuse(
@@ -167,10 +337,36 @@ function outputOf(
     );
   else if (decided === undefined)
     gaps.note(place, "There is no AsDiscreted: the label with the highest probability counts");
-  if (named && !/background|^bg$/i.test(all[0] ?? ""))
+  const [background] = names ?? [];
+  if (background !== undefined && !/background|^bg$/i.test(background))
     gaps.refuse(
       "metadata.json: channel_def.0",
-      `Expected "background": with softmax and argmax the first channel is none of the labels; found "${all[0] ?? ""}"`,
+      `Expected "background": with softmax and argmax the first channel is none of the labels; found "${background}"`,
     );
   return { ...common, activation: activation?.kind ?? "argmax", labels: labels.slice(1) };
+}
+
+/** Scores of an image; from which on a label is present is for the person to say, unless the higher one of two counts. */
+function classificationOf(
+  labels: { label: string }[],
+  { activation, decided }: Chain,
+  gaps: Gaps,
+  place: string,
+): Record<string, unknown> {
+  if (activation === undefined && decided === undefined && !gaps.have(/: postprocessing/))
+    gaps.refuse(
+      place,
+      "There is neither Activationsd nor AsDiscreted, so that nothing says what the scores are",
+    );
+  if (activation === undefined && decided === "argmax")
+    gaps.note(
+      place,
+      "There is no Activationsd: scores are those of softmax, of which the same is the highest",
+    );
+  const two = decided === "argmax" && labels.length === 2 ? 0.5 : null;
+  const threshold = typeof decided === "object" ? decided.threshold : two;
+  return {
+    ...{ kind: "classification", activation: activation?.kind ?? "softmax", calibration: { kind: "none" } },
+    labels: labels.map(({ label }) => ({ label, threshold })),
+  };
 }
