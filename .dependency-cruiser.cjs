@@ -19,6 +19,7 @@ const FLOORS = [
   "config\\.ts$",
   "viewing/",
   "bulk/",
+  "doors/",
   "server/",
   "commands/",
   "main\\.ts$",
