@@ -14,7 +14,14 @@ const FLOORS = [
   "images/",
   "engine/",
   "models/",
-  "results/",
+  "results/[^/]+$",
+  "results/receipt/",
+  "results/kinds/",
+  "results/findings/",
+  "results/picture/",
+  "results/dicom/",
+  "results/commit/",
+  "results/drift/",
   "inference/",
   "config\\.ts$",
   "viewing/",
@@ -26,7 +33,7 @@ const FLOORS = [
 ];
 
 const floors = FLOORS.map((floor, at) => ({
-  name: `nothing-above-${floor.replace(/\W+|ts\W*$/g, "")}`,
+  name: `nothing-above-${floor.replace(/\\.ts\$|\W+/g, "")}`,
   severity: "error",
   from: { path: `^src/${floor}` },
   to: { path: FLOORS.slice(at + 1).map((above) => `^src/${above}`) },

@@ -19,7 +19,7 @@ const TESTS = [
   "test/http/auth.test.ts",
   "test/http/inference.test.ts",
   "test/http/bulk.test.ts",
-  "test/results/receipt/verify.test.ts",
+  "test/results/commit/verify.test.ts",
 ];
 
 const lines = process.argv.slice(2);

@@ -65,7 +65,7 @@ const QUICK = [
   ...["engine/engine.test.js", "engine/geometry.test.js", "inference/infer-image.test.js"],
   ...["inference/values.test.js", "models/transform-steps.test.js", "results/guards.test.js"],
   ...["results/commit/commit.test.js", "results/dicom/elements.test.js", "results/dicom/objects.test.js"],
-  ...["results/receipt/findings.test.js", "http/inference.test.js", "bulk/outcome.test.js"],
+  ...["results/findings/findings.test.js", "http/inference.test.js", "bulk/outcome.test.js"],
 ];
 
 const bin = (name) => path.join(root, "node_modules/.bin", name);

@@ -8,7 +8,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { outputKindSchema } from "./manifest/manifest.js";
-import { jsonFaultAt } from "./base/json-fault.js";
+import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
 import { found, nearestName, problemsOf } from "./base/validation.js";
 import { errno } from "./base/errno.js";
@@ -280,7 +280,6 @@ const settings = {
     .describe("Least severe lines that are logged"),
 };
 const schema = z.strictObject(settings);
-type Key = keyof typeof settings;
 export type Settings = z.output<typeof schema>;
 
 export interface Config extends Settings {
@@ -297,32 +296,6 @@ export interface Config extends Settings {
   warnings: string[];
 }
 
-/** Where the text of an environment variable is no plain string, number or list separated by colons. */
-const READ: Partial<Record<Key, (text: string) => unknown>> = {
-  outputs: commaList,
-  files_by_http: commaList,
-  providers: commaList,
-  gpus: (text) => commaList(text).map(numberOr),
-  metrics_allow: commaList,
-  trusted_proxies: commaList,
-  input_roots: colonList,
-  output_roots: colonList,
-  path_map: jsonOr,
-  port: numberOr,
-  threads: numberOr,
-  overlay_opacity: numberOr,
-  deadline_seconds: numberOr,
-  pause_after_failures: numberOr,
-  max_queue: numberOr,
-  rate_limit: numberOr,
-  requests_per_subject: numberOr,
-  jobs_per_subject: numberOr,
-  max_connections: numberOr,
-  max_connections_per_address: numberOr,
-  failed_tokens: numberOr,
-  grace_seconds: numberOr,
-};
-
 /** Read by commands and the build; not part of the configuration file. */
 const ENVIRONMENT_ONLY: Record<string, string> = {
   RADSERVE_CONFIG:
@@ -338,17 +311,15 @@ const ENVIRONMENT_ONLY: Record<string, string> = {
   RADSERVE_TLS_CLIENT_KEY: "Private key of RADSERVE_TLS_CLIENT_CERT in PEM",
 };
 
-function colonList(text: string): string[] {
-  return text.split(":").filter((part) => part !== "");
-}
-function commaList(text: string): string[] {
-  return text
-    .split(",")
-    .map((part) => part.trim())
-    .filter((part) => part !== "");
-}
-function numberOr(text: string): unknown {
-  return /^-?\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
+/** The text of an environment variable as the value that its setting's type takes; what fits none stays for the check. */
+function valueOf(type: z.core.$ZodType, text: string): unknown {
+  if (type instanceof z.ZodOptional || type instanceof z.ZodDefault) return valueOf(type.unwrap(), text);
+  if (type instanceof z.ZodNumber) return /^-?\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
+  if (!(type instanceof z.ZodArray)) return text;
+  const { element } = type;
+  if (element instanceof z.ZodObject) return jsonOr(text);
+  const parts = element === absolute ? text.split(":") : text.split(",").map((part) => part.trim());
+  return parts.filter((part) => part !== "").map((part) => valueOf(element, part));
 }
 function jsonOr(text: string): unknown {
   try {
@@ -431,7 +402,7 @@ function jsonOfFile(file: string, given: string): unknown {
     return JSON.parse(text) as unknown;
   } catch {
     // The parser's own message quotes the text, which may be the password of database_url.
-    const { line, column } = jsonFaultAt(text);
+    const { line = 1, column = 1 } = jsonFault(text) ?? {};
     throw new ConfigError(`${file}: expected JSON; found a fault at line ${line}, column ${column}.`);
   }
 }
@@ -459,10 +430,9 @@ function readFile(options: LoadOptions, environment: Environment): { file?: stri
 
 function fromEnvironment(environment: Environment): Record<string, unknown> {
   const values: Record<string, unknown> = {};
-  for (const key of Object.keys(settings) as Key[]) {
+  for (const [key, type] of Object.entries(settings)) {
     const text = environment[variableOf(key)];
-    if (text === undefined || text === "") continue;
-    values[key] = READ[key]?.(text) ?? text;
+    if (text !== undefined && text !== "") values[key] = valueOf(type, text);
   }
   return values;
 }

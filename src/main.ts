@@ -1,13 +1,8 @@
 #!/usr/bin/env node
 /** The command line. Each command is a thin line here; what it does is in commands/. */
-import type { BulkCommand } from "./commands/bulk.js";
-import type { Shell } from "./commands/completion.js";
-import type { ExplainOptions } from "./commands/explain.js";
-import type { InferCommand } from "./commands/infer.js";
-import type { InspectCommand } from "./commands/inspect.js";
-import type { JobAction } from "./commands/jobs.js";
 import { Argument, Command, CommanderError, Option } from "commander";
-import type { CanaryCommand, ImportCommand, InitCommand, TryCommand } from "./commands/models.js";
+import type { Shell } from "./commands/completion.js";
+import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
 import { VERSION } from "./base/version.js";
 
@@ -39,6 +34,18 @@ async function run(command: () => Promise<number>, json?: boolean): Promise<void
 async function config(): Promise<Config> {
   const { loadConfig } = await import("./config.js");
   return loadConfig({ file: program.opts<{ config?: string }>().config });
+}
+
+/** A command: it has the settings, then its arguments in their order, then its options. */
+type Work = (config: Config, ...given: never[]) => Promise<number>;
+
+/** The action of a command, whose options may have `json`. */
+function does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void> {
+  return (...given) => {
+    // Commander gives the command itself last
+    const { json } = given.at(-2) as { json?: boolean };
+    return run(async () => (await load())(await config(), ...(given as never[])), json);
+  };
 }
 
 const JSON_HELP = "print JSON, for programs";
@@ -96,9 +103,7 @@ program
   .description("create the state directory, the first key and an example configuration")
   .option("--input-root <folder>", "write a configuration with this input root (repeatable)", several)
   .option("--output-root <folder>", "and this output root (repeatable)", several)
-  .action((options: { inputRoot?: string[]; outputRoot?: string[] }) =>
-    run(async () => (await import("./commands/init.js")).init(await config(), options)),
-  );
+  .action(does(async () => (await import("./commands/init.js")).init));
 
 program
   .command("serve")
@@ -140,42 +145,28 @@ token
   .option("--input-root <folder>", "narrow its inputs to this folder (repeatable)", several)
   .option("--output-root <folder>", "narrow its outputs to this folder (repeatable)", several)
   .option("--admin", "sees the jobs of all subjects")
-  .action(
-    (options: {
-      subject: string;
-      expires: string;
-      inputRoot?: string[];
-      outputRoot?: string[];
-      admin?: boolean;
-    }) => run(async () => (await import("./commands/token.js")).tokenIssue(await config(), options)),
-  );
+  .action(does(async () => (await import("./commands/token.js")).tokenIssue));
 token
   .command("list")
   .description("issued tokens (never the tokens themselves)")
   .option("--json", JSON_HELP)
-  .action((options: { json?: boolean }) =>
-    run(async () => (await import("./commands/token.js")).tokenList(await config(), options.json === true)),
-  );
+  .action(does(async () => (await import("./commands/token.js")).tokenList));
 token
   .command("revoke")
   .description("refuse a token from now on")
   .argument("<jti>", "as `token list` shows it")
-  .action((jti: string) =>
-    run(async () => (await import("./commands/token.js")).tokenRevoke(await config(), jti)),
-  );
+  .action(does(async () => (await import("./commands/token.js")).tokenRevoke));
 
 const key = program.command("key").description("keys that sign tokens");
 key
   .command("new")
   .description("make a key that issues from now on; tokens of the others stay valid")
-  .action(() => run(async () => (await import("./commands/key.js")).keyNew(await config())));
+  .action(does(async () => (await import("./commands/key.js")).keyNew));
 key
   .command("list")
   .description("the keys (never their secrets)")
   .option("--json", JSON_HELP)
-  .action((options: { json?: boolean }) =>
-    run(async () => (await import("./commands/key.js")).keyList(await config(), options.json === true)),
-  );
+  .action(does(async () => (await import("./commands/key.js")).keyList));
 
 const audit = program.command("audit").description("who did what (docs/operations.md)");
 audit
@@ -189,27 +180,21 @@ audit
   .option("--from <day>", "the days before this one are archived elsewhere, for example 2026-11-21")
   .option("--folder <folder>", "verify these files (default: audit in the state directory)")
   .option("--json", JSON_HELP)
-  .action((options: { head?: string[]; from?: string; folder?: string; json?: boolean }) =>
-    run(async () => (await import("./commands/audit.js")).auditVerify(await config(), options), options.json),
-  );
+  .action(does(async () => (await import("./commands/audit.js")).auditVerify));
 audit
   .command("export")
   .description("AuditEvents of FHIR R4 by IHE BALP, one a line")
   .option("--from <day>", "the first day, for example 2026-11-21 (UTC)")
   .option("--to <day>", "the last day")
   .option("--folder <folder>", "export these files (default: audit in the state directory)")
-  .action((options: { from?: string; to?: string; folder?: string }) =>
-    run(async () => (await import("./commands/audit.js")).auditExport(await config(), options)),
-  );
+  .action(does(async () => (await import("./commands/audit.js")).auditExport));
 audit
   .command("hash")
   .description("by what lines name a patient, a study or a path")
   .option("--patient <PatientID>")
   .option("--study <StudyInstanceUID>")
   .option("--path <path>", "as the server names it")
-  .action((options: { patient?: string; study?: string; path?: string }) =>
-    run(async () => (await import("./commands/audit.js")).auditHash(await config(), options)),
-  );
+  .action(does(async () => (await import("./commands/audit.js")).auditHash));
 
 program
   .command("infer")
@@ -220,12 +205,7 @@ program
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
   .option("--json", "print the answer of POST /single_inference")
-  .action((input: string, output: string, options: InferCommand) =>
-    run(
-      async () => (await import("./commands/infer.js")).inferFile(await config(), input, output, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/infer.js")).inferFile));
 
 program
   .command("bulk")
@@ -238,12 +218,7 @@ program
   .option("--idempotency-key <key>", "the same key and folders give the same job, not a second one")
   .option("--json", "print the job, and what failed, as JSON at the end")
   .addHelpText("after", BULK_HELP)
-  .action((input: string, output: string, options: BulkCommand) =>
-    run(
-      async () => (await import("./commands/bulk.js")).bulk(await config(), input, output, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/bulk.js")).bulk));
 
 const jobs = program
   .command("jobs")
@@ -254,9 +229,7 @@ jobs
   .option("--state <state>", "scanning, running, paused, completed or cancelled")
   .addOption(new Option("--limit <number>", "how many").default("50", "50"))
   .option("--json", JSON_HELP)
-  .action((options: { state?: string; limit: string; json?: boolean }) =>
-    run(async () => (await import("./commands/jobs.js")).jobsList(await config(), options), options.json),
-  );
+  .action(does(async () => (await import("./commands/jobs.js")).jobsList));
 jobs
   .command("items")
   .description("the images of a job, what became of each and why")
@@ -264,12 +237,7 @@ jobs
   .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
   .addOption(new Option("--limit <number>", "how many").default("50", "50"))
   .option("--json", JSON_HELP)
-  .action((id: string, options: { state?: string; limit: string; json?: boolean }) =>
-    run(
-      async () => (await import("./commands/jobs.js")).jobsItems(await config(), id, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/jobs.js")).jobsItems));
 for (const [action, description] of Object.entries({
   show: "one job",
   pause: "start no more of its images",
@@ -283,18 +251,7 @@ for (const [action, description] of Object.entries({
     .description(description)
     .argument("<job>")
     .option("--json", JSON_HELP)
-    .action((id: string, options: { json?: boolean }) =>
-      run(
-        async () =>
-          (await import("./commands/jobs.js")).jobsAct(
-            await config(),
-            action as JobAction,
-            id,
-            options.json === true,
-          ),
-        options.json,
-      ),
-    );
+    .action(does(async () => (await import("./commands/jobs.js")).jobsAct(action as JobAction)));
 
 jobs
   .command("reconcile")
@@ -302,12 +259,7 @@ jobs
   .argument("<job>")
   .option("--retry", "run images again whose results are missing or damaged")
   .option("--json", JSON_HELP)
-  .action((id: string, options: { retry?: boolean; json?: boolean }) =>
-    run(
-      async () => (await import("./commands/jobs.js")).jobsReconcile(await config(), id, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
 program
   .command("inspect")
@@ -317,12 +269,7 @@ program
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--preview <file.png>", "write the first frame as its window shows it")
   .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
-  .action((file: string | undefined, options: InspectCommand) =>
-    run(
-      async () => (await import("./commands/inspect.js")).inspectFile(await config(), file, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/inspect.js")).inspectFile));
 
 program
   .command("verify")
@@ -330,12 +277,7 @@ program
   .argument("<NAME.json>", "the receipt of a result")
   .option("--input <path>", "the source, or a folder that it lies in (default: beside the receipt)")
   .option("--json", JSON_HELP)
-  .action((receipt: string, options: { input?: string; json?: boolean }) =>
-    run(
-      async () => (await import("./commands/verify.js")).verify(await config(), receipt, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/verify.js")).verify));
 
 program
   .command("drift")
@@ -343,33 +285,21 @@ program
   .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
   .option("--week <day>", "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)")
   .option("--json", JSON_HELP)
-  .action((folders: string[], options: { week?: string; json?: boolean }) =>
-    run(
-      async () => (await import("./commands/drift.js")).drift(await config(), folders, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/drift.js")).drift));
 
 const models = program.command("models").description("models and their manifests");
 models
   .command("list")
   .description("each model and how it is")
   .option("--json", JSON_HELP)
-  .action((options: { json?: boolean }) =>
-    run(
-      async () => (await import("./commands/models.js")).list(await config(), options.json === true),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/models.js")).list));
 models
   .command("init")
   .description("write a draft manifest beside a graph")
   .argument("<model.onnx>")
   .option("--like <name>", "take over how this model takes images and gives results")
   .option("--labels <file>", "with --like: one label a line, with its threshold after a comma")
-  .action((graph: string, options: InitCommand) =>
-    run(async () => (await import("./commands/models.js")).init(await config(), graph, options)),
-  );
+  .action(does(async () => (await import("./commands/models.js")).init));
 models
   .command("import")
   .description("write the manifest of an exported network of nnU-Net v2, or of a MONAI bundle")
@@ -386,45 +316,27 @@ models
   .option("--onnx <file>", "the graph, where the folder has several or none")
   .option("--to <folder>", "the model's folder; the graph's own, where absent")
   .option("--json", JSON_HELP)
-  .action((folder: string, options: ImportCommand) =>
-    run(
-      async () => (await import("./commands/models.js")).importModel(await config(), folder, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/models.js")).importModel));
 models
   .command("card")
   .description("a model on a page, in Markdown, from its manifest")
   .argument("<name>")
   .option("--json", JSON_HELP)
-  .action((name: string, options: { json?: boolean }) =>
-    run(
-      async () => (await import("./commands/models.js")).card(await config(), name, options.json === true),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/models.js")).card));
 models
   .command("codes")
   .description("coded concepts by name, for labels")
   .argument("<name...>")
   .option("--json", JSON_HELP)
   .action((name: string[], options: { json?: boolean }) =>
-    run(
-      async () => (await import("./commands/models.js")).codes(name.join(" "), options.json === true),
-      options.json,
-    ),
+    run(async () => (await import("./commands/models.js")).codes(name.join(" "), options), options.json),
   );
 models
   .command("check")
   .description("explain every mistake of a model folder")
   .argument("<folder>")
   .option("--json", JSON_HELP)
-  .action((folder: string, options: { json?: boolean }) =>
-    run(
-      async () => (await import("./commands/models.js")).check(await config(), folder, options.json === true),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/models.js")).check));
 models
   .command("try")
   .description("run one model on one image and look at its tensors")
@@ -437,12 +349,7 @@ models
     "compare the tensor that comes out, or probabilities or labels on the source's grid",
   )
   .option("--json", JSON_HELP)
-  .action((folder: string, image: string, options: TryCommand) =>
-    run(
-      async () => (await import("./commands/models.js")).tryModel(await config(), folder, image, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/models.js")).tryModel));
 models
   .command("canary")
   .description("make a model's canary from what it makes of an image here")
@@ -452,33 +359,18 @@ models
   .option("--absolute <number>", "how far another machine's output may differ")
   .option("--relative <number>", "the same, as a share of the expected number")
   .option("--json", JSON_HELP)
-  .action((folder: string, image: string, options: CanaryCommand) =>
-    run(
-      async () => (await import("./commands/models.js")).canary(await config(), folder, image, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/models.js")).canary));
 models
   .command("reload")
   .description("have the running server load what has changed, beside what serves, and swap")
   .option("--json", JSON_HELP)
-  .action((options: { json?: boolean }) =>
-    run(
-      async () => (await import("./commands/reload.js")).reload(await config(), options.json === true),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/reload.js")).reload));
 
 program
   .command("status")
   .description("how a running server is")
   .option("--json", JSON_HELP)
-  .action((options: { json?: boolean }) =>
-    run(
-      async () => (await import("./commands/status.js")).status(await config(), options.json === true),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/status.js")).status));
 
 program
   .command("explain")
@@ -490,12 +382,7 @@ program
   .option("--output <folder>", "with the path of an image: where its results were to go")
   .addOption(new Option("--limit <number>", "how many of the last events").default("10", "10"))
   .option("--json", JSON_HELP)
-  .action((target: string, options: ExplainOptions) =>
-    run(
-      async () => (await import("./commands/explain.js")).explain(await config(), target, options),
-      options.json,
-    ),
-  );
+  .action(does(async () => (await import("./commands/explain.js")).explain));
 
 program
   .command("doctor")

@@ -128,7 +128,6 @@ async function direct(
     threads: os.availableParallelism(),
     itemMs: 300_000,
     memory: usualMemory(),
-    spares: `${output}-spares`,
     maxQueue: files.length,
     models: () => models.entries,
     engine: { provider: "cpu" },

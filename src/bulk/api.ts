@@ -1,9 +1,10 @@
 /** The bulk pages: what each does to the jobs, and how a job and an item are shown. */
-import type { PathMapping } from "../files/path-map.js";
+import { translateIn, type PathMapping } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import { parseBody } from "../base/json-body.js";
 import { within } from "../base/waiting.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
 import type { Database } from "./database.js";
 import {
   cancelJob,
@@ -24,9 +25,7 @@ import {
   type MarkFolders,
 } from "./jobs.js";
 import { makeFolders, unmark } from "./job-folders.js";
-import type { BulkAnswer, BulkCall } from "./messages.js";
 import { pathsOf } from "./item-paths.js";
-import { Reach } from "./reach.js";
 import { reconcile } from "./reconcile.js";
 import {
   ITEM_STATES,
@@ -39,8 +38,8 @@ import {
   type Reconciliation,
 } from "./schema.js";
 import { submit, type SubmitContext } from "./submit.js";
-import type { Trouble, Troubles } from "./trouble.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database-trouble.js";
+import { visibleTo } from "./visible-jobs.js";
 import { detailsOf } from "./waiting.js";
 
 const BY_REQUEST = {
@@ -56,7 +55,7 @@ const NO_WORKER = {
 const statusUrl = (id: string) => `/bulk_inference/${id}`;
 
 export interface ApiContext extends SubmitContext {
-  troubles: Troubles;
+  troubles: DatabaseTroubles;
 }
 
 function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_reason"] {
@@ -115,7 +114,7 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
   };
 }
 
-function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping[]): Item {
+export function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping[]): Item {
   const paths = pathsOf(request, row, pathMap);
   const result = row.result as Summary | null;
   return {
@@ -136,23 +135,21 @@ function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly PathMapping
 
 const answer = (body: unknown, status = 200): BulkAnswer => ({ status, body: JSON.stringify(body) });
 
-async function shown(
-  { looks }: Database,
-  { caller, jobId = "", progress = [] }: BulkCall,
-  { troubles }: ApiContext,
-): Promise<JobDetails> {
-  const row = await findJob(looks, caller, jobId);
-  return detailsOf(looks, row, jobOf(row, troubles.of(row.id)), progress);
-}
+type Perform = (call: BulkCall, context: ApiContext) => Promise<BulkAnswer>;
 
-async function submitted(call: BulkCall, context: ApiContext): Promise<BulkAnswer> {
+const submitted: Perform = async (call, context) => {
   const { id, fresh } = await submit(call, context);
   const { looks } = await context.database();
   const { job_id, state, total, status_url, request } = jobOf(await findJob(looks, call.caller, id));
+  const here = (folder: string) => translateIn(folder, context.config.path_map).path;
   const { input_folder_path: input, output_folder_path: output } = request;
-  const job = { id, ...(input === undefined ? {} : { input }), ...(output === undefined ? {} : { output }) };
-  return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, job };
-}
+  const note = {
+    job_id,
+    ...(input === undefined ? {} : { inputPath: here(input) }),
+    ...(output === undefined ? {} : { outputPath: here(output) }),
+  };
+  return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, note };
+};
 
 /** The rows of a page, and the cursor behind the last of them where more follow. */
 function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], string | null] {
@@ -161,57 +158,73 @@ function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], s
   return [page, rows.length > limit && last !== undefined ? cursor(last) : null];
 }
 
-async function listed(
-  call: BulkCall,
-  database: Database,
-  reach: Reach,
-  troubles: Troubles,
-): Promise<BulkAnswer> {
-  const { limit, cursor, state } = parseBody(jobQuerySchema, call.query ?? {});
+const listed: Perform = async ({ caller, query }, context) => {
+  const database = await openedSoon(context);
+  const { limit, cursor, state } = parseBody(jobQuerySchema, query);
+  const { troubles } = context;
+  const isVisible = visibleTo(caller, context);
   const rows: JobRow[] = [];
   for (let before = cursor; ;) {
-    const found = await listJobs(database.looks, call.caller, {
+    const found = await listJobs(database.looks, caller, {
       before,
       state,
       limit: limit + 1,
       stalled: troubles.ofAll !== undefined,
     });
-    for (const row of found) if (await reach.includes(row, database)) rows.push(row);
+    for (const row of found) if (await isVisible(row, database)) rows.push(row);
     if (found.length <= limit || rows.length > limit) break;
     before = found.at(-1)?.seq;
   }
   const [page, next_cursor] = paged(rows, limit, (row) => row.seq);
   return answer({ jobs: page.map((row) => jobOf(row, troubles.of(row.id))), next_cursor });
+};
+
+/** A call about one job that its caller may see. */
+interface JobCall extends BulkCall {
+  job: JobRow;
+  database: Database;
+  context: ApiContext;
 }
 
-async function items(
-  call: BulkCall,
-  { looks: pool }: Database,
-  pathMap: readonly PathMapping[],
-): Promise<BulkAnswer> {
-  const { limit, cursor, state, code } = parseBody(itemQuerySchema, call.query ?? {});
-  const job = await findJob(pool, call.caller, call.jobId ?? "");
+/** Finds the job before any change: a database that does not answer is found out here, in time. */
+function ofJob(perform: (call: JobCall) => Promise<BulkAnswer>): Perform {
+  return async (call, context) => {
+    const database = await openedSoon(context);
+    const job = await findJob(database.looks, call.caller, call.jobId);
+    if (!(await visibleTo(call.caller, context)(job, database))) throw await noSuchJob(database.looks);
+    return perform({ ...call, job, database, context });
+  };
+}
+
+async function shown({ job, database, context, progress }: JobCall): Promise<BulkAnswer> {
+  const { troubles } = context;
+  return answer(await detailsOf(database.looks, job, jobOf(job, troubles.of(job.id)), progress));
+}
+
+/** A change of a job, answered with the job as it is then. */
+const change = (perform: (call: JobCall) => Promise<unknown>): Perform =>
+  ofJob(async (call) => {
+    await perform(call);
+    const job = await findJob(call.database.looks, call.caller, call.jobId);
+    return shown({ ...call, job, progress: [] });
+  });
+
+async function items({ job, query, database, context }: JobCall): Promise<BulkAnswer> {
+  const { limit, cursor, state, code } = parseBody(itemQuerySchema, query);
   const after = cursor === undefined ? -1 : Number(cursor);
-  const rows = await listItems(pool, job.id, { after, state, code, limit: limit + 1 });
+  const rows = await listItems(database.looks, job.id, { after, state, code, limit: limit + 1 });
   const [page, next_cursor] = paged(rows, limit, (row) => String(row.index));
-  return answer({ items: page.map((row) => itemOf(row, job.request, pathMap)), next_cursor });
+  return answer({ items: page.map((row) => itemOf(row, job.request, context.config.path_map)), next_cursor });
 }
 
-async function purged(call: BulkCall, { pool }: Database, { config }: ApiContext): Promise<BulkAnswer> {
-  const id = call.jobId ?? "";
-  const job = await findJob(pool, call.caller, id);
+async function purged({ job, caller, database, context }: JobCall): Promise<BulkAnswer> {
+  const { pool } = database;
   const { outputs } = await namedPaths(pool, job);
-  const row = await purgeJob(pool, call.caller, id);
+  const row = await purgeJob(pool, caller, job.id);
   // Not waited for: a share may not answer
-  void unmark(id, outputs, config);
-  return answer({
-    ...jobOf(row),
-    waiting: [],
-    boxes: [],
-    progress: [],
-    failures: [],
-    report: row.report,
-  } satisfies JobDetails);
+  void unmark(job.id, outputs, context.config);
+  const nothing = { waiting: [], boxes: [], progress: [], failures: [] };
+  return answer({ ...jobOf(row), ...nothing, report: row.report } satisfies JobDetails);
 }
 
 /** A job that is set to work again is counted, and its folders are made and marked, as for a new one. */
@@ -219,26 +232,22 @@ function marking({ config, roots }: ApiContext): MarkFolders {
   return async (job, client) => {
     await refuseManyInTurn(client, job, config.jobs_per_subject);
     const { outputs } = await namedPaths(client, job);
-    await makeFolders(
-      job.id,
-      outputs,
-      await narrowRoots(roots.output, job.output_roots ?? undefined),
-      config,
-    );
+    const narrowed = await narrowRoots(roots.output, job.output_roots ?? undefined);
+    await makeFolders(job.id, outputs, narrowed, config);
   };
 }
 
-async function reconciled(call: BulkCall, { pool }: Database, context: ApiContext): Promise<BulkAnswer> {
-  const { limit, cursor, retry } = parseBody(reconcileQuerySchema, call.query ?? {});
-  const job = await findJob(pool, call.caller, call.jobId ?? "");
+async function reconciled({ job, query, caller, database, context }: JobCall): Promise<BulkAnswer> {
+  const { limit, cursor, retry } = parseBody(reconcileQuerySchema, query);
+  const { pool } = database;
   const { lacking, ...found } = await reconcile(pool, job, { limit, cursor }, context);
   const requeued =
     retry === "true" && lacking.length > 0
-      ? await requeueItems(pool, call.caller, job.id, marking(context), lacking)
+      ? await requeueItems(pool, caller, job.id, marking(context), lacking)
       : 0;
   return {
     ...answer({ ...found, requeued } satisfies Reconciliation),
-    compared: { checked: found.checked, differences: found.differences.length, requeued },
+    note: { checked: found.checked, differences: found.differences.length, requeued },
   };
 }
 
@@ -259,35 +268,38 @@ async function openedSoon({ database }: ApiContext): Promise<Database> {
   );
 }
 
-/** Answers one call. @throws RadserveError of any code that the page documents */
-export async function perform(call: BulkCall, context: ApiContext): Promise<BulkAnswer> {
-  if (call.operation === "submit") return submitted(call, context);
-  const database = await openedSoon(context);
-  const { pool, looks } = database;
-  const id = call.jobId ?? "";
-  const reach = new Reach(call.caller, context);
-  if (call.operation === "list") return listed(call, database, reach, context.troubles);
-  // Before any change: a database that does not answer is found out here, in time
-  if (!(await reach.includes(await findJob(looks, call.caller, id), database))) throw await noSuchJob(looks);
-  switch (call.operation) {
-    case "items":
-      return items(call, database, context.config.path_map);
-    case "reconcile":
-      return reconciled(call, database, context);
-    case "purge":
-      return purged(call, database, context);
-    case "cancel":
-      await cancelJob(pool, call.caller, id);
-      break;
-    case "retry":
-      await retryJob(pool, call.caller, id, marking(context));
-      break;
-    case "pause":
-    case "resume":
-      await setPaused(pool, call.caller, id, call.operation === "pause");
-      break;
-    case "show":
-      break;
-  }
-  return answer(await shown(database, call, context));
+interface Operation {
+  /** @throws RadserveError of any code that the page documents */
+  perform: Perform;
+  /** Whether boxes may have something to do, or to stop, after it. */
+  wakes: boolean;
 }
+
+/** What can be asked of the bulk queue; routes.ts has a page for each. */
+export const OPERATIONS = {
+  submit: { perform: submitted, wakes: true },
+  list: { perform: listed, wakes: false },
+  show: { perform: ofJob(shown), wakes: false },
+  items: { perform: ofJob(items), wakes: false },
+  reconcile: { perform: ofJob(reconciled), wakes: true },
+  purge: { perform: ofJob(purged), wakes: false },
+  cancel: {
+    perform: change(({ database, caller, job }) => cancelJob(database.pool, caller, job.id)),
+    wakes: true,
+  },
+  retry: {
+    perform: change(({ database, caller, job, context }) =>
+      retryJob(database.pool, caller, job.id, marking(context)),
+    ),
+    wakes: true,
+  },
+  pause: {
+    perform: change(({ database, caller, job }) => setPaused(database.pool, caller, job.id, true)),
+    wakes: true,
+  },
+  resume: {
+    perform: change(({ database, caller, job }) => setPaused(database.pool, caller, job.id, false)),
+    wakes: true,
+  },
+} satisfies Record<string, Operation>;
+export type OperationName = keyof typeof OPERATIONS;

@@ -5,7 +5,7 @@ import { isLocalizer, readHead, type DicomHead } from "../images/dicom/dicom-fil
 import { RadserveError } from "../base/errors.js";
 import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
-import { receiptName } from "../results/commit/names.js";
+import { receiptName } from "../results/receipt/names.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
 import { nameOfHelper, stagingName } from "../files/helper-names.js";
 import { isMarkName } from "../files/folder-mark.js";

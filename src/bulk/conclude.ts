@@ -9,7 +9,7 @@ import { asUnavailable, type Database } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
 import { claimReport, dropClaim, settleReport, type Claim } from "./report/claims.js";
 import { ReportLeft, writeReport, type ReportContext } from "./report/write.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 export interface ConcludeContext extends Omit<ReportContext, "pool" | "config"> {
   config: Config;

@@ -13,7 +13,7 @@ import { within } from "../base/waiting.js";
 import { keepable } from "../base/validation.js";
 import { OLDEST_POSTGRES } from "./postgres/binaries.js";
 import { inspectPostgres, PrivatePostgres } from "./postgres.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "database_url">;
 

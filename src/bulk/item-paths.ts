@@ -1,9 +1,28 @@
 /** Where the items of a job lie on this box, and what the client calls them. */
 import path from "node:path";
 import { translateIn, type PathMapping } from "../files/path-map.js";
-import { caseName } from "../results/commit/names.js";
+import { caseName } from "../results/receipt/names.js";
 import type { JobRequest } from "./jobs.js";
-import { fromSeriesPath } from "./series-path.js";
+
+/** Separates a folder from its series; no path that a scan makes has it. */
+const MARK = "//";
+/** Stands for the folder as a case; no UID has letters. */
+const CASE = "case";
+
+/** @param folder relative to the folder of the job */
+export const seriesPath = (folder: string, uid: string): string => `${folder}${MARK}${uid}`;
+export const casePath = (folder: string): string => `${folder}${MARK}${CASE}`;
+
+/** The folder or file, and the part of it that is the item: a series by its SeriesInstanceUID, a case, or all of it. */
+function fromSeriesPath(item: string): {
+  within: string;
+  series: string | undefined;
+  isCase: boolean;
+} {
+  const [within = "", part] = item.split(MARK);
+  const isCase = part === CASE;
+  return { within, series: isCase ? undefined : part, isCase };
+}
 
 export interface ItemPaths {
   /** The path on this box. */

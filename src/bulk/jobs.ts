@@ -5,7 +5,6 @@ import { RadserveError } from "../base/errors.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import { transaction } from "./database.js";
 import { tablesLostAt } from "./migrations.js";
-import { UNREAD } from "./scan.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
 export type Counts = Job["counts"];
@@ -368,6 +367,9 @@ export type MarkFolders = (job: JobRow, client: PoolClient) => Promise<void>;
 /** As on its first day. */
 const QUEUED_AGAIN = `state = 'queued', result = null, error = null, finished_at = null, attempts = 0, blame = 0,
   not_before = null, waits = null, suspect = blame > 0`;
+
+/** The detail of an error by which a scan says that it read nothing of a folder. */
+export const UNREAD = "unread";
 
 /** Failed items wait again; but for folders that were never read: those have no image yet. */
 export function retryJob(pool: Pool, scope: Scope, id: string, mark: MarkFolders): Promise<number> {

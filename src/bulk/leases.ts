@@ -5,14 +5,21 @@
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 import type { Instance } from "./boxes.js";
 import { jsonb } from "./database.js";
 import { finishJobs, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
-import type { BulkFigures } from "./messages.js";
 
-/** How many jobs and items there are that have not ended. */
-type Depth = Omit<BulkFigures, "ended" | "boxes" | "trouble">;
+/** How many jobs and items there are on all boxes. */
+export interface Depth {
+  /** Jobs that have not ended, or whose marks are still in their folders. */
+  open: number;
+  queued: number;
+  running: number;
+  paused: number;
+  /** How many jobs are paused for each reason. */
+  paused_for: Readonly<Record<string, number>>;
+}
 
 export interface LeasedItem {
   job_id: string;
@@ -334,11 +341,10 @@ export async function cancelledAmong(pool: Pool, ids: readonly string[]): Promis
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Jobs and items of all boxes. What is open is asked for by the conditions of two partial indices, so that both serve. */
+/** Two partial indices serve the question for open jobs, which is asked by their conditions. */
 export async function depth(pool: Pool): Promise<Depth> {
-  const { rows } = await pool.query<Depth>(
+  const { rows } = await pool.query<Omit<Depth, "paused">>(
     `select count(*)::int as open, coalesce(sum(n.queued), 0)::int as queued, coalesce(sum(n.running), 0)::int as running,
-       count(*) filter (where j.finished_at is null and (j.held or j.pause_code is not null))::int as paused,
        (select coalesce(jsonb_object_agg(reason, jobs), '{}') from (
           select coalesce(pause_code, 'paused_by_request') as reason, count(*)::int as jobs from radserve.job
           where finished_at is null and cancelled_at is null and (held or pause_code is not null) group by 1) p) as paused_for
@@ -347,5 +353,6 @@ export async function depth(pool: Pool): Promise<Depth> {
         from radserve.item where job_id = j.id and state in ('queued', 'running')) n
      where j.finished_at is null or (j.marked and j.finished_at is not null)`,
   );
-  return rows[0] ?? { open: 0, queued: 0, running: 0, paused: 0, paused_for: {} };
+  const found = rows[0] ?? { open: 0, queued: 0, running: 0, paused_for: {} };
+  return { ...found, paused: Object.values(found.paused_for).reduce((sum, jobs) => sum + jobs, 0) };
 }

@@ -4,40 +4,11 @@ import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { ModelEntry } from "../models/entry.js";
-import type { Box, JobProgress } from "./schema.js";
-import type { Summary } from "../results/receipt/compose.js";
-
-export type Operation =
-  "submit" | "list" | "show" | "items" | "cancel" | "retry" | "pause" | "resume" | "purge" | "reconcile";
-
-/** One request, as it came: what is in it is looked at in the bulk thread. */
-export interface BulkCall {
-  operation: Operation;
-  caller: {
-    subject: string;
-    admin: boolean;
-    inputRoots: string[] | undefined;
-    outputRoots: string[] | undefined;
-  };
-  jobId?: string;
-  /** The parameters of the page's query. */
-  query?: Record<string, unknown>;
-  /** The text of the body. */
-  body?: string;
-  /** How far images of the job are that this box looks at window by window. */
-  progress?: JobProgress[];
-}
-
-export interface BulkAnswer {
-  status: number;
-  /** JSON text. */
-  body: string;
-  location?: string;
-  /** Of a job that was submitted, for the audit: its folders as the client named them, where it has such. */
-  job?: { id: string; input?: string; output?: string };
-  /** Of a job that was compared with its folders, for the audit: how many of each. */
-  compared?: { checked: number; differences: number; requeued: number };
-}
+import type { Summary } from "../results/commit/compose.js";
+import type { OperationName } from "./api.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
+import type { Depth } from "./leases.js";
+import type { Box } from "./schema.js";
 
 export type ItemOutcome =
   | { ok: true; result: Summary }
@@ -45,17 +16,10 @@ export type ItemOutcome =
   | { ok: false; error: ErrorObject; errno?: string };
 
 /** What Prometheus and the page are told without being asked for. */
-export interface BulkFigures {
-  /** Jobs that have not ended, or whose marks are still in their folders. */
-  open: number;
-  queued: number;
-  running: number;
-  paused: number;
-  /** How many of them for each reason. */
-  paused_for: Readonly<Record<string, number>>;
+export interface BulkFigures extends Depth {
   /** Why the database cannot be used: a code. */
   trouble: string | null;
-  /** Since this process began. */
+  /** How many items ended in each state since this process began. */
   ended: Record<string, number>;
   /** The servers on this database. */
   boxes: Omit<Box, "running">[];
@@ -88,7 +52,7 @@ export interface EndedItem {
 }
 
 export type ToThread =
-  | { type: "call"; id: number; call: BulkCall }
+  | { type: "call"; id: number; operation: OperationName; call: BulkCall }
   | {
       type: "models";
       entries: readonly ModelEntry[];

@@ -1,7 +1,7 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
 import type { Pool, PoolClient } from "pg";
 import { transaction } from "./database.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 /** Any fixed number: whoever holds it makes or changes tables, others wait. */
 const MIGRATION_LOCK = 7_233_018;

@@ -29,7 +29,7 @@ import {
   postmasterOf,
   startPostmaster,
 } from "./postgres/process.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 export type PostgresSettings = Pick<Config, "state_dir" | "postgres_bin">;
 

@@ -28,11 +28,11 @@ import {
 } from "./leases.js";
 import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
 import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
-import { Pace } from "./pace.js";
+import { LookAhead } from "./look-ahead.js";
 import { pathsOf, type ItemPaths } from "./item-paths.js";
 import { conclude } from "./conclude.js";
-import type { Troubles } from "./trouble.js";
-import { BulkUnavailable } from "./unavailable.js";
+import type { DatabaseTroubles } from "./database-trouble.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 const FIRST_TROUBLE_MS = 200;
 /** With the wait for a lock before it, this is shorter than the time after which a box counts as silent. */
@@ -52,7 +52,7 @@ export interface RunnerOptions {
   send: (message: FromThread) => void;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
-  troubles: Troubles;
+  troubles: DatabaseTroubles;
   /** Makes tables that are gone anew. @param jobs those that this box worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
   /** Whether the tables are those that this box knew. */
@@ -91,7 +91,7 @@ function isNameTaken({ name, outputFolder }: ItemPaths): Promise<boolean> {
 export class Runner {
   readonly #flying = new Map<number, Flying>();
   readonly #landed: Settled[] = [];
-  readonly #pace: Pace;
+  readonly #lookAhead: LookAhead;
   readonly #pauses = new Map<string, Pause>();
   readonly #ended: Record<string, number> = {};
   #instance: Instance | undefined;
@@ -109,7 +109,7 @@ export class Runner {
   #done: Promise<void> | undefined;
 
   constructor(private readonly options: RunnerOptions) {
-    this.#pace = new Pace(options.window);
+    this.#lookAhead = new LookAhead(options.window);
   }
 
   start(): void {
@@ -161,7 +161,7 @@ export class Runner {
     if (pause !== undefined) this.#pauses.set(item.job_id, pause);
     if (ending.state !== "queued") this.#ended[ending.state] = (this.#ended[ending.state] ?? 0) + 1;
     // Written down with others, unless the threads will soon want more
-    if (this.#flying.size < this.#pace.low) this.poke();
+    if (this.#flying.size < this.#lookAhead.low) this.poke();
     else this.#round ??= setTimeout(() => this.poke(), durations.itemsAhead);
   }
 
@@ -292,7 +292,7 @@ export class Runner {
     const { pool } = this.options.database;
     clearTimeout(this.#round);
     this.#round = undefined;
-    if (this.#landed.length > 0) this.#pace.ended(this.#landed.length);
+    if (this.#landed.length > 0) this.#lookAhead.ended(this.#landed.length);
     while (this.#landed.length > 0) {
       const some = this.#landed.slice(0, 200);
       for (const [job, pause] of [...this.#pauses]) {
@@ -335,13 +335,14 @@ export class Runner {
   async #take(instance: Instance): Promise<void> {
     const { database } = this.options;
     const busy = [...this.#flying.values()];
-    if (busy.length >= this.#pace.low || busy.some(({ item }) => item.alone)) return;
+    if (busy.length >= this.#lookAhead.low || busy.some(({ item }) => item.alone)) return;
     const suspects = await someSuspect(database.pool);
     if (suspects && busy.length > 0) return;
-    const room = suspects ? 1 : this.#pace.most - busy.length;
+    const room = suspects ? 1 : this.#lookAhead.most - busy.length;
     let items = await lease(database.pool, instance, room, suspects);
     // Another box may have taken the last suspect.
-    if (suspects && items.length === 0) items = await lease(database.pool, instance, this.#pace.most, false);
+    if (suspects && items.length === 0)
+      items = await lease(database.pool, instance, this.#lookAhead.most, false);
     const begun = items.filter(({ started_at }) => started_at === null);
     for (const [job, subject] of new Map(begun.map((item) => [item.job_id, item.subject])))
       this.options.log.info({ job, subject }, "a bulk job began");

@@ -17,7 +17,8 @@ import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
 import { caseFor, whyNoCase } from "../inference/plan.js";
-import { casePath, seriesPath } from "./series-path.js";
+import { casePath, seriesPath } from "./item-paths.js";
+import { UNREAD } from "./jobs.js";
 import { SliceMemory } from "../inference/reading-memory.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import { classify, isHelper, type Kind, type WhySkipped, type SliceHead } from "./classify.js";
@@ -45,8 +46,6 @@ export interface ScanOptions {
 }
 
 const LOOKED_AT_ONCE = 16;
-/** Among the details of an error of a scan. */
-export const UNREAD = "unread";
 
 type Looked =
   Found | { is: "own" } | { is: "link"; path: string } | { is: "slice"; path: string; slice: SliceHead };

@@ -17,8 +17,8 @@ import { finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
 import { scanFolder, type Found } from "./scan.js";
-import type { Troubles } from "./trouble.js";
-import { BulkUnavailable } from "./unavailable.js";
+import type { DatabaseTroubles } from "./database-trouble.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 const SCAN = "radserve-scan";
 const SWEEP = "radserve-sweep";
@@ -43,7 +43,7 @@ export interface ScannerOptions {
   works: boolean;
   /** The name of this box, for people. */
   box: string;
-  troubles: Troubles;
+  troubles: DatabaseTroubles;
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */

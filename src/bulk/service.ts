@@ -18,9 +18,9 @@ import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
 import type { ModelEntry } from "../models/entry.js";
 import type { InferencePool } from "../inference/worker-pool.js";
+import type { OperationName } from "./api.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
 import type {
-  BulkAnswer,
-  BulkCall,
   BulkFigures,
   EndedItem,
   FromThread,
@@ -29,7 +29,7 @@ import type {
   ThreadOptions,
   ToThread,
 } from "./messages.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable } from "./database-trouble.js";
 
 const FIRST_DELAY_MS = 200;
 const LONGEST_DELAY_MS = 30_000;
@@ -122,7 +122,7 @@ export class BulkService {
   }
 
   /** @throws RadserveError what the page documents */
-  async call(call: BulkCall): Promise<BulkAnswer> {
+  async call(operation: OperationName, call: Omit<BulkCall, "progress">): Promise<BulkAnswer> {
     this.#calledAt = monotonic();
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
@@ -131,9 +131,7 @@ export class BulkService {
     const id = (this.#lastId += 1);
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
-      const { operation, jobId } = call;
-      const progress = operation === "show" && jobId !== undefined ? this.#progressOf(jobId) : undefined;
-      this.#tell({ type: "call", id, call: progress === undefined ? call : { ...call, progress } });
+      this.#tell({ type: "call", id, operation, call: { ...call, progress: this.#progressOf(call.jobId) } });
     });
   }
 

@@ -16,9 +16,9 @@ import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
 import { findJob, insertJob, jobOfKey, refuseMany, type JobRequest, type NewJob } from "./jobs.js";
-import type { BulkCall } from "./messages.js";
-import { Reach } from "./reach.js";
+import type { BulkCall } from "./call.js";
 import type { Scanner } from "./scanner.js";
+import { visibleTo } from "./visible-jobs.js";
 
 const CHECKED_AT_ONCE = 16;
 const ANALYZED_FROM = 1_000;
@@ -42,7 +42,7 @@ export async function submit(
   call: BulkCall,
   context: SubmitContext,
 ): Promise<{ id: string; fresh: boolean }> {
-  const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body ?? ""));
+  const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body));
   const sha256 = createHash("sha256").update(canonicalJson(body)).digest("hex");
   const { subject, inputRoots, outputRoots } = call.caller;
   const before = async () =>
@@ -93,7 +93,7 @@ export async function submit(
 
 async function isReached(call: BulkCall, id: string, context: SubmitContext): Promise<boolean> {
   const database = await context.database();
-  return new Reach(call.caller, context).includes(await findJob(database.pool, call.caller, id), database);
+  return visibleTo(call.caller, context)(await findJob(database.pool, call.caller, id), database);
 }
 
 async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Promise<boolean> {

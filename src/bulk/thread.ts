@@ -15,16 +15,16 @@ import { createLog, faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
-import { perform } from "./api.js";
+import { OPERATIONS, type OperationName } from "./api.js";
+import type { BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
-import type { BulkCall, FromThread, Operation, ThreadOptions, ToThread } from "./messages.js";
+import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
 import { keepLoss, migrate, type Migrated } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import type { KnownModels } from "./submit.js";
-import { Troubles } from "./trouble.js";
-import { BulkUnavailable } from "./unavailable.js";
+import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allBoxes } from "./waiting.js";
 
 const options = workerData as ThreadOptions;
@@ -85,7 +85,7 @@ interface Parts {
 
 const models = new Models();
 const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
-const troubles = new Troubles();
+const troubles = new DatabaseTroubles();
 const closing = new AbortController();
 
 async function open(): Promise<Parts> {
@@ -224,10 +224,8 @@ const context = {
   scanner: async () => (await available()).scanner,
 };
 
-/** Calls that change nothing which a box waits for. */
-const LOOKS: readonly Operation[] = ["list", "show", "items", "purge"];
-
-async function answer(id: number, call: BulkCall): Promise<void> {
+async function answer(id: number, name: OperationName, call: BulkCall): Promise<void> {
+  const { perform, wakes } = OPERATIONS[name];
   try {
     send({ type: "answer", id, answer: await perform(call, context) });
   } catch (thrown) {
@@ -237,7 +235,7 @@ async function answer(id: number, call: BulkCall): Promise<void> {
     send({ type: "refusal", id, error: error.toObject(), ...fault });
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
   }
-  if (LOOKS.includes(call.operation)) return;
+  if (!wakes) return;
   // Other boxes see it when they look next, within seconds
   state.parts?.scanner.poke();
   state.parts?.runner.poke(true);
@@ -278,7 +276,7 @@ const figures = setInterval(() => {
 port.on("message", (message: ToThread) => {
   switch (message.type) {
     case "call":
-      void answer(message.id, message.call);
+      void answer(message.id, message.operation, message.call);
       break;
     case "models":
       models.set(message, message.ready);

@@ -13,7 +13,7 @@ import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "..
 import { requireFolder, type Config } from "../config.js";
 import { translateIn } from "../files/path-map.js";
 import { readReceipt } from "../results/commit/reuse.js";
-import { knownFaults } from "../results/receipt/known-faults.js";
+import { knownFaults } from "../results/commit/known-faults.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { clientWithToken, type Client } from "./client.js";
 import { countsText } from "./job-text.js";

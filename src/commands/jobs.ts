@@ -14,7 +14,7 @@ import {
   type Reconciliation,
 } from "../bulk/schema.js";
 import { differencesTable, itemsTable, jobsTable, jobText } from "./job-text.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 /** The server gives at most this many at once, of jobs and of items. */
 const PAGE = 100;
@@ -101,19 +101,17 @@ const ACTIONS = {
 export type JobAction = keyof typeof ACTIONS;
 
 /** Does it and prints the job as it is then. */
-export async function jobsAct(
-  config: Config,
-  action: JobAction,
-  id: string,
-  json: boolean,
-): Promise<ExitStatus> {
-  const [method, page] = ACTIONS[action];
-  const client = clientWithToken(config);
-  const job = await client.call(jobDetailsSchema, method, `/bulk_inference/${encodeURIComponent(id)}${page}`);
-  print(json ? JSON.stringify(job, null, 2) : jobText(job));
-  if (action === "purge" && !json) remark("This job is forgotten now; its results stay.");
-  return 0;
-}
+export const jobsAct =
+  (action: JobAction) =>
+  async (config: Config, id: string, { json = false }: JsonOption): Promise<ExitStatus> => {
+    const [method, page] = ACTIONS[action];
+    const client = clientWithToken(config);
+    const path = `/bulk_inference/${encodeURIComponent(id)}${page}`;
+    const job = await client.call(jobDetailsSchema, method, path);
+    print(json ? JSON.stringify(job, null, 2) : jobText(job));
+    if (action === "purge" && !json) remark("This job is forgotten now; its results stay.");
+    return 0;
+  };
 
 /**
  * Compares a job with what lies in its output folders: the server looks, page by page.

@@ -4,7 +4,7 @@ import { table } from "../base/table.js";
 import { requireFolder, type Config } from "../config.js";
 import { createKey, readKeys } from "../server/keys.js";
 import { recordCommand } from "./recorded.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 function found(config: Config) {
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
@@ -27,7 +27,7 @@ export async function keyNew(config: Config): Promise<ExitStatus> {
 }
 
 /** The keys, never what is secret in them. */
-export function keyList(config: Config, json: boolean): Promise<ExitStatus> {
+export function keyList(config: Config, { json }: JsonOption): Promise<ExitStatus> {
   const keys = found(config);
   const issuing = signingKey(keys);
   const rows = keys.map((key) => ({
@@ -36,7 +36,7 @@ export function keyList(config: Config, json: boolean): Promise<ExitStatus> {
     created: key.created,
     use: key === issuing ? "issues" : "checks",
   }));
-  if (json) print(JSON.stringify(rows, null, 2));
+  if (json === true) print(JSON.stringify(rows, null, 2));
   else print(table([["KID", "ALGORITHM", "CREATED", "USE"], ...rows.map((row) => Object.values(row))]));
   return Promise.resolve(0);
 }

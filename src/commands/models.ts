@@ -12,14 +12,15 @@ import { folderReading, modelsCanary } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
-import { print } from "./run.js";
+import { print, type JsonOption } from "./run.js";
 
 function say({ text, exitCode, data }: CommandResult, json = false): number {
   print(json ? JSON.stringify(data, null, 2) : text);
   return exitCode;
 }
 
-export const list = async (config: Config, json: boolean) => say(await modelsList(config.models_dir), json);
+export const list = async (config: Config, { json }: JsonOption) =>
+  say(await modelsList(config.models_dir), json);
 
 export interface InitCommand {
   like?: string;
@@ -44,12 +45,12 @@ export const init = (config: Config, graph: string, { like, labels }: InitComman
 export const importModel = (config: Config, folder: string, { json, ...options }: ImportCommand) =>
   withEngine(config, async (engine) => say(await modelsImport(folder, engine, options), json));
 
-export const card = async (config: Config, name: string, json: boolean) =>
+export const card = async (config: Config, name: string, { json }: JsonOption) =>
   say(await modelsCard(config.models_dir, name), json);
 
-export const codes = async (name: string, json: boolean) => say(await modelsCodes(name), json);
+export const codes = async (name: string, { json }: JsonOption) => say(await modelsCodes(name), json);
 
-export const check = (config: Config, folder: string, json: boolean) =>
+export const check = (config: Config, folder: string, { json }: JsonOption) =>
   withEngine(config, async (engine, providers) =>
     say(
       await during("Loading the model", () => modelsCheck(path.resolve(folder), { engine, providers })),

@@ -6,14 +6,14 @@ import { errno } from "../base/errno.js";
 import { monotonic } from "../base/monotonic.js";
 import { holderHere } from "../files/state-lock.js";
 import { readReload, type ReloadOutcome } from "../models/reload-note.js";
-import { print, type ExitStatus } from "./run.js";
+import { print, type ExitStatus, type JsonOption } from "./run.js";
 
 const LOOK_MS = 100;
 /** Large models are loaded, warmed and tried one after the other. */
 const PATIENCE_MS = 15 * 60_000;
 
 /** Throws ConfigError where no server of this machine holds the state directory. */
-export async function reload(config: Config, json: boolean): Promise<ExitStatus> {
+export async function reload(config: Config, { json = false }: JsonOption): Promise<ExitStatus> {
   const pid = holderHere(config.state_dir);
   if (pid === undefined)
     throw new ConfigError(

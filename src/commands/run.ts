@@ -8,6 +8,11 @@ import { faultForLog } from "../base/log.js";
 /** 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130: interrupted. */
 export type ExitStatus = 0 | 1 | 2 | 130;
 
+/** What every command has that can print for programs. */
+export interface JsonOption {
+  json?: boolean;
+}
+
 /** Runs a command. An error is told in sentences on standard error, or as its object on standard output where `json` asked for it. */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
   // If the reader of the remarks has gone, nobody is left to tell, and the work goes on.

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Config } from "../config.js";
 import { conditionSchema, type Condition } from "../server/conditions.js";
 import { openClient } from "./client.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 const modelsSchema = z.object({
   models: z.array(
@@ -64,14 +64,14 @@ function awayText(residence: { state: string; load_seconds: number } | null): st
   return `\t${residence.state}, its last load took ${residence.load_seconds.toFixed(1)} s`;
 }
 
-export async function status(config: Config, json: boolean): Promise<ExitStatus> {
+export async function status(config: Config, { json }: JsonOption): Promise<ExitStatus> {
   const client = openClient(config);
   const { url } = client;
   const health = await client.send("GET", "/health/ready");
   const ready = health.status === 200;
   const models = client.hasToken ? await client.send("GET", "/models") : undefined;
   const certificateEnd = await client.certificateEnd();
-  if (json) {
+  if (json === true) {
     const certificate = certificateEnd === undefined ? {} : { certificate_expires: certificateEnd };
     const all = { url, ready, ...certificate, health: health.body, models: models?.body ?? null };
     print(JSON.stringify(all, null, 2));

@@ -10,7 +10,7 @@ import { readKeys } from "../server/keys.js";
 import { listTokens, recordToken, revokeToken, type TokenRecord } from "../server/token-records.js";
 import { narrowRoots, realPathToBe } from "../files/roots.js";
 import { recordCommand } from "./recorded.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 export interface IssueCommand {
   subject: string;
@@ -98,9 +98,9 @@ export async function tokenIssue(config: Config, options: IssueCommand): Promise
   return 0;
 }
 
-export async function tokenList(config: Config, json: boolean): Promise<ExitStatus> {
+export async function tokenList(config: Config, { json }: JsonOption): Promise<ExitStatus> {
   const tokens = await listTokens(config.keys_dir);
-  if (json) {
+  if (json === true) {
     print(JSON.stringify(tokens, null, 2));
     return 0;
   }

@@ -11,7 +11,7 @@ import { replay } from "../inference/replay.js";
 import { checkResult } from "../inference/verify-result.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { readReceipt } from "../results/commit/reuse.js";
-import { check, type Check, type Verdict } from "../results/receipt/verify.js";
+import { check, type Check, type Verdict } from "../results/commit/verify.js";
 import { withEngine } from "../server/start-engine.js";
 import { hashFile } from "../files/durable-files.js";
 import { withImageFile } from "./files.js";

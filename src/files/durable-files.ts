@@ -110,11 +110,6 @@ function unlessUnknown(error: unknown): void {
   if (!KNOWS_NONE.has(errno(error))) throw error;
 }
 
-/** Gives an open file one more name, or its first; false where something has it, or it cannot be. */
-export function linkDescriptor(fd: number, path: string): boolean {
-  return (loadAddon() as FilesAddon).linkDescriptor(fd, path);
-}
-
 /** A small file that has no name until it is whole: when its process is killed before, nothing of it is left. */
 export class UnnamedFile {
   private constructor(readonly fd: number) {}
@@ -141,7 +136,7 @@ export class UnnamedFile {
 
   /** @returns false where something has the name, or the file system refuses */
   appearAs(path: string): boolean {
-    return linkDescriptor(this.fd, path);
+    return (loadAddon() as FilesAddon).linkDescriptor(this.fd, path);
   }
 
   close(): void {

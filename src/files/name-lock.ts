@@ -5,7 +5,7 @@
  * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
  * compared.
  */
-import { closeSync, constants, fstatSync, ftruncateSync, readSync, statSync, type Stats } from "node:fs";
+import { closeSync, constants, fstatSync, readSync, statSync, type Stats } from "node:fs";
 import { dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { lstat, onBlockDevice, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
@@ -13,10 +13,9 @@ import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
-import { ifMissing, linkDescriptor, UnnamedFile } from "./durable-files.js";
+import { ifMissing, UnnamedFile } from "./durable-files.js";
 import { guardName, lockName, notOurs } from "./helper-names.js";
 import { beatText, isDead, parseOwner, self, serialise, type Owner } from "./lock-owner.js";
-import { discard, keyOfFolder, spares, type FolderKey, type SpareFile } from "./spares.js";
 
 const BEATS_PER_LEASE = 6;
 const LONGEST_POLL_MS = 40;
@@ -38,31 +37,21 @@ interface Sight {
   owner: Owner | undefined;
 }
 
-/** The file of a lock, open. */
-interface LockFile {
-  fd: number;
-  /** Its name among the spares of this thread, if it was one. */
-  path?: string;
-}
-
 export class NameLock {
   /** The folder lies on a block device of this machine, and not on a network file system. */
   readonly local: boolean;
-  /** Whose spares serve in the folder. */
-  readonly folder: FolderKey;
   readonly #path: string;
-  readonly #file: LockFile;
+  readonly #fd: number;
   readonly #owner: Owner;
   readonly #timer: NodeJS.Timeout;
   #beats = 0;
   #released = false;
   #beating: Promise<void> = Promise.resolve();
 
-  private constructor(path: string, file: LockFile, owner: Owner, { local, folder }: Waiter) {
+  private constructor(path: string, fd: number, owner: Owner, local: boolean) {
     this.local = local;
-    this.folder = folder;
     this.#path = path;
-    this.#file = file;
+    this.#fd = fd;
     this.#owner = owner;
     this.#timer = setInterval(() => {
       this.#beating = this.#beating.then(() => this.#beat());
@@ -106,8 +95,8 @@ export class NameLock {
   ): Promise<NameLock | undefined> {
     const path = `${dir}/${lockName(name)}`;
     const owner = await self(leaseMs);
-    const file = await createAgain(path, owner, waiter);
-    if (file !== undefined) return new NameLock(path, file, owner, waiter);
+    const fd = await create(path, serialise(owner), waiter);
+    if (fd !== undefined) return new NameLock(path, fd, owner, waiter.local);
     const seen = sightOf(await look(path));
     if (seen !== undefined && (await waiter.lock.isStale(seen)))
       await breakLock(path, seen, `${dir}/${guardName(name)}`, waiter);
@@ -131,40 +120,16 @@ export class NameLock {
     clearInterval(this.#timer);
     await this.#beating;
     const isHeld = await this.isHeld();
-    const spare = isHeld ? this.#spare() : undefined;
-    if (spare === undefined) {
-      // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
-      this.#close();
-      if (isHeld) await unlink(this.#path).catch(ifMissing(undefined));
-      return;
-    }
-    try {
-      await unlink(this.#path).catch(ifMissing(undefined));
-    } catch (error) {
-      discard(spare);
-      throw error;
-    }
-    spares()?.keepFile(this.folder, spare);
-  }
-
-  /** Its file as one that can serve again; undefined where files are not kept. */
-  #spare(): SpareFile | undefined {
-    const { fd, path } = this.#file;
-    if (path !== undefined) return { fd, path };
-    return this.local ? spares()?.adopt(this.folder, fd) : undefined;
-  }
-
-  #close(): void {
-    const { fd, path } = this.#file;
-    if (path === undefined) closeSync(fd);
-    else discard({ fd, path });
+    // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
+    closeSync(this.#fd);
+    if (isHeld) await unlink(this.#path).catch(ifMissing(undefined));
   }
 
   async #beat(): Promise<void> {
     this.#beats += 1;
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
     // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
-    await writeStart(this.#file.fd, text).catch(() => undefined);
+    await writeStart(this.#fd, text).catch(() => undefined);
   }
 }
 
@@ -186,14 +151,12 @@ class Watch {
 /** How one waiter makes its files in a folder, and what it remembers of the two that may stand in its way. */
 class Waiter {
   readonly local: boolean;
-  readonly folder: FolderKey;
   readonly flags: number;
   readonly lock = new Watch();
   readonly guard = new Watch();
 
   constructor(folder: Stats) {
     this.local = onBlockDevice(folder);
-    this.folder = keyOfFolder(folder);
     // An NFS client may keep a write to itself for longer than a lease otherwise
     this.flags = CREATE | (this.local ? 0 : constants.O_DSYNC);
   }
@@ -221,29 +184,6 @@ async function breakLock(path: string, seen: Sight, guardPath: string, waiter: W
 }
 
 const CREATE = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY;
-
-/** A lock whose file has served before, or a new one; undefined where there is one. */
-async function createAgain(path: string, owner: Owner, waiter: Waiter): Promise<LockFile | undefined> {
-  const kept = waiter.local ? spares() : undefined;
-  const spare = kept?.takeFile(waiter.folder);
-  if (kept === undefined || spare === undefined) {
-    const fd = await create(path, serialise(owner), waiter);
-    return fd === undefined ? undefined : { fd };
-  }
-  const text = serialise(owner);
-  const { fd } = spare;
-  const named = await writeStart(fd, text).then(
-    (bytes) => {
-      ftruncateSync(fd, bytes);
-      return linkDescriptor(fd, path);
-    },
-    () => false,
-  );
-  if (named) return spare;
-  kept.keepFile(waiter.folder, spare);
-  const made = await createExclusively(path, text, waiter);
-  return made === undefined ? undefined : { fd: made };
-}
 
 /** @returns the descriptor of a new lock or guard; undefined where there is one */
 async function create(path: string, text: string, waiter: Waiter): Promise<number | undefined> {

@@ -27,8 +27,8 @@ import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { FrameResult, Interpreted } from "../results/kinds/finding.js";
 import type { Box } from "../results/kinds/kind.js";
-import { interpret } from "../results/receipt/findings.js";
-import { checkSides } from "../results/receipt/laterality.js";
+import { interpret } from "../results/findings/findings.js";
+import { checkSides } from "../results/findings/laterality.js";
 import {
   fullestCrossing,
   markedPixels,
@@ -37,7 +37,7 @@ import {
   sliceOutputs,
   type Crossing,
   type ModelGrid,
-} from "../results/receipt/volume-outputs.js";
+} from "../results/findings/volume-outputs.js";
 import { type Analysis, checkTime } from "./task.js";
 import { accepting, type PlannedModel } from "./plan.js";
 import type { Reason } from "../models/acceptance.js";

@@ -1,7 +1,7 @@
 /** Whether a result is as it was written: its receipt, its files, and what the models say to its image again. */
 import { RadserveError } from "../base/errors.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
-import { check, checkFaults, checkFiles, type Check } from "../results/receipt/verify.js";
+import { check, checkFaults, checkFiles, type Check } from "../results/commit/verify.js";
 
 export interface Verification {
   /** Of the receipt. */

@@ -4,7 +4,6 @@
  * because aborting a task that runs would end its whole thread and the other images on it. That is done only to a task
  * that did not end of itself soon after it was told to; the others that were on its thread run again.
  */
-import { rmSync } from "node:fs";
 import type { EngineOptions } from "../engine/types.js";
 import type { WorkerOptions } from "./worker.js";
 import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
@@ -19,7 +18,7 @@ import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import type { Summary } from "../results/receipt/compose.js";
+import type { Summary } from "../results/commit/compose.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;
@@ -43,8 +42,6 @@ export interface PoolOptions {
   itemMs: number;
   /** Bytes that the images in work may take together. */
   memory: number;
-  /** Folder of what the threads keep to use again; it is emptied first. */
-  spares: string;
   /**
    * The entries as they are now, another array after each change: a task takes them when it starts, so that none waits
    * with a model since replaced.
@@ -121,8 +118,6 @@ export class InferencePool {
   readonly #memory: ProcessMemory;
 
   constructor(private readonly options: PoolOptions) {
-    // A process that was killed leaves its own
-    rmSync(options.spares, { recursive: true, force: true });
     this.#places = new MemoryPlaces(2 * options.threads + 4);
     this.#memory = new ProcessMemory(this.#places.counts, this.#places.take(), options.memory);
     this.#single = this.#crew(
@@ -139,7 +134,7 @@ export class InferencePool {
     kind: { keepsOneForStat: boolean; oneStays: boolean; idleTimeout: number },
     manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
   ): Crew {
-    const { threads, engine, outputs, forms, log, memory, spares } = this.options;
+    const { threads, engine, outputs, forms, log, memory } = this.options;
     return new Crew({
       threads,
       ...kind,
@@ -150,7 +145,6 @@ export class InferencePool {
         forms,
         threads,
         memory,
-        spares,
         running: this.#runningCount,
         ...manners,
       },
@@ -336,7 +330,6 @@ export class InferencePool {
   async close(): Promise<void> {
     this.#stopping = true;
     await Promise.all([this.#single.close(), this.#bulk.close()]);
-    rmSync(this.options.spares, { recursive: true, force: true });
   }
 
   #expire(entry: Admitted): void {

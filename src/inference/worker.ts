@@ -1,13 +1,11 @@
 /** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
 import os from "node:os";
-import path from "node:path";
-import { BroadcastChannel, threadId, workerData } from "node:worker_threads";
+import { BroadcastChannel, workerData } from "node:worker_threads";
 import { giveBack } from "../addon/bytes.js";
 import type { Verdict, Whose } from "../audit/action.js";
 import { dropGrownCodecs } from "../images/dicom/codecs.js";
 import { shareDecoding } from "../images/dicom/decoders.js";
 import { operateAtOnce } from "../files/disk.js";
-import { keepSpares, spares } from "../files/spares.js";
 import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { durations } from "../base/durations.js";
@@ -20,7 +18,7 @@ import { MemoryBudget } from "../base/memory-budget.js";
 import { faultForLog } from "../base/log.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
 import type { Answer } from "../results/receipt/receipt.js";
-import { summaryOf, type Summary } from "../results/receipt/compose.js";
+import { summaryOf, type Summary } from "../results/commit/compose.js";
 import { dcmjsData } from "../images/dicom/dictionary.js";
 
 export interface WorkerOptions {
@@ -37,8 +35,6 @@ export interface WorkerOptions {
   operatesAtOnce: boolean;
   /** Bytes that the images of all threads may take together. */
   memory: number;
-  /** Folder in which each thread keeps lock files and staging folders that serve again. */
-  spares: string;
   /** Where all threads count the bytes of their images, and the place of this one. */
   counts: Int32Array;
   place: number;
@@ -76,7 +72,6 @@ const options = workerData as WorkerOptions;
 
 giveWay(options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
-keepSpares(path.join(options.spares, String(threadId)));
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 
 /**
@@ -165,7 +160,6 @@ function end(): void {
   clearInterval(beating);
   beating = undefined;
   moment = setTimeout(() => {
-    spares()?.drop();
     if (processMemory.claimed - givenBackAt < WORKED_BYTES) return;
     givenBackAt = processMemory.claimed;
     dropGrownCodecs();

@@ -18,8 +18,7 @@ import {
 } from "./files.js";
 import { errno } from "../base/errno.js";
 import { textOfRegular } from "../files/regular-file.js";
-import { placeIn } from "../base/json-fault.js";
-import { repeatedField } from "../base/json-repeats.js";
+import { jsonFault } from "../base/json-fault.js";
 import { ownValue } from "../base/own-value.js";
 
 /** A manifest that obeys its schema, and what follows from it. */
@@ -101,10 +100,10 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
   }
   try {
     const value = JSON.parse(text) as unknown;
-    const repeated = repeatedField(text);
-    if (repeated === undefined) return { value };
-    const { line, column } = placeIn(text, repeated.at);
-    const message = `Each field stands once; "${repeated.field.slice(0, 64)}" stands again at line ${line}, column ${column}`;
+    const repeated = jsonFault(text);
+    if (repeated?.kind !== "repeated") return { value };
+    const { field, line, column } = repeated;
+    const message = `Each field stands once; "${field.slice(0, 64)}" stands again at line ${line}, column ${column}`;
     return { problem: { path: shown, message } };
   } catch (error) {
     return { problem: { path: shown, message: `Not JSON: ${error instanceof Error ? error.message : ""}` } };

@@ -1,7 +1,7 @@
 /** Who may call a route, and how often: its token, what its subject may have at a time, and addresses that need none. */
 import type { Config } from "../config.js";
 import { RadserveError } from "../base/errors.js";
-import { addressOf, Networks, plainAddress } from "./client-address.js";
+import { Networks, plainAddress } from "./client-address.js";
 import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./handlers.js";
 import type { LivingKeyring } from "./keys.js";
@@ -122,7 +122,7 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
         ctx.state.caller = authenticate(ctx.req.headersDistinct.authorization?.join(","), keyring, config);
       } catch (error) {
         if (error instanceof RadserveError && error.code === "unauthorized")
-          await failed.slow(addressOf(ctx), ctx.res);
+          await failed.slow(ctx.state.address, ctx.res);
         throw error;
       }
       rate.take(ctx.state.caller.subject);

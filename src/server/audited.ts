@@ -5,7 +5,6 @@
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import { asRadserveError } from "../base/errors.js";
-import { addressOf } from "./client-address.js";
 import type { Context } from "./handlers.js";
 import type { Route } from "./routes.js";
 import { TokenRefused } from "./tokens.js";
@@ -30,7 +29,7 @@ export async function admitted(
     const { reason, who } =
       refused.cause instanceof TokenRefused ? refused.cause : { reason: refused.code, who: ctx.state.caller };
     audit.refusals.add({
-      ...{ address: addressOf(ctx), reason, endpoint: ctx.state.route, request_id: ctx.state.requestId },
+      ...{ address: ctx.state.address, reason, endpoint: ctx.state.route, request_id: ctx.state.requestId },
       ...{ subject: who?.subject, jti: who?.jti },
     });
     throw error;
@@ -46,7 +45,7 @@ function kindOf({ body, answer }: Route): "inference" | "reconcile" | "page" {
 
 function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>[1] {
   const { caller, requestId } = ctx.state;
-  const address = addressOf(ctx);
+  const address = ctx.state.address;
   const { id } = ctx["params"] as { id?: string };
   const query = Object.keys(route.query?.shape ?? {})
     .filter((name) => !NAMES.has(name))

@@ -222,6 +222,7 @@ export class WatchedCertificates {
   #stamp = "";
   /** What was found at the last look, where it was not what is in use. */
   #changed = "";
+  #refused: string | undefined;
   #timer: NodeJS.Timeout | undefined;
   readonly #reminder: NodeJS.Timeout;
   #closed = false;
@@ -253,6 +254,11 @@ export class WatchedCertificates {
 
   get expiries(): readonly Expiry[] {
     return this.current.expiries;
+  }
+
+  /** Why the files of now are not what is in use; without a path. */
+  get refused(): string | undefined {
+    return this.#refused;
   }
 
   get options(): tls.TlsOptions {
@@ -291,6 +297,7 @@ export class WatchedCertificates {
       server.setSecureContext(next.context);
       const isCaGone = isOneGone(this.current.clientCas ?? [], next.clientCas ?? []);
       this.current = next;
+      this.#refused = undefined;
       const expires = next.expiries.map(({ certificate, at }) => [`${certificate}_expires`, at]);
       this.log.info(
         { ...Object.fromEntries(expires), closed: this.#endOld(isCaGone) },
@@ -299,11 +306,12 @@ export class WatchedCertificates {
       this.#remind();
     } catch (error) {
       // Paths stay out of the log: the setting says which file it is.
-      const why =
-        error instanceof ConfigError
-          ? { reason: error.message.replace(/ at \/.*?; /, "; ") }
-          : { fault: faultForLog(error) };
-      this.log.error(why, "the new certificates cannot be used; those of before go on");
+      const reason = error instanceof ConfigError ? error.message.replace(/ at \/.*?; /, "; ") : undefined;
+      this.#refused = reason ?? "The new certificates cannot be used.";
+      this.log.error(
+        reason === undefined ? { fault: faultForLog(error) } : { reason },
+        "the new certificates cannot be used; those of before go on",
+      );
     }
   }
 

@@ -4,12 +4,6 @@
  */
 import type { IncomingHttpHeaders } from "node:http";
 import { BlockList, isIP } from "node:net";
-import type { Context } from "./handlers.js";
-
-/** The address of the client of a request; undefined where its connection was gone before anybody looked. */
-export function addressOf(ctx: Context): string | undefined {
-  return ctx.state.address;
-}
 
 /** IPv4 that came over an IPv6 socket as IPv4, and no zone; undefined where it is no address. */
 export function plainAddress(address: string | undefined): string | undefined {

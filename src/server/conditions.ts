@@ -11,7 +11,7 @@ import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault, type FolderFault } from "../files/usable.js";
-import { expiryWarning, type Expiry } from "./certificates.js";
+import { expiryWarning, type WatchedCertificates } from "./certificates.js";
 
 export const conditionSchema = z.strictObject({
   condition: z.string().describe("One word for what is wrong; docs/operations.md lists them"),
@@ -29,6 +29,7 @@ export const REMEDIES = {
   state_not_writable: "Let the server's user write to RADSERVE_STATE_DIR.",
   disk_full: "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.",
   certificate_expires: "Replace the file; a running server takes it within seconds.",
+  certificate_refused: "Correct the file. Until then the server goes on with the certificates of before.",
   model_failed: "radserve status says why with a token, and radserve models check explains.",
   gpu_lost: "Restart the server to use it again.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
@@ -80,7 +81,7 @@ export interface Sources {
   fault: () => RadserveError | undefined;
   models: () => readonly { name: string; health: string; error?: string }[];
   gpus: () => EngineStats["gpus"];
-  certificates: () => readonly Expiry[];
+  certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   log: Logger;
 }
@@ -111,6 +112,7 @@ export class Conditions {
     const { fault, models, gpus, certificates, bulk } = this.sources;
     const blocking = fault();
     const { trouble, paused_for, boxes } = bulk();
+    const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
       ...(blocking === undefined
         ? []
@@ -129,12 +131,13 @@ export class Conditions {
       ...gpus()
         .filter(({ lost }) => lost)
         .map(({ number }) => of("gpu_lost", `GPU ${number}`, `GPU ${number} is lost.`)),
-      ...certificates().flatMap((expiry) => {
+      ...expiries.flatMap((expiry) => {
         const message = expiryWarning(expiry);
         return message === undefined
           ? []
           : of("certificate_expires", `certificate ${expiry.certificate}`, message);
       }),
+      ...(refused === undefined ? [] : [of("certificate_refused", "new certificates", refused)]),
       ...(trouble === null
         ? []
         : [of("bulk_unavailable", "bulk queue", `Jobs wait, and none can be sent: ${trouble}.`)]),

@@ -1,10 +1,10 @@
 /** What each page does once the request is known to be allowed. */
 import type { ParameterizedContext } from "koa";
-import type { About, Action } from "../audit/action.js";
+import type { Action } from "../audit/action.js";
 import { auditFailed, type Audit } from "../audit/audit.js";
 import type { LivingKeyring } from "./keys.js";
 import { revocationsUnavailable, type Caller } from "./tokens.js";
-import type { BulkAnswer, Operation } from "../bulk/messages.js";
+import type { OperationName } from "../bulk/api.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
 import type { Conditions } from "./conditions.js";
@@ -35,6 +35,7 @@ export interface State {
   /** The pattern of the page, for logs and metrics; the path itself may hold what a client likes. */
   route: string;
   /** Of the client; undefined where its connection was gone at once. */
+  /** The client's address, through trusted proxies too; undefined where its connection was gone before anybody looked. */
   address?: string | undefined;
   caller?: Caller;
   /** Where it is written down who asked for what; there is one wherever there is a caller. */
@@ -195,36 +196,22 @@ export const singleInference: Handler = async (ctx, services) => {
 };
 
 /** A page of the bulk queue: everything about it is done in the bulk thread. */
-export function bulk(operation: Operation): Handler {
+export function bulk(operation: OperationName): Handler {
   return async (ctx, services) => {
     if (services.stopping()) throw shuttingDown();
     const { subject, admin, inputRoots, outputRoots } = callerOf(ctx);
-    const { id } = ctx["params"] as { id?: string };
-    const answer = await services.bulk.call({
-      operation,
+    const { id = "" } = ctx["params"] as { id?: string };
+    const answer = await services.bulk.call(operation, {
       caller: { subject, admin, inputRoots, outputRoots },
+      jobId: id,
       query: { ...ctx.query },
-      ...(id === undefined ? {} : { jobId: id }),
-      ...(typeof ctx.request.body === "string" ? { body: ctx.request.body } : {}),
+      body: typeof ctx.request.body === "string" ? ctx.request.body : "",
     });
     ctx.status = answer.status;
     ctx.type = "json";
     ctx.body = answer.body;
     if (answer.location !== undefined) ctx.set("Location", answer.location);
-    if (answer.job !== undefined) ctx.state.action?.note(aboutJob(answer.job, services.config));
-    if (answer.compared !== undefined) ctx.state.action?.note(answer.compared);
-  };
-}
-
-/** What the audit says of a job that was submitted: its number, and its folders. */
-function aboutJob(
-  { id, input, output }: NonNullable<BulkAnswer["job"]>,
-  { path_map }: Config,
-): Partial<About> {
-  return {
-    job_id: id,
-    ...(input === undefined ? {} : { inputPath: translateIn(input, path_map).path }),
-    ...(output === undefined ? {} : { outputPath: translateIn(output, path_map).path }),
+    if (answer.note !== undefined) ctx.state.action?.note(answer.note);
   };
 }
 

@@ -18,7 +18,7 @@ import { ROUTES } from "./routes.js";
 import { accessTo } from "./access.js";
 import { admitted, recorded } from "./audited.js";
 import { drained, jsonBody } from "./body.js";
-import { addressOf, type ClientAddresses } from "./client-address.js";
+import type { ClientAddresses } from "./client-address.js";
 import type { Connections } from "./connections.js";
 import { oneAtATime } from "./pipelining.js";
 import { rawAnswer } from "./raw-answer.js";
@@ -176,7 +176,7 @@ function identify(options: ServerOptions): Middleware {
           status: gone ? 499 : ctx.status,
           error: ctx.state.error,
           models: ctx.state.models,
-          address: addressOf(ctx),
+          address: ctx.state.address,
           ms,
         },
         "request",

@@ -1,26 +1,217 @@
-/** Figures for Prometheus. Labels are routes, statuses and model names; never subjects, paths or anything of a patient. */
+/** Figures for Prometheus. Labels are routes, statuses, model names and closed lists; never subjects, paths or anything of a patient. */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
-import { registerEngineMetrics } from "./engine-metrics.js";
-import type { EngineStats } from "../engine/stats.js";
+import type { BulkService } from "../bulk/service.js";
+import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
+import type { InferencePool } from "../inference/worker-pool.js";
+import type { ModelEntry } from "../models/entry.js";
+import { withoutEntry } from "../models/set.js";
+import type { Expiry } from "./certificates.js";
+import type { Connections } from "./connections.js";
 
-export interface Gauges {
-  queued(): number;
-  running(): number;
-  /** Bytes that the images in work take. */
-  memory(): number;
-  threadsStuck(): number;
-  threadsEnded(): number;
-  /** Open connections. */
-  connections(): number;
-  /** Connections that were refused, by why. */
-  refused(): ReadonlyMap<string, number>;
-  /** When certificates end. */
-  certificates(): readonly { certificate: string; at: Date }[];
-  /** State of each model. */
-  models(): { name: string; version: string; state: string }[];
-  /** Items and jobs of the bulk queue, and items that ended in this process. */
-  bulk(): { queued: number; running: number; paused: number; ended: Readonly<Record<string, number>> };
-  engine(): EngineStats;
+type Labels = Record<string, string>;
+type Sample = readonly [labels: Labels, value: number | EngineHistogram];
+
+/** A metric that is counted elsewhere, and read when somebody asks. */
+export interface ReadMetric {
+  type: "gauge" | "counter" | "histogram";
+  name: string;
+  help: string;
+  /** Samples of equal labels are added up. */
+  read: () => number | readonly Sample[];
+}
+
+/** A metric without labels is a sample with none. */
+const samplesOf = (given: Sample[1] | readonly Sample[]): readonly Sample[] =>
+  Array.isArray(given) ? (given as readonly Sample[]) : [[{}, given as Sample[1]]];
+
+function added<T extends number | EngineHistogram>(a: T | undefined, b: T): number | EngineHistogram {
+  if (typeof b === "number") return b + (typeof a === "number" ? a : 0);
+  if (typeof a !== "object") return b;
+  return { ends: b.ends, counts: b.counts.map((n, i) => n + (a.counts[i] ?? 0)), sum: a.sum + b.sum };
+}
+
+/** The lines of a sample in the text format of Prometheus. */
+function linesOf(name: string, { labels, value }: { labels: Labels; value: number | EngineHistogram }) {
+  if (typeof value === "number") return [{ metricName: name, labels, value }];
+  let total = 0;
+  const buckets = value.counts.map((count, i) => {
+    total += count;
+    const le = String(value.ends[i] ?? "+Inf");
+    return { metricName: `${name}_bucket`, labels: { ...labels, le }, value: total };
+  });
+  return [
+    ...buckets,
+    { metricName: `${name}_sum`, labels, value: value.sum },
+    { metricName: `${name}_count`, labels, value: total },
+  ];
+}
+
+/** A metric of the library that holds nothing: the library's own histogram can only observe. */
+class Read extends Gauge {
+  constructor(
+    private readonly metric: ReadMetric,
+    registry: Registry,
+  ) {
+    super({ name: metric.name, help: metric.help, registers: [registry] });
+  }
+
+  /** The registry calls this. */
+  getForPromString() {
+    const { type, name, help, read } = this.metric;
+    const sums = new Map<string, { labels: Labels; value: number | EngineHistogram }>();
+    for (const [labels, value] of samplesOf(read())) {
+      const key = JSON.stringify(labels);
+      sums.set(key, { labels, value: added(sums.get(key)?.value, value) });
+    }
+    return Promise.resolve({
+      type,
+      name,
+      help,
+      values: [...sums.values()].flatMap((sum) => linesOf(name, sum)),
+    });
+  }
+}
+
+export function register(registry: Registry, metrics: readonly ReadMetric[]): void {
+  for (const metric of metrics) new Read(metric, registry);
+}
+
+type Row = (name: string, help: string, read: ReadMetric["read"]) => ReadMetric;
+const gauge: Row = (name, help, read) => ({ type: "gauge", name, help, read });
+const counter: Row = (name, help, read) => ({ type: "counter", name, help, read });
+const histogram: Row = (name, help, read) => ({ type: "histogram", name, help, read });
+
+/** Where the figures are counted. */
+export interface MetricSources {
+  pool: Pick<InferencePool, "queued" | "running" | "memory" | "threadsStuck" | "threadsEnded">;
+  connections: Pick<Connections, "count" | "refusals">;
+  certificates: () => readonly Expiry[];
+  models: Parameters<typeof withoutEntry>[0] & { entries: readonly ModelEntry[] };
+  bulk: Pick<BulkService, "figures">;
+  engine: () => EngineStats;
+}
+
+function serverMetrics({ pool, connections, certificates, models, bulk }: MetricSources): ReadMetric[] {
+  return [
+    gauge("radserve_inferences_queued", "Requests that wait for a worker", () => pool.queued),
+    gauge("radserve_inferences_running", "Requests that a worker has", () => pool.running),
+    gauge("radserve_image_memory_bytes", "Memory counted for the images in work", () => pool.memory),
+    gauge(
+      "radserve_worker_threads_stuck",
+      "Worker threads with work that have not gone on for 10 seconds",
+      () => pool.threadsStuck,
+    ),
+    counter(
+      "radserve_worker_threads_ended_total",
+      "Worker threads that were ended because a task did not stop when its time was over",
+      () => pool.threadsEnded,
+    ),
+    gauge("radserve_connections", "Open connections", () => connections.count),
+    counter("radserve_connections_refused_total", "Connections that were refused, or closed for others", () =>
+      [...connections.refusals.totals].map(([reason, count]) => [{ reason }, count]),
+    ),
+    gauge(
+      "radserve_certificate_expiry_timestamp_seconds",
+      "When the first certificate of the server's chain, and of the client CAs, ends (Unix time)",
+      () => certificates().map(({ certificate, at }) => [{ certificate }, at.getTime() / 1000]),
+    ),
+    gauge(
+      "radserve_bulk_items_queued",
+      "Images of bulk jobs that wait, on all boxes",
+      () => bulk.figures.queued,
+    ),
+    gauge(
+      "radserve_bulk_items_running",
+      "Images of bulk jobs in work, on all boxes",
+      () => bulk.figures.running,
+    ),
+    gauge("radserve_bulk_jobs_paused", "Bulk jobs that wait for something", () => bulk.figures.paused),
+    counter("radserve_bulk_items_total", "Images of bulk jobs that ended in this process", () =>
+      Object.entries(bulk.figures.ended).map(([state, count]) => [{ state }, count]),
+    ),
+    gauge("radserve_model_ready", "1 where the model can be used", () => [
+      ...models.entries.map(
+        ({ name, version, state }) => [{ model: name, version, state }, state === "ready" ? 1 : 0] as const,
+      ),
+      ...withoutEntry(models).map(({ name }) => [{ model: name, version: "", state: "failed" }, 0] as const),
+    ]),
+  ];
+}
+
+const CLASSES = ["stat", "routine", "bulk"] as const;
+
+/** The engine's own figures. Two versions of one model, while the old one drains, are one series. */
+export function engineMetrics(read: () => EngineStats): ReadMetric[] {
+  type Model = EngineModelStats;
+  const perModel = (pick: (model: Model) => Sample[1] | readonly Sample[]) => (): Sample[] =>
+    read().models.flatMap((model) =>
+      samplesOf(pick(model)).map(([labels, value]): Sample => [{ model: model.name, ...labels }, value]),
+    );
+  const perClass = (key: "queued" | "waitSeconds") =>
+    perModel((model) => CLASSES.map((one) => [{ class: one }, model[key][one]]));
+  /** Of two versions the new one counts, which comes later. */
+  const perNewest = (pick: (model: Model) => number) => (): Sample[] =>
+    [...new Map(read().models.map((model) => [model.name, model]))].map(([name, model]) => [
+      { model: name },
+      pick(model),
+    ]);
+  const perGpu = (key: "lost" | "waiting" | "takenBytes" | "freeBytes") => (): Sample[] =>
+    read().gpus.map((gpu) => [{ gpu: String(gpu.number) }, Number(gpu[key])]);
+  return [
+    gauge("radserve_engine_queued", "Inferences that wait in the engine", perClass("queued")),
+    gauge(
+      "radserve_engine_session_bytes",
+      "Memory that the sessions of a model hold",
+      perModel(({ sessions }) => sessions.reduce((sum, { bytes }) => sum + bytes, 0)),
+    ),
+    gauge(
+      "radserve_model_loaded",
+      "1 where its memory is here, 0 while it is idle or returns",
+      perNewest(({ residence }) => (residence.state === "loaded" ? 1 : 0)),
+    ),
+    gauge(
+      "radserve_model_load_seconds",
+      "How long its last load took, which a request for an idle model waits for",
+      perNewest(({ residence }) => residence.loadSeconds),
+    ),
+    gauge("radserve_gpu_lost", "1 where the GPU broke and is used again after a restart", perGpu("lost")),
+    gauge("radserve_gpu_waiting", "Images that wait for the GPU or run on it", perGpu("waiting")),
+    gauge("radserve_gpu_taken_bytes", "Memory of the GPU that all models have taken", perGpu("takenBytes")),
+    gauge("radserve_gpu_free_bytes", "Memory of the GPU that nobody has taken", perGpu("freeBytes")),
+    counter(
+      "radserve_model_loads_total",
+      "How often it was loaded, returns after idling included",
+      perModel(({ residence }) => residence.loads),
+    ),
+    counter(
+      "radserve_engine_inferences_total",
+      "Inferences that ended, well or not",
+      perModel(({ completed, failed }) => [
+        [{ outcome: "completed" }, completed],
+        [{ outcome: "failed" }, failed],
+      ]),
+    ),
+    counter(
+      "radserve_engine_refused_total",
+      "Inferences refused by the engine",
+      perModel(({ refused }) => Object.entries(refused).map(([reason, count]) => [{ reason }, count])),
+    ),
+    histogram(
+      "radserve_engine_wait_seconds",
+      "From the request to its start in the engine",
+      perClass("waitSeconds"),
+    ),
+    histogram(
+      "radserve_engine_batch_size",
+      "Images that ran together",
+      perModel((model) => model.batchSizes),
+    ),
+    histogram(
+      "radserve_engine_run_seconds",
+      "Time of a batch in the model",
+      perModel((model) => model.runSeconds),
+    ),
+  ];
 }
 
 /** The event loop's delay is looked at as often; each ten milliseconds would take 0.3 % of a core that has nothing to do. */
@@ -35,7 +226,7 @@ export class Metrics {
   /** Read once for one answer. */
   #engine: EngineStats | undefined;
 
-  constructor(gauges: Gauges) {
+  constructor(sources: MetricSources) {
     const registers = [this.#registry];
     collectDefaultMetrics({
       register: this.#registry,
@@ -66,88 +257,11 @@ export class Metrics {
       labelNames: ["model", "status", "error"],
       registers,
     });
-    gauge("radserve_inferences_queued", "Requests that wait for a worker", () => gauges.queued());
-    gauge("radserve_inferences_running", "Requests that a worker has", () => gauges.running());
-    gauge("radserve_image_memory_bytes", "Memory counted for the images in work", () => gauges.memory());
-    gauge(
-      "radserve_worker_threads_stuck",
-      "Worker threads with work that have not gone on for 10 seconds",
-      () => gauges.threadsStuck(),
+    register(this.#registry, serverMetrics(sources));
+    register(
+      this.#registry,
+      engineMetrics(() => (this.#engine ??= sources.engine())),
     );
-    new Counter({
-      name: "radserve_worker_threads_ended_total",
-      help: "Worker threads that were ended because a task did not stop when its time was over",
-      registers,
-      collect() {
-        this.reset();
-        this.inc(gauges.threadsEnded());
-      },
-    });
-    gauge("radserve_connections", "Open connections", () => gauges.connections());
-    new Counter({
-      name: "radserve_connections_refused_total",
-      help: "Connections that were refused, or closed for others",
-      labelNames: ["reason"],
-      registers,
-      collect() {
-        this.reset();
-        for (const [reason, count] of gauges.refused()) this.inc({ reason }, count);
-      },
-    });
-    new Gauge({
-      name: "radserve_certificate_expiry_timestamp_seconds",
-      help: "When the first certificate of the server's chain, and of the client CAs, ends (Unix time)",
-      labelNames: ["certificate"],
-      registers,
-      collect() {
-        this.reset();
-        for (const { certificate, at } of gauges.certificates())
-          this.set({ certificate }, at.getTime() / 1000);
-      },
-    });
-    gauge(
-      "radserve_bulk_items_queued",
-      "Images of bulk jobs that wait, on all boxes",
-      () => gauges.bulk().queued,
-    );
-    gauge(
-      "radserve_bulk_items_running",
-      "Images of bulk jobs in work, on all boxes",
-      () => gauges.bulk().running,
-    );
-    gauge("radserve_bulk_jobs_paused", "Bulk jobs that wait for something", () => gauges.bulk().paused);
-    new Counter({
-      name: "radserve_bulk_items_total",
-      help: "Images of bulk jobs that ended in this process",
-      labelNames: ["state"],
-      registers,
-      collect() {
-        this.reset();
-        for (const [state, count] of Object.entries(gauges.bulk().ended)) this.inc({ state }, count);
-      },
-    });
-    new Gauge({
-      name: "radserve_model_ready",
-      help: "1 where the model can be used",
-      labelNames: ["model", "version", "state"],
-      registers,
-      collect() {
-        this.reset();
-        for (const { name, version, state } of gauges.models())
-          this.set({ model: name, version, state }, state === "ready" ? 1 : 0);
-      },
-    });
-    registerEngineMetrics(this.#registry, () => (this.#engine ??= gauges.engine()));
-    function gauge(name: string, help: string, read: () => number) {
-      new Gauge({
-        name,
-        help,
-        registers,
-        collect() {
-          this.set(read());
-        },
-      });
-    }
   }
 
   answered(route: string, status: number, milliseconds: number): void {

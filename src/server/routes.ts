@@ -26,7 +26,7 @@ import {
   showVerification,
   verificationQuerySchema,
 } from "./viewing.js";
-import type { Operation } from "../bulk/messages.js";
+import type { OperationName } from "../bulk/api.js";
 import { giveHeld, hold, type Held } from "./held.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
 import { jobQuerySchema, itemQuerySchema, reconcileQuerySchema } from "../bulk/schema.js";
@@ -51,7 +51,7 @@ const IMAGE_ERRORS: readonly ErrorCode[] = [
   "deadline_exceeded",
 ];
 
-const bulkPage = (operation: Operation, errors: readonly ErrorCode[] = []) =>
+const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =>
   ({
     auth: "token",
     tag: "jobs",
@@ -75,7 +75,7 @@ const SOURCE_ERRORS: readonly ErrorCode[] = [
   ...["input_not_found", "result_changed", "unsupported_format", "unsupported_transfer_syntax"],
   ...["no_pixel_data", "corrupt_image", "truncated_image", "decode_suspect", "series_invalid"],
 ] as ErrorCode[];
-const ofJob = (operation: Operation, errors: readonly ErrorCode[] = []) => ({
+const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
   answer: "JobDetails" as const,
 });

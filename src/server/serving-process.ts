@@ -27,7 +27,7 @@ import type { Engine } from "../engine/engine.js";
 import { ViewingService } from "../viewing/service.js";
 import { History } from "./history.js";
 import { Metrics } from "./metrics.js";
-import { loadModels, withoutEntry, type ModelSet } from "../models/set.js";
+import { loadModels, type ModelSet } from "../models/set.js";
 import type { ReloadReport } from "../models/reload-note.js";
 import { writeReload } from "../models/reload-note.js";
 import { rememberMountPoints, resolveRoots } from "../files/roots.js";
@@ -181,7 +181,6 @@ class ServingProcess {
       maxQueue: config.max_queue,
       itemMs: config.deadline_seconds * 1000,
       memory: config.memory ?? usualMemory(),
-      spares: path.join(config.state_dir, "spares"),
       models: () => models.entries,
       engine: options,
       outputs: config.outputs,
@@ -210,19 +209,8 @@ class ServingProcess {
       giveBackPlace: (place) => pool.giveBackPlace(place),
     });
     const metrics = new Metrics({
-      queued: () => pool.queued,
-      running: () => pool.running,
-      memory: () => pool.memory,
-      threadsStuck: () => pool.threadsStuck,
-      threadsEnded: () => pool.threadsEnded,
-      connections: () => connections.count,
-      refused: () => connections.refusals.totals,
+      ...{ pool, connections, models, bulk },
       certificates: () => certificates?.expiries ?? [],
-      models: () => [
-        ...models.entries.map(({ name, version, state }) => ({ name, version, state })),
-        ...withoutEntry(models).map(({ name }) => ({ name, version: "", state: "failed" })),
-      ],
-      bulk: () => bulk.figures,
       engine: () => engine.stats(),
     });
     const history = new History(() => bulk.figures.ended);
@@ -245,7 +233,7 @@ class ServingProcess {
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
-      certificates: () => certificates?.expiries ?? [],
+      certificates: () => certificates,
       bulk: () => bulk.figures,
     });
     const services = { ...parts, conditions };

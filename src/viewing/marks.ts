@@ -5,7 +5,7 @@
 import { RadserveError } from "../base/errors.js";
 import type { Attributes, Image } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
-import { fromCieLab } from "../results/picture/colour.js";
+import { fromCieLab } from "../results/colour.js";
 import { SEGMENTATION } from "../results/dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../results/dicom/segments.js";
 import type { OutputFile, Receipt } from "../results/receipt/receipt.js";

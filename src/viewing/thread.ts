@@ -18,7 +18,7 @@ import { ModelReader } from "../models/shared.js";
 import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "../results/drift/compare.js";
 import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
-import type { Check } from "../results/receipt/verify.js";
+import type { Check } from "../results/commit/verify.js";
 import { MarkReader } from "./marks.js";
 import type { DriftView, FromThread, ThreadOptions, ToThread, Verification, View } from "./messages.js";
 import { withResult, type ResultFolder } from "./result-folder.js";

@@ -8,7 +8,7 @@ import t, { type Test } from "tap";
 import { scanFolder, type Found } from "../../src/bulk/scan.js";
 import { retryJob } from "../../src/bulk/jobs.js";
 import { pathsOf } from "../../src/bulk/item-paths.js";
-import { seriesPath } from "../../src/bulk/series-path.js";
+import { seriesPath } from "../../src/bulk/item-paths.js";
 import { insertFound } from "../../src/bulk/scanner.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import type { ModelEntry } from "../../src/models/entry.js";

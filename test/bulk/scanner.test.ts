@@ -6,7 +6,7 @@ import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { openDatabase } from "../../src/bulk/database.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import { Scanner } from "../../src/bulk/scanner.js";
-import { Troubles } from "../../src/bulk/trouble.js";
+import { DatabaseTroubles } from "../../src/bulk/database-trouble.js";
 import { loadConfig } from "../../src/config.js";
 import { databaseUrl } from "../support/postgres.js";
 
@@ -25,7 +25,7 @@ t.test("boxes that open a fresh database at one moment", async (t) => {
       log,
       works,
       box: "",
-      troubles: new Troubles(),
+      troubles: new DatabaseTroubles(),
       onLost: () => said.push("lost"),
       models: () => Promise.resolve([]),
       memory: new ProcessMemory(new MemoryPlaces(1).counts, 0, 2 ** 30),

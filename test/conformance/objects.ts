@@ -11,7 +11,7 @@ import type { OutputKind } from "../../src/manifest/manifest.js";
 import { labelsOf } from "../../src/manifest/outputs/outputs.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { readImage } from "../../src/images/read-image.js";
-import { statedSides } from "../../src/results/dicom/sides.js";
+import { statedSides } from "../../src/results/findings/sides.js";
 import { modelsOf } from "../support/real-engine.js";
 import { loadTestModel, type TestModel } from "../support/test-models.js";
 

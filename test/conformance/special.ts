@@ -12,7 +12,7 @@ import { openInput } from "../../src/files/guarded-paths.js";
 import { readInput } from "../../src/inference/read-input.js";
 import { RESULT_FORMS } from "../../src/results/forms.js";
 import { segmentPlanes, segmentsOf } from "../../src/results/dicom/segments.js";
-import { sliceOutputs } from "../../src/results/receipt/volume-outputs.js";
+import { sliceOutputs } from "../../src/results/findings/volume-outputs.js";
 import { loadTestModel, type TestModel } from "../support/test-models.js";
 
 const SOURCES = resolve("../shared/dicom");

@@ -3,7 +3,7 @@ import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { type Tensor } from "../../src/base/tensor.js";
-import { registerEngineMetrics } from "../../src/server/engine-metrics.js";
+import { engineMetrics, register } from "../../src/server/metrics.js";
 import { RadserveError } from "../../src/base/errors.js";
 import {
   heatmap,
@@ -266,7 +266,10 @@ t.test("figures for Prometheus: histograms add up, labels are models, classes an
   const { id } = await load(1);
   await engine.infer(id, [image(1)], { priority: "bulk" });
   const registry = new Registry();
-  registerEngineMetrics(registry, () => engine.stats());
+  register(
+    registry,
+    engineMetrics(() => engine.stats()),
+  );
   const text = await registry.metrics();
   t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
   t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);

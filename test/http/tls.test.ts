@@ -172,9 +172,14 @@ t.test("certificates are replaced while requests flow", async (t) => {
 
   put(place, ca.issue("second"));
   await until(async () => (await shown(server)) === "second");
+  const wrong = async () => {
+    const { body } = await ask(server.port, "/health/ready", { tls: trusting });
+    return body["conditions"];
+  };
   const refused = async (why: RegExp) => {
     const line = await server.logged((line) => why.test(String(line["reason"])));
     t.match(line, { level: "error", msg: /those of before go on/ });
+    t.match(await wrong(), [{ condition: "certificate_refused", message: why }]);
     t.equal(await shown(server), "second");
   };
   copyFileSync(ca.issue("third").cert, path.join(place.directory, "server.crt"));
@@ -192,6 +197,7 @@ t.test("certificates are replaced while requests flow", async (t) => {
   put(place, ca.issue("fourth"));
   server.process.kill("SIGHUP");
   await until(async () => (await shown(server)) === "fourth");
+  t.strictSame(await wrong(), [], "what is in use is what lies there again");
   flowing = false;
   await flows;
   t.ok(statuses.length > 20);

@@ -1,8 +1,6 @@
 /** Threads that cannot load: what was given to them fails soon, and does not wait for its deadline. */
-import { mkdtempSync, writeFileSync } from "node:fs";
-import os from "node:os";
-import path from "node:path";
 import t from "tap";
+import type { EngineOptions } from "../../src/engine/types.js";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
 import { Crew, type CrewOptions } from "../../src/inference/crew.js";
 import { newSigns, type InferTask } from "../../src/inference/task.js";
@@ -39,15 +37,16 @@ const SOUND: CrewOptions["workerData"] = {
   niceness: 0,
   operatesAtOnce: false,
   memory: 2 ** 30,
-  spares: path.join(os.tmpdir(), "radserve-crew-spares"),
 };
 
 const work = () => ({ task: TASK, models: new ModelSharer().share([]), signs: newSigns() });
 
 t.test("a task whose thread cannot load fails, and so does the next one", async (t) => {
   const faults: unknown[] = [];
-  // No path can be made of it: the thread's module throws while it is evaluated
-  const broken = crew({ ...SOUND, spares: undefined as unknown as string }, (fault) => faults.push(fault));
+  // No engine can be made of it: the thread's module throws while it is evaluated
+  const broken = crew({ ...SOUND, engine: undefined as unknown as EngineOptions }, (fault) =>
+    faults.push(fault),
+  );
   t.teardown(() => broken.close());
   for (let round = 1; round <= 2; round++) {
     const thread = broken.free({ stat: false, alone: false, subject: "a" });
@@ -57,17 +56,6 @@ t.test("a task whose thread cannot load fails, and so does the next one", async 
     t.equal(faults.length, round);
     t.equal(thread?.tasks, 0);
   }
-});
-
-t.test("a thread loads where nothing can be kept for later", async (t) => {
-  const file = path.join(mkdtempSync(path.join(os.tmpdir(), "radserve-crew-")), "file");
-  writeFileSync(file, "");
-  const faults: unknown[] = [];
-  const sound = crew({ ...SOUND, spares: file }, (fault) => faults.push(fault));
-  t.teardown(() => sound.close());
-  const result = await sound.free({ stat: false, alone: false, subject: "a" })?.run(work(), false, "a");
-  t.match(result, { ok: false, error: { error: "path_not_allowed" } });
-  t.strictSame(faults, []);
 });
 
 t.test("subjects share the threads: one that floods gets no more beside another's tasks", async (t) => {

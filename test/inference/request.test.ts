@@ -1,5 +1,5 @@
 import t from "tap";
-import { jsonFaultAt } from "../../src/base/json-fault.js";
+import { jsonFault } from "../../src/base/json-fault.js";
 import { bulkRequestSchema } from "../../src/bulk/schema.js";
 import { outputKindSchema } from "../../src/manifest/manifest.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
@@ -102,11 +102,29 @@ t.test("the place of a JSON fault", (t) => {
     ["[1]]", 1, 4],
     ["{,}", 1, 2],
     [`${"[".repeat(100_000)}x`, 1, 100_001],
+    ['["\\x"]', 1, 2],
+    ["[01]", 1, 3],
+    ["", 1, 1],
   ];
   for (const [text, line, column] of cases) {
     t.throws(() => JSON.parse(text) as unknown, "is a fault");
-    t.strictSame(jsonFaultAt(text), { line, column }, text.slice(0, 20));
+    t.strictSame(jsonFault(text), { kind: "syntax", line, column }, text.slice(0, 20));
   }
+  t.end();
+});
+
+t.test("what JSON.parse takes and other programs read otherwise", (t) => {
+  t.equal(jsonFault(' {"a": [{"a": 1}, {"a": "\\u0061"}], "b": {"a": -1.5e3}} '), undefined);
+  t.strictSame(jsonFault('{"a": 1,\n "\\u0061": 2}'), { kind: "repeated", field: "a", line: 2, column: 2 });
+  t.strictSame(jsonFault('[{"__proto__": 1}]'), {
+    kind: "prototype",
+    field: "__proto__",
+    line: 1,
+    column: 3,
+  });
+  t.equal(jsonFault("[[1]]", 2), undefined);
+  t.strictSame(jsonFault("[[1],[[1]]]", 2), { kind: "depth", line: 1, column: 7 });
+  t.strictSame(jsonFault("[".repeat(3), 2), { kind: "depth", line: 1, column: 3 });
   t.end();
 });
 

@@ -19,7 +19,7 @@ import type { Manifest, OutputKind } from "../../src/manifest/manifest.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { RESULT_FORMS, type SegmentationType } from "../../src/results/forms.js";
 import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
-import { checkFiles } from "../../src/results/receipt/verify.js";
+import { checkFiles } from "../../src/results/commit/verify.js";
 import { planeOf } from "../../src/results/picture/draw-result.js";
 import { MarkReader } from "../../src/viewing/marks.js";
 import { failure } from "../support/expect.js";

@@ -1,11 +1,11 @@
 /** What the picture of a kind is made of, as the use case gathers it. */
 import type { Engine } from "../../src/engine/engine.js";
 import type { EngineOutput } from "../../src/engine/types.js";
-import { interpret } from "../../src/results/receipt/findings.js";
+import { interpret } from "../../src/results/findings/findings.js";
 import { volumeOf } from "../../src/images/dicom/volume.js";
 import { ANY_STACK, type Image } from "../../src/images/image.js";
 import type { Finding } from "../../src/results/receipt/receipt.js";
-import { fullestCrossing, markedPixels, sliceOutputs } from "../../src/results/receipt/volume-outputs.js";
+import { fullestCrossing, markedPixels, sliceOutputs } from "../../src/results/findings/volume-outputs.js";
 import { planeOf, type DrawRequest, type Shown } from "../../src/results/picture/draw-result.js";
 import { RESULT_FORMS } from "../../src/results/forms.js";
 import { Highlights } from "../../src/results/picture/highlights.js";

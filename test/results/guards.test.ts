@@ -14,7 +14,7 @@ import type { Label } from "../../src/manifest/outputs/fields.js";
 import type { Code } from "../../src/manifest/texts.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { readImage } from "../../src/images/read-image.js";
-import { checkSides } from "../../src/results/receipt/laterality.js";
+import { checkSides } from "../../src/results/findings/laterality.js";
 import type { OverlayInput } from "../../src/results/picture/arrangement.js";
 import { renderOverlay } from "../../src/results/picture/overlay.js";
 import { checkPicture } from "../../src/results/picture/picture-check.js";

@@ -85,7 +85,10 @@ t.test("everything else that may be wrong", async (t) => {
       { name: "n", health: "ready" },
     ],
     gpus: () => [{ number: 1, lost: true } as never],
-    certificates: () => [{ certificate: "server", at: new Date(Date.now() + 86_400_000) }],
+    certificates: () => ({
+      expiries: [{ certificate: "server", at: new Date(Date.now() + 86_400_000) }],
+      refused: "RADSERVE_TLS_KEY: expected another key.",
+    }),
     bulk: () => ({
       ...{ open: 2, queued: 1, running: 0, paused: 2, ended: {}, trouble: "database_full" },
       paused_for: { share_unavailable: 2 },
@@ -100,6 +103,7 @@ t.test("everything else that may be wrong", async (t) => {
     { condition: "model_failed", message: "m failed: model_invalid." },
     { condition: "gpu_lost", where: "GPU 1" },
     { condition: "certificate_expires" },
+    { condition: "certificate_refused", message: /^RADSERVE_TLS_KEY/ },
     { condition: "bulk_unavailable", message: /database_full/ },
     { condition: "job_paused", message: "2 jobs are paused: share_unavailable." },
     { condition: "box_silent", message: /^Box b / },

@@ -6,7 +6,8 @@ import { monotonic } from "../../src/base/monotonic.js";
 import { RadserveError } from "../../src/base/errors.js";
 import { nameOfHelper } from "../../src/files/helper-names.js";
 import { NameLock } from "../../src/files/name-lock.js";
-import { withName, type ResultFile } from "../../src/results/commit/commit.js";
+import { withName } from "../../src/results/commit/commit.js";
+import type { ResultFile } from "../../src/results/receipt/names.js";
 import { RECEIPT_SCHEMA, type Receipt, type ReceiptModel } from "../../src/results/receipt/receipt.js";
 
 export const hash = (content: string | Uint8Array): string =>

@@ -31,7 +31,7 @@ import { openDatabase } from "../../src/bulk/database.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import { findBinaries } from "../../src/bulk/postgres/binaries.js";
 import { Scanner } from "../../src/bulk/scanner.js";
-import { Troubles } from "../../src/bulk/trouble.js";
+import { DatabaseTroubles } from "../../src/bulk/database-trouble.js";
 import { loadConfig } from "../../src/config.js";
 
 /** The folder of the socket of the run's PostgreSQL. */
@@ -164,7 +164,7 @@ async function makeTemplate(socket: string, log: () => string): Promise<void> {
     log: silent,
     works: false,
     box: "",
-    troubles: new Troubles(),
+    troubles: new DatabaseTroubles(),
     onLost: () => undefined,
     models: () => Promise.resolve([]),
     memory: new ProcessMemory(new MemoryPlaces(1).counts, 0, 2 ** 30),

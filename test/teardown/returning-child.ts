@@ -3,9 +3,6 @@
  * had nothing to do; ended: after it was ended), COUNT times, each STEP milliseconds later than the one before. Prints
  * how long that took, until the crew was closed, to the time that a thread takes to load.
  */
-import { mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
 import { Crew } from "../../src/inference/crew.js";
@@ -31,7 +28,6 @@ function crewOf(): Crew {
       ...{ engine: { provider: "cpu" }, outputs: undefined, threads: 1 },
       ...{
         memory: 1e9,
-        spares: mkdtempSync(join(tmpdir(), "radserve-spares-")),
         running: new Int32Array(new SharedArrayBuffer(4)),
       },
       ...{ niceness: 0, operatesAtOnce: false, forms: RESULT_FORMS },

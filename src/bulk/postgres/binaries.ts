@@ -10,7 +10,7 @@ import path from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
-import { BulkUnavailable } from "../unavailable.js";
+import { BulkUnavailable } from "../database-trouble.js";
 
 /** The oldest PostgreSQL that the queue's SQL runs on. */
 export const OLDEST_POSTGRES = 13;

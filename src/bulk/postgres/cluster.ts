@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { chown, mkdtemp, open, readdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../base/errno.js";
-import { BulkUnavailable } from "../unavailable.js";
+import { BulkUnavailable } from "../database-trouble.js";
 import { BARE_ENVIRONMENT, type Account, type Binaries } from "./binaries.js";
 import { ROLE, type DatabaseFolders } from "./folders.js";
 

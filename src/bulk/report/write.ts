@@ -18,7 +18,7 @@ import { openOutputFolder, withInput } from "../../files/guarded-paths.js";
 import { isMarked, markMissing, markName } from "../../files/folder-mark.js";
 import { narrowRoots, type Root } from "../../files/roots.js";
 import { readReceipt } from "../../results/commit/reuse.js";
-import type { Summary } from "../../results/receipt/compose.js";
+import type { Summary } from "../../results/commit/compose.js";
 import type { Receipt } from "../../results/receipt/receipt.js";
 import { jobOf } from "../api.js";
 import { findJob, listItems, type ItemRow, type JobRow } from "../jobs.js";

@@ -4,7 +4,7 @@ import net from "node:net";
 import path from "node:path";
 import { inspectDatabase } from "../../bulk/database.js";
 import { orphans } from "../../bulk/postgres/orphans.js";
-import { BulkUnavailable } from "../../bulk/unavailable.js";
+import { BulkUnavailable } from "../../bulk/database-trouble.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
 import { holderHere } from "../../files/state-lock.js";

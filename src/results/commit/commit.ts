@@ -18,18 +18,10 @@ import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/du
 import { stagingName } from "../../files/helper-names.js";
 import { NameLock, type LockOptions } from "../../files/name-lock.js";
 import { receiptSchema, receiptText, type Receipt } from "../receipt/receipt.js";
-import { checkFileName, checkName, receiptName } from "./names.js";
+import { checkFileName, checkName, receiptName, type ResultFile } from "../receipt/names.js";
 import { publish, recover, rollBack } from "./publish.js";
 import { filesOf, readReceipt, type Existing } from "./reuse.js";
 import { exists, lostLock, MARK, nameTaken, Staging, type Target } from "./staging.js";
-
-export interface ResultFile {
-  /** Plain name beside the receipt, beginning with NAME and a dot. */
-  name: string;
-  bytes: Uint8Array;
-  /** Of the bytes, hex: whoever makes them hashes them, once. */
-  sha256: string;
-}
 
 export interface HoldOptions extends LockOptions {
   /** Called before each change of the disk, with its name. */

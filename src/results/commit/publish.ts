@@ -7,7 +7,7 @@ import { lstat, readdir, rename, unlink } from "../../files/disk.js";
 import { hashFile, ifMissing, moveIfThere, syncFolder } from "../../files/durable-files.js";
 import { notOurs, stagingName } from "../../files/helper-names.js";
 import type { Receipt } from "../receipt/receipt.js";
-import { belongsTo, receiptName } from "./names.js";
+import { belongsTo, receiptName } from "../receipt/names.js";
 import { filesOf, readReceipt, sameImage } from "./reuse.js";
 import { exists, lostLock, MARK, nameTaken, PREVIOUS, Staging, type Target } from "./staging.js";
 

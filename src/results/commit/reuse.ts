@@ -10,7 +10,7 @@ import { RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
 import type { Image } from "../../images/image.js";
 import type { ModelEntry } from "../../models/entry.js";
-import { receiptName } from "./names.js";
+import { receiptName } from "../receipt/names.js";
 
 /** Larger than any receipt; a file beyond it is not read into memory to find out what it is. */
 const LARGEST_RECEIPT = 256 * 1024 * 1024;

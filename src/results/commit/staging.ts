@@ -8,7 +8,6 @@ import { lstat, mkdir, openDescriptor, readdir, rmdir } from "../../files/disk.j
 import { ifMissing, syncFolder } from "../../files/durable-files.js";
 import { stagingName } from "../../files/helper-names.js";
 import type { NameLock } from "../../files/name-lock.js";
-import { spares, type FolderKey } from "../../files/spares.js";
 
 /** Names in the staging folder: the staged receipt, which is the mark, and the receipt that is being replaced. */
 export const MARK = "receipt.json";
@@ -33,19 +32,17 @@ export class Staging {
   private constructor(
     readonly path: string,
     private readonly fd: number,
-    /** For whose spares it was made here; undefined of one that was found. */
-    private readonly key?: FolderKey,
   ) {}
 
   /**
-   * A new one for NAME; there may be an empty folder `files` in it.
+   * Makes a new one for NAME.
    * @throws errors of the file system as they are
    */
-  static async make({ dir, name, lock, step }: Target): Promise<Staging> {
+  static async make({ dir, name, step }: Target): Promise<Staging> {
     const path = `${dir}/${stagingName(name)}`;
     await step("make the staging folder");
-    if ((await spares()?.takeFolder(lock.folder, path)) !== true) await mkdir(path);
-    return new Staging(path, await openDescriptor(path, FOLDER_ITSELF), lock.folder);
+    await mkdir(path);
+    return Staging.open(path);
   }
 
   /** Opens the folder itself, never what a link of that name leads to. */
@@ -73,20 +70,9 @@ export class Staging {
   async remove(): Promise<void> {
     const [mine, there] = [fstatSync(this.fd), await lstat(this.path).catch(ifMissing(undefined))];
     if (there?.ino !== mine.ino || there.dev !== mine.dev) return;
-    if (await this.#isKept(mine.ino)) return;
     for (const entry of await readdir(this.at(".")))
       await rm(this.at(entry), { recursive: true, force: true, maxRetries: MOST_RETRIES });
     await rmdir(this.path).catch(ifMissing(undefined));
-  }
-
-  /** Kept among the spares of this thread, where it was made here and is as it was then. */
-  async #isKept(ino: number): Promise<boolean> {
-    const kept = spares();
-    if (kept === undefined || this.key === undefined) return false;
-    const entries = await readdir(this.at("."));
-    if (entries.some((entry) => entry !== "files")) return false;
-    if (entries.length > 0 && (await readdir(this.at("files"))).length > 0) return false;
-    return kept.keepFolder(this.key, this.path, ino);
   }
 
   close(): void {

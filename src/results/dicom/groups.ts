@@ -24,7 +24,7 @@ import {
   segmentTracking,
   type Segment,
 } from "./segments.js";
-import { sideOf } from "./sides.js";
+import { sideOf } from "../findings/sides.js";
 import type { SourceFrame } from "./source.js";
 import { algorithmParameters, trackingUid, type Subject } from "./subject.js";
 

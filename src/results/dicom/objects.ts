@@ -1,8 +1,7 @@
 /** The DICOM objects of one model's results over one image: which can be made, made, and checked. */
 import type { Attributes, Image, Warning } from "../../images/image.js";
 import type { DicomKind, OutputKind } from "../../manifest/manifest.js";
-import type { ResultFile } from "../commit/commit.js";
-import { objectName } from "../commit/names.js";
+import { objectName, type ResultFile } from "../receipt/names.js";
 import type { Picture } from "../../addon/picture.js";
 import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";

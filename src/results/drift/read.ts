@@ -3,7 +3,7 @@ import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../base/errno.js";
 import { isStagingName } from "../../files/helper-names.js";
-import { receiptName } from "../commit/names.js";
+import { receiptName } from "../receipt/names.js";
 import { readReceipt } from "../commit/reuse.js";
 import type { Weeks } from "./weeks.js";
 

@@ -1,7 +1,7 @@
 /** A map over the picture, which finds nothing. */
 import { release } from "../../addon/bytes.js";
 import type { Heatmap } from "../../manifest/outputs/heatmap.js";
-import { HEAT_COLOURS } from "../picture/colour.js";
+import { HEAT_COLOURS } from "../colour.js";
 import type { Given, ResultKind } from "./kind.js";
 import { UNJUDGED } from "./legend-row.js";
 

@@ -5,7 +5,7 @@
 import type { PanelLayers } from "../../addon/picture.js";
 import type { EngineOutput } from "../../engine/types.js";
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
-import type { Range, Rgb } from "../picture/colour.js";
+import type { Range, Rgb } from "../colour.js";
 import type { Finding } from "../receipt/receipt.js";
 import type { Interpreted, Part } from "./finding.js";
 import type { LegendRow, Scope } from "./legend-row.js";

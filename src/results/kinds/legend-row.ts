@@ -1,6 +1,6 @@
 /** A row of the legend, and the words that rows of several kinds share. */
 import type { Finding } from "../receipt/receipt.js";
-import type { Range, Rgb } from "../picture/colour.js";
+import type { Range, Rgb } from "../colour.js";
 
 export interface LegendRow {
   label: string;

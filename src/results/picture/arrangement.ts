@@ -7,7 +7,8 @@ import { kindOfGiven } from "../kinds/kinds.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import type { Picture } from "../../addon/picture.js";
 import { tagUnit, tagWidth } from "./boxes.js";
-import { gridOf, panelSize, SHEET, type Edges, type PanelSize, type Room } from "./layout.js";
+import type { Edges } from "../findings/edges.js";
+import { gridOf, panelSize, SHEET, type PanelSize, type Room } from "./layout.js";
 import { headerHeight, metricsOf, type Metrics, type PageSize } from "./page.js";
 import { textWidth } from "./text.js";
 

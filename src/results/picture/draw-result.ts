@@ -18,7 +18,8 @@ import {
   type VoxelGrid,
 } from "./arrangement.js";
 import type { Highlight } from "./highlights.js";
-import { edgesOf, type PanelSize } from "./layout.js";
+import { edgesOf } from "../findings/edges.js";
+import type { PanelSize } from "./layout.js";
 import { renderOverlay } from "./overlay.js";
 import { checkPicture } from "./picture-check.js";
 import { pngOf } from "./pixels.js";

@@ -1,6 +1,6 @@
 /** A drawing of text, lines and boxes over a picture: a list of numbers, which the addon draws. */
 import type { Box } from "./box.js";
-import type { Rgb } from "./colour.js";
+import type { Rgb } from "../colour.js";
 import { placedGlyphs, textWidth, type Style } from "./text.js";
 
 /** As native/picture/drawing.h numbers them. */

@@ -4,7 +4,7 @@ import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
 import { UNJUDGED, type LegendRow, type Scope } from "../kinds/legend-row.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
-import { labelColours } from "./colour.js";
+import { labelColours } from "../colour.js";
 
 export interface Legend {
   headline: string;

@@ -19,7 +19,7 @@ import {
 import { layBoxes, tagUnit } from "./boxes.js";
 import type { Marks } from "../kinds/kind.js";
 import { kindOfGiven } from "../kinds/kinds.js";
-import { heatRange, labelColours, type Range, type Rgb } from "./colour.js";
+import { heatRange, labelColours, type Range, type Rgb } from "../colour.js";
 import { Drawing } from "./drawing.js";
 import { scaleBar } from "./layout.js";
 import { legendOf } from "./legend.js";

@@ -5,7 +5,7 @@ import type { Manifest } from "../../manifest/manifest.js";
 import type { Drawing } from "./drawing.js";
 import type { LegendRow } from "../kinds/legend-row.js";
 import type { Legend } from "./legend.js";
-import { heatColour, tinted, type Range, type Rgb } from "./colour.js";
+import { heatColour, tinted, type Range, type Rgb } from "../colour.js";
 import { fitText, textWidth, wrapText, type Style } from "./text.js";
 
 export const INK: Rgb = [236, 239, 244];

@@ -7,7 +7,7 @@ import { RadserveError } from "../../base/errors.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import type { Interpretation, PixelFormat, Volume } from "../../images/image.js";
 import { modalityValue, paddingRange, valueReader } from "../../images/stored-values.js";
-import type { Crossing } from "../receipt/volume-outputs.js";
+import type { Crossing } from "../findings/volume-outputs.js";
 import { sectionsAt, voxelUnder, type Section, type Side } from "./section.js";
 
 /** A volume, and what a model marked in it. */

@@ -4,8 +4,8 @@
  */
 import type { PixelFormat, PlanePosition, Volume, VolumeGeometry } from "../../images/image.js";
 import { cross, dot, type Vector } from "../../images/vectors.js";
-import type { Crossing } from "../receipt/volume-outputs.js";
-import { isOblique } from "./layout.js";
+import type { Crossing } from "../findings/volume-outputs.js";
+import { isOblique } from "../findings/edges.js";
 
 type Index = "slice" | "row" | "column";
 

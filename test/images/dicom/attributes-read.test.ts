@@ -14,7 +14,7 @@ import { partCaveats } from "../../../src/images/dicom/concatenation.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { lossiness } from "../../../src/results/dicom/modules.js";
-import { statedSides } from "../../../src/results/dicom/sides.js";
+import { statedSides } from "../../../src/results/findings/sides.js";
 import { slideGeometry } from "../../../src/results/dicom/slide.js";
 import {
   anatomyOfSeries,

@@ -3,7 +3,7 @@ import t from "tap";
 import type { Image } from "../../../src/images/image.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { patientAndStudy } from "../../../src/results/dicom/source.js";
-import { edgesOf } from "../../../src/results/picture/layout.js";
+import { edgesOf } from "../../../src/results/findings/edges.js";
 import { dicomFile, imageAttributes, Typed, type Attributes } from "../../support/dicom.js";
 import { failure, warned } from "../../support/expect.js";
 import { folderOf, multiFrame, readFolder, slice } from "../../support/series.js";

@@ -18,7 +18,7 @@ import {
   slice,
   type SliceOptions,
 } from "../../support/series.js";
-import { statedSides } from "../../../src/results/dicom/sides.js";
+import { statedSides } from "../../../src/results/findings/sides.js";
 import { receiptOf } from "../../support/commits.js";
 import {
   attributesOf,

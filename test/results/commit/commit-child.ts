@@ -1,22 +1,13 @@
 /**
- * A process that commits and kills itself: `node commit-child.js DIR NAME STEP CONTENTS [at-once|again]`. It kills itself (SIGKILL)
- * before the change of the disk numbered STEP, from 0; with STEP -1 it lives and prints the number of steps. With `again`
- * its lock and its staging folder have served another result before.
+ * A process that commits and kills itself: `node commit-child.js DIR NAME STEP CONTENTS [at-once]`. It kills itself (SIGKILL)
+ * before the change of the disk numbered STEP, from 0; with STEP -1 it lives and prints the number of steps.
  */
-import { mkdtempSync, rmSync } from "node:fs";
-import { keepSpares } from "../../../src/files/spares.js";
 import { operateAtOnce } from "../../../src/files/disk.js";
 import { withName } from "../../../src/results/commit/commit.js";
 import { sample } from "../../support/commits.js";
 
 const [dir = "", name = "", last = "", contents = "", how = ""] = process.argv.slice(2);
 if (how === "at-once") operateAtOnce();
-if (how === "again") {
-  keepSpares(mkdtempSync(`${dir}-spares-`));
-  const first = sample("first", "pixels", { a: "first" });
-  await withName(dir, "first", {}, (held) => held.commit(first.files, first.receipt));
-  for (const name of ["first.json", ...first.files.map((file) => file.name)]) rmSync(`${dir}/${name}`);
-}
 const { files, receipt } = sample(name, "pixels", JSON.parse(contents) as Record<string, string>);
 let steps = 0;
 const onStep = () => {

@@ -43,14 +43,12 @@ async function state(dir: string): Promise<"old" | "new" | "none"> {
   return receipt.models.some((m) => m.name === "c") ? "new" : "old";
 }
 
-const WAYS = { "": "", "at-once": ", by a thread of bulk work", again: ", with what served before" };
+const WAYS = { "": "", "at-once": ", by a thread of bulk work" };
 
 for (const [before, how] of [
   ["none", ""],
   ["old", ""],
   ["old", "at-once"],
-  ["none", "again"],
-  ["old", "again"],
 ] as const) {
   t.test(
     `killed at every step, ${before === "old" ? "over an old result" : "in an empty folder"}${WAYS[how]}`,

@@ -25,7 +25,7 @@ import type { Making } from "../../../src/results/dicom/objects/kind.js";
 import { structuredReport } from "../../../src/results/dicom/objects/sr.js";
 import type { Subject } from "../../../src/results/dicom/subject.js";
 import { derivedUid } from "../../../src/results/dicom/uid.js";
-import { cieLab } from "../../../src/results/picture/colour.js";
+import { cieLab } from "../../../src/results/colour.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel, type TestModel } from "../../support/test-models.js";

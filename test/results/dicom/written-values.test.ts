@@ -10,7 +10,7 @@ import { replay } from "../../../src/inference/replay.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
-import { checkFiles } from "../../../src/results/receipt/verify.js";
+import { checkFiles } from "../../../src/results/commit/verify.js";
 import { attributesOf, dicomFile, Typed, type Attributes as Given } from "../../support/dicom.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import { radiograph } from "../../support/radiograph.js";

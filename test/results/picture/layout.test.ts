@@ -1,8 +1,9 @@
 import t from "tap";
-import { edgesOf, gridOf, panelSize, scaleBar } from "../../../src/results/picture/layout.js";
+import { edgesOf } from "../../../src/results/findings/edges.js";
+import { gridOf, panelSize, scaleBar } from "../../../src/results/picture/layout.js";
 import { scoreText, type Scope } from "../../../src/results/kinds/legend-row.js";
 import { legendOf } from "../../../src/results/picture/legend.js";
-import { heatRange } from "../../../src/results/picture/colour.js";
+import { heatRange } from "../../../src/results/colour.js";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
 import type { Spacing } from "../../../src/images/image.js";
 

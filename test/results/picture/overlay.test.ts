@@ -2,7 +2,7 @@ import sharp from "sharp";
 import t from "tap";
 import type { EngineOutput } from "../../../src/engine/types.js";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
-import { interpret } from "../../../src/results/receipt/findings.js";
+import { interpret } from "../../../src/results/findings/findings.js";
 import { panelSize } from "../../../src/results/picture/layout.js";
 import type { Picture } from "../../../src/addon/picture.js";
 import type { OverlayInput } from "../../../src/results/picture/arrangement.js";

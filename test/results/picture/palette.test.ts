@@ -1,6 +1,6 @@
 import t from "tap";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
-import { difference, type Rgb, labelColours } from "../../../src/results/picture/colour.js";
+import { difference, type Rgb, labelColours } from "../../../src/results/colour.js";
 
 const segmentation = (colours: (Rgb | undefined)[]): ModelOutput => ({
   kind: "segmentation",

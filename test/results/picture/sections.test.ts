@@ -11,7 +11,7 @@ import {
   type DrawRequest,
 } from "../../../src/results/picture/draw-result.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
-import { fullestCrossing, markedPixels, sliceOutputs } from "../../../src/results/receipt/volume-outputs.js";
+import { fullestCrossing, markedPixels, sliceOutputs } from "../../../src/results/findings/volume-outputs.js";
 import { openInput } from "../../../src/files/guarded-paths.js";
 import { readInput } from "../../../src/inference/read-input.js";
 import { AXIAL, CORONAL, pointOf, SAGITTAL, scanned, type Point, type Scan } from "../../support/body.js";

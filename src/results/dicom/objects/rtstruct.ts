@@ -6,7 +6,7 @@
 import type { Attributes, Image, PlanePosition, Spacing } from "../../../images/image.js";
 import { DOCUMENT_BYTES, FINDING_BYTES, type ObjectKind } from "./kind.js";
 import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../../images/dicom/transfer-syntax.js";
-import { labelColours } from "../../picture/colour.js";
+import { labelColours } from "../../colour.js";
 import { codeItem, codeOf } from "../codes.js";
 import { boxesOf, contoursOf, filled, type Box, type Contour } from "../contours.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";

@@ -8,7 +8,7 @@ import type { DicomFile } from "../../../images/dicom/dicom-file.js";
 import { imageOf } from "../../../images/dicom/dicom-image.js";
 import type { Attributes } from "../../../images/image.js";
 import { isFractional } from "../../../manifest/outputs/segmentation.js";
-import { cieLab, labelColours } from "../../picture/colour.js";
+import { cieLab, labelColours } from "../../colour.js";
 import { codeItem, codeOf, dcm, uncoded } from "../codes.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
@@ -27,7 +27,7 @@ import {
   type Segment,
   type SegmentationForm,
 } from "../segments.js";
-import { sideOf } from "../sides.js";
+import { sideOf } from "../../findings/sides.js";
 import { analysed, bySeries, referencedObjects, takeOver } from "../source.js";
 import { seedOf, seriesUid, type Subject } from "../subject.js";
 import { oneLine } from "../values.js";

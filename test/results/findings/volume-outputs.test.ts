@@ -1,6 +1,6 @@
 import t from "tap";
 import type { EngineOutput } from "../../../src/engine/types.js";
-import { fullestCrossing, markedPixels, sliceOutputs } from "../../../src/results/receipt/volume-outputs.js";
+import { fullestCrossing, markedPixels, sliceOutputs } from "../../../src/results/findings/volume-outputs.js";
 
 /** Three slices of 1 x 2 pixels. */
 const exclusive: EngineOutput = {

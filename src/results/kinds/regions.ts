@@ -1,6 +1,6 @@
 /** Which region of an ultrasound image a label lies in, and so which scale its area has (PS3.3 C.8.5.5). */
 import type { Region } from "../../images/image.js";
-import type { Given } from "../kinds/kind.js";
+import type { Given } from "./kind.js";
 
 type Scale = NonNullable<Region["scale"]>;
 

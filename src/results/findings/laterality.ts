@@ -8,11 +8,11 @@ import type { Image, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Code } from "../../manifest/texts.js";
-import { sideOfCode, statedSides, type Side } from "../dicom/sides.js";
+import { sideOfCode, statedSides, type Side } from "./sides.js";
+import { edgesOf } from "./edges.js";
 import type { Point } from "../kinds/kind.js";
 import { kindOfGiven, resultKindOf } from "../kinds/kinds.js";
-import { edgesOf } from "../picture/layout.js";
-import type { Finding } from "./receipt.js";
+import type { Finding } from "../receipt/receipt.js";
 
 interface Claimed {
   image: Image;

@@ -15,7 +15,7 @@ import { sha256 } from "../../../src/files/durable-files.js";
 import { RESULT_FORMS, type ResultForms } from "../../../src/results/forms.js";
 import { LABEL_MAP_SEGMENTATION } from "../../../src/results/dicom/segments.js";
 import { receiptSchema, receiptText, type Receipt } from "../../../src/results/receipt/receipt.js";
-import { checkFiles, type Check } from "../../../src/results/receipt/verify.js";
+import { checkFiles, type Check } from "../../../src/results/commit/verify.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel } from "../../support/test-models.js";
 import { ADDON, needs } from "../../support/needs.js";

@@ -2,7 +2,6 @@
 import type { Attributes, Image } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import type { Code } from "../../manifest/texts.js";
-import { sct } from "./codes.js";
 
 export type Side = "L" | "R";
 
@@ -61,7 +60,10 @@ function modifiers(holder: Attributes): Side[] {
     });
 }
 
-const SIDES: Readonly<Record<Side, Code>> = { L: sct("7771000", "Left"), R: sct("24028007", "Right") };
+const SIDES: Readonly<Record<Side, Code>> = {
+  L: { value: "7771000", scheme: "SCT", meaning: "Left" },
+  R: { value: "24028007", scheme: "SCT", meaning: "Right" },
+};
 
 /** The side of a label's finding site: the manifest's, else the one that the source shows, if it states one only. */
 export function sideOf(image: Image, label: Label): Code | undefined {

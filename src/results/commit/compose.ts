@@ -2,8 +2,14 @@
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
 import type { Image, SliceIdentity } from "../../images/image.js";
-import { receiptName } from "../commit/names.js";
-import { RECEIPT_SCHEMA, type Answer, type Receipt, type ReceiptModel, type OutputFile } from "./receipt.js";
+import { receiptName } from "../receipt/names.js";
+import {
+  RECEIPT_SCHEMA,
+  type Answer,
+  type Receipt,
+  type ReceiptModel,
+  type OutputFile,
+} from "../receipt/receipt.js";
 import path from "node:path";
 
 /** What a receipt and an answer say of a request, beside its results. */

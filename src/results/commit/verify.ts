@@ -13,8 +13,8 @@ import { oneLine } from "../dicom/values.js";
 import { sha256, withPlain } from "../../files/durable-files.js";
 import { readWhole } from "../../files/descriptor.js";
 import { knownFaults, type Evidence } from "./known-faults.js";
-import type { OutputFile, Receipt, ReceiptModel } from "./receipt.js";
-import { gridFaults } from "./segmentation-grid.js";
+import type { OutputFile, Receipt, ReceiptModel } from "../receipt/receipt.js";
+import { gridFaults } from "../dicom/segmentation-grid.js";
 
 /**
  * ok: equal; differs; missing; not_replayed: it could not be computed again here; known_fault: the version that made the

@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import t from "tap";
 import { auditPaths } from "../../../src/audit/folders.js";
 import { readImage } from "../../../src/images/read-image.js";
-import { KNOWN_FAULTS, knownFaults, type Evidence } from "../../../src/results/receipt/known-faults.js";
+import { KNOWN_FAULTS, knownFaults, type Evidence } from "../../../src/results/commit/known-faults.js";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { attributesOf, dicomFile, EXPLICIT, picture, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";

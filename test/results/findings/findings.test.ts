@@ -4,7 +4,7 @@ import { RadserveError } from "../../../src/base/errors.js";
 import { unique } from "../../../src/models/acceptance.js";
 import type { Region, Spacing, VolumeGeometry } from "../../../src/images/image.js";
 import type { ModelOutput } from "../../../src/manifest/outputs/outputs.js";
-import { interpret } from "../../../src/results/receipt/findings.js";
+import { interpret } from "../../../src/results/findings/findings.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { receiptOf } from "../../support/commits.js";
 

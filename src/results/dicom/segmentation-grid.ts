@@ -3,12 +3,12 @@ import type { EngineOutput } from "../../engine/types.js";
 import type { DicomFile } from "../../images/dicom/dicom-file.js";
 import { imageOf } from "../../images/dicom/dicom-image.js";
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
-import { isNear, isTurned, positionOf } from "../dicom/grid.js";
-import { LABEL_MAP_SEGMENTATION } from "../dicom/segments.js";
-import { segmentsOf } from "../dicom/segments.js";
+import { isNear, isTurned, positionOf } from "./grid.js";
+import { LABEL_MAP_SEGMENTATION } from "./segments.js";
+import { segmentsOf } from "./segments.js";
 import { CUBIC_MM_PER_ML } from "../kinds/segmentation.js";
-import type { OutputFile, ReceiptModel } from "./receipt.js";
-import { modelGridOf } from "./volume-outputs.js";
+import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
+import { modelGridOf } from "../findings/volume-outputs.js";
 
 type Facts = NonNullable<ReceiptModel["segmentation_grid"]>;
 

@@ -6,6 +6,15 @@ import { RadserveError } from "../../base/errors.js";
 import { guardName } from "../../files/helper-names.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 
+/** A file of a result, before it is written. */
+export interface ResultFile {
+  /** Plain name beside the receipt, beginning with NAME and a dot. */
+  name: string;
+  bytes: Uint8Array;
+  /** Of the bytes, hex: whoever makes them hashes them, once. */
+  sha256: string;
+}
+
 /** Longest file name of Linux file systems and of SMB shares, in bytes. */
 const LONGEST = 255;
 
@@ -13,6 +22,7 @@ export const receiptName = (name: string): string => `${name}.json`;
 export const pictureName = (name: string, model: string): string => `${name}.${model}.png`;
 export const objectName = (name: string, model: string, kind: DicomKind): string =>
   `${name}.${model}.${kind}.dcm`;
+
 /**
  * Refuses a NAME that cannot be the stem of result files.
  * @throws RadserveError bad_request if it is empty, holds `/` or NUL, or is too long once suffixes are added

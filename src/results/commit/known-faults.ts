@@ -10,7 +10,7 @@
  */
 import type { Image } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
-import type { Receipt, ReceiptModel } from "./receipt.js";
+import type { Receipt, ReceiptModel } from "../receipt/receipt.js";
 
 /** What a result can be judged by. */
 export interface Evidence {

@@ -3,7 +3,7 @@
  * red-green deficiency, and CIELab.
  */
 
-import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
+import { labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
 
 /** sRGB, 0 to 255. */
 export type Rgb = readonly [number, number, number];

@@ -7,10 +7,10 @@ import { durations } from "../base/durations.js";
 
 /** Most items that are taken beyond those that the threads work on. */
 const MOST_AHEAD = 128;
-/** Writing down what has ended and taking more lasts so much of that time where all cores are busy with images. */
+/** If all cores are busy with images, writing results down and taking more items lasts this share of that time. */
 const LEAD = 1 / 5;
 
-export class Pace {
+export class LookAhead {
   #perSecond = 0;
   #since = performance.now();
 
@@ -22,12 +22,12 @@ export class Pace {
     const now = performance.now();
     const seconds = Math.max(now - this.#since, 1) / 1000;
     this.#since = now;
-    // What ended after a pause says little, a whole round says enough
+    // The rate after a pause says little, that of a whole round says enough
     const share = Math.min(1, (seconds * 1000) / durations.itemsAhead) / 2;
     this.#perSecond += share * (items / seconds - this.#perSecond);
   }
 
-  /** With fewer items than these, the database is asked for more: then the threads wait for none. */
+  /** With fewer items than these, the database is asked for more: then no thread waits for one. */
   get low(): number {
     return this.least + this.#within(LEAD * durations.itemsAhead);
   }

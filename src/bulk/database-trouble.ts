@@ -1,0 +1,56 @@
+/** The error of a database that cannot be used, and what keeps this box from writing into its own. */
+import { RadserveError } from "../base/errors.js";
+
+const RETRY_AFTER_SECONDS = 5;
+
+/** `bulk_unavailable` in two sentences: what was found, and what to do. `radserve doctor` shows them apart. */
+export class BulkUnavailable extends RadserveError {
+  /** A code: why jobs wait meanwhile. */
+  readonly reason: string;
+
+  constructor(
+    readonly found: string,
+    readonly fix: string,
+    options: ErrorOptions & { reason?: string } = {},
+  ) {
+    const { reason } = options;
+    const details = { retry_after: RETRY_AFTER_SECONDS, ...(reason === undefined ? {} : { reason }) };
+    super("bulk_unavailable", `${found} ${fix}`, details, options);
+    this.reason = reason ?? "database_unavailable";
+  }
+}
+
+export interface Trouble {
+  code: string;
+  message: string;
+  since: Date;
+}
+
+/** The key of a trouble that concerns all jobs. */
+const ALL = "";
+
+/** DatabaseTroubles are kept in memory: the database itself may be unable to hold them. */
+export class DatabaseTroubles {
+  readonly #known = new Map<string, Trouble>();
+
+  /** @param job absent if all jobs are concerned */
+  failed({ reason: code, message }: BulkUnavailable, job = ALL): void {
+    const before = this.#known.get(job);
+    const since = before?.code === code ? before.since : new Date();
+    this.#known.set(job, { code, message, since });
+  }
+
+  well(job = ALL): void {
+    this.#known.delete(job);
+  }
+
+  /** The trouble that keeps every job from going on. */
+  get ofAll(): Trouble | undefined {
+    return this.#known.get(ALL);
+  }
+
+  /** The trouble that keeps this job from going on. */
+  of(job: string): Trouble | undefined {
+    return this.ofAll ?? this.#known.get(job);
+  }
+}
