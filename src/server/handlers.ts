@@ -34,7 +34,6 @@ export interface State {
   requestId: string;
   /** The pattern of the page, for logs and metrics; the path itself may hold what a client likes. */
   route: string;
-  /** Of the client; undefined where its connection was gone at once. */
   /** The client's address, through trusted proxies too; undefined where its connection was gone before anybody looked. */
   address?: string | undefined;
   caller?: Caller;
