@@ -1,12 +1,10 @@
 /** What the last hour was like, minute by minute: images, failures, and how long single requests took. */
 import { z } from "zod";
+import { Distribution } from "../base/distribution.js";
 
 const MINUTE_MS = 60_000;
 const MINUTES = 60;
 const SINGLE = "POST /single_inference";
-/** Each class of durations ends a fifth higher than the one before, so that a quantile is at most a tenth off. */
-const STEP = 1.2;
-const CLASSES = 80;
 
 export const minuteSchema = z.strictObject({
   at: z.iso.datetime().describe("Begin of the minute"),
@@ -20,19 +18,14 @@ type MinuteShown = z.infer<typeof minuteSchema>;
 interface Minute {
   images: number;
   failed: number;
-  durations: Uint32Array;
+  /** Milliseconds of single requests that were answered. */
+  durations: Distribution;
 }
 
-const classOf = (ms: number) =>
-  Math.min(CLASSES - 1, Math.max(0, Math.round(Math.log(Math.max(ms, 1)) / Math.log(STEP))));
-
-/** The duration below which so large a part lies; null where there is none. */
-function quantile(durations: Uint32Array, part: number): number | null {
-  const total = durations.reduce((sum, n) => sum + n, 0);
-  if (total === 0) return null;
-  let seen = 0;
-  const at = durations.findIndex((n) => (seen += n) >= part * total);
-  return Math.round(STEP ** at * 10) / 10;
+/** Milliseconds; null where there are none. */
+function quantile(durations: Distribution | undefined, share: number): number | null {
+  const found = durations?.quantile(share);
+  return found === undefined ? null : Math.round(found * 10) / 10;
 }
 
 /** Items of jobs that ended well or not, by their state. */
@@ -51,8 +44,7 @@ export class History {
     const minute = this.#now();
     if (status === 200) {
       minute.images += 1;
-      const of = classOf(ms);
-      minute.durations[of] = (minute.durations[of] ?? 0) + 1;
+      minute.durations.add(ms);
     } else minute.failed += 1;
   }
 
@@ -79,8 +71,8 @@ export class History {
         at: new Date(at * MINUTE_MS).toISOString(),
         images,
         failed,
-        p50_ms: durations === undefined ? null : quantile(durations, 0.5),
-        p95_ms: durations === undefined ? null : quantile(durations, 0.95),
+        p50_ms: quantile(durations, 0.5),
+        p95_ms: quantile(durations, 0.95),
       };
     });
   }
@@ -89,7 +81,7 @@ export class History {
     const at = Math.floor(Date.now() / MINUTE_MS);
     const known = this.#minutes.get(at);
     if (known !== undefined) return known;
-    const minute = { images: 0, failed: 0, durations: new Uint32Array(CLASSES) };
+    const minute = { images: 0, failed: 0, durations: new Distribution() };
     this.#minutes.set(at, minute);
     for (const old of this.#minutes.keys()) if (old <= at - MINUTES) this.#minutes.delete(old);
     return minute;
