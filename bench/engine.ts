@@ -22,7 +22,6 @@ import {
   statAmongRoutine,
   type Bench,
 } from "./lib/engine-parts.js";
-import { tuning } from "./lib/engine-tune.js";
 import { startNodeRival, type NodeRival } from "./lib/node-rival.js";
 import { buildRaw, Raw } from "./lib/raw.js";
 
@@ -47,9 +46,6 @@ async function measure(bench: Bench, rival: NodeRival) {
     ),
     small_cnn_onnxruntime_node: await part("small CNN over onnxruntime-node", () =>
       againstNode(bench, "small_cnn", rival),
-    ),
-    tuning: await part("what the engine chose over the best setting", () =>
-      tuning(bench.models, quick ? { seconds: 0.1, rounds: 2 } : { seconds: 0.5, rounds: 15 }),
     ),
     mixed_shapes: await part("mixed shapes over predicted", () => mixedShapes(bench)),
     stat_p95: await part("stat among routine", () => statAmongRoutine(bench)),

@@ -1,7 +1,7 @@
 /**
  * `npm run bench:peers -- [--quick] [--only ct,dx,dxj2k,us,volume] [--outputs json,all] [--peers radserve,script,...]
- * [--at 1,4,16,64] [--growth pixels,models,items] [--against CHECKOUT] [--rounds N] [--seconds N] [--json] [--write]`:
- * Radserve and what somebody would run instead, by turns. `--growth none` leaves the growth out, `--only none` the rest.
+ * [--at 1,4,16,64] [--against CHECKOUT] [--rounds N] [--seconds N] [--json] [--write]`:
+ * Radserve and what somebody would run instead, by turns.
  * `--against` names another checkout that has been built: it takes turns too, under the name "before". `--write` puts
  * tables and chart into docs/benchmarks.md. A full run takes about an hour and a half; `--quick` shows in some minutes that
  * everything works, and its figures mean nothing.
@@ -17,8 +17,7 @@ import { median } from "./lib/statistics.js";
 import { built, CONTENDERS, type Contender, type Outputs } from "./peers/contenders.js";
 import { fsyncCost } from "./peers/disk.js";
 import { goalsOf, goalTable } from "./peers/goals.js";
-import { GROWTH } from "./peers/growth.js";
-import { writeReport, type Table } from "./peers/report.js";
+import { writeReport } from "./peers/report.js";
 import { measure, type Course, type Load, type Turn } from "./peers/turns.js";
 import { WORKS } from "./peers/works.js";
 
@@ -29,7 +28,6 @@ const { values } = parseArgs({
     outputs: { type: "string", default: "json,all" },
     peers: { type: "string", default: Object.keys(CONTENDERS).join(",") },
     at: { type: "string" },
-    growth: { type: "string", default: Object.keys(GROWTH).join(",") },
     against: { type: "string" },
     rounds: { type: "string" },
     seconds: { type: "string" },
@@ -38,7 +36,7 @@ const { values } = parseArgs({
   },
 });
 
-const listOf = (text: string): string[] => (text === "none" ? [] : text.split(","));
+const listOf = (text: string): string[] => text.split(",");
 
 /** What the names stand for. Throws where one is none of them. */
 function chosen<T>(
@@ -60,7 +58,6 @@ const everybody: Record<string, Contender> = {
 const peers = [...listOf(values.peers), ...(values.against === undefined ? [] : ["before"])];
 const contenders = new Map(chosen("--peers", peers, everybody));
 const works = chosen("--only", listOf(values.only), WORKS);
-const growths = chosen("--growth", listOf(values.growth), GROWTH);
 const rounds = Number(values.rounds ?? (values.quick ? 1 : 5));
 const seconds = Number(values.seconds ?? (values.quick ? 1 : 5));
 const say = (text: string) => process.stderr.write(`${text}\n`);
@@ -149,13 +146,12 @@ const disk = fsyncCost(scratch, values.quick ? 20 : 200);
 const missing: string[] = [];
 const course: Course = { load, scratch, contenders, rounds, seconds, quick: values.quick, say, missing };
 const all: Turn[] = [];
-const growth: Table[] = [];
 
 /** What was measured so far goes into the report, so that a run that is cut short leaves what it has. */
 function report(): void {
   if (!values.write) return;
   const goals = goalsOf(all);
-  const measured = { said: said(), turns: all, growth };
+  const measured = { said: said(), turns: all };
   writeReport({ ...measured, ...(goals.length === 0 ? {} : { goals: goalTable(goals) }) }, titles);
 }
 
@@ -180,18 +176,8 @@ try {
           ),
         );
     }
-  for (const [, grow] of growths) {
-    const table = await grow(course);
-    growth.push(table);
-    report();
-    say(table.title);
-    if (!values.json)
-      console.table(
-        table.rows.map((row) => Object.fromEntries(row.map((cell, i) => [table.head[i]!, cell]))),
-      );
-  }
   const goals = goalsOf(all);
-  if (values.json) console.log(JSON.stringify({ machine: machine(), disk, goals, turns: all, growth }));
+  if (values.json) console.log(JSON.stringify({ machine: machine(), disk, goals, turns: all }));
   else {
     if (goals.length > 0) console.table(goals);
     say(said().join("\n"));

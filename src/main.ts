@@ -19,7 +19,7 @@ const program = new Command("radserve")
   .configureHelp({ showGlobalOptions: true })
   .configureOutput({ outputError: (text, write) => write(sentenceOf(text)) });
 
-/** What commander says of a wrong call ("error: missing required argument 'job'"), as a sentence. */
+/** Commander's message about a wrong call ("error: missing required argument 'job'"), as a sentence. */
 function sentenceOf(text: string): string {
   const [first = "", ...more] = text.replace(/^error: /, "").split("\n");
   const sentence = `${first.charAt(0).toUpperCase()}${first.slice(1)}`;
@@ -54,7 +54,7 @@ const BULK_HELP = `
 Ctrl-C detaches: the job goes on, and radserve jobs shows and cancels it. While the server restarts, the command
 waits for it.`;
 
-/** What exit statuses mean, where they mean more than done and failed. By the words of the command. */
+/** Meanings of exit statuses, by the words of the command, where they mean more than done and failed. */
 const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
   serve: { 0: "stopped as it was told", 1: "failed; the log says why" },
   "audit verify": { 0: "every line is as it was written", 1: "something was changed, or is missing" },
@@ -231,9 +231,8 @@ jobs
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsList));
 jobs
-  .command("items")
+  .command("items <job>")
   .description("the images of a job, what became of each and why")
-  .argument("<job>")
   .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
   .addOption(new Option("--limit <number>", "how many").default("50", "50"))
   .option("--json", JSON_HELP)
@@ -247,24 +246,21 @@ for (const [action, description] of Object.entries({
   purge: "forget a job that has ended; its results stay",
 } satisfies Record<JobAction, string>))
   jobs
-    .command(action)
+    .command(`${action} <job>`)
     .description(description)
-    .argument("<job>")
     .option("--json", JSON_HELP)
     .action(does(async () => (await import("./commands/jobs.js")).jobsAct(action as JobAction)));
 
 jobs
-  .command("reconcile")
+  .command("reconcile <job>")
   .description("compare a job with what lies in its output folders")
-  .argument("<job>")
   .option("--retry", "run images again whose results are missing or damaged")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
 program
-  .command("inspect")
+  .command("inspect [file]")
   .description("what a file is, its decoded pixels, which models accept it and why others do not")
-  .argument("[file]")
   .option("--json", JSON_HELP)
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--preview <file.png>", "write the first frame as its window shows it")
@@ -290,20 +286,18 @@ program
 const models = program.command("models").description("models and their manifests");
 models
   .command("list")
-  .description("each model and how it is")
+  .description("models and their status")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).list));
 models
-  .command("init")
+  .command("init <model.onnx>")
   .description("write a draft manifest beside a graph")
-  .argument("<model.onnx>")
   .option("--like <name>", "take over how this model takes images and gives results")
   .option("--labels <file>", "with --like: one label a line, with its threshold after a comma")
   .action(does(async () => (await import("./commands/models.js")).init));
 models
-  .command("import")
+  .command("import <folder>")
   .description("write the manifest of an exported network of nnU-Net v2, or of a MONAI bundle")
-  .argument("<folder>")
   .option("--configuration <name>", "nnU-Net: which configuration of plans.json, for example 3d_fullres")
   .option(
     "--orientation <letters>",
@@ -318,30 +312,25 @@ models
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).importModel));
 models
-  .command("card")
+  .command("card <name>")
   .description("a model on a page, in Markdown, from its manifest")
-  .argument("<name>")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).card));
 models
-  .command("codes")
+  .command("codes <name...>")
   .description("coded concepts by name, for labels")
-  .argument("<name...>")
   .option("--json", JSON_HELP)
   .action((name: string[], options: { json?: boolean }) =>
     run(async () => (await import("./commands/models.js")).codes(name.join(" "), options), options.json),
   );
 models
-  .command("check")
+  .command("check <folder>")
   .description("explain every mistake of a model folder")
-  .argument("<folder>")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).check));
 models
-  .command("try")
+  .command("try <folder> <image>")
   .description("run one model on one image and look at its tensors")
-  .argument("<folder>")
-  .argument("<image>")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--dump <file.npy>", "write the tensor that goes in")
   .option(
@@ -351,10 +340,8 @@ models
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).tryModel));
 models
-  .command("canary")
+  .command("canary <folder> <image>")
   .description("make a model's canary from what it makes of an image here")
-  .argument("<folder>")
-  .argument("<image>")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--absolute <number>", "how far another machine's output may differ")
   .option("--relative <number>", "the same, as a share of the expected number")
@@ -368,7 +355,7 @@ models
 
 program
   .command("status")
-  .description("how a running server is")
+  .description("status of a running server")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/status.js")).status));
 

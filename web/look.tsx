@@ -18,7 +18,8 @@ interface Paths {
 const SEGMENTATIONS = new Set(["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"]);
 const hasMasks = ({ outputs }: Model) =>
   outputs.some(({ sop_class_uid: uid }) => uid !== undefined && SEGMENTATIONS.has(uid));
-const hasBoxes = ({ findings }: Model) => findings.some(({ box }) => box !== undefined);
+const hasBoxes = ({ findings }: Model) =>
+  findings.some(({ box, point }) => box !== undefined || point !== undefined);
 
 /** Pictures that were shown, by their addresses: who wheels back sees them at once. */
 const KEPT = 48;
@@ -69,7 +70,7 @@ function useMarks({ receiptPath }: Paths, model: Model | undefined, frame: numbe
   return { marks: mine, url, fault: loaded.fault };
 }
 
-/** Boxes of a frame, in the source's pixels. */
+/** Boxes and points of a frame, in the source's pixels. */
 function Boxes({
   model,
   frame,
@@ -82,20 +83,26 @@ function Boxes({
   labels: boolean;
 }) {
   const { rows, columns } = receipt.source;
-  const here = model.findings.flatMap(({ box, frame: of, present, label, score }) =>
-    box !== undefined && present && (of ?? 1) === frame ? [{ box, label, score }] : [],
-  );
+  const here = model.findings.filter(({ frame: of, present }) => present && (of ?? 1) === frame);
+  const placed = here.flatMap(({ box, point, label, score }) => {
+    const corner = box === undefined ? point : { x: box.x0, y: box.y0 };
+    return corner === undefined ? [] : [{ box, corner, label, score }];
+  });
   return (
     <>
       <svg class="over" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" aria-hidden="true">
-        {here.map(({ box }, i) => (
-          <rect key={i} x={box.x0} y={box.y0} width={box.x1 - box.x0} height={box.y1 - box.y0} />
-        ))}
+        {placed.map(({ box, corner: { x, y } }, i) =>
+          box === undefined ? (
+            <path key={i} d={`M ${x} ${y} h 0`} />
+          ) : (
+            <rect key={i} x={x} y={y} width={box.x1 - x} height={box.y1 - y} />
+          ),
+        )}
       </svg>
       {labels && (
         <div class="over stage-labels" aria-hidden="true">
-          {here.map(({ box, label, score }, i) => (
-            <span key={i} style={{ left: `${(100 * box.x0) / columns}%`, top: `${(100 * box.y0) / rows}%` }}>
+          {placed.map(({ corner: { x, y }, label, score }, i) => (
+            <span key={i} style={{ left: `${(100 * x) / columns}%`, top: `${(100 * y) / rows}%` }}>
               {label}
               {score !== undefined && ` ${score.toFixed(2)}`}
             </span>
@@ -200,14 +207,14 @@ function Stage({
         )}
         {drawn.length > 0 && (
           <label>
-            Marks of
+            Overlay
             <select value={chosen} onChange={({ currentTarget }) => choose(currentTarget.value)}>
               {drawn.map(({ name }) => (
                 <option key={name} value={name}>
                   {name}
                 </option>
               ))}
-              <option value="">nobody</option>
+              <option value="">none</option>
             </select>
           </label>
         )}
@@ -353,7 +360,9 @@ function Verify({ paths }: { paths: Paths }) {
         {found !== undefined && (
           <>
             <p class={found.equal ? "note" : "note bad"}>
-              {found.equal ? "Everything is there and equal." : "Not everything is there and equal."}
+              {found.equal
+                ? "Everything is there and equal."
+                : "Something differs, is missing or cannot be replayed."}
             </p>
             <Table label="Checks" stacks head={["What", "Verdict", "Why"]}>
               {found.checks.map(({ what, verdict, detail }, i) => (

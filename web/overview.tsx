@@ -142,7 +142,7 @@ function Boxes({ overview: { boxes, jobs } }: { overview: Overview }) {
   return (
     <Card title="Boxes" wide>
       {boxes.length === 0 ? (
-        <p class="quiet">The database of the jobs has not said yet.</p>
+        <p class="quiet">Job database is asleep; it starts on demand.</p>
       ) : (
         <Table label="Boxes" head={["Box", "State", "Runs jobs", "Models", "Last sign of life"]}>
           {boxes.map((box) => (

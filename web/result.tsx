@@ -21,10 +21,12 @@ function sizeOf({ area, volume }: Finding): string {
   return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
 }
 
-function placeOf({ frame, box }: Finding): string {
+function placeOf({ frame, box, point }: Finding): string {
   const where =
     box === undefined
-      ? ""
+      ? point === undefined
+        ? ""
+        : `${figure(point.x)}, ${figure(point.y)}`
       : `${Math.round(box.x0)}, ${Math.round(box.y0)} to ${Math.round(box.x1)}, ${Math.round(box.y1)}`;
   return [frame === undefined ? "" : `frame ${frame}`, where].filter((part) => part !== "").join("; ");
 }

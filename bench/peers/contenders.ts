@@ -5,15 +5,12 @@ import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { setTimeout as delay } from "node:timers/promises";
 import jwt from "jsonwebtoken";
 import { freePort } from "../../test/support/server.js";
 import { watchPss } from "../lib/process-tree.js";
 import { root, startServer } from "../lib/server.js";
-import { installOrt } from "../lib/node-rival.js";
 import { buildRaw, Raw } from "../lib/raw.js";
-import type { Protocol } from "./load.js";
 import type { RivalModel } from "./models.js";
 import { venv } from "./venv.js";
 
@@ -47,8 +44,6 @@ export interface Service {
   pid: number;
   /** Members of each request beside its paths. */
   more: object;
-  /** How it is asked; as Radserve is, where nothing is said. */
-  protocol?: Protocol;
   /** Set where it takes no requests: works on the folder of images by itself, a process on each core. */
   batch?: (output: string, seconds: number) => Promise<BatchResult>;
   stop(): Promise<void>;
@@ -77,9 +72,9 @@ async function radserve({ input, output, models, outputs }: Place, checkout?: st
   };
 }
 
-async function answers(port: number, process: ChildProcess, page: string): Promise<void> {
+async function answers(port: number, process: ChildProcess): Promise<void> {
   for (;;) {
-    const ready = await fetch(`http://127.0.0.1:${port}${page}`).then(
+    const ready = await fetch(`http://127.0.0.1:${port}/health/ready`).then(
       (response) => response.ok,
       () => false,
     );
@@ -102,63 +97,28 @@ function rivalEnvironment({ input, output, rival, outputs }: Place, same: boolea
   };
 }
 
-interface Started {
-  same?: boolean;
-  command: (port: number) => [string, string[]];
-  /** Of its environment. */
-  more?: (port: number) => Record<string, string>;
-  /** Answers 200 when it takes requests. */
-  readyPage?: string;
-  protocol?: Protocol;
-}
-
-async function service(
-  place: Place,
-  { same = false, command, more, readyPage = "/health/ready", protocol = "paths" }: Started,
-): Promise<Service> {
-  const port = await freePort();
-  const key = randomBytes(32);
-  const [program, words] = command(port);
-  const child = spawn(program, words, {
-    cwd: join(root, "bench/peers"),
-    env: { ...rivalEnvironment(place, same, key.toString("hex")), ...more?.(port) },
-    stdio: ["ignore", "ignore", "inherit"],
-  });
-  await answers(port, child, readyPage);
-  return {
-    port,
-    token: jwt.sign({ sub: "bench" }, key, { algorithm: "HS256", expiresIn: "1h" }),
-    pid: child.pid!,
-    more: {},
-    protocol,
-    async stop() {
-      child.kill("SIGTERM");
-      if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
-    },
+const script =
+  (same: boolean) =>
+  async (place: Place): Promise<Service> => {
+    const port = await freePort();
+    const key = randomBytes(32);
+    const child = spawn(venv("script"), uvicorn(port), {
+      cwd: join(root, "bench/peers"),
+      env: rivalEnvironment(place, same, key.toString("hex")),
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+    await answers(port, child);
+    return {
+      port,
+      token: jwt.sign({ sub: "bench" }, key, { algorithm: "HS256", expiresIn: "1h" }),
+      pid: child.pid!,
+      more: {},
+      async stop() {
+        child.kill("SIGTERM");
+        if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
+      },
+    };
   };
-}
-
-const script = (same: boolean) => (place: Place) =>
-  service(place, { same, command: (port) => [venv("script"), uvicorn(port)] });
-
-const koa = (place: Place) =>
-  service(place, {
-    command: () => [process.execPath, [fileURLToPath(new URL("./koa.js", import.meta.url))]],
-    more: (port) => ({
-      PEER_PORT: String(port),
-      PEER_ORT: installOrt(join(root, "build/peers-node")),
-      NODE_ENV: "production",
-    }),
-  });
-
-const triton = (place: Place) =>
-  service(place, {
-    command: (port) => [venv("triton"), ["triton.py", String(port)]],
-    // Paths and receipts are small; its store for tensors does not start on every Python 3.11
-    more: () => ({ PYTRITON_NO_TENSORSTORE: "1" }),
-    readyPage: "/v2/models/single_inference/ready",
-    protocol: "kserve",
-  });
 
 /** The network alone on prepared tensors, a run on each core: no file, no HTTP, no result. */
 async function raw({ rival }: Place): Promise<Service> {
@@ -213,8 +173,6 @@ export const CONTENDERS: Record<string, Contender> = {
   script: { title: "script", start: script(false) },
   same: { title: "script, same hashes, fsync and rename", start: script(true) },
   folder: { title: "script over a folder, a process a core", start: overFolder },
-  koa: { title: "Koa and onnxruntime-node", outputs: ["json"], start: koa },
-  triton: { title: "script in Triton (PyTriton)", start: triton },
   raw: { title: "ONNX Runtime alone in C++, the limit", outputs: ["json"], start: raw },
 };
 

@@ -8,9 +8,6 @@ import { basename, join } from "node:path";
 import { answer } from "../lib/measured-process.js";
 import { quantile } from "../lib/statistics.js";
 
-/** "paths": as Radserve is asked; "kserve": the same two paths as tensors of Open Inference Protocol v2. */
-export type Protocol = "paths" | "kserve";
-
 export interface LoadSetting {
   port: number;
   token: string;
@@ -19,7 +16,6 @@ export interface LoadSetting {
   output: string;
   /** Members of each request beside its paths. */
   more: object;
-  protocol: Protocol;
   concurrency: number;
   /** Ends after so long; what is on the way then is waited for. */
   seconds: number;
@@ -35,37 +31,15 @@ export interface LoadResult {
   firstWrong?: string;
 }
 
-interface Paths {
-  input_image_path: string;
-  output_folder_path: string;
-}
-
-const PAGES = { paths: "/single_inference", kserve: "/v2/models/single_inference/infer" };
-
-function bodyOf({ protocol, more }: LoadSetting, paths: Paths): string {
-  if (protocol === "paths") return JSON.stringify({ ...paths, ...more });
-  const inputs = Object.entries(paths).map(([name, path]) => ({
-    ...{ name, shape: [1], datatype: "BYTES", data: [path as string] },
-  }));
-  return JSON.stringify({ inputs });
-}
-
-/** The receipt in an answer; the answer itself where it is none. */
-function receiptOf(protocol: Protocol, text: string): string {
-  if (protocol === "paths") return text;
-  const { outputs } = JSON.parse(text) as { outputs?: { data: string[] }[] };
-  return outputs?.[0]?.data[0] ?? text;
-}
-
 function post(
   agent: http.Agent,
-  { port, token, protocol }: LoadSetting,
+  { port, token }: LoadSetting,
   body: string,
 ): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
     const request = http.request(
       {
-        ...{ agent, host: "127.0.0.1", port, method: "POST", path: PAGES[protocol] },
+        ...{ agent, host: "127.0.0.1", port, method: "POST", path: "/single_inference" },
         headers: {
           Authorization: token,
           "Content-Type": "application/json",
@@ -103,11 +77,10 @@ async function load(setting: LoadSetting): Promise<LoadResult> {
     while (performance.now() - began < seconds * 1000) {
       const body = next();
       const start = performance.now();
-      const { status, text: said } = await post(agent, setting, bodyOf(setting, body)).catch(
+      const { status, text } = await post(agent, setting, JSON.stringify({ ...body, ...setting.more })).catch(
         (error: unknown) => ({ status: 0, text: String(error) }),
       );
       latencies.push(performance.now() - start);
-      const text = status === 200 ? receiptOf(setting.protocol, said) : said;
       if (
         status !== 200 ||
         !/"status": ?"completed"/.test(text) ||

@@ -8,10 +8,10 @@ import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/
 import { input } from "../../test/support/tiny-models.js";
 import { manifestOf, writeFolder } from "../lib/engine-models.js";
 import { plainInput } from "../lib/node-rival.js";
-import { denseNet121, LABELS, smallCnn, smallSegmenter3d, VOLUME_CLASSES } from "../lib/models.js";
+import { LABELS, smallCnn, smallSegmenter3d, VOLUME_CLASSES } from "../lib/models.js";
 import { root } from "../lib/server.js";
 
-/** What the rivals need to know of a model (bench/peers/work.py, bench/peers/koa.ts). */
+/** What the rivals need to know of a model (bench/peers/work.py). */
 export interface RivalModel {
   name: string;
   model: string;
@@ -106,17 +106,6 @@ export async function denseNet(directory: string): Promise<RivalModel> {
     side,
   } as const;
   return { ...common, tensors: 1, size: { height: side, width: side } };
-}
-
-/** So many folders with the same network, as drafts: densenet121-1 and so on. */
-export function copies(directory: string, count: number): void {
-  mkdirSync(directory, { recursive: true });
-  const graph = denseNet121();
-  for (let i = 1; i <= count; i++)
-    write(directory, graph, {
-      ...manifestOf("densenet121", sha256(graph), "1.0.0"),
-      name: `densenet121-${i}`,
-    });
 }
 
 function write(directory: string, graph: Uint8Array, manifest: { name: string }): string {

@@ -130,14 +130,13 @@ export interface Report {
   turns: readonly Turn[];
   /** Before and after the table of all turns. */
   goals?: Table;
-  growth: readonly Table[];
 }
 
 /** The page with the report in place of that of the run before. */
-export function withReport(page: string, { said, turns, goals, growth }: Report, titles: Titles): string {
+export function withReport(page: string, { said, turns, goals }: Report, titles: Titles): string {
   const [from, to] = [page.indexOf(BEGIN), page.indexOf(END)];
   if (from < 0 || to < from) throw new Error(`The page has no place for the table: ${BEGIN} ... ${END}`);
-  const tables = [...(goals === undefined ? [] : [goals]), mainTable(rowsOf(turns), titles), ...growth];
+  const tables = [...(goals === undefined ? [] : [goals]), mainTable(rowsOf(turns), titles)];
   const parts = [...said, "![images a second](benchmarks.svg)", ...tables.map(markdown)];
   return `${page.slice(0, from)}${BEGIN}\n\n${parts.join("\n\n")}\n\n${page.slice(to)}`;
 }

@@ -30,12 +30,12 @@ export type Load = MeasuredProcess<LoadSetting, LoadResult>;
 export async function turn(
   load: Load,
   service: Service,
-  setting: Omit<LoadSetting, "port" | "token" | "more" | "protocol">,
+  setting: Omit<LoadSetting, "port" | "token" | "more">,
 ): Promise<Figures> {
-  const { port, token, more, pid, protocol = "paths" } = service;
+  const { port, token, more, pid } = service;
   const stopWatching = watchPss(pid);
   const before = cpuSeconds(pid);
-  const result = await load.run({ ...setting, port, token, more, protocol });
+  const result = await load.run({ ...setting, port, token, more });
   const used = cpuSeconds(pid) - before;
   if (result.wrong > 0) throw new Error(`${result.wrong} wrong answers, the first: ${result.firstWrong}`);
   rmSync(setting.output, { recursive: true, force: true });

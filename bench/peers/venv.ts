@@ -6,10 +6,9 @@ import { root } from "../lib/server.js";
 
 const FOLDER = join(root, "bench/peers");
 
-/** By the name of an environment: its folder in build/, and the file of its requirements. PyTriton needs an old NumPy. */
+/** By the name of an environment: its folder in build/, and the file of its requirements. */
 const ENVIRONMENTS = {
   script: { folder: "peers-venv", file: "requirements.txt" },
-  triton: { folder: "peers-triton", file: "requirements-triton.txt" },
   loadgen: { folder: "loadgen-venv", file: "requirements-loadgen.txt" },
 } as const;
 

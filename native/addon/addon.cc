@@ -37,14 +37,18 @@ Napi::Value Guarded(const Napi::CallbackInfo& info) {
   }
 }
 
-void ReadOptions(const Napi::Object& o, Task& task) {
-  task.priority = OneOf<Priority>(
-      o, "priority", {{"stat", Priority::kStat}, {"routine", Priority::kRoutine}, {"bulk", Priority::kBulk}});
+void ReadLimits(const Napi::Object& o, Task& task) {
   if (Has(o, "timeoutMs")) {
     task.deadline =
         Clock::now() + std::chrono::microseconds(static_cast<int64_t>(Number(o, "timeoutMs") * 1000));
   }
   if (Has(o, "cancelId")) task.cancel_id = static_cast<uint64_t>(Number(o, "cancelId"));
+}
+
+void ReadOptions(const Napi::Object& o, Task& task) {
+  task.priority = OneOf<Priority>(
+      o, "priority", {{"stat", Priority::kStat}, {"routine", Priority::kRoutine}, {"bulk", Priority::kBulk}});
+  ReadLimits(o, task);
 }
 
 /// Hands a filled request to a scheduler and gives the promise of its answer.
@@ -98,6 +102,7 @@ Napi::Value Inspect(const Napi::CallbackInfo& info) {
 Napi::Value Load(const Napi::CallbackInfo& info) {
   const auto o = info[0].As<Napi::Object>();
   auto request = std::make_shared<LoadRequest>();
+  ReadLimits(o, *request);
   request->paths = List(o, "paths", [](const Napi::Value& v) { return v.As<Napi::String>().Utf8Value(); });
   request->mean_after_activation = Flag(o, "meanAfterActivation");
   request->model = MakeModel();
@@ -218,7 +223,9 @@ Napi::Value Render(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value Cancel(const Napi::CallbackInfo& info) {
-  Engine::Get().work().Cancel(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+  const auto id = static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value());
+  Engine::Get().work().Cancel(id);
+  Engine::Get().housekeeping().Cancel(id);
   return info.Env().Undefined();
 }
 

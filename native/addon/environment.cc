@@ -61,19 +61,19 @@ void Environment::KeepLoopAlive() {
 void Environment::Drain() {
   const Napi::HandleScope scope(env_);
   try {
-    for (const Client::Letter& letter : client_->Take()) Settle(letter);
+    for (const Client::Completion& completion : client_->Take()) Settle(completion);
   } catch (const Napi::Error&) {
     // The thread is being ended, and no JavaScript runs in it any more: nobody waits for these.
   }
 }
 
-void Environment::Settle(const Client::Letter& letter) {
-  auto node = pending_.extract(letter.ticket);
+void Environment::Settle(const Client::Completion& completion) {
+  auto node = pending_.extract(completion.ticket);
   if (node.empty()) return;
   KeepLoopAlive();
   const Pending& pending = node.mapped();
-  if (letter.failure) {
-    pending.deferred.Reject(MakeError(env_, *letter.failure).Value());
+  if (completion.failure) {
+    pending.deferred.Reject(MakeError(env_, *completion.failure).Value());
     return;
   }
   try {

@@ -35,7 +35,7 @@ class Environment {
   /// settled.
   std::pair<uint64_t, Napi::Promise> Expect(Answer answer, const Napi::Value& read);
   /// Settles the promise of a ticket at once.
-  void Settle(const Client::Letter& letter);
+  void Settle(const Client::Completion& completion);
 
  private:
   struct Pending {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -17,42 +18,61 @@ namespace radserve {
 
 namespace {
 
-/// One file on its way to the disk, on a thread of libuv as all work with files is.
-class FileWriter : public Napi::AsyncWorker {
+/// Work on a thread of libuv, as all work with files is; its promise gets what `answer` makes of the outcome.
+template <typename Outcome>
+class FileWork : public Napi::AsyncWorker {
  public:
-  FileWriter(Napi::Env env, std::string path, const Napi::Uint8Array& bytes)
-      : Napi::AsyncWorker(env, "writeDurably"),
-        deferred_(env),
-        path_(std::move(path)),
-        held_(Napi::Persistent(bytes.As<Napi::Object>())),
-        data_(bytes.Data()),
-        size_(bytes.ByteLength()) {}
+  using Work = std::function<Outcome()>;
+  using Answer = Napi::Value (*)(Napi::Env env, Outcome& outcome);
 
-  Napi::Promise promise() const { return deferred_.Promise(); }
+  static Napi::Value Begin(Napi::Env env, const char* name, Work work, Answer answer) {
+    auto worker = std::make_unique<FileWork>(env, name, std::move(work), answer);
+    const Napi::Promise promise = worker->deferred_.Promise();
+    worker->Queue();
+    // It deletes itself when it is done
+    (void)worker.release();
+    return promise;
+  }
+
+  FileWork(Napi::Env env, const char* name, Work work, Answer answer)
+      : Napi::AsyncWorker(env, name), deferred_(env), work_(std::move(work)), answer_(answer) {}
 
  protected:
-  void Execute() override { outcome_ = WriteDurably(path_, data_, size_); }
-
-  void OnOK() override {
-    Napi::Object outcome = Napi::Object::New(Env());
-    outcome.Set("error", outcome_.error);
-    outcome.Set("call", outcome_.call);
-    outcome.Set("same", outcome_.same);
-    deferred_.Resolve(outcome);
-  }
+  void Execute() override { outcome_ = work_(); }
+  void OnOK() override { deferred_.Resolve(answer_(Env(), outcome_)); }
 
  private:
   Napi::Promise::Deferred deferred_;
-  const std::string path_;
-  /// The caller's array lives until this object is gone; nobody writes to it meanwhile.
-  const Napi::ObjectReference held_;
-  const uint8_t* const data_;
-  const size_t size_;
-  WriteOutcome outcome_;
+  const Work work_;
+  const Answer answer_;
+  Outcome outcome_{};
 };
 
-/// Gives what was pinned to the caller.
-Napi::Object WritePinned(Napi::Env env, PinOutcome& outcome) {
+Napi::Value AnswerWritten(Napi::Env env, WriteOutcome& outcome) {
+  Napi::Object written = Napi::Object::New(env);
+  written.Set("error", outcome.error);
+  written.Set("call", outcome.call);
+  written.Set("same", outcome.same);
+  return written;
+}
+
+/// Closes the descriptor if nobody takes it over: the environment has ended meanwhile.
+struct Pinned : PinOutcome {
+  Pinned() = default;
+  explicit Pinned(const PinOutcome& outcome) : PinOutcome(outcome) {}
+  Pinned(Pinned&& other) noexcept : PinOutcome(other) { other.fd = -1; }
+  Pinned& operator=(Pinned&& other) noexcept {
+    std::swap(static_cast<PinOutcome&>(*this), static_cast<PinOutcome&>(other));
+    return *this;
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  ~Pinned() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+Napi::Value AnswerPinned(Napi::Env env, Pinned& outcome) {
   Napi::Object written = Napi::Object::New(env);
   written.Set("error", outcome.error);
   written.Set("call", outcome.call);
@@ -61,75 +81,22 @@ Napi::Object WritePinned(Napi::Env env, PinOutcome& outcome) {
   return written;
 }
 
-/// A path on its way to a descriptor.
-class Pinner : public Napi::AsyncWorker {
- public:
-  Pinner(Napi::Env env, std::string path, int flags)
-      : Napi::AsyncWorker(env, "pinPath"), deferred_(env), path_(std::move(path)), flags_(flags) {}
-
-  /// Nobody took the descriptor over: the environment has ended meanwhile.
-  ~Pinner() override {
-    if (outcome_.fd >= 0) close(outcome_.fd);
-  }
-  Pinner(const Pinner&) = delete;
-  Pinner& operator=(const Pinner&) = delete;
-
-  Napi::Promise promise() const { return deferred_.Promise(); }
-
- protected:
-  void Execute() override { outcome_ = PinPath(path_, flags_); }
-
-  void OnOK() override { deferred_.Resolve(WritePinned(Env(), outcome_)); }
-
- private:
-  Napi::Promise::Deferred deferred_;
-  const std::string path_;
-  const int flags_;
-  PinOutcome outcome_;
-};
-
-/// Names on their way to being looked up.
-class Looker : public Napi::AsyncWorker {
- public:
-  Looker(Napi::Env env, std::vector<std::string> paths)
-      : Napi::AsyncWorker(env, "anyThere"), deferred_(env), paths_(std::move(paths)) {}
-
-  Napi::Promise promise() const { return deferred_.Promise(); }
-
- protected:
-  void Execute() override { error_ = AnyThere(paths_); }
-  void OnOK() override { deferred_.Resolve(Napi::Number::New(Env(), error_)); }
-
- private:
-  Napi::Promise::Deferred deferred_;
-  const std::vector<std::string> paths_;
-  int error_ = 0;
-};
-
-/// Begins the work on a thread of libuv; returns its promise.
-template <typename Worker>
-Napi::Value Begin(std::unique_ptr<Worker> worker) {
-  const Napi::Promise promise = worker->promise();
-  worker->Queue();
-  // It deletes itself when it is done
-  (void)worker.release();
-  return promise;
-}
-
 }  // namespace
 
 Napi::Value PinPathNow(const Napi::CallbackInfo& info) {
-  PinOutcome outcome =
-      PinFromMemory(info[2].IsUndefined() ? AT_FDCWD : info[2].As<Napi::Number>().Int32Value(),
-                    info[0].As<Napi::String>().Utf8Value(), info[1].As<Napi::Number>().Int32Value());
-  return WritePinned(info.Env(), outcome);
+  Pinned outcome(PinFromMemory(info[2].IsUndefined() ? AT_FDCWD : info[2].As<Napi::Number>().Int32Value(),
+                               info[0].As<Napi::String>().Utf8Value(),
+                               info[1].As<Napi::Number>().Int32Value()));
+  return AnswerPinned(info.Env(), outcome);
 }
 
 Napi::Value AnyThereLater(const Napi::CallbackInfo& info) {
   const auto list = info[0].As<Napi::Array>();
   std::vector<std::string> paths;
   for (uint32_t i = 0; i < list.Length(); ++i) paths.push_back(list.Get(i).As<Napi::String>().Utf8Value());
-  return Begin(std::make_unique<Looker>(info.Env(), std::move(paths)));
+  return FileWork<int>::Begin(
+      info.Env(), "anyThere", [paths = std::move(paths)] { return AnyThere(paths); },
+      [](Napi::Env env, int& error) -> Napi::Value { return Napi::Number::New(env, error); });
 }
 
 Napi::Value ReadDescriptorNow(const Napi::CallbackInfo& info) {
@@ -140,13 +107,23 @@ Napi::Value ReadDescriptorNow(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value PinPathLater(const Napi::CallbackInfo& info) {
-  return Begin(std::make_unique<Pinner>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
-                                        info[1].As<Napi::Number>().Int32Value()));
+  const int flags = info[1].As<Napi::Number>().Int32Value();
+  return FileWork<Pinned>::Begin(
+      info.Env(), "pinPath",
+      [path = info[0].As<Napi::String>().Utf8Value(), flags] { return Pinned(PinPath(path, flags)); },
+      AnswerPinned);
 }
 
 Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
-  return Begin(std::make_unique<FileWriter>(info.Env(), info[0].As<Napi::String>().Utf8Value(),
-                                            info[1].As<Napi::Uint8Array>()));
+  auto bytes = info[1].As<Napi::Uint8Array>();
+  // The caller's array lives until the work is gone; nobody writes to it meanwhile.
+  const auto held = std::make_shared<Napi::ObjectReference>(Napi::Persistent(bytes.As<Napi::Object>()));
+  return FileWork<WriteOutcome>::Begin(
+      info.Env(), "writeDurably",
+      [held, path = info[0].As<Napi::String>().Utf8Value(), data = bytes.Data(), size = bytes.ByteLength()] {
+        return WriteDurably(path, data, size);
+      },
+      AnswerWritten);
 }
 
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info) {

@@ -32,8 +32,8 @@ Napi::Object WriteHistogram(Napi::Env env, const Histogram<size>& histogram) {
 Napi::Object WriteResidence(Napi::Env env, const Residence::Figures& figures) {
   using State = Residence::State;
   Napi::Object o = Napi::Object::New(env);
-  const bool here = figures.state == State::kHere || figures.state == State::kLeaving;
-  o.Set("state", here ? "loaded" : figures.state == State::kAway ? "idle" : "returning");
+  const bool here = figures.state == State::kLoaded || figures.state == State::kDraining;
+  o.Set("state", here ? "loaded" : figures.state == State::kUnloaded ? "idle" : "returning");
   o.Set("loads", static_cast<double>(figures.loads));
   o.Set("loadSeconds", std::chrono::duration<double>(figures.load_time).count());
   if (figures.failure) o.Set("problem", figures.failure->message);

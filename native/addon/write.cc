@@ -63,6 +63,15 @@ Napi::Object WriteBox(Napi::Env env, const Box& box) {
   return o;
 }
 
+Napi::Object WritePoint(Napi::Env env, const Point& point) {
+  Napi::Object o = Napi::Object::New(env);
+  o.Set("x", point.x);
+  o.Set("y", point.y);
+  o.Set("score", point.score);
+  o.Set("label", point.label);
+  return o;
+}
+
 void WriteMask(Napi::Env env, MaskResult& result, Napi::Object& o) {
   o.Set("overlapping", result.overlapping);
   const size_t bytes = result.mask.size();
@@ -114,6 +123,10 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result, const std::optiona
   if (!kind.values.empty()) o.Set(std::string(kind.values), WriteFloats(env, std::move(result.values)));
   if (kind.gives == "boxes") {
     o.Set("boxes", WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
+  }
+  if (kind.gives == "points") {
+    o.Set("points",
+          WriteList(env, result.points, [&](const Point& point) { return WritePoint(env, point); }));
   }
   return o;
 }

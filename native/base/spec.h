@@ -2,6 +2,7 @@
 #define RADSERVE_SPEC_H_
 
 #include <algorithm>
+#include <any>
 #include <array>
 #include <optional>
 #include <span>
@@ -214,9 +215,9 @@ struct OutputSpec {
   int labels = 0;
   /// The manifest's thresholds, one a label; NaN for a label without a threshold.
   std::vector<double> thresholds;
+  /// What only the file of its kind knows, and reads and asks for by its type.
+  std::any own;
   CalibrationSpec calibration;
-  /// regression: value * multiply + add
-  std::vector<double> multiply, add;
   std::vector<MaskStep> steps;
   /// segmentation: give the probabilities beside the mask.
   bool fractional = false;

@@ -189,7 +189,8 @@ double Buckets(const Entry& entry, Session& session, const std::vector<Expected>
 struct Served {
   Served(Session& session, int64_t largest) {
     auto made = std::make_unique<SessionDevice>();
-    made->AddModel(1, {&session, OutputsOf(session), &stats, largest});
+    device = made.get();
+    device->AddModel(1, {&session, OutputsOf(session), &stats, largest});
     batcher = std::make_unique<Batcher>(std::move(made));
     batcher->AddModel(1, largest);
   }
@@ -197,12 +198,13 @@ struct Served {
   std::shared_ptr<BatchRow> Row(const std::vector<int64_t>& shape, const Tensor& input) const {
     auto row = std::make_shared<BatchRow>();
     row->key = {1, {shape}};
-    row->inputs = {batcher->NewRow(row->key, input.name, input.dtype)};
+    row->inputs = {device->NewRow(row->key, input.name, input.dtype)};
     std::copy_n(input.data, input.Bytes(), row->inputs[0].data);
     return row;
   }
 
   RunStats stats;
+  SessionDevice* device = nullptr;
   std::unique_ptr<Batcher> batcher;
 };
 

@@ -16,9 +16,9 @@ void Client::Post(uint64_t ticket, const std::optional<Failure>& failure) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_ || silenced) return;
-    letters_.push_back({ticket, failure});
+    completions_.push_back({ticket, failure});
     // Whoever posted the first wakes the environment, which takes them all.
-    if (letters_.size() > 1) return;
+    if (completions_.size() > 1) return;
     ++pins_;
   }
   // Without the lock, which the environment wants as soon as it wakes.
@@ -26,9 +26,9 @@ void Client::Post(uint64_t ticket, const std::optional<Failure>& failure) {
   Unpin();
 }
 
-std::vector<Client::Letter> Client::Take() {
+std::vector<Client::Completion> Client::Take() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(letters_, {});
+  return std::exchange(completions_, {});
 }
 
 void Client::SilenceAll() { silenced = true; }

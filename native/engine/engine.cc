@@ -14,7 +14,7 @@
 #include "base/atomic_most.h"
 #include "base/error.h"
 #include "engine/client.h"
-#include "runtime/gpu.h"
+#include "runtime/cuda.h"
 #include "runtime/ort.h"
 
 namespace radserve {
@@ -42,29 +42,14 @@ void StopAtExit(int status, void*) {
   if (engine != nullptr && !engine->Stop(kExitPatience)) _exit(status);
 }
 
-/// Ends a model. If the engine stops before, whoever stops it does.
-class ReleaseTask : public Task {
- public:
-  explicit ReleaseTask(std::unique_ptr<Model> model) : model_(std::move(model)) {}
-  void Run(const Lane&) override { model_.reset(); }
-  void Done(const std::optional<Failure>&) noexcept override {}
-
- private:
-  std::unique_ptr<Model> model_;
-};
-
-class LookTask : public Task {
- public:
-  void Run(const Lane&) override { Engine::Get().LookAtGpus(); }
-  void Done(const std::optional<Failure>&) noexcept override {}
-};
-
+/// If the engine stops before the model has ended, whoever stops it ends the model.
 void Release(Model* model) noexcept {
-  std::unique_ptr<Model> owned(model);
-  Engine* engine = Engine::Started();
-  if (engine == nullptr) return;
   try {
-    engine->housekeeping().Submit(std::make_shared<ReleaseTask>(std::move(owned)));
+    std::shared_ptr<Model> owned(model);
+    Engine* engine = Engine::Started();
+    if (engine == nullptr) return;
+    engine->housekeeping().Submit(
+        std::make_shared<FunctionTask>([owned = std::move(owned)]() mutable { owned.reset(); }));
   } catch (const std::exception&) {
     // The engine takes no new work, or there is no memory for the task: the model has ended here.
   }
@@ -163,11 +148,15 @@ int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
     SessionSettings place;
     place.provider = Provider::kCuda;
     place.device = could.value_or(0);
-    may_fit = could && TakeUnused(place);
+    may_fit = could && EvictUnused(place);
   }
-  throw EngineError("model_unavailable",
-                    "Expected room for " + std::to_string(weights) + " bytes of weights on a GPU; " + found +
-                        ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY.");
+  const std::string why = "Expected room for " + std::to_string(weights) + " bytes of weights on a GPU; " +
+                          found +
+                          ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY; "
+                          "nvidia-smi shows what else is there.";
+  // Nobody makes room on a GPU that is lost.
+  if (std::ranges::all_of(gpus, GpuLost)) throw EngineError("model_unavailable", why);
+  throw NoRoomToLoad("model_unavailable", why);
 }
 
 std::vector<std::pair<GpuUse, size_t>> Engine::Gpus() {
@@ -180,22 +169,22 @@ std::vector<std::pair<GpuUse, size_t>> Engine::Gpus() {
       gpus.emplace_back(place.use, place.batcher->Waiting());
       gpus.back().first.lost = GpuLost(number);
     }
-    look = !gpus.empty() && !std::exchange(looking_, true);
+    look = !gpus.empty() && !std::exchange(refreshing_, true);
   }
   if (!look) return gpus;
   try {
-    housekeeping_.Submit(std::make_shared<LookTask>());
+    housekeeping_.Submit(std::make_shared<FunctionTask>([this] { RefreshGpus(); }));
   } catch (const EngineError&) {
     // The engine is stopping.
   }
   return gpus;
 }
 
-void Engine::LookAtGpus() {
+void Engine::RefreshGpus() {
   std::vector<GpuUse> uses;
   {
     const std::lock_guard lock(mutex_);
-    looking_ = false;
+    refreshing_ = false;
     for (const auto& [number, place] : places_) {
       if (number != kCpu) uses.push_back(place.use);
     }

@@ -48,19 +48,19 @@ struct Model {
   Batcher* batcher = nullptr;
   SessionDevice* device = nullptr;
   mutable RunStats runs;
-  /// What it must still give when it comes back; under the engine's lock.
+  /// What it must still give when it is loaded again; under the engine's lock.
   std::shared_ptr<const Canary> canary;
   /// Requests use the model through it.
   mutable Residence residence;
-  /// Called when the last user is done and the session's memory is back.
+  /// Called when the last user is done and the session's memory is given back.
   std::function<void()> released;
 
   Model() = default;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
   ~Model();
-  /// Whether its memory goes while nobody uses it, and comes back.
-  bool MayLeave() const { return !settings.hashes.empty(); }
+  /// Whether it may be unloaded while nobody uses it, and loaded again for its next use.
+  bool Evictable() const { return !settings.hashes.empty(); }
   /// Names of the raw outputs, each once, in the manifest's order.
   std::vector<std::string> OutputNames() const;
 };
@@ -92,28 +92,28 @@ class Engine {
 
   /// The GPU that a model of so many bytes of weights is to go to: of those that work and have room for it the one with
   /// the least waiting work, and of equal ones that with the most room. Where none has room, models that nobody uses
-  /// leave, those first that were not used for longest. `limit` is SessionSettings::device_memory. Throws
-  /// model_unavailable if none has room then. On the thread for housekeeping.
+  /// are unloaded, those first that were not used for longest. `limit` is SessionSettings::device_memory. Throws
+  /// NoRoomToLoad if none has room then, model_unavailable if all are lost. On the thread for housekeeping.
   int ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit);
   /// The GPUs that models were loaded on, and the rows that wait for each. Their memory is what it was when they were
   /// last looked at, because CUDA may let whoever asks wait; asking has them looked at again.
   std::vector<std::pair<GpuUse, size_t>> Gpus();
   /// Looks at the memory of the GPUs. Not on a thread that must not wait.
-  void LookAtGpus();
+  void RefreshGpus();
   /// Warms a model, and decides whether its images run in batches. Throws EngineError.
   void Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop);
-  /// Loads with `load`; while the memory does not suffice, models that nobody uses leave the CPU or GPU that the settings
-  /// name. Throws what `load` does. On the thread for housekeeping.
+  /// Loads with `load`; while the memory does not suffice, models that nobody uses are unloaded from the CPU or GPU that
+  /// the settings name. Throws what `load` does. On the thread for housekeeping.
   void LoadWithRoom(const SessionSettings& settings, const std::function<void()>& load);
-  /// What the model gives to its canary, for when it comes back. Throws model_unavailable if there is no such model.
+  /// What the model gives to its canary, for when it is loaded again. Throws model_unavailable if there is no such model.
   void KeepCanary(uint64_t id, Canary canary);
-  /// Models that may leave and that nobody has used for so long give their memory back. Those that could not come back when
-  /// they were last wanted are tried again: nobody may ask for them while the server says that it is not ready.
+  /// Unloads evictable models that nobody has used for so long. Those that could not be loaded again when they were last
+  /// wanted are tried again: nobody may ask for them while the server says that it is not ready.
   void LeaveIdle(Clock::duration idle);
-  /// Brings a model back for those who wait for it, in its turn among loads of that priority.
-  void AskBack(const std::shared_ptr<const Model>& model, Priority priority);
-  /// Takes a model away that is to leave and that nobody uses any more.
-  void AskAway(const std::shared_ptr<const Model>& model);
+  /// Loads a model again for those who wait for it, in its turn among loads of that priority.
+  void RequestReload(const std::shared_ptr<const Model>& model, Priority priority);
+  /// Unloads a draining model that nobody uses any more.
+  void RequestUnload(const std::shared_ptr<const Model>& model);
   /// A model has given its memory back: those that wait for room try again.
   void RoomMade();
   uint64_t NewId();
@@ -149,26 +149,20 @@ class Engine {
   static constexpr int kCpu = -1;
 
   Place& PlaceFor(const SessionSettings& settings);
-  void TryAgain(const std::shared_ptr<const Model>& model);
+  void RetryFailed(const std::shared_ptr<const Model>& model);
 
   // What follows runs on the thread for housekeeping; a place is a CPU or GPU, as settings name it.
 
-  /// Returns true if the model has left.
-  bool TakeAway(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);
-  void BringBack(const std::shared_ptr<const Model>& model);
-  /// Takes away the model that was not used for longest. False if all are in use.
-  bool TakeUnused(const SessionSettings& place);
-  /// Whether a model leaves as soon as nobody uses it, from now on if none did: the one that was loaded first. False if
-  /// there is none.
+  /// Returns true if the model is unloaded.
+  bool Unload(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);
+  void Reload(const std::shared_ptr<const Model>& model);
+  /// Unloads the evictable model that was not used for longest. False if all are in use.
+  bool EvictUnused(const SessionSettings& place);
+  /// Whether a model drains, from now on if none did: the one that was loaded first. False if there is none.
   bool DrainOne(const SessionSettings& place);
-  /// The models that may leave and are here.
-  std::vector<std::shared_ptr<const Model>> ModelsAt(const SessionSettings& place);
-  /// Makes room for the weights of a model that comes back. False if it has to wait for others to leave. Throws
-  /// model_unavailable if there are no others.
-  bool RoomFor(const Model& model);
-  /// It comes back once others have left.
-  void WaitForRoom(const std::shared_ptr<const Model>& model);
-  /// Whether a GPU would have room if all models left that nobody uses.
+  /// The evictable models that are loaded.
+  std::vector<std::shared_ptr<const Model>> EvictableOn(const SessionSettings& place);
+  /// Whether a GPU would have room if all models were unloaded that nobody uses.
   bool CouldHaveRoom(const GpuUse& use, size_t weights);
 
   const int threads_;
@@ -180,10 +174,10 @@ class Engine {
   std::map<uint64_t, Progress> progress_;
   /// Each is made for the first model that runs in batches there, and stays: a device does not wait for another.
   std::map<int, Place> places_;
-  /// LookAtGpus is to be called by the thread for housekeeping.
-  bool looking_ = false;
-  /// Models that come back once others have left.
-  std::vector<std::shared_ptr<const Model>> want_room_;
+  /// RefreshGpus is to be called by the thread for housekeeping.
+  bool refreshing_ = false;
+  /// Models that are loaded again once others are unloaded.
+  std::vector<std::shared_ptr<const Model>> awaiting_room_;
 };
 
 }  // namespace radserve

@@ -1,4 +1,4 @@
-/// Models that leave while nobody uses them, and come back: Engine's part of Residence.
+/// Models that are unloaded while nobody uses them, and loaded again: Engine's part of Residence.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -14,30 +14,6 @@ namespace {
 
 using ModelPtr = std::shared_ptr<const Model>;
 
-class AwayTask : public Task {
- public:
-  explicit AwayTask(std::function<void()> run) : run_(std::move(run)) {}
-  void Run(const Lane&) override { run_(); }
-  void Done(const std::optional<Failure>&) noexcept override {}
-
- private:
-  std::function<void()> run_;
-};
-
-class BackTask : public Task {
- public:
-  BackTask(ModelPtr model, std::function<void()> run) : model_(std::move(model)), run_(std::move(run)) {}
-  void Run(const Lane&) override { run_(); }
-  /// Whatever keeps the model away, those who wait for it hear it.
-  void Done(const std::optional<Failure>& failure) noexcept override {
-    if (failure) model_->residence.CouldNotCome(*failure);
-  }
-
- private:
-  ModelPtr model_;
-  std::function<void()> run_;
-};
-
 bool SamePlace(const SessionSettings& a, const SessionSettings& b) {
   return a.provider == b.provider && (a.provider == Provider::kCpu || a.device == b.device);
 }
@@ -46,11 +22,11 @@ bool SamePlace(const SessionSettings& a, const SessionSettings& b) {
 
 std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model) {
   const auto end = [model](const void*) {
-    if (!model->residence.Exit()) return;
+    if (!model->residence.EndUse()) return;
     try {
-      Engine::Get().AskAway(model);
+      Engine::Get().RequestUnload(model);
     } catch (const std::exception&) {
-      // The engine is stopping, and everything leaves.
+      // The engine is stopping, and every model ends.
     }
   };
   return {model.get(), end};
@@ -66,51 +42,54 @@ void Engine::KeepCanary(uint64_t id, Canary canary) {
 void Engine::LeaveIdle(Clock::duration idle) {
   const Clock::time_point since = Clock::now() - idle;
   for (const ModelPtr& model : Models()) {
-    TryAgain(model);
+    RetryFailed(model);
     const auto unused = model->residence.UnusedSince();
-    if (!model->MayLeave() || !unused || *unused > since) continue;
+    if (!model->Evictable() || !unused || *unused > since) continue;
     try {
-      housekeeping_.Submit(std::make_shared<AwayTask>([this, model, since] { TakeAway(model, since); }));
+      housekeeping_.Submit(std::make_shared<FunctionTask>([this, model, since] { Unload(model, since); }));
     } catch (const EngineError&) {
       // The engine is stopping.
     }
   }
 }
 
-void Engine::TryAgain(const ModelPtr& model) {
+void Engine::RetryFailed(const ModelPtr& model) {
   const Residence::Figures figures = model->residence.Get();
-  if (figures.state != Residence::State::kAway || !figures.failure) return;
-  const auto waiter = std::make_shared<Residence::Waiter>(nullptr);
-  waiter->resume = [here = waiter.get(), model] {
+  if (figures.state != Residence::State::kUnloaded || !figures.failure) return;
+  const auto pending = std::make_shared<Residence::PendingUse>(nullptr);
+  pending->resume = [here = pending.get(), model] {
     if (here->entered) UseOf(model);
   };
-  if (model->residence.Wait(waiter)) AskBack(model, Priority::kBulk);
+  if (model->residence.Wait(pending)) RequestReload(model, Priority::kBulk);
 }
 
-void Engine::AskBack(const ModelPtr& model, Priority priority) {
+void Engine::RequestReload(const ModelPtr& model, Priority priority) {
   try {
-    const auto task = std::make_shared<BackTask>(model, [this, model] { BringBack(model); });
+    // Those who wait for the model get the failure, whatever it is.
+    const auto task = std::make_shared<FunctionTask>(
+        [this, model] { Reload(model); },
+        [model](const Failure& failure) { model->residence.LoadFailed(failure); });
     task->priority = priority;
     housekeeping_.Submit(task);
   } catch (const std::exception&) {
-    model->residence.CouldNotCome(Failure::Caught());
+    model->residence.LoadFailed(Failure::Caught());
   }
 }
 
-void Engine::AskAway(const ModelPtr& model) {
+void Engine::RequestUnload(const ModelPtr& model) {
   housekeeping_.Submit(
-      std::make_shared<AwayTask>([this, model] { TakeAway(model, Clock::time_point::min()); }));
+      std::make_shared<FunctionTask>([this, model] { Unload(model, Clock::time_point::min()); }));
 }
 
-bool Engine::TakeAway(const ModelPtr& model, Clock::time_point unused_since) {
-  if (!model->residence.BeginLeaving(unused_since)) return false;
+bool Engine::Unload(const ModelPtr& model, Clock::time_point unused_since) {
+  if (!model->residence.BeginUnload(unused_since)) return false;
   if (model->device != nullptr) model->device->Clear(model->id);
-  model->session->Leave();
+  model->session->Unload();
   if (model->settings.provider == Provider::kCuda) {
     ShrinkGpu(model->settings.device);
-    LookAtGpus();
+    RefreshGpus();
   }
-  if (model->residence.Left()) AskBack(model, Priority::kRoutine);
+  if (model->residence.Unloaded()) RequestReload(model, Priority::kRoutine);
   RoomMade();
   return true;
 }
@@ -119,41 +98,36 @@ void Engine::RoomMade() {
   std::vector<ModelPtr> waiting;
   {
     const std::lock_guard lock(mutex_);
-    waiting.swap(want_room_);
+    waiting.swap(awaiting_room_);
   }
-  for (const ModelPtr& model : waiting) AskBack(model, Priority::kRoutine);
+  for (const ModelPtr& model : waiting) RequestReload(model, Priority::kRoutine);
 }
 
-void Engine::WaitForRoom(const ModelPtr& model) {
-  const std::lock_guard lock(mutex_);
-  want_room_.push_back(model);
-}
-
-std::vector<ModelPtr> Engine::ModelsAt(const SessionSettings& place) {
+std::vector<ModelPtr> Engine::EvictableOn(const SessionSettings& place) {
   std::vector<ModelPtr> models = Models();
   std::erase_if(models, [&](const ModelPtr& model) {
     const Residence::State state = model->residence.Get().state;
-    const bool here = state == Residence::State::kHere || state == Residence::State::kLeaving;
-    return !here || !model->MayLeave() || !SamePlace(model->settings, place);
+    const bool here = state == Residence::State::kLoaded || state == Residence::State::kDraining;
+    return !here || !model->Evictable() || !SamePlace(model->settings, place);
   });
   return models;
 }
 
-bool Engine::TakeUnused(const SessionSettings& place) {
+bool Engine::EvictUnused(const SessionSettings& place) {
   std::vector<std::pair<Clock::time_point, ModelPtr>> unused;
-  for (ModelPtr& model : ModelsAt(place)) {
+  for (ModelPtr& model : EvictableOn(place)) {
     if (const auto since = model->residence.UnusedSince()) unused.emplace_back(*since, std::move(model));
   }
   std::ranges::sort(unused, {}, &std::pair<Clock::time_point, ModelPtr>::first);
   // One that somebody has begun to use meanwhile stays.
   return std::ranges::any_of(
-      unused, [this](const auto& entry) { return TakeAway(entry.second, Clock::time_point::max()); });
+      unused, [this](const auto& entry) { return Unload(entry.second, Clock::time_point::max()); });
 }
 
 bool Engine::DrainOne(const SessionSettings& place) {
-  std::vector<ModelPtr> models = ModelsAt(place);
+  std::vector<ModelPtr> models = EvictableOn(place);
   const auto leaving = [](const ModelPtr& model) {
-    return model->residence.Get().state == Residence::State::kLeaving;
+    return model->residence.Get().state == Residence::State::kDraining;
   };
   if (std::ranges::any_of(models, leaving)) return true;
   std::ranges::sort(models, {}, [](const ModelPtr& model) { return model->residence.Get().loaded; });
@@ -161,7 +135,7 @@ bool Engine::DrainOne(const SessionSettings& place) {
       std::ranges::find_if(models, [](const ModelPtr& model) { return model->residence.Drain(); });
   if (drained == models.end()) return false;
   // Its last use may have ended just before.
-  AskAway(*drained);
+  RequestUnload(*drained);
   return true;
 }
 
@@ -171,7 +145,7 @@ void Engine::LoadWithRoom(const SessionSettings& settings, const std::function<v
       load();
       return;
     } catch (const NoRoomToLoad&) {
-      if (!TakeUnused(settings)) throw;
+      if (!EvictUnused(settings)) throw;
     }
   }
 }
@@ -181,43 +155,24 @@ bool Engine::CouldHaveRoom(const GpuUse& use, size_t weights) {
   place.provider = Provider::kCuda;
   place.device = use.device;
   size_t room = use.Room();
-  for (const ModelPtr& model : ModelsAt(place)) {
+  for (const ModelPtr& model : EvictableOn(place)) {
     if (model->residence.UnusedSince()) room += model->session->Weights();
   }
   return !use.lost && room >= weights;
 }
 
-bool Engine::RoomFor(const Model& model) {
-  const SessionSettings& settings = model.settings;
-  if (settings.provider == Provider::kCpu) return true;
-  const size_t weights = model.session->Weights();
-  for (;;) {
-    const GpuUse use = UseOfGpu(settings.device, settings.device_memory);
-    // A GPU that is lost says so when it is asked to load.
-    if (use.lost || use.Room() >= weights) return true;
-    if (TakeUnused(settings)) continue;
-    if (DrainOne(settings)) return false;
-    throw EngineError("model_unavailable",
-                      "Expected room for " + std::to_string(weights) +
-                          " bytes of weights on the GPU that the model comes back to, found " +
-                          std::to_string(use.Room()) +
-                          ", and no other model of this server is there. Look at "
-                          "nvidia-smi for what has taken its memory, or set a larger RADSERVE_GPU_MEMORY.");
-  }
-}
-
-void Engine::BringBack(const ModelPtr& model) {
-  if (!model->residence.StillWanted()) return;
+void Engine::Reload(const ModelPtr& model) {
+  if (!model->residence.HasPending()) return;
   const auto begun = Clock::now();
-  if (!RoomFor(*model)) {
-    WaitForRoom(model);
-    return;
-  }
+  const SessionSettings& settings = model->settings;
+  const bool cuda = settings.provider == Provider::kCuda;
   try {
-    LoadWithRoom(model->settings, [&] { model->session->Return(); });
+    if (cuda) ChooseGpu(std::span(&settings.device, 1), model->session->Weights(), settings.device_memory);
+    LoadWithRoom(settings, [&] { model->session->Reload(); });
   } catch (const NoRoomToLoad&) {
-    if (!DrainOne(model->settings)) throw;
-    WaitForRoom(model);
+    if (!DrainOne(settings)) throw;
+    const std::lock_guard lock(mutex_);
+    awaiting_room_.push_back(model);
     return;
   }
   std::shared_ptr<const Canary> canary;
@@ -228,11 +183,11 @@ void Engine::BringBack(const ModelPtr& model) {
   try {
     if (canary != nullptr) CheckCanary(*model->session, *canary);
   } catch (...) {
-    model->session->Leave();
+    model->session->Unload();
     throw;
   }
-  if (model->settings.provider == Provider::kCuda) LookAtGpus();
-  model->residence.Came(Clock::now() - begun);
+  if (cuda) RefreshGpus();
+  model->residence.Loaded(Clock::now() - begun);
 }
 
 }  // namespace radserve

@@ -72,12 +72,13 @@ double Elapsed(Clock::time_point from, Clock::time_point to) { return Millisecon
 
 void Request::Done(const std::optional<Failure>& failure) noexcept { client->Post(ticket, failure); }
 
-void InspectRequest::Run(const Lane&) { graph = InspectGraph(path); }
+void InspectRequest::Run(const TaskContext&) { graph = InspectGraph(path); }
 
-void LoadRequest::Run(const Lane& lane) {
+void LoadRequest::Run(const TaskContext& context) {
   Engine& engine = Engine::Get();
   SessionSettings& settings = model->settings;
   settings.threads = engine.threads();
+  settings.stop = context.stop();
   if (settings.provider == Provider::kCuda) {
     size_t weights = 0;
     for (const std::string& path : paths) weights += BytesOfWeights(path);
@@ -89,11 +90,12 @@ void LoadRequest::Run(const Lane& lane) {
   engine.LoadWithRoom(settings, [&] {
     model->session = std::make_unique<Session>(paths, settings, "model_unavailable", before);
   });
-  CheckStop(lane.stop());
-  engine.Warm(model, lane.stop());
-  CheckStop(lane.stop());
-  engine.LookAtGpus();
-  model->residence.Came(Clock::now() - begun);
+  settings.stop = {};
+  CheckStop(context.stop());
+  engine.Warm(model, context.stop());
+  CheckStop(context.stop());
+  engine.RefreshGpus();
+  model->residence.Loaded(Clock::now() - begun);
   engine.Keep(model);
   id = model->id;
 }
@@ -111,34 +113,34 @@ void ModelRequest::Done(const std::optional<Failure>& failure) noexcept {
   Request::Done(failure);
 }
 
-bool ModelRequest::ComeIn(const Lane& lane) {
-  if (use_ != nullptr || !model->MayLeave()) return true;
-  if (waiter_ != nullptr) {
+bool ModelRequest::AcquireModel(const TaskContext& context) {
+  if (use_ != nullptr || !model->Evictable()) return true;
+  if (pending_ != nullptr) {
     on_stop_.reset();
-    const std::shared_ptr<Residence::Waiter> waited = std::exchange(waiter_, nullptr);
+    const std::shared_ptr<Residence::PendingUse> waited = std::exchange(pending_, nullptr);
     if (waited->entered) use_ = UseOf(model);
     if (waited->failure) throw EngineError(waited->failure->code, waited->failure->message);
-  } else if (model->residence.Enter()) {
+  } else if (model->residence.BeginUse()) {
     use_ = UseOf(model);
   }
-  CheckStop(lane.stop());
+  CheckStop(context.stop());
   if (use_ != nullptr) return true;
-  const auto waiter = std::make_shared<Residence::Waiter>(lane.Park());
-  waiter_ = waiter;
-  if (model->residence.Wait(waiter)) Engine::Get().AskBack(model, priority);
-  on_stop_.emplace(lane.stop(), [model = model, waiter] { model->residence.Drop(waiter); });
+  const auto pending = std::make_shared<Residence::PendingUse>(context.Park());
+  pending_ = pending;
+  if (model->residence.Wait(pending)) Engine::Get().RequestReload(model, priority);
+  on_stop_.emplace(context.stop(), [model = model, pending] { model->residence.Drop(pending); });
   return false;
 }
 
 std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
-                                          std::span<const std::string> outputs, const Lane& lane,
+                                          std::span<const std::string> outputs, const TaskContext& context,
                                           const LeadAxis& lead) const {
   const auto run = [&](std::span<const Tensor> feeds) {
-    return model->session->Run(feeds, outputs, lane.Wide(), lane.stop());
+    return model->session->Run(feeds, outputs, context.Wide(), context.stop());
   };
   if (!model->tiling || inputs.size() != 1) return run(inputs);
-  Crew crew(Engine::Get().threads(), [&lane] { return lane.Wide(); });
-  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &crew, lane), lane.stop(),
+  ThreadTeam team(Engine::Get().threads(), [&context] { return context.Wide(); });
+  return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &team, context), context.stop(),
                   [&](const Tensor& windows) {
                     auto outputs_of_windows = run(std::span(&windows, 1));
                     model->SeeWindows();
@@ -146,18 +148,18 @@ std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
                   });
 }
 
-TiledView ModelRequest::ViewAlong(const LeadAxis& lead, Crew* crew, const Lane& lane) const {
+TiledView ModelRequest::ViewAlong(const LeadAxis& lead, ThreadTeam* team, const TaskContext& context) const {
   const auto tell = [id = cancel_id](size_t done, size_t windows) {
     Engine::Get().TellProgress(id, Engine::Progress{done, windows});
   };
-  TiledView view{model->inputs.at(0).channels_last, model->max_batch, lead, tell, crew, {}};
+  TiledView view{model->inputs.at(0).channels_last, model->max_batch, lead, tell, team, {}};
   if (WindowsOnDevice()) {
-    view.begin = [this, &lane](const Tensor& windows) { return BeginWindows(windows, lane); };
+    view.begin = [this, &context](const Tensor& windows) { return BeginWindows(windows, context); };
   }
   return view;
 }
 
-TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const Lane& lane) const {
+TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const TaskContext& context) const {
   struct Windows {
     Batcher* batcher = nullptr;
     std::vector<std::shared_ptr<BatchRow>> rows;
@@ -182,14 +184,14 @@ TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const Lane& lane) 
   begun->left = std::make_shared<std::latch>(static_cast<ptrdiff_t>(count));
   BucketKey key{model->id, {{windows.shape.begin() + 1, windows.shape.end()}}};
   for (size_t i = 0; i < count; ++i) {
-    Tensor input = model->batcher->NewRow(key, windows.name, windows.dtype);
+    Tensor input = model->device->NewRow(key, windows.name, windows.dtype);
     std::memcpy(input.data, windows.data + i * input.Bytes(), input.Bytes());
     const auto row = MakeRow({std::move(input)});
     row->done = [left = begun->left] { left->count_down(); };
     model->batcher->Submit(row);
     begun->rows.push_back(row);
   }
-  begun->on_stop.emplace(lane.stop(), [windows_begun = begun.get()] { windows_begun->Cancel(); });
+  begun->on_stop.emplace(context.stop(), [windows_begun = begun.get()] { windows_begun->Cancel(); });
   return [this, begun] {
     begun->left->wait();
     std::vector<std::vector<Tensor>> outputs;
@@ -202,10 +204,10 @@ TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const Lane& lane) 
   };
 }
 
-bool ModelRequest::Batched(const Lane& lane) const {
+bool ModelRequest::Batched(const TaskContext& context) const {
   if (model->batcher == nullptr || model->tiling) return false;
   // Alone on the CPU, all cores for one image are sooner than any batch.
-  return model->settings.provider != Provider::kCpu || !lane.Wide();
+  return model->settings.provider != Provider::kCpu || !context.Wide();
 }
 
 TensorMaker ModelRequest::InputMaker() const {
@@ -213,7 +215,7 @@ TensorMaker ModelRequest::InputMaker() const {
   if (model->batcher == nullptr || model->tiling || model->inputs.size() != 1) return MakeTensorForOverwrite;
   return [this](std::string name, Dtype dtype, const std::vector<int64_t>& shape) {
     const BucketKey key{model->id, {{shape.begin() + 1, shape.end()}}};
-    return model->batcher->NewRow(key, std::move(name), dtype);
+    return model->device->NewRow(key, std::move(name), dtype);
   };
 }
 
@@ -231,13 +233,13 @@ std::shared_ptr<BatchRow> ModelRequest::MakeRow(std::vector<Tensor> inputs) cons
   return row;
 }
 
-void ModelRequest::Park(const Lane& lane, std::vector<Tensor> inputs) {
+void ModelRequest::Park(const TaskContext& context, std::vector<Tensor> inputs) {
   SortAs(model->session->graph().inputs, inputs);
   const auto row = MakeRow(std::move(inputs));
-  row->done = lane.Park();
+  row->done = context.Park();
   model->batcher->Submit(row);
   row_ = row;
-  on_stop_.emplace(lane.stop(), [batcher = model->batcher, row] { batcher->Cancel(row); });
+  on_stop_.emplace(context.stop(), [batcher = model->batcher, row] { batcher->Cancel(row); });
 }
 
 std::pair<std::vector<Tensor>, Clock::duration> ModelRequest::TakeRow() {
@@ -329,7 +331,7 @@ const Tensor& InferRequest::Raw(const std::string& name) const {
   return *found;
 }
 
-void InferRequest::RunModel(const Lane& lane) {
+void InferRequest::RunModel(const TaskContext& context) {
   const VolumePlacement* placement = TiledPlacement();
   const LeadAxis lead = placement == nullptr ? LeadAxis{} : LeadAlongSlices(*placement);
   if (placement != nullptr && !dump) {
@@ -339,7 +341,7 @@ void InferRequest::RunModel(const Lane& lane) {
   }
   if (by_slices_) return;
   const auto started = Clock::now();
-  raw = RunHere(inputs, model->OutputNames(), lane, lead);
+  raw = RunHere(inputs, model->OutputNames(), context, lead);
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
   if (!WindowsOnDevice()) model->runs.Ran(1, took);
@@ -351,21 +353,21 @@ const VolumePlacement* InferRequest::TiledPlacement() const {
   return tiled ? &prepared_[0].volume->placement : nullptr;
 }
 
-void InferRequest::RunSlices(const Lane& lane) {
+void InferRequest::RunSlices(const TaskContext& context) {
   const auto started = Clock::now();
   Clock::duration ran{};
   const std::vector<std::string> names = model->OutputNames();
   const auto run = [&](const Tensor& windows) {
     const auto began = Clock::now();
-    auto ran_out = model->session->Run(std::span(&windows, 1), names, lane.Wide(), lane.stop());
+    auto ran_out = model->session->Run(std::span(&windows, 1), names, context.Wide(), context.stop());
     ran += Clock::now() - began;
     model->SeeWindows();
     return ran_out;
   };
   const PreparedVolume& volume = *prepared_.at(0).volume;
   const InputSpec& input = model->inputs.at(0);
-  Crew crew(Engine::Get().threads(), [&lane] { return lane.Wide(); });
-  TiledView view = ViewAlong(LeadAlongSlices(volume.placement), &crew, lane);
+  ThreadTeam team(Engine::Get().threads(), [&context] { return context.Wide(); });
+  TiledView view = ViewAlong(LeadAlongSlices(volume.placement), &team, context);
   if (view.begin) {
     view.begin = [&ran, begin = view.begin](const Tensor& windows) -> TakeOutputs {
       return [&ran, take = begin(windows)] {
@@ -376,11 +378,11 @@ void InferRequest::RunSlices(const Lane& lane) {
       };
     };
   }
-  TiledSlices slices(inputs.at(0), *model->tiling, view, lane.stop(), run);
+  TiledSlices slices(inputs.at(0), *model->tiling, view, context.stop(), run);
   const VolumeView volume_view{input.channels_last, input.resampling && input.resampling->activate_last,
-                               false, &crew};
+                               false, &team};
   outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, volume_view, thresholds.at(0),
-                                      lane.stop(), raw.emplace_back()));
+                                      context.stop(), raw.emplace_back()));
   inputs.clear();
   timings.run_ms = Milliseconds(ran).count();
   timings.postprocess_ms = Elapsed(started, Clock::now()) - timings.run_ms;
@@ -388,7 +390,7 @@ void InferRequest::RunSlices(const Lane& lane) {
 }
 
 void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume,
-                             std::span<const uint8_t> inside, const Lane& lane, Tensor& tensor) {
+                             std::span<const uint8_t> inside, const TaskContext& context, Tensor& tensor) {
   const auto& [slices, rows, columns] = volume.sides;
   const size_t voxels =
       static_cast<size_t>(slices) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
@@ -401,16 +403,16 @@ void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume
   for (size_t i = 0; i < inside.size(); ++i) {
     if (labels[i] == 0 && inside[i] == 0) labels[i] = kOutside;
   }
-  FillLabelChannels(labels, volume.placement, spec, lane.stop(), tensor);
+  FillLabelChannels(labels, volume.placement, spec, context.stop(), tensor);
 }
 
 Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
-                                const std::optional<VolumeBody>& body, const Lane& lane,
+                                const std::optional<VolumeBody>& body, const TaskContext& context,
                                 const TensorMaker& make) {
   const std::span<const Plane> all(planes);
   if (geometry) {
-    prepared.volume =
-        PrepareVolume(SlicesOf(spec, lane), *geometry, spec, lane.stop(), make, body ? &*body : nullptr);
+    prepared.volume = PrepareVolume(SlicesOf(spec, context), *geometry, spec, context.stop(), make,
+                                    body ? &*body : nullptr);
     moved_.erase(spec.source);
     preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
     return std::move(prepared.volume->tensor);
@@ -427,7 +429,7 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
   return std::move(prepared.image->tensor);
 }
 
-std::span<const Plane> InferRequest::SlicesOf(const InputSpec& spec, const Lane& lane) {
+std::span<const Plane> InferRequest::SlicesOf(const InputSpec& spec, const TaskContext& context) {
   if (sources.empty()) return planes;
   const auto slices_of = [&](const Source& source) {
     return std::span<const Plane>(planes).subspan(source.first, source.count);
@@ -440,12 +442,12 @@ std::span<const Plane> InferRequest::SlicesOf(const InputSpec& spec, const Lane&
   if (!source.regrid) return slices_of(source);
   RegriddedSlices& moved = moved_[spec.source];
   if (moved.planes.empty()) {
-    moved = RegridSlices(slices_of(source), grid_of(source), grid_of(sources.front()), lane.stop());
+    moved = RegridSlices(slices_of(source), grid_of(source), grid_of(sources.front()), context.stop());
   }
   return moved.planes;
 }
 
-std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const Lane& lane) {
+std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const TaskContext& context) {
   if (!geometry || !spec.resampling || !spec.resampling->crop_nonzero) return std::nullopt;
   const std::span<const InputSpec> parts = spec.Parts();
   const size_t count = sources.empty() ? planes.size() : sources.front().count;
@@ -453,7 +455,7 @@ std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const Lane
   const std::array<int, 3> sides = {static_cast<int>(count), format.rows, format.columns};
   const bool marks = spec.AsksForInside();
   BodyFinder finder(sides, marks);
-  for (const InputSpec& part : parts) finder.Add(SlicesOf(part, lane), part, lane.stop());
+  for (const InputSpec& part : parts) finder.Add(SlicesOf(part, context), part, context.stop());
   VolumeBody body = finder.Take();
   // nnU-Net counts what is enclosed as inside, and so what another model marked, wherever that is.
   if (marks) FillHoles({body.inside, sides[0], sides[1], sides[2], {}}, 1);
@@ -465,12 +467,12 @@ std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const Lane
   return body;
 }
 
-Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared, const Lane& lane,
+Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared, const TaskContext& context,
                                        const TensorMaker& make) {
-  const std::optional<VolumeBody> body = BodyOf(spec, lane);
+  const std::optional<VolumeBody> body = BodyOf(spec, context);
   Tensor tensor;
   if (spec.parts.empty()) {
-    tensor = PrepareOne(spec, prepared, body, lane, make);
+    tensor = PrepareOne(spec, prepared, body, context, make);
   } else {
     std::vector<Tensor> parts;
     SharedTensor shared(spec.Channels() + spec.label_channels, make);
@@ -481,7 +483,7 @@ Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared
     for (const InputSpec& part : spec.parts) {
       Prepared other;
       Prepared& own = parts.empty() ? prepared : other;
-      parts.push_back(PrepareOne(part, own, body, lane, part_maker));
+      parts.push_back(PrepareOne(part, own, body, context, part_maker));
     }
     if (spec.channels_last && spec.label_channels > 0) {
       std::vector<int64_t> shape = parts.front().shape;
@@ -492,12 +494,12 @@ Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared
   }
   if (spec.label_channels > 0 && prepared.volume) {
     const std::span<const uint8_t> inside = body ? body->inside : std::span<const uint8_t>();
-    AddLabels(spec, *prepared.volume, inside, lane, tensor);
+    AddLabels(spec, *prepared.volume, inside, context, tensor);
   }
   return tensor;
 }
 
-void InferRequest::Prepare(const Lane& lane) {
+void InferRequest::Prepare(const TaskContext& context) {
   const auto started = Clock::now();
   const Client::Pin pin(*client);
   // What JavaScript gets keeps its memory for as long as it likes.
@@ -508,26 +510,27 @@ void InferRequest::Prepare(const Lane& lane) {
     if (spec.numbers > 0) {
       inputs.push_back(TensorOf(spec, *given++, make));
     } else {
-      inputs.push_back(PrepareImageInput(spec, prepared, lane, make));
+      inputs.push_back(PrepareImageInput(spec, prepared, context, make));
     }
-    CheckStop(lane.stop());
+    CheckStop(context.stop());
   }
   timings.prepare_ms = Elapsed(started, Clock::now());
 }
 
-void InferRequest::PostprocessAll(const Lane& lane) {
+void InferRequest::PostprocessAll(const TaskContext& context) {
   const auto ran = Clock::now();
-  Crew crew(geometry ? Engine::Get().threads() : 1, [&lane] { return lane.Wide(); });
+  ThreadTeam team(geometry ? Engine::Get().threads() : 1, [&context] { return context.Wide(); });
   const auto tensor = [this](const std::string& name) -> const Tensor& { return Raw(name); };
   for (size_t i = 0; i < model->outputs.size(); ++i) {
-    CheckStop(lane.stop());
+    CheckStop(context.stop());
     const OutputSpec& spec = model->outputs[i];
     const Prepared& prepared = prepared_.at(spec.input);
     const bool channels_last = model->inputs.at(spec.input).channels_last;
     if (prepared.volume) {
       const auto& resampling = model->inputs.at(spec.input).resampling;
-      const VolumeView view{channels_last, resampling && resampling->activate_last, dump, &crew};
-      outputs.push_back(PostprocessVolume(spec, tensor, *prepared.volume, view, thresholds[i], lane.stop()));
+      const VolumeView view{channels_last, resampling && resampling->activate_last, dump, &team};
+      outputs.push_back(
+          PostprocessVolume(spec, tensor, *prepared.volume, view, thresholds[i], context.stop()));
     } else {
       const PreparedImage& image = prepared.image.value();
       const SourceGrid grid{image.geometry, image.padding, channels_last};
@@ -542,28 +545,28 @@ void InferRequest::PostprocessAll(const Lane& lane) {
   timings.postprocess_ms = Elapsed(ran, Clock::now());
 }
 
-void InferRequest::Run(const Lane& lane) {
+void InferRequest::Run(const TaskContext& context) {
   const ProgressEnd end(cancel_id);
-  if (!parked() && !ComeIn(lane)) return;
+  if (!parked() && !AcquireModel(context)) return;
   if (parked()) {
     Clock::duration ran{};
     std::tie(raw, ran) = TakeRow();
     timings.run_ms = Milliseconds(ran).count();
   } else {
-    timings.queue_ms = Elapsed(lane.submitted(), Clock::now());
-    Prepare(lane);
-    CheckStop(lane.stop());
-    if (Batched(lane)) {
-      Park(lane, dump ? inputs : std::exchange(inputs, {}));
+    timings.queue_ms = Elapsed(context.submitted(), Clock::now());
+    Prepare(context);
+    CheckStop(context.stop());
+    if (Batched(context)) {
+      Park(context, dump ? inputs : std::exchange(inputs, {}));
       return;
     }
-    RunModel(lane);
+    RunModel(context);
   }
-  CheckStop(lane.stop());
+  CheckStop(context.stop());
   if (by_slices_) {
-    RunSlices(lane);
+    RunSlices(context);
   } else {
-    PostprocessAll(lane);
+    PostprocessAll(context);
   }
 }
 
@@ -582,33 +585,33 @@ bool TensorRequest::IsRow() const {
          });
 }
 
-void TensorRequest::Run(const Lane& lane) {
+void TensorRequest::Run(const TaskContext& context) {
   const std::vector<TensorInfo>& graph = model->session->graph().outputs;
   if (parked()) {
     outputs = TakeRow().first;
     SortAs(graph, outputs);
     return;
   }
-  if (!ComeIn(lane)) return;
+  if (!AcquireModel(context)) return;
   const Client::Pin pin(*client);
-  if (Batched(lane) && IsRow()) {
+  if (Batched(context) && IsRow()) {
     // The device reads it when the environment may be gone.
     std::vector<Tensor> inputs;
     for (const Tensor& feed : feeds) {
       inputs.push_back(InputMaker()(feed.name, feed.dtype, feed.shape));
       if (feed.Bytes() > 0) std::memcpy(inputs.back().data, feed.data, feed.Bytes());
     }
-    Park(lane, std::move(inputs));
+    Park(context, std::move(inputs));
     return;
   }
   std::vector<std::string> names;
   for (const TensorInfo& info : graph) names.push_back(info.name);
   const auto started = Clock::now();
-  outputs = RunHere(feeds, names, lane);
+  outputs = RunHere(feeds, names, context);
   model->runs.Ran(1, Clock::now() - started);
 }
 
-void RenderRequest::Run(const Lane&) {
+void RenderRequest::Run(const TaskContext&) {
   InputSpec spec;
   spec.dtype = Dtype::kUint8;
   spec.channels_last = true;

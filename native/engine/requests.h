@@ -29,7 +29,7 @@
 
 namespace radserve {
 
-/// A task that answers by letter. Results lie in the task when the letter without a failure has come.
+/// A task that answers by completion. Results lie in the task when the completion without a failure has come.
 class Request : public Task {
  public:
   void Done(const std::optional<Failure>& failure) noexcept override;
@@ -64,7 +64,7 @@ struct PreparationFacts {
 
 class InspectRequest : public Request {
  public:
-  void Run(const Lane& lane) override;
+  void Run(const TaskContext& context) override;
 
   std::string path;
   GraphInfo graph;
@@ -72,7 +72,7 @@ class InspectRequest : public Request {
 
 class LoadRequest : public Request {
  public:
-  void Run(const Lane& lane) override;
+  void Run(const TaskContext& context) override;
   /// Takes the model back if the load failed after all.
   void Done(const std::optional<Failure>& failure) noexcept override;
 
@@ -98,19 +98,19 @@ class ModelRequest : public Request {
   std::shared_ptr<const Model> model;
 
  protected:
-  /// Begins the request's use of the model. False if the model has left: the request is parked, and runs again when the
-  /// model is back. Throws what keeps it from coming.
-  bool ComeIn(const Lane& lane);
+  /// Begins the request's use of the model. False if the model is unloaded: the request is parked, and runs again
+  /// once the model is loaded. Throws why it cannot be loaded.
+  bool AcquireModel(const TaskContext& context);
   /// Runs the model on this thread, window by window if its manifest asks for it, along `lead`.
   std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
-                              const Lane& lane, const LeadAxis& lead = {}) const;
+                              const TaskContext& context, const LeadAxis& lead = {}) const;
   /// How windows of the model's only input are cut, and run by a device that has it; its progress is told to the engine.
-  TiledView ViewAlong(const LeadAxis& lead, Crew* crew, const Lane& lane) const;
+  TiledView ViewAlong(const LeadAxis& lead, ThreadTeam* team, const TaskContext& context) const;
   /// Whether this run is to go to the device with others.
-  bool Batched(const Lane& lane) const;
+  bool Batched(const TaskContext& context) const;
   /// Makes the input where the device that is to run it likes to have it.
   TensorMaker InputMaker() const;
-  void Park(const Lane& lane, std::vector<Tensor> inputs);
+  void Park(const TaskContext& context, std::vector<Tensor> inputs);
   /// Whether windows run on a device: it counts their runs itself.
   bool WindowsOnDevice() const { return model->tiling && model->batcher != nullptr; }
   bool parked() const { return row_ != nullptr; }
@@ -120,9 +120,9 @@ class ModelRequest : public Request {
 
  private:
   std::shared_ptr<BatchRow> MakeRow(std::vector<Tensor> inputs) const;
-  TakeOutputs BeginWindows(const Tensor& windows, const Lane& lane) const;
+  TakeOutputs BeginWindows(const Tensor& windows, const TaskContext& context) const;
 
-  std::shared_ptr<Residence::Waiter> waiter_;
+  std::shared_ptr<Residence::PendingUse> pending_;
   /// Present while the request uses the model.
   std::shared_ptr<const void> use_;
   std::shared_ptr<BatchRow> row_;
@@ -134,7 +134,7 @@ class ModelRequest : public Request {
 /// One frame, or the slices of one volume, through one model: prepare, run, post-process.
 class InferRequest : public ModelRequest {
  public:
-  void Run(const Lane& lane) override;
+  void Run(const TaskContext& context) override;
   /// `own` is the number of the frame among its neighbours. Throws bad_request if the model wants a volume and there
   /// is none, or the other way round, and for neighbours that it does not look at.
   void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies, size_t own);
@@ -170,16 +170,16 @@ class InferRequest : public ModelRequest {
   Timings timings;
 
  private:
-  void Prepare(const Lane& lane);
+  void Prepare(const TaskContext& context);
   /// Fills the label channels of a tensor. `inside` are the voxels of the body, all where it is empty. Throws bad_request
   /// if the labels do not fit the volume.
   void AddLabels(const InputSpec& spec, const PreparedVolume& volume, std::span<const uint8_t> inside,
-                 const Lane& lane, Tensor& tensor);
+                 const TaskContext& context, Tensor& tensor);
   /// Runs the model on this thread.
-  void RunModel(const Lane& lane);
-  void PostprocessAll(const Lane& lane);
+  void RunModel(const TaskContext& context);
+  void PostprocessAll(const TaskContext& context);
   /// The only output of a volume whose windows are blended slice by slice: they run here.
-  void RunSlices(const Lane& lane);
+  void RunSlices(const TaskContext& context);
   /// Where the tensor of the only input lies, for models of volumes in windows.
   const VolumePlacement* TiledPlacement() const;
   const Tensor& Raw(const std::string& name) const;
@@ -191,15 +191,15 @@ class InferRequest : public ModelRequest {
     std::optional<PreparedVolume> volume;
   };
   /// One input of pixels: its parts, and the labels of another model.
-  Tensor PrepareImageInput(const InputSpec& spec, Prepared& prepared, const Lane& lane,
+  Tensor PrepareImageInput(const InputSpec& spec, Prepared& prepared, const TaskContext& context,
                            const TensorMaker& make);
   /// One input, or one part of it, which is its tensor.
   Tensor PrepareOne(const InputSpec& spec, Prepared& prepared, const std::optional<VolumeBody>& body,
-                    const Lane& lane, const TensorMaker& make);
+                    const TaskContext& context, const TensorMaker& make);
   /// The slices that an input or a part of it is made of; those of a source of a case on the grid of the first.
-  std::span<const Plane> SlicesOf(const InputSpec& spec, const Lane& lane);
+  std::span<const Plane> SlicesOf(const InputSpec& spec, const TaskContext& context);
   /// What counts of the volumes of all parts together; nothing where the input does not crop.
-  std::optional<VolumeBody> BodyOf(const InputSpec& spec, const Lane& lane);
+  std::optional<VolumeBody> BodyOf(const InputSpec& spec, const TaskContext& context);
   /// Sources on the grid of the first, from when they are first looked at until their part is prepared.
   std::map<size_t, RegriddedSlices> moved_;
   /// One for each input of the manifest; of several parts the first.
@@ -212,7 +212,7 @@ class InferRequest : public ModelRequest {
 /// holds for images, too.
 class TensorRequest : public ModelRequest {
  public:
-  void Run(const Lane& lane) override;
+  void Run(const TaskContext& context) override;
 
   /// They lie in the environment's memory.
   std::vector<Tensor> feeds;
@@ -225,7 +225,7 @@ class TensorRequest : public ModelRequest {
 
 class RenderRequest : public Request {
  public:
-  void Run(const Lane& lane) override;
+  void Run(const TaskContext& context) override;
 
   Plane plane;
   int voi_index = 0;

@@ -4,100 +4,100 @@
 
 namespace radserve {
 
-bool Residence::Enter() {
+bool Residence::BeginUse() {
   const std::lock_guard lock(mutex_);
-  if (figures_.state != State::kHere) return false;
+  if (figures_.state != State::kLoaded) return false;
   ++uses_;
   return true;
 }
 
-bool Residence::Exit() {
+bool Residence::EndUse() {
   const std::lock_guard lock(mutex_);
   last_use_ = Clock::now();
-  return --uses_ == 0 && figures_.state == State::kLeaving;
+  return --uses_ == 0 && figures_.state == State::kDraining;
 }
 
-bool Residence::Wait(const std::shared_ptr<Waiter>& waiter) {
+bool Residence::Wait(const std::shared_ptr<PendingUse>& pending) {
   {
     const std::lock_guard lock(mutex_);
-    if (figures_.state != State::kHere) {
-      waiters_.push_back(waiter);
-      const bool away = figures_.state == State::kAway;
-      if (away) figures_.state = State::kReturning;
-      return away;
+    if (figures_.state != State::kLoaded) {
+      pending_.push_back(pending);
+      const bool unloaded = figures_.state == State::kUnloaded;
+      if (unloaded) figures_.state = State::kReloading;
+      return unloaded;
     }
     ++uses_;
   }
-  waiter->entered = true;
-  waiter->resume();
+  pending->entered = true;
+  pending->resume();
   return false;
 }
 
-void Residence::Drop(const std::shared_ptr<Waiter>& waiter) {
+void Residence::Drop(const std::shared_ptr<PendingUse>& pending) {
   {
     const std::lock_guard lock(mutex_);
-    if (std::erase(waiters_, waiter) == 0) return;
+    if (std::erase(pending_, pending) == 0) return;
   }
-  waiter->resume();
+  pending->resume();
 }
 
 std::optional<Clock::time_point> Residence::UnusedSince() const {
   const std::lock_guard lock(mutex_);
-  return figures_.state == State::kHere && uses_ == 0 ? std::optional(last_use_) : std::nullopt;
+  return figures_.state == State::kLoaded && uses_ == 0 ? std::optional(last_use_) : std::nullopt;
 }
 
 bool Residence::Drain() {
   const std::lock_guard lock(mutex_);
-  if (figures_.state == State::kHere) figures_.state = State::kLeaving;
-  return figures_.state == State::kLeaving;
+  if (figures_.state == State::kLoaded) figures_.state = State::kDraining;
+  return figures_.state == State::kDraining;
 }
 
-bool Residence::BeginLeaving(Clock::time_point unused_since) {
+bool Residence::BeginUnload(Clock::time_point unused_since) {
   const std::lock_guard lock(mutex_);
   if (uses_ > 0) return false;
-  const bool unused = figures_.state == State::kHere && last_use_ <= unused_since;
-  if (unused) figures_.state = State::kLeaving;
-  return figures_.state == State::kLeaving;
+  const bool unused = figures_.state == State::kLoaded && last_use_ <= unused_since;
+  if (unused) figures_.state = State::kDraining;
+  return figures_.state == State::kDraining;
 }
 
-bool Residence::Left() {
+bool Residence::Unloaded() {
   const std::lock_guard lock(mutex_);
-  figures_.state = waiters_.empty() ? State::kAway : State::kReturning;
-  return !waiters_.empty();
+  figures_.state = pending_.empty() ? State::kUnloaded : State::kReloading;
+  return !pending_.empty();
 }
 
-bool Residence::StillWanted() {
+bool Residence::HasPending() {
   const std::lock_guard lock(mutex_);
-  if (waiters_.empty()) figures_.state = State::kAway;
-  return !waiters_.empty();
+  if (pending_.empty()) figures_.state = State::kUnloaded;
+  return !pending_.empty();
 }
 
-void Residence::Came(Clock::duration took) {
-  std::vector<std::shared_ptr<Waiter>> waiters;
+void Residence::Loaded(Clock::duration took) {
+  std::vector<std::shared_ptr<PendingUse>> pending;
   {
     const std::lock_guard lock(mutex_);
     last_use_ = Clock::now();
-    figures_ = {State::kHere, figures_.loads + 1, last_use_, took, std::nullopt};
-    waiters.swap(waiters_);
-    uses_ += waiters.size();
+    figures_ = {State::kLoaded, figures_.loads + 1, last_use_, took, std::nullopt};
+    pending.swap(pending_);
+    uses_ += pending.size();
   }
-  for (const auto& waiter : waiters) {
-    waiter->entered = true;
-    waiter->resume();
+  for (const auto& pending : pending) {
+    pending->entered = true;
+    pending->resume();
   }
 }
 
-void Residence::CouldNotCome(const Failure& failure) {
-  std::vector<std::shared_ptr<Waiter>> waiters;
+void Residence::LoadFailed(const Failure& failure) {
+  std::vector<std::shared_ptr<PendingUse>> pending;
   {
     const std::lock_guard lock(mutex_);
-    figures_.state = State::kAway;
+    figures_.state = State::kUnloaded;
     figures_.failure = failure;
-    waiters.swap(waiters_);
+    pending.swap(pending_);
   }
-  for (const auto& waiter : waiters) {
-    waiter->failure = failure;
-    waiter->resume();
+  for (const auto& pending : pending) {
+    pending->failure = failure;
+    pending->resume();
   }
 }
 

@@ -14,60 +14,59 @@
 
 namespace radserve {
 
-/// Whether a model's memory is here, who uses it, and who waits for it. It knows neither sessions nor threads: whoever
-/// is told to take the model away, or to bring it back, does so and says when that is done. All methods may be called
-/// from any thread, and call nobody with the lock.
+/// Whether a model is in memory, who uses it, and who waits for it. It knows neither sessions nor threads: whoever is told
+/// to unload the model, or to load it again, does so and says when that is done. All methods may be called from any
+/// thread, and call nobody with the lock.
 ///
-/// here -> (leaving ->) away -> returning -> here. Only a model that nobody uses goes away.
+/// loaded -> (draining ->) unloaded -> reloading -> loaded. Only a model that nobody uses is unloaded.
 class Residence {
  public:
-  enum class State { kHere, kLeaving, kAway, kReturning };
+  enum class State { kLoaded, kDraining, kUnloaded, kReloading };
 
   /// A request that waits for the model.
-  struct Waiter {
-    explicit Waiter(std::function<void()> resume_it) : resume(std::move(resume_it)) {}
-    /// Called once: when the model is here, when it cannot come, or after Drop.
+  struct PendingUse {
+    explicit PendingUse(std::function<void()> resume_it) : resume(std::move(resume_it)) {}
+    /// Called once: when the model is loaded, when it cannot be, or after Drop.
     std::function<void()> resume;
-    /// Set before. The use of a model that came has begun: whoever waited ends it.
+    /// Set before. The use of the loaded model has begun: whoever waited ends it.
     bool entered = false;
     std::optional<Failure> failure;
   };
 
   struct Figures {
-    State state = State::kHere;
+    State state = State::kLoaded;
     /// How often it was loaded, when last, and how long that took.
     uint64_t loads = 0;
     Clock::time_point loaded;
     Clock::duration load_time{};
-    /// Why it could not come back when it was last wanted.
+    /// Why it could not be loaded when it was last wanted.
     std::optional<Failure> failure;
   };
 
-  /// Begins a use. False if the model is not here, or is about to leave.
-  bool Enter();
-  /// Ends a use. True if nobody uses the model any more and it is to leave: then BeginLeaving.
-  bool Exit();
-  /// Waits for the model and a use of it; where it is here already, both come at once. True if the caller is to bring it
-  /// back.
-  bool Wait(const std::shared_ptr<Waiter>& waiter);
+  /// Begins a use. False unless the model is loaded, and not draining.
+  bool BeginUse();
+  /// Ends a use. True if it was the last of a model that drains: then BeginUnload.
+  bool EndUse();
+  /// Waits for the model and a use of it; if it is loaded already, both come at once. True if the caller is to load it.
+  bool Wait(const std::shared_ptr<PendingUse>& pending);
   /// Waits no longer.
-  void Drop(const std::shared_ptr<Waiter>& waiter);
+  void Drop(const std::shared_ptr<PendingUse>& pending);
 
-  /// Since when nobody uses it, while it is here; nullopt while somebody does, or it is not here.
+  /// Since when nobody uses it; nullopt while somebody does, or unless it is loaded.
   std::optional<Clock::time_point> UnusedSince() const;
-  /// It is to leave as soon as nobody uses it, and until then nobody new does. False if it is not here.
+  /// It is to be unloaded as soon as nobody uses it, and until then nobody new does. False unless it is loaded.
   bool Drain();
-  /// Whoever calls takes it away now, and calls Left. False if somebody uses it, if it is not here, or was used after
+  /// Whoever calls unloads it now, and calls Unloaded. False if somebody uses it, if it is not loaded, or was used after
   /// `unused_since`.
-  bool BeginLeaving(Clock::time_point unused_since);
-  /// True if somebody waits for it already, and the caller is to bring it back.
-  bool Left();
-  /// False if nobody waits for it any more: then it stays away.
-  bool StillWanted();
-  /// It is here, and those who wait use it: none of them finds it gone again. It took so long.
-  void Came(Clock::duration took);
-  /// It could not come back. The next request asks again.
-  void CouldNotCome(const Failure& failure);
+  bool BeginUnload(Clock::time_point unused_since);
+  /// True if somebody waits for it already, and the caller is to load it again.
+  bool Unloaded();
+  /// False if nobody waits for it any more: then it stays unloaded.
+  bool HasPending();
+  /// It is loaded, and those who wait use it: none of them finds it gone again. It took so long.
+  void Loaded(Clock::duration took);
+  /// It could not be loaded. The next request asks again.
+  void LoadFailed(const Failure& failure);
 
   Figures Get() const;
 
@@ -76,7 +75,7 @@ class Residence {
   Figures figures_;
   size_t uses_ = 0;
   Clock::time_point last_use_ = Clock::now();
-  std::vector<std::shared_ptr<Waiter>> waiters_;
+  std::vector<std::shared_ptr<PendingUse>> pending_;
 };
 
 }  // namespace radserve

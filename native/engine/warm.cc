@@ -91,7 +91,6 @@ int64_t SameBitsUpTo(const Model& model, const BatchRow& row, const std::vector<
                      const std::stop_token& stop) {
   const auto begun = Clock::now();
   const auto bucket = model.session->MakeBucket(model.max_batch, row.key.row_shapes, model.OutputNames());
-  bucket->SetWide(true);
   int64_t same = 0;
   while (same < model.max_batch && Clock::now() - begun < kSameBitsPatience) {
     CopyRow(row.inputs, same, *bucket);
@@ -117,7 +116,6 @@ int64_t LargestOnCpu(const Model& model, const BatchRow& row, int threads, const
     const Clock::duration alone = std::min(Took([&] { run(false); }), Took([&] { run(false); }));
     const int64_t rows = std::min(kProbeRows, model.max_batch);
     const auto bucket = model.session->MakeBucket(rows, row.key.row_shapes, names);
-    bucket->SetWide(true);
     for (int64_t i = 0; i < rows; ++i) CopyRow(row.inputs, i, *bucket);
     bucket->Run(rows, stop);
     const Clock::duration together =
@@ -229,7 +227,7 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
     const Tensor plain = std::exchange(input, place.device->NewRow(row->key, input.name, input.dtype));
     std::memcpy(input.data, plain.data, plain.Bytes());
   }
-  place.batcher->Warm(row, stop);
+  place.batcher->Warm(row, model->max_batch, stop);
 }
 
 }  // namespace radserve

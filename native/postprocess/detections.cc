@@ -107,6 +107,20 @@ bool Reaches(float score, double threshold) { return !(score < static_cast<float
 
 }  // namespace
 
+void ReadDetections(const Description& own, OutputSpec& spec) {
+  spec.box_format = own.OneOf<BoxFormat>("format", {{"xyxy", BoxFormat::kXyxy},
+                                                    {"xywh", BoxFormat::kXywh},
+                                                    {"cxcywh", BoxFormat::kCxcywh},
+                                                    {"yxyx", BoxFormat::kYxyx}});
+  spec.normalised = own.Flag("normalised");
+  spec.max_boxes = own.Int("max_boxes");
+  if (own.Has("first")) spec.first_class = own.Int("first");
+  if (own.Has("iou")) {
+    spec.nms_iou = own.Number("iou");
+    spec.nms_per_class = own.Flag("per_class");
+  }
+}
+
 RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   const TableSpec& table = *spec.table;
   const auto& shape = tensor.shape;

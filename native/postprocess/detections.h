@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/description.h"
 #include "base/spec.h"
 #include "base/tensor.h"
 #include "postprocess/boxes.h"
@@ -26,6 +27,9 @@ struct RawDetections {
   /// How much of each prototype a box's mask has, those of a box side by side; may be empty.
   std::vector<float> coefficients;
 };
+
+/// Reads the fields that both kinds with boxes of a network have.
+void ReadDetections(const Description& own, OutputSpec& spec);
 
 /// Takes a table apart. Throws output_invalid if its shape is not [1, boxes, columns] (or the other way round),
 /// where the 1 may be left out.

@@ -91,11 +91,11 @@ std::vector<HighestResampled::Block> HighestResampled::BlocksOf(const Taps& taps
 }
 
 HighestResampled::HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, size_t channels,
-                                   Crew& crew)
+                                   ThreadTeam& team)
     : taps_(taps),
       sides_(sides),
       channels_(channels),
-      crew_(crew),
+      team_(team),
       rows_(BlocksOf(taps[1])),
       columns_(BlocksOf(taps[2])),
       ring_(SlicesInReach(taps[0])),
@@ -236,9 +236,9 @@ void HighestResampled::Run(const std::stop_token& stop, const LoadSlice& load,
     for (next = std::max(next, taps_[0].first[slice]); next < last; ++next) {
       CheckStop(stop);
       load(next, Slot(next));
-      if (bounded_) crew_.For(rows_.size(), [&](size_t row) { Bound(next, row); });
+      if (bounded_) team_.For(rows_.size(), [&](size_t row) { Bound(next, row); });
     }
-    crew_.For(rows_.size(), [&](size_t row) {
+    team_.For(rows_.size(), [&](size_t row) {
       Contest contest(*this);
       for (size_t column = 0; column < columns_.size(); ++column) {
         contest.Decide(static_cast<int>(slice), row, column, labels);

@@ -9,7 +9,7 @@
 #include <stop_token>
 #include <vector>
 
-#include "base/crew.h"
+#include "base/thread_team.h"
 #include "resample/resample.h"
 
 namespace radserve {
@@ -26,7 +26,7 @@ class HighestResampled {
  public:
   /// @param taps to slices, rows and columns of the source
   /// @param sides rows and columns of the model's grid
-  HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, size_t channels, Crew& crew);
+  HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, size_t channels, ThreadTeam& team);
 
   /// Source slices in order: `take(slice, labels)` gives each [rows, columns], until the next. Slices of the model's grid
   /// are loaded in order, each at most once. Throws `cancelled` once `stop` is requested.
@@ -55,7 +55,7 @@ class HighestResampled {
   const VolumeTaps& taps_;
   std::array<int, 2> sides_;
   size_t channels_;
-  Crew& crew_;
+  ThreadTeam& team_;
   std::vector<Block> rows_;
   std::vector<Block> columns_;
   /// Slices of the model's grid that are in memory.

@@ -10,8 +10,8 @@
 
 namespace radserve {
 
-/// What a kind of output is: how its description is read, and how its tensors are decoded. Each kind is a file of its own,
-/// and one line in the table of kinds.cc.
+/// What a kind of output is: how its description is read, and how its tensors are decoded. Each kind is a file of its own
+/// in kinds/, which defines the member of that name below.
 struct OutputKind {
   /// As the manifest names it.
   std::string_view name;
@@ -31,13 +31,12 @@ struct OutputKind {
                  std::span<const double> thresholds, OutputResult& out) = nullptr;
 };
 
-extern const OutputKind kClassification;
-extern const OutputKind kRegression;
-extern const OutputKind kSegmentation;
-extern const OutputKind kDetection;
-extern const OutputKind kDetectionTable;
-extern const OutputKind kProbabilityMap;
-extern const OutputKind kHeatmap;
+/// The kinds by the names of their files. CMakeLists.txt makes the list of them.
+namespace kinds {
+#define RADSERVE_KIND(name) extern const OutputKind name;
+#include "postprocess_kinds.inc"
+#undef RADSERVE_KIND
+}  // namespace kinds
 
 /// An output of a manifest: the fields that all kinds have, and those of its own. Throws `internal` for what
 /// src/manifest/outputs does not make.

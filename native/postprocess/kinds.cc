@@ -5,8 +5,11 @@
 namespace radserve {
 namespace {
 
-constexpr std::array kKinds = {&kClassification, &kRegression,     &kSegmentation, &kDetection,
-                               &kDetectionTable, &kProbabilityMap, &kHeatmap};
+constexpr std::array kKinds = {
+#define RADSERVE_KIND(name) &kinds::name,
+#include "postprocess_kinds.inc"
+#undef RADSERVE_KIND
+};
 
 }  // namespace
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/crew.h"
 #include "base/spec.h"
 #include "base/tensor.h"
+#include "base/thread_team.h"
 #include "postprocess/boxes.h"
 #include "prepare/geometry.h"
 #include "prepare/volume.h"
@@ -45,6 +45,14 @@ struct ModelMask : MaskResult {
   std::array<MapSpan, 3> spans;
 };
 
+/// A point of the source, counted from the outer edge of its first pixel, whose middle is at 0.5. `score` is NaN where the
+/// model gives none; `label` is the label's index from 0.
+struct Point {
+  double x = 0, y = 0;
+  float score = 0;
+  int label = 0;
+};
+
 /// One output as src/engine/types.ts describes EngineOutput; which fields are filled depends on `kind`: those of
 /// MaskResult, on the source's grid, are of segmentations, its sides of heat maps too.
 struct OutputResult : MaskResult {
@@ -58,6 +66,7 @@ struct OutputResult : MaskResult {
   /// source's grid as the label was chosen from it. Where the model did not look, background has 1 and labels have 0.
   std::optional<Tensor> probabilities;
   std::vector<Box> boxes;
+  std::vector<Point> points;
 };
 
 /// Where the results go back to: how the image was placed, and its padding, which is empty if there is no
@@ -112,7 +121,7 @@ struct VolumeView {
   /// Fill OutputResult::probabilities.
   bool probabilities = false;
   /// Helps the thread that calls; null for none.
-  Crew* crew = nullptr;
+  ThreadTeam* team = nullptr;
 };
 
 /// Raw tensors of one volume to one output, by the rules of Postprocess: scores and regressions as there;

@@ -50,10 +50,10 @@ VolumeMaps ReadSlices(TiledSlices& slices, size_t channels, bool channels_last, 
 
 /// Calls `check` with all values of a tensor, in portions, from several threads.
 template <typename Check>
-void ForValues(const Tensor& tensor, const std::stop_token& stop, Crew& crew, const Check& check) {
+void ForValues(const Tensor& tensor, const std::stop_token& stop, ThreadTeam& team, const Check& check) {
   constexpr size_t kPortion = size_t{1} << 16;
   const size_t all = tensor.Elements();
-  crew.For((all + kPortion - 1) / kPortion, [&](size_t portion) {
+  team.For((all + kPortion - 1) / kPortion, [&](size_t portion) {
     CheckStop(stop);
     const size_t at = portion * kPortion;
     const size_t count = std::min(kPortion, all - at);
@@ -90,15 +90,15 @@ SourceView ViewFromSource(const VolumeMaps& maps, const VolumePlacement& placeme
 }
 
 /// Activates all channels of a plane of `pixels`, in parts of it.
-void Activate(Activation activation, std::span<float> values, size_t pixels, Crew& crew) {
+void Activate(Activation activation, std::span<float> values, size_t pixels, ThreadTeam& team) {
   constexpr size_t kPart = size_t{1} << 12;
   if (activation == Activation::kSigmoid) {
-    crew.For((values.size() + kPart - 1) / kPart, [&](size_t part) {
+    team.For((values.size() + kPart - 1) / kPart, [&](size_t part) {
       Sigmoid(values.subspan(part * kPart, std::min(kPart, values.size() - part * kPart)));
     });
   }
   if (activation == Activation::kSoftmax) {
-    crew.For((pixels + kPart - 1) / kPart, [&](size_t part) {
+    team.For((pixels + kPart - 1) / kPart, [&](size_t part) {
       SoftmaxPlanes(values, pixels, part * kPart, std::min(pixels, (part + 1) * kPart));
     });
   }
@@ -110,8 +110,9 @@ class ModelGrid;
 class MapSlices {
  public:
   /// `own` is shown each slice of its grid once, in order, whether or not the source's grid needs it; null for none.
-  MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, Crew& crew, ModelGrid* own)
-      : maps_(maps), view_(view), activation_(activation), crew_(crew), own_(own) {}
+  MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, ThreadTeam& team,
+            ModelGrid* own)
+      : maps_(maps), view_(view), activation_(activation), team_(team), own_(own) {}
 
   size_t plane() const { return static_cast<size_t>(view_.sides[1]) * static_cast<size_t>(view_.sides[2]); }
 
@@ -124,7 +125,7 @@ class MapSlices {
   void Read(int slice, float* channels) const {
     const Tensor& tensor = maps_.take ? maps_.take(slice) : *maps_.tensor;
     const auto columns = static_cast<size_t>(view_.sides[2]);
-    crew_.For(maps_.channels, [&](size_t c) {
+    team_.For(maps_.channels, [&](size_t c) {
       const ptrdiff_t first =
           view_.first + slice * view_.strides[0] + static_cast<ptrdiff_t>(c) * maps_.channel_stride;
       for (int y = 0; y < view_.sides[1]; ++y) {
@@ -132,14 +133,14 @@ class MapSlices {
                 channels + c * plane() + static_cast<size_t>(y) * columns);
       }
     });
-    Activate(activation_, {channels, maps_.channels * plane()}, plane(), crew_);
+    Activate(activation_, {channels, maps_.channels * plane()}, plane(), team_);
   }
   void ShowUpTo(int slice, float* channels);
 
   const VolumeMaps& maps_;
   const SourceView& view_;
   Activation activation_;
-  Crew& crew_;
+  ThreadTeam& team_;
   ModelGrid* own_;
   /// The first that has not gone by.
   int next_ = 0;
@@ -147,10 +148,10 @@ class MapSlices {
 
 /// Gives `decide` each source slice with a plane of every channel, resampled.
 void ForSourceSlices(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
-                     Interpolation interpolation, const std::stop_token& stop, Crew& crew, ModelGrid* own,
-                     const RowSink& decide) {
+                     Interpolation interpolation, const std::stop_token& stop, ThreadTeam& team,
+                     ModelGrid* own, const RowSink& decide) {
   const SourceView view = ViewFromSource(maps, placement, interpolation);
-  MapSlices map(maps, view, activation, crew, own);
+  MapSlices map(maps, view, activation, team, own);
   const auto columns = static_cast<size_t>(view.sides[2]);
   std::vector<float> values(maps.channels * map.plane());
   ResampleVolume(
@@ -171,11 +172,11 @@ void ForSourceSlices(const VolumeMaps& maps, const VolumePlacement& placement, A
 
 /// The channel that is highest at each voxel of the source, the first of equal ones.
 void HighestOnSource(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
-                     const std::stop_token& stop, Crew& crew, ModelGrid* own, std::span<uint8_t> mask) {
+                     const std::stop_token& stop, ThreadTeam& team, ModelGrid* own, std::span<uint8_t> mask) {
   const SourceView view = ViewFromSource(maps, placement, Interpolation::kLinear);
-  MapSlices map(maps, view, activation, crew, own);
+  MapSlices map(maps, view, activation, team, own);
   {
-    HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, crew);
+    HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, team);
     highest.Run(
         stop, [&](int slice, float* channels) { map.Load(slice, channels); },
         [&](int slice, std::span<const uint8_t> labels) {
@@ -188,9 +189,9 @@ void HighestOnSource(const VolumeMaps& maps, const VolumePlacement& placement, A
 }
 
 /// The channel that is highest at each voxel, the first of equal ones.
-void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out, Crew& crew) {
+void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out, ThreadTeam& team) {
   constexpr size_t kPart = size_t{1} << 12;
-  crew.For((plane + kPart - 1) / kPart, [&](size_t part) {
+  team.For((plane + kPart - 1) / kPart, [&](size_t part) {
     const size_t at = part * kPart;
     const size_t voxels = std::min(kPart, plane - at);
     std::vector<float> best(channels[0] + at, channels[0] + at + voxels);
@@ -201,8 +202,9 @@ void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* 
   });
 }
 
-void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop, Crew& crew) {
-  ForValues(tensor, stop, crew, [&](std::span<const float> values) {
+void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop,
+                 ThreadTeam& team) {
+  ForValues(tensor, stop, team, [&](std::span<const float> values) {
     if (spec.activation == Activation::kLabelMap) {
       std::vector<uint8_t> labels(values.size());
       return ToLabels(values, spec.labels, tensor.name, labels.data());
@@ -244,11 +246,11 @@ class Decision {
  public:
   /// Makes room in `out`, whose sides are set, and fills it. `probabilities` takes the values themselves; null for none.
   Decision(const OutputSpec& spec, const VolumeView& view, std::span<const double> thresholds,
-           size_t channels, Crew& crew, MaskResult& out, Tensor* probabilities)
+           size_t channels, ThreadTeam& team, MaskResult& out, Tensor* probabilities)
       : spec_(spec),
         thresholds_(thresholds),
         channels_(channels),
-        crew_(crew),
+        team_(team),
         out_(out),
         probabilities_(probabilities) {
     out.overlapping = MayOverlap(spec.activation);
@@ -277,7 +279,7 @@ class Decision {
       ToLabels({channels[0], plane}, spec_.labels, spec_.tensor, out);
     } else if (!out_.overlapping) {
       // Rounding makes equal scores of some that are not: what is decided are the scores before it.
-      Highest(given, channels_, plane, out, crew_);
+      Highest(given, channels_, plane, out, team_);
     } else {
       for (size_t c = 0; c < channels_; ++c) {
         ToMask({channels[c], plane}, thresholds_[c], out + c * voxels);
@@ -292,7 +294,7 @@ class Decision {
   const OutputSpec& spec_;
   std::span<const double> thresholds_;
   size_t channels_;
-  Crew& crew_;
+  ThreadTeam& team_;
   MaskResult& out_;
   Tensor* probabilities_;
   std::optional<LastActivation> last_;
@@ -323,11 +325,11 @@ class ModelGrid {
  public:
   /// `mask` is from MaskWithin, and is filled.
   ModelGrid(const OutputSpec& spec, const VolumeMaps& maps, const VolumePlacement& placement,
-            const VolumeView& view, std::span<const double> thresholds, Crew& crew, ModelMask& mask)
+            const VolumeView& view, std::span<const double> thresholds, ThreadTeam& team, ModelMask& mask)
       : mask_(mask),
         columns_(static_cast<size_t>(maps.sides[placement.TensorAxis(2)])),
         plane_(static_cast<size_t>(maps.sides[placement.TensorAxis(1)]) * columns_),
-        decide_(spec, view, thresholds, maps.channels, crew, mask, nullptr),
+        decide_(spec, view, thresholds, maps.channels, team, mask, nullptr),
         channels_(maps.channels) {
     if (mask.Plane() < plane_) cut_.resize(mask.Plane() * maps.channels);
   }
@@ -384,12 +386,12 @@ void MapSlices::Load(int slice, float* channels) {
 /// Fills the mask on the source's grid, whose sides are set, and what else is asked for.
 void DecideMasks(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
                  const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
-                 Crew& crew, OutputResult& out) {
+                 ThreadTeam& team, OutputResult& out) {
   const bool labels = spec.activation == Activation::kLabelMap;
   std::optional<ModelGrid> grid;
   if (spec.model_grid) {
     out.model = MaskWithin(maps, volume.placement);
-    grid.emplace(spec, maps, volume.placement, view, thresholds, crew, *out.model);
+    grid.emplace(spec, maps, volume.placement, view, thresholds, team, *out.model);
   }
   ModelGrid* own = grid ? &*grid : nullptr;
   const Activation before = view.activate_last ? Activation::kNone : spec.activation;
@@ -400,11 +402,11 @@ void DecideMasks(const OutputSpec& spec, const VolumeMaps& maps, const PreparedV
   Tensor* probabilities = out.probabilities ? &*out.probabilities : nullptr;
   if (!MayOverlap(spec.activation) && !labels && !Shown(spec, probabilities)) {
     out.mask.resize(out.Voxels());
-    return HighestOnSource(maps, volume.placement, before, stop, crew, own, out.mask);
+    return HighestOnSource(maps, volume.placement, before, stop, team, own, out.mask);
   }
-  Decision decide(spec, view, thresholds, maps.channels, crew, out, probabilities);
+  Decision decide(spec, view, thresholds, maps.channels, team, out, probabilities);
   ForSourceSlices(maps, volume.placement, before, labels ? Interpolation::kNearest : Interpolation::kLinear,
-                  stop, crew, own, std::ref(decide));
+                  stop, team, own, std::ref(decide));
 }
 
 /// For each source axis which indices lie within the tensor.
@@ -485,12 +487,12 @@ void FinishModelMask(const OutputSpec& spec, const PreparedVolume& volume, const
 
 void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
                   const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
-                  Crew& crew, OutputResult& out) {
+                  ThreadTeam& team, OutputResult& out) {
   out.slices = volume.sides[0];
   out.rows = volume.sides[1];
   out.columns = volume.sides[2];
   out.overlapping = MayOverlap(spec.activation);
-  DecideMasks(spec, maps, volume, view, thresholds, stop, crew, out);
+  DecideMasks(spec, maps, volume, view, thresholds, stop, team, out);
   const size_t voxels = out.Voxels();
   const auto clear = [&](auto values, auto cleared) {
     for (size_t at = 0; at < values.size(); at += voxels) {
@@ -517,14 +519,14 @@ size_t ChannelsOf(const OutputSpec& spec) {
 OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, const PreparedVolume& volume,
                                const VolumeView& view, std::span<const double> thresholds,
                                const std::stop_token& stop, Tensor& digests) {
-  Crew alone;
-  Crew& crew = view.crew == nullptr ? alone : *view.crew;
+  ThreadTeam alone;
+  ThreadTeam& team = view.team == nullptr ? alone : *view.team;
   OutputResult out;
   out.kind = spec.kind;
   out.tensor = spec.tensor;
-  const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(spec, slice, stop, crew); };
+  const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(spec, slice, stop, team); };
   const VolumeMaps maps = ReadSlices(slices, ChannelsOf(spec), view.channels_last, check);
-  Segmentation(spec, maps, volume, view, thresholds, stop, crew, out);
+  Segmentation(spec, maps, volume, view, thresholds, stop, team, out);
   digests = slices.Finish(check);
   return out;
 }
@@ -546,10 +548,10 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
   out.tensor = spec.tensor;
   const Tensor& tensor = tensors(spec.tensor);
   const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), view.channels_last);
-  Crew alone;
-  Crew& crew = view.crew == nullptr ? alone : *view.crew;
-  CheckValues(spec, tensor, stop, crew);
-  Segmentation(spec, maps, volume, view, thresholds, stop, crew, out);
+  ThreadTeam alone;
+  ThreadTeam& team = view.team == nullptr ? alone : *view.team;
+  CheckValues(spec, tensor, stop, team);
+  Segmentation(spec, maps, volume, view, thresholds, stop, team, out);
   return out;
 }
 

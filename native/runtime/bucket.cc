@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "runtime/gpu.h"
-#include "runtime/runtime_failure.h"
+#include "runtime/cuda.h"
 #include "runtime/session_state.h"
 
 namespace radserve {
@@ -17,12 +16,6 @@ std::vector<int64_t> WithRows(int64_t rows, const std::vector<int64_t>& shape) {
   std::vector<int64_t> out{rows};
   out.insert(out.end(), shape.begin(), shape.end());
   return out;
-}
-
-/// Host memory that the GPU reads and writes by itself. Only to allocate it: a value over such memory says that it is
-/// the CPU's. What is said to be pinned the runtime takes for memory of the device, and copies neither there nor back.
-Ort::MemoryInfo Pinned(const SessionState& state) {
-  return {"CudaPinned", OrtDeviceAllocator, state.device, OrtMemTypeCPU};
 }
 
 /// Throws OutOfMemory if so many bytes more are beyond what all models of the GPU may take. The runtime holds an arena
@@ -36,29 +29,37 @@ void CheckLimit(const SessionState& state, size_t bytes) {
                     " that they may take.");
 }
 
-/// Memory of the device outside of the chunks of an arena, into which graphs write; of the host without a device. Throws
-/// OutOfMemory, Ort::Exception. Its user holds a CudaWork.
-std::shared_ptr<std::byte> MakeDeviceMemory(const SessionState& state, size_t bytes) {
-  if (!state.stream) {
+/// Memory of an allocator, `apart` from the chunks of its arena if that is said; plain memory without an allocator. The
+/// allocator lives by itself: whoever still reads a result does not hold the weights. Throws OutOfMemory, Ort::Exception.
+std::shared_ptr<std::byte> Allocate(const std::shared_ptr<Ort::Allocator>& allocator, int device,
+                                    size_t bytes, bool apart) {
+  if (allocator == nullptr) {
     const auto plain = std::make_shared_for_overwrite<std::byte[]>(bytes);
     return {plain, plain.get()};
   }
-  CheckLimit(state, bytes);
-  OrtAllocator* from = *state.memory;
+  const CudaWork work;
+  OrtAllocator* const from = *allocator;
   void* memory = nullptr;
   try {
-    memory = from->Reserve(from, std::max<size_t>(bytes, 1));
+    memory = (apart ? from->Reserve : from->Alloc)(from, std::max<size_t>(bytes, 1));
   } catch (const std::exception& e) {
     // The runtime's own, through its interface in C.
     throw Ort::Exception(e.what(), ORT_FAIL);
   }
-  if (memory == nullptr) throw OutOfMemory("The GPU has no " + std::to_string(bytes) + " bytes left.");
-  const auto release = [owner = state.memory, device = state.device](std::byte* bytes_of_device) mutable {
-    const CudaWork work;
-    if (!GpuLost(device)) owner->Free(bytes_of_device);
+  if (memory == nullptr) throw OutOfMemory("CUDA has no " + std::to_string(bytes) + " bytes left.");
+  const auto release = [owner = allocator, device](std::byte* taken) mutable {
+    const CudaWork releasing;
+    // See ~SessionState.
+    if (!GpuLost(device)) owner->Free(taken);
     owner = nullptr;
   };
   return {static_cast<std::byte*>(memory), release};
+}
+
+/// Memory of the device, which graphs of other buckets do not write into; of the host without a device.
+std::shared_ptr<std::byte> MakeDeviceMemory(const SessionState& state, size_t bytes) {
+  CheckLimit(state, bytes);
+  return Allocate(state.memory, state.device, bytes, true);
 }
 
 /// Throws bad_request if the graph cannot take batches of that shape.
@@ -150,24 +151,15 @@ class RowBucket : public Bucket {
     try {
       Execute(inputs, rows, stop);
     } catch (const Ort::Exception& e) {
-      Fail(e);
+      ThrowRunFailure(e, state_->Gpu());
     }
     CheckOutputs(rows);
-  }
-
-  [[noreturn]] void Fail(const Ort::Exception& e) {
-    try {
-      ThrowRunFailure(e, state_->Gpu());
-    } catch (const OutOfMemory&) {
-      state_->shrink = true;
-      throw;
-    }
   }
 
   void MakePlace() {
     for (Tensor& input : inputs_) {
       if (input.data != nullptr) continue;
-      const std::shared_ptr<std::byte> bytes = MakeRows(state_, input.Bytes());
+      const std::shared_ptr<std::byte> bytes = MakeRows(*state_, input.Bytes());
       std::memset(bytes.get(), 0, input.Bytes());
       input.data = bytes.get();
       input.owner = bytes;
@@ -215,36 +207,25 @@ class CpuBucket : public RowBucket {
         fixed_(std::ranges::any_of(state_->facts.graph.inputs,
                                    [](const TensorInfo& info) { return info.shape.at(0) != -1; })) {}
 
-  void SetWide(bool wide) override { wide_ = wide; }
-
   int64_t Reads(int64_t rows) const override { return fixed_ ? capacity_ : rows; }
 
  private:
   void Execute(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) override {
     Ort::RunOptions options;
     // Narrow runs have no arena: see RunMemory.
-    if (wide_ && state_->wide && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, "cpu:0");
+    if (state_->wide && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, "cpu:0");
     const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
-    const auto memory = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
-    std::vector<const char*> input_names;
-    std::vector<const char*> output_names;
-    std::vector<Ort::Value> values;
-    for (const Tensor& input : inputs) {
-      Tensor part = input;
-      part.shape[0] = Reads(rows);
-      input_names.push_back(input.name.c_str());
-      values.push_back(OverMemory(memory, part));
-    }
-    for (const std::string& name : output_names_) output_names.push_back(name.c_str());
-    std::vector<Ort::Value> results = state_->Pick(wide_).Run(
-        options, input_names.data(), values.data(), values.size(), output_names.data(), output_names.size());
-    for (size_t i = 0; i < results.size(); ++i) {
-      outputs_.push_back(FromValue(output_names_[i], std::move(results[i])));
+    std::vector<Tensor> feeds(inputs.begin(), inputs.end());
+    for (Tensor& feed : feeds) feed.shape[0] = Reads(rows);
+    try {
+      outputs_ = RunOnce(state_->Pick(true), options, feeds, output_names_, kNoGpu);
+    } catch (const OutOfMemory&) {
+      state_->shrink = true;
+      throw;
     }
   }
 
   const bool fixed_;
-  bool wide_ = false;
 };
 
 /// Runs on the device, between pinned memory of the host. Every run has the full capacity, because cuDNN makes a new plan
@@ -437,7 +418,7 @@ class CudaBucket : public RowBucket {
       for (const std::optional<Tensor>& known : known_) {
         Tensor output = known.value_or(Tensor());
         if (known) {
-          const std::shared_ptr<std::byte> bytes = MakeRows(state_, output.Bytes());
+          const std::shared_ptr<std::byte> bytes = MakeRows(*state_, output.Bytes());
           output.data = bytes.get();
           output.owner = bytes;
         }
@@ -492,39 +473,11 @@ class CudaBucket : public RowBucket {
 
 }  // namespace
 
-std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, size_t bytes) {
-  if (state->provider != Provider::kCuda) {
-    const auto plain = std::make_shared_for_overwrite<std::byte[]>(bytes);
-    return {plain, plain.get()};
-  }
+std::shared_ptr<std::byte> MakeRows(const SessionState& state, size_t bytes) {
   try {
-    struct PinnedRows {
-      PinnedRows(int gpu, Ort::Allocator from, Ort::Value memory)
-          : device(gpu), allocator(std::move(from)), value(std::move(memory)) {}
-      PinnedRows(const PinnedRows&) = delete;
-      PinnedRows& operator=(const PinnedRows&) = delete;
-      ~PinnedRows() {
-        const CudaWork work;
-        // See ~SessionState.
-        if (GpuLost(device)) static_cast<void>(value.release());
-        value = Ort::Value(nullptr);
-        allocator = Ort::Allocator(nullptr);
-      }
-
-      // Not the session: whoever still reads a result must not hold the weights. The allocator lives by itself.
-      const int device;
-      Ort::Allocator allocator;
-      Ort::Value value;
-    };
-    const CudaWork work;
-    Ort::Allocator allocator(state->Pick(true), Pinned(*state));
-    const auto shape = static_cast<int64_t>(bytes);
-    Ort::Value value = Ort::Value::CreateTensor(allocator, &shape, 1, ToOrt(Dtype::kUint8));
-    auto* data = static_cast<std::byte*>(value.GetTensorMutableRawData());
-    const auto owner = std::make_shared<PinnedRows>(state->device, std::move(allocator), std::move(value));
-    return {owner, data};
+    return Allocate(state.pinned, state.device, bytes, false);
   } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e, state->Gpu());
+    ThrowRunFailure(e, state.Gpu());
   }
 }
 

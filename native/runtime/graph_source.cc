@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <list>
 #include <new>
-#include <set>
+#include <optional>
 #include <stdexcept>
-#include <vector>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -15,12 +15,20 @@
 namespace radserve {
 namespace {
 
-std::vector<char> Contents(const std::filesystem::path& path) {
+[[noreturn]] void ThrowUnreadable(const std::filesystem::path& path) {
+  throw std::runtime_error("the file " + path.filename().string() + " cannot be read");
+}
+
+std::vector<char> Contents(const std::filesystem::path& path, const std::stop_token& stop) {
+  constexpr std::streamoff kPiece = std::streamoff{64} << 20;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;
   std::vector<char> bytes(size > 0 ? static_cast<size_t>(size) : 0);
-  if (size < 0 || !file.seekg(0) || !file.read(bytes.data(), size))
-    throw std::runtime_error("the file " + path.filename().string() + " cannot be read");
+  if (size < 0 || !file.seekg(0)) ThrowUnreadable(path);
+  for (std::streamoff at = 0; at < size; at += kPiece) {
+    CheckStop(stop);
+    if (!file.read(bytes.data() + at, std::min(kPiece, size - at))) ThrowUnreadable(path);
+  }
   return bytes;
 }
 
@@ -53,38 +61,59 @@ bool StaysInside(const std::filesystem::path& location) {
          std::ranges::none_of(location, [](const auto& part) { return part == ".."; });
 }
 
-}  // namespace
+/// The names of the files beside the graph, without a leading "./".
+std::set<std::string> FilesBeside(onnx_file::Bytes graph) {
+  std::set<std::string> names;
+  for (const std::string& location : ExternalLocations(graph).value_or(std::set<std::string>())) {
+    const std::string plain = PlainLocation(location);
+    if (!StaysInside(plain))
+      throw std::runtime_error("it keeps weights in \"" + plain + "\", outside of its folder");
+    names.insert(plain);
+  }
+  return names;
+}
 
-GraphSource::GraphSource(const std::string& path, const std::string& code, Hashes* hashes, bool note)
-    : path_(path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+/// Does what reads a graph. Throws EngineError with `code` for what is wrong with it.
+template <typename Body>
+void Reading(const std::string& code, const Body& body) {
   try {
-    if (hashes != nullptr) {
-      const std::vector<char> graph = Contents(path);
-      CheckHash(path, graph, *hashes, note);
-      graph_.assign(graph.begin(), graph.end());
-    }
-    const auto locations =
-        hashes == nullptr ? ExternalLocations(path) : ExternalLocations(std::as_bytes(std::span(graph_)));
-    for (const std::string& location : locations.value_or(std::set<std::string>())) {
-      const std::string plain = PlainLocation(location);
-      if (!StaysInside(plain))
-        throw std::runtime_error("it keeps weights in \"" + plain + "\", outside of its folder");
-      if (files_.contains(plain)) continue;
-      const auto file = files_.emplace(plain, Contents(folder / plain)).first;
-      if (hashes != nullptr) CheckHash(folder / plain, file->second, *hashes, note);
-    }
-    if (files_.empty()) return;
-    graph_ = hashes == nullptr ? WithConstantsInside(onnx_file::MappedFile(path).bytes(), files_)
-                               : WithConstantsInside(std::as_bytes(std::span(graph_)), files_);
+    body();
   } catch (const std::bad_alloc&) {
     throw EngineError(code, "The memory did not suffice to read the model's weights.");
+  } catch (const EngineError&) {
+    throw;
   } catch (const std::runtime_error& e) {
     throw EngineError(code, std::string("The model cannot be read: ") + e.what() + ".");
   }
 }
 
+}  // namespace
+
+GraphSource::GraphSource(const std::string& path, const std::string& code, const std::stop_token& stop,
+                         Hashes* hashes, bool note)
+    : path_(path), stop_(stop) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  Reading(code, [&] {
+    if (hashes != nullptr) {
+      const std::vector<char> graph = Contents(path, stop);
+      CheckHash(path, graph, *hashes, note);
+      graph_.assign(graph.begin(), graph.end());
+    }
+    std::optional<onnx_file::MappedFile> mapped;
+    if (hashes == nullptr) mapped.emplace(path);
+    const onnx_file::Bytes graph = mapped ? mapped->bytes() : std::as_bytes(std::span(graph_));
+    OutsideFiles contents;
+    for (const std::string& name : FilesBeside(graph)) {
+      const std::vector<char>& content = files_[name] = Contents(folder / name, stop);
+      contents.emplace(name, std::string_view(content.data(), content.size()));
+      if (hashes != nullptr) CheckHash(folder / name, content, *hashes, note);
+    }
+    if (!files_.empty()) graph_ = WithConstantsInside(graph, contents);
+  });
+}
+
 Ort::Session GraphSource::Open(Ort::SessionOptions& options) {
+  const LoadEnd end(options, stop_);
   if (graph_.empty()) return {Env(), path_.c_str(), options};
   if (files_.empty()) return {Env(), graph_.data(), graph_.size(), options};
   std::vector<std::string> names;
@@ -97,6 +126,26 @@ Ort::Session GraphSource::Open(Ort::SessionOptions& options) {
   }
   options.AddExternalInitializersFromFilesInMemory(names, contents, lengths);
   return {Env(), graph_.data(), graph_.size(), options};
+}
+
+Ort::Session OpenWithoutWeights(const std::string& path, const std::string& code,
+                                Ort::SessionOptions& options, std::set<std::string>& inputs) {
+  std::string bare;
+  Reading(code, [&] {
+    const onnx_file::MappedFile graph(path);
+    std::list<onnx_file::MappedFile> files;
+    OutsideFiles contents;
+    for (const std::string& name : FilesBeside(graph.bytes())) {
+      const std::filesystem::path beside = std::filesystem::path(path).parent_path() / name;
+      const onnx_file::Bytes content = files.emplace_back(beside.string()).bytes();
+      if (content.empty()) ThrowUnreadable(beside);
+      contents.emplace(name, onnx_file::TextOf(content));
+    }
+    bare = WithoutWeights(graph.bytes(), contents, inputs);
+  });
+  // What is no ONNX at all the runtime names best.
+  if (inputs.empty()) return {Env(), path.c_str(), options};
+  return {Env(), bare.data(), bare.size(), options};
 }
 
 }  // namespace radserve

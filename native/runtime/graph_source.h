@@ -2,7 +2,11 @@
 #define RADSERVE_GRAPH_SOURCE_H_
 
 #include <map>
+#include <set>
+#include <span>
+#include <stop_token>
 #include <string>
+#include <vector>
 
 #include "runtime/ort.h"
 #include "runtime/weights.h"
@@ -20,7 +24,9 @@ class GraphSource {
   /// Throws EngineError with `code`, which names the file, if one of them cannot be read or lies outside of the graph's
   /// folder. With `hashes` the graph is read too, and the session is made of the very bytes that were hashed; throws
   /// `code` for a file that has another hash than there, or none. With `note` they are not checked, but noted there.
-  GraphSource(const std::string& path, const std::string& code, Hashes* hashes = nullptr, bool note = false);
+  /// `stop` ends the reading (cancelled), and what Open does, where the runtime looks for it.
+  GraphSource(const std::string& path, const std::string& code, const std::stop_token& stop,
+              Hashes* hashes = nullptr, bool note = false);
   GraphSource(const GraphSource&) = delete;
   GraphSource& operator=(const GraphSource&) = delete;
 
@@ -29,10 +35,16 @@ class GraphSource {
 
  private:
   std::string path_;
-  OutsideFiles files_;
+  std::stop_token stop_;
+  std::map<std::string, std::vector<char>> files_;
   /// The graph, if there are such files or hashes.
   std::string graph_;
 };
+
+/// A session of the graph whose large weights are inputs, which are added to `inputs`: it takes and gives what the graph
+/// does, and next to no memory. Throws Ort::Exception, and EngineError with `code` as GraphSource does.
+Ort::Session OpenWithoutWeights(const std::string& path, const std::string& code,
+                                Ort::SessionOptions& options, std::set<std::string>& inputs);
 
 }  // namespace radserve
 

@@ -78,10 +78,6 @@ class MeanBucket : public Bucket {
     return bytes;
   }
 
-  void SetWide(bool wide) override {
-    for (const auto& graph : graphs_) graph->SetWide(wide);
-  }
-
  private:
   Bucket& First() const { return *graphs_.front(); }
 

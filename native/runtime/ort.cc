@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
-#include "runtime/gpu.h"
-#include "runtime/runtime_failure.h"
+#include "runtime/cuda.h"
+#include "runtime/run_memory.h"
 
 namespace radserve {
 namespace {
@@ -21,6 +22,43 @@ constexpr std::array<ONNXTensorElementDataType, 11> kTypes = {
     ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,  ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
     ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL};
 static_assert(kTypes[static_cast<size_t>(Dtype::kBool)] == ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL);
+
+/// cudaError_t after which a context answers every call with the same error, and devices that are gone.
+constexpr std::array kLost = {46,    // devices unavailable
+                              214,   // uncorrectable ECC error
+                              220,   // uncorrectable NVLink error
+                              700,   // illegal address
+                              702,   // launch timeout
+                              709,   // context is destroyed
+                              710,   // assert
+                              714,   // hardware stack error
+                              715,   // illegal instruction
+                              716,   // misaligned address
+                              717,   // invalid address space
+                              718,   // invalid program counter
+                              719,   // launch failure
+                              721,   // tensor memory leak
+                              999};  // unknown
+constexpr int kCudaOutOfMemory = 2;
+
+/// The runtime's arena, and the status names of cuDNN and cuBLAS.
+constexpr std::array<std::string_view, 6> kMemoryWords = {"Failed to allocate memory for requested buffer",
+                                                          "is smaller than requested bytes of",
+                                                          "out of memory",
+                                                          "ALLOC_FAILED",
+                                                          "ALLOCATION_FAILED",
+                                                          "bad_alloc"};
+
+/// The number in "CUDA failure 700: ...", or 0 if there is no number.
+int CudaNumber(std::string_view message) {
+  constexpr std::string_view kWords = "CUDA failure ";
+  const size_t at = message.find(kWords);
+  if (at == std::string_view::npos) return 0;
+  const std::string_view rest = message.substr(at + kWords.size());
+  int number = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return number;
+}
 
 }  // namespace
 
@@ -45,6 +83,17 @@ Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor) {
                                   tensor.shape.size(), ToOrt(tensor.dtype));
 }
 
+RuntimeFailure ClassifyFailure(std::string_view message) {
+  const int number = CudaNumber(message);
+  if (std::find(kLost.begin(), kLost.end(), number) != kLost.end()) return RuntimeFailure::kDeviceLost;
+  const auto in_message = [&](std::string_view words) {
+    return message.find(words) != std::string_view::npos;
+  };
+  const bool memory =
+      number == kCudaOutOfMemory || std::any_of(kMemoryWords.begin(), kMemoryWords.end(), in_message);
+  return memory ? RuntimeFailure::kMemory : RuntimeFailure::kRun;
+}
+
 void CheckGpu(int gpu) {
   if (gpu == kNoGpu || !GpuLost(gpu)) return;
   throw EngineError("model_unavailable",
@@ -64,6 +113,30 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
   }
   CheckGpu(gpu);
   throw EngineError("internal", "The model could not run: " + what);
+}
+
+std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
+                            std::span<const std::string> outputs, int gpu) {
+  try {
+    CheckGpu(gpu);
+    const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+    std::vector<const char*> input_names;
+    std::vector<const char*> output_names;
+    std::vector<Ort::Value> inputs;
+    for (const Tensor& feed : feeds) {
+      input_names.push_back(feed.name.c_str());
+      inputs.push_back(OverMemory(memory, feed));
+    }
+    for (const std::string& name : outputs) output_names.push_back(name.c_str());
+    const RunScope scope;
+    std::vector<Ort::Value> values = session.Run(run, input_names.data(), inputs.data(), inputs.size(),
+                                                 output_names.data(), output_names.size());
+    std::vector<Tensor> results;
+    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
+    return results;
+  } catch (const Ort::Exception& e) {
+    ThrowRunFailure(e, gpu);
+  }
 }
 
 }  // namespace radserve

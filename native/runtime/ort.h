@@ -3,8 +3,13 @@
 
 #include <onnxruntime_cxx_api.h>
 
+#include <functional>
 #include <optional>
+#include <span>
+#include <stop_token>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/tensor.h"
 
@@ -22,8 +27,31 @@ Tensor FromValue(std::string name, Ort::Value value);
 /// A value over memory that somebody else owns and keeps.
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor);
 
+/// While it lives, `stop` ends what makes a session with these options, as soon as the runtime looks: it throws then.
+class LoadEnd {
+ public:
+  LoadEnd(Ort::SessionOptions& options, const std::stop_token& stop)
+      : on_stop_(stop, [&options] { options.SetLoadCancellationFlag(true); }) {}
+
+ private:
+  std::stop_callback<std::function<void()>> on_stop_;
+};
+
 /// Key of a run's options: at its end the arenas named give back what they do not need.
 constexpr const char* kShrink = "memory.enable_memory_arena_shrinkage";
+
+enum class RuntimeFailure {
+  /// This run failed; others may succeed.
+  kRun,
+  /// The device (or the memory limit set for it) had too little memory: a smaller batch may succeed.
+  kMemory,
+  /// The CUDA context is broken: every later call of this process fails.
+  kDeviceLost,
+};
+
+/// What a message of ONNX Runtime means. The runtime has one code for all of these, so the text decides: its
+/// own words for the arena, and "CUDA failure NUMBER" with the numbers of cudaError_t.
+RuntimeFailure ClassifyFailure(std::string_view message);
 
 /// The number that ThrowRunFailure takes for what ran on the CPU.
 constexpr int kNoGpu = -1;
@@ -33,6 +61,11 @@ constexpr int kNoGpu = -1;
 [[noreturn]] void ThrowRunFailure(const Ort::Exception& e, int gpu);
 /// Throws model_unavailable if that GPU is lost.
 void CheckGpu(int gpu);
+
+/// Runs a session on the calling thread. Feeds are not copied; outputs own the runtime's memory. Throws what
+/// ThrowRunFailure does.
+std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
+                            std::span<const std::string> outputs, int gpu);
 
 }  // namespace radserve
 

@@ -14,15 +14,12 @@
 
 #include "base/atomic_most.h"
 #include "base/error.h"
-#include "runtime/cuda_options.h"
-#include "runtime/cuda_stream.h"
-#include "runtime/gpu.h"
+#include "runtime/cuda.h"
 #include "runtime/graph_source.h"
 #include "runtime/mean.h"
 #include "runtime/onnx_file.h"
 #include "runtime/ort.h"
 #include "runtime/run_memory.h"
-#include "runtime/runtime_failure.h"
 #include "runtime/session_state.h"
 #include "runtime/shape_nodes.h"
 #include "runtime/weights.h"
@@ -178,6 +175,8 @@ void ShareArena(const SessionSettings& settings) {
 
 void RememberArena(SessionState& state) {
   state.memory = std::make_shared<Ort::Allocator>(*state.wide, ArenaOf(state.device));
+  const Ort::MemoryInfo pinned("CudaPinned", OrtDeviceAllocator, state.device, OrtMemTypeCPU);
+  state.pinned = std::make_shared<Ort::Allocator>(*state.wide, pinned);
   Arenas& arenas = TheArenas();
   const std::lock_guard lock(arenas.mutex);
   if (state.graphs) {
@@ -209,30 +208,6 @@ size_t BytesOf(const Ort::Session& session, const SessionState& state, bool wide
     // It has no arena.
   }
   return own + (wide ? shared : 0);
-}
-
-std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
-                            std::span<const std::string> outputs, int gpu) {
-  try {
-    CheckGpu(gpu);
-    const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
-    std::vector<const char*> input_names;
-    std::vector<const char*> output_names;
-    std::vector<Ort::Value> inputs;
-    for (const Tensor& feed : feeds) {
-      input_names.push_back(feed.name.c_str());
-      inputs.push_back(OverMemory(memory, feed));
-    }
-    for (const std::string& name : outputs) output_names.push_back(name.c_str());
-    const RunScope scope;
-    std::vector<Ort::Value> values = session.Run(run, input_names.data(), inputs.data(), inputs.size(),
-                                                 output_names.data(), output_names.size());
-    std::vector<Tensor> results;
-    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
-    return results;
-  } catch (const Ort::Exception& e) {
-    ThrowRunFailure(e, gpu);
-  }
 }
 
 /// The nodes of a session that are not on CUDA.
@@ -356,8 +331,8 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
     Ort::SessionOptions narrow_options = NarrowOptions(settings, state.facts.graph);
     for (Ort::SessionOptions* options : {&wide_options, &narrow_options})
       options->SetGraphOptimizationLevel(ORT_DISABLE_ALL);
-    Ort::Session wide = weights->Open(model.bytes(), wide_options);
-    Ort::Session narrow = weights->Open(model.bytes(), narrow_options);
+    Ort::Session wide = weights->Open(model.bytes(), wide_options, settings.stop);
+    Ort::Session narrow = weights->Open(model.bytes(), narrow_options, settings.stop);
     state.weights = std::move(weights);
     state.wide = std::move(wide);
     state.narrow = std::move(narrow);
@@ -403,11 +378,11 @@ void OpenOnGpu(SessionState& state, GraphSource& source, const std::string& path
   }
   state.facts.graphs = state.graphs;
   RememberArena(state);
-  // One that returns is of the same bytes.
+  // One that is loaded again is of the same bytes.
   if (known == nullptr) CheckNodes(*state.wide, path, code);
 }
 
-/// A graph as the runtime holds it; of one that returns `known` is what was found when it was loaded first. Its files have
+/// A graph as the runtime holds it; of one that is loaded again `known` is what was found when it was loaded first. Its files have
 /// the hashes then, which are noted the first time, if there is a place for them. Throws EngineError with `code`.
 std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSettings& settings,
                                         const std::string& code, const GraphFacts* known,
@@ -428,7 +403,7 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
     UseGpu(settings.device);
   }
   try {
-    GraphSource source(path, code, hashes, known == nullptr);
+    GraphSource source(path, code, settings.stop, hashes, known == nullptr);
     if (cuda) {
       OpenOnGpu(*state, source, path, settings, code, known);
       return state;
@@ -596,11 +571,12 @@ Session::Session(std::span<const std::string> paths, const SessionSettings& sett
     CheckAlike(facts_.front().graph, facts_.back().graph, facts_.size(), code);
   }
   states_ = std::make_shared<const States>(std::move(states));
+  settings_.stop = {};
   // Building a session takes twice the memory that it keeps, and glibc holds on to what was freed.
   ReturnMemory();
 }
 
-void Session::Return() {
+void Session::Reload() {
   States states;
   for (size_t i = 0; i < paths_.size(); ++i) {
     states.push_back(LoadGraph(paths_[i], settings_, code_, &facts_[i], &hashes_));
@@ -612,11 +588,11 @@ void Session::Return() {
   ReturnMemory();
 }
 
-void Session::Leave() {
+void Session::Unload() {
   {
     // Freed without the lock, because it takes a while.
     std::shared_ptr<const States> gone;
-    const std::scoped_lock lock(looking_, mutex_);
+    const std::scoped_lock lock(refreshing_, mutex_);
     gone.swap(states_);
   }
   ReturnMemory();
@@ -638,9 +614,9 @@ void Session::Renew(bool graphs) {
     for (GraphFacts& facts : facts_) facts.graphs = false;
   }
   const bool here = Here() != nullptr;
-  if (captured) Leave();
+  if (captured) Unload();
   ShrinkGpu(settings_.device);
-  if (captured || !here) Return();
+  if (captured || !here) Reload();
 }
 
 bool Session::Worn() const {
@@ -671,14 +647,15 @@ SessionState::~SessionState() {
   if (GpuLost(device) && wide) static_cast<void>(wide->release());
   wide.reset();
   memory = nullptr;
+  pinned = nullptr;
   stream.reset();
 }
 
-Session::~Session() { Leave(); }
+Session::~Session() { Unload(); }
 
 std::vector<SessionMemory> Session::Memory() const {
   std::vector<SessionMemory> out;
-  const std::lock_guard looking(looking_);
+  const std::lock_guard looking(refreshing_);
   const std::shared_ptr<const States> states = Here();
   if (states == nullptr) return out;
   const auto sum = [&](bool wide, std::optional<Ort::Session> SessionState::*which) {
@@ -731,7 +708,7 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
 }
 
 void Session::Shrink() const {
-  const std::lock_guard looking(looking_);
+  const std::lock_guard looking(refreshing_);
   const std::shared_ptr<const States> states = Here();
   if (states == nullptr) return;
   for (const auto& state : *states) ShrinkWide(*state);
@@ -764,7 +741,7 @@ std::shared_ptr<SessionState> Session::Another(size_t graph) {
 }
 
 std::shared_ptr<std::byte> Session::MakeRows(size_t bytes) const {
-  return radserve::MakeRows(Loaded()->front(), bytes);
+  return radserve::MakeRows(*Loaded()->front(), bytes);
 }
 
 namespace {
@@ -788,8 +765,10 @@ GraphInfo InspectGraph(const std::string& path) {
   try {
     Ort::SessionOptions options = Options(SessionSettings(), Width::kNarrow);
     options.SetGraphOptimizationLevel(ORT_DISABLE_ALL);
-    const Ort::Session session = GraphSource(path, "bad_request").Open(options);
+    std::set<std::string> weights_alone;
+    const Ort::Session session = OpenWithoutWeights(path, "bad_request", options, weights_alone);
     GraphInfo graph = Describe(session, "bad_request");
+    std::erase_if(graph.inputs, [&](const TensorInfo& input) { return weights_alone.contains(input.name); });
     const WeightCount weights = CountWeights(path);
     graph.float16 = weights.float16 > weights.float32;
     graph.metadata = CustomMetadata(session);

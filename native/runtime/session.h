@@ -33,12 +33,14 @@ struct SessionSettings {
   /// first model of a GPU decides).
   int device = 0;
   size_t device_memory = 0;
-  /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what Session::Return takes. Empty for
-  /// a session that never leaves; on a GPU it notes them itself.
+  /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what Session::Reload takes. Empty for
+  /// a session that is never unloaded; on a GPU it notes them itself.
   std::map<std::string, std::string> hashes;
+  /// Ends what makes the session before its time; forgotten when it is made.
+  std::stop_token stop;
 };
 
-/// The memory did not suffice to load a model: another may leave, and it is tried again.
+/// The memory did not suffice to load a model: another may be unloaded, and it is tried again.
 class NoRoomToLoad : public EngineError {
  public:
   using EngineError::EngineError;
@@ -111,7 +113,7 @@ struct SessionMemory {
 
 /// A prepared place for batches of one shape on one device, reused for every run (CUDA: memory of the device and pinned
 /// memory of the host). Of use to one thread at a time; where runs are captured as CUDA graphs, always to the same one.
-/// Keeps its session alive.
+/// On the CPU its runs use all cores. Keeps its session alive.
 class Bucket {
  public:
   virtual ~Bucket() = default;
@@ -134,13 +136,11 @@ class Bucket {
   virtual std::vector<Tensor> TakeRow(int64_t row) = 0;
   /// Memory of the host that it holds for inputs and outputs.
   virtual size_t Bytes() const = 0;
-  /// On the CPU, whether the next runs may use all cores; they use the calling thread alone unless set.
-  virtual void SetWide(bool /*wide*/) {}
 };
 
 struct SessionState;
 
-/// What stays known of a graph while its sessions are away.
+/// What stays known of a graph while its sessions are unloaded.
 struct GraphFacts {
   GraphInfo graph;
   /// Bytes of the weights.
@@ -156,8 +156,7 @@ using BeforeMean = std::function<void(Tensor& output)>;
 /// cores, and a narrow one that runs on the calling thread alone, so that many runs at once do not fight for
 /// cores.
 ///
-/// Its memory may leave and return: Leave and Return, from one thread at a time. What else needs that memory throws
-/// model_unavailable meanwhile.
+/// It may be unloaded and loaded again, from one thread at a time. What needs its memory throws model_unavailable meanwhile.
 class Session {
  public:
   /// Throws EngineError with `code` if the file is no model that the runtime can use; NoRoomToLoad.
@@ -174,15 +173,15 @@ class Session {
   /// Bytes of the weights of all graphs.
   size_t Weights() const;
   /// Gives all memory back. Runs under way and buckets keep theirs until they end.
-  void Leave();
-  /// Loads again what has left, from the same bytes. Throws as the constructor does, also if a file is another one.
-  void Return();
-  /// Gives back what graphs and runs have taken on a GPU: with graphs it leaves for that, and returns; without them from
-  /// now on if the runs cannot be captured. Its buckets have gone. If it throws it has left.
+  void Unload();
+  /// Loads it again, from the same bytes. Throws as the constructor does, also if a file is another one.
+  void Reload();
+  /// Gives back what graphs and runs have taken on a GPU: with graphs it is loaded anew for that; without them from now on
+  /// if the runs cannot be captured. Its buckets have gone. If it throws it is unloaded.
   void Renew(bool graphs);
   bool OnGpu() const { return settings_.provider == Provider::kCuda; }
-  /// On a GPU, whether so many graphs were captured that it is to be renewed before it makes more buckets, or it has left
-  /// because it could not be renewed.
+  /// On a GPU, whether so many graphs were captured that it is to be renewed before it makes more buckets, or is
+  /// unloaded because it could not be renewed.
   bool Worn() const;
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
   /// run so far; that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for the wide one.
@@ -209,15 +208,15 @@ class Session {
  private:
   using States = std::vector<std::shared_ptr<SessionState>>;
 
-  /// nullptr while they are away.
+  /// nullptr while they are unloaded.
   std::shared_ptr<const States> Here() const;
-  /// Throws model_unavailable while they are away.
+  /// Throws model_unavailable while they are unloaded.
   std::shared_ptr<const States> Loaded() const;
   /// One more session of a graph. Throws OutOfMemory.
   std::shared_ptr<SessionState> Another(size_t graph);
 
   const std::vector<std::string> paths_;
-  const SessionSettings settings_;
+  SessionSettings settings_;
   /// Of the files, where they are known.
   std::map<std::string, std::string> hashes_;
   const std::string code_;
@@ -226,10 +225,10 @@ class Session {
   std::vector<GraphFacts> facts_;
   /// Locked by those who look at sessions without a use of them, so that it is never they who free them: they may be the
   /// thread that serves requests.
-  mutable std::mutex looking_;
+  mutable std::mutex refreshing_;
   /// Protects states_.
   mutable std::mutex mutex_;
-  /// One for each graph; nullptr while they are away.
+  /// One for each graph; nullptr while they are unloaded.
   std::shared_ptr<const States> states_;
   /// The most that a run on the narrow session took.
   mutable std::atomic<size_t> most_narrow_ = 0;

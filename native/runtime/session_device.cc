@@ -107,7 +107,6 @@ std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t ca
       if (TakePlaces(key.model, false).empty()) throw;
     }
   }
-  made->SetWide(true);
   const std::lock_guard lock(mutex_);
   places_.emplace(std::pair(key, capacity), Place{made, whole, ++uses_});
   bytes_ += whole;
@@ -123,7 +122,9 @@ void SessionDevice::Measure(const BucketKey& key, int64_t capacity, const Bucket
 }
 
 Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
-  Tensor row{std::move(name), dtype, ShapeOfRow(key), nullptr, nullptr};
+  Tensor row{std::move(name), dtype, {1}, nullptr, nullptr};
+  const std::vector<int64_t>& shape = key.row_shapes.at(0);
+  row.shape.insert(row.shape.end(), shape.begin(), shape.end());
   const Session* session = nullptr;
   Staging::Block block = {row.Bytes(), 1};
   {
@@ -135,7 +136,7 @@ Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype
   }
   const std::shared_ptr<std::byte> place =
       staging_.Take(key, block, [session](size_t bytes) { return session->MakeRows(bytes); });
-  if (place == nullptr) return Device::NewRow(key, std::move(row.name), dtype);
+  if (place == nullptr) return MakeTensorForOverwrite(std::move(row.name), dtype, std::move(row.shape));
   row.data = place.get();
   row.owner = place;
   return row;
@@ -157,20 +158,24 @@ Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_
     Measure(key, capacity, *bucket);
     return result;
   };
+  const auto renewed = [&] {
+    try {
+      Renew(key.model, model, true);
+      return true;
+    } catch (const EngineError&) {
+      // It is worn, and the next run tries again.
+      return false;
+    }
+  };
   try {
     if (model.session->Worn()) Renew(key.model, model, true);
     return run();
   } catch (const NotCaptured&) {
     // Once more, below.
   } catch (const OutOfMemory&) {
-    if (model.session->OnGpu()) {
-      try {
-        Renew(key.model, model, true);
-      } catch (const EngineError&) {
-        // It is worn, and the next run tries again.
-      }
-    }
-    throw;
+    if (!model.session->OnGpu() || !renewed() || capacity > 1) throw;
+    // One row may fit now that the model's other buckets have given their memory back.
+    return run();
   }
   Renew(key.model, model, false);
   return run();

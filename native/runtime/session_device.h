@@ -58,8 +58,9 @@ class SessionDevice : public Device {
   void Clear(uint64_t id);
   Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
-  /// Gives memory from which a batch runs without a copy, if there is room in it.
-  Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype) override;
+  /// The one input of a row of that bucket, [1, ...], to be written: in memory from which a batch runs without a copy, if
+  /// there is room in it. Any thread.
+  Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
   /// Bytes that all places take, as far as they have run.
   size_t bytes() const;
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda_stream.h"
+#include "runtime/cuda.h"
 #include "runtime/ort.h"
 #include "runtime/session.h"
 #include "runtime/shared_graph.h"
@@ -47,8 +47,11 @@ struct SessionState {
   std::vector<std::vector<int64_t>> largest;
   /// A bucket uses the session; without graphs others are to have one of their own: see Session::MakeBucket.
   std::atomic<bool> taken = false;
-  /// Memory of the device that lies in no chunk of the arena.
+  /// Of memory of the device, and of pinned memory: host memory that the GPU reads and writes by itself. A value over such
+  /// memory says that it is the CPU's: what is said to be pinned the runtime takes for memory of the device, and copies
+  /// neither there nor back.
   std::shared_ptr<Ort::Allocator> memory;
+  std::shared_ptr<Ort::Allocator> pinned;
 
   SessionState() = default;
   SessionState(const SessionState&) = delete;
@@ -76,7 +79,7 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
                                    std::span<const std::string> outputs);
 
 /// See Session::MakeRows.
-std::shared_ptr<std::byte> MakeRows(const std::shared_ptr<SessionState>& state, size_t bytes);
+std::shared_ptr<std::byte> MakeRows(const SessionState& state, size_t bytes);
 
 /// The bucket of CUDA; in tests, which have no GPU, over a session of the CPU. Throws Ort::Exception.
 std::unique_ptr<Bucket> MakeCudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,

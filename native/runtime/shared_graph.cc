@@ -58,7 +58,9 @@ SharedWeights::SharedWeights(onnx_file::Bytes model) {
   }
 }
 
-Ort::Session SharedWeights::Open(onnx_file::Bytes model, Ort::SessionOptions& options) {
+Ort::Session SharedWeights::Open(onnx_file::Bytes model, Ort::SessionOptions& options,
+                                 const std::stop_token& stop) {
+  const LoadEnd end(options, stop);
   for (const auto& [name, value] : values_) options.AddInitializer(name.c_str(), value);
   return {Env(), model.data(), model.size(), options, prepacked_};
 }

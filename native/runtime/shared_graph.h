@@ -24,9 +24,9 @@ class SharedWeights {
   SharedWeights(const SharedWeights&) = delete;
   SharedWeights& operator=(const SharedWeights&) = delete;
 
-  /// A session of that model which takes these weights in place of its own. The session keeps nothing of `model`. Throws
-  /// Ort::Exception.
-  Ort::Session Open(onnx_file::Bytes model, Ort::SessionOptions& options);
+  /// A session of that model which takes these weights in place of its own. The session keeps nothing of `model`; `stop`
+  /// ends its making. Throws Ort::Exception.
+  Ort::Session Open(onnx_file::Bytes model, Ort::SessionOptions& options, const std::stop_token& stop);
   size_t bytes() const { return bytes_; }
 
  private:

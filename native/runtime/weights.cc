@@ -195,7 +195,7 @@ std::string_view ContentOf(const Outside& outside, const OutsideFiles& files) {
   const auto file = files.find(outside.location);
   if (file == files.end())
     throw std::runtime_error("the file of weights " + outside.location + " is missing");
-  const std::string_view whole(file->second.data(), file->second.size());
+  const std::string_view whole = file->second;
   if (outside.offset > whole.size() || outside.length > whole.size() - outside.offset)
     throw std::runtime_error("the file of weights " + outside.location + " ends before its last tensor");
   return whole.substr(outside.offset, outside.length);
@@ -228,11 +228,40 @@ std::string TensorWith(Bytes tensor, const OutsideFiles& files, bool inside) {
   return out;
 }
 
-/// A message on the way to tensors, with these.
-std::string MessageWith(Bytes bytes, Kind kind, int depth, const OutsideFiles& files) {
+/// ValueInfoProto of a tensor.
+std::string InputOf(std::string_view name, const Form& form) {
+  const auto append_number = [](std::string& out, uint64_t number, uint64_t value) {
+    AppendVarint(out, number << 3);
+    AppendVarint(out, value);
+  };
+  std::string shape;
+  for (const int64_t side : form.shape) {
+    std::string dimension;
+    append_number(dimension, 1, static_cast<uint64_t>(side));
+    AppendField(shape, 1, dimension);
+  }
+  std::string tensor;
+  append_number(tensor, 1, form.type);
+  AppendField(tensor, 2, shape);
+  std::string type;
+  AppendField(type, 1, tensor);
+  std::string value;
+  AppendField(value, kValueName, name);
+  AppendField(value, 2, type);
+  return value;
+}
+
+/// A message on the way to tensors, with these; `inputs` is that of WithoutWeights, or null.
+std::string MessageWith(Bytes bytes, Kind kind, int depth, const OutsideFiles& files,
+                        std::set<std::string>* inputs) {
   constexpr int kDepthOfInitializers = 2;
   if (depth > kDeepest) throw std::runtime_error("its graphs lie too deep in each other");
-  if (kind == Kind::kTensor) return TensorWith(bytes, files, depth != kDepthOfInitializers);
+  if (kind == Kind::kTensor)
+    return TensorWith(bytes, files, inputs != nullptr || depth != kDepthOfInitializers);
+  std::set<std::string_view> given;
+  if (inputs != nullptr && kind == Kind::kGraph) {
+    for (const Bytes input : All(bytes, kGraphInput)) given.insert(First(input, kValueName));
+  }
   std::string out;
   Message message(bytes);
   while (const auto field = message.Next()) {
@@ -240,8 +269,15 @@ std::string MessageWith(Bytes bytes, Kind kind, int depth, const OutsideFiles& f
         kSteps, [&](const Step& each) { return each.from == kind && each.field == field->number; });
     if (step == kSteps.end() || !field->has_bytes) {
       out += TextOf(field->whole);
+    } else if (const bool own =
+                   inputs != nullptr && step->to == Kind::kTensor && depth + 1 == kDepthOfInitializers;
+               own && FormOf(field->bytes).Bytes() >= kLargeWeight) {
+      const std::string_view name = First(field->bytes, kTensorName);
+      if (const auto outside = OutsideOf(field->bytes)) ContentOf(*outside, files);
+      inputs->emplace(name);
+      if (!given.contains(name)) AppendField(out, kGraphInput, InputOf(name, FormOf(field->bytes)));
     } else {
-      AppendField(out, field->number, MessageWith(field->bytes, step->to, depth + 1, files));
+      AppendField(out, field->number, MessageWith(field->bytes, step->to, depth + 1, files, inputs));
     }
   }
   return out;
@@ -314,7 +350,12 @@ std::string PlainLocation(std::string location) {
 }
 
 std::string WithConstantsInside(std::span<const std::byte> model, const OutsideFiles& files) {
-  return MessageWith(model, Kind::kModel, 0, files);
+  return MessageWith(model, Kind::kModel, 0, files, nullptr);
+}
+
+std::string WithoutWeights(std::span<const std::byte> model, const OutsideFiles& files,
+                           std::set<std::string>& inputs) {
+  return MessageWith(model, Kind::kModel, 0, files, &inputs);
 }
 
 }  // namespace radserve

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace radserve {
@@ -52,8 +53,8 @@ struct RawInitializer {
 /// broken, or of another length than shape and type say, is left out.
 std::vector<RawInitializer> RawInitializers(std::span<const std::byte> model, size_t least);
 
-/// Contents of files beside a graph, by their names without a leading "./".
-using OutsideFiles = std::map<std::string, std::vector<char>>;
+/// Contents of files beside a graph, by their names without a leading "./"; whoever has them keeps them.
+using OutsideFiles = std::map<std::string, std::string_view>;
 
 /// `location` without a leading "./".
 std::string PlainLocation(std::string location);
@@ -62,6 +63,15 @@ std::string PlainLocation(std::string location);
 /// their places in the files, by PlainLocation: the runtime takes those from memory, and no others. Throws
 /// std::runtime_error if a constant lies in no file or beyond the end of one.
 std::string WithConstantsInside(std::span<const std::byte> model, const OutsideFiles& files);
+
+/// The model without its weights, for whoever wants to know what it takes and gives: initializers of the graph itself of
+/// kLargeWeight and more are inputs, whose names are added to `inputs`. All other constants lie inside. Throws as
+/// WithConstantsInside does.
+std::string WithoutWeights(std::span<const std::byte> model, const OutsideFiles& files,
+                           std::set<std::string>& inputs);
+
+/// Bytes. Constants that decide shapes are smaller.
+constexpr uint64_t kLargeWeight = uint64_t{64} << 10;
 
 }  // namespace radserve
 

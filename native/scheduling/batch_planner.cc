@@ -111,28 +111,15 @@ std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now) {
 }
 
 void BatchPlanner::Observe(const BucketKey& key, int64_t capacity, Clock::duration took) {
-  const auto [time, first] = ShapeOf(models_[key.model], key.row_shapes).times.try_emplace(capacity);
+  const auto model = models_.find(key.model);
+  if (model == models_.end()) return;
+  const auto [time, first] = ShapeOf(model->second, key.row_shapes).times.try_emplace(capacity);
   if (!first) time->second.Add(took);
-}
-
-void BatchPlanner::Done(const Batch& batch, Clock::duration took) {
-  if (models_.contains(batch.key.model)) Observe(batch.key, batch.capacity, took);
-}
-
-bool BatchPlanner::OutOfMemory(const Batch& batch) {
-  if (batch.capacity == 1) return false;
-  Limit(batch.key, batch.capacity / 2);
-  return true;
 }
 
 void BatchPlanner::Limit(const BucketKey& key, int64_t capacity) {
   Shape& shape = ShapeOf(models_[key.model], key.row_shapes);
   shape.limit = std::max<int64_t>(1, std::min(shape.limit, capacity));
-}
-
-int64_t BatchPlanner::Largest(uint64_t model) const {
-  const auto found = models_.find(model);
-  return found == models_.end() ? 1 : found->second.max_batch;
 }
 
 }  // namespace radserve

@@ -58,19 +58,10 @@ class BatchPlanner {
   bool Remove(uint64_t id);
   /// What a free device runs now; its rows no longer wait. nullopt if nothing waits.
   std::optional<Batch> Next(Clock::time_point now);
-  /// A batch has run in `took`.
-  void Done(const Batch& batch, Clock::duration took);
-  /// A batch did not fit into the device's memory: batches larger than half of it are not tried again.
-  /// Returns false if it was of one row, so that nothing smaller is left.
-  bool OutOfMemory(const Batch& batch);
-  /// Learns from a run that somebody else measured: for runs that warm a model. The first of a size is left out: it
-  /// allocates and plans.
+  /// A batch of that size has run in `took`. The first of a size is left out: it allocates and plans.
   void Observe(const BucketKey& key, int64_t capacity, Clock::duration took);
-  /// Larger batches of that bucket than `capacity` do not fit into the device's memory.
+  /// Larger batches of that bucket than `capacity` do not fit into the device's memory, and are not tried again.
   void Limit(const BucketKey& key, int64_t capacity);
-
-  /// The largest batch that AddModel allows.
-  int64_t Largest(uint64_t model) const;
 
  private:
   using Shapes = std::vector<std::vector<int64_t>>;

@@ -18,16 +18,6 @@ const Failure kStopping = {"shutting_down", "The engine is stopping."};
 
 }  // namespace
 
-std::vector<int64_t> Device::ShapeOfRow(const BucketKey& key) {
-  std::vector<int64_t> shape = {1};
-  shape.insert(shape.end(), key.row_shapes.at(0).begin(), key.row_shapes.at(0).end());
-  return shape;
-}
-
-Tensor Device::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
-  return MakeTensorForOverwrite(std::move(name), dtype, ShapeOfRow(key));
-}
-
 Batcher::Batcher(std::unique_ptr<Device> device)
     : device_(std::move(device)), thread_([this](const std::stop_token& stop) { Work(stop); }) {}
 
@@ -73,10 +63,6 @@ void Batcher::Answer(BatchRow& row) { std::exchange(row.done, nullptr)(); }
 size_t Batcher::Waiting() const {
   const std::lock_guard lock(mutex_);
   return waiting_.size() + running_.size();
-}
-
-Tensor Batcher::NewRow(const BucketKey& key, std::string name, Dtype dtype) {
-  return device_->NewRow(key, std::move(name), dtype);
 }
 
 void Batcher::Submit(const RowPtr& row) {
@@ -198,7 +184,7 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
     Device::Result result = device_->Run(batch.capacity, rows, stop);
     {
       const std::lock_guard lock(mutex_);
-      planner_.Done(batch, result.ran);
+      planner_.Observe(batch.key, batch.capacity, result.ran);
     }
     Deliver(rows, std::move(result));
   } catch (const OutOfMemory& e) {
@@ -206,7 +192,8 @@ void Batcher::RunBatch(BatchPlanner::Batch batch) {
     {
       const std::lock_guard lock(mutex_);
       running_.clear();
-      if (planner_.OutOfMemory(batch) && !stopping_) {
+      if (batch.capacity > 1 && !stopping_) {
+        planner_.Limit(batch.key, batch.capacity / 2);
         for (size_t i = 0; i < rows.size(); ++i) {
           if (rows[i]->state == BatchRow::State::kEnded) continue;
           rows[i]->state = BatchRow::State::kWaiting;
@@ -259,13 +246,8 @@ void Batcher::Work(const std::stop_token& stop) {
   }
 }
 
-void Batcher::Warm(const RowPtr& row, const std::stop_token& stop) {
+void Batcher::Warm(const RowPtr& row, int64_t largest, const std::stop_token& stop) {
   const Clock::time_point begun = Clock::now();
-  int64_t largest = 1;
-  {
-    const std::lock_guard lock(mutex_);
-    largest = planner_.Largest(row->key.model);
-  }
   int64_t size = 1;
   while (size * 2 <= largest) size *= 2;
   for (; size >= 1; size /= 2) {

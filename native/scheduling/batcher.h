@@ -62,13 +62,6 @@ class Device {
   /// EngineError; OutOfMemory if a smaller batch may succeed. Ends early when `stop` is requested.
   virtual Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
                      const std::stop_token& stop) = 0;
-  /// The one input of a row of that bucket, [1, ...], where the device likes to have it; to be written. Any
-  /// thread.
-  virtual Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
-
- protected:
-  /// The shape [1, ...] of the one input of a row.
-  static std::vector<int64_t> ShapeOfRow(const BucketKey& key);
 };
 
 /// One thread that feeds one device. The whole contract:
@@ -89,12 +82,9 @@ class Batcher {
 
   void AddModel(uint64_t model, int64_t max_batch);
   void RemoveModel(uint64_t model);
-  /// Runs each size of one bucket with `row`, the largest first, so that the first request finds all of them warm and their
-  /// time known.
-  /// Waits for the thread, which runs batches in between. Throws EngineError if one row alone fails.
-  void Warm(const std::shared_ptr<BatchRow>& row, const std::stop_token& stop);
-  /// See Device::NewRow.
-  Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
+  /// Runs each size of one bucket up to `largest` with `row`, the largest first, so that the first request finds all of them
+  /// warm and their time known. Waits for the thread, which runs batches in between. Throws EngineError if one row alone fails.
+  void Warm(const std::shared_ptr<BatchRow>& row, int64_t largest, const std::stop_token& stop);
   void Submit(const std::shared_ptr<BatchRow>& row);
   void Cancel(const std::shared_ptr<BatchRow>& row);
   /// Rows that wait or run.

@@ -20,11 +20,6 @@ void FairQueue::Add(const Item& item) {
   ++level.count;
 }
 
-const FairQueue::Item* FairQueue::Find(uint64_t id) const {
-  const auto found = items_.find(id);
-  return found == items_.end() ? nullptr : &found->second;
-}
-
 size_t FairQueue::Count(Priority priority, uint64_t flow) const {
   const auto& flows = classes_[Index(priority)].flows;
   const auto found = flows.find(flow);
@@ -57,9 +52,9 @@ void FairQueue::Erase(const Item& item) {
 }
 
 bool FairQueue::Remove(uint64_t id) {
-  const Item* item = Find(id);
-  if (item == nullptr) return false;
-  Erase(*item);
+  const auto found = items_.find(id);
+  if (found == items_.end()) return false;
+  Erase(found->second);
   return true;
 }
 

@@ -65,7 +65,6 @@ class FairQueue {
   void Charge(Priority priority, uint64_t flow, Clock::duration cost);
 
   size_t size() const { return items_.size(); }
-  const Item* Find(uint64_t id) const;
   size_t Count(Priority priority) const { return classes_[Index(priority)].count; }
   /// Waiting items of one flow and class.
   size_t Count(Priority priority, uint64_t flow) const;

@@ -58,7 +58,7 @@ void Scheduler::RunEntry(const EntryPtr& entry) {
     // Cancelled between its start and here.
     if (!std::exchange(entry->begun, true) && entry->stop.stop_requested())
       throw EngineError("cancelled", "");
-    entry->task->Run(Lane(
+    entry->task->Run(TaskContext(
         entry->stop.get_token(), entry->submitted, [this] { return Wide(); }, park));
   } catch (...) {
     failure = Failure::Caught();

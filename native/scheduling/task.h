@@ -37,7 +37,7 @@ struct Failure {
   }
 };
 
-class Lane;
+class TaskContext;
 
 /// One request. Whoever submits it fills the public fields and does not touch them afterwards.
 ///
@@ -46,9 +46,9 @@ class Lane;
 class Task {
  public:
   virtual ~Task() = default;
-  /// Runs on an engine thread. Throws to fail; a throw after `lane.stop()` was requested counts as the reason
-  /// of the stop. After `lane.Park()` the task does not end with Run: see there.
-  virtual void Run(const Lane& lane) = 0;
+  /// Runs on an engine thread. Throws to fail; a throw after `context.stop()` was requested counts as the reason
+  /// of the stop. After `context.Park()` the task does not end with Run: see there.
+  virtual void Run(const TaskContext& context) = 0;
   /// The end, with a failure or without: on the thread that ran it, or, for work that never ran, on the one
   /// that cancelled it. It is called without a lock.
   virtual void Done(const std::optional<Failure>& failure) noexcept = 0;
@@ -66,10 +66,10 @@ class Task {
 };
 
 /// What a running task sees of its thread.
-class Lane {
+class TaskContext {
  public:
-  Lane(std::stop_token stop, Clock::time_point submitted, std::function<bool()> wide,
-       std::function<std::function<void()>()> park)
+  TaskContext(std::stop_token stop, Clock::time_point submitted, std::function<bool()> wide,
+              std::function<std::function<void()>()> park)
       : stop_(std::move(stop)), submitted_(submitted), wide_(std::move(wide)), park_(std::move(park)) {}
   /// Requested on cancellation, at the deadline and at shutdown; the same token for all runs of a task.
   const std::stop_token& stop() const { return stop_; }
@@ -86,6 +86,22 @@ class Lane {
   Clock::time_point submitted_;
   std::function<bool()> wide_;
   std::function<std::function<void()>()> park_;
+};
+
+/// Work without an answer.
+class FunctionTask : public Task {
+ public:
+  /// `failed` is told what keeps `run` from its end, where it is given.
+  explicit FunctionTask(std::function<void()> run, std::function<void(const Failure&)> failed = {})
+      : run_(std::move(run)), failed_(std::move(failed)) {}
+  void Run(const TaskContext&) override { run_(); }
+  void Done(const std::optional<Failure>& failure) noexcept override {
+    if (failure && failed_) failed_(*failure);
+  }
+
+ private:
+  std::function<void()> run_;
+  std::function<void(const Failure&)> failed_;
 };
 
 }  // namespace radserve

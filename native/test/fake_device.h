@@ -69,7 +69,7 @@ class FakeDevice {
     const double ms = cost_.Run(batch->capacity);
     After(ms, [this, batch, ms] {
       busy_ = false;
-      planner_.Done(*batch, Milliseconds(ms));
+      planner_.Observe(batch->key, batch->capacity, Milliseconds(ms));
       for (const BatchPlanner::Row& row : batch->rows) {
         served.push_back({row, now_ - row.arrived, batch->rows.size()});
         on_done(row);

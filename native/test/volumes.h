@@ -16,7 +16,7 @@
 
 namespace radserve::test {
 
-using Point = std::array<double, 3>;
+using PatientPoint = std::array<double, 3>;
 
 /// A model of windows with three channels, which differ and lie on both sides of 0.
 inline std::vector<Tensor> ThreeWaves(const Tensor& windows) {
@@ -59,8 +59,8 @@ inline std::string Letters(const Acquisition& a) {
 class Scan {
  public:
   /// `sides` and `spacing` are by patient axis; `value` is asked at voxel centres.
-  Scan(const Acquisition& a, const std::array<int, 3>& sides, const Point& spacing,
-       const std::function<float(const Point&)>& value)
+  Scan(const Acquisition& a, const std::array<int, 3>& sides, const PatientPoint& spacing,
+       const std::function<float(const PatientPoint&)>& value)
       : acquisition_(a), box_sides_(sides), box_spacing_(spacing) {
     for (size_t s = 0; s < 3; ++s) {
       const auto axis = static_cast<size_t>(a.axis[s]);
@@ -71,7 +71,7 @@ class Scan {
     }
     const size_t plane = static_cast<size_t>(this->sides[1]) * static_cast<size_t>(this->sides[2]);
     voxels.resize(static_cast<size_t>(this->sides[0]) * plane);
-    ForVoxels([&](size_t i, const Point& at) { voxels[i] = value(at); });
+    ForVoxels([&](size_t i, const PatientPoint& at) { voxels[i] = value(at); });
     for (int k = 0; k < this->sides[0]; ++k) {
       Plane p;
       p.format.rows = this->sides[1];
@@ -88,7 +88,7 @@ class Scan {
   Scan& operator=(const Scan&) = delete;
 
   /// Index of a voxel in the order of the slices, and its centre in the patient.
-  void ForVoxels(const std::function<void(size_t, const Point&)>& take) const {
+  void ForVoxels(const std::function<void(size_t, const PatientPoint&)>& take) const {
     size_t i = 0;
     for (int k = 0; k < sides[0]; ++k) {
       for (int r = 0; r < sides[1]; ++r) {
@@ -98,8 +98,8 @@ class Scan {
   }
 
   /// The patient's point of continuous slice, row and column coordinates.
-  Point Where(const Point& source) const {
-    Point at{};
+  PatientPoint Where(const PatientPoint& source) const {
+    PatientPoint at{};
     for (size_t s = 0; s < 3; ++s) {
       const auto axis = static_cast<size_t>(acquisition_.axis[s]);
       const double along = source[s] * box_spacing_[axis];
@@ -117,7 +117,7 @@ class Scan {
  private:
   Acquisition acquisition_;
   std::array<int, 3> box_sides_;
-  Point box_spacing_;
+  PatientPoint box_spacing_;
 };
 
 /// The patient axis of a letter, and whether it points against the axis.

@@ -32,12 +32,12 @@ Blend::Blend(const Tensor& first, const Grid& window, const Sides& whole, const 
 }
 
 void Blend::Add(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights,
-                Crew& crew) {
+                ThreadTeam& team) {
   auto* sums = reinterpret_cast<float*>(sums_.data);
   const int begin = std::max(0, -window.start[2]);
   const int end = std::min(window_.sides[2], whole_[2] - window.start[2]);
   const auto depth = static_cast<size_t>(window_.sides[0]);
-  crew.For(static_cast<size_t>(window_.planes) * depth, [&](size_t step) {
+  team.For(static_cast<size_t>(window_.planes) * depth, [&](size_t step) {
     const auto plane = static_cast<int64_t>(step / depth);
     const int z = static_cast<int>(step % depth);
     for (int first = begin; first < end;) {
@@ -77,11 +77,11 @@ void Blend::ForRows(int slice, int64_t plane, const Visit& visit) {
   }
 }
 
-const Tensor& Blend::TakeSlice(int slice, const float* weights, Crew& crew) {
+const Tensor& Blend::TakeSlice(int slice, const float* weights, ThreadTeam& team) {
   auto* const all = reinterpret_cast<float*>(slice_.data);
   const size_t each = slice_.Elements() / static_cast<size_t>(open_.planes);
   const auto channels = static_cast<size_t>(open_.per_voxel);
-  crew.For(static_cast<size_t>(open_.planes), [&](size_t plane) {
+  team.For(static_cast<size_t>(open_.planes), [&](size_t plane) {
     float* out = all + plane * each;
     ForRows(slice, static_cast<int64_t>(plane), [&](float* sums, int64_t voxel, size_t count) {
       if (channels == 1) {

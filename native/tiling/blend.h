@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/crew.h"
 #include "base/tensor.h"
+#include "base/thread_team.h"
 #include "tiling/windows.h"
 
 namespace radserve {
@@ -20,14 +20,14 @@ class Blend {
 
   /// Adds row `row` of the model's output.
   void Add(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights,
-           Crew& crew);
+           ThreadTeam& team);
 
   /// Divides by the sums of weights, one for each voxel of the open slices. All slices are open.
   Tensor TakeAll(const float* weights);
 
   /// One slice as a tensor with the side 1 across the lead axis, divided by the sums of weights, and its place is free
   /// for another then. Until the next call.
-  const Tensor& TakeSlice(int slice, const float* weights, Crew& crew);
+  const Tensor& TakeSlice(int slice, const float* weights, ThreadTeam& team);
 
   /// Makes the place of a slice free for another.
   void Clear(int slice);

@@ -66,7 +66,7 @@ class WindowRun {
 
   const Sides& sides() const { return from_.sides; }
   int slices() const { return from_.sides[view_.lead.axis]; }
-  Crew& crew() { return view_.crew == nullptr ? alone_ : *view_.crew; }
+  ThreadTeam& team() { return view_.team == nullptr ? alone_ : *view_.team; }
   bool Done() const { return next_ == windows_.size(); }
   /// Whether windows are still to come that reach a slice, which is counted in the lead axis' direction, as all are.
   bool IsOpen(int slice) const {
@@ -90,7 +90,7 @@ class WindowRun {
     }
     for (Tile tile : tiles) {
       tile.mirrored = {};
-      sums_->Add(ones_, 0, tile, weights_, crew());
+      sums_->Add(ones_, 0, tile, weights_, team());
     }
     next_ += tiles.size();
     Tell();
@@ -108,7 +108,7 @@ class WindowRun {
   /// The only output's.
   const Tensor& TakeSlice(int slice) {
     const int at = view_.lead.reversed ? slices() - 1 - slice : slice;
-    const Tensor& taken = blends_.at(0).TakeSlice(at, sums_->sums(), crew());
+    const Tensor& taken = blends_.at(0).TakeSlice(at, sums_->sums(), team());
     sums_->Clear(at);
     return taken;
   }
@@ -148,7 +148,7 @@ class WindowRun {
                                               "\" does not have the same channels for every window.");
     }
     for (size_t row = 0; row < tiles.size(); ++row) {
-      blends_[o].Add(output, static_cast<int64_t>(row), tiles[row], weights_, crew());
+      blends_[o].Add(output, static_cast<int64_t>(row), tiles[row], weights_, team());
     }
   }
 
@@ -186,7 +186,7 @@ class WindowRun {
   size_t next_ = 0;
   /// The next batch, if a device has it already.
   TakeOutputs ahead_;
-  Crew alone_;
+  ThreadTeam alone_;
 };
 
 }  // namespace
@@ -244,7 +244,7 @@ class TiledSlices::Work {
     const size_t bytes = slice.Bytes() / planes;
     const size_t first = digests_.size();
     digests_.resize(first + planes);
-    windows_.crew().For(planes, [&](size_t plane) {
+    windows_.team().For(planes, [&](size_t plane) {
       digests_[first + plane] = Sha256(std::span(slice.data + plane * bytes, bytes));
     });
   }

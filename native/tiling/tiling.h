@@ -8,9 +8,9 @@
 #include <stop_token>
 #include <vector>
 
-#include "base/crew.h"
 #include "base/spec.h"
 #include "base/tensor.h"
+#include "base/thread_team.h"
 
 namespace radserve {
 
@@ -47,7 +47,7 @@ struct TiledView {
   /// Told how many windows have run, of how many, before the first and after each batch.
   std::function<void(size_t done, size_t windows)> tell;
   /// Blends beside the thread that calls; null for none. It outlives the windows.
-  Crew* crew = nullptr;
+  ThreadTeam* team = nullptr;
   /// For a device that runs windows [n, ...] beside the thread that calls, in place of RunWindows: while it has one batch the
   /// last one is blended.
   std::function<TakeOutputs(const Tensor& windows)> begin = nullptr;

@@ -2,6 +2,7 @@
 import type { ErrorCode } from "../base/errors.js";
 import type { AuditedModel, Facts } from "./entry.js";
 import type { Audit } from "./audit.js";
+import type { Named } from "./folders.js";
 
 /** Whose image it is, as far as its file says. */
 export interface Whose {
@@ -75,14 +76,14 @@ export class Action implements Trail {
   async #write(outcome: string): Promise<void> {
     const { inputPath, outputPath, ...about } = this.#about;
     const { patientId, studyInstanceUid } = this.#whose;
-    const hashes = {
-      ...(patientId === undefined ? {} : { patient: this.audit.hash("patient", patientId) }),
-      ...(studyInstanceUid === undefined ? {} : { study: this.audit.hash("study", studyInstanceUid) }),
-      ...(inputPath === undefined ? {} : { input: this.audit.hash("path", inputPath) }),
-      ...(outputPath === undefined ? {} : { output: this.audit.hash("path", outputPath) }),
-    };
-    const ms = Math.round(performance.now() - this.#began);
-    await this.audit.record({ ...about, ...hashes, outcome, ms });
+    const hash = (what: Named, name: string | undefined) =>
+      name === undefined ? undefined : this.audit.hash(what, name);
+    await this.audit.record({
+      ...about,
+      ...{ patient: hash("patient", patientId), study: hash("study", studyInstanceUid) },
+      ...{ input: hash("path", inputPath), output: hash("path", outputPath) },
+      ...{ outcome, ms: Math.round(performance.now() - this.#began) },
+    });
     this.#written = outcome;
   }
 }

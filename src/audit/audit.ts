@@ -10,7 +10,7 @@ import { faultForLog, type Logger } from "../base/log.js";
 import { Chain, type Timed } from "./chain.js";
 import { headText, type Facts } from "./entry.js";
 import { hashOf, openFolder, type Named } from "./folders.js";
-import { Refusals } from "./refusals.js";
+import { RefusedTokens } from "./refused-tokens.js";
 import type { KeyObject } from "node:crypto";
 
 /** Lines that are written together at most: making them takes the main thread some milliseconds. */
@@ -22,7 +22,7 @@ interface Waiting {
   done: (error?: RadserveError) => void;
 }
 
-interface Trouble {
+interface Outage {
   since: string;
   /** Actions that were refused for want of a line. */
   count: number;
@@ -40,10 +40,10 @@ export function auditFailed(cause?: unknown): RadserveError {
 }
 
 export class Audit {
-  readonly refusals: Refusals;
+  readonly refusals: RefusedTokens;
   #waiting: Waiting[] = [];
   #writing: Promise<void> | undefined;
-  #trouble: Trouble | undefined;
+  #outage: Outage | undefined;
   #again: NodeJS.Timeout | undefined;
   #said: string;
   #headTimer: NodeJS.Timeout | undefined;
@@ -54,7 +54,7 @@ export class Audit {
     private readonly log: Logger,
   ) {
     this.#said = headText(chain.head);
-    this.refusals = new Refusals((facts) => void this.record(facts).catch(() => undefined));
+    this.refusals = new RefusedTokens((facts) => void this.record(facts).catch(() => undefined));
     if (chain.wasCut)
       log.error(
         { head: this.#said },
@@ -95,7 +95,7 @@ export class Audit {
 
   /** True while no line can be written. */
   get isFailing(): boolean {
-    return this.#trouble !== undefined;
+    return this.#outage !== undefined;
   }
 
   /** Writes a line, and resolves when the disk has it. @throws RadserveError audit_failed */
@@ -124,18 +124,20 @@ export class Audit {
     this.chain.close();
   }
 
-  async #write(): Promise<void> {
-    while (this.#waiting.length > 0) {
+  /** @param isRetry true: writing is tried though nothing waits */
+  async #write(isRetry = false): Promise<void> {
+    while (this.#waiting.length > 0 || isRetry) {
+      isRetry = false;
       const group = this.#waiting.splice(0, MOST_TOGETHER);
-      const trouble = this.#trouble;
+      const outage = this.#outage;
       const late = setTimeout(
         () => this.#fail([...group, ...this.#waiting.splice(0)], undefined),
         durations.auditLine,
       );
       try {
         const lines = group.map(({ line }) => line);
-        await this.chain.append(trouble === undefined ? lines : [troubleLine(trouble), ...lines]);
-        if (trouble !== undefined) this.#isWell(trouble);
+        await this.chain.append(outage === undefined ? lines : [outageLine(outage), ...lines]);
+        if (outage !== undefined) this.#endOutage(outage);
         for (const { done } of group) done();
       } catch (error) {
         this.#fail(group, error);
@@ -148,35 +150,22 @@ export class Audit {
 
   /** Refuses what waited for these lines, and tries again by itself, so that readiness comes back. */
   #fail(group: readonly Waiting[], cause: unknown): void {
-    if (this.#trouble === undefined)
+    if (this.#outage === undefined)
       this.log.error(
         { fault: faultForLog(cause) },
         "the audit cannot be written; what needs a line is refused",
       );
-    this.#trouble ??= { since: new Date().toISOString(), count: 0 };
-    this.#trouble.count += group.length;
+    this.#outage ??= { since: new Date().toISOString(), count: 0 };
+    this.#outage.count += group.length;
     for (const { done } of group) done(auditFailed(cause));
     this.#again ??= setTimeout(() => {
       this.#again = undefined;
-      if (this.#trouble !== undefined) this.#writing ??= this.#tryAgain();
+      if (this.#outage !== undefined) this.#writing ??= this.#write(true);
     }, durations.auditRetry).unref();
   }
 
-  async #tryAgain(): Promise<void> {
-    const trouble = this.#trouble;
-    try {
-      if (trouble !== undefined) {
-        await this.chain.append([troubleLine(trouble)]);
-        this.#isWell(trouble);
-      }
-    } catch (error) {
-      this.#fail([], error);
-    }
-    await this.#write();
-  }
-
-  #isWell({ count }: Trouble): void {
-    this.#trouble = undefined;
+  #endOutage({ count }: Outage): void {
+    this.#outage = undefined;
     this.log.info({ count }, "the audit is written again");
   }
 
@@ -191,7 +180,7 @@ export class Audit {
   }
 }
 
-const troubleLine = ({ since, count }: Trouble): Timed => ({
+const outageLine = ({ since, count }: Outage): Timed => ({
   kind: "trouble",
   time: new Date().toISOString(),
   since,

@@ -1,4 +1,4 @@
-/** Where the audit lies in the state directory, and its two keys. */
+/** Files of the audit in the state directory, and its two keys. */
 import { createHmac, createSecretKey, randomBytes, type KeyObject } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";

@@ -8,11 +8,14 @@ import path from "node:path";
 import { follows, headText, NO_HEAD, readLine, type Entry, type Head, type ReadLine } from "./entry.js";
 import { dayFiles, dayOf, otherFiles } from "./folders.js";
 
-/** Something that is wrong, or (a note) worth knowing and not wrong. */
-export interface Finding {
+interface Place {
   file: string;
   /** From 1. */
   line: number;
+}
+
+/** Something that is wrong, or (a note) worth knowing and not wrong. */
+export interface Finding extends Place {
   message: string;
 }
 
@@ -34,6 +37,9 @@ export interface VerifyOptions {
 
 /** Faults that are told; after so many the rest of the file says no more. */
 const MOST_TOLD = 1_000;
+const NO_LINE = "Expected a line of the audit; found something else, or one that was edited.";
+const NO_BEGINNING =
+  "Expected the line with which a file begins; found another. The beginning of the file is gone.";
 const NEWLINE = 10;
 /** Lines wait for the disk and for others; two whose times differ by more tell of a clock that was set back. */
 const SET_BACK_MS = 60_000;
@@ -77,10 +83,8 @@ export async function verifyAudit(
   return check.end();
 }
 
-interface Bad {
+interface Bad extends Place {
   bytes: Buffer[];
-  line: number;
-  file: string;
 }
 
 class Check {
@@ -133,10 +137,7 @@ class Check {
     // A file that has no other line yet begins with that of its day
     if (this.#bad !== undefined && line.entry.kind !== "day") this.#explain(this.#bad, line);
     this.#follow(line);
-    if (this.#number === 1 && line.entry.kind !== "day")
-      this.#fault(
-        "Expected the line with which a file begins; found another. The beginning of the file is gone.",
-      );
+    if (this.#number === 1 && line.entry.kind !== "day") this.#fault(NO_BEGINNING);
     if (line.entry.kind === "day") this.#checkDay(line.entry);
     this.#checkTime(line.entry.time);
     if (line.entry.kind === "trouble" && line.entry.reason === "head_gone")
@@ -160,7 +161,7 @@ class Check {
           `${bytes} bytes at the end are no whole line: it is being written, or its process was killed.`,
           bad,
         );
-      else this.#fault("Expected a line of the audit; found something else, or one that was edited.", bad);
+      else this.#fault(NO_LINE, bad);
     }
     for (const head of this.#wanted)
       if (this.#before !== undefined && head.seq < this.#before.seq)
@@ -211,9 +212,7 @@ class Check {
     this.#head = mine;
     this.#meet(mine);
     if (before === undefined) {
-      this.#fault(
-        "Expected the line with which a file begins; found another. The beginning of the file is gone.",
-      );
+      this.#fault(NO_BEGINNING);
       return;
     }
     if (follows(this.key, before, line)) {
@@ -222,8 +221,7 @@ class Check {
     }
     // Whether the line itself is right shows where it names what it follows
     const isRight = previous !== undefined && follows(this.key, previous, line);
-    if (seq > before.seq + 1 && seq - before.seq === 2)
-      this.#fault(`Line ${before.seq + 1} is missing before this one.`);
+    if (seq === before.seq + 2) this.#fault(`Line ${before.seq + 1} is missing before this one.`);
     else if (seq > before.seq + 1)
       this.#fault(
         `Lines ${before.seq + 1} to ${seq - 1} are missing before this one${isRight ? ": a file is missing, or the end of the one before" : ""}.`,
@@ -252,22 +250,18 @@ class Check {
         `${torn.length} bytes are no line: a process or the machine stopped while it wrote them.`,
         bad,
       );
-    else this.#fault("Expected a line of the audit; found something else, or one that was edited.", bad);
+    else this.#fault(NO_LINE, bad);
   }
 
-  #fault(
-    message: string,
-    at: { file: string; line: number } = { file: this.#file, line: this.#number },
-  ): void {
-    if (this.#found.faults.length < MOST_TOLD)
-      this.#found.faults.push({ file: at.file, line: at.line, message });
+  #fault(message: string, at?: Place): void {
+    this.#tell(this.#found.faults, message, at);
   }
 
-  #note(
-    message: string,
-    at: { file: string; line: number } = { file: this.#file, line: this.#number },
-  ): void {
-    if (this.#found.notes.length < MOST_TOLD)
-      this.#found.notes.push({ file: at.file, line: at.line, message });
+  #note(message: string, at?: Place): void {
+    this.#tell(this.#found.notes, message, at);
+  }
+
+  #tell(all: Finding[], message: string, { file, line }: Place = { file: this.#file, line: this.#number }) {
+    if (all.length < MOST_TOLD) all.push({ file, line, message });
   }
 }

@@ -41,6 +41,8 @@ export const durations = {
   auditWindow: 60_000,
 
   // Models
+  /** How long ONNX Runtime may take to make the sessions of a model; the largest take minutes. */
+  modelLoad: 600_000,
   /**
    * How long each of the first runs of a model may take while it is loaded; a graph with a loop may never end. Large
    * networks take some seconds, and many times that on a machine with other work.
@@ -52,6 +54,8 @@ export const durations = {
   threadLook: 1_000,
   /** How long a task may go on after it was told to stop. Then its thread is ended. */
   lastMoment: 1_000,
+  /** How long work waits for room in memory before it is refused. */
+  memoryRoom: 10_000,
   /** A worker thread that has had no work for so long gives memory back. */
   threadMoment: 1_000,
   /** A decoder process without work ends after so long, which is less than the minute of idle worker threads. */

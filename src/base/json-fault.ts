@@ -1,5 +1,5 @@
 /**
- * What is wrong with a text of JSON, and where. JSON.parse names the place only at times and quotes the text, takes the
+ * The fault of a text of JSON, and its place. JSON.parse names the place only at times and quotes the text, takes the
  * last of two fields of one name, where other programs take the first (RFC 8259, 4), and takes seconds for megabytes of
  * brackets.
  */
@@ -22,12 +22,13 @@ export type JsonFault = Place &
 /** A list or an object that is open. */
 interface Level {
   end: "]" | "}";
-  fields: Set<string>;
+  /** The names that the object has so far; a list has none. */
+  fields?: Set<string>;
 }
 
 type Awaited = "value" | "value or ]" | "key" | "key or }" | ":" | ", or end";
 
-/** What may come after a token, or undefined where the token may not stand here. Opens and closes levels. */
+/** The tokens that may follow, or undefined if this one may not stand here. Opens and closes levels. */
 function after(token: string, awaited: Awaited, open: Level[]): Awaited | undefined {
   const end = open.at(-1)?.end;
   if (awaited === ":") return token === ":" ? "value" : undefined;
@@ -41,7 +42,7 @@ function after(token: string, awaited: Awaited, open: Level[]): Awaited | undefi
   }
   if (awaited === "key" || awaited === "key or }") return token.startsWith('"') ? ":" : undefined;
   if (token === "{" || token === "[") {
-    open.push({ end: token === "{" ? "}" : "]", fields: new Set() });
+    open.push(token === "{" ? { end: "}", fields: new Set() } : { end: "]" });
     return token === "{" ? "key or }" : "value or ]";
   }
   return "]},:".includes(token) ? undefined : ", or end";
@@ -56,7 +57,7 @@ function afterWhite(text: string, start: number): number {
   return at;
 }
 
-/** Where the token ends that begins at a place; the place itself if none does. */
+/** The end of the token that begins at a place; the place itself if none does. */
 function endOfToken(text: string, at: number): number {
   const first = text.charAt(at);
   if (first === '"') return endOfString(text, at);
@@ -99,9 +100,9 @@ export function jsonFault(text: string, deepest = Infinity): JsonFault | undefin
     if (open.length > deepest) return { kind: "depth", ...placeIn(text, at) };
     if (next === ":" && value === "__proto__")
       return { kind: "prototype", field: value, ...placeIn(text, at) };
-    if (next === ":" && level?.fields.has(value) === true)
+    if (next === ":" && level?.fields?.has(value) === true)
       return { kind: "repeated", field: value, ...placeIn(text, at) };
-    if (next === ":") level?.fields.add(value);
+    if (next === ":") level?.fields?.add(value);
     awaited = next;
     at = afterWhite(text, end);
   }

@@ -5,8 +5,9 @@
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { pino, type Logger, type LoggerOptions } from "pino";
-import { errno } from "./errno.js";
+import { faultForLog, withoutNames } from "./fault.js";
 
+export { faultForLog };
 export type { Logger } from "pino";
 
 const SECRET = [
@@ -19,27 +20,6 @@ const SECRET = [
   "receipt_path",
   "path",
 ];
-
-/** Whatever was thrown, without its words: messages of the system quote file names, and those can name patients. */
-export function faultForLog(thrown: unknown): Record<string, unknown> {
-  if (!(thrown instanceof Error)) return { type: typeof thrown };
-  const name = errno(thrown);
-  const code = name === "" ? {} : { code: name };
-  const frames = (thrown.stack ?? "")
-    .split("\n")
-    .filter((line) => /^\s+at /.test(line))
-    .map((line) => line.trim());
-  const cause = thrown.cause === undefined ? {} : { cause: faultForLog(thrown.cause) };
-  return { type: thrown.name, ...code, message: withoutNames(thrown.message), frames, ...cause };
-}
-
-/** Quoted text and paths are taken out of a message. */
-function withoutNames(message: string): string {
-  return message
-    .replaceAll(/'[^']*'|"[^"]*"|`[^`]*`/g, "'...'")
-    .replaceAll(/\S*[/\\]\S*/g, "...")
-    .slice(0, 500);
-}
 
 /** Bytes that a pipe takes in one piece (PIPE_BUF): two processes share the output, and their lines must not mix. */
 const LARGEST_WRITE = 4096;

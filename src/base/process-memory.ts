@@ -6,6 +6,7 @@
  */
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
+import { durations } from "./durations.js";
 import { RadserveError } from "./errors.js";
 import { monotonic } from "./monotonic.js";
 
@@ -13,8 +14,6 @@ import { monotonic } from "./monotonic.js";
 const UNIT = 1 << 16;
 /** How often work that waits looks for room. */
 const LOOK_MS = 20;
-/** How long work waits for room before it is refused. */
-const LONGEST_WAIT_MS = 10_000;
 const USUAL_SHARE = 0.5;
 /** The part of it that files may take before their content is known; what is unpacked from them may take as much again. */
 const FILES_SHARE = 0.25;
@@ -45,8 +44,14 @@ export class MemoryPlaces {
   /** In the order in which they came back: the last moments of an ended thread are over when its place is taken again. */
   readonly #free: number[];
 
-  /** @param most threads that live at once */
-  constructor(most: number) {
+  /**
+   * @param most threads that live at once
+   * @param mostBytes that the images of all threads may take together
+   */
+  constructor(
+    most: number,
+    private readonly mostBytes: number,
+  ) {
     const places = most + SPARE;
     this.counts = new Int32Array(
       new SharedArrayBuffer(places * ALL_KINDS.length * Int32Array.BYTES_PER_ELEMENT),
@@ -54,16 +59,16 @@ export class MemoryPlaces {
     this.#free = Array.from({ length: places }, (_, place) => place);
   }
 
-  /** The number of a place that nobody uses. */
-  take(): number {
+  /** A place that nobody uses. */
+  take(): MemoryPlace {
     const place = this.#free.shift();
     if (place === undefined) throw new RangeError("More threads live at once than there are places");
     this.#clear(place);
-    return place;
+    return { counts: this.counts, place, mostBytes: this.mostBytes };
   }
 
   /** Frees what the thread of that place held. */
-  giveBack(place: number): void {
+  giveBack({ place }: MemoryPlace): void {
     this.#clear(place);
     this.#free.push(place);
   }
@@ -106,13 +111,16 @@ export interface MemoryPlace {
 
 /** The memory of the process as one thread sees it. */
 export class ProcessMemory {
+  readonly #counts: Int32Array;
+  readonly #place: number;
+  readonly #mostBytes: number;
   #claimed = 0;
 
-  constructor(
-    private readonly counts: Int32Array,
-    private readonly place: number,
-    private readonly mostBytes: number,
-  ) {}
+  constructor({ counts, place, mostBytes }: MemoryPlace) {
+    this.#counts = counts;
+    this.#place = place;
+    this.#mostBytes = mostBytes;
+  }
 
   /** Bytes that this thread's work has had so far, all together. */
   get claimed(): number {
@@ -130,17 +138,17 @@ export class ProcessMemory {
     try {
       return await work();
     } finally {
-      Atomics.sub(this.counts, indexOf(this.place, claim.kind), units);
+      Atomics.sub(this.#counts, indexOf(this.#place, claim.kind), units);
     }
   }
 
   /** Counts bytes that are in memory already. What it returns gives them back. */
   hold(kind: Kind, bytes: number): () => void {
     const units = Math.ceil(bytes / UNIT);
-    const at = indexOf(this.place, kind);
-    Atomics.add(this.counts, at, units);
+    const at = indexOf(this.#place, kind);
+    Atomics.add(this.#counts, at, units);
     this.#claimed += bytes;
-    return () => Atomics.sub(this.counts, at, units);
+    return () => Atomics.sub(this.#counts, at, units);
   }
 
   /**
@@ -150,27 +158,27 @@ export class ProcessMemory {
    */
   holdIfRoom(kind: Kind, bytes: number, share: number): (() => void) | undefined {
     const more = Math.ceil(bytes / UNIT);
-    return (total(this.counts, kind) + more) * UNIT > this.mostBytes * share
+    return (total(this.#counts, kind) + more) * UNIT > this.#mostBytes * share
       ? undefined
       : this.hold(kind, bytes);
   }
 
   async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
-    const end = monotonic() + LONGEST_WAIT_MS;
-    const at = indexOf(this.place, kind);
+    const end = monotonic() + durations.memoryRoom;
+    const at = indexOf(this.#place, kind);
     for (;;) {
       // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
       if (!patient || this.#hasRoom(kind, units)) {
-        Atomics.add(this.counts, at, units);
+        Atomics.add(this.#counts, at, units);
         if (!patient || this.#hasRoom(kind, 0, units)) return;
-        Atomics.sub(this.counts, at, units);
+        Atomics.sub(this.#counts, at, units);
       }
       check();
       if (monotonic() > end)
         throw new RadserveError(
           "overloaded",
-          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.mostBytes)} MiB); other images held it for ${LONGEST_WAIT_MS / 1000} s. Send the request again after the time in Retry-After.`,
-          { needed_bytes: units * UNIT, most_bytes: this.mostBytes },
+          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.#mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
+          { needed_bytes: units * UNIT, most_bytes: this.#mostBytes },
         );
       await delay(LOOK_MS);
     }
@@ -181,10 +189,10 @@ export class ProcessMemory {
    * else of its kind is counted, even the largest begins.
    */
   #hasRoom(kind: Kind, more: number, own = 0): boolean {
-    const ofKind = total(this.counts, kind);
+    const ofKind = total(this.#counts, kind);
     if (ofKind === own) return true;
-    if (kind !== "images") return (ofKind + more) * UNIT <= this.mostBytes * FILES_SHARE;
-    return (totalOfAll(this.counts) + more) * UNIT <= this.mostBytes;
+    if (kind !== "images") return (ofKind + more) * UNIT <= this.#mostBytes * FILES_SHARE;
+    return (totalOfAll(this.#counts) + more) * UNIT <= this.#mostBytes;
   }
 }
 

@@ -40,7 +40,7 @@ import {
 import { submit, type SubmitContext } from "./submit.js";
 import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database-trouble.js";
 import { visibleTo } from "./visible-jobs.js";
-import { detailsOf } from "./waiting.js";
+import { detailsOf } from "./job-details.js";
 
 const BY_REQUEST = {
   code: "paused_by_request",
@@ -51,8 +51,6 @@ const NO_WORKER = {
   message:
     "No server that runs bulk items is ready. Start one with role worker or both, and see GET /health/ready of those that run.",
 };
-
-const statusUrl = (id: string) => `/bulk_inference/${id}`;
 
 export interface ApiContext extends SubmitContext {
   troubles: DatabaseTroubles;
@@ -73,17 +71,11 @@ function stalled(row: JobRow, trouble: Trouble | undefined): JobRow {
   return goes && trouble !== undefined ? { ...row, state: "paused" } : row;
 }
 
-const ENDED = ["succeeded", "partial", "failed"] as const;
-
-function countsOf({ counts }: JobRow): Job["counts"] {
-  return Object.fromEntries(ITEM_STATES.map((state) => [state, counts?.[state] ?? 0])) as Job["counts"];
-}
-
-/** Over the last minute while it runs, over all its time afterwards. */
+/** Images per second: over the last minute while it runs, over all its time afterwards. */
 function rateOf(row: JobRow, counts: Job["counts"]): number | null {
   if (row.started_at === null) return null;
   const seconds = ((row.finished_at ?? row.now).getTime() - row.started_at.getTime()) / 1000;
-  const ended = row.finished_at === null ? row.recent : ENDED.reduce((sum, state) => sum + counts[state], 0);
+  const ended = row.finished_at === null ? row.recent : counts.succeeded + counts.partial + counts.failed;
   if (ended === 0) return null;
   const rate = ended / Math.max(row.finished_at === null ? Math.min(60, seconds) : seconds, 0.1);
   return Math.round(rate * 1000) / 1000;
@@ -92,7 +84,9 @@ function rateOf(row: JobRow, counts: Job["counts"]): number | null {
 /** @param trouble what keeps this box from writing into the database, if something does */
 export function jobOf(found: JobRow, trouble?: Trouble): Job {
   const row = stalled(found, trouble);
-  const counts = countsOf(row);
+  const counts = Object.fromEntries(
+    ITEM_STATES.map((state) => [state, row.counts?.[state] ?? 0]),
+  ) as Job["counts"];
   const rate = rateOf(row, counts);
   const left = counts.queued + counts.running;
   const running = row.state === "scanning" || row.state === "running";
@@ -110,7 +104,7 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
         ? new Date(row.now.getTime() + (left / rate) * 1000).toISOString()
         : null,
     request: row.request,
-    status_url: statusUrl(row.id),
+    status_url: `/bulk_inference/${row.id}`,
   };
 }
 
@@ -139,8 +133,8 @@ type Perform = (call: BulkCall, context: ApiContext) => Promise<BulkAnswer>;
 
 const submitted: Perform = async (call, context) => {
   const { id, fresh } = await submit(call, context);
-  const { looks } = await context.database();
-  const { job_id, state, total, status_url, request } = jobOf(await findJob(looks, call.caller, id));
+  const { readPool } = await context.database();
+  const { job_id, state, total, status_url, request } = jobOf(await findJob(readPool, call.caller, id));
   const here = (folder: string) => translateIn(folder, context.config.path_map).path;
   const { input_folder_path: input, output_folder_path: output } = request;
   const note = {
@@ -151,7 +145,7 @@ const submitted: Perform = async (call, context) => {
   return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, note };
 };
 
-/** The rows of a page, and the cursor behind the last of them where more follow. */
+/** The rows of a page, and the cursor behind the last of them if more follow. */
 function paged<T>(rows: T[], limit: number, cursor: (row: T) => string): [T[], string | null] {
   const page = rows.slice(0, limit);
   const last = page.at(-1);
@@ -165,7 +159,7 @@ const listed: Perform = async ({ caller, query }, context) => {
   const isVisible = visibleTo(caller, context);
   const rows: JobRow[] = [];
   for (let before = cursor; ;) {
-    const found = await listJobs(database.looks, caller, {
+    const found = await listJobs(database.readPool, caller, {
       before,
       state,
       limit: limit + 1,
@@ -190,29 +184,29 @@ interface JobCall extends BulkCall {
 function ofJob(perform: (call: JobCall) => Promise<BulkAnswer>): Perform {
   return async (call, context) => {
     const database = await openedSoon(context);
-    const job = await findJob(database.looks, call.caller, call.jobId);
-    if (!(await visibleTo(call.caller, context)(job, database))) throw await noSuchJob(database.looks);
+    const job = await findJob(database.readPool, call.caller, call.jobId);
+    if (!(await visibleTo(call.caller, context)(job, database))) throw await noSuchJob(database.readPool);
     return perform({ ...call, job, database, context });
   };
 }
 
 async function shown({ job, database, context, progress }: JobCall): Promise<BulkAnswer> {
   const { troubles } = context;
-  return answer(await detailsOf(database.looks, job, jobOf(job, troubles.of(job.id)), progress));
+  return answer(await detailsOf(database.readPool, job, jobOf(job, troubles.of(job.id)), progress));
 }
 
 /** A change of a job, answered with the job as it is then. */
 const change = (perform: (call: JobCall) => Promise<unknown>): Perform =>
   ofJob(async (call) => {
     await perform(call);
-    const job = await findJob(call.database.looks, call.caller, call.jobId);
+    const job = await findJob(call.database.readPool, call.caller, call.jobId);
     return shown({ ...call, job, progress: [] });
   });
 
 async function items({ job, query, database, context }: JobCall): Promise<BulkAnswer> {
   const { limit, cursor, state, code } = parseBody(itemQuerySchema, query);
   const after = cursor === undefined ? -1 : Number(cursor);
-  const rows = await listItems(database.looks, job.id, { after, state, code, limit: limit + 1 });
+  const rows = await listItems(database.readPool, job.id, { after, state, code, limit: limit + 1 });
   const [page, next_cursor] = paged(rows, limit, (row) => String(row.index));
   return answer({ items: page.map((row) => itemOf(row, job.request, context.config.path_map)), next_cursor });
 }
@@ -275,7 +269,7 @@ interface Operation {
   wakes: boolean;
 }
 
-/** What can be asked of the bulk queue; routes.ts has a page for each. */
+/** The operations of the bulk queue; routes.ts has a page for each. */
 export const OPERATIONS = {
   submit: { perform: submitted, wakes: true },
   list: { perform: listed, wakes: false },

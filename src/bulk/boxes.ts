@@ -5,7 +5,10 @@
 import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
-import { transaction } from "./database.js";
+import type { Logger } from "../base/log.js";
+import type { Config } from "../config.js";
+import { transaction, type Database } from "./database.js";
+import type { DatabaseTroubles } from "./database-trouble.js";
 import { finishLocked, type JobRequest } from "./jobs.js";
 
 /**
@@ -21,13 +24,23 @@ export interface Instance {
   id: string;
   /** Identifies the state directory, which one process holds at a time. */
   box: string;
-  /** Of the machine, for people. */
+  /** The name of the machine, for people. */
   name: string;
   /** Identifies the serving process. */
   process: string;
   /** The serving process before this one ended by its own fault. */
   afterCrash: boolean;
   works: boolean;
+}
+
+/** What the scanner and the runner of this box share. */
+export interface BoxContext {
+  config: Config;
+  /** Real paths. */
+  roots: { input: string[]; output: string[] };
+  database: Database;
+  log: Logger;
+  troubles: DatabaseTroubles;
 }
 
 /** An item that ran in a box that is gone, as it is now. */
@@ -40,7 +53,7 @@ export interface FreedItem {
 }
 
 /**
- * Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. Where it throws
+ * Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. If it throws
  * the box may take no items: nobody would know whose they are.
  */
 export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
@@ -55,7 +68,7 @@ export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<F
   });
 }
 
-/** @returns false where this box was taken for dead meanwhile */
+/** @returns false if this box was taken for dead meanwhile */
 export async function beat(pool: Pool, instance: Instance, ready: boolean): Promise<boolean> {
   const { rowCount } = await pool.query(
     "update radserve.instance set beat_at = now(), ready = $2 where id = $1",
@@ -69,8 +82,12 @@ export async function leave(pool: Pool, instance: Instance): Promise<void> {
   await transaction(pool, (client) => freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]));
 }
 
-/** Frees the items of boxes that are silent. */
-export function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
+/** Frees the items of boxes that are silent. After the database's clock was put back, silence counts from now on. */
+export async function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
+  await pool.query(
+    `update radserve.instance set beat_at = now() where id in (select id from radserve.instance
+       where beat_at > now() + interval '1 second' for update skip locked)`,
+  );
   const silent = "i.beat_at < now() - make_interval(secs => $1) and i.id <> $2";
   return transaction(pool, (client) =>
     freeItems(client, instance, UNCERTAIN, silent, [durations.boxLease / 1000, instance.id]),

@@ -12,10 +12,10 @@ export interface Caller {
 /** One request, as it came: the bulk thread checks what is in it. */
 export interface BulkCall {
   caller: Caller;
-  /** Empty where the page is of no job. */
+  /** Empty if the page is of no job. */
   jobId: string;
   query: Record<string, unknown>;
-  /** The text of the body; empty where there is none. */
+  /** The text of the body; empty if there is none. */
   body: string;
   /** Images of the job that this box looks at window by window. */
   progress: JobProgress[];
@@ -26,6 +26,6 @@ export interface BulkAnswer {
   /** JSON text. */
   body: string;
   location?: string;
-  /** What the audit says of the call beside its request. */
+  /** Facts for the line of the audit, beside those of the request. */
   note?: Partial<About>;
 }

@@ -1,4 +1,4 @@
-/** What one file of a scanned folder is, from its first bytes: an input, a result of Radserve, or neither. */
+/** Tells from the first bytes of a file in a scanned folder: it is an input, a result of Radserve, or neither. */
 import { readStart } from "../files/descriptor.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { isLocalizer, readHead, type DicomHead } from "../images/dicom/dicom-file.js";
@@ -16,7 +16,7 @@ export interface WhySkipped {
   message: string;
 }
 
-/** What a series needs to know of a DICOM file. */
+/** The attributes of a DICOM file by which slices form series and cases. */
 export interface SliceHead {
   seriesInstanceUid: string | undefined;
   sopInstanceUid: string | undefined;
@@ -41,7 +41,7 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
 /** Sizes that are read one after the other. Nearly every header lies within the first. */
 const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024] as const;
 
-/** @param first the first bytes, so many as the first of the sizes says or fewer where the file is shorter */
+/** @param first the first bytes, so many as the first of the sizes says or fewer if the file is shorter */
 async function headOf(fd: number, first: Buffer): Promise<DicomHead | undefined> {
   for (const size of HEAD_BYTES) {
     const bytes = size === HEAD_BYTES[0] ? first : await readStart(fd, size);

@@ -3,22 +3,14 @@ import { randomUUID } from "node:crypto";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
-import type { Config } from "../config.js";
-import type { Logger } from "../base/log.js";
-import { asUnavailable, type Database } from "./database.js";
+import { asUnavailable } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
-import { claimReport, dropClaim, settleReport, type Claim } from "./report/claims.js";
+import { claimReport, renewClaim, settleReport, type Claim } from "./report/claims.js";
 import { ReportLeft, writeReport, type ReportContext } from "./report/write.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
-export interface ConcludeContext extends Omit<ReportContext, "pool" | "config"> {
-  config: Config;
-  database: Database;
-  log: Logger;
-}
-
 /** Ends what can be ended. Failures are logged: the next round tries again, and a job ends without a report too. */
-export async function conclude(context: ConcludeContext): Promise<void> {
+export async function conclude(context: ReportContext): Promise<void> {
   const { config, database, log, stopped } = context;
   try {
     if (config.job_reports !== "off") while (!stopped() && (await reportOne(context)));
@@ -28,16 +20,16 @@ export async function conclude(context: ConcludeContext): Promise<void> {
   await unmarkEnded(database, config, log);
 }
 
-/** @returns false where no report is due */
-async function reportOne({ database: { pool }, log, ...rest }: ConcludeContext): Promise<boolean> {
+/** @returns false if no report is due */
+async function reportOne(context: ReportContext): Promise<boolean> {
+  const { pool } = context.database;
   const claim = await claimReport(pool, randomUUID());
   if (claim === undefined) return false;
   try {
-    const report = await writeReport(claim, { ...rest, pool });
-    await settleReport(pool, claim, report);
+    await settleReport(pool, claim, await writeReport(claim, context));
   } catch (error) {
-    if (error instanceof ReportLeft) await dropClaim(pool, claim);
-    else await giveUp(claim, error, { pool, log });
+    if (error instanceof ReportLeft) await renewClaim(pool, claim, 0);
+    else await giveUp(claim, error, context);
   }
   return true;
 }
@@ -46,7 +38,7 @@ async function reportOne({ database: { pool }, log, ...rest }: ConcludeContext):
 async function giveUp(
   claim: Claim,
   thrown: unknown,
-  { pool, log }: Pick<ReportContext, "pool"> & Pick<ConcludeContext, "log">,
+  { database: { pool }, log }: ReportContext,
 ): Promise<void> {
   if (asUnavailable(thrown, pool.options) instanceof BulkUnavailable) throw thrown;
   const error = asRadserveError(thrown);

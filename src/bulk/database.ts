@@ -20,12 +20,15 @@ export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "data
 /** How to connect; pg and pg-boss take it as it is. It may hold a password: it is never logged. */
 export type Connection = pg.ClientConfig;
 
+/** A pool, or a client of it that has a transaction. */
+export type Queryable = pg.Pool | pg.PoolClient;
+
 export interface Database {
   readonly connection: Connection;
   /** Its clients may fail at any time without harm to the process; wrap their errors with `asUnavailable`. */
   readonly pool: pg.Pool;
   /** The same for pages, whose readers wait: each statement answers within seconds or fails. */
-  readonly looks: pg.Pool;
+  readonly readPool: pg.Pool;
   /** For example 15.18. */
   readonly version: string;
   /** Why the private database is down now, if it is. */
@@ -37,15 +40,15 @@ export interface Database {
 /** No page may wait longer than five seconds for a database that does not answer; these add up to less. */
 const LONGEST_CONNECT_MS = 2_500;
 const LONGEST_LOCK_MS = 2_000;
-const LONGEST_LOOK_MS = 2_000;
-/** The server ends a look before that, and says why. */
-const LONGEST_LOOK_STATEMENT_MS = 1_800;
+const LONGEST_READ_MS = 2_000;
+/** The server ends a statement of a page before that, and says why. */
+const LONGEST_READ_STATEMENT_MS = 1_800;
 /** The longest statement, ten thousand items in one insert, takes a quarter of a second. */
 const LONGEST_QUERY_MS = 60_000;
 /** The pool's end waits for clients that are in use. */
 const LONGEST_CLOSE_MS = 5_000;
 const MOST_CLIENTS = 7;
-const MOST_LOOKING = 3;
+const MOST_READING = 3;
 
 /** Host and port, or the private database; never a user or a password. */
 function nameOf(connection: Connection): string {
@@ -53,17 +56,11 @@ function nameOf(connection: Connection): string {
   return host.startsWith("/") ? `the socket in ${host}` : `${host}:${port}`;
 }
 
-/** What pg says without a code when a connection was lost or did not come about. */
+/** Messages of pg, without a code, about a connection that was lost or did not come about. */
 const LOST =
   /^(Connection terminated|timeout e|Query read timeout|Client (has encountered|was closed)|The server does not support SSL|There was an error establishing an SSL|Cannot use a pool after)/;
 const NETWORK =
   /^(ECONN(REFUSED|RESET|ABORTED)|EPIPE|E?TIMEDOUT|E(HOST|NET)(UNREACH|DOWN)|ENOTFOUND|EAI_AGAIN|ERR_(TLS|SSL)\w*|\w*CERT\w*|\w*SIGNATURE\w*)$/;
-
-interface Remedy {
-  /** Why jobs wait meanwhile. */
-  reason: string;
-  fix: string;
-}
 
 const UNAVAILABLE = "database_unavailable";
 
@@ -89,8 +86,8 @@ const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(42P01|3F000)/, "database_lost", "Radserve's tables are gone from it; they are made again."],
 ];
 
-/** What to do about a fault of the connection or the server; undefined for any other error. */
-function remedyOf(error: Error, connection: Connection): Remedy | undefined {
+/** Why jobs wait, and the remedy, for a fault of the connection or the server; undefined for any other error. */
+function remedyOf(error: Error, connection: Connection): { reason: string; fix: string } | undefined {
   const code = errno(error);
   if (error instanceof pg.DatabaseError) {
     const [, reason, fix] = STATES.find(([states]) => states.test(code)) ?? [];
@@ -112,7 +109,7 @@ export function isTableLoss(thrown: unknown): boolean {
 }
 
 /**
- * Whether the work of a transaction, or the server, refused: then nothing of it was kept, which is open where a
+ * Whether the work of a transaction, or the server, refused. Then nothing of it was kept, which is unknown if a
  * connection broke.
  */
 export function wasRefused(thrown: unknown): boolean {
@@ -135,13 +132,9 @@ export function asUnavailable(thrown: unknown, connection: Connection): unknown 
   );
 }
 
-/** pg's own limit for one query is not among its types. */
-const AT_ONCE = (text: string): pg.QueryConfig =>
-  ({ text, query_timeout: LONGEST_LOOK_MS }) as pg.QueryConfig;
-
 /**
  * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when it throws.
- * Throws BulkUnavailable where the connection fails; if that was during COMMIT, it may have been committed, so what
+ * Throws BulkUnavailable if the connection fails; if that was during COMMIT, it may have been committed, so what
  * work does must bear repetition.
  */
 export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
@@ -149,8 +142,8 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
     const client = await pool.connect();
     let broken = true;
     try {
-      // The first word to a network that swallows everything
-      await client.query(AT_ONCE("BEGIN"));
+      // The first statement has a short limit, because a network may swallow everything; pg's types do not know the limit
+      await client.query({ text: "BEGIN", query_timeout: LONGEST_READ_MS } as pg.QueryConfig);
       const result = await work(client);
       await client.query("COMMIT");
       broken = false;
@@ -170,6 +163,13 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
     throw asUnavailable(error, pool.options);
   }
 }
+
+/**
+ * The condition that a time to wait for is over. Nothing is set further ahead than some minutes (durations.jobPauseMost): a
+ * time that is was set before somebody put the database's clock back, and nobody waits until that comes round.
+ */
+export const isOver = (column: string): string =>
+  `(${column} is null or ${column} <= now() or ${column} > now() + interval '5 minutes')`;
 
 /** A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's text has not. */
 export function jsonb(value: unknown): string {
@@ -204,7 +204,7 @@ const ABOUT_SERVER = `SELECT current_setting('server_version_num')::int AS numbe
   split_part(current_setting('server_version'), ' ', 1) AS version,
   current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby`;
 
-/** Throws BulkUnavailable where the queue cannot work there. Names of files need UTF-8. */
+/** Throws BulkUnavailable if the queue cannot work there. Names of files need UTF-8. */
 function checkedVersion(server: Server | undefined, name: string): string {
   const { number = 0, version = "unknown", encoding = "unknown", standby = false } = server ?? {};
   const refuse = (found: string, fix: string) => new BulkUnavailable(`Expected ${found}.`, fix);
@@ -231,7 +231,7 @@ async function versionOf(connection: Connection): Promise<string> {
   const client = new pg.Client({
     ...connection,
     connectionTimeoutMillis: LONGEST_CONNECT_MS,
-    query_timeout: LONGEST_LOOK_MS,
+    query_timeout: LONGEST_READ_MS,
   });
   client.on("error", () => undefined);
   try {
@@ -268,27 +268,27 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
     throw error;
   }
   const pool = makePool(connection, log, { max: MOST_CLIENTS, query_timeout: LONGEST_QUERY_MS });
-  const looks = makePool(connection, log, {
-    max: MOST_LOOKING,
-    query_timeout: LONGEST_LOOK_MS,
-    statement_timeout: LONGEST_LOOK_STATEMENT_MS,
+  const readPool = makePool(connection, log, {
+    max: MOST_READING,
+    query_timeout: LONGEST_READ_MS,
+    statement_timeout: LONGEST_READ_STATEMENT_MS,
   });
   let closed: Promise<void> | undefined;
   return {
     connection,
     pool,
-    looks,
+    readPool,
     version,
     problem: () => own?.problem,
     close() {
-      const ended = () => Promise.all([pool.end(), looks.end()]);
+      const ended = () => Promise.all([pool.end(), readPool.end()]);
       closed ??= within(ended(), LONGEST_CLOSE_MS).then(() => own?.stop());
       return closed;
     },
   };
 }
 
-/** What would be used, for `radserve doctor`; nothing is started or made. Throws BulkUnavailable. */
+/** Says for `radserve doctor` which database would be used; nothing is started or made. Throws BulkUnavailable. */
 export async function inspectDatabase(settings: DatabaseSettings): Promise<string> {
   if (settings.database_url === undefined) return inspectPostgres(settings);
   const connection = urlConnection(settings.database_url);

@@ -34,11 +34,11 @@ export interface ItemPaths {
   /** NAME of its results. */
   name: string;
   outputFolder: string;
-  /** The folder that must be there for any item of the job to be read: where it is not, the share is away. */
+  /** The folder that must be there for any item of the job to be read: if it is not, the share is away. */
   inputBase: string | undefined;
   /** The same for its results; it was made when the job was taken. */
   outputBase: string;
-  /** What the client called that. */
+  /** The client's name of that folder. */
   clientOutputBase: string;
   /** The client's names. */
   clientInput: string;
@@ -49,7 +49,7 @@ export interface ItemPaths {
 
 interface Named {
   input: string;
-  /** Absent where `input` is relative to the job's folder. */
+  /** Absent if `input` is relative to the job's folder. */
   output: string | null;
 }
 

@@ -1,25 +1,19 @@
 /** The output folders of jobs: made and marked when work is taken for them, and without the mark once that has ended. */
 import type { Pool } from "pg";
 import type { Config } from "../config.js";
+import { errno } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+import { groupsOf } from "../base/groups.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { leaveMark, markName, removeMark } from "../files/folder-mark.js";
-import { openOutputFolder } from "../files/guarded-paths.js";
+import { openOutputFolder, withInput } from "../files/guarded-paths.js";
 import { translateIn } from "../files/path-map.js";
-import type { Roots } from "../files/roots.js";
+import type { Root, Roots } from "../files/roots.js";
 import { transaction, type Database } from "./database.js";
 import { namedPaths, type JobRow } from "./jobs.js";
-import { failuresOf } from "./waiting.js";
+import { failuresOf } from "./job-details.js";
 
 const MARKED_AT_ONCE = 16;
-
-/** @param folders as the client named them */
-async function eachFolder(
-  folders: readonly string[],
-  work: (folder: string) => Promise<void>,
-): Promise<void> {
-  for (let i = 0; i < folders.length; i += MARKED_AT_ONCE)
-    await Promise.all(folders.slice(i, i + MARKED_AT_ONCE).map(work));
-}
 
 /**
  * Makes the folders, so that one which is missing later is known to be away, and leaves the job's mark in each.
@@ -43,7 +37,7 @@ export async function makeFolders(
     }
   };
   try {
-    await eachFolder([...new Set(folders)], make);
+    for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE)) await Promise.all(some.map(make));
   } catch (error) {
     await unmark(jobId, folders, config);
     throw error;
@@ -57,9 +51,30 @@ export async function unmark(
   { path_map }: Pick<Config, "path_map">,
 ): Promise<void> {
   const mark = markName(jobId);
-  await eachFolder([...new Set(folders)], (folder) =>
-    removeMark(translateIn(folder, path_map).path, mark).catch(() => undefined),
-  );
+  const remove = (folder: string) =>
+    removeMark(translateIn(folder, path_map).path, mark).catch(() => undefined);
+  for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE)) await Promise.all(some.map(remove));
+}
+
+/**
+ * Reads an output folder.
+ * @param use is given a path that names the open folder
+ * @param otherwise told why it cannot be read; undefined if it is not there
+ */
+export async function inFolder<T>(
+  folder: string,
+  roots: readonly Root[],
+  use: (open: string) => Promise<T>,
+  otherwise: (why: string | undefined) => T,
+): Promise<T> {
+  try {
+    return await withInput(folder, roots, ({ fdPath }) => use(fdPath));
+  } catch (error) {
+    if (error instanceof RadserveError)
+      return otherwise(error.code === "input_not_found" ? undefined : error.message);
+    if (errno(error) === "") throw error;
+    return otherwise(`The folder, or a file in it, cannot be read (${errno(error)}).`);
+  }
 }
 
 /**

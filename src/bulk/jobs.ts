@@ -2,20 +2,14 @@
 import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
 import { RadserveError } from "../base/errors.js";
-import type { OutputKind } from "../manifest/manifest.js";
-import { transaction } from "./database.js";
+import { transaction, type Queryable } from "./database.js";
 import { tablesLostAt } from "./migrations.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
 
 export type Counts = Job["counts"];
 
-/** What the client asked for, with the names that it has for files. */
-export interface JobRequest {
-  input_folder_path?: string;
-  output_folder_path?: string;
-  models?: string[];
-  outputs?: OutputKind[];
-}
+/** The request of a client, with the names that it has for files. */
+export type JobRequest = Job["request"];
 
 export interface NewJob {
   id: string;
@@ -27,7 +21,7 @@ export interface NewJob {
   idempotencyKey: string | undefined;
   /** Its output folders have its mark. */
   marked: boolean;
-  /** Absent where a folder is scanned. */
+  /** Absent if a folder is scanned. */
   items?: { id: string; input: string; output: string }[];
 }
 
@@ -35,7 +29,7 @@ export interface JobRow {
   id: string;
   seq: string;
   subject: string;
-  /** What the token that submitted it narrowed the roots to. */
+  /** The folders to which the token that submitted it narrows the roots; null if it does not. */
   input_roots: string[] | null;
   output_roots: string[] | null;
   request: JobRequest;
@@ -56,7 +50,7 @@ export interface JobRow {
   paused_at: Date | null;
   pause_box: string | null;
   counts: Partial<Counts> | null;
-  /** What became of the report that is written at its end. */
+  /** The report that is written at its end, or why there is none; null before. */
   report: JobDetails["report"];
   /** Ended in the last minute. */
   recent: number;
@@ -64,7 +58,6 @@ export interface JobRow {
 }
 
 export interface ItemRow {
-  job_id: string;
   index: number;
   input: string;
   output: string | null;
@@ -80,14 +73,12 @@ export interface Scope {
   admin: boolean;
 }
 
-type Queryable = Pool | PoolClient;
-
 /** Seconds after which a subject with too many jobs may ask again: it has to wait until one has ended. */
 const RETRY_FULL_SECONDS = 30;
 /** Any fixed number: with a subject it names the lock of whoever opens a job of that subject. */
 const OPENING_LOCK = 7_233_019;
 
-/** @throws RadserveError rate_limited where a subject has as many open jobs, beside this one, as it may */
+/** @throws RadserveError rate_limited if a subject has as many open jobs, beside this one, as it may */
 export async function refuseMany(
   client: Queryable,
   { id, subject }: Pick<NewJob, "id" | "subject">,
@@ -122,7 +113,7 @@ export async function refuseManyInTurn(
 /**
  * Writes a job and its items; the caller commits.
  * @param mostOpen jobs that a subject may have open
- * @returns false where the subject has used the idempotency key before
+ * @returns false if the subject has used the idempotency key before
  * @throws RadserveError rate_limited
  */
 export async function insertJob(client: PoolClient, job: NewJob, mostOpen: number): Promise<boolean> {
@@ -143,22 +134,16 @@ export async function insertJob(client: PoolClient, job: NewJob, mostOpen: numbe
     ],
   );
   if (rowCount === 0) return false;
-  if (job.items !== undefined) await insertItems(client, job.id, job.items);
+  const { items } = job;
+  if (items !== undefined)
+    await client.query(
+      `insert into radserve.item (job_id, index, id, input, output, state)
+       select $1, place - 1, id, input, output, 'queued'
+       from unnest($2::uuid[], $3::text[], $4::text[]) with ordinality as given (id, input, output, place)`,
+      [job.id, items.map(({ id }) => id), items.map(({ input }) => input), items.map(({ output }) => output)],
+    );
   await refuseManyInTurn(client, job, mostOpen);
   return true;
-}
-
-async function insertItems(
-  client: PoolClient,
-  jobId: string,
-  items: NonNullable<NewJob["items"]>,
-): Promise<void> {
-  await client.query(
-    `insert into radserve.item (job_id, index, id, input, output, state)
-     select $1, place - 1, id, input, output, 'queued'
-     from unnest($2::uuid[], $3::text[], $4::text[]) with ordinality as given (id, input, output, place)`,
-    [jobId, items.map(({ id }) => id), items.map(({ input }) => input), items.map(({ output }) => output)],
-  );
 }
 
 /** The job that has used an idempotency key. */
@@ -187,6 +172,10 @@ const state = (stalled: boolean) => `case when j.cancelled_at is not null then '
     when not ${WORKED} and j.created_at < now() - interval '${durations.jobLonely} ms' then 'paused'
     when j.total is null then 'scanning' else 'running' end`;
 
+/** How many items of a job are in each state; null if it has none. */
+const COUNTS = `(select jsonb_object_agg(state, number) from
+  (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)`;
+
 const view = (
   stalled: boolean,
 ) => `select j.id, j.seq, j.subject, j.input_roots, j.output_roots, j.request, j.created_at, j.started_at, ${ENDED_AT} as finished_at,
@@ -194,8 +183,7 @@ const view = (
     j.cancelled_at,
     j.total, j.held as paused, now() as now, ${state(stalled)} as state,
     j.pause_code, j.pause_message, j.paused_at, j.pause_box, j.report,
-    coalesce(j.counts, (select jsonb_object_agg(state, number) from
-      (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)) as counts,
+    coalesce(j.counts, ${COUNTS}) as counts,
     (select count(*)::int from radserve.item i where i.job_id = j.id and i.finished_at > now() - interval '60 s'
       and i.state in ('succeeded', 'partial', 'failed')) as recent
   from radserve.job j`;
@@ -204,7 +192,7 @@ const IN_SCOPE = "(j.subject = $1 or $2)";
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-/** It says so where the tables were lost since, and jobs with them. */
+/** It says so if the tables were lost since, and jobs with them. */
 export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
   const lost = await tablesLostAt(pool);
   const why =
@@ -270,7 +258,7 @@ export interface ItemPage {
   after: number;
   limit: number;
   state?: string | undefined;
-  /** Of their error, or why they were skipped. */
+  /** The code of their error, or of the reason why they were skipped. */
   code?: string | undefined;
 }
 
@@ -280,7 +268,7 @@ export async function listItems(
   { after, state, code, limit }: ItemPage,
 ): Promise<ItemRow[]> {
   const { rows } = await pool.query<ItemRow>(
-    `select job_id, index, input, output, state, attempts, result, error from radserve.item
+    `select index, input, output, state, attempts, result, error from radserve.item
      where job_id = $1 and index > $2 and ($3::text is null or state = $3)
        and ($5::text is null or coalesce(error->>'error', error->>'code', 'unknown') = $5)
      order by index limit $4`,
@@ -289,9 +277,11 @@ export async function listItems(
   return rows;
 }
 
-/** Ends every kind of pause. */
-const NOT_PAUSED = `held = false, pause_code = null, pause_message = null, pause_until = null, pause_count = 0,
+/** Ends the pause of a job that paused of itself. */
+export const PAUSE_ENDS = `pause_code = null, pause_message = null, pause_until = null, pause_count = 0,
   paused_at = null, pause_box = null`;
+/** Ends every kind of pause. */
+const NOT_PAUSED = `held = false, ${PAUSE_ENDS}`;
 
 /** The condition for jobs that are ready to end: every image is known, and none is queued or runs. */
 const AT_ITS_END = `finished_at is null and total is not null
@@ -322,8 +312,7 @@ export async function finishJobs(pool: Pool, ids: readonly string[]): Promise<vo
 export async function finishLocked(client: PoolClient, ids: readonly string[]): Promise<void> {
   if (ids.length === 0) return;
   await client.query(
-    `update radserve.job j set finished_at = now(), ${NOT_PAUSED}, counts = (select coalesce(jsonb_object_agg(state, number), '{}') from
-         (select state, count(*)::int as number from radserve.item where job_id = j.id group by state) s)
+    `update radserve.job j set finished_at = now(), ${NOT_PAUSED}, counts = coalesce(${COUNTS}, '{}')
      where id = any($1) and ${AT_ITS_END}`,
     [ids],
   );
@@ -331,7 +320,6 @@ export async function finishLocked(client: PoolClient, ids: readonly string[]): 
 
 /** Takes a row in the scope for a change; other changes of the job wait. */
 async function locked(client: PoolClient, scope: Scope, id: string): Promise<JobRow> {
-  await findJob(client, scope, id);
   await client.query("select from radserve.job where id = $1 for update", [id]);
   return findJob(client, scope, id);
 }

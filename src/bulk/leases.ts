@@ -7,8 +7,8 @@ import { durations } from "../base/durations.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { Instance } from "./boxes.js";
-import { jsonb } from "./database.js";
-import { finishJobs, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
+import { isOver, jsonb } from "./database.js";
+import { finishJobs, PAUSE_ENDS, REPEATED_FAILURES, type JobRequest } from "./jobs.js";
 
 /** How many jobs and items there are on all boxes. */
 export interface Depth {
@@ -40,7 +40,7 @@ export interface LeasedItem {
   marked: boolean;
 }
 
-/** What became of a leased item. */
+/** How the work on a leased item ended. */
 export type Ending =
   | { state: "succeeded" | "partial"; result: Summary }
   | { state: "failed"; error: ErrorObject }
@@ -48,7 +48,7 @@ export type Ending =
   | { state: "cancelled" }
   /**
    * It is taken again after some seconds. `counts` is false if the item was not to blame for the attempt's end; `why`
-   * is the code of what it waits for, where that is not its job's pause.
+   * is the code of what it waits for, if that is not its job's pause.
    */
   | { state: "queued"; afterSeconds: number; counts: boolean; why?: string };
 
@@ -68,16 +68,16 @@ export async function ownItems(pool: Pool, { id }: Instance): Promise<LeasedItem
 }
 
 const RUNNABLE = `j.finished_at is null and j.cancelled_at is null and not j.held
-  and (j.pause_until is null or j.pause_until <= now())`;
+  and ${isOver("j.pause_until")}`;
 
 /** The condition for items that may be taken now; $3 says whether suspects are. */
-const TAKEABLE = "i.state = 'queued' and i.suspect = $3 and (i.not_before is null or i.not_before <= now())";
+const TAKEABLE = `i.state = 'queued' and i.suspect = $3 and ${isOver("i.not_before")}`;
 
 /** Whether a suspect waits for a box that does nothing else. */
 export async function someSuspect(pool: Pool): Promise<boolean> {
   const { rows } = await pool.query<{ some: boolean }>(
     `select exists (select from radserve.item i join radserve.job j on j.id = i.job_id
-       where i.state = 'queued' and i.suspect and (i.not_before is null or i.not_before <= now())
+       where i.state = 'queued' and i.suspect and ${isOver("i.not_before")}
        and ${RUNNABLE}) as some`,
   );
   return rows[0]?.some === true;
@@ -91,7 +91,7 @@ const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.a
 
 /**
  * Takes items: in turn from every job, first from those that have the fewest running. A job that paused of itself
- * tries one item at a time until one goes well. They come in the order in which they are to run. Nothing where this box
+ * tries one item at a time until one goes well. They come in the order in which they are to run. Nothing if this box
  * was taken for dead meanwhile; that it is not holds until the items are its own.
  * @param alone suspects only
  */
@@ -139,19 +139,7 @@ export async function lease(
   return rows;
 }
 
-interface Row {
-  job_id: string;
-  index: number;
-  lease: number;
-  state: string;
-  after: number | null;
-  why: string | null;
-  uncounted: number;
-  result: Summary | null;
-  error: unknown;
-}
-
-function rowOf({ item, ending }: Settled): Row {
+function rowOf({ item, ending }: Settled) {
   const queued = ending.state === "queued" ? ending : undefined;
   return {
     job_id: item.job_id,
@@ -167,13 +155,13 @@ function rowOf({ item, ending }: Settled): Row {
 }
 
 /** The condition for jobs that paused of themselves and try again: one image that goes well ends the pause. */
-const PAUSE_OVER = "pause_count > 0 and (pause_until is null or pause_until <= now())";
+const PAUSE_OVER = `pause_count > 0 and ${isOver("pause_until")}`;
 
 /**
- * Writes what became of items, resumes jobs that waited where one went well, and ends jobs where that was all. Items
- * that are no longer this box's are left alone; items of a cancelled job that would wait again are cancelled. Each step
- * is a statement of its own: the first is what must not be lost, and a job that a crash after it leaves without an item
- * is ended by `tidy`.
+ * Writes down how items ended, resumes waiting jobs of which one went well, and ends jobs of which these were the last.
+ * Items that are no longer this box's are left alone; items of a cancelled job that would wait again are cancelled. Each
+ * step is a statement of its own: the first is what must not be lost, and a job that a crash after it leaves without an
+ * item is ended by `tidy`.
  * @param busy jobs of which this box has other items, so that none of them ends now
  * @param limit so many failures in a row for one reason pause a job; 0: none do
  */
@@ -215,18 +203,14 @@ export async function settle(
     rows.filter(({ state }) => state === "succeeded" || state === "partial").map((row) => row.job_id),
   );
   const resumed = found.filter(({ id, pause_over }) => pause_over && well.has(id)).map(({ id }) => id);
-  if (resumed.length > 0) await resume(pool, resumed);
+  if (resumed.length > 0)
+    await pool.query(
+      `update radserve.job set ${PAUSE_ENDS} where id = any($1) and not held and ${PAUSE_OVER}`,
+      [resumed],
+    );
   await finishJobs(
     pool,
     jobs.filter((id) => !busy.has(id)),
-  );
-}
-
-async function resume(pool: Pool, jobs: readonly string[]): Promise<void> {
-  await pool.query(
-    `update radserve.job set pause_count = 0, pause_code = null, pause_message = null, pause_until = null,
-       paused_at = null, pause_box = null where id = any($1) and not held and ${PAUSE_OVER}`,
-    [jobs],
   );
 }
 
@@ -246,7 +230,7 @@ export async function pauseJob(
        paused_at = case when pause_code = $2 then paused_at else now() end, pause_box = $6,
        pause_code = $2, pause_message = $3
      where id = $1 and not held and finished_at is null and cancelled_at is null
-       and (pause_until is null or pause_until <= now())`,
+       and ${isOver("pause_until")}`,
     [id, code, message, durations.jobPause / 1000, durations.jobPauseMost / 1000, box],
   );
 }
@@ -254,7 +238,7 @@ export async function pauseJob(
 /** How the items of one job ended, in their order: the failures since the last that went well. */
 interface Streak {
   job_id: string;
-  /** The last reason: a code and, where a model failed, the model. Null where the last item went well. */
+  /** The last reason: a code and, if a model failed, the model. Null if the last item went well. */
   reason: string | null;
   /** Failures for that reason at the end, without another between. */
   count: number;
@@ -262,7 +246,7 @@ interface Streak {
   all: boolean;
 }
 
-/** What failed items have in common. */
+/** The reason that failed items have in common. */
 function reasonOf({ error, details }: ErrorObject): string {
   const model = details?.["model"];
   return typeof model === "string" ? `${error} (model ${model})` : error;
@@ -317,7 +301,7 @@ async function countFailures(
 const FAILED_AGAIN =
   "%s images in a row failed with %s, and none went well between. Look at GET .../items?state=failed. POST .../resume goes on, and the job does not pause for this reason again; POST .../retry runs the failed ones again.";
 
-/** What a race between boxes may have left: items that wait in a cancelled job, jobs without an item that do not end. */
+/** Ends what a race between boxes may have left: items that wait in a cancelled job, jobs without an open item. */
 export async function tidy(pool: Pool): Promise<void> {
   await pool.query(
     `update radserve.item i set state = 'cancelled', finished_at = now() from radserve.job j

@@ -1,21 +1,21 @@
-/** What the thread that serves HTTP and the bulk thread say to each other. */
+/** The messages between the thread that serves HTTP and the bulk thread. */
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
-import type { ModelEntry } from "../models/entry.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { OperationName } from "./api.js";
-import type { BulkAnswer, BulkCall } from "./call.js";
+import type { BulkCall } from "./call.js";
 import type { Depth } from "./leases.js";
 import type { Box } from "./schema.js";
+import type { KnownModels } from "./submit.js";
 
 export type ItemOutcome =
   | { ok: true; result: Summary }
-  /** `errno` where the system refused something. */
+  /** `errno` if the system refused something. */
   | { ok: false; error: ErrorObject; errno?: string };
 
-/** What Prometheus and the page are told without being asked for. */
+/** Figures for Prometheus and the page, which the bulk thread sends every few seconds. */
 export interface BulkFigures extends Depth {
   /** Why the database cannot be used: a code. */
   trouble: string | null;
@@ -46,29 +46,20 @@ export interface ItemToRun {
   task: Omit<InferTask, "cancelId" | "priority">;
 }
 
-export interface EndedItem {
-  id: number;
-  outcome: ItemOutcome;
-}
-
 export type ToThread =
-  | { type: "call"; id: number; operation: OperationName; call: BulkCall }
-  | {
-      type: "models";
-      entries: readonly ModelEntry[];
-      problems: readonly { name: string; error: ErrorObject }[];
-      ready: boolean;
-    }
-  | { type: "ended"; items: readonly EndedItem[] }
+  /** Answered with a BulkAnswer. */
+  | { type: "call"; operation: OperationName; call: BulkCall }
+  | { type: "models"; models: KnownModels; ready: boolean }
+  | { type: "ended"; id: number; outcome: ItemOutcome }
   /** Take no more items; `close` follows when those in flight have ended. */
   | { type: "stop" }
+  /** Answered when all is written down and the database closed. */
   | { type: "close" };
 
 export type FromThread =
-  | { type: "answer"; id: number; answer: BulkAnswer }
-  | { type: "refusal"; id: number; error: ErrorObject; fault?: Record<string, unknown> }
   | { type: "run"; items: readonly ItemToRun[] }
   | { type: "cancel"; id: number }
-  | { type: "figures"; figures: BulkFigures }
+  /** `ended`: how many items ended in each state since the figures before. */
+  | { type: "figures"; figures: Omit<BulkFigures, "ended">; ended: Record<string, number> }
   /** The database cannot say the figures: a code. */
   | { type: "trouble"; trouble: string };

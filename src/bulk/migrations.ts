@@ -1,6 +1,6 @@
 /** The bulk tables, in a schema of their own, and their changes from release to release. */
 import type { Pool, PoolClient } from "pg";
-import { transaction } from "./database.js";
+import { transaction, type Queryable } from "./database.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 /** Any fixed number: whoever holds it makes or changes tables, others wait. */
@@ -117,14 +117,14 @@ export interface Migrated {
   origin: string;
   /** They were made now. */
   made: boolean;
-  /** Where some of the tables were gone: the schema that holds the rest now, and the jobs in it that had not ended. */
+  /** The schema that holds the rest, and its jobs that had not ended; absent unless some of the tables were gone. */
   setAside?: { schema: string; jobs: string[] };
 }
 
 /**
- * Brings the tables up to this release; many boxes may start at once. Where some of them are gone, what is left is
+ * Brings the tables up to this release; many boxes may start at once. If some of them are gone, what is left is
  * kept under another name, and all are made anew: jobs without items would end at once as if all were done.
- * Throws where the database is of a newer release.
+ * Throws if the database is of a newer release.
  */
 export function migrate(pool: Pool): Promise<Migrated> {
   return inTurn(pool, async (client) => {
@@ -149,11 +149,7 @@ function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promis
 }
 
 /** Which of some tables there are in a schema. */
-async function tablesIn(
-  client: Pool | PoolClient,
-  schema: string,
-  names: readonly string[],
-): Promise<string[]> {
+async function tablesIn(client: Queryable, schema: string, names: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     "select name from unnest($2::text[]) as name where to_regclass(format('%I.%I', $1::text, name)) is not null",
     [schema, names],
@@ -162,7 +158,7 @@ async function tablesIn(
 }
 
 /** Gives a schema another name. @returns that name */
-async function setAside(client: Pool | PoolClient, schema: string): Promise<string> {
+async function setAside(client: Queryable, schema: string): Promise<string> {
   const { rows } = await client.query<{ name: string }>(
     "select $1 || '_lost_' || to_char(clock_timestamp() at time zone 'UTC', 'YYYYMMDD\"T\"HH24MISSMS') as name",
     [schema],
@@ -193,8 +189,8 @@ async function isWhole(client: PoolClient, there: readonly string[]): Promise<bo
 const QUEUE_TABLES = ["version", "queue", "job", "job_common", "schedule"];
 
 /**
- * Lets pg-boss make its schema while no other box does: two that make it at once fail. It makes one where there is
- * none, and believes it to be whole where there is one.
+ * Lets pg-boss make its schema while no other box does: two that make it at once fail. It makes one if there is
+ * none, and believes it to be whole if there is one.
  * @param make uses clients of its own; it is told the name of what was set aside because tables were gone from it
  */
 export function makeQueue(pool: Pool, make: (lost: string | undefined) => Promise<void>): Promise<void> {
@@ -210,8 +206,8 @@ export async function keepLoss(pool: Pool): Promise<void> {
   await pool.query("update radserve.origin set lost_before = true where not lost_before");
 }
 
-/** When the tables were made, where others were lost before; undefined where none were. */
-export async function tablesLostAt(client: Pool | PoolClient): Promise<Date | undefined> {
+/** When the tables were made, if others were lost before; undefined if none were. */
+export async function tablesLostAt(client: Queryable): Promise<Date | undefined> {
   const { rows } = await client.query<{ made_at: Date }>(
     "select made_at from radserve.origin where lost_before",
   );

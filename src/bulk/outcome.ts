@@ -1,9 +1,9 @@
-/** What an item's end means: for the item, for its job, or for neither because the fault lies elsewhere and passes. */
+/** Judges an item's end: the item failed, its job has to wait, or neither because the fault lies elsewhere and passes. */
 import { constants } from "node:fs";
 import { access, realpath } from "node:fs/promises";
 import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
-import type { RadserveError, ErrorObject } from "../base/errors.js";
+import type { ErrorObject } from "../base/errors.js";
 import { FORBIDDEN } from "../files/path-judgement.js";
 import { isInside, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
@@ -25,7 +25,7 @@ export interface Judged {
 /** How often an item is tried again after a fault that says nothing about its image. */
 const MOST_ATTEMPTS = 5;
 /** An error that a missing output folder can cause is tried once more: the folder may be back. */
-const MOST_LOOKS = 2;
+const MOST_TRIES_OF_FOLDER = 2;
 const PERHAPS_BACK = new Set(["path_not_allowed", "bad_request"]);
 
 /** A network share that went away, or a disk that fails (errno(3)). */
@@ -41,12 +41,10 @@ const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "
 /** In a scanned folder, a file that fails with one of these is not an input. */
 const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
 
-const given = (afterSeconds: number, counts: boolean, why?: string): Ending => ({
-  state: "queued",
-  afterSeconds,
-  counts,
-  ...(why === undefined ? {} : { why }),
-});
+/** The end of an attempt that says nothing about its item. */
+export const NOT_RUN = { state: "queued", afterSeconds: 0, counts: false } as const;
+
+const paused = (pause: Pause): Judged => ({ ending: NOT_RUN, pause });
 
 export interface Circumstances {
   item: LeasedItem;
@@ -65,30 +63,34 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
     case "cancelled":
       return { ending: { state: "cancelled" } };
     case "shutting_down":
-      return { ending: given(0, false) };
+      return { ending: NOT_RUN };
     case "overloaded":
-      return { ending: given(2, false, error.error) };
+      return { ending: { ...NOT_RUN, afterSeconds: 2, why: error.error } };
     case "disk_full":
     case "audit_failed":
     case "model_unavailable":
-      return { ending: given(0, false), pause: { code: error.error, message: error.message } };
+      return paused({ code: error.error, message: error.message });
   }
   if (item.output === null && NO_INPUT.has(error.error))
     return { ending: { state: "skipped", reason: reasonOf(error) } };
-  if (await isShut(error, errno, where.paths)) return { ending: given(0, false), pause: OUTPUT_SHUT };
+  if (await isOutputRefused(error, errno, where.paths)) return paused(OUTPUT_NOT_WRITABLE);
   const faulty = errno !== undefined && SHARE_FAULTS.has(errno);
   if (faulty || MISSING.has(error.error)) {
-    const away = await shareAway(where);
-    if (away !== undefined) return { ending: given(0, false), pause: away };
+    const missing = await missingShare(where);
+    if (missing !== undefined) return paused(missing);
     // The share was away when the image was opened, and has come back since
     if (error.error === "input_not_found" && (await isThere(where.paths.input)))
-      return { ending: given(durations.itemRetry / 1000, false, error.error) };
+      return { ending: { ...NOT_RUN, afterSeconds: durations.itemRetry / 1000, why: error.error } };
   }
   const most =
-    faulty || error.error === "internal" ? MOST_ATTEMPTS : PERHAPS_BACK.has(error.error) ? MOST_LOOKS : 1;
-  if (item.attempts < most)
-    return { ending: given((durations.itemRetry / 1000) * item.attempts, true, error.error) };
-  return { ending: { state: "failed", error } };
+    faulty || error.error === "internal"
+      ? MOST_ATTEMPTS
+      : PERHAPS_BACK.has(error.error)
+        ? MOST_TRIES_OF_FOLDER
+        : 1;
+  if (item.attempts >= most) return { ending: { state: "failed", error } };
+  const afterSeconds = (durations.itemRetry / 1000) * item.attempts;
+  return { ending: { state: "queued", afterSeconds, counts: true, why: error.error } };
 }
 
 function reasonOf({ error, message, details }: ErrorObject) {
@@ -102,7 +104,7 @@ const isThere = (file: string): Promise<boolean> =>
   );
 
 /** Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point without its mount is. */
-async function shareAway({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
+async function missingShare({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
   // The folder that has to be there whatever image is meant: the job's own, else the root that the path lies in.
   const input = paths.inputBase ?? roots.input.find((root) => isInside(paths.input, [root]));
   if (input !== undefined && !(await holdsSomething(input)))
@@ -121,14 +123,14 @@ async function outputOf(
   { outputBase, clientOutputBase }: ItemPaths,
 ): Promise<{ path: string; root: Root } | Pause> {
   const real = await realpath(outputBase).catch(() => undefined);
-  if (real === undefined) return OUTPUT_AWAY;
+  if (real === undefined) return OUTPUT_MISSING;
   if (!marked) return { path: real, root: real };
   const mark = markName(job_id);
   if (!(await isMarked(real, mark))) return outputReplaced(clientOutputBase, mark);
   return { path: real, root: { path: real, within: real, mark } };
 }
 
-const OUTPUT_SHUT: Pause = {
+const OUTPUT_NOT_WRITABLE: Pause = {
   code: "output_not_writable",
   message:
     "The server's user may not write to the output folder, or its file system is mounted read-only. Work goes on when that is mended.",
@@ -138,12 +140,12 @@ const OUTPUT_SHUT: Pause = {
  * Whether the item failed because nothing can be written to the folder of its job: the next item would fail the same
  * way. A folder below it that nobody may write to is its item's own fault.
  */
-async function isShut(
+async function isOutputRefused(
   { error, details }: ErrorObject,
   errno: string | undefined,
   { outputBase }: ItemPaths,
 ): Promise<boolean> {
-  // Then it is the whole file system's, which access(2) does not tell where a fault of the disk made it so.
+  // Then it is the whole file system's, which access(2) does not tell after a fault of the disk.
   if (errno === "EROFS") return true;
   const refused = error === "path_not_allowed" && details?.["side"] === "output";
   if (!refused && !(errno !== undefined && REFUSED.has(errno))) return false;
@@ -153,7 +155,7 @@ async function isShut(
   );
 }
 
-const OUTPUT_AWAY: Pause = {
+const OUTPUT_MISSING: Pause = {
   code: "share_unavailable",
   message:
     "The output folder is gone or cannot be read: its share is probably not mounted. Work goes on when it is back.",
@@ -167,8 +169,8 @@ const outputReplaced = (folder: string, mark: string): Pause => ({
 
 /**
  * Where an item may write: inside its job's output folder, which was made when the job was taken. So nothing makes
- * it anew where its share is not mounted.
- * @returns why the job has to wait where it is not there
+ * it anew if its share is not mounted.
+ * @returns why the job has to wait if it is not there
  */
 export async function withinBase(
   item: LeasedItem,
@@ -178,9 +180,4 @@ export async function withinBase(
   const base = await outputOf(item, paths);
   if ("code" in base) return base;
   return isInside(base.path, allowed) ? [base.root] : [];
-}
-
-/** The outcome of an item that failed before it came to a worker thread. */
-export function asOutcome(error: RadserveError): ItemOutcome {
-  return { ok: false, error: error.toObject() };
 }

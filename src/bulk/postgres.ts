@@ -1,5 +1,5 @@
 /**
- * The private PostgreSQL of one state directory: started where none runs, taken over where one survived a crash of
+ * The private PostgreSQL of one state directory: started if none runs, taken over if it survived a crash of
  * ours, started again when it dies, stopped at the end. Any thread may run it; it touches nothing process-wide.
  */
 import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
@@ -33,7 +33,7 @@ import { BulkUnavailable } from "./database-trouble.js";
 
 export type PostgresSettings = Pick<Config, "state_dir" | "postgres_bin">;
 
-const LOOK_MS = 250;
+const POLL_MS = 250;
 const FIRST_DELAY_MS = 100;
 const LONGEST_DELAY_MS = 10_000;
 /** One that lived this long was healthy: after its end the delays begin anew. */
@@ -55,7 +55,7 @@ async function locked<T>(folders: DatabaseFolders, work: () => Promise<T>): Prom
     try {
       lock = lockState(folders.own);
     } catch (error) {
-      if (error instanceof ConfigError && monotonic() < end) await sleep(LOOK_MS / 5);
+      if (error instanceof ConfigError && monotonic() < end) await sleep(POLL_MS / 5);
       else
         throw new BulkUnavailable(
           `The bulk queue's folder ${folders.own} cannot be locked (${errno(error) || "another process holds it"}).`,
@@ -91,13 +91,11 @@ async function startPatiently(folders: DatabaseFolders, binaries: Binaries): Pro
   }
 }
 
-interface Up {
-  pid: number;
-  adopted: boolean;
-}
-
 /** Finds it running, or starts it; makes it at first. postmaster.pid is PostgreSQL's own and is never removed. */
-function bringUp(folders: DatabaseFolders, settings: PostgresSettings): Promise<Up> {
+function bringUp(
+  folders: DatabaseFolders,
+  settings: PostgresSettings,
+): Promise<{ pid: number; adopted: boolean }> {
   return locked(folders, async () => {
     const living = await adoptPostmaster(folders);
     if (living !== undefined) return { pid: living, adopted: true };
@@ -120,7 +118,7 @@ function trimLog(folders: DatabaseFolders): void {
   truncateSync(file);
 }
 
-/** What would be used and where, for `radserve doctor`; nothing is made. Throws BulkUnavailable. */
+/** Says for `radserve doctor` which PostgreSQL would be used and where; nothing is made. Throws BulkUnavailable. */
 export async function inspectPostgres(settings: PostgresSettings): Promise<string> {
   const folders = databaseFolders(settings.state_dir);
   const major = await dataVersion(folders.data);
@@ -152,7 +150,7 @@ export class PrivatePostgres {
   static async start(settings: PostgresSettings, log: Logger): Promise<PrivatePostgres> {
     const postgres = new PrivatePostgres(databaseFolders(settings.state_dir), settings, log);
     await postgres.#bringUp();
-    postgres.#watch = postgres.#keepUp();
+    postgres.#watch = postgres.#watchLoop();
     return postgres;
   }
 
@@ -196,7 +194,7 @@ export class PrivatePostgres {
     );
   }
 
-  /** The next look, at once where stop() was called. */
+  /** Waits for the next check; ends at once if stop() was called. */
   async #pause(milliseconds: number): Promise<void> {
     await sleep(milliseconds, undefined, { signal: this.#stop.signal, ref: false }).catch(() => undefined);
   }
@@ -207,14 +205,14 @@ export class PrivatePostgres {
   }
 
   /** Runs until stop(). */
-  async #keepUp(): Promise<void> {
+  async #watchLoop(): Promise<void> {
     let delay = FIRST_DELAY_MS;
     let since = monotonic();
     while (!this.#stop.signal.aborted) {
       if (this.#isUp()) {
         if (monotonic() - since > HEALTHY_MS) delay = FIRST_DELAY_MS;
-        this.#careForLog();
-        await this.#pause(LOOK_MS);
+        this.#trimLog();
+        await this.#pause(POLL_MS);
         continue;
       }
       this.#problem ??= new BulkUnavailable("The bulk queue's database ended.", "It is being started again.");
@@ -236,7 +234,7 @@ export class PrivatePostgres {
     }
   }
 
-  #careForLog(): void {
+  #trimLog(): void {
     try {
       trimLog(this.folders);
     } catch (error) {

@@ -3,18 +3,21 @@
  * became of them. It runs in the bulk thread; the images are read and inferred elsewhere.
  */
 import { stat } from "node:fs/promises";
-import type { Config } from "../config.js";
+import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "../base/durations.js";
 import { asRadserveError } from "../base/errors.js";
-import { faultForLog, type Logger } from "../base/log.js";
+import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { within } from "../base/waiting.js";
 import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
-import { asUnavailable, isTableLoss, type Database } from "./database.js";
-import { beat, enter, freeSilent, leave, type FreedItem, type Instance } from "./boxes.js";
+import { beat, enter, freeSilent, leave, type BoxContext, type FreedItem, type Instance } from "./boxes.js";
+import { conclude } from "./conclude.js";
+import { asUnavailable, isTableLoss } from "./database.js";
+import { BulkUnavailable } from "./database-trouble.js";
+import { pathsOf, type ItemPaths } from "./item-paths.js";
 import {
   cancelledAmong,
   lease,
@@ -26,245 +29,219 @@ import {
   type LeasedItem,
   type Settled,
 } from "./leases.js";
-import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
-import { asOutcome, judge, withinBase, type Pause } from "./outcome.js";
 import { LookAhead } from "./look-ahead.js";
-import { pathsOf, type ItemPaths } from "./item-paths.js";
-import { conclude } from "./conclude.js";
-import type { DatabaseTroubles } from "./database-trouble.js";
-import { BulkUnavailable } from "./database-trouble.js";
+import type { FromThread, ItemOutcome, ItemToRun } from "./messages.js";
+import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
 
-const FIRST_TROUBLE_MS = 200;
+/** The first wait before the database is tried again; each further one is twice as long. */
+const FIRST_RETRY_MS = 200;
 /** With the wait for a lock before it, this is shorter than the time after which a box counts as silent. */
-const LONGEST_TROUBLE_MS = 2_000;
+const LONGEST_RETRY_MS = 2_000;
 /** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
 const CLEAR_MS = 60_000;
 /** How long the box waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
 
-export interface RunnerOptions {
-  config: Config;
-  roots: { input: string[]; output: string[] };
+export interface RunnerOptions extends BoxContext {
   window: number;
   instance: () => Instance;
-  database: Database;
-  log: Logger;
   send: (message: FromThread) => void;
   /** The models are loaded and every required one passed its check. */
   ready: () => boolean;
-  troubles: DatabaseTroubles;
   /** Makes tables that are gone anew. @param jobs those that this box worked on */
   repair: (jobs: readonly string[]) => Promise<void>;
-  /** Whether the tables are those that this box knew. */
+  /** Says so if the tables are not those that this box knew. */
   recognise: () => Promise<void>;
 }
 
-interface Flying {
+/** An item that a worker thread has, or is about to get. */
+interface ItemInFlight {
   item: LeasedItem;
   paths: ItemPaths;
 }
 
+/** Where an item may read and write, or why its job has to wait. */
 interface Bounds {
   input: Root[];
-  output: Root[];
+  output: Root[] | Pause;
 }
-
-/** Where items that were taken together may read and write: looked up once for each job, and each of its folders. */
-interface Looked {
-  bounds: Map<string, Promise<Bounds>>;
-  folders: Map<string, ReturnType<typeof withinBase>>;
-}
-
-/** An item under whose name something may have been left. */
-type Leftover = Pick<FreedItem, "input" | "output" | "request">;
-
-/** Nobody will take the names of items that do not run again. */
-const overOf = (freed: readonly FreedItem[]) => freed.filter(({ state }) => state !== "queued");
 
 let lastId = 0;
 
-/** Whether somebody else, who may be frozen, holds the name of an item's results. */
-function isNameTaken({ name, outputFolder }: ItemPaths): Promise<boolean> {
-  return NameLock.isTaken(outputFolder, name);
-}
-
 export class Runner {
-  readonly #flying = new Map<number, Flying>();
-  readonly #landed: Settled[] = [];
+  readonly #inFlight = new Map<number, ItemInFlight>();
+  /** Items that have ended and are not written down yet. */
+  readonly #settled: Settled[] = [];
   readonly #lookAhead: LookAhead;
   readonly #pauses = new Map<string, Pause>();
-  readonly #ended: Record<string, number> = {};
+  #counts: Record<string, number> = {};
   #instance: Instance | undefined;
   #stopping = false;
-  #closed = false;
-  #wake: () => void = () => undefined;
-  #poked = false;
-  #round: NodeJS.Timeout | undefined;
-  #trouble = 0;
+  readonly #closing = new AbortController();
+  /** Aborted when the next round is to begin. */
+  #alarm = new AbortController();
+  #writeSoon: NodeJS.Timeout | undefined;
+  #failures = 0;
   #beatAt = 0;
   #tidyAt = 0;
-  #lookAtCancelled = false;
-  #concluding = false;
-  #concluded: Promise<void> = Promise.resolve();
-  #done: Promise<void> | undefined;
+  #checkCancelled = false;
+  #concluding: Promise<void> | undefined;
+  #loop: Promise<void> | undefined;
 
   constructor(private readonly options: RunnerOptions) {
     this.#lookAhead = new LookAhead(options.window);
   }
 
   start(): void {
-    this.#done ??= this.#loop();
+    this.#loop ??= this.#run();
   }
 
-  /** There may be something to do. */
-  poke(cancelled = false): void {
-    this.#lookAtCancelled ||= cancelled;
-    this.#poked = true;
-    this.#wake();
+  /** Begins a round at once, unless the database fails. @param cancelled jobs may have been cancelled */
+  wake(cancelled = false): void {
+    this.#checkCancelled ||= cancelled;
+    this.#alarm.abort();
   }
 
-  get ended(): Record<string, number> {
-    return { ...this.#ended };
+  /** How many items ended in each state since the last call. */
+  takeCounts(): Record<string, number> {
+    const counts = this.#counts;
+    this.#counts = {};
+    return counts;
   }
 
   /** Takes no more items. */
   stop(): void {
     this.#stopping = true;
-    this.poke();
+    this.wake();
   }
 
   /** Writes down what has ended, gives back what has not, and leaves. */
   async close(): Promise<void> {
-    this.#stopping = true;
-    this.#closed = true;
-    this.poke();
-    await this.#done;
+    this.#closing.abort();
+    this.stop();
+    await this.#loop;
   }
 
   /** A worker thread is done with an item. */
-  async land(id: number, outcome: ItemOutcome): Promise<void> {
-    const flying = this.#flying.get(id);
-    if (flying === undefined) return;
-    const { roots } = this.options;
+  async ended(id: number, outcome: ItemOutcome): Promise<void> {
+    const found = this.#inFlight.get(id);
+    if (found === undefined) return;
+    const { roots, log } = this.options;
     try {
-      const { ending, pause } = await judge(outcome, { ...flying, roots });
-      this.#land(id, flying.item, ending, pause);
+      const { ending, pause } = await judge(outcome, { ...found, roots });
+      this.#end(id, ending, pause);
     } catch (error) {
-      this.options.log.error({ fault: faultForLog(error) }, "an item's end could not be judged");
-      this.#land(id, flying.item, { state: "queued", afterSeconds: 5, counts: true });
+      log.error({ fault: faultForLog(error) }, "an item's end could not be judged");
+      this.#end(id, { state: "queued", afterSeconds: 5, counts: true });
     }
   }
 
-  #land(id: number, item: LeasedItem, ending: Settled["ending"], pause?: Pause): void {
-    if (!this.#flying.delete(id)) return;
-    this.#landed.push({ item, ending });
+  #end(id: number, ending: Settled["ending"], pause?: Pause): void {
+    const item = this.#inFlight.get(id)?.item;
+    if (item === undefined) return;
+    this.#inFlight.delete(id);
+    this.#settled.push({ item, ending });
     if (pause !== undefined) this.#pauses.set(item.job_id, pause);
-    if (ending.state !== "queued") this.#ended[ending.state] = (this.#ended[ending.state] ?? 0) + 1;
+    if (ending.state !== "queued") this.#counts[ending.state] = (this.#counts[ending.state] ?? 0) + 1;
     // Written down with others, unless the threads will soon want more
-    if (this.#flying.size < this.#lookAhead.low) this.poke();
-    else this.#round ??= setTimeout(() => this.poke(), durations.itemsAhead);
+    if (this.#inFlight.size < this.#lookAhead.low) this.wake();
+    else this.#writeSoon ??= setTimeout(() => this.wake(), durations.itemsAhead);
   }
 
-  async #loop(): Promise<void> {
+  async #run(): Promise<void> {
     for (;;) {
-      this.#poked = false;
+      this.#alarm = new AbortController();
       try {
-        await this.#step();
-        this.#trouble = 0;
+        await this.#round();
+        this.#failures = 0;
         this.options.troubles.well();
       } catch (error) {
         await this.#failed(error);
       }
-      if (this.#closed && (await this.#leave())) return;
-      await this.#pause();
+      if (this.#closing.signal.aborted && (await this.#leave())) return;
+      await this.#rest();
     }
   }
 
   async #failed(error: unknown): Promise<void> {
     const { database, log, troubles, repair } = this.options;
-    this.#trouble += 1;
+    this.#failures += 1;
     log.warn({ fault: faultForLog(error) }, "the database of the bulk queue failed; trying again");
     const known = asUnavailable(error, database.connection);
     if (known instanceof BulkUnavailable) troubles.failed(database.problem() ?? known);
     if (!isTableLoss(error)) return;
-    const jobs = new Set([...this.#flying.values(), ...this.#landed].map(({ item }) => item.job_id));
-    await repair([...jobs]).catch((fault: unknown) =>
+    await repair([...this.#jobs()]).catch((fault: unknown) =>
       log.error({ fault: faultForLog(fault) }, "the bulk tables could not be made again"),
     );
   }
 
-  async #pause(): Promise<void> {
-    const trouble =
-      this.#trouble === 0
-        ? undefined
-        : Math.min(LONGEST_TROUBLE_MS, FIRST_TROUBLE_MS * 2 ** (this.#trouble - 1));
-    if (trouble === undefined && this.#poked) return;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, trouble ?? durations.bulkPoll);
-      this.#wake = () => {
-        if (trouble !== undefined && !this.#closed) return;
-        clearTimeout(timer);
-        resolve();
-      };
-    });
+  async #rest(): Promise<void> {
+    const failing = this.#failures > 0;
+    const milliseconds = failing
+      ? Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** (this.#failures - 1))
+      : durations.bulkPoll;
+    // While the database fails only close() ends the wait, and after it nothing does
+    const signal = failing ? this.#closing.signal : this.#alarm.signal;
+    const options = failing && signal.aborted ? {} : { signal };
+    await delay(milliseconds, undefined, options).catch(() => undefined);
   }
 
   /** One round of the loop; nothing else speaks to the database for this runner. */
-  async #step(): Promise<void> {
-    const { database } = this.options;
+  async #round(): Promise<void> {
+    const { database, ready } = this.options;
     const instance = await this.#alive();
     await this.#settle(instance);
-    if (this.#lookAtCancelled || monotonic() - this.#tidyAt > durations.boxBeat) await this.#stopCancelled();
-    if (monotonic() - this.#tidyAt > durations.boxBeat) {
+    const isTidyDue = monotonic() - this.#tidyAt > durations.boxBeat;
+    if (this.#checkCancelled || isTidyDue) await this.#stopCancelled();
+    if (isTidyDue) {
       this.#tidyAt = monotonic();
-      this.#clear(overOf(await freeSilent(database.pool, instance)));
+      this.#clearEnded(await freeSilent(database.pool, instance));
       await tidy(database.pool);
       await this.#giveBackUnheard(instance);
       if (instance.works) this.#conclude();
     }
-    if (instance.works && !this.#stopping && this.options.ready()) await this.#take(instance);
+    if (instance.works && !this.#stopping && ready()) await this.#take(instance);
   }
 
-  /** Says that this box lives; where it was taken for dead, its items are others' now and it begins anew. */
+  /** Says that this box lives. If it was taken for dead, its items are others' now and it begins anew. */
   async #alive(): Promise<Instance> {
-    const { pool } = this.options.database;
+    const { database, log, ready, send, recognise } = this.options;
+    const at = monotonic();
     if (this.#instance !== undefined) {
-      if (monotonic() - this.#beatAt < durations.boxBeat) return this.#instance;
-      const at = monotonic();
-      if (await beat(pool, this.#instance, this.options.ready())) {
+      if (at - this.#beatAt < durations.boxBeat) return this.#instance;
+      if (await beat(database.pool, this.#instance, ready())) {
         this.#beatAt = at;
         return this.#instance;
       }
-      this.options.log.warn(
-        { items: this.#flying.size },
-        "silent for too long: the items went to other boxes",
-      );
-      for (const id of this.#flying.keys()) this.options.send({ type: "cancel", id });
-      this.#flying.clear();
-      this.#landed.length = 0;
+      log.warn({ items: this.#inFlight.size }, "silent for too long: the items went to other boxes");
+      for (const id of this.#inFlight.keys()) send({ type: "cancel", id });
+      this.#inFlight.clear();
+      this.#settled.length = 0;
       this.#instance = undefined;
-      await this.options.recognise();
+      await recognise();
     }
     const instance = this.options.instance();
-    const at = monotonic();
-    const freed = await enter(pool, instance, this.options.ready());
+    this.#beatAt = monotonic();
+    const freed = await enter(database.pool, instance, ready());
     this.#instance = instance;
-    this.#beatAt = at;
-    if (freed.length > 0)
-      this.options.log.warn({ items: freed.length }, "items of a process that ended run again");
-    this.#clear(overOf(freed));
+    if (freed.length > 0) log.warn({ items: freed.length }, "items of a process that ended run again");
+    this.#clearEnded(freed);
     return instance;
   }
 
-  /** Takes the names of items, and so removes what a dead process left under them. */
-  #clear(items: readonly Leftover[]): void {
-    for (const item of items)
-      this.#recover(item).catch((error: unknown) =>
-        this.options.log.warn({ fault: faultForLog(error) }, "what a dead process left could not be removed"),
-      );
+  /** Nobody will take the names of items that do not run again. */
+  #clearEnded(freed: readonly FreedItem[]): void {
+    for (const item of freed) if (item.state !== "queued") this.#clear(item);
   }
 
-  async #recover(item: Leftover): Promise<void> {
+  /** Takes the name of an item, and so removes what a dead process left under it; nothing waits for that. */
+  #clear(item: Pick<FreedItem, "input" | "output" | "request">): void {
+    this.#takeName(item).catch((error: unknown) =>
+      this.options.log.warn({ fault: faultForLog(error) }, "what a dead process left could not be removed"),
+    );
+  }
+
+  async #takeName(item: Pick<FreedItem, "input" | "output" | "request">): Promise<void> {
     const { config, roots } = this.options;
     const { name, outputFolder } = pathsOf(item.request, item, config.path_map);
     const found = await stat(outputFolder).catch(() => undefined);
@@ -281,60 +258,61 @@ export class Runner {
   /** Nothing waits for it: the folders may lie on a share that does not answer. */
   #conclude(): void {
     const { config, roots, database, log } = this.options;
-    if (this.#concluding) return;
-    this.#concluding = true;
-    this.#concluded = conclude({ config, roots, database, log, stopped: () => this.#closed }).finally(
-      () => (this.#concluding = false),
+    const stopped = () => this.#closing.signal.aborted;
+    this.#concluding ??= conclude({ config, roots, database, log, stopped }).finally(
+      () => (this.#concluding = undefined),
     );
   }
 
   async #settle(instance: Instance): Promise<void> {
-    const { pool } = this.options.database;
-    clearTimeout(this.#round);
-    this.#round = undefined;
-    if (this.#landed.length > 0) this.#lookAhead.ended(this.#landed.length);
-    while (this.#landed.length > 0) {
-      const some = this.#landed.slice(0, 200);
-      for (const [job, pause] of [...this.#pauses]) {
-        await pauseJob(pool, job, pause, instance.name);
-        this.#pauses.delete(job);
-        this.options.log.warn({ job, reason: pause.code }, "a bulk job waits");
-      }
-      const others = [...this.#flying.values(), ...this.#landed.slice(some.length)];
-      const busy = new Set(others.map(({ item }) => item.job_id));
-      await settle(pool, instance, some, busy, this.options.config.pause_after_failures);
-      this.#landed.splice(0, some.length);
-      // The last item of a job may have been among them
-      if (this.#flying.size === 0) this.#conclude();
+    const { database, log, config } = this.options;
+    clearTimeout(this.#writeSoon);
+    this.#writeSoon = undefined;
+    if (this.#settled.length === 0) return;
+    const settled = [...this.#settled];
+    this.#lookAhead.ended(settled.length);
+    for (const [job, pause] of [...this.#pauses]) {
+      await pauseJob(database.pool, job, pause, instance.name);
+      this.#pauses.delete(job);
+      log.warn({ job, reason: pause.code }, "a bulk job waits");
     }
+    const busy = this.#jobs(settled.length);
+    await settle(database.pool, instance, settled, busy, config.pause_after_failures);
+    this.#settled.splice(0, settled.length);
+    // The last item of a job may have been among them
+    if (this.#inFlight.size === 0) this.#conclude();
+  }
+
+  /** The jobs of items in flight, and of those that are not written down yet but for the first `from`. */
+  #jobs(from = 0): Set<string> {
+    const items = [...this.#inFlight.values(), ...this.#settled.slice(from)];
+    return new Set(items.map(({ item }) => item.job_id));
   }
 
   async #stopCancelled(): Promise<void> {
-    this.#lookAtCancelled = false;
-    const jobs = [...new Set([...this.#flying.values()].map(({ item }) => item.job_id))];
-    if (jobs.length === 0) return;
-    const cancelled = await cancelledAmong(this.options.database.pool, jobs);
-    for (const [id, { item }] of this.#flying)
+    this.#checkCancelled = false;
+    if (this.#inFlight.size === 0) return;
+    const cancelled = await cancelledAmong(this.options.database.pool, [...this.#jobs()]);
+    for (const [id, { item }] of this.#inFlight)
       if (cancelled.has(item.job_id)) this.options.send({ type: "cancel", id });
   }
 
   /** Items that the database gave to this box in an answer that was lost wait again. */
   async #giveBackUnheard(instance: Instance): Promise<void> {
     const items = await ownItems(this.options.database.pool, instance);
-    const name = ({ job_id, index }: LeasedItem) => `${job_id} ${index}`;
-    const known = new Set([...this.#flying.values(), ...this.#landed].map(({ item }) => name(item)));
-    const unheard = items.filter((item) => !known.has(name(item)));
+    const keyOf = ({ job_id, index }: LeasedItem) => `${job_id} ${index}`;
+    const known = new Set([...this.#inFlight.values(), ...this.#settled].map(({ item }) => keyOf(item)));
+    const unheard = items.filter((item) => !known.has(keyOf(item)));
     if (unheard.length === 0) return;
     this.options.log.warn({ items: unheard.length }, "items whose giving was not heard of wait again");
-    for (const item of unheard)
-      this.#landed.push({ item, ending: { state: "queued", afterSeconds: 0, counts: false } });
+    this.#settled.push(...unheard.map((item) => ({ item, ending: NOT_RUN })));
     await this.#settle(instance);
   }
 
   /** Suspects run one by one with nothing beside them; while one waits, nothing else is begun. */
   async #take(instance: Instance): Promise<void> {
-    const { database } = this.options;
-    const busy = [...this.#flying.values()];
+    const { database, log, send } = this.options;
+    const busy = [...this.#inFlight.values()];
     if (busy.length >= this.#lookAhead.low || busy.some(({ item }) => item.alone)) return;
     const suspects = await someSuspect(database.pool);
     if (suspects && busy.length > 0) return;
@@ -345,82 +323,75 @@ export class Runner {
       items = await lease(database.pool, instance, this.#lookAhead.most, false);
     const begun = items.filter(({ started_at }) => started_at === null);
     for (const [job, subject] of new Map(begun.map((item) => [item.job_id, item.subject])))
-      this.options.log.info({ job, subject }, "a bulk job began");
-    const looked: Looked = { bounds: new Map(), folders: new Map() };
-    const launched = await Promise.all(items.map((item) => this.#launch(item, looked)));
-    const toRun = launched.filter((one) => one !== undefined);
-    if (toRun.length > 0) this.options.send({ type: "run", items: toRun });
+      log.info({ job, subject }, "a bulk job began");
+    const bounds = new Map<string, Promise<Bounds>>();
+    const prepared = await Promise.all(items.map((item) => this.#prepare(item, bounds)));
+    const toRun = prepared.filter((one) => one !== undefined);
+    if (toRun.length > 0) send({ type: "run", items: toRun });
   }
 
-  /** @returns what a worker thread is told; undefined where the item has to wait or has ended */
-  async #launch(item: LeasedItem, { bounds: known, folders }: Looked): Promise<ItemToRun | undefined> {
+  /**
+   * @param known bounds of each output folder of each job, which items that were taken together share
+   * @returns what a worker thread is told; undefined if the item has to wait or has ended
+   */
+  async #prepare(item: LeasedItem, known: Map<string, Promise<Bounds>>): Promise<ItemToRun | undefined> {
+    const { job_id, index, subject, request } = item;
     const id = (lastId += 1);
-    const paths = pathsOf(item.request, item, this.options.config.path_map);
-    this.#flying.set(id, { item, paths });
+    const paths = pathsOf(request, item, this.options.config.path_map);
+    this.#inFlight.set(id, { item, paths });
     try {
-      const looking = known.get(item.job_id) ?? this.#boundsOf(item);
-      known.set(item.job_id, looking);
-      const bounds = await looking;
-      const folder = `${item.job_id} ${paths.clientOutputBase}`;
-      const base = folders.get(folder) ?? withinBase(item, paths, bounds.output);
-      folders.set(folder, base);
-      const output = await base;
+      const folder = `${job_id} ${paths.clientOutputBase}`;
+      const bounds = known.get(folder) ?? this.#boundsOf(item, paths);
+      known.set(folder, bounds);
+      const { input, output } = await bounds;
       if ("code" in output) {
-        this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false }, output);
+        this.#end(id, NOT_RUN, output);
         return undefined;
       }
-      if (item.alone && (await isNameTaken(paths))) {
-        // Nothing runs beside a suspect: while it waited for a frozen box, every other item would wait with it
-        const why = "name_locked";
-        this.#land(id, item, {
-          state: "queued",
-          afterSeconds: durations.itemName / 1000,
-          counts: false,
-          why,
-        });
-        this.#clear([item]);
+      // Nothing runs beside a suspect: while it waited for a frozen box, every other item would wait with it
+      if (item.alone && (await NameLock.isTaken(paths.outputFolder, paths.name))) {
+        this.#end(id, { ...NOT_RUN, afterSeconds: durations.itemName / 1000, why: "name_locked" });
+        this.#clear(item);
         return undefined;
       }
-      const { models, outputs } = item.request;
+      const { models, outputs } = request;
       const task = {
-        requestId: `${item.job_id}.${item.index}`,
+        requestId: `${job_id}.${index}`,
         inputPath: paths.input,
         outputFolder: paths.outputFolder,
         startedAt: item.created_at.toISOString(),
-        roots: { input: bounds.input, output },
+        roots: { input, output },
         ...(paths.series === undefined ? {} : { seriesInstanceUid: paths.series, name: paths.name }),
         ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
       };
-      const { job_id, index, subject } = item;
       return { id, item: { subject, job_id, item: index }, task };
     } catch (error) {
-      await this.land(id, asOutcome(asRadserveError(error)));
+      await this.ended(id, { ok: false, error: asRadserveError(error).toObject() });
       return undefined;
     }
   }
 
   /** The roots that the job's token allowed, as they are now. */
-  async #boundsOf({ input_roots, output_roots }: LeasedItem): Promise<Bounds> {
+  async #boundsOf(item: LeasedItem, paths: ItemPaths): Promise<Bounds> {
     const { roots } = this.options;
     const [input, output] = await Promise.all([
-      narrowRoots(roots.input, input_roots ?? undefined),
-      narrowRoots(roots.output, output_roots ?? undefined),
+      narrowRoots(roots.input, item.input_roots ?? undefined),
+      narrowRoots(roots.output, item.output_roots ?? undefined),
     ]);
-    return { input, output };
+    return { input, output: await withinBase(item, paths, output) };
   }
 
-  /** @returns false where the database does not answer and it should be tried again */
+  /** @returns false if the database does not answer and it should be tried again */
   async #leave(): Promise<boolean> {
     if (this.#instance === undefined) return true;
-    for (const [id, { item }] of this.#flying)
-      this.#land(id, item, { state: "queued", afterSeconds: 0, counts: false });
+    for (const id of this.#inFlight.keys()) this.#end(id, NOT_RUN);
     try {
       await this.#settle(this.#instance);
       await leave(this.options.database.pool, this.#instance);
       // It gives a report up that it has begun
-      await within(this.#concluded, LAST_REPORT_MS);
+      if (this.#concluding !== undefined) await within(this.#concluding, LAST_REPORT_MS);
       return true;
     } catch {
       return false;

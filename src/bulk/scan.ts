@@ -8,6 +8,7 @@ import path from "node:path";
 import { accepts } from "../models/acceptance.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
+import { groupsOf } from "../base/groups.js";
 import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
 import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -45,15 +46,15 @@ export interface ScanOptions {
   check?: () => void;
 }
 
-const LOOKED_AT_ONCE = 16;
+const OPENED_AT_ONCE = 16;
 
-type Looked =
-  Found | { is: "own" } | { is: "link"; path: string } | { is: "slice"; path: string; slice: SliceHead };
+/** An entry of a folder as its first bytes and its kind tell. */
+type Entry = { path: string } & (Kind | Pick<Failed, "is" | "error"> | { is: "link" });
 
 /**
  * Everything in a folder that is or could have been an input; Radserve's own results are not mentioned. Every folder
  * is entered once, however many links lead to it; links come last, so that a file is found under its own name.
- * @throws RadserveError where the folder itself cannot be entered, or is away; errors of the file system as they are
+ * @throws RadserveError if the folder itself cannot be entered, or is away; errors of the file system as they are
  */
 export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
   if (options.mayBeEmpty !== true) await mustBeThere(options);
@@ -89,19 +90,19 @@ async function enter({ folder, roots }: ScanOptions, here: string): Promise<Open
     throw new RadserveError("bad_request", "Expected input_folder_path to name a folder; found a file.");
   } catch (error) {
     if (here === "" || !(error instanceof RadserveError)) throw error;
-    // Where all of it is away, no part of it is to blame
+    // If all of it is away, no part of it is to blame
     await mustBeThere({ folder, roots });
     return unread(here, error.code, `${error.message} Nothing in this folder was read.`, error.details);
   }
 }
 
-/** What retrying cannot mend, because only another scan could find what there is. */
+/** An error that retrying cannot mend, because only another scan could find what there is. */
 function unread(at: string, code: ErrorCode, message: string, details: RadserveError["details"]): Failed {
   const fix = "Send it as a new request once that is mended.";
   return failed(at, new RadserveError(code, `${message} ${fix}`, { ...details, [UNREAD]: true }));
 }
 
-/** Throws where the folder itself is gone, or a mount point without its mount. */
+/** Throws if the folder itself is gone, or a mount point without its mount. */
 async function mustBeThere({ folder, roots }: Pick<ScanOptions, "folder" | "roots">): Promise<void> {
   await withInput(folder, roots, async ({ kind, fdPath }) => {
     if (kind === "folder" && !(await holdsSomething(fdPath)))
@@ -127,13 +128,11 @@ async function* scanOne(
     else files.push(entry);
   }
   const series = new SeriesOfFolder(options, files.length);
-  for (let i = 0; i < files.length; i += LOOKED_AT_ONCE) {
-    const some = files.slice(i, i + LOOKED_AT_ONCE);
-    for (const looked of await Promise.all(some.map((entry) => look(options, folder, here, entry)))) {
-      if (looked.is === "own") continue;
-      if (looked.is === "link") later.links.push(looked.path);
-      else if (looked.is !== "slice") yield looked;
-      else if (!series.take(looked)) yield { path: looked.path, is: "input" };
+  for (const some of groupsOf(files, OPENED_AT_ONCE)) {
+    for (const entry of await Promise.all(some.map((one) => entryOf(options, folder, here, one)))) {
+      if (entry.is === "link") later.links.push(entry.path);
+      else if (entry.is === "failed" || entry.is === "skipped") yield entry;
+      else if (entry.is === "input" && !series.take(entry)) yield { path: entry.path, is: "input" };
     }
   }
   yield* series.decide(folder, here);
@@ -152,54 +151,45 @@ async function* brokenNames(folder: OpenedInput, here: string): AsyncGenerator<F
   }
 }
 
-async function look(
+async function entryOf(
   { folder: base, roots }: ScanOptions,
   folder: OpenedInput,
   here: string,
   entry: Dirent,
-): Promise<Looked> {
+): Promise<Entry> {
   const { name } = entry;
   const at = join(here, name);
   if (entry.isFIFO() || entry.isSocket() || entry.isCharacterDevice() || entry.isBlockDevice())
     return { path: at, is: "skipped", reason: { code: "no_file", message: "A device, pipe or socket." } };
   try {
-    if (entry.isFile()) return await lookAtFile(folder, name, at);
-    return await withInput(path.posix.join(base, at), roots, async ({ kind, fd }) => {
-      if (kind === "folder") return { is: "link", path: at };
-      return lookedOf(at, await classify(fd, folder.fdPath, name));
-    });
+    if (entry.isFile()) return { path: at, ...(await kindOfFile(folder, name)) };
+    return await withInput(path.posix.join(base, at), roots, async ({ kind, fd }) => ({
+      path: at,
+      ...(kind === "folder" ? ({ is: "link" } as const) : await classify(fd, folder.fdPath, name)),
+    }));
   } catch (error) {
     if (error instanceof RadserveError) {
       await mustBeThere({ folder: base, roots });
       return failed(at, error);
     }
-    if (isPermission(error))
-      return failed(
-        at,
-        new RadserveError("path_not_allowed", "The server's user may not read this file.", {
-          side: "input",
-          reason: "permission",
-        }),
-      );
-    if (isGone(error)) return { is: "own" };
-    throw error;
+    if (isGone(error)) return { path: at, is: "own" };
+    if (!isPermission(error)) throw error;
+    const details = { side: "input", reason: "permission" };
+    return failed(
+      at,
+      new RadserveError("path_not_allowed", "The server's user may not read this file.", details),
+    );
   }
 }
 
 /** A plain file in a folder that is held open needs no look at the roots. */
-async function lookAtFile(folder: OpenedInput, name: string, at: string): Promise<Looked> {
+async function kindOfFile(folder: OpenedInput, name: string): Promise<Kind> {
   const fd = await openPlain(`${folder.fdPath}/${name}`);
   try {
-    return lookedOf(at, await classify(fd, folder.fdPath, name));
+    return await classify(fd, folder.fdPath, name);
   } finally {
     closeSync(fd);
   }
-}
-
-function lookedOf(at: string, kind: Kind): Looked {
-  if (kind.is === "own") return kind;
-  if (kind.is === "skipped") return { path: at, is: "skipped", reason: kind.reason };
-  return kind.slice === undefined ? { path: at, is: "input" } : { path: at, is: "slice", slice: kind.slice };
 }
 
 function failed(at: string, error: RadserveError): Failed {
@@ -229,10 +219,9 @@ function skippedSeries(at: string, { code, message }: RadserveError): Found {
 
 /**
  * The files of one folder that could be the slices of a series, or members of a case. A folder that is a case for a
- * model with roles is one item beside all others. Where a model takes series, or slices with their
- * neighbours, and would take this one,
- * the folder is one item, and its files are items of their own only where a model of single images takes them too;
- * the other models then run on every slice within it.
+ * model with roles is one item beside all others. If a model takes series, or slices with their neighbours, and would
+ * take this one, the folder is one item, and its files are items of their own only if a model of single images takes
+ * them too; the other models then run on every slice within it.
  */
 class SeriesOfFolder {
   readonly #files: { path: string; slice: SliceHead }[] = [];
@@ -249,10 +238,10 @@ class SeriesOfFolder {
       this.#models.some(({ manifest }) => takesWhole(manifest) || takesCase(manifest));
   }
 
-  /** False where the file is an item whatever else is in the folder. */
-  take(file: { path: string; slice: SliceHead }): boolean {
-    if (!this.#possible || file.slice.seriesInstanceUid === undefined) return false;
-    this.#files.push(file);
+  /** @returns false for a file that is an item whatever else is in the folder */
+  take({ path, slice }: { path: string; slice?: SliceHead }): boolean {
+    if (!this.#possible || slice?.seriesInstanceUid === undefined) return false;
+    this.#files.push({ path, slice });
     return true;
   }
 
@@ -265,7 +254,7 @@ class SeriesOfFolder {
     }
     if (ofCase !== undefined) yield ofCase.found;
     const single = this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
-    // Slices need no items of their own where their series is one, or the folder that holds it alone
+    // Slices need no items of their own if their series is one, or the folder that holds it alone
     const isPart = ({ seriesInstanceUid: uid, sopInstanceUid }: SliceHead) =>
       taken.has(uid) || taken.has(undefined) || ofCase?.holds(uid, sopInstanceUid) === true;
     for (const { path: at, slice } of this.#files)
@@ -312,7 +301,7 @@ class SeriesOfFolder {
     }
   }
 
-  /** The possible series that a model takes, or that are none; `uid` is undefined where the folder itself is the item. */
+  /** The possible series that a model takes, or that are none; `uid` is undefined if the folder itself is the item. */
   #decided(series: Study["series"], possible: ReadonlySet<string>, here: string): Judged["series"] {
     const takes = (image: Image) =>
       this.#models.some((entry) => takesSeries(entry.manifest) && accepts(entry, image).length === 0);
@@ -325,7 +314,7 @@ class SeriesOfFolder {
     });
   }
 
-  /** The case that the folder is for a model with roles, or why not, where some of its roles are there. */
+  /** The case that the folder is for a model with roles, or why not, if some of its roles are there. */
   #caseOf(candidates: Candidates, here: string): Judged["ofCase"] {
     const models = this.#models.filter(({ manifest }) => takesCase(manifest));
     const path = casePath(here);

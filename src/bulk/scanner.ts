@@ -5,19 +5,18 @@
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
-import type { Config } from "../config.js";
-import { faultForLog, type Logger } from "../base/log.js";
+import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
-import { asUnavailable, isTableLoss, jsonb, transaction, type Database } from "./database.js";
-import { finishJobs, purgeOlderThan, type JobRequest } from "./jobs.js";
+import type { BoxContext } from "./boxes.js";
+import { asUnavailable, isTableLoss, jsonb, transaction, type Queryable } from "./database.js";
+import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
 import { scanFolder, type Found } from "./scan.js";
-import type { DatabaseTroubles } from "./database-trouble.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const SCAN = "radserve-scan";
@@ -28,22 +27,14 @@ const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
-/** What a scan that goes on says of its job's pause; one by request stays. */
-const PAUSE_ENDS = `pause_code = null, pause_message = null, pause_until = null, pause_count = 0, paused_at = null,
-  pause_box = null`;
 /** A scan that is hindered lets others go first, and is tried again for as long as its job needs it. */
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
 const MONTHS_SECONDS = 365 * 86_400;
 
-export interface ScannerOptions {
-  config: Config;
-  roots: { input: string[]; output: string[] };
-  database: Database;
-  log: Logger;
+export interface ScannerOptions extends BoxContext {
   works: boolean;
   /** The name of this box, for people. */
   box: string;
-  troubles: DatabaseTroubles;
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */
@@ -54,14 +45,8 @@ export interface ScannerOptions {
   onFound: () => void;
 }
 
-interface Folder {
-  id: string;
-  request: JobRequest;
-  input_roots: string[] | null;
-}
-
-/** What the queue keeps of a scan. */
-interface Task {
+/** The data of a scan in the queue. */
+interface Scan {
   job_id: string;
   /** The folder was empty when its job was taken. */
   was_empty?: boolean;
@@ -73,7 +58,7 @@ const HINDERED = {
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan goes on when it is back.",
 };
 
-const executor = (client: Pool | PoolClient) => ({
+const executor = (client: Queryable) => ({
   executeSql: (text: string, values?: unknown[]) => client.query(text, values),
 });
 
@@ -134,23 +119,26 @@ export class Scanner {
     // A machine that is off at night sweeps when it starts
     await boss.send(SWEEP);
     await boss.work(SWEEP, { pollingIntervalSeconds: 60 }, async () => this.#sweep());
-    this.#worker = await boss.work<Task>(
+    this.#worker = await boss.work<Scan>(
       SCAN,
       { batchSize: 1, localConcurrency: SCANS_AT_ONCE, pollingIntervalSeconds: 2 },
       async ([job]) => {
+        if (job === undefined) return;
         // Whatever comes of it, the next is asked for at once, and not after the usual pause
-        if (job !== undefined) await this.#scan(job.data, job.signal).finally(() => this.poke());
+        const hindered = await this.#scan(job.data, job.signal).finally(() => this.wake());
+        // Not the fault itself: the queue keeps what is thrown, and messages of the system name files
+        if (hindered) throw new Error("The folder could not be scanned.");
       },
     );
   }
 
   /** @param client its transaction makes the job, too */
-  async enqueue(task: Task, client: Pool | PoolClient): Promise<void> {
-    await this.#boss.send(SCAN, task, { singletonKey: task.job_id, db: executor(client), ...AGAIN });
+  async enqueue(scan: Scan, client: Queryable): Promise<void> {
+    await this.#boss.send(SCAN, scan, { singletonKey: scan.job_id, db: executor(client), ...AGAIN });
   }
 
   /** A job waits to be scanned. */
-  poke(): void {
+  wake(): void {
     if (this.#worker !== undefined) this.#boss.notifyWorker(this.#worker);
   }
 
@@ -172,38 +160,38 @@ export class Scanner {
     if (forgotten > 0) this.options.log.info({ jobs: forgotten }, "old bulk jobs forgotten");
   }
 
-  /** Ends when the folder is scanned or its job cancelled. Throws where it is hindered, and has to be tried again. */
-  async #scan(task: Task, lost: AbortSignal): Promise<void> {
-    const { database, log } = this.options;
+  /**
+   * Ends when the folder is scanned or its job cancelled.
+   * @returns true if it is hindered, and has to be tried again
+   */
+  async #scan(scan: Scan, lost: AbortSignal): Promise<boolean> {
+    const { database, log, troubles, box } = this.options;
     const signal = AbortSignal.any([lost, this.#stopping.signal]);
-    const job = task.job_id;
-    const fault = await this.#scanOnce(task, signal).then(
-      () => undefined,
-      (thrown: unknown) => ({ thrown }),
-    );
-    const before = this.#hindered.delete(job);
-    const { troubles } = this.options;
-    if (fault === undefined) {
+    const job = scan.job_id;
+    try {
+      await this.#scanOnce(scan, signal);
+      this.#hindered.delete(job);
       troubles.well(job);
-      return;
+      return false;
+    } catch (thrown) {
+      signal.throwIfAborted();
+      if (!this.#hindered.has(job))
+        log.warn({ job, fault: faultForLog(thrown) }, "a folder cannot be scanned now");
+      this.#hindered.add(job);
+      const known = asUnavailable(thrown, database.connection);
+      if (known instanceof BulkUnavailable) troubles.failed(known, job);
+      else {
+        troubles.well(job);
+        await pauseJob(database.pool, job, HINDERED, box);
+      }
+      return true;
     }
-    signal.throwIfAborted();
-    this.#hindered.add(job);
-    if (!before) log.warn({ job, fault: faultForLog(fault.thrown) }, "a folder cannot be scanned now");
-    const known = asUnavailable(fault.thrown, database.connection);
-    if (known instanceof BulkUnavailable) troubles.failed(known, job);
-    else {
-      troubles.well(job);
-      await pauseJob(database.pool, job, HINDERED, this.options.box);
-    }
-    // Not the fault itself: the queue keeps what is thrown, and messages of the system name files
-    throw new Error("The folder could not be scanned.");
   }
 
-  async #scanOnce({ job_id: jobId, was_empty = false }: Task, signal: AbortSignal): Promise<void> {
+  async #scanOnce({ job_id: jobId, was_empty = false }: Scan, signal: AbortSignal): Promise<void> {
     const { config, database, roots, models, onFound } = this.options;
-    const { rows } = await database.pool.query<Folder>(
-      `select id, request, input_roots from radserve.job
+    const { rows } = await database.pool.query<Pick<JobRow, "request" | "input_roots">>(
+      `select request, input_roots from radserve.job
        where id = $1 and total is null and cancelled_at is null`,
       [jobId],
     );
@@ -237,7 +225,7 @@ export class Scanner {
 
 /**
  * Adds items that are not there yet.
- * @returns false where the job takes none any more
+ * @returns false if the job takes none any more
  */
 export function insertFound(pool: Pool, jobId: string, found: readonly Found[]): Promise<boolean> {
   return transaction(pool, async (client) => {
@@ -255,7 +243,7 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
       error: one.is === "failed" ? one.error : one.is === "skipped" ? one.reason : null,
     }));
     const added = await insertNew(client, jobId, given);
-    // What is found shows that the input is there again.
+    // A scan that finds something shows that the input is there again.
     await client.query("update radserve.job set next_index = next_index + $2 where id = $1", [jobId, added]);
     await client.query(
       `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = 'share_unavailable'`,
@@ -265,21 +253,18 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
   });
 }
 
-interface NewItem {
-  id: string;
-  input: string;
-  state: string;
-  error: object | null;
-}
-
 /**
  * Inserts those of the items that are not there, numbered on without gaps. What is there shows as a conflict of the
  * insert and is not asked for first: the planner knows nothing about a new job, and looks through all of its items for
  * each one of these.
  * @returns how many were new
  */
-async function insertNew(client: PoolClient, jobId: string, items: readonly NewItem[]): Promise<number> {
-  const insert = async (some: readonly NewItem[]) => {
+async function insertNew(
+  client: PoolClient,
+  jobId: string,
+  items: readonly { id: string }[],
+): Promise<number> {
+  const insert = async (some: typeof items) => {
     const { rowCount } = await client.query(
       `insert into radserve.item (job_id, index, id, input, state, error, finished_at)
        select j.id, j.next_index + f.place - 1, f.id, f.input, f.state, f.error,

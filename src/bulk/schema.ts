@@ -1,4 +1,4 @@
-/** What the bulk pages take and give: one schema each, for the types, the checks and the published contract. */
+/** Requests and answers of the bulk pages: one schema each, for the types, the checks and the published contract. */
 import { z } from "zod";
 import { errorObjectSchema } from "../base/errors.js";
 import { choice, clientPath, inputImagePath, keepableText, outputFolderPath } from "../inference/request.js";
@@ -220,11 +220,11 @@ const cursor = z.string().nullable().describe("For the next page; null on the la
 export const jobListSchema = z.object({ jobs: z.array(jobSchema), next_cursor: cursor });
 export const itemListSchema = z.object({ items: z.array(itemSchema), next_cursor: cursor });
 
-const page = (most: number, usual: number) => ({
+const page = (most: number, usual: number, cursor = /^\d{1,9}$/) => ({
   limit: z.coerce.number().int().min(1).max(most).default(usual).describe("How many on a page"),
   cursor: z
     .string()
-    .regex(/^\d{1,9}$/, "Expected the next_cursor of the page before")
+    .regex(cursor, "Expected the next_cursor of the page before")
     .optional()
     .describe("The next_cursor of the page before; without it the first page"),
 });
@@ -234,12 +234,7 @@ export const jobQuerySchema = z.strictObject({
   state: z.enum(JOB_STATES).optional().describe("Jobs in this state alone"),
 });
 export const reconcileQuerySchema = z.strictObject({
-  limit: page(1000, 100).limit,
-  cursor: z
-    .string()
-    .regex(/^[if]\d{1,9}$/, "Expected the next_cursor of the page before")
-    .optional()
-    .describe("The next_cursor of the page before; without it the first page"),
+  ...page(1000, 100, /^[if]\d{1,9}$/),
   retry: z.enum(["true", "false"]).default("false").describe("Runs images again whose results are missing"),
 });
 export const itemQuerySchema = z.strictObject({

@@ -3,32 +3,24 @@
  * for go to the worker threads. The thread starts when it is first needed, and again when it dies.
  */
 import { randomUUID } from "node:crypto";
-import { Worker } from "node:worker_threads";
 import { giveBackOfThread } from "../addon/bytes.js";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
+import { asRadserveError, RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
+import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
-import type { ModelEntry } from "../models/entry.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
-import type {
-  BulkFigures,
-  EndedItem,
-  FromThread,
-  ItemOutcome,
-  ItemToRun,
-  ThreadOptions,
-  ToThread,
-} from "./messages.js";
+import type { BulkFigures, FromThread, ItemOutcome, ItemToRun, ThreadOptions, ToThread } from "./messages.js";
+import type { KnownModels } from "./submit.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const FIRST_DELAY_MS = 200;
@@ -37,8 +29,6 @@ const LONGEST_DELAY_MS = 30_000;
 const HEALTHY_MS = 60_000;
 /** How many items are taken beyond those that run, so that no worker thread waits for the database. */
 const SPARE_PER_THREAD = 2;
-/** Items that end within this time are reported to the bulk thread together, because each message wakes it. */
-const TOGETHER_MS = 5;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
 /** The thread forgets old jobs when it starts, so it starts at least so often. */
@@ -48,9 +38,7 @@ export interface BulkOptions {
   config: Config;
   roots: { input: string[]; output: string[] };
   pool: InferencePool;
-  models: {
-    entries: readonly ModelEntry[];
-    problems: readonly { name: string; error: ErrorObject }[];
+  models: KnownModels & {
     ready(): boolean;
     loaded: Promise<void>;
   };
@@ -62,30 +50,12 @@ export interface BulkOptions {
   crashed: boolean;
 }
 
-interface PendingCall {
-  resolve: (answer: BulkAnswer) => void;
-  reject: (error: RadserveError) => void;
-}
-
-const added = (some: Readonly<Record<string, number>>, more: Readonly<Record<string, number>>) =>
-  Object.fromEntries(
-    [...new Set([...Object.keys(some), ...Object.keys(more)])].map((key) => [
-      key,
-      (some[key] ?? 0) + (more[key] ?? 0),
-    ]),
-  );
-
 export class BulkService {
-  readonly #processId = randomUUID();
-  readonly #pending = new Map<number, PendingCall>();
+  readonly #thread: ServiceThread<ToThread, BulkAnswer | undefined>;
   /** The pool's number of an item and what it is, by the thread's number of it. */
   readonly #running = new Map<number, { cancelId: number; item: ItemToRun["item"] }>();
-  #ended: EndedItem[] = [];
-  #landing: NodeJS.Timeout | undefined;
-  #thread: Worker | undefined;
   #startedAt = 0;
   #deaths = 0;
-  #lastId = 0;
   #stopping = false;
   #figures: BulkFigures = {
     ...{ open: 0, queued: 0, running: 0, paused: 0, paused_for: {} },
@@ -95,10 +65,24 @@ export class BulkService {
   /** Resolves when the thread that ends has ended. */
   #leaving: Promise<void> | undefined;
   #waking: NodeJS.Timeout | undefined;
-  /** Items that ended while threads of before ran. */
-  #endedBefore: Readonly<Record<string, number>> = {};
+  /** How many items ended in each state since this process began. */
+  readonly #ended: Record<string, number> = {};
 
-  constructor(private readonly options: BulkOptions) {}
+  constructor(private readonly options: BulkOptions) {
+    const { config, roots, pool, crashed, log } = options;
+    this.#thread = new ServiceThread({
+      file: new URL("./thread.js", import.meta.url),
+      workerData: {
+        ...{ config, roots, crashed, processId: randomUUID() },
+        window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
+      } satisfies Omit<ThreadOptions, "memory">,
+      places: pool.places,
+      answering: (message: FromThread) => this.#hear(message),
+      failed: (error) => log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
+      died: () => this.#died(),
+      exited: giveBackOfThread,
+    });
+  }
 
   /** True once anybody has asked for jobs, or there may be some to go on with. */
   get isOpen(): boolean {
@@ -118,7 +102,11 @@ export class BulkService {
   tellModels(): void {
     const { models } = this.options;
     const problems = models.problems.map(({ name, error }) => ({ name, error }));
-    this.#tell({ type: "models", entries: [...models.entries], problems, ready: models.ready() });
+    this.#thread.note({
+      type: "models",
+      models: { entries: [...models.entries], problems },
+      ready: models.ready(),
+    });
   }
 
   /** @throws RadserveError what the page documents */
@@ -128,11 +116,13 @@ export class BulkService {
     await this.#leaving;
     if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
     this.#start();
-    const id = (this.#lastId += 1);
-    return new Promise((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject });
-      this.#tell({ type: "call", id, operation, call: { ...call, progress: this.#progressOf(call.jobId) } });
-    });
+    try {
+      const whole = { ...call, progress: this.#progressOf(call.jobId) };
+      return (await this.#thread.call({ type: "call", operation, call: whole })) as BulkAnswer;
+    } catch (error) {
+      if (!(error instanceof ThreadEnded)) throw error;
+      throw new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly.");
+    }
   }
 
   #progressOf(jobId: string): JobProgress[] {
@@ -148,7 +138,7 @@ export class BulkService {
   /** Takes no more items; those that run go on. */
   stop(): void {
     this.#stopping = true;
-    this.#tell({ type: "stop" });
+    this.#thread.note({ type: "stop" });
   }
 
   /** Waits until everything is written down and given back, and ends the thread. */
@@ -160,13 +150,16 @@ export class BulkService {
 
   /** Ends the thread when all is written down, and the private database with it. Repeated calls wait for the same end. */
   #leave(): Promise<void> {
-    const thread = this.#thread;
-    if (thread === undefined) return Promise.resolve();
+    if (!this.#thread.isRunning) return Promise.resolve();
     this.#leaving ??= (async () => {
-      const ended = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
-      this.#tellEnded();
-      this.#tell({ type: "close" });
-      if (!(await within(ended, LAST_WAIT_MS))) await thread.terminate();
+      await within(
+        this.#thread.call({ type: "close" }).catch(() => undefined),
+        LAST_WAIT_MS,
+      );
+      await this.#thread.end();
+      this.#forget();
+      // It is alive no more
+      this.#figures = { ...this.#figures, boxes: [] };
       this.#leaving = undefined;
     })();
     return this.#leaving;
@@ -175,7 +168,7 @@ export class BulkService {
   /** Ends what only costs while no job is open; the next call starts it again within a second or two. */
   #restIfIdle(): void {
     if (this.options.config.database_url !== undefined || this.#figures.open > 0) return;
-    if (this.#pending.size > 0 || this.#running.size > 0 || this.#ended.length > 0) return;
+    if (this.#thread.pending > 0 || this.#running.size > 0) return;
     if (
       this.#leaving !== undefined ||
       monotonic() - Math.max(this.#calledAt, this.#startedAt) < durations.bulkRest
@@ -186,54 +179,24 @@ export class BulkService {
     this.#waking = setTimeout(() => this.#start(), LONGEST_REST_MS).unref();
   }
 
-  #tell(message: ToThread): void {
-    this.#thread?.postMessage(message);
+  #start(): void {
+    if (this.#thread.isRunning || this.#stopping) return;
+    clearTimeout(this.#waking);
+    this.#thread.start();
+    this.#startedAt = monotonic();
+    void this.options.models.loaded.then(() => this.tellModels());
   }
 
-  #start(): void {
-    if (this.#thread !== undefined || this.#stopping) return;
-    clearTimeout(this.#waking);
-    const { config, roots, pool, models, crashed } = this.options;
-    const memory = pool.takePlace();
-    const workerData: ThreadOptions = {
-      config,
-      memory,
-      roots,
-      crashed,
-      processId: this.#processId,
-      window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
-    };
-    const thread = new Worker(new URL("./thread.js", import.meta.url), { workerData });
-    this.#thread = thread;
-    this.#startedAt = monotonic();
-    thread.on("message", (message: FromThread) => this.#hear(message));
-    thread.on("error", (error) =>
-      this.options.log.error({ fault: faultForLog(error) }, "the bulk thread failed"),
-    );
-    thread.once("exit", () => {
-      pool.giveBackPlace(memory);
-      giveBackOfThread();
-      this.#died();
-    });
-    void models.loaded.then(() => {
-      if (this.#thread === thread) this.tellModels();
-    });
+  /** Nothing that a thread has asked for concerns the next one. */
+  #forget(): void {
+    for (const { cancelId } of this.#running.values()) this.options.pool.cancel(cancelId);
+    this.#running.clear();
   }
 
   #died(): void {
-    this.#thread = undefined;
-    for (const { reject } of this.#pending.values())
-      reject(new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly."));
-    this.#pending.clear();
-    for (const { cancelId } of this.#running.values()) this.options.pool.cancel(cancelId);
-    this.#running.clear();
-    this.#ended = [];
-    this.#endedBefore = this.#figures.ended;
-    if (this.#leaving !== undefined) {
-      // It is alive no more
-      this.#figures = { ...this.#figures, boxes: [] };
-      return;
-    }
+    this.#forget();
+    // Whoever waits for its end has it now
+    if (this.#leaving !== undefined) return;
     if (this.#stopping) return;
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
@@ -247,30 +210,17 @@ export class BulkService {
       const running = this.#running.get(message.id);
       if (running !== undefined) this.options.pool.cancel(running.cancelId);
     } else if (message.type === "figures") {
-      const { ended, ...now } = message.figures;
-      this.#figures = { ...now, ended: added(this.#endedBefore, ended) };
+      for (const [state, items] of Object.entries(message.ended))
+        this.#ended[state] = (this.#ended[state] ?? 0) + items;
+      this.#figures = { ...message.figures, ended: { ...this.#ended } };
       this.#restIfIdle();
-    } else if (message.type === "trouble") this.#figures = { ...this.#figures, trouble: message.trouble };
-    else this.#answered(message);
-  }
-
-  #answered(message: Extract<FromThread, { type: "answer" | "refusal" }>): void {
-    const waiting = this.#pending.get(message.id);
-    if (waiting === undefined) return;
-    this.#pending.delete(message.id);
-    if (message.type === "answer") {
-      waiting.resolve(message.answer);
-      return;
-    }
-    if (message.fault !== undefined) this.options.log.error({ fault: message.fault }, "unexpected failure");
-    waiting.reject(RadserveError.fromObject(message.error));
+    } else this.#figures = { ...this.#figures, trouble: message.trouble };
   }
 
   async #run({ id, item, task }: ItemToRun): Promise<void> {
     const { pool, audit } = this.options;
     const paths = { inputPath: task.inputPath, outputPath: task.outputFolder };
     const action = new Action(audit, { kind: "item", ...item, ...paths });
-    const thread = this.#thread;
     const cancelId = pool.newCancelId();
     this.#running.set(id, { cancelId, item });
     let outcome: ItemOutcome;
@@ -285,21 +235,8 @@ export class BulkService {
       action.failed(error.code).catch(() => undefined);
     }
     // The thread that asked has ended: the next one begins its numbers anew, and means another item by this one
-    if (this.#thread !== thread) return;
+    if (this.#running.get(id)?.cancelId !== cancelId) return;
     this.#running.delete(id);
-    this.#land({ id, outcome });
-  }
-
-  #land(item: EndedItem): void {
-    this.#ended.push(item);
-    if (this.#running.size === 0) this.#tellEnded();
-    else this.#landing ??= setTimeout(() => this.#tellEnded(), TOGETHER_MS);
-  }
-
-  #tellEnded(): void {
-    clearTimeout(this.#landing);
-    this.#landing = undefined;
-    if (this.#ended.length > 0) this.#tell({ type: "ended", items: this.#ended });
-    this.#ended = [];
+    this.#thread.note({ type: "ended", id, outcome });
   }
 }

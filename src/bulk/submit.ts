@@ -3,6 +3,7 @@ import { createHash, randomUUID } from "node:crypto";
 import path from "node:path";
 import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
+import { cached } from "../base/cached.js";
 import { canonicalJson } from "../base/canonical-json.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -15,7 +16,7 @@ import { candidatesOf } from "../inference/plan.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
-import { findJob, insertJob, jobOfKey, refuseMany, type JobRequest, type NewJob } from "./jobs.js";
+import { findJob, insertJob, jobOfKey, refuseMany, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./call.js";
 import type { Scanner } from "./scanner.js";
 import { visibleTo } from "./visible-jobs.js";
@@ -43,6 +44,7 @@ export async function submit(
   context: SubmitContext,
 ): Promise<{ id: string; fresh: boolean }> {
   const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body));
+  const { items, ...request } = body;
   const sha256 = createHash("sha256").update(canonicalJson(body)).digest("hex");
   const { subject, inputRoots, outputRoots } = call.caller;
   const before = async () =>
@@ -60,27 +62,29 @@ export async function submit(
     const { entries, problems } = await context.models();
     candidatesOf(entries, body.models, problems);
   }
-  const { wasEmpty } = await checkPaths(body, roots, context.config);
+  let wasEmpty = false;
+  if (items !== undefined) await checkItems(items, roots, context.config);
+  else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
   const id = randomUUID();
-  await refuseMany((await context.database()).looks, { id, subject }, context.config.jobs_per_subject);
+  await refuseMany((await context.database()).readPool, { id, subject }, context.config.jobs_per_subject);
   // Last: for a request that is taken the output folders are made.
-  const folders = body.items?.map((item) => item.output_folder_path) ?? [body.output_folder_path ?? ""];
+  const folders = items?.map((item) => item.output_folder_path) ?? [request.output_folder_path ?? ""];
   await makeFolders(id, folders, roots.output, context.config);
   const job: NewJob = {
     id,
     subject,
     inputRoots,
     outputRoots,
-    request: requestOf(body),
+    request,
     requestSha256: sha256,
     idempotencyKey: key,
     marked: true,
-    ...(body.items === undefined ? {} : { items: itemsOf(id, body.items) }),
+    ...(items === undefined ? {} : { items: itemsOf(id, items) }),
   };
   try {
     if (await keep(job, wasEmpty, context)) return { id, fresh: true };
   } catch (error) {
-    // Where the connection broke, the job may have been kept all the same
+    // If the connection broke, the job may have been kept all the same
     if (wasRefused(error)) await unmark(id, folders, context.config);
     throw error;
   }
@@ -120,12 +124,9 @@ function sameJob(
   );
 }
 
-function requestOf(body: Omit<BulkRequest, "idempotency_key">): JobRequest {
-  const kept = Object.entries(body).filter(([field, value]) => field !== "items" && value !== undefined);
-  return Object.fromEntries(kept);
-}
+type Items = NonNullable<BulkRequest["items"]>;
 
-function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {
+function itemsOf(jobId: string, items: Items) {
   return items.map(({ input_image_path: input, output_folder_path: output }, index) => ({
     id: uuidV5(String(index), jobId),
     input,
@@ -133,15 +134,18 @@ function itemsOf(jobId: string, items: NonNullable<BulkRequest["items"]>) {
   }));
 }
 
-/** @returns whether the folder held nothing */
-async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Promise<{ wasEmpty: boolean }> {
-  if (body.items === undefined) return { wasEmpty: await checkFolder(body, roots, config) };
-  const folders = new Folders(roots, config);
+async function checkItems(items: Items, roots: Roots, config: Config): Promise<void> {
+  /** The real path of an output folder, or the one that it will have once it exists. */
+  const realFolder = cached(async (folder: string) => {
+    const options = { create: false, minimumFreeBytes: config.minimum_free_disk };
+    (await openOutputFolder(folder, roots.output, options)).close();
+    return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
+  });
   const taken = new Map<string, number>();
-  for (let i = 0; i < body.items.length; i += CHECKED_AT_ONCE) {
-    const some = body.items.slice(i, i + CHECKED_AT_ONCE);
+  for (let i = 0; i < items.length; i += CHECKED_AT_ONCE) {
+    const some = items.slice(i, i + CHECKED_AT_ONCE);
     const results = await Promise.all(
-      some.map((item, n) => checkItem(item, roots, config, folders).catch(atIndex(i + n))),
+      some.map((item, n) => checkItem(item, roots, config, realFolder).catch(atIndex(i + n))),
     );
     for (const [n, result] of results.entries()) {
       const other = taken.get(result);
@@ -154,11 +158,11 @@ async function checkPaths(body: BulkRequest, roots: Roots, config: Config): Prom
       taken.set(result, i + n);
     }
   }
-  return { wasEmpty: false };
 }
 
-async function checkFolder(body: BulkRequest, roots: Roots, { path_map }: Config): Promise<boolean> {
-  const input = await openInput(body.input_folder_path ?? "", roots.input, path_map);
+/** @returns whether the folder held nothing */
+async function checkFolder(folder: string, roots: Roots, { path_map }: Config): Promise<boolean> {
+  const input = await openInput(folder, roots.input, path_map);
   try {
     if (input.kind === "folder") return !(await holdsSomething(input.fdPath));
   } finally {
@@ -171,35 +175,12 @@ async function checkFolder(body: BulkRequest, roots: Roots, { path_map }: Config
   );
 }
 
-/** Output folders of a list, each looked at once. */
-class Folders {
-  readonly #known = new Map<string, Promise<string>>();
-
-  constructor(
-    private readonly roots: Roots,
-    private readonly config: Config,
-  ) {}
-
-  /** Its real path, or the one that it will have once it exists. */
-  check(folder: string): Promise<string> {
-    const known = this.#known.get(folder) ?? this.#look(folder);
-    this.#known.set(folder, known);
-    return known;
-  }
-
-  async #look(folder: string): Promise<string> {
-    const options = { create: false, minimumFreeBytes: this.config.minimum_free_disk };
-    (await openOutputFolder(folder, this.roots.output, options)).close();
-    return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
-  }
-}
-
 /** @returns what its results are called, for the whole machine */
 async function checkItem(
-  { input_image_path, output_folder_path }: NonNullable<BulkRequest["items"]>[number],
+  { input_image_path, output_folder_path }: Items[number],
   roots: Roots,
   { path_map }: Config,
-  folders: Folders,
+  realFolder: (folder: string) => Promise<string>,
 ): Promise<string> {
   const given = translateIn(input_image_path, path_map).path;
   let name = path.posix.basename(given);
@@ -211,7 +192,7 @@ async function checkItem(
     // One file that is missing is that item's failure and refuses no other.
     if (!(error instanceof RadserveError) || error.code !== "input_not_found") throw error;
   }
-  const folder = await folders.check(translateIn(output_folder_path, path_map).path);
+  const folder = await realFolder(translateIn(output_folder_path, path_map).path);
   return `${folder}\0${name}`;
 }
 

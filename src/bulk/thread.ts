@@ -7,40 +7,39 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { parentPort, workerData } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
-import { monotonic } from "../base/monotonic.js";
 import { ProcessMemory } from "../base/process-memory.js";
-import type { ModelEntry } from "../models/entry.js";
+import { answerOwner } from "../base/service-thread.js";
+import { within } from "../base/waiting.js";
 import { OPERATIONS, type OperationName } from "./api.js";
-import type { BulkCall } from "./call.js";
+import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
 import { depth } from "./leases.js";
 import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
-import { keepLoss, migrate, type Migrated } from "./migrations.js";
+import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
 import type { KnownModels } from "./submit.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
-import { allBoxes } from "./waiting.js";
+import { allBoxes } from "./job-details.js";
 
 const options = workerData as ThreadOptions;
 const { config, roots } = options;
 const log = createLog(config.log_level);
 const works = config.role !== "api";
-const memory = new ProcessMemory(options.memory.counts, options.memory.place, options.memory.mostBytes);
+const memory = new ProcessMemory(options.memory);
 
 /** How long a call waits for a database that is being made or started. One that cannot be used shows within seconds. */
 const PATIENCE_MS = 60_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
 
-if (parentPort === null) throw new Error("This file is the start of a worker thread.");
-const port = parentPort;
-const send = (message: FromThread) => port.postMessage(message);
+const service = answerOwner<ToThread, BulkAnswer | undefined, FromThread>(answer);
+const send = (message: FromThread) => service.note(message);
 
 /** The number of a state directory. By it boxes know which processes followed one another. */
 async function boxId(): Promise<string> {
@@ -52,64 +51,40 @@ async function boxId(): Promise<string> {
   return (await readFile(file, "utf8")).trim();
 }
 
-class Models {
-  #known: KnownModels = { entries: [], problems: [] };
-  ready = false;
-  #loaded: () => void = () => undefined;
-  readonly #first = new Promise<void>((resolve) => {
-    this.#loaded = resolve;
-  });
-
-  set(known: KnownModels, ready: boolean): void {
-    this.#known = known;
-    this.ready = ready;
-    this.#loaded();
-  }
-
-  /** Waits for the first loading. */
-  async known(): Promise<KnownModels> {
-    await this.#first;
-    return this.#known;
-  }
-
-  async entries(): Promise<readonly ModelEntry[]> {
-    return (await this.known()).entries;
-  }
-}
-
 interface Parts {
   database: Database;
   scanner: Scanner;
   runner: Runner;
 }
 
-const models = new Models();
+/** Resolves when the models were loaded for the first time; then each loading gives another promise. */
+let models: Promise<KnownModels>;
+let resolveModels: (known: KnownModels) => void;
+models = new Promise((resolve) => (resolveModels = resolve));
+let modelsReady = false;
+
 const state: { parts?: Parts; fault?: unknown; stopped: boolean } = { stopped: false };
 const troubles = new DatabaseTroubles();
 const closing = new AbortController();
 
 async function open(): Promise<Parts> {
   const database = await openDatabase(config, log);
+  const shared = { config, roots, database, log, troubles };
   const scanner = new Scanner({
-    config,
-    roots,
-    database,
-    log,
+    ...shared,
     works,
     box: os.hostname(),
-    troubles,
     onLost: () => void repair([]).catch(() => undefined),
-    models: () => models.entries(),
+    models: async () => (await models).entries,
     memory,
-    onFound: () => state.parts?.runner.poke(),
+    onFound: () => state.parts?.runner.wake(),
   });
   try {
-    await recognise(database, await migrate(database.pool), []);
+    await recognise(database);
     await scanner.start();
     const box = await boxId();
     const runner = new Runner({
-      config,
-      roots,
+      ...shared,
       window: options.window,
       instance: () => ({
         id: randomUUID(),
@@ -119,13 +94,10 @@ async function open(): Promise<Parts> {
         afterCrash: options.crashed,
         works,
       }),
-      database,
-      log,
       send,
-      ready: () => models.ready,
-      troubles,
+      ready: () => modelsReady,
       repair,
-      recognise: async () => recognise(database, await migrate(database.pool), []),
+      recognise: () => recognise(database),
     });
     runner.start();
     return { database, scanner, runner };
@@ -140,14 +112,11 @@ async function open(): Promise<Parts> {
 const originFile = path.join(config.state_dir, "bulk-origin");
 
 /**
- * Says so where the tables are not those that this box knew: jobs of before are gone with those.
+ * Brings the tables up to date, and says so if they are not those that this box knew: jobs of before are gone with those.
  * @param jobs of which it is known that they are lost
  */
-async function recognise(
-  { pool }: Database,
-  { origin, made, setAside }: Migrated,
-  jobs: readonly string[],
-): Promise<void> {
+async function recognise({ pool }: Database, jobs: readonly string[] = []): Promise<void> {
+  const { origin, made, setAside } = await migrate(pool);
   const known = (await readFile(originFile, "utf8").catch(() => "")).trim();
   if (setAside !== undefined || (known !== "" && known !== origin)) {
     log.error(
@@ -174,15 +143,17 @@ async function makeAgain(jobs: readonly string[]): Promise<void> {
   const { parts } = state;
   if (parts === undefined || closing.signal.aborted) return;
   const { database, scanner } = parts;
-  await recognise(database, await migrate(database.pool), jobs);
+  await recognise(database, jobs);
   await scanner.restart();
 }
 
-const opened = (async () => {
+let attempt = open();
+
+/** Opens the queue, as often as that fails. */
+async function openPatiently(): Promise<Parts> {
   for (let wait = FIRST_DELAY_MS; ; wait = Math.min(LONGEST_DELAY_MS, wait * 2)) {
-    if (closing.signal.aborted) throw unavailable();
     try {
-      const parts = await open();
+      const parts = await attempt;
       if (state.stopped) parts.runner.stop();
       state.parts = parts;
       delete state.fault;
@@ -192,11 +163,14 @@ const opened = (async () => {
       log.error({ fault: faultForLog(error) }, "the bulk queue cannot be opened; trying again");
       await delay(wait, undefined, { signal: closing.signal }).catch(() => undefined);
     }
+    if (closing.signal.aborted) throw unavailable();
+    attempt = open();
   }
-})();
+}
+const opened = openPatiently();
 opened.catch(() => undefined);
 
-/** What a client is told where the database cannot be had. */
+/** The error that a client is told if the database cannot be had. */
 function unavailable(): RadserveError {
   if (state.fault instanceof RadserveError) return state.fault;
   return new BulkUnavailable("The bulk queue cannot be opened.", "The server's log says why.", {
@@ -204,41 +178,37 @@ function unavailable(): RadserveError {
   });
 }
 
-/** The parts; while the database starts it is waited for, while it fails it is said so at once. */
+/** The parts. A database that starts is waited for; one that fails is told at once. */
 async function available(): Promise<Parts> {
-  if (state.parts !== undefined) return state.parts;
-  const end = monotonic() + PATIENCE_MS;
-  while (monotonic() < end && state.fault === undefined) {
-    const found = await Promise.race([opened, delay(100)]);
-    if (found !== undefined) return found;
-  }
-  throw unavailable();
+  if (state.parts === undefined && state.fault === undefined)
+    await within(attempt, PATIENCE_MS).catch(() => undefined);
+  if (state.parts === undefined) throw unavailable();
+  return state.parts;
 }
 
 const context = {
   config,
   roots,
   troubles,
-  models: () => models.known(),
+  models: () => models,
   database: async () => (await available()).database,
   scanner: async () => (await available()).scanner,
 };
 
-async function answer(id: number, name: OperationName, call: BulkCall): Promise<void> {
+async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnswer> {
   const { perform, wakes } = OPERATIONS[name];
   try {
-    send({ type: "answer", id, answer: await perform(call, context) });
+    return await perform(call, context);
   } catch (thrown) {
-    const known = state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
-    const error = asRadserveError(known);
-    const fault = error.code === "internal" ? { fault: faultForLog(thrown) } : {};
-    send({ type: "refusal", id, error: error.toObject(), ...fault });
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
+    throw state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
+  } finally {
+    // Other boxes see it when they look next, within seconds
+    if (wakes) {
+      state.parts?.scanner.wake();
+      state.parts?.runner.wake(true);
+    }
   }
-  if (!wakes) return;
-  // Other boxes see it when they look next, within seconds
-  state.parts?.scanner.poke();
-  state.parts?.runner.poke(true);
 }
 
 async function close(): Promise<void> {
@@ -250,7 +220,6 @@ async function close(): Promise<void> {
     await parts.runner.close();
     await parts.database.close();
   }
-  port.close();
 }
 
 const reasonOf = (error: unknown) =>
@@ -266,31 +235,31 @@ const figures = setInterval(() => {
   Promise.all([depth(database.pool), allBoxes(database.pool)]).then(
     ([found, boxes]) => {
       const trouble = troubles.ofAll?.code ?? null;
-      send({ type: "figures", figures: { ...found, ended: runner.ended, boxes, trouble } });
+      send({ type: "figures", figures: { ...found, boxes, trouble }, ended: runner.takeCounts() });
     },
     (error: unknown) =>
       send({ type: "trouble", trouble: reasonOf(asUnavailable(error, database.connection)) }),
   );
 }, durations.bulkFigures);
 
-port.on("message", (message: ToThread) => {
+function answer(message: ToThread): Promise<BulkAnswer | undefined> | undefined {
   switch (message.type) {
     case "call":
-      void answer(message.id, message.operation, message.call);
-      break;
+      return answerCall(message.operation, message.call);
     case "models":
-      models.set(message, message.ready);
-      state.parts?.runner.poke();
-      break;
+      resolveModels(message.models);
+      models = Promise.resolve(message.models);
+      modelsReady = message.ready;
+      state.parts?.runner.wake();
+      return undefined;
     case "ended":
-      for (const { id, outcome } of message.items) void state.parts?.runner.land(id, outcome);
-      break;
+      void state.parts?.runner.ended(message.id, message.outcome);
+      return undefined;
     case "stop":
       state.stopped = true;
       state.parts?.runner.stop();
-      break;
+      return undefined;
     case "close":
-      void close();
-      break;
+      return close().then(() => undefined);
   }
-});
+}

@@ -18,8 +18,8 @@ export interface RootsContext {
 }
 
 /** Tells whether all of some folders, in the client's names, lie inside roots that a token narrowed. */
-function folderCheck(roots: readonly string[], claims: string[] | undefined, pathMap: Config["path_map"]) {
-  const narrowed = narrowRoots(roots, claims);
+function folderCheck(roots: readonly string[], ofToken: string[] | undefined, pathMap: Config["path_map"]) {
+  const narrowed = narrowRoots(roots, ofToken);
   const includes = cached(async (folder: string) => {
     const here = translateIn(folder, pathMap).path;
     const real = (await realPathToBe(here)) ?? path.posix.normalize(here);
@@ -31,20 +31,20 @@ function folderCheck(roots: readonly string[], claims: string[] | undefined, pat
   };
 }
 
-/** A job that was submitted with the same claims as the caller's lies inside for certain. */
-function coveredBy(claims: string[] | undefined, ofJob: string[] | null): boolean {
-  return claims === undefined || (ofJob !== null && ofJob.join("\0") === claims.join("\0"));
+/** A job that was submitted with a token of the same folders lies inside for certain. */
+function coveredBy(ofToken: string[] | undefined, ofJob: string[] | null): boolean {
+  return ofToken === undefined || (ofJob !== null && ofJob.join("\0") === ofToken.join("\0"));
 }
 
 /** Tells of jobs whether the token of a caller may see them; folders are looked at once. */
 export function visibleTo({ inputRoots, outputRoots }: Caller, { config, roots }: RootsContext) {
   const inputsInside = folderCheck(roots.input, inputRoots, config.path_map);
   const outputsInside = folderCheck(roots.output, outputRoots, config.path_map);
-  return async (job: JobRow, { looks }: Database): Promise<boolean> => {
+  return async (job: JobRow, { readPool }: Database): Promise<boolean> => {
     const input = coveredBy(inputRoots, job.input_roots);
     const output = coveredBy(outputRoots, job.output_roots);
     if (input && output) return true;
-    const { inputs, outputs } = await namedPaths(looks, job);
+    const { inputs, outputs } = await namedPaths(readPool, job);
     return (output || (await outputsInside(outputs))) && (input || (await inputsInside(inputs)));
   };
 }

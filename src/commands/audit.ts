@@ -43,14 +43,14 @@ const HEAD_GONE =
 const NO_HEAD =
   "No head was given, so a cut end would not show. Give the last `audit head` of the log: --head.";
 
-/** What is wrong with the files, and what is to be known of them. Throws ConfigError where the key cannot be read. */
+/** Verifies the files. Throws ConfigError where the key cannot be read. */
 export async function examined(config: Config, options: AuditRange & { head?: string[] }): Promise<Verified> {
   const paths = auditPaths(config.state_dir);
   const folder = options.folder === undefined ? paths.folder : path.resolve(options.folder);
   requireFolder(folder, options.folder === undefined ? "RADSERVE_STATE_DIR" : "--folder");
   const from = dayFile("--from", options.from);
   const given = (options.head ?? []).map(headOf);
-  // What the server said last; of a folder elsewhere nobody knows what it should hold
+  // The head that the server said last; a folder elsewhere has none
   const said = options.folder === undefined ? saidHead(paths.head) : undefined;
   const heads = said === undefined ? given : [...given, said];
   const known = { heads, ...(from === undefined ? {} : { from }) };
@@ -63,7 +63,7 @@ export async function examined(config: Config, options: AuditRange & { head?: st
   return found;
 }
 
-/** What is to be known of the files, notes first. */
+/** The findings about the files, notes first. */
 const allTold = ({ notes, faults }: Verified): string[] => [
   ...notes.map((note) => `note  ${told(note)}`),
   ...faults.map((fault) => `FAULT ${told(fault)}`),
@@ -86,7 +86,7 @@ export async function auditVerify(
 /** Lines that `auditExport` tells of the files; `verify` tells all. */
 const MOST_REMARKS = 20;
 
-/** What `verify` says of the files that are exported. @returns false where a line may be missing or changed */
+/** Tells what `verify` finds in the files that are exported. @returns false where a line may be missing or changed */
 async function remarksOfVerify(config: Config, options: AuditRange): Promise<boolean> {
   try {
     const found = await examined(config, options);
@@ -111,6 +111,7 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
   requireFolder(folder, options.folder === undefined ? "RADSERVE_STATE_DIR" : "--folder");
   const [from, to] = [dayFile("--from", options.from), dayFile("--to", options.to)];
   const isGood = await remarksOfVerify(config, options);
+  const { interactionOf } = await import("../server/routes.js");
   let strange = 0;
   const output = standardOutput();
   for (const name of filesFrom(folder, from)) {
@@ -120,7 +121,7 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
       const day = line === undefined ? "" : `${dayOf(line.entry.time)}.jsonl`;
       if (line === undefined || (from !== undefined && day < from) || (to !== undefined && day > to))
         continue;
-      const event = auditEvent(line.entry);
+      const event = auditEvent(line.entry, interactionOf);
       if (event !== undefined && !output.write(`${JSON.stringify(event)}\n`))
         await new Promise((resolve) => output.once("drain", resolve));
     }

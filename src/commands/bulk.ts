@@ -70,11 +70,11 @@ function submit(client: Client, input: string, output: string, options: BulkComm
     idempotency_key: options.idempotencyKey ?? randomUUID(),
   };
   const once = new Set<string>();
-  const onAway = ({ message }: RadserveError) => {
+  const onRetry = ({ message }: RadserveError) => {
     if (!once.has(message)) remark(`${message} Trying again.`);
     once.add(message);
   };
-  const patience = { forMs: FIRST_CONTACT_MS, onAway };
+  const patience = { forMs: FIRST_CONTACT_MS, onRetry };
   return during("Waiting for the server, which makes its database with the first job", () =>
     client.callPatiently(acceptedSchema, patience, "POST", "/bulk_inference", body),
   );
@@ -90,7 +90,7 @@ async function follow(client: Client, id: string, json: boolean): Promise<Job | 
   remark(`job ${id}`);
   try {
     for (;;) {
-      const patience = { signal: leaving.signal, onAway: (why: RadserveError) => progress.away(why) };
+      const patience = { signal: leaving.signal, onRetry: (why: RadserveError) => progress.unreachable(why) };
       const job = await client.callPatiently(jobSchema, patience, "GET", page);
       progress.show(job);
       if (hasEnded(job)) return job;

@@ -11,7 +11,7 @@ import { clientSettings, type ClientSettings, type Config } from "../config.js";
 import { ConfigError, errorObjectSchema, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 
-/** Longest pause between two attempts to reach a server that is away. */
+/** Longest pause between two attempts to reach a server that does not answer. */
 const LONGEST_PAUSE_MS = 2_000;
 
 export interface Reply {
@@ -20,17 +20,17 @@ export interface Reply {
 }
 
 /** Nothing answers at the address, or not now: the same call may succeed later. */
-class Away extends RadserveError {}
+class Unreachable extends RadserveError {}
 
 export interface Patience {
-  /** Milliseconds to go on trying while the server is away; for ever where absent. */
+  /** Milliseconds to go on trying while the server does not answer; for ever where absent. */
   forMs?: number;
   signal?: AbortSignal;
   /** Told at every attempt that failed. */
-  onAway?: (why: RadserveError) => void;
+  onRetry?: (why: RadserveError) => void;
 }
 
-/** What to do about certificates that the two sides do not take from each other, by node's codes and messages. */
+/** Advice about certificates that one side refuses, by Node's codes and messages. */
 const TLS_ADVICE: [RegExp, string][] = [
   [
     /^(?:DEPTH_ZERO_)?SELF_SIGNED|^UNABLE_TO_(?:GET_ISSUER|VERIFY)/,
@@ -67,7 +67,7 @@ export class Client {
   constructor(
     readonly url: string,
     private readonly token: string | undefined,
-    files: Pick<ClientSettings, "ca" | "cert" | "key"> = {},
+    files: Partial<Pick<ClientSettings, "ca" | "cert" | "key">> = {},
   ) {
     const { ca, cert, key } = files;
     this.#tls = { ...readPem("ca", ca), ...readPem("cert", cert), ...readPem("key", key) };
@@ -109,7 +109,7 @@ export class Client {
       // Some alerts of TLS 1.2 have no code of their own, and stand in the message
       const words = `${code} ${error instanceof Error ? error.message : ""}`;
       const advice = TLS_ADVICE.find(([kind]) => kind.test(words))?.[1] ?? USUAL_ADVICE;
-      throw new Away(
+      throw new Unreachable(
         "model_unavailable",
         `Expected a Radserve at ${this.url}; none answers${code === "" ? "" : ` (${code})`}. ${advice}`,
         undefined,
@@ -157,7 +157,7 @@ export class Client {
     return parsed.data;
   }
 
-  /** `call`, again and again while the server is away, restarts or cannot take work now. */
+  /** `call`, again and again while the server does not answer, restarts or cannot take work now. */
   async callPatiently<T>(
     schema: z.ZodType<T>,
     patience: Patience,
@@ -168,8 +168,8 @@ export class Client {
       try {
         return await this.call(schema, method, page, body);
       } catch (error) {
-        if (!(error instanceof Away) || performance.now() + pause > end) throw error;
-        patience.onAway?.(error);
+        if (!(error instanceof Unreachable) || performance.now() + pause > end) throw error;
+        patience.onRetry?.(error);
         await delay(pause, undefined, patience.signal === undefined ? {} : { signal: patience.signal });
       }
     }
@@ -179,7 +179,7 @@ export class Client {
     const { data } = errorObjectSchema.safeParse(answer);
     if (data === undefined) return this.#stranger(status);
     const { error, message, details } = data;
-    if (status === 503 || status === 429) return new Away(error, message, details);
+    if (status === 503 || status === 429) return new Unreachable(error, message, details);
     if (status !== 401) return RadserveError.fromObject({ error, message, ...(details && { details }) });
     return new RadserveError(
       error,

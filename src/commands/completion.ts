@@ -6,7 +6,7 @@ export type Shell = (typeof SHELLS)[number];
 
 const isHidden = (command: Command) => (command as unknown as { _hidden?: boolean })._hidden === true;
 
-/** What may follow the words of each command: its own commands and options. By the words, without the program's name. */
+/** The words that may follow those of each command: its own commands and options. By the words, without the program's name. */
 function wordsOf(program: Command): Map<string, string[]> {
   const found = new Map<string, string[]>();
   const global = program.options.flatMap(({ long }) => (typeof long === "string" ? [long] : []));

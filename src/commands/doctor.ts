@@ -3,7 +3,7 @@ import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { bad, checked, good, type Finding } from "./doctor/finding.js";
-import { disks, keys, roots, state } from "./doctor/folders.js";
+import { folders, keys } from "./doctor/folders.js";
 import { clock, codecs, decoder, engine, machine, memory } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
 import {
@@ -25,7 +25,7 @@ function configuration(config: Config): Finding[] {
   ];
 }
 
-/** What can be looked at once the settings are known; each check stands alone. */
+/** The checks that need the settings; each stands alone. */
 async function everything(config: Config): Promise<Finding[]> {
   const report = "Report this as a fault of Radserve, with this line.";
   const started = await engine(config);
@@ -39,13 +39,11 @@ async function everything(config: Config): Promise<Finding[]> {
     ...(await codecs()),
     ...(await decoder()),
     memory(config),
-    ...(await checked("roots", () => roots(config), report)),
-    ...(await checked("state directory", () => state(config), report)),
+    ...(await checked("folders", () => folders(config), report)),
     ...findings,
     ...(await checked("token", () => token(config, found.keys), "Correct RADSERVE_TOKEN or RADSERVE_URL.")),
     ...(await checked("certificate", () => certificates(config), report)),
     ...(await checked("port", () => port(config), report)),
-    ...(await checked("disk", () => disks(config), report)),
     ...(await checked("bulk database", () => bulkDatabase(config), report)),
     ...(await checked("orphaned database", () => orphanedDatabases(config), report)),
     ...(await checked("server", () => runningServer(config), report)),

@@ -21,7 +21,7 @@ import { during } from "./activity.js";
 import { print, remark, type ExitStatus } from "./run.js";
 
 export interface ExplainOptions {
-  /** Where the results of an image were to go: its receipt is read there. */
+  /** The folder for the results of an image: its receipt is read there. */
   output?: string;
   limit: string;
   json?: boolean;
@@ -31,21 +31,21 @@ export interface ExplainOptions {
 interface Told {
   time?: string;
   what: string;
-  request_id?: string;
-  job_id?: string;
-  item?: number;
-  subject?: string;
+  request_id?: string | undefined;
+  job_id?: string | undefined;
+  item?: number | undefined;
+  subject?: string | undefined;
   /** completed, partial, reused, done, asked, or the code of an error. */
   outcome: string;
   /** The message that was answered, where somebody has kept it. */
   message?: string;
-  /** What the message speaks of. */
+  /** Details of the message. */
   details?: unknown;
-  /** Of a group of images of a job: how many there are, and some of them. */
+  /** The number of images in a group of a job, and some of them. */
   images?: number;
   examples?: { item: number; path: string }[];
   models?: { name: string; status: string; error?: string; message?: string }[];
-  /** What the version that made a result is known to have done wrong in such a case. */
+  /** Known faults of the version that made a result, in such a case. */
   known_faults?: string[];
   meaning?: string;
   cause?: string;
@@ -54,7 +54,7 @@ interface Told {
 
 const isCode = (text: string): text is ErrorCode => text in ERRORS;
 
-/** What the table of errors says of an outcome, or of what a model came to. */
+/** Adds what the table of errors says of the outcome, or of the error of a model. */
 function explained(told: Told): Told {
   const code = isCode(told.outcome)
     ? told.outcome
@@ -79,15 +79,12 @@ function toldOf(entry: Entry): Told {
     what,
     outcome: outcomeOf(entry),
     ...(kind === "refused" && reason !== undefined ? { message: `refused: ${reason}` } : {}),
-    ...(request_id === undefined ? {} : { request_id }),
-    ...(job_id === undefined ? {} : { job_id }),
-    ...(item === undefined ? {} : { item }),
-    ...(subject === undefined ? {} : { subject }),
+    ...{ request_id, job_id, item, subject },
     ...(models === undefined ? {} : { models: models.map(({ name, status }) => ({ name, status })) }),
   };
 }
 
-/** What a client may have named, as lines of the audit name it. */
+/** The id or path that is explained, as lines of the audit name it. */
 interface Target {
   text: string;
   /** Hashes of the path; empty for an id. */
@@ -180,23 +177,30 @@ async function fromReceipt({ path: named }: Target, output: string | undefined):
   return found.flatMap(({ file, read }) => (read.kind === "receipt" ? [ofReceipt(file, read.receipt)] : []));
 }
 
-/** What the server still knows of an image of a job: its message. Undefined where it cannot be asked, or has forgotten. */
+/** Asks the server; undefined if it cannot be asked, or has forgotten. @param what the answer, in words for people */
+async function fromServer<T>(
+  config: Config,
+  what: string,
+  ask: (client: Client) => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await ask(clientWithToken(config));
+  } catch (error) {
+    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
+    remark(`${what} the server: ${why}`);
+    return undefined;
+  }
+}
+
+/** An image of a job with its message, if the server still knows it. */
 async function itemOf(config: Config, { job_id, item }: Told): Promise<Item | undefined> {
   if (job_id === undefined || item === undefined) return undefined;
   const after = item === 0 ? "" : `&cursor=${item - 1}`;
-  try {
-    const client = clientWithToken(config);
-    const { items } = await client.call(
-      itemListSchema,
-      "GET",
-      `/bulk_inference/${job_id}/items?limit=1${after}`,
-    );
-    return items.find(({ index }) => index === item);
-  } catch (error) {
-    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
-    remark(`Messages of images of jobs need the server: ${why}`);
-    return undefined;
-  }
+  const page = `/bulk_inference/${job_id}/items?limit=1${after}`;
+  const list = await fromServer(config, "Messages of images of jobs need", (client) =>
+    client.call(itemListSchema, "GET", page),
+  );
+  return list?.items.find(({ index }) => index === item);
 }
 
 /** Examples of a group of images that are shown. */
@@ -223,13 +227,9 @@ async function groupOf(
   };
 }
 
-/**
- * What the server knows of a job: why images failed, then why they were skipped, what waits for what, and how far it is.
- * Undefined where it cannot be asked, or has forgotten it.
- */
-async function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefined> {
-  try {
-    const client = clientWithToken(config);
+/** A job as the server knows it: why images failed, then why they were skipped, what waits for what, and how far it is. */
+function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefined> {
+  return fromServer(config, "What a job waits for and why its images failed needs", async (client) => {
     const job = await client.call(jobDetailsSchema, "GET", `/bulk_inference/${job_id}`);
     const groups: Told[] = [];
     for (const failure of job.failures) groups.push(await groupOf(client, job_id, failure));
@@ -240,11 +240,7 @@ async function jobFromServer(config: Config, job_id: string): Promise<Told[] | u
       ...(images === null ? {} : { images }),
     }));
     return [...groups, ...waiting, { what: "the job", job_id, outcome: job.state, message: countsText(job) }];
-  } catch (error) {
-    const why = error instanceof ConfigError ? error.message : asRadserveError(error).message;
-    remark(`What a job waits for and why its images failed needs the server: ${why}`);
-    return undefined;
-  }
+  });
 }
 
 async function withMessages(config: Config, all: readonly Told[]): Promise<Told[]> {

@@ -2,7 +2,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { requireFolder, type Config } from "../config.js";
-import { createKey, readKeys, someKeys } from "../server/keys.js";
+import { firstKey } from "../server/keys.js";
 import { makeStateDirectory } from "../files/state-lock.js";
 import { print, remark, type ExitStatus } from "./run.js";
 import { errno } from "../base/errno.js";
@@ -26,10 +26,8 @@ function writeNew(file: string, value: unknown): boolean {
 export async function init(config: Config, options: InitOptions): Promise<ExitStatus> {
   makeStateDirectory(config.state_dir);
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
-  const found = readKeys(config.keys_dir);
-  for (const problem of found.problems) remark(problem);
-  const isNew = found.keys.length === 0 && found.problems.length === 0;
-  const key = isNew ? await createKey(config.keys_dir) : someKeys(config.keys_dir, found)[0];
+  const { key, isNew, problems } = await firstKey(config.keys_dir);
+  for (const problem of problems) remark(problem);
   print(`State directory: ${config.state_dir}`);
   print(
     `${isNew ? "First key, created now" : "Keys are there; the first"}: ${key.kid} (${key.algorithm}) in ${config.keys_dir}`,

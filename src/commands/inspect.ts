@@ -56,7 +56,7 @@ interface Acceptance {
   version: string;
   accepted: boolean;
   reasons: Reason[];
-  /** What would be done to the image before the model sees it; empty where it does not accept it. */
+  /** The steps from the image to the tensor; empty if the model does not accept it. */
   transforms: TransformStep[];
 }
 
@@ -72,7 +72,7 @@ function stepsOf({ manifest }: SoundModel, image: Image): TransformStep[] {
   return [...straightSteps(volume, image.format), ...modelSteps(manifest, image)];
 }
 
-/** What each model says to the image, from the manifests alone: nothing is loaded. */
+/** Whether each model accepts the image, by the manifests alone: nothing is loaded. */
 function acceptances(models: readonly SoundModel[], image: Image): Acceptance[] {
   return models.map((model) => {
     const reasons = accepts(model, image);

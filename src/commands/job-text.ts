@@ -116,7 +116,7 @@ export function jobText(job: JobDetails, now = Date.now()): string {
   return table(rows);
 }
 
-/** What lies in the output folders and what the job says of it. */
+/** One table of differences between a job and its output folders. */
 export function differencesTable(differences: Reconciliation["differences"]): string {
   const rows = differences.map(({ difference, index, path, message }) => [
     index === null ? "" : String(index),

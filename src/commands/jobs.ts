@@ -1,7 +1,8 @@
 /** `radserve jobs`: the jobs of a running server, one page call each. */
+import type { z } from "zod";
 import { type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
-import { clientWithToken } from "./client.js";
+import { clientWithToken, type Client } from "./client.js";
 import {
   ITEM_STATES,
   itemListSchema,
@@ -9,8 +10,6 @@ import {
   jobDetailsSchema,
   jobListSchema,
   reconciliationSchema,
-  type Item,
-  type Job,
   type Reconciliation,
 } from "../bulk/schema.js";
 import { differencesTable, itemsTable, jobsTable, jobText } from "./job-text.js";
@@ -31,35 +30,49 @@ function limitOf({ limit }: Listing): number {
   throw new ConfigError(`--limit: expected a whole number from 1; found "${limit}".`);
 }
 
-/** Pages until there are no more, or `most` were read. */
-async function collect<T>(
-  most: number,
-  read: (parameters: string) => Promise<{ found: T[]; next: string | null }>,
+/** The parts of a list that the server gives page by page. */
+async function* pages<A extends { next_cursor: string | null }>(
+  client: Client,
+  schema: z.ZodType<A>,
+  [method, page]: readonly [method: string, page: string],
   query: Record<string, string>,
-): Promise<{ all: T[]; more: boolean }> {
-  const all: T[] = [];
+): AsyncGenerator<A> {
   let cursor: string | null = null;
   do {
-    const parameters = new URLSearchParams({
-      ...query,
-      limit: String(Math.min(PAGE, most - all.length)),
-      ...(cursor === null ? {} : { cursor }),
-    });
-    const { found, next } = await read(parameters.toString());
-    all.push(...found);
-    cursor = next;
-  } while (cursor !== null && all.length < most);
-  return { all, more: cursor !== null };
+    const parameters = new URLSearchParams({ ...query, ...(cursor === null ? {} : { cursor }) });
+    const part: A = await client.call(schema, method, `${page}?${parameters.toString()}`);
+    yield part;
+    cursor = part.next_cursor;
+  } while (cursor !== null);
+}
+
+/** Reads pages until there are no more, or as many rows as `--limit` asks for. */
+async function collect<A extends { next_cursor: string | null }, T>(
+  listed: AsyncGenerator<A>,
+  most: number,
+  rowsOf: (answer: A) => T[],
+): Promise<{ all: T[]; more: boolean }> {
+  const all: T[] = [];
+  for await (const part of listed) {
+    all.push(...rowsOf(part));
+    const more = part.next_cursor !== null || all.length > most;
+    if (all.length >= most) return { all: all.slice(0, most), more };
+  }
+  return { all, more: false };
+}
+
+function queryOf(options: Listing, states: readonly string[]): Record<string, string> {
+  const limit = String(Math.min(PAGE, limitOf(options)));
+  const { state } = options;
+  if (state === undefined) return { limit };
+  if (states.includes(state)) return { limit, state };
+  throw new ConfigError(`--state: expected one of ${states.join(", ")}; found "${state}".`);
 }
 
 export async function jobsList(config: Config, options: Listing): Promise<ExitStatus> {
-  const query = stateOf(options, JOB_STATES);
-  const client = clientWithToken(config);
-  const read = async (parameters: string) => {
-    const { jobs, next_cursor } = await client.call(jobListSchema, "GET", `/bulk_inference?${parameters}`);
-    return { found: jobs, next: next_cursor };
-  };
-  const { all, more } = await collect<Job>(limitOf(options), read, query);
+  const query = queryOf(options, JOB_STATES);
+  const listed = pages(clientWithToken(config), jobListSchema, ["GET", "/bulk_inference"], query);
+  const { all, more } = await collect(listed, limitOf(options), ({ jobs }) => jobs);
   if (options.json === true) print(JSON.stringify({ jobs: all }, null, 2));
   else if (all.length === 0) remark("No jobs.");
   else print(jobsTable(all));
@@ -67,21 +80,11 @@ export async function jobsList(config: Config, options: Listing): Promise<ExitSt
   return 0;
 }
 
-function stateOf({ state }: Listing, states: readonly string[]): Record<string, string> {
-  if (state === undefined) return {};
-  if (states.includes(state)) return { state };
-  throw new ConfigError(`--state: expected one of ${states.join(", ")}; found "${state}".`);
-}
-
 export async function jobsItems(config: Config, id: string, options: Listing): Promise<ExitStatus> {
-  const query = stateOf(options, ITEM_STATES);
-  const client = clientWithToken(config);
+  const query = queryOf(options, ITEM_STATES);
   const page = `/bulk_inference/${encodeURIComponent(id)}/items`;
-  const read = async (parameters: string) => {
-    const { items, next_cursor } = await client.call(itemListSchema, "GET", `${page}?${parameters}`);
-    return { found: items, next: next_cursor };
-  };
-  const { all, more } = await collect<Item>(limitOf(options), read, query);
+  const listed = pages(clientWithToken(config), itemListSchema, ["GET", page], query);
+  const { all, more } = await collect(listed, limitOf(options), ({ items }) => items);
   if (options.json === true) print(JSON.stringify({ items: all }, null, 2));
   else if (all.length === 0) remark("No such images in this job.");
   else print(itemsTable(all));
@@ -89,7 +92,7 @@ export async function jobsItems(config: Config, id: string, options: Listing): P
   return 0;
 }
 
-/** What can be done to one job: method and page after its id. */
+/** The actions on one job: method and page after its id. */
 const ACTIONS = {
   show: ["GET", ""],
   pause: ["POST", "/pause"],
@@ -125,23 +128,12 @@ export async function jobsReconcile(
   const client = clientWithToken(config);
   const page = `/bulk_inference/${encodeURIComponent(id)}/reconcile`;
   const found: Omit<Reconciliation, "next_cursor"> = { checked: 0, differences: [], requeued: 0 };
-  let cursor: string | null = null;
-  do {
-    const parameters = new URLSearchParams({
-      limit: String(PAGE),
-      retry: String(options.retry === true),
-      ...(cursor === null ? {} : { cursor }),
-    });
-    const part: Reconciliation = await client.call(
-      reconciliationSchema,
-      "POST",
-      `${page}?${parameters.toString()}`,
-    );
+  const query = { limit: String(PAGE), retry: String(options.retry === true) };
+  for await (const part of pages(client, reconciliationSchema, ["POST", page], query)) {
     found.checked += part.checked;
     found.requeued += part.requeued;
     found.differences.push(...part.differences);
-    cursor = part.next_cursor;
-  } while (cursor !== null);
+  }
   if (options.json === true) print(JSON.stringify(found, null, 2));
   else {
     if (found.differences.length > 0) print(differencesTable(found.differences));

@@ -3,15 +3,18 @@ import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
 import type { Image } from "../images/image.js";
-import { modelsCheck, modelsInit, modelsList, modelsTry } from "../models/developer-tools.js";
 import type { CommandResult } from "../models/command-result.js";
 import { modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
-import { folderReading, modelsCanary } from "../models/make-canary.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
+import { folderReading, modelsCanary } from "./models/canary.js";
+import { modelsCheck } from "./models/check.js";
+import { modelsInit } from "./models/init.js";
+import { modelsList } from "./models/list.js";
+import { modelsTry } from "./models/try.js";
 import { print, type JsonOption } from "./run.js";
 
 function say({ text, exitCode, data }: CommandResult, json = false): number {

@@ -14,21 +14,21 @@ interface Stream {
 export class Progress {
   #lastLine = -Infinity;
   #drawn = false;
-  #away = false;
+  #unreachable = false;
 
   constructor(private readonly stream: Stream) {}
 
   show(job: Job): void {
-    this.#away = false;
+    this.#unreachable = false;
     if (this.#terminal) this.#draw(progressBar(job, this.#columns));
     else this.#line(progressText(job));
   }
 
   /** The server does not answer; said once until it answers again. */
-  away(why: RadserveError): void {
+  unreachable(why: RadserveError): void {
     if (this.#terminal) this.#draw(`${why.message} Trying again.`.slice(0, this.#columns - 1));
-    else if (!this.#away) this.stream.write(`${why.message} Trying again.\n`);
-    this.#away = true;
+    else if (!this.#unreachable) this.stream.write(`${why.message} Trying again.\n`);
+    this.#unreachable = true;
   }
 
   end(): void {

@@ -8,7 +8,7 @@ import { faultForLog } from "../base/log.js";
 /** 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130: interrupted. */
 export type ExitStatus = 0 | 1 | 2 | 130;
 
-/** What every command has that can print for programs. */
+/** The option of every command that can print for programs. */
 export interface JsonOption {
   json?: boolean;
 }
@@ -30,7 +30,7 @@ export async function run(command: () => Promise<number>, json = false): Promise
   }
 }
 
-/** What each model says against an image, where nothing takes it. */
+/** The reasons of each model, if none takes an image. */
 const refusedSchema = z.object({
   models: z.array(
     z.object({ name: z.string(), reasons: z.array(z.object({ message: z.string() })).default([]) }),
@@ -65,7 +65,7 @@ export function printError(error: RadserveError, json = false): void {
     process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
 }
 
-/** What a shell gives for a program that SIGPIPE ended. */
+/** The status that a shell gives for a program that SIGPIPE ended. */
 const READER_GONE = 141;
 
 /** A reader that has had enough (`| head`) ends the command without a word; a full disk is said. */
@@ -83,7 +83,7 @@ export function standardOutput(): NodeJS.WriteStream {
 }
 
 /**
- * What a terminal obeys (ECMA-48: C0 but tab and line feed, DEL, C1) or turns round (Unicode UAX 9): names of files and
+ * Characters that a terminal obeys (ECMA-48: C0 but tab and line feed, DEL, C1) or turns round (Unicode UAX 9): names of files and
  * values of attributes, which strangers choose, must not write over what else stands there.
  */
 // eslint-disable-next-line no-control-regex -- these are what is looked for

@@ -1,35 +1,11 @@
-/** `radserve status`: how a running server is. */
+/** `radserve status`: the status of a running server. */
 import { z } from "zod";
 import type { Config } from "../config.js";
 import { conditionSchema, type Condition } from "../server/conditions.js";
+import { modelListSchema } from "../server/model-list.js";
 import { openClient } from "./client.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
-const modelsSchema = z.object({
-  models: z.array(
-    z.object({
-      name: z.string(),
-      version: z.string(),
-      release: z.string(),
-      health: z.string(),
-      provider: z.string().nullable(),
-      gpu: z.number().nullable(),
-      residence: z.object({ state: z.string(), load_seconds: z.number() }).nullable(),
-    }),
-  ),
-  gpus: z.array(
-    z.object({
-      number: z.number(),
-      lost: z.boolean(),
-      waiting: z.number(),
-      taken_bytes: z.number(),
-      total_bytes: z.number(),
-    }),
-  ),
-  problems: z.array(
-    z.object({ name: z.string(), required: z.boolean(), error: z.object({ message: z.string() }) }),
-  ),
-});
 const conditions = z.array(conditionSchema).optional();
 const readySchema = z.object({
   message: z.string().optional(),
@@ -43,13 +19,13 @@ const readySchema = z.object({
     .optional(),
 });
 
-/** What a server's /health/ready says is wrong, whether it is ready or not. */
+/** The conditions in an answer of /health/ready, whether the server is ready or not. */
 export function conditionsOf(health: unknown): Condition[] {
   const { conditions: known = [], details } = readySchema.parse(health);
   return details?.conditions ?? known;
 }
 
-/** What anybody may know of the models: why one failed takes a token. */
+/** Prints what anybody may know of the models: why one failed takes a token. */
 function withoutToken(health: unknown): void {
   for (const { name, required, health: state } of readySchema.parse(health).details?.models ?? [])
     print(`${name}\t${state}${required ? " (required)" : ""}`);
@@ -85,7 +61,7 @@ export async function status(config: Config, { json }: JsonOption): Promise<Exit
   else if (models.status !== 200)
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);
   else {
-    const known = modelsSchema.parse(models.body);
+    const known = modelListSchema.parse(models.body);
     for (const { name, version, release, health: state, provider, gpu, residence } of known.models)
       print(
         `${name} ${version}\t${release}\t${state}\t${provider ?? "-"}${gpu === null ? "" : ` (GPU ${gpu})`}${awayText(residence)}`,

@@ -6,9 +6,9 @@ import { LONGEST_JTI, issueToken, signingKey } from "../server/tokens.js";
 import { requireFolder, type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 import type { Key } from "../server/key-file.js";
-import { readKeys } from "../server/keys.js";
 import { listTokens, recordToken, revokeToken, type TokenRecord } from "../server/token-records.js";
 import { narrowRoots, realPathToBe } from "../files/roots.js";
+import { usableKeys } from "./key.js";
 import { recordCommand } from "./recorded.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
@@ -59,9 +59,7 @@ export async function newToken(
   // Node.js reads bytes that are no UTF-8 as U+FFFD: two names would become one
   if (options.subject.includes("\ufffd"))
     throw new ConfigError("--subject: expected a name in UTF-8; found other bytes, or U+FFFD.");
-  if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
-  const { keys, problems } = readKeys(config.keys_dir);
-  for (const problem of problems) remark(problem);
+  const keys = usableKeys(config);
   const key = signingKey(keys);
   if (key?.sign === undefined)
     throw new ConfigError(

@@ -82,7 +82,7 @@ function filesOfSource({ file_sha256, slices, case: members }: Receipt["source"]
 }
 
 /**
- * Where the source lies: a receipt has its name and SHA-256 and no path, so that a folder is searched for the file, or for
+ * Finds the source: a receipt has its name and SHA-256 and no path, so that a folder is searched for the file, or for
  * the folder that holds all slices. Links are not followed.
  * @returns `given` where it is no folder, or where no folder has all slices: then what is in it differs
  * @throws RadserveError input_not_found if no file in the folder is the source
@@ -135,5 +135,5 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
 /** Aligned columns, and one line that says it all. */
 function verdictText(checks: readonly Check[], equal: boolean): string {
   const rows = checks.map(({ what, verdict, detail }) => [WORDS[verdict], what, detail]);
-  return `${table(rows)}\n${equal ? "Everything is there and equal." : "Not everything is there and equal."}`;
+  return `${table(rows)}\n${equal ? "Everything is there and equal." : "Something differs, is missing or cannot be replayed."}`;
 }

@@ -111,6 +111,8 @@ export interface EngineAddon {
     gpuMemory: number;
     /** Of a model that may leave. */
     hashes: readonly { path: string; sha256: string }[];
+    timeoutMs: number | undefined;
+    cancelId: number | undefined;
     inputs: (NativeImage | NativeNumbers)[];
     outputs: NativeOutput[];
   }): Promise<Omit<LoadedModel, "provider">>;

@@ -96,6 +96,8 @@ export class Engine {
         gpus: this.#gpus,
         gpuMemory: this.#gpuMemory,
         hashes: this.#modelsLeave ? (options.files ?? []) : [],
+        timeoutMs: options.timeoutMs,
+        cancelId: options.cancelId,
         inputs: options.inputs.map((input) => nativeInput(input, options.roles)),
         outputs: options.outputs.map((output) => nativeOutput(output, options)),
       });

@@ -34,6 +34,9 @@ export interface LoadOptions {
   files?: readonly { path: string; sha256: string }[];
   /** The graphs beside that of modelPath, and of what the mean is taken. */
   ensemble?: { others: string[]; average: Ensemble["average"] };
+  /** As of InferOptions; ONNX Runtime notices between two steps of making a session. */
+  timeoutMs?: number;
+  cancelId?: number;
 }
 
 export interface LoadedModel {
@@ -123,19 +126,25 @@ export type EngineOutput =
       /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
       boxes: { x0: number; y0: number; x1: number; y1: number; score: number; label: number }[];
     }
+  | {
+      kind: "points";
+      tensor: string;
+      /** Source pixel coordinates as those of boxes: the middle of the first pixel is at 0.5. NaN for no score. */
+      points: { x: number; y: number; score: number; label: number }[];
+    }
   | { kind: "heatmap"; tensor: string; rows: number; columns: number; values: Float32Array };
 
 /** A role of a case: how many of the planes are its, and where they lie as a volume. */
 export interface PlaneSource {
   planes: number;
-  geometry?: VolumeGeometry;
+  geometry?: VolumeGeometry | undefined;
   /** Its voxels are not those of the first role, and are taken to that one's grid. */
   regrid: boolean;
 }
 
 export interface InferOptions {
   /** Milliseconds from now; the call fails with deadline_exceeded. */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
   priority?: "stat" | "routine" | "bulk";
   /** Process-wide number that `cancel` takes from any thread. */
   cancelId?: number;
@@ -143,21 +152,21 @@ export interface InferOptions {
    * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts NCDHW and NDHWC) need it,
    * others refuse it: bad_request. Slices of different sizes are series_invalid.
    */
-  geometry?: VolumeGeometry;
+  geometry?: VolumeGeometry | undefined;
   /**
    * For a model that is given neighbours: which of the planes is looked at, from 0. The others are those before and
    * after it, in their order; fewer than the model takes are the edge of the series.
    */
-  centre?: number;
+  centre?: number | undefined;
   /**
    * For a model with roles, in the manifest's order: the planes are theirs, one role after the other. `geometry` is that
    * of the first.
    */
-  sources?: readonly PlaneSource[];
+  sources?: readonly PlaneSource[] | undefined;
   /** For each input of attributes, in the manifest's order, its numbers. */
   numbers?: readonly (readonly number[])[];
   /** For a model with `cascade` the label map of the other model: slices, rows, columns. */
-  labels?: Uint8Array;
+  labels?: Uint8Array | undefined;
   /** Also give the tensors that went in and came out. */
   dump?: boolean;
   /** Label thresholds in the manifest's order for each output (site thresholds applied). */

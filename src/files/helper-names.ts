@@ -1,6 +1,7 @@
 /** The entries beside a NAME's results while they are written: its lock, the guard of that, the staging folder. */
 import type { Stats } from "node:fs";
 import { RadserveError } from "../base/errors.js";
+import { otherKind } from "./regular-file.js";
 
 export const lockName = (name: string): string => `.${name}.lock`;
 export const stagingName = (name: string): string => `.${name}.radserve`;
@@ -12,21 +13,13 @@ export const guardName = (name: string): string => `.${name}.lock.break`;
  * @param helper of the input's name, for example `.NAME.lock`
  */
 export function notOurs(helper: string, expected: string, facts: Stats): RadserveError {
-  const found = kindOf(facts);
+  const found = otherKind(facts) ?? "a file";
   return new RadserveError(
     "output_name_taken",
     `Expected ${helper} in the output folder (NAME is the input's name) to be ${expected} of Radserve; found ${found} there. ` +
       "Remove it, or choose another output folder.",
     { entry: helper, found },
   );
-}
-
-function kindOf(facts: Stats): string {
-  if (facts.isSymbolicLink()) return "a symbolic link";
-  if (facts.isDirectory()) return "a folder";
-  if (facts.isFIFO()) return "a pipe";
-  if (facts.isSocket()) return "a socket";
-  return facts.isFile() ? "a file" : "a device";
 }
 
 /** NAME, of what stands beside its results while they are written; undefined of any other entry of a folder. */

@@ -14,7 +14,7 @@ export function otherKind(found: Stats): string | undefined {
   if (found.isDirectory()) return "a folder";
   if (found.isFIFO()) return "a named pipe";
   if (found.isSocket()) return "a socket";
-  return found.isSymbolicLink() ? "a link" : "a device";
+  return found.isSymbolicLink() ? "a symbolic link" : "a device";
 }
 
 function requirePlain(found: Stats): void {

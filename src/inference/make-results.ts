@@ -18,14 +18,13 @@ import { modelSteps } from "../models/transform-steps.js";
 import { pictureName, type ResultFile } from "../results/receipt/names.js";
 import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
-import type { MarkedVolume } from "../results/picture/reslice.js";
 import { RESULT_FORMS } from "../results/forms.js";
 import { kindOfGiven } from "../results/kinds/kinds.js";
 import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
 import { gridFacts } from "../results/dicom/segmentation-grid.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
-import { attempt, type Outcome, type Ran } from "./run-models.js";
+import { attempt, wholeOutputs, type Outcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
 import { COMPREHENSIVE_3D_SR } from "../results/dicom/objects/sr.js";
 
@@ -42,9 +41,7 @@ export async function makeResults(analysis: Analysis, ran: Ran): Promise<Made> {
   const models: ReceiptModel[] = [];
   for (const planned of analysis.plan.models) {
     const outcome = outcomes.find((candidate) => candidate.planned === planned);
-    models.push(
-      outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files, planes),
-    );
+    models.push(outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files));
   }
   analysis.watch.lap("render");
   const [first] = outcomes;
@@ -58,18 +55,18 @@ function free(planes: readonly Plane[], outcomes: readonly Outcome[]): void {
   // The engine may still read what a failed call was given.
   if (outcomes.some(failed)) return;
   for (const { data } of planes) release(data);
-  for (const output of outcomes.flatMap(({ whole }) => whole)) kindOfGiven(output).release?.(output);
+  for (const output of outcomes.flatMap(wholeOutputs)) kindOfGiven(output).release?.(output);
 }
 
 /** The request's error is its first model's, and says which that is. */
-function namingModel({ error, planned }: Outcome & { error: RadserveError }): RadserveError {
-  const { code, message, details, cause } = error;
+function namingModel({ ended, planned }: Failed): RadserveError {
+  const { code, message, details, cause } = ended;
   return new RadserveError(code, message, { ...details, model: planned.entry.name }, { cause });
 }
 
-function failed(outcome: Outcome): outcome is Outcome & { error: RadserveError } {
-  return outcome.error !== undefined;
-}
+type Failed = Outcome & { ended: RadserveError };
+
+const failed = (outcome: Outcome): outcome is Failed => outcome.ended instanceof RadserveError;
 
 function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
   const ensemble = ensembleFacts(entry.manifest);
@@ -99,18 +96,14 @@ export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "re
 }
 
 /** The receipt's entry of a model that ran; its files are added to `files`. */
-async function finish(
-  outcome: Outcome,
-  analysis: Analysis,
-  files: ResultFile[],
-  planes: readonly Plane[],
-): Promise<ReceiptModel> {
+async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[]): Promise<ReceiptModel> {
   const { entry } = outcome.planned;
   const base = baseOf(entry);
-  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
-  if (outcome.refused !== undefined) return { ...base, status: "not_accepted", reasons: [outcome.refused] };
-  const { said } = outcome;
-  const grid = gridFacts(entry.manifest.outputs, outcome.whole);
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.ended.toObject() };
+  const { ended: refusal, given, told } = outcome;
+  if (refusal !== undefined) return { ...base, status: "not_accepted", reasons: [refusal] };
+  const { said } = told;
+  const grid = gridFacts(entry.manifest.outputs, wholeOutputs(outcome));
   const model: ReceiptModel = {
     ...base,
     status: "succeeded",
@@ -118,22 +111,22 @@ async function finish(
     measurements: said.flatMap(({ measurements }) => measurements),
     warnings: unique([
       ...caveats(entry.manifest, analysis.image),
-      ...outcome.caveats,
+      ...told.caveats,
       ...said.flatMap(({ warnings }) => warnings),
     ]),
-    ...(outcome.roles.length === 0 ? {} : { roles: roleFacts(outcome.roles) }),
+    ...(given.roles.length === 0 ? {} : { roles: roleFacts(given.roles) }),
     transforms: transformsOf(outcome, analysis.image),
     ...decodingOf(entry),
-    raw_sha256: outcome.rawHash.digest("hex"),
+    raw_sha256: told.rawHash.digest("hex"),
     ...(grid === undefined ? {} : { segmentation_grid: grid }),
     ...replacing(entry, analysis),
     ...(entry.provider === undefined ? {} : { provider: entry.provider }),
   };
   if (entry.manifest.release !== "active") return model;
   const made: ResultFile[] = [];
-  await attempt(outcome, () => addFiles(model, outcome, analysis, made, planes));
+  await attempt(outcome, () => addFiles(model, outcome, analysis, made));
   // A file that fails its check takes its model with it, and no other.
-  if (failed(outcome)) return { ...base, status: "failed", error: outcome.error.toObject() };
+  if (failed(outcome)) return { ...base, status: "failed", error: outcome.ended.toObject() };
   files.push(...made);
   return model;
 }
@@ -159,14 +152,13 @@ async function addFiles(
   outcome: Outcome,
   { image, context, watch, name }: Analysis,
   files: ResultFile[],
-  planes: readonly Plane[],
 ): Promise<void> {
-  const { planned, masks, ownGrid } = outcome;
+  const { planned, drawn: kept } = outcome;
+  const { masks, ownGrid, marked } = kept;
   const { manifest } = planned.entry;
   const { overlayOpacity: opacity, segmentationType } = context.forms ?? RESULT_FORMS;
-  const shown = outcome.highlights.chosen();
+  const shown = kept.highlights.chosen();
   let drawn: Promise<Drawn> | undefined;
-  const marked = markedVolume(outcome, planes);
   const picture = () =>
     (drawn ??= drawPicture({
       image,
@@ -217,22 +209,14 @@ async function addFiles(
   model.warnings.push(...objects.warnings);
 }
 
-/** @param planes in the order of the image's frames */
-function markedVolume(
-  { volume, crossing, whole: outputs }: Outcome,
-  planes: readonly Plane[],
-): MarkedVolume | undefined {
-  if (volume === undefined || crossing === undefined) return undefined;
-  return { volume, planes: volume.frames.flatMap((frame) => planes[frame] ?? []), outputs, crossing };
-}
-
-function transformsOf({ planned, volume, facts, seen, roles }: Outcome, image: Image): TransformStep[] {
+function transformsOf({ planned, told, given: { samples, roles } }: Outcome, image: Image): TransformStep[] {
   const { manifest } = planned.entry;
   const { region } = manifest;
-  const isCut = region !== undefined || seen.length > 0;
-  const cut = isCut ? [regionStep(region, seen, volume !== undefined)] : [];
+  const volume = samples[0]?.volume;
+  const isCut = region !== undefined || told.extents.length > 0;
+  const cut = isCut ? [regionStep(region, told.extents, volume !== undefined)] : [];
   const moved = straightSteps(volume, image.format);
-  const steps = [...cut, ...moved, ...modelSteps(manifest, image, facts, roles)];
+  const steps = [...cut, ...moved, ...modelSteps(manifest, image, told.facts, roles)];
   // The reader of a folder has sorted its slices, and said so.
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }

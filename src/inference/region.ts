@@ -9,7 +9,6 @@ import type { Manifest, Region } from "../manifest/manifest.js";
 import type { Box } from "../results/kinds/kind.js";
 import { kindOfGiven, resultKindOf } from "../results/kinds/kinds.js";
 import { regionOutput } from "../manifest/region.js";
-import type { RoleSources } from "../models/roles.js";
 
 /** The whole in which a box lies; distances in mm, undefined if nobody knows them. */
 export interface Grid {
@@ -119,25 +118,6 @@ export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Box)
   return { ...geometry, origin };
 }
 
-/** The roles of a case in the part of the first: those on its grid are cut too, the others are taken to the part's grid. */
-export function cutSources({ planes, told }: RoleSources, box: Box): RoleSources {
-  const cut: RoleSources = { planes: [], told: [] };
-  let first = 0;
-  for (const source of told) {
-    const own = planes.slice(first, first + source.planes);
-    first += source.planes;
-    if (source.regrid || source.geometry === undefined) {
-      cut.planes.push(...own);
-      cut.told.push(source);
-      continue;
-    }
-    const part = own.slice(box.slice, box.slice + box.slices).map((plane) => cutPlane(plane, box));
-    cut.planes.push(...part);
-    cut.told.push({ ...source, planes: part.length, geometry: cutGeometry(source.geometry, box) });
-  }
-  return cut;
-}
-
 /** What was said of the part, as said of the whole: outside it nothing is marked. The part's own masks are given back. */
 export const laidBack = (outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] =>
   outputs.map((output) => kindOfGiven(output).laidBack?.(output, box, grid) ?? output);
@@ -150,8 +130,8 @@ export const nothingFound = (
 ): EngineOutput[] =>
   outputs.flatMap((output) => resultKindOf(output).nothing?.(output, grid, isVolume) ?? []);
 
-/** What the model was given of a frame or volume. */
-export type Seen = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };
+/** What a model was given of a frame or volume. */
+export type Extent = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };
 
 /**
  * The step that comes before all others: what follows it counts in pixels of the part.
@@ -159,11 +139,11 @@ export type Seen = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "not
  */
 export function regionStep(
   region: Region | undefined,
-  seen: readonly Seen[],
+  extents: readonly Extent[],
   isVolume: boolean,
 ): TransformStep {
-  const boxes = seen.flatMap((one) => (one.kind === "part" ? [one.box] : []));
-  const count = (kind: Seen["kind"]) => seen.filter((one) => one.kind === kind).length;
+  const boxes = extents.flatMap((one) => (one.kind === "part" ? [one.box] : []));
+  const count = (kind: Extent["kind"]) => extents.filter((one) => one.kind === kind).length;
   const keys = isVolume
     ? (["slice", "slices", "top", "rows", "left", "columns"] as const)
     : (["top", "rows", "left", "columns"] as const);
@@ -180,6 +160,6 @@ export function regionStep(
     ...(boxes.length === 0 ? {} : { source_area: Object.fromEntries(sides) }),
     ...(count("whole") === 0 ? {} : { empty_seen_whole: count("whole") }),
     ...(count("nothing") === 0 ? {} : { empty_not_seen: count("nothing") }),
-    ...(seen.length > 1 ? { by_frame: true } : {}),
+    ...(extents.length > 1 ? { by_frame: true } : {}),
   };
 }

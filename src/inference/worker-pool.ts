@@ -1,17 +1,19 @@
 /**
- * The worker threads and the line in front of them. The line is ours and not the pool library's, because a request
- * that waits must be able to leave it (client gone, time over, server stopping) and a stat request to go ahead, and
- * because aborting a task that runs would end its whole thread and the other images on it. That is done only to a task
- * that did not end of itself soon after it was told to; the others that were on its thread run again.
+ * The worker threads and the line in front of them. A request that waits leaves the line when its client goes, its time
+ * is over or the server stops. To abort a task that runs ends its whole thread and the other images on it, so that it is
+ * done only to a task that did not end of itself soon after it was told to; the others on its thread run again.
  */
 import type { EngineOptions } from "../engine/types.js";
-import type { WorkerOptions } from "./worker.js";
-import { Crew, TASKS_PER_THREAD, type CrewThread } from "./crew.js";
+import type { FromWorker, WorkerOptions } from "./worker.js";
+import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
 import { FairLine } from "./fair-line.js";
-import type { Trail, Verdict } from "../audit/action.js";
+import type { Trail } from "../audit/action.js";
 import { durations } from "../base/durations.js";
-import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
-import { MemoryPlaces, ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
+import { errno } from "../base/errno.js";
+import { RadserveError } from "../base/errors.js";
+import { DistantFault } from "../base/fault.js";
+import { MemoryPlaces, ProcessMemory } from "../base/process-memory.js";
+import { ThreadEnded } from "../base/service-thread.js";
 import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
 import type { Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
@@ -81,7 +83,7 @@ interface Admitted {
 /** A task that a thread has. */
 interface Running extends Admitted {
   signs: Signs;
-  thread: CrewThread;
+  thread: WorkerThread;
   /** It was told to stop because its time is over: a timer may end a moment before its time by the clock. */
   late: boolean;
 }
@@ -98,8 +100,8 @@ function admitted(
 
 export class InferencePool {
   /** Single requests have threads of their own, so that they never wait behind the steps of a bulk image. */
-  readonly #single: Crew;
-  readonly #bulk: Crew;
+  readonly #single: ThreadPool;
+  readonly #bulk: ThreadPool;
   readonly #lines: Record<InferTask["priority"], FairLine<Admitted>> = {
     stat: new FairLine(),
     routine: new FairLine(),
@@ -113,57 +115,46 @@ export class InferencePool {
   readonly #runningCount = new Int32Array(new SharedArrayBuffer(4));
   #stopping = false;
   #idle: (() => void) | undefined;
-  readonly #places: MemoryPlaces;
+  /** Where threads count the bytes of the images that they work on. */
+  readonly places: MemoryPlaces;
   /** What is counted beside the work of the threads of the pool. */
   readonly #memory: ProcessMemory;
 
   constructor(private readonly options: PoolOptions) {
-    this.#places = new MemoryPlaces(2 * options.threads + 4);
-    this.#memory = new ProcessMemory(this.#places.counts, this.#places.take(), options.memory);
-    this.#single = this.#crew(
-      { keepsOneForStat: true, oneStays: true, idleTimeout: SINGLE_IDLE_MS },
+    this.places = new MemoryPlaces(2 * options.threads + 4, options.memory);
+    this.#memory = new ProcessMemory(this.places.take());
+    this.#single = this.#threadPool(
+      { keepsOneForStat: true, oneStays: true, idleMs: SINGLE_IDLE_MS },
       SINGLE_MANNERS,
     );
-    this.#bulk = this.#crew(
-      { keepsOneForStat: false, oneStays: false, idleTimeout: BULK_IDLE_MS },
+    this.#bulk = this.#threadPool(
+      { keepsOneForStat: false, oneStays: false, idleMs: BULK_IDLE_MS },
       BULK_MANNERS,
     );
   }
 
-  #crew(
-    kind: { keepsOneForStat: boolean; oneStays: boolean; idleTimeout: number },
+  #threadPool(
+    kind: { keepsOneForStat: boolean; oneStays: boolean; idleMs: number },
     manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
-  ): Crew {
-    const { threads, engine, outputs, forms, log, memory } = this.options;
-    return new Crew({
+  ): ThreadPool {
+    const { threads, engine, outputs, forms, log } = this.options;
+    return new ThreadPool({
       threads,
       ...kind,
-      places: this.#places,
-      workerData: {
-        engine,
-        outputs,
-        forms,
-        threads,
-        memory,
-        running: this.#runningCount,
-        ...manners,
-      },
-      record: (cancelId, verdict) => this.#record(cancelId, verdict),
+      places: this.places,
+      workerData: { engine, outputs, forms, threads, running: this.#runningCount, ...manners },
+      answering: (message) => this.#answer(message),
       failed: (error) =>
         log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
     });
   }
 
-  /** @returns why it could not be written down */
-  async #record(cancelId: number, verdict: Verdict): Promise<ErrorObject | undefined> {
-    try {
-      const entry = this.#running.get(cancelId);
-      if (entry === undefined) throw new Error("A task that does not run wants to commit something");
-      await entry.trail?.willCommit(verdict);
-      return undefined;
-    } catch (error) {
-      return asRadserveError(error).toObject();
-    }
+  /** @throws RadserveError audit_failed where it cannot be written down what will be committed */
+  async #answer(message: FromWorker): Promise<void> {
+    const entry = this.#running.get(message.cancelId);
+    if (message.type === "was-of") entry?.trail?.wasOf(message.whose);
+    else if (entry === undefined) throw new Error("A task that does not run wants to commit something");
+    else await entry.trail?.willCommit(message.verdict);
   }
 
   /** Single requests that wait. */
@@ -193,16 +184,7 @@ export class InferencePool {
 
   /** Bytes of the images in work. */
   get memory(): number {
-    return this.#places.bytes;
-  }
-
-  /** A place for what another thread reads; `giveBackPlace` when that has ended. */
-  takePlace(): MemoryPlace {
-    return { counts: this.#places.counts, place: this.#places.take(), mostBytes: this.options.memory };
-  }
-
-  giveBackPlace({ place }: MemoryPlace): void {
-    this.#places.giveBack(place);
+    return this.places.bytes;
   }
 
   /**
@@ -369,11 +351,11 @@ export class InferencePool {
   #next(): void {
     for (const name of LINES) {
       const line = this.#lines[name];
-      const crew = name === "bulk" ? this.#bulk : this.#single;
+      const pool = name === "bulk" ? this.#bulk : this.#single;
       for (;;) {
-        let thread: CrewThread | undefined;
+        let thread: WorkerThread | undefined;
         const entry = line.take(({ alone, subject }) => {
-          thread = crew.free({ stat: name === "stat", alone, subject });
+          thread = pool.free({ stat: name === "stat", alone, subject });
           return thread !== undefined;
         });
         if (entry === undefined || thread === undefined) break;
@@ -384,7 +366,7 @@ export class InferencePool {
     if (this.#running.size === 0 && LINES.every((name) => this.#lines[name].length === 0)) this.#idle?.();
   }
 
-  async #start(entry: Admitted, thread: CrewThread): Promise<void> {
+  async #start(entry: Admitted, thread: WorkerThread): Promise<void> {
     const { alone, subject } = entry;
     const deadline = entry.task.deadline ?? monotonic() + this.options.itemMs;
     const task = { ...entry.task, deadline };
@@ -393,30 +375,39 @@ export class InferencePool {
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
     this.#limit(running, deadline);
+    // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
+    const isLate = () => running.late || isOver(task);
     try {
       const models = this.#models.share(this.options.models());
-      const result = await thread.run({ task, models, signs }, alone, subject);
-      if (result?.ok === false && result.fault !== undefined)
-        this.options.log.error({ request_id: task.requestId, fault: result.fault }, "unexpected failure");
-      if (result?.ok === false && result.whose !== undefined) entry.trail?.wasOf(result.whose);
-      // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
-      if (running.late || isOver(task)) {
-        if (mayRunAgain(entry)) this.#runAgain(entry);
-        else entry.reject(tooLate("finish"));
-      } else if (result === undefined) this.#endedWithThread(entry);
-      else if (result.ok) entry.resolve(result.answer);
-      else entry.reject(RadserveError.fromObject(result.error, result.errno));
+      const answer = await thread.run({ task, models, signs }, alone, subject);
+      if (isLate()) this.#tooLate(entry);
+      else entry.resolve(answer as Answer | Summary);
     } catch (error) {
-      // Only a failure of the thread itself comes here; what infer throws comes back as a value.
-      const fault = error instanceof Error ? error.name : typeof error;
-      this.options.log.error({ request_id: task.requestId, fault }, "the worker thread failed");
-      entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
+      const cause = error instanceof RadserveError ? error.cause : undefined;
+      if (cause instanceof DistantFault)
+        this.options.log.error({ request_id: task.requestId, fault: cause.fault }, "unexpected failure");
+      const wasEnded = error instanceof ThreadEnded && error.wasEnded;
+      if (!(wasEnded || error instanceof RadserveError)) this.#threadFailed(entry, error);
+      else if (isLate()) this.#tooLate(entry);
+      else if (error instanceof ThreadEnded) this.#endedWithThread(entry);
+      else entry.reject(RadserveError.fromObject(error.toObject(), errno(cause) || undefined));
     } finally {
       for (const timer of [running.timer, running.stopper, running.ender]) clearTimeout(timer);
       this.#running.delete(task.cancelId);
       Atomics.store(this.#runningCount, 0, this.#running.size);
       this.#next();
     }
+  }
+
+  #tooLate(entry: Admitted): void {
+    if (mayRunAgain(entry)) this.#runAgain(entry);
+    else entry.reject(tooLate("finish"));
+  }
+
+  #threadFailed(entry: Admitted, error: unknown): void {
+    const fault = error instanceof Error ? error.name : typeof error;
+    this.options.log.error({ request_id: entry.task.requestId, fault }, "the worker thread failed");
+    entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
   }
 
   #endedWithThread(entry: Admitted): void {

@@ -50,7 +50,10 @@ export async function warmUp(
   directory: string,
   stop?: AbortSignal,
 ): Promise<void> {
-  const run = (feeds: Tensor[]) => firstRun(engine, loaded, feeds, stop);
+  const run = (feeds: Tensor[]) =>
+    ending(engine, { what: "a run of its graph", timeoutMs: durations.firstRun, stop }, (limits) =>
+      engine.runTensors(loaded.id, feeds, limits),
+    );
   const canary = await runCanary(run, loaded, manifest, directory);
   const feeds = canary?.feeds ?? manifest.inputs.map((input) => zeroInput(input, manifest));
   if (canary === undefined) await run(feeds);
@@ -58,25 +61,28 @@ export async function warmUp(
   if (loaded.sessions.length > 1) await Promise.all([run(feeds), run(feeds)]);
 }
 
-/** Of the runs while models are loaded, one model after the other. Tasks count theirs up from 1. */
+/** Of what loads models, one after the other. Tasks count theirs up from 1. */
 const CANCEL_ID = Number.MAX_SAFE_INTEGER;
 
-/** A run that ends: of itself, when its time is over, or when nobody wants the model any more. */
-async function firstRun(
+/**
+ * Work of loading a model that ends: of itself, when its time is over, or when nobody wants the model any more.
+ * @param what is done, for people
+ * @param timeoutMs how long it may take
+ */
+export async function ending<T>(
   engine: Engine,
-  { id }: LoadedModel,
-  feeds: Tensor[],
-  stop: AbortSignal | undefined,
-): Promise<Tensor[]> {
+  { what, timeoutMs, stop }: { what: string; timeoutMs: number; stop: AbortSignal | undefined },
+  work: (limits: { timeoutMs: number; cancelId: number }) => Promise<T>,
+): Promise<T> {
   stop?.throwIfAborted();
   const cancel = () => engine.cancel(CANCEL_ID);
   stop?.addEventListener("abort", cancel);
   try {
-    return await engine.runTensors(id, feeds, { timeoutMs: durations.firstRun, cancelId: CANCEL_ID });
+    return await work({ timeoutMs, cancelId: CANCEL_ID });
   } catch (error) {
     if (error instanceof RadserveError && error.code === "deadline_exceeded")
       throw failed(
-        `a run of its graph did not end within ${durations.firstRun / 1000} s. A graph with a loop may never end: correct the graph, or use a smaller model`,
+        `${what} did not end within ${timeoutMs / 1000} s. A graph with a loop may never end: correct the graph, or use a smaller model`,
       );
     throw error;
   } finally {

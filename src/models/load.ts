@@ -3,9 +3,10 @@ import { basename, join } from "node:path";
 import { readdir, stat } from "node:fs/promises";
 import type { Engine } from "../engine/engine.js";
 import type { LoadedModel } from "../engine/types.js";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
-import { warmUp } from "./canary.js";
+import { ending, warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
 import { fileStamps, resolveModelFile, type FileStamp } from "./files.js";
@@ -133,7 +134,12 @@ export async function loadSession(
       sha256,
     })),
   );
-  const loaded = await engine.load({ modelPath, provider, files, ...described, ...ensemble });
+  const load = { modelPath, provider, files, ...described, ...ensemble };
+  const loaded = await ending(
+    engine,
+    { what: "loading its graph", timeoutMs: durations.modelLoad, stop },
+    (limits) => engine.load({ ...load, ...limits }),
+  );
   try {
     await warmUp(engine, loaded, manifest, directory, stop);
     await checkStamps(directory, stamps);

@@ -1,6 +1,5 @@
 /** Which series or images of a folder have which role for a model, and why they are no case for it. */
 import { RadserveError } from "../base/errors.js";
-import type { Plane, PlaneSource } from "../engine/types.js";
 import { coverage, sameGrid, type Grid } from "../images/grids.js";
 import type { Candidates } from "../images/dicom/case.js";
 import { differingPersons } from "../images/dicom/identity.js";
@@ -9,9 +8,7 @@ import { secondsOfDate, secondsOfTime } from "../images/dicom/value-forms.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Candidate, Case, Image, Warning } from "../images/image.js";
 import type { Manifest, Role } from "../manifest/manifest.js";
-import { seenBy } from "../manifest/roles.js";
 import { dataSets, numbersOf, stringsOf } from "./attribute-values.js";
-import { interpretationFor } from "./input-values.js";
 
 /** One refusal, as acceptance.ts gives them. */
 interface Reason {
@@ -222,41 +219,6 @@ export function gridOf(image: Image): Grid {
 /** Whether a role's voxels are not those of the first, and are taken to that one's grid. */
 export const isRegridded = (manifest: Pick<Manifest, "accepts">, leading: Image, image: Image): boolean =>
   isSeries(manifest) && !sameGrid(gridOf(leading), gridOf(image));
-
-/** The planes of a case as a model takes them, one role after the other, and what the engine is told of them. */
-export interface RoleSources {
-  planes: Plane[];
-  told: PlaneSource[];
-}
-
-/**
- * @param planeAt gives a frame of an image, counted from 0, with the interpretation of its file
- * @throws RadserveError series_invalid if an image is no volume, where the model takes volumes; what `planeAt` throws
- */
-export async function sourcesOf(
-  manifest: Manifest,
-  roles: readonly Filled[],
-  planeAt: (image: Image, frame: number) => Plane | Promise<Plane>,
-): Promise<RoleSources> {
-  const [leading] = roles;
-  if (leading === undefined) throw new RangeError("A case has roles");
-  const sources: RoleSources = { planes: [], told: [] };
-  for (const { role, image } of roles) {
-    const seen = seenBy(manifest, role);
-    const volume = isSeries(manifest) ? volumeOf(image) : undefined;
-    const frames = volume?.frames ?? [0];
-    for (const frame of frames) {
-      const plane = await planeAt(image, frame);
-      sources.planes.push({ ...plane, interpretation: interpretationFor(seen, plane.interpretation) });
-    }
-    sources.told.push({
-      planes: frames.length,
-      ...(volume === undefined ? {} : { geometry: volume.geometry }),
-      regrid: isRegridded(manifest, leading.image, image),
-    });
-  }
-  return sources;
-}
 
 /** Warns that a series does not reach as far as the one whose grid it is taken to. */
 export function coverageCaveats(manifest: Manifest, [leading, ...others]: readonly Filled[]): Warning[] {

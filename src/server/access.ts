@@ -130,8 +130,7 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
     enter({ state: { caller } }, route) {
       if (caller === undefined) return () => undefined;
       const leave = inWork.enter(caller.subject);
-      const fewer =
-        route.body === "BulkRequest" ? bulkBodies : route.takesFile === true ? uploads : undefined;
+      const fewer = route.hasLargeBody === true ? bulkBodies : route.takesFile === true ? uploads : undefined;
       if (fewer === undefined) return leave;
       try {
         const leaveFewer = fewer.enter(caller.subject);

@@ -1,6 +1,5 @@
 /**
- * What the audit says of requests: each one that comes with a good token, unless its route says otherwise, and tokens
- * that are refused.
+ * Lines of the audit about requests: each request with a good token, unless its route says otherwise, and refused tokens.
  */
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
@@ -9,7 +8,7 @@ import type { Context } from "./handlers.js";
 import type { Route } from "./routes.js";
 import { TokenRefused } from "./tokens.js";
 
-/** What may stand in the audit as it was sent: states, numbers and cursors, and nothing that could be a name. */
+/** Values of parameters that stand in the audit as they were sent: states, numbers and cursors, and nothing that could be a name. */
 const PLAIN = /^[\w-]{1,40}$/;
 /** Parameters that may name a patient, whatever they look like. */
 const NAMES: ReadonlySet<string> = new Set(["path", "input_path"]);
@@ -38,21 +37,15 @@ export async function admitted(
     ctx.state.action = new Action(audit, about(ctx, route));
 }
 
-function kindOf({ body, answer }: Route): "inference" | "reconcile" | "page" {
-  if (body === "SingleRequest") return "inference";
-  return answer === "Reconciliation" ? "reconcile" : "page";
-}
-
 function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>[1] {
-  const { caller, requestId } = ctx.state;
-  const address = ctx.state.address;
+  const { address, caller, requestId } = ctx.state;
   const { id } = ctx["params"] as { id?: string };
   const query = Object.keys(route.query?.shape ?? {})
     .filter((name) => !NAMES.has(name))
     .map((name) => [name, ctx.query[name]] as const)
     .filter((pair): pair is readonly [string, string] => typeof pair[1] === "string" && PLAIN.test(pair[1]));
   return {
-    kind: kindOf(route),
+    kind: route.auditedAs ?? "page",
     endpoint: ctx.state.route,
     request_id: requestId,
     ...(caller === undefined ? {} : { subject: caller.subject }),
@@ -72,7 +65,7 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
 export async function recorded({ state }: Context, route: Route, work: () => Promise<void>): Promise<void> {
   const { action } = state;
   if (action === undefined) return work();
-  const changes = route.method !== "GET" && route.body !== "SingleRequest";
+  const changes = route.method !== "GET" && route.auditedAs !== "inference";
   if (changes) await action.asked();
   try {
     await work();

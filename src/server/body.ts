@@ -35,7 +35,7 @@ export function jsonBody({ config }: { config: Config }): (ctx: Context, route: 
         "bad_request",
         "Expected a JSON body in UTF-8; found another charset in Content-Type.",
       );
-    const isBulk = route.body === "BulkRequest";
+    const isBulk = route.hasLargeBody === true;
     await (isBulk ? bulkText : single)(ctx, () => Promise.resolve());
     // Megabytes of JSON are parsed in the bulk thread.
     if (!isBulk && typeof ctx.request.body === "string") ctx.request.body = parseJsonBody(ctx.request.body);

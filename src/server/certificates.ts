@@ -14,7 +14,7 @@ import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { textOfRegular } from "../files/regular-file.js";
-import { endsOf } from "./ends.js";
+import { endsOf } from "./client-address.js";
 
 export interface TlsFiles {
   tls_cert?: string | undefined;
@@ -49,19 +49,16 @@ export interface Expiry {
   at: Date;
 }
 
-/** When certificates can be used; from then until then, or not at all. */
-interface Span {
-  certificate: Expiry["certificate"];
+/** When certificates can be used, in milliseconds since 1970, and when the first of them ends. */
+interface Validity extends Expiry {
   from: number;
   until: number;
 }
 
 export interface Certificates {
   context: tls.SecureContextOptions;
-  /** When the first of the server's chain, and the first of the client CAs, ends. */
-  expiries: Expiry[];
-  /** The whole chain of the server has to be valid, and of the client CAs one. */
-  spans: Span[];
+  /** Of the server's chain, which has to be valid as a whole, and of the client CAs, of which one has to be. */
+  validities: Validity[];
   /** By whose certificates clients are let in; undefined where they need none. */
   clientCas: readonly X509Certificate[] | undefined;
 }
@@ -107,22 +104,17 @@ async function privateKey(file: string, text: string): Promise<KeyObject> {
   }
 }
 
-const timesOf = (certificates: readonly X509Certificate[]) => ({
-  begins: certificates.map(({ validFrom }) => Date.parse(validFrom)),
-  ends: certificates.map(({ validTo }) => Date.parse(validTo)),
-});
+const beginTimes = (all: readonly X509Certificate[]) => all.map(({ validFrom }) => Date.parse(validFrom));
+const endTimes = (all: readonly X509Certificate[]) => all.map(({ validTo }) => Date.parse(validTo));
 
-function spansOf(chain: readonly X509Certificate[], cas: readonly X509Certificate[] | undefined): Span[] {
-  const { begins, ends } = timesOf(chain);
-  const server: Span = { certificate: "server", from: Math.max(...begins), until: Math.min(...ends) };
-  if (cas === undefined) return [server];
-  const valid = cas.filter(({ validTo }) => Date.parse(validTo) > Date.now());
-  const of = timesOf(valid.length === 0 ? cas : valid);
-  return [server, { certificate: "client_ca", from: Math.min(...of.begins), until: Math.max(...of.ends) }];
-}
-
-function firstToEnd(certificate: Expiry["certificate"], chain: readonly X509Certificate[]): Expiry {
-  return { certificate, at: new Date(Math.min(...timesOf(chain).ends)) };
+function validityOf(certificate: Expiry["certificate"], all: readonly X509Certificate[]): Validity {
+  const firstEnd = Math.min(...endTimes(all));
+  const at = new Date(firstEnd);
+  if (certificate === "server")
+    return { certificate, at, from: Math.max(...beginTimes(all)), until: firstEnd };
+  const valid = all.filter(({ validTo }) => Date.parse(validTo) > Date.now());
+  const usable = valid.length === 0 ? all : valid;
+  return { certificate, at, from: Math.min(...beginTimes(usable)), until: Math.max(...endTimes(usable)) };
 }
 
 /**
@@ -160,8 +152,7 @@ export async function readCertificates(files: TlsFiles): Promise<Certificates | 
   }
   return {
     context,
-    expiries: [firstToEnd("server", chain), ...(cas === undefined ? [] : [firstToEnd("client_ca", cas)])],
-    spans: spansOf(chain, cas),
+    validities: [validityOf("server", chain), ...(cas === undefined ? [] : [validityOf("client_ca", cas)])],
     clientCas: cas,
   };
 }
@@ -169,8 +160,8 @@ export async function readCertificates(files: TlsFiles): Promise<Certificates | 
 const SETTING = { server: "RADSERVE_TLS_CERT", client_ca: "RADSERVE_TLS_CLIENT_CA" } as const;
 
 /** Throws ConfigError where the time of certificates is over, or has not come. */
-export function refuseOutOfDate({ spans }: Certificates): void {
-  for (const { certificate, from, until } of spans) {
+export function refuseOutOfDate({ validities }: Certificates): void {
+  for (const { certificate, from, until } of validities) {
     if (from <= Date.now() && Date.now() < until) continue;
     const when =
       until <= Date.now() ? `expired on ${dateOf(until)}` : `begins on ${new Date(from).toISOString()}`;
@@ -197,7 +188,7 @@ function isOf(socket: tls.TLSSocket, cas: readonly X509Certificate[]): boolean {
   return shown !== undefined && cas.some((ca) => shown.checkIssued(ca) && shown.verify(ca.publicKey));
 }
 
-/** What to tell of a certificate that ends within 30 days, or has; undefined where it does not. */
+/** The warning about a certificate that ends within 30 days or has ended; undefined for any other. */
 export function expiryWarning({ certificate, at }: Expiry): string | undefined {
   const days = Math.floor((at.getTime() - Date.now()) / DAY_MS);
   if (days >= SOON_DAYS) return undefined;
@@ -206,7 +197,7 @@ export function expiryWarning({ certificate, at }: Expiry): string | undefined {
     : `The certificate of ${SETTING[certificate]} expires in ${days} day${days === 1 ? "" : "s"}, on ${dateOf(at)}. Put a new one there.`;
 }
 
-/** What is given to a TLS server at its start, beside the certificates. */
+/** The options of a TLS server at its start. */
 export function tlsOptions({ context, clientCas }: Certificates): tls.TlsOptions {
   return {
     ...context,
@@ -220,7 +211,7 @@ export function tlsOptions({ context, clientCas }: Certificates): tls.TlsOptions
 export class WatchedCertificates {
   readonly #files: readonly string[];
   #stamp = "";
-  /** What was found at the last look, where it was not what is in use. */
+  /** Stamps of the files at the last look, if they were not those of the certificates in use. */
   #changed = "";
   #refused: string | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -253,7 +244,7 @@ export class WatchedCertificates {
   }
 
   get expiries(): readonly Expiry[] {
-    return this.current.expiries;
+    return this.current.validities;
   }
 
   /** Why the files of now are not what is in use; without a path. */
@@ -298,7 +289,7 @@ export class WatchedCertificates {
       const isCaGone = isOneGone(this.current.clientCas ?? [], next.clientCas ?? []);
       this.current = next;
       this.#refused = undefined;
-      const expires = next.expiries.map(({ certificate, at }) => [`${certificate}_expires`, at]);
+      const expires = next.validities.map(({ certificate, at }) => [`${certificate}_expires`, at]);
       this.log.info(
         { ...Object.fromEntries(expires), closed: this.#endOld(isCaGone) },
         "certificates read again; new connections get them",

@@ -3,12 +3,17 @@
  * the limits of each address all take it from here.
  */
 import type { IncomingHttpHeaders } from "node:http";
-import { BlockList, isIP } from "node:net";
+import { BlockList, isIP, type Socket } from "node:net";
 
 /** IPv4 that came over an IPv6 socket as IPv4, and no zone; undefined where it is no address. */
 export function plainAddress(address: string | undefined): string | undefined {
   const plain = (address ?? "").replace(/^::ffff:(?=\d+\.)/i, "").replace(/%.*$/, "");
   return isIP(plain) === 0 ? undefined : plain;
+}
+
+/** By what a connection is known, and TLS on it: no two open connections have the same ends. */
+export function endsOf(socket: Socket): string {
+  return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
 }
 
 /** Addresses and networks, such as 10.0.0.5 and 10.0.0.0/8. */
@@ -30,7 +35,7 @@ export class Networks {
   }
 }
 
-/** What counts as one address for a limit: of IPv6 the network /64, because whoever has one has all of its addresses. */
+/** The name under which a limit counts an address: for IPv6 its network /64, because one client has all addresses of that. */
 export function limitedAs(address: string): string {
   if (isIP(address) !== 6) return address;
   const [head = "", tail] = address.split("::");

@@ -1,5 +1,5 @@
 /**
- * What is wrong now: one list, which /health/ready, the overview of the page, `radserve status` and `radserve doctor`
+ * The conditions that are wrong now: one list, which /health/ready, the overview of the page, `radserve status` and `radserve doctor`
  * show. One word for each condition; those of paused jobs and of errors are the same words.
  */
 import { constants } from "node:fs";
@@ -10,7 +10,7 @@ import type { Logger } from "../base/log.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
 import type { EngineStats } from "../engine/stats.js";
-import { folderFault, roomFault, type FolderFault } from "../files/usable.js";
+import { folderFault, roomFault } from "../files/usable.js";
 import { expiryWarning, type WatchedCertificates } from "./certificates.js";
 
 export const conditionSchema = z.strictObject({
@@ -21,7 +21,7 @@ export const conditionSchema = z.strictObject({
 });
 export type Condition = z.infer<typeof conditionSchema>;
 
-/** What to do about each. What keeps the server from being ready has the code of its error, and the remedy of that. */
+/** The remedy of each condition. A condition that keeps the server from being ready is an error's code, with the remedy of that error. */
 export const REMEDIES = {
   share_unavailable: "Mount the share, or create the folder.",
   input_not_readable: "Let the server's user read the folder.",
@@ -44,35 +44,42 @@ const of = (condition: Word, where: string, message: string): Condition => ({
 });
 
 export const READ = constants.R_OK | constants.X_OK;
-export const WRITE = READ | constants.W_OK;
+const WRITE = READ | constants.W_OK;
 
-/** Every folder that serving needs, by its name among them, the access that it needs, and the word for its want. */
-function foldersOf({ input_roots, output_roots, state_dir }: Config) {
-  const all = (name: string, roots: readonly string[], mode: number, forbidden: Word) =>
-    roots.map((folder, i) => ({
-      ...{ folder, mode, forbidden },
-      where: roots.length === 1 ? name : `${name} ${i + 1}`,
-    }));
-  return [
-    ...all("input root", input_roots, READ, "input_not_readable"),
-    ...all("output root", output_roots, WRITE, "output_not_writable"),
-    ...all("state directory", [state_dir], WRITE, "state_not_writable"),
-  ];
+/** A folder that serving needs, and what is wrong with it or its disk, if anything is. */
+export interface NeededFolder {
+  folder: string;
+  name: "input root" | "output root" | "state directory";
+  /** The name among the folders, with a number if there are several of the kind. */
+  where: string;
+  fault?: { condition: Word; found: string };
 }
 
-/** What is wrong with the folders and their disks now. */
+/** Looks at every folder that serving needs. */
+export function neededFolders(config: Config): Promise<NeededFolder[]> {
+  const all = (name: NeededFolder["name"], folders: readonly string[], mode: number, forbidden: Word) =>
+    folders.map(async (folder, i): Promise<NeededFolder> => {
+      const needed = { folder, name, where: folders.length === 1 ? name : `${name} ${i + 1}` };
+      const fault =
+        (await folderFault(folder, mode)) ??
+        (mode === WRITE ? await roomFault(folder, config.minimum_free_disk) : undefined);
+      if (fault === undefined) return needed;
+      const condition = fault.condition === "forbidden" ? forbidden : fault.condition;
+      return { ...needed, fault: { condition, found: fault.found } };
+    });
+  return Promise.all([
+    ...all("input root", config.input_roots, READ, "input_not_readable"),
+    ...all("output root", config.output_roots, WRITE, "output_not_writable"),
+    ...all("state directory", [config.state_dir], WRITE, "state_not_writable"),
+  ]);
+}
+
+/** The conditions of folders and their disks now. */
 export async function foldersNow(config: Config): Promise<Condition[]> {
-  const found = await Promise.all(
-    foldersOf(config).map(async ({ folder, where, mode, forbidden }) => {
-      const unusable = await folderFault(folder, mode);
-      const fault: FolderFault | undefined =
-        unusable ?? (mode === WRITE ? await roomFault(folder, config.minimum_free_disk) : undefined);
-      if (fault === undefined) return [];
-      const word = fault.condition === "forbidden" ? forbidden : fault.condition;
-      return of(word, where, `The ${where}: ${fault.found}.`);
-    }),
+  const all = await neededFolders(config);
+  return all.flatMap(({ where, fault }) =>
+    fault === undefined ? [] : of(fault.condition, where, `The ${where}: ${fault.found}.`),
   );
-  return found.flat();
 }
 
 export interface Sources {
@@ -107,7 +114,7 @@ export class Conditions {
     clearTimeout(this.#timer);
   }
 
-  /** What keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
+  /** The condition that keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
   list(): Condition[] {
     const { fault, models, gpus, certificates, bulk } = this.sources;
     const blocking = fault();

@@ -1,7 +1,7 @@
 /** How many connections there are, in all and of one address; and what was refused, told in sums. */
 import { durations } from "../base/durations.js";
 import type { Logger } from "../base/log.js";
-import { limitedAs } from "./client-address.js";
+import { limitedAs, type ClientAddresses } from "./client-address.js";
 
 /** Why a connection was refused, as the log and /metrics say it. */
 export type RefusedFor =
@@ -14,7 +14,7 @@ export type RefusedFor =
   | "tls_failed";
 
 /** Counts refusals. The first is logged at once, the others together every ten seconds: nobody can flood the log. */
-export class Refusals {
+export class RefusedConnections {
   readonly totals = new Map<RefusedFor, number>();
   readonly #untold = new Map<RefusedFor, number>();
   #timer: NodeJS.Timeout | undefined;
@@ -46,30 +46,32 @@ export interface ConnectionLimits {
   max_connections_per_address: number;
 }
 
+/** Trusted proxies speak for many: only the limit in all holds for them, as for an address that is not known. */
 export class ConnectionCount {
   #all = 0;
   readonly #ofAddress = new Map<string, number>();
 
-  constructor(private readonly limits: ConnectionLimits) {}
+  constructor(
+    private readonly limits: ConnectionLimits,
+    private readonly addresses: ClientAddresses,
+  ) {}
 
   get all(): number {
     return this.#all;
   }
 
-  get isFull(): boolean {
-    return this.#all >= this.limits.max_connections;
+  /** Why there is no room for one more; undefined where there is. @param address as `plainAddress` gives it */
+  whyFull(address: string | undefined): "too_many_of_address" | "too_many_connections" | undefined {
+    const key = this.#keyOf(address);
+    const { max_connections, max_connections_per_address } = this.limits;
+    if (key !== undefined && (this.#ofAddress.get(key) ?? 0) >= max_connections_per_address)
+      return "too_many_of_address";
+    return this.#all >= max_connections ? "too_many_connections" : undefined;
   }
 
-  /** @param address of the client; undefined for one that speaks for many, which only the limit in all holds for */
-  isFullFor(address: string | undefined): boolean {
-    if (address === undefined) return false;
-    return (this.#ofAddress.get(limitedAs(address)) ?? 0) >= this.limits.max_connections_per_address;
-  }
-
-  /** @returns takes it off the count again; calling it twice does no harm */
+  /** @returns takes it off the count again; to be called once */
   add(address: string | undefined): () => void {
-    const key = address === undefined ? undefined : limitedAs(address);
-    let counted = true;
+    const key = this.#keyOf(address);
     const change = (by: 1 | -1) => {
       this.#all += by;
       if (key === undefined) return;
@@ -78,9 +80,10 @@ export class ConnectionCount {
       else this.#ofAddress.set(key, count);
     };
     change(1);
-    return () => {
-      if (counted) change(-1);
-      counted = false;
-    };
+    return () => change(-1);
+  }
+
+  #keyOf(address: string | undefined): string | undefined {
+    return address === undefined || this.addresses.isProxy(address) ? undefined : limitedAs(address);
   }
 }

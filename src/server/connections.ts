@@ -9,9 +9,8 @@ import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import type { Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
-import { plainAddress, type ClientAddresses } from "./client-address.js";
-import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
-import { endsOf } from "./ends.js";
+import { endsOf, plainAddress, type ClientAddresses } from "./client-address.js";
+import { ConnectionCount, RefusedConnections, type ConnectionLimits } from "./connection-count.js";
 import { rawAnswer } from "./raw-answer.js";
 
 /** Refused connections that are kept until their answer is read; more are closed without one. */
@@ -27,7 +26,7 @@ const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
 interface Connection {
   socket: Socket;
-  /** What the socket had sent and what waited in it when it was last seen to go on. */
+  /** Bytes that the socket had sent, and bytes that waited in it, when it was last seen to go on. */
   sent: string;
   sentAt: number;
   /** Requests in work. */
@@ -54,13 +53,13 @@ export class Connections {
   /** Those without a request, the one that has been quiet for longest first. */
   readonly #quiet = new Set<Connection>();
   readonly #count: ConnectionCount;
-  readonly refusals: Refusals;
+  readonly refusals: RefusedConnections;
   #refused = 0;
   readonly #readerLook: NodeJS.Timeout;
 
   constructor(private readonly options: ConnectionOptions) {
-    this.#count = new ConnectionCount(options);
-    this.refusals = new Refusals(options.log);
+    this.#count = new ConnectionCount(options, options.addresses);
+    this.refusals = new RefusedConnections(options.log);
     this.#readerLook = setInterval(() => this.#closeSlowReaders(), READER_LOOK_MS).unref();
   }
 
@@ -79,31 +78,26 @@ export class Connections {
       socket.destroy();
       return false;
     }
-    const limited = this.options.addresses.isProxy(address) ? undefined : address;
-    if (this.#count.isFullFor(limited)) {
-      this.refusals.note("too_many_of_address", { address });
-      this.#refuse(
-        socket,
-        `Expected at most ${this.options.max_connections_per_address} connections of one address; found more.`,
-      );
-      return false;
+    const full = this.#count.whyFull(address);
+    if (full === undefined || (full === "too_many_connections" && this.#closeQuietest())) {
+      this.#add(socket, address);
+      return true;
     }
-    if (this.#count.isFull && !this.#closeQuietest()) {
-      this.refusals.note("too_many_connections", { address });
-      this.#refuse(
-        socket,
-        `Expected at most ${this.options.max_connections} connections; found more. Try again soon.`,
-      );
-      return false;
-    }
-    this.#add(socket, limited);
-    return true;
+    this.refusals.note(full, { address });
+    const { max_connections, max_connections_per_address } = this.options;
+    this.#refuse(
+      socket,
+      full === "too_many_of_address"
+        ? `Expected at most ${max_connections_per_address} connections of one address; found more.`
+        : `Expected at most ${max_connections} connections; found more. Try again soon.`,
+    );
+    return false;
   }
 
-  #add(socket: Socket, limited: string | undefined): void {
+  #add(socket: Socket, address: string): void {
     const ends = endsOf(socket);
     const connection = { socket, sent: "", sentAt: 0, active: 0, quietSince: monotonic() };
-    const leave = this.#count.add(limited);
+    const leave = this.#count.add(address);
     this.#open.set(ends, connection);
     this.#quiet.add(connection);
     socket.once("close", () => {
@@ -113,7 +107,7 @@ export class Connections {
     });
   }
 
-  /** Whoever waits for a request of a client that is long quiet makes room for one that has something to ask. */
+  /** A connection that has long been quiet makes room for one that has a request. */
   #closeQuietest(): boolean {
     const [quietest] = this.#quiet;
     if (quietest === undefined || monotonic() - quietest.quietSince < durations.connectionQuiet) return false;
@@ -164,7 +158,7 @@ export class Connections {
       this.#refused -= 1;
     });
     socket.on("error", () => socket.destroy());
-    // What the client has sent is read and dropped: closed with unread data, TCP would take the answer back
+    // The bytes that the client has sent are read and dropped: closed with unread data, TCP would take the answer back
     socket.resume();
     socket.end(rawAnswer("overloaded", message));
   }

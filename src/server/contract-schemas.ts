@@ -4,15 +4,11 @@
  */
 import { z } from "zod";
 import {
-  acceptedSchema,
   boxSchema,
   failureSchema,
   bulkFolderRequestSchema,
   bulkItemsRequestSchema,
-  itemListSchema,
   itemSchema,
-  jobDetailsSchema,
-  jobListSchema,
   jobSchema,
   reconciliationSchema,
   reportSchema,
@@ -20,72 +16,34 @@ import {
   waitingSchema,
 } from "../bulk/schema.js";
 import { errorCode, errorObjectSchema } from "../base/errors.js";
-import { singleRequestSchema } from "../inference/request.js";
 import { acceptsSchema } from "../manifest/manifest.js";
 import { code } from "../manifest/texts.js";
-import { conditionSchema } from "./conditions.js";
-import { answerSchema, receiptSchema } from "../results/receipt/receipt.js";
-import { driftSchema, marksSchema, verificationSchema } from "../viewing/messages.js";
-import { uploadedSchema } from "./file-transfer.js";
-import { pathListSchema } from "./viewing.js";
+import { answerSchema } from "../results/receipt/receipt.js";
+import { marksSchema } from "../viewing/messages.js";
+import { readySchema, type Named } from "./handlers.js";
 import { modelListSchema } from "./model-list.js";
-import { overviewSchema } from "./overview.js";
 
 const { details, ...errorFields } = errorObjectSchema.shape;
-const errorSchema = z.object({ ...errorFields, request_id: z.string(), details });
-
-const liveSchema = z.object({ status: z.literal("live"), version: z.string() });
-const readySchema = z.object({
-  status: z.literal("ready"),
-  models: z.array(
-    z.object({
-      name: z.string(),
-      required: z.boolean(),
-      health: z.enum(["ready", "failed", "off"]),
-      error: z.string().optional().describe("A code; radserve status says more"),
-    }),
-  ),
-  conditions: z
-    .array(conditionSchema)
-    .describe("What is wrong and does not keep the server from being ready; of 503 and 507 in details"),
-});
+/** The body of every answer that is an error. */
+export const ERROR = { Error: z.object({ ...errorFields, request_id: z.string(), details }) };
 
 const modelResult = answerSchema.shape.models.element;
 const { shape: ofModel } = modelResult;
 const { shape: ofFinding } = ofModel.findings.element;
 const listed = modelListSchema.shape;
 
-/** Bodies and answers of routes. */
-const WHOLE = {
-  SingleRequest: singleRequestSchema,
+/** Parts of bodies and of answers. */
+const PARTS = {
   BulkFolderRequest: bulkFolderRequestSchema,
   BulkItemsRequest: bulkItemsRequestSchema,
-  Answer: answerSchema,
-  Accepted: acceptedSchema,
-  JobDetails: jobDetailsSchema,
-  JobList: jobListSchema,
-  ItemList: itemListSchema,
-  Reconciliation: reconciliationSchema,
-  ModelList: modelListSchema,
-  Overview: overviewSchema,
-  Uploaded: uploadedSchema,
-  Receipt: receiptSchema,
-  Marks: marksSchema,
-  Verification: verificationSchema,
-  Drift: driftSchema,
-  PathList: pathListSchema,
-  Live: liveSchema,
-  Ready: readySchema,
-  Error: errorSchema,
-} satisfies Record<string, z.ZodType>;
-
-const PARTS = {
+  ...ERROR,
   BulkItem: bulkItemsRequestSchema.shape.items.element,
   ModelResult: modelResult,
   ModelError: ofModel.error.unwrap(),
   NotAccepted: ofModel.reasons.unwrap().element,
   Finding: ofModel.findings.element,
   Box: ofFinding.box.unwrap(),
+  Point: ofFinding.point.unwrap(),
   Area: ofFinding.area.unwrap(),
   Volume: ofFinding.volume.unwrap(),
   Measurement: ofModel.measurements.element,
@@ -115,12 +73,6 @@ const PARTS = {
   ReadyModel: readySchema.shape.models.element,
 } satisfies Record<string, z.ZodType>;
 
-export type BodyName = "SingleRequest" | "BulkRequest";
-export type AnswerName = Exclude<
-  keyof typeof WHOLE,
-  "SingleRequest" | "BulkFolderRequest" | "BulkItemsRequest"
->;
-
 export const reference = (name: string) => ({ $ref: `#/components/schemas/${name}` });
 
 /** A bulk request is one of its two forms. */
@@ -129,7 +81,7 @@ const BULK_REQUEST = {
   oneOf: [reference("BulkFolderRequest"), reference("BulkItemsRequest")],
 };
 
-/** What Zod adds for itself; and where there is a format, its pattern says the same again in a hundred characters. */
+/** A JSON Schema without the fields that Zod adds for itself, and without the pattern of a format, which says the same again. */
 function tidied(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(tidied);
   if (typeof value !== "object" || value === null) return value;
@@ -146,10 +98,13 @@ export function plainSchema(schema: z.ZodType): Record<string, unknown> {
   return tidied(z.toJSONSchema(schema, { io: "input", unrepresentable: "any" })) as Record<string, unknown>;
 }
 
-/** components.schemas of the contract. */
-export function contractSchemas(): Record<string, unknown> {
+/**
+ * components.schemas of the contract.
+ * @param whole bodies and answers of routes
+ */
+export function contractSchemas(whole: Named): Record<string, unknown> {
   const registry = z.registry<{ id: string }>();
-  for (const [id, schema] of Object.entries({ ...WHOLE, ...PARTS })) registry.add(schema, { id });
+  for (const [id, schema] of Object.entries({ ...whole, ...PARTS })) registry.add(schema, { id });
   const { schemas } = z.toJSONSchema(registry, {
     io: "input",
     unrepresentable: "any",

@@ -1,5 +1,5 @@
 /**
- * Whoever tries tokens is answered slowly: once an address has had so many refused within a minute, each further 401 to
+ * Guessing of tokens is slowed: once an address has had so many refused within a minute, each further 401 to
  * it comes a second later. A good token is judged as ever and never waits, also one from the same address.
  */
 import { durations } from "../base/durations.js";

@@ -8,7 +8,6 @@ import type { IncomingMessage } from "node:http";
 import path from "node:path";
 import { z } from "zod";
 import { RadserveError } from "../base/errors.js";
-import { parseBody } from "../base/json-body.js";
 import { openDescriptor } from "../files/disk.js";
 import { requireRoom } from "../files/durable-files.js";
 import { isMarkName } from "../files/folder-mark.js";
@@ -17,10 +16,9 @@ import { nameOfHelper } from "../files/helper-names.js";
 import { receiveFile, tooLarge } from "../files/new-file.js";
 import { translateIn } from "../files/path-map.js";
 import { isInside, type Root } from "../files/roots.js";
-import { shuttingDown } from "../inference/worker-pool.js";
 import { clientPath } from "../inference/request.js";
 import { hasAlready } from "./held.js";
-import { callerOf, rootsOf, type Context, type Handler, type Services } from "./handlers.js";
+import { callerOf, pageByHttp, rootsOf, type Context, type Services } from "./handlers.js";
 
 /** A client that sends nothing of a file for so long has gone. */
 const LONGEST_SILENCE_MS = 60_000;
@@ -33,7 +31,7 @@ const filePath = clientPath.refine(
   "Expected UTF-8, percent-encoded; found bytes that are none, or U+FFFD",
 );
 
-export const uploadQuerySchema = z.strictObject({
+const uploadQuerySchema = z.strictObject({
   path: filePath.describe("Where the image goes: a file in an input folder, which is made if it is missing"),
   overwrite: z
     .enum(["true", "false"])
@@ -45,7 +43,7 @@ export const uploadQuerySchema = z.strictObject({
     .optional()
     .describe("SHA-256 of the file; one that came with other bytes is refused"),
 });
-export const downloadQuerySchema = z.strictObject({
+const downloadQuerySchema = z.strictObject({
   path: filePath.describe("A file in an output folder, as `receipt_path` and `outputs` name it"),
 });
 export const uploadedSchema = z.object({
@@ -57,45 +55,39 @@ export const uploadedSchema = z.object({
     .describe("replaced: another file was there; same: these bytes were there already"),
 });
 
-function requireSetting({ config }: Services, what: "upload" | "download"): void {
-  if (!config.files_by_http.includes(what))
-    throw new RadserveError(
-      "not_found",
-      `This server does not ${what} files over HTTP. RADSERVE_FILES_BY_HTTP=${what} allows it.`,
-    );
-}
-
 /** PUT /files: the body becomes a file of an input folder. */
-export const upload: Handler = async (ctx, services) => {
-  requireSetting(services, "upload");
-  if (services.stopping()) throw shuttingDown();
-  const { config } = services;
-  const query = parseBody(uploadQuerySchema, { ...ctx.query });
-  const target = translateIn(query.path, config.path_map).path;
-  ctx.state.action?.note({ inputPath: target });
-  const name = path.posix.basename(target);
-  checkHeaders(ctx, config.upload_limit);
-  checkName(target, name);
-  const roots = await rootsOf(callerOf(ctx), services);
-  const made = await uploadFolder(path.posix.dirname(target), roots.input, services);
-  try {
-    await requireRoom(made.fdPath, config.minimum_free_disk + lengthOf(ctx), "input");
-    const file = await receiveFile(made.fdPath, name, piecesOf(ctx.req), {
-      overwrite: query.overwrite === "true",
-      mostBytes: config.upload_limit,
-      minimumFreeBytes: config.minimum_free_disk,
-      check: (sha256) => {
-        if (query.sha256 !== undefined && query.sha256 !== sha256) throw otherBytes();
-      },
-    });
-    ctx.state.action?.note({ bytes: file.bytes, sha256: file.sha256 });
-    ctx.status = file.outcome === "created" ? 201 : 200;
-    const { outcome, bytes, sha256 } = file;
-    ctx.body = { path: query.path, bytes, sha256, outcome } satisfies z.infer<typeof uploadedSchema>;
-  } finally {
-    made.close();
-  }
-};
+export const upload = pageByHttp(
+  "upload",
+  uploadQuerySchema,
+  { Uploaded: uploadedSchema },
+  async (ctx, services, query) => {
+    const { config } = services;
+    const target = translateIn(query.path, config.path_map).path;
+    ctx.state.action?.note({ inputPath: target });
+    const name = path.posix.basename(target);
+    checkHeaders(ctx, config.upload_limit);
+    checkName(target, name);
+    const roots = await rootsOf(callerOf(ctx), services);
+    const made = await uploadFolder(path.posix.dirname(target), roots.input, services);
+    try {
+      await requireRoom(made.fdPath, config.minimum_free_disk + lengthOf(ctx), "input");
+      const file = await receiveFile(made.fdPath, name, piecesOf(ctx.req), {
+        overwrite: query.overwrite === "true",
+        mostBytes: config.upload_limit,
+        minimumFreeBytes: config.minimum_free_disk,
+        check: (sha256) => {
+          if (query.sha256 !== undefined && query.sha256 !== sha256) throw otherBytes();
+        },
+      });
+      ctx.state.action?.note({ bytes: file.bytes, sha256: file.sha256 });
+      ctx.status = file.outcome === "created" ? 201 : 200;
+      const { outcome, bytes, sha256 } = file;
+      ctx.body = { path: query.path, bytes, sha256, outcome } satisfies z.infer<typeof uploadedSchema>;
+    } finally {
+      made.close();
+    }
+  },
+);
 
 /**
  * The folder that a file goes to, made where it is missing; never one of results: whoever could write there could forge
@@ -107,7 +99,7 @@ async function uploadFolder(
   { config: { minimum_free_disk: minimumFreeBytes }, roots: { output } }: Services,
 ): Promise<Opened> {
   const options = { side: "input", minimumFreeBytes } as const;
-  // What is refused makes no folder
+  // A refused upload makes no folder
   const nearest = await openOutputFolder(given, roots, { ...options, create: false });
   nearest.close();
   if (isInside(nearest.realPath, output)) throw amongResults();
@@ -160,7 +152,7 @@ function otherBytes(): RadserveError {
   );
 }
 
-/** What the client sends, piece by piece. Throws cancelled where it goes away or falls silent. */
+/** The body of an upload, piece by piece. Throws cancelled where it goes away or falls silent. */
 async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer> {
   const silence = setTimeout(() => request.destroy(), LONGEST_SILENCE_MS);
   try {
@@ -186,29 +178,32 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /** GET /files: a file of an output folder. */
-export const download: Handler = async (ctx, services) => {
-  requireSetting(services, "download");
-  const query = parseBody(downloadQuerySchema, { ...ctx.query });
-  const target = translateIn(query.path, services.config.path_map).path;
-  ctx.state.action?.note({ outputPath: target });
-  const roots = await rootsOf(callerOf(ctx), services);
-  const opened = await openInput(target, roots.output, [], undefined, "output");
-  let fd;
-  try {
-    if (opened.kind !== "file" || isHidden(opened.realPath))
-      throw new RadserveError(
-        "file_not_found",
-        `Expected the name of a file; found ${opened.kind === "file" ? "one that is being written" : "a folder"}.`,
-      );
-    // The stream closes what it reads from
-    fd = await openDescriptor(opened.fdPath, constants.O_RDONLY);
-  } finally {
-    opened.close();
-  }
-  give(ctx, fd, opened.name);
-};
+export const download = pageByHttp(
+  "download",
+  downloadQuerySchema,
+  "application/octet-stream",
+  async (ctx, services, query) => {
+    const target = translateIn(query.path, services.config.path_map).path;
+    ctx.state.action?.note({ outputPath: target });
+    const roots = await rootsOf(callerOf(ctx), services);
+    const opened = await openInput(target, roots.output, [], undefined, "output");
+    let fd;
+    try {
+      if (opened.kind !== "file" || isHidden(opened.realPath))
+        throw new RadserveError(
+          "file_not_found",
+          `Expected the name of a file; found ${opened.kind === "file" ? "one that is being written" : "a folder"}.`,
+        );
+      // The stream closes what it reads from
+      fd = await openDescriptor(opened.fdPath, constants.O_RDONLY);
+    } finally {
+      opened.close();
+    }
+    give(ctx, fd, opened.name);
+  },
+);
 
-/** What lies in a staging folder, or helps in the making of results, is no result. */
+/** Files of staging folders and files that help to make results are not given out. */
 function isHidden(realPath: string): boolean {
   return realPath.split("/").some((part) => nameOfHelper(part) !== undefined || isMarkName(part));
 }

@@ -1,5 +1,6 @@
-/** What each page does once the request is known to be allowed. */
+/** The pages: their work begins once the request is known to be allowed. */
 import type { ParameterizedContext } from "koa";
+import { z } from "zod";
 import type { Action } from "../audit/action.js";
 import { auditFailed, type Audit } from "../audit/audit.js";
 import type { LivingKeyring } from "./keys.js";
@@ -7,12 +8,12 @@ import { revocationsUnavailable, type Caller } from "./tokens.js";
 import type { OperationName } from "../bulk/api.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
-import type { Conditions } from "./conditions.js";
+import { conditionSchema, type Conditions } from "./conditions.js";
 import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { Metrics } from "./metrics.js";
-import { healthOf, modelList } from "./model-list.js";
+import { healthOf, modelList, modelListSchema } from "./model-list.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
 import { translateIn } from "../files/path-map.js";
@@ -22,10 +23,10 @@ import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
 import { singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import { monotonic } from "../base/monotonic.js";
-import type { Answer } from "../results/receipt/receipt.js";
+import { answerSchema, type Answer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { History } from "./history.js";
-import { overview } from "./overview.js";
+import { overview, overviewSchema } from "./overview.js";
 import type { ViewingService } from "../viewing/service.js";
 import { VERSION } from "../base/version.js";
 import { within } from "../base/waiting.js";
@@ -37,7 +38,7 @@ export interface State {
   /** The client's address, through trusted proxies too; undefined where its connection was gone before anybody looked. */
   address?: string | undefined;
   caller?: Caller;
-  /** Where it is written down who asked for what; there is one wherever there is a caller. */
+  /** Its line of the audit; there is one wherever there is a caller. */
   action?: Action;
   /** For the log: the code of the error that was answered. */
   error?: string;
@@ -79,6 +80,45 @@ export interface Services {
 
 export type Handler = (ctx: Context, services: Services) => Promise<void> | void;
 
+/** Schemas by their names in the published contract. */
+export type Named = Readonly<Record<string, z.ZodType>>;
+
+/** A page: the schemas of its body, query and answer, and its work. */
+export interface Page {
+  body?: Named;
+  query?: z.ZodObject;
+  /** A media type where it is no JSON of ours. */
+  answer: Named | "text/plain" | "text/html" | "application/json" | "application/octet-stream";
+  handler: Handler;
+}
+
+/** The uses of HTTP that the setting files_by_http may allow, in words. */
+const BY_HTTP = {
+  upload: "upload files over HTTP",
+  download: "download files over HTTP",
+  view: "show results and their images",
+};
+
+/** A page that the setting files_by_http has to allow, and whose query is checked before its work begins. */
+export function pageByHttp<T>(
+  setting: keyof typeof BY_HTTP,
+  query: z.ZodObject & z.ZodType<T>,
+  answer: Page["answer"],
+  work: (ctx: Context, services: Services, query: T) => Promise<void>,
+): Page {
+  const handler: Handler = (ctx, services) => {
+    if (!services.config.files_by_http.includes(setting))
+      throw new RadserveError(
+        "not_found",
+        `This server does not ${BY_HTTP[setting]}. RADSERVE_FILES_BY_HTTP=${setting} allows it.`,
+      );
+    // A file is given out to the last moment
+    if (setting !== "download" && services.stopping()) throw shuttingDown();
+    return work(ctx, services, parseBody(query, { ...ctx.query }));
+  };
+  return { query, answer, handler };
+}
+
 /** Longest wait for models that are still being loaded; after that the client is told to come back. */
 const LONGEST_LOADING_WAIT_MS = 60_000;
 
@@ -118,7 +158,7 @@ async function checkPaths(
     openOutputFolder(output, roots.output, { create: false, minimumFreeBytes }),
   ]);
   for (const look of looks) if (look.status === "fulfilled") look.value.close();
-  // Of two faults that of the input is said
+  // If both fail, the fault of the input is answered
   for (const look of looks) if (look.status === "rejected") throw look.reason;
   return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }
@@ -151,7 +191,7 @@ function inClientsNames(answer: Answer, inputPath: string, back: (local: string)
   };
 }
 
-export const singleInference: Handler = async (ctx, services) => {
+const inferSingle: Handler = async (ctx, services) => {
   const body = parseBody(singleRequestSchema, ctx.request.body);
   const admitted = Date.now();
   const { path_map, minimum_free_disk, deadline_seconds } = services.config;
@@ -193,6 +233,11 @@ export const singleInference: Handler = async (ctx, services) => {
   }));
   ctx.body = inClientsNames(answer, body.input_image_path, output.back);
 };
+export const singleInference: Page = {
+  body: { SingleRequest: singleRequestSchema },
+  answer: { Answer: answerSchema },
+  handler: inferSingle,
+};
 
 /** A page of the bulk queue: everything about it is done in the bulk thread. */
 export function bulk(operation: OperationName): Handler {
@@ -214,12 +259,18 @@ export function bulk(operation: OperationName): Handler {
   };
 }
 
-export const listModels: Handler = (ctx, { models, engine }) => {
-  ctx.body = modelList(models.entries, models.problems, engine.stats());
+export const listModels: Page = {
+  answer: { ModelList: modelListSchema },
+  handler: (ctx, { models, engine }) => {
+    ctx.body = modelList(models.entries, models.problems, engine.stats());
+  },
 };
 
-export const live: Handler = (ctx) => {
-  ctx.body = { status: "live", version: VERSION };
+export const live: Page = {
+  answer: { Live: z.object({ status: z.literal("live"), version: z.string() }) },
+  handler: (ctx) => {
+    ctx.body = { status: "live", version: VERSION };
+  },
 };
 
 /** Names of what keeps the server from being ready: the model that is loaded now, or required models that failed. */
@@ -277,27 +328,48 @@ export function unready(services: Omit<Services, "conditions">): RadserveError |
   return undefined;
 }
 
+export const readySchema = z.object({
+  status: z.literal("ready"),
+  models: z.array(
+    z.object({
+      name: z.string(),
+      required: z.boolean(),
+      health: z.enum(["ready", "failed", "off"]),
+      error: z.string().optional().describe("A code; radserve status says more"),
+    }),
+  ),
+  conditions: z
+    .array(conditionSchema)
+    .describe("What is wrong and does not keep the server from being ready; of 503 and 507 in details"),
+});
+
 /** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
-export const ready: Handler = (ctx, services) => {
-  const fault = unready(services);
-  const conditions = services.conditions.list();
-  if (fault !== undefined)
-    throw new RadserveError(
-      fault.code,
-      fault.message,
-      { ...fault.details, conditions },
-      { cause: fault.cause },
-    );
-  ctx.body = { status: "ready", models: healthOfModels(services), conditions };
+export const ready: Page = {
+  answer: { Ready: readySchema },
+  handler: (ctx, services) => {
+    const fault = unready(services);
+    const conditions = services.conditions.list();
+    if (fault !== undefined) {
+      const details = { ...fault.details, conditions };
+      throw new RadserveError(fault.code, fault.message, details, { cause: fault.cause });
+    }
+    ctx.body = { status: "ready", models: healthOfModels(services), conditions };
+  },
 };
 
-export const showOverview: Handler = async (ctx, services) => {
-  const output = await narrowRoots(services.roots.output, callerOf(ctx).outputRoots);
-  const folders = output.map((root) => (typeof root === "string" ? root : root.path));
-  ctx.body = await overview(services, unready(services), folders);
+export const showOverview: Page = {
+  answer: { Overview: overviewSchema },
+  handler: async (ctx, services) => {
+    const output = await narrowRoots(services.roots.output, callerOf(ctx).outputRoots);
+    const folders = output.map((root) => (typeof root === "string" ? root : root.path));
+    ctx.body = await overview(services, unready(services), folders);
+  },
 };
 
-export const metrics: Handler = async (ctx, services) => {
-  ctx.type = services.metrics.contentType;
-  ctx.body = await services.metrics.text();
+export const metrics: Page = {
+  answer: "text/plain",
+  handler: async (ctx, services) => {
+    ctx.type = services.metrics.contentType;
+    ctx.body = await services.metrics.text();
+  },
 };

@@ -1,4 +1,4 @@
-/** What the last hour was like, minute by minute: images, failures, and how long single requests took. */
+/** The last hour, minute by minute: images, failures, and how long single requests took. */
 import { z } from "zod";
 import { Distribution } from "../base/distribution.js";
 

@@ -11,7 +11,7 @@ import Router from "@koa/router";
 import Koa from "koa";
 import { z } from "zod";
 import { durations } from "../base/durations.js";
-import { RadserveError, asRadserveError, type ErrorObject } from "../base/errors.js";
+import { RadserveError, asRadserveError } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
@@ -55,7 +55,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
       ctx.state.route = `${route.method} ${route.path}`;
       await admitted(ctx, route, options.audit, () => access.check(ctx, route));
       await recorded(ctx, route, async () => {
-        if (route.serves === "requests" && options.config.role === "worker") throw workerOnly();
+        if (route.onWorkers !== true && options.config.role === "worker") throw workerOnly();
         const leave = access.enter(ctx, route);
         try {
           if (route.body !== undefined) await body(ctx, route);
@@ -160,27 +160,15 @@ function identify(options: ServerOptions): Middleware {
       "X-Content-Type-Options": "nosniff",
       "Cache-Control": "no-store",
     });
-    let gone = false;
     ctx.res.once("close", () => {
-      gone = !ctx.res.writableFinished;
+      const { requestId: request_id, route, error, models, address, caller } = ctx.state;
+      const status = ctx.res.writableFinished ? ctx.status : 499;
       const ms = Math.round((performance.now() - start) * 10) / 10;
-      figures.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
-      history.answered(ctx.state.route, gone ? 499 : ctx.status, ms);
-      figures.told(ctx.state.route, ctx.state.error, ctx.state.models);
-      log.info(
-        {
-          request_id: ctx.state.requestId,
-          subject: ctx.state.caller?.subject,
-          method: ctx.method,
-          route: ctx.state.route,
-          status: gone ? 499 : ctx.status,
-          error: ctx.state.error,
-          models: ctx.state.models,
-          address: ctx.state.address,
-          ms,
-        },
-        "request",
-      );
+      figures.answered({ route, error, models }, status, ms);
+      history.answered(route, status, ms);
+      const { method } = ctx;
+      const subject = caller?.subject;
+      log.info({ request_id, subject, method, route, status, error, models, address, ms }, "request");
     });
     await next();
     if (options.stopping()) ctx.set("Connection", "close");
@@ -199,8 +187,9 @@ function answerErrors({ log }: ServerOptions): Middleware {
       ctx.state.error = error.code;
       ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;
-      ctx.body = errorBody(error.toObject(), ctx.state.requestId);
-      const { retry_after: wait = error.retryAfter, allowed } = error.details ?? {};
+      const { code, message, details } = error;
+      ctx.body = { error: code, message, request_id: ctx.state.requestId, details };
+      const { retry_after: wait = error.retryAfter, allowed } = details ?? {};
       if (typeof wait === "number") ctx.set("Retry-After", String(wait));
       if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
       const unread = error.code === "body_too_large" || (ctx.method === "PUT" && !ctx.req.complete);
@@ -223,11 +212,6 @@ function refusedModels({ code, details }: RadserveError): State["models"] {
   }));
 }
 
-function errorBody(object: ErrorObject, requestId: string): Record<string, unknown> {
-  const { error, message, details } = object;
-  return { error, message, request_id: requestId, ...(details === undefined ? {} : { details }) };
-}
-
 function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
   const allowed = router.match(ctx.path, ctx.method).path.flatMap((layer) => layer.methods);
   if (allowed.length === 0)
@@ -238,7 +222,7 @@ function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
   });
 }
 
-/** What is no HTTP at all, or too slow, is answered in the same shape, and the connection ends. */
+/** Requests that are no HTTP, or too slow, are answered in the same shape, and their connection ends. */
 function refuseConnection(
   log: Logger,
 ): (error: Error & { code?: string; reason?: string }, socket: Duplex) => void {

@@ -120,7 +120,7 @@ export function readKeyFile(file: string): Key {
     if (!parsed.success)
       throw new ConfigError(
         problemsOf(keyFileSchema, value, parsed.error)
-          // What was found stays out: it could be a secret in the wrong place.
+          // The message does not quote the file: its text could be a secret in the wrong place.
           .map(({ field, message }) => `${field}: ${message.replace(/; found .*/s, "")}`)
           .join("; "),
       );

@@ -43,9 +43,8 @@ export function readKeys(folder: string): FoundKeys {
 }
 
 /** Refuses a folder that has no usable key, saying what is wrong with each file. */
-export function someKeys(folder: string, { keys, problems }: FoundKeys): [Key, ...Key[]] {
-  const [first, ...others] = keys;
-  if (first !== undefined) return [first, ...others];
+function firstOf(folder: string, { keys: [first], problems }: FoundKeys): Key {
+  if (first !== undefined) return first;
   throw new ConfigError(
     [
       `Expected a key in ${folder}; found ${problems.length === 0 ? "none" : "no usable one"}.`,
@@ -73,6 +72,16 @@ export async function createKey(folder: string, after = ""): Promise<Key> {
   };
   await createPrivately(path.join(folder, `${kid}.json`), `${JSON.stringify(file, null, 2)}\n`);
   return keyOf(file);
+}
+
+/** The first key of a folder, made if the folder has no key file at all. Throws ConfigError if all of its files are bad. */
+export async function firstKey(
+  folder: string,
+): Promise<{ key: Key; isNew: boolean; problems: readonly string[] }> {
+  const found = readKeys(folder);
+  const isNew = found.keys.length === 0 && found.problems.length === 0;
+  const key = isNew ? await createKey(folder) : firstOf(folder, found);
+  return { key, isNew, problems: found.problems };
 }
 
 export interface Keyring {
@@ -118,7 +127,7 @@ export class WatchedKeys implements LivingKeyring {
     copyOfRevoked?: string,
   ) {
     this.#reread(namesIn(folder).filter(isKeyFile));
-    someKeys(folder, { keys: this.#keys, problems: [] });
+    firstOf(folder, { keys: this.#keys, problems: [] });
     this.#revocations = new Revocations(revokedIn(folder), copyOfRevoked, report);
     this.#schedule();
   }

@@ -81,7 +81,7 @@ const gauge: Row = (name, help, read) => ({ type: "gauge", name, help, read });
 const counter: Row = (name, help, read) => ({ type: "counter", name, help, read });
 const histogram: Row = (name, help, read) => ({ type: "histogram", name, help, read });
 
-/** Where the figures are counted. */
+/** The parts of the server that count. */
 export interface MetricSources {
   pool: Pick<InferencePool, "queued" | "running" | "memory" | "threadsStuck" | "threadsEnded">;
   connections: Pick<Connections, "count" | "refusals">;
@@ -149,7 +149,7 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
     );
   const perClass = (key: "queued" | "waitSeconds") =>
     perModel((model) => CLASSES.map((one) => [{ class: one }, model[key][one]]));
-  /** Of two versions the new one counts, which comes later. */
+  /** If two versions of a model are loaded, the sample is of the new one, which comes later. */
   const perNewest = (pick: (model: Model) => number) => (): Sample[] =>
     [...new Map(read().models.map((model) => [model.name, model]))].map(([name, model]) => [
       { model: name },
@@ -214,6 +214,12 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
   ];
 }
 
+interface Answered {
+  route: string;
+  error?: string | undefined;
+  models?: readonly { name: string; status: string; error?: string }[] | undefined;
+}
+
 /** The event loop's delay is looked at as often; each ten milliseconds would take 0.3 % of a core that has nothing to do. */
 export const EVENT_LOOP_STEP_MS = 100;
 
@@ -264,22 +270,15 @@ export class Metrics {
     );
   }
 
-  answered(route: string, status: number, milliseconds: number): void {
+  /** Counts an answer: its status and time, the code of its error, and the status of each model. */
+  answered({ route, error, models = [] }: Answered, status: number, milliseconds: number): void {
     this.#requests.inc({ route, status: String(status) });
     this.#seconds.observe({ route }, milliseconds / 1000);
-  }
-
-  /** What an answer said: the code of its error, and what became of each model. */
-  told(
-    route: string,
-    error: string | undefined,
-    models: readonly { name: string; status: string; error?: string }[] | undefined,
-  ): void {
     if (error !== undefined) this.#errors.inc({ route, error });
     // A name that no model has is the client's own: it must not become a label.
     if (error === "model_not_found") return;
-    for (const { name, status, error: code } of models ?? [])
-      this.#models.inc({ model: name, status, error: code ?? "" });
+    for (const { name, status: became, error: code = "" } of models)
+      this.#models.inc({ model: name, status: became, error: code });
   }
 
   readonly contentType = Registry.PROMETHEUS_CONTENT_TYPE;

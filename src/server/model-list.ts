@@ -1,4 +1,4 @@
-/** What GET /models says: each model, and how it does. */
+/** The answer of GET /models: each model, and its work. */
 import { z } from "zod";
 import { engineStatsSchema, type EngineModelStats, type EngineStats } from "../engine/stats.js";
 import type { ErrorObject } from "../base/errors.js";

@@ -3,13 +3,8 @@ import type { z } from "zod";
 import { ERRORS, type ErrorCode } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { EXAMPLES } from "./contract-examples.js";
-import {
-  contractSchemas,
-  plainSchema,
-  reference,
-  type AnswerName,
-  type BodyName,
-} from "./contract-schemas.js";
+import { contractSchemas, ERROR, plainSchema, reference } from "./contract-schemas.js";
+import type { Named, Page } from "./handlers.js";
 
 const TAGS = {
   files:
@@ -22,30 +17,30 @@ const TAGS = {
     "Results with their images, for people who look at them; only where the server's settings allow it",
 };
 
-export interface DescribedRoute {
+export interface DescribedRoute extends Omit<Page, "handler"> {
   method: "GET" | "POST" | "PUT" | "DELETE";
   path: string;
   /** Name of the operation in generated clients. */
   id: string;
   tag: keyof typeof TAGS;
-  auth: "token" | "open" | "local";
+  /** Absent where it takes a token; "local": none is needed from this machine. */
+  auth?: "open" | "local";
   summary: string;
-  body?: BodyName;
   /** True where the body is a file and no JSON. */
   takesFile?: true;
-  /** Schema of the query. */
-  query?: z.ZodObject;
   /** Headers of the request that mean something, each with its meaning. */
   headers?: Readonly<Record<string, string>>;
-  /** Schema of the answer, or the media type of one that is no JSON of ours. */
-  answer: AnswerName | "text/plain" | "text/html" | "application/json" | "application/octet-stream";
   /** Each status of the answer, and when it is sent; 200 if absent. */
   statuses?: Readonly<Record<number, string>>;
-  errors: readonly ErrorCode[];
+  /** Its own errors, beside those of every page with a token, a query or a body. */
+  errors?: readonly ErrorCode[];
+  /** False where a good answer tells nothing of anybody and is asked for every few seconds: the audit has no line of it. */
+  audited?: false;
 }
 
 /** A body of JSON, with its example where there is one. */
-function content(name: string): Record<string, unknown> {
+function content(named: Named): Record<string, unknown> {
+  const [name = ""] = Object.keys(named);
   const examples = EXAMPLES[name];
   return { "application/json": { schema: reference(name), ...(examples === undefined ? {} : { examples }) } };
 }
@@ -54,16 +49,19 @@ const FILE = "application/octet-stream";
 const BYTES = { type: "string", format: "binary" };
 
 function answerContent(answer: DescribedRoute["answer"]): Record<string, unknown> {
+  if (typeof answer === "object") return content(answer);
   if (answer === "application/json") return { [answer]: { schema: { type: "object" } } };
-  if (answer === FILE) return { [answer]: { schema: BYTES } };
-  return answer.includes("/") ? { [answer]: { schema: { type: "string" } } } : content(answer);
+  return { [answer]: { schema: answer === FILE ? BYTES : { type: "string" } } };
 }
 
 function responses(route: DescribedRoute): Record<string, unknown> {
   const byStatus = new Map<number, ErrorCode[]>();
-  const codes: ErrorCode[] = [...route.errors, "internal"];
+  const codes: ErrorCode[] = [...(route.errors ?? []), "internal"];
   if (route.auth !== "open") codes.push("unauthorized", "rate_limited", "revocations_unavailable");
-  if (route.body !== undefined || route.takesFile === true) codes.push("bad_request", "body_too_large");
+  if (route.auth === undefined && route.audited !== false) codes.push("audit_failed");
+  const hasBody = route.body !== undefined || route.takesFile === true;
+  if (hasBody || route.query !== undefined) codes.push("bad_request");
+  if (hasBody) codes.push("body_too_large");
   for (const code of codes) {
     const { status } = ERRORS[code];
     byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
@@ -72,13 +70,13 @@ function responses(route: DescribedRoute): Record<string, unknown> {
     String(status),
     {
       description: found.map((code) => `${code}: ${ERRORS[code].description}`).join(" "),
-      content: content("Error"),
+      content: content(ERROR),
     },
   ]);
   if (route.query !== undefined && Object.keys(route.query.shape).some((name) => name.endsWith("path")))
     entries.push([
       "431",
-      { description: "bad_request: The encoded paths are too long.", content: content("Error") },
+      { description: "bad_request: The encoded paths are too long.", content: content(ERROR) },
     ]);
   const good = Object.entries(route.statuses ?? { 200: "Done" }).map(([status, description]) => [
     status,
@@ -156,7 +154,7 @@ Images and results stay on folders that the server and its clients share: reques
 a server allows it, clients without the folders send images and fetch results by /files.
 Every answer has the header X-Request-Id. Every error is of the schema Error, with a code of the closed list ErrorCode.`;
 
-/** Where the contract's clients find a server; each hospital has its own. */
+/** The address of a server in the contract; each hospital has its own. */
 const SERVER = {
   url: "{scheme}://{host}:{port}",
   description: "A server in your own network",
@@ -170,6 +168,7 @@ const SERVER = {
 /** The document for a table of routes. */
 export function openApi(routes: readonly DescribedRoute[]): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
+  const named = routes.flatMap(({ body = {}, answer }) => [body, typeof answer === "object" ? answer : {}]);
   for (const route of routes) {
     const path = route.path.replaceAll(/:(\w+)/g, "{$1}");
     paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route) };
@@ -194,7 +193,7 @@ export function openApi(routes: readonly DescribedRoute[]): Record<string, unkno
           description: "The JWT alone, without a Bearer prefix; made by `radserve token issue`",
         },
       },
-      schemas: contractSchemas(),
+      schemas: contractSchemas(Object.assign({}, ...named) as Named),
     },
   };
 }

@@ -1,4 +1,4 @@
-/** What GET /overview says: whether the server is well and why not, and how busy it is and was; nothing of any image. */
+/** The answer of GET /overview: whether the server is well and why not, and how busy it is and was; nothing of any image. */
 import { z } from "zod";
 import { boxSchema } from "../bulk/schema.js";
 import type { BulkService } from "../bulk/service.js";
@@ -107,20 +107,17 @@ export async function overview(
     files_by_http: config.files_by_http,
     ...(fault === undefined ? {} : { fault: { error: fault.code, message: fault.message } }),
     conditions: conditions.list(),
-    models: listed.map((model, i) => ({
-      name: model.name,
-      version: model.version,
-      release: model.release,
-      required: model.required,
-      health: model.health,
-      provider: model.provider,
-      gpu: model.gpu,
-      ...(model.error === undefined ? {} : { error: model.error }),
-      residence: model.residence?.state ?? null,
-      canary: models.entries[i]?.manifest.canary !== undefined,
-      completed: model.work?.completed ?? 0,
-      failed: model.work?.failed ?? 0,
-    })),
+    models: listed.map((model, i) => {
+      const { name, version, release, required, health, provider, gpu, error } = model;
+      return {
+        ...{ name, version, release, required, health, provider, gpu },
+        ...(error === undefined ? {} : { error }),
+        residence: model.residence?.state ?? null,
+        canary: models.entries[i]?.manifest.canary !== undefined,
+        completed: model.work?.completed ?? 0,
+        failed: model.work?.failed ?? 0,
+      };
+    }),
     problems,
     gpus,
     requests: { waiting: pool.queued, running: pool.running, most_waiting: config.max_queue },

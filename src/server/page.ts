@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { RadserveError } from "../base/errors.js";
-import type { Context } from "./handlers.js";
+import type { Context, Page } from "./handlers.js";
 import { giveHeld, hold, type Held } from "./held.js";
 
 const FOLDER = fileURLToPath(new URL("../../web/", import.meta.url));
@@ -38,7 +38,7 @@ function built() {
 }
 
 /** GET /: the page, which asks again whether it is still the newest. */
-export function index(ctx: Context): void {
+function giveIndex(ctx: Context): void {
   const page = built().index;
   if (page === undefined)
     throw new RadserveError("not_found", "The page for people is not built. Run: npm run build");
@@ -49,9 +49,10 @@ export function index(ctx: Context): void {
   });
   giveHeld(ctx, ".html", page);
 }
+export const index: Page = { answer: "text/html", handler: giveIndex };
 
 /** GET /assets/NAME: a part of the page, whose name has a hash of its content. */
-export function asset(ctx: Context): void {
+function giveAsset(ctx: Context): void {
   const { name = "" } = ctx["params"] as { name?: string };
   const found = built().assets.get(name);
   if (found === undefined)
@@ -62,3 +63,4 @@ export function asset(ctx: Context): void {
   });
   giveHeld(ctx, path.extname(name), found);
 }
+export const asset: Page = { answer: "text/html", handler: giveAsset };

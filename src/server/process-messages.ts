@@ -1,4 +1,4 @@
-/** What the supervisor and the serving process say to each other over IPC. */
+/** The messages of the supervisor and the serving process over IPC. */
 import type { Config } from "../config.js";
 
 export type ToServing =
@@ -18,7 +18,7 @@ export type FromServing =
   | { type: "taken"; id: number }
   /** The model that is loaded from now on; undefined when it is loaded, or has failed. */
   | { type: "loading"; model: string | undefined }
-  /** What was admitted is done; no more connections, please. */
+  /** All admitted requests are answered: the supervisor sends no more connections. */
   | { type: "closing" }
   /** A setting or a library is wrong: starting again would not help. */
   | { type: "unusable"; message: string };

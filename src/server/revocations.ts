@@ -36,7 +36,7 @@ function copyOf(text: string): Copy {
   return { names, isWhole: checkOf(names) === check };
 }
 
-/** What a listing of the folder gave: its names, or the system's code. */
+/** A listing of the folder: its names, or the system's code. */
 type Listing = { names: string[] } | { code: string };
 
 export class Revocations {
@@ -150,7 +150,7 @@ export class Revocations {
   }
 
   async #save(): Promise<void> {
-    // What is damaged stays as it is, for whoever looks
+    // Damaged copies stay as they are, as evidence
     if (this.#damaged) return;
     try {
       const text = textOf(this.#known);

@@ -1,40 +1,40 @@
-/** One table of routes: it gives the routing and the published contract. */
+/**
+ * One table of routes: it gives the routing, the published contract, and what the audit calls each page. A page is an
+ * entry here and a handler with its schemas.
+ */
+import type { Interaction } from "../audit/fhir.js";
 import type { ErrorCode } from "../base/errors.js";
+import type { OperationName } from "../bulk/api.js";
+import {
+  acceptedSchema,
+  bulkRequestSchema,
+  itemListSchema,
+  itemQuerySchema,
+  jobDetailsSchema,
+  jobListSchema,
+  jobQuerySchema,
+  reconcileQuerySchema,
+  reconciliationSchema,
+} from "../bulk/schema.js";
+import { download, upload } from "./file-transfer.js";
 import {
   bulk,
-  singleInference,
-  ready,
-  metrics,
-  live,
   listModels,
+  live,
+  metrics,
+  ready,
   showOverview,
+  singleInference,
   type Handler,
 } from "./handlers.js";
-import { download, downloadQuerySchema, upload, uploadQuerySchema } from "./file-transfer.js";
-import { asset, index } from "./page.js";
-import {
-  driftQuerySchema,
-  listPaths,
-  marksQuerySchema,
-  pathsQuerySchema,
-  pictureQuerySchema,
-  resultQuerySchema,
-  showDrift,
-  showMarks,
-  showPicture,
-  showResult,
-  showVerification,
-  verificationQuerySchema,
-} from "./viewing.js";
-import type { OperationName } from "../bulk/api.js";
 import { giveHeld, hold, type Held } from "./held.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
-import { jobQuerySchema, itemQuerySchema, reconcileQuerySchema } from "../bulk/schema.js";
+import { asset, index } from "./page.js";
+import { listPaths, showDrift, showMarks, showPicture, showResult, showVerification } from "./viewing.js";
 
-const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full", "audit_failed"] as const;
-const IMAGE_ERRORS: readonly ErrorCode[] = [
-  ...PATH_ERRORS,
-  "output_name_taken",
+const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
+/** Errors of reading an image. */
+const READ_ERRORS = [
   "unsupported_format",
   "unsupported_transfer_syntax",
   "no_pixel_data",
@@ -42,50 +42,40 @@ const IMAGE_ERRORS: readonly ErrorCode[] = [
   "truncated_image",
   "decode_suspect",
   "series_invalid",
-  "model_not_found",
-  "no_model_accepts",
-  "output_invalid",
-  "overloaded",
-  "model_unavailable",
-  "shutting_down",
-  "deadline_exceeded",
-];
+] as const;
 
 const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =>
   ({
-    auth: "token",
     tag: "jobs",
-    serves: "requests",
-    errors: [...new Set([...errors, "audit_failed", "bulk_unavailable", "shutting_down"] as const)],
+    errors: [...errors, "bulk_unavailable", "shutting_down"],
     handler: bulk(operation),
   }) as const;
 /** A page that reads results or images for people. */
-const view = {
-  method: "GET",
-  tag: "results",
-  auth: "token",
-  serves: "requests",
-} as const;
-const VIEW_ERRORS: readonly ErrorCode[] = [
-  ...["bad_request", "path_not_allowed", "not_found", "file_not_found", "overloaded"],
-  ...["deadline_exceeded", "shutting_down", "audit_failed"],
-] as ErrorCode[];
-const SOURCE_ERRORS: readonly ErrorCode[] = [
-  ...VIEW_ERRORS,
-  ...["input_not_found", "result_changed", "unsupported_format", "unsupported_transfer_syntax"],
-  ...["no_pixel_data", "corrupt_image", "truncated_image", "decode_suspect", "series_invalid"],
-] as ErrorCode[];
+const view = { method: "GET", tag: "results" } as const;
+const VIEW_ERRORS = [
+  "path_not_allowed",
+  "not_found",
+  "file_not_found",
+  "overloaded",
+  "deadline_exceeded",
+  "shutting_down",
+] as const;
+const SOURCE_ERRORS = [...VIEW_ERRORS, "input_not_found", "result_changed", ...READ_ERRORS] as const;
 const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
-  answer: "JobDetails" as const,
+  answer: { JobDetails: jobDetailsSchema },
 });
 
 export interface Route extends DescribedRoute {
   handler: Handler;
-  /** "requests": not served if the role is worker. */
-  serves?: "requests";
-  /** False where a good answer tells nothing of anybody and is asked for every few seconds: the audit has no line of it. */
-  audited?: false;
+  /** Served if the role is worker, too. */
+  onWorkers?: true;
+  /** A body of megabytes: few of them are in memory at a time, and the bulk thread parses it. */
+  hasLargeBody?: true;
+  /** The kind of its lines in the audit; "page" if absent. */
+  auditedAs?: "inference" | "reconcile";
+  /** The interaction of FHIR that the audit's export calls it; "read" for GET and else "patch" if absent. */
+  interaction?: Interaction;
 }
 
 export const ROUTES: readonly Route[] = [
@@ -94,21 +84,31 @@ export const ROUTES: readonly Route[] = [
     path: "/single_inference",
     id: "singleInference",
     tag: "inference",
-    auth: "token",
-    serves: "requests",
     summary: "Runs the models that accept one image, and writes their results",
-    body: "SingleRequest",
-    answer: "Answer",
-    errors: IMAGE_ERRORS,
-    handler: singleInference,
+    auditedAs: "inference",
+    errors: [
+      ...PATH_ERRORS,
+      "output_name_taken",
+      ...READ_ERRORS,
+      "model_not_found",
+      "no_model_accepts",
+      "output_invalid",
+      "overloaded",
+      "model_unavailable",
+      "shutting_down",
+      "deadline_exceeded",
+    ],
+    ...singleInference,
   },
   {
     method: "POST",
     path: "/bulk_inference",
     id: "submitJob",
     summary: "Takes many images as one job",
-    body: "BulkRequest",
-    answer: "Accepted",
+    body: { BulkRequest: bulkRequestSchema },
+    hasLargeBody: true,
+    interaction: "create",
+    answer: { Accepted: acceptedSchema },
     statuses: {
       202: "The job is written down, and will be done",
       200: "The job of before, which has the same idempotency_key and request",
@@ -119,10 +119,11 @@ export const ROUTES: readonly Route[] = [
     method: "GET",
     path: "/bulk_inference",
     id: "listJobs",
+    interaction: "search",
     summary: "This subject's jobs, newest first (all subjects' with the claim admin)",
     query: jobQuerySchema,
-    answer: "JobList",
-    ...bulkPage("list", ["bad_request"]),
+    answer: { JobList: jobListSchema },
+    ...bulkPage("list"),
   },
   { method: "GET", path: "/bulk_inference/:id", id: "getJob", summary: "One job", ...ofJob("show") },
   {
@@ -131,8 +132,8 @@ export const ROUTES: readonly Route[] = [
     id: "listItems",
     summary: "The images of a job, in their order",
     query: itemQuerySchema,
-    ...bulkPage("items", ["bad_request", "job_not_found"]),
-    answer: "ItemList",
+    ...bulkPage("items", ["job_not_found"]),
+    answer: { ItemList: itemListSchema },
   },
   {
     method: "DELETE",
@@ -166,15 +167,18 @@ export const ROUTES: readonly Route[] = [
     method: "POST",
     path: "/bulk_inference/:id/reconcile",
     id: "reconcileJob",
+    auditedAs: "reconcile",
+    interaction: "compare",
     summary: "Compares a job with what lies in its output folders, page by page",
     query: reconcileQuerySchema,
-    ...bulkPage("reconcile", ["bad_request", "job_not_found", "job_state", ...PATH_ERRORS]),
-    answer: "Reconciliation",
+    ...bulkPage("reconcile", ["job_not_found", "job_state", ...PATH_ERRORS]),
+    answer: { Reconciliation: reconciliationSchema },
   },
   {
     method: "POST",
     path: "/bulk_inference/:id/purge",
     id: "purgeJob",
+    interaction: "delete",
     summary: "Forgets a job that is over; its results stay",
     ...ofJob("purge", ["job_state"]),
   },
@@ -182,85 +186,63 @@ export const ROUTES: readonly Route[] = [
     method: "PUT",
     path: "/files",
     id: "uploadFile",
+    interaction: "create",
     tag: "files",
-    auth: "token",
-    serves: "requests",
     summary: "Writes an image into an input folder, whole or not at all",
-    query: uploadQuerySchema,
     takesFile: true,
-    answer: "Uploaded",
     statuses: {
       201: "The file is there, and the disk has it",
       200: "The same bytes were there already, or another file was replaced",
     },
     errors: [...PATH_ERRORS, "not_found", "file_exists", "shutting_down"],
-    handler: upload,
+    ...upload,
   },
   {
     method: "GET",
     path: "/files",
     id: "downloadFile",
     tag: "files",
-    auth: "token",
-    serves: "requests",
     summary: "Gives a file of an output folder, or a part of it",
-    query: downloadQuerySchema,
     headers: {
       Range: "One range of bytes, such as bytes=1000-; several are answered with the whole file",
       "If-Range": "The ETag of the answer before: the range counts only if the file is still the same",
       "If-None-Match": "An ETag: the answer is 304 if the file is still the same",
     },
-    answer: "application/octet-stream",
     statuses: { 200: "The file", 206: "The part that was asked for", 304: "The file is still the same" },
-    errors: [
-      "bad_request",
-      "path_not_allowed",
-      "not_found",
-      "file_not_found",
-      "range_not_satisfiable",
-      "audit_failed",
-    ],
-    handler: download,
+    errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
+    ...download,
   },
   {
     ...view,
     path: "/results",
     id: "getResult",
     summary: "The receipt of a result",
-    query: resultQuerySchema,
-    answer: "Receipt",
     errors: VIEW_ERRORS,
-    handler: showResult,
+    ...showResult,
   },
   {
     ...view,
     path: "/results/picture",
     id: "getResultPicture",
     summary: "A frame of the image that a result is of, as its window shows it",
-    query: pictureQuerySchema,
-    answer: "application/octet-stream",
     errors: SOURCE_ERRORS,
-    handler: showPicture,
+    ...showPicture,
   },
   {
     ...view,
     path: "/results/marks",
     id: "getResultMarks",
     summary: "What a model marked on a frame, from the segmentation that it wrote",
-    query: marksQuerySchema,
-    answer: "Marks",
     errors: [...VIEW_ERRORS, "result_changed", "corrupt_image"],
-    handler: showMarks,
+    ...showMarks,
   },
   {
     ...view,
     path: "/results/verification",
     id: "verifyResult",
     summary: "Whether a result is as it was written, and comes out the same when it is computed again",
-    query: verificationQuerySchema,
-    answer: "Verification",
     errors: SOURCE_ERRORS,
-    handler: showVerification,
+    ...showVerification,
   },
   {
     ...view,
@@ -268,10 +250,8 @@ export const ROUTES: readonly Route[] = [
     id: "getDrift",
     tag: "operations",
     summary: "How models do from week to week, from receipts and never from images",
-    query: driftQuerySchema,
-    answer: "Drift",
     errors: VIEW_ERRORS,
-    handler: showDrift,
+    ...showDrift,
   },
   {
     ...view,
@@ -279,76 +259,68 @@ export const ROUTES: readonly Route[] = [
     id: "listPaths",
     tag: "files",
     summary: "Files and folders whose paths begin as given",
-    query: pathsQuerySchema,
-    answer: "PathList",
     errors: [...VIEW_ERRORS, "input_not_found"],
-    handler: listPaths,
+    ...listPaths,
   },
   {
     method: "GET",
     path: "/models",
-    auth: "token",
     id: "listModels",
+    onWorkers: true,
     tag: "models",
     summary: "Each model: what it takes, how it does, what its work costs",
-    answer: "ModelList",
-    errors: ["audit_failed"],
-    handler: listModels,
+    ...listModels,
   },
   {
     method: "GET",
     path: "/overview",
     id: "getOverview",
+    onWorkers: true,
     tag: "operations",
-    auth: "token",
     summary: "Whether the server is well and why not, and how busy it is and was; nothing of any image",
-    answer: "Overview",
-    errors: [],
     audited: false,
-    handler: showOverview,
+    ...showOverview,
   },
   {
     method: "GET",
     path: "/health/live",
     auth: "open",
     id: "getLive",
+    onWorkers: true,
     tag: "operations",
     summary: "The process answers",
-    answer: "Live",
-    errors: [],
-    handler: live,
+    ...live,
   },
   {
     method: "GET",
     path: "/health/ready",
     auth: "open",
     id: "getReady",
+    onWorkers: true,
     tag: "operations",
     summary: "Every required model is loaded and checked",
-    answer: "Ready",
     errors: ["model_unavailable", "overloaded", "audit_failed", "shutting_down"],
-    handler: ready,
+    ...ready,
   },
   {
     method: "GET",
     path: "/metrics",
     auth: "local",
     id: "getMetrics",
+    onWorkers: true,
     tag: "operations",
     summary: "Figures for Prometheus",
-    answer: "text/plain",
-    errors: [],
-    handler: metrics,
+    ...metrics,
   },
   {
     method: "GET",
     path: "/openapi.json",
     auth: "open",
     id: "getContract",
+    onWorkers: true,
     tag: "operations",
     summary: "This document",
     answer: "application/json",
-    errors: [],
     handler: (ctx) => {
       ctx.set("Cache-Control", "no-cache");
       giveHeld(ctx, "json", contract());
@@ -358,23 +330,23 @@ export const ROUTES: readonly Route[] = [
     method: "GET",
     path: "/",
     id: "getIndex",
+    onWorkers: true,
     tag: "operations",
     auth: "open",
     summary: "A page for people",
-    answer: "text/html",
     errors: ["not_found"],
-    handler: index,
+    ...index,
   },
   {
     method: "GET",
     path: "/assets/:name",
     id: "getAsset",
+    onWorkers: true,
     tag: "operations",
     auth: "open",
     summary: "A part of the page for people",
-    answer: "text/html",
     errors: ["not_found"],
-    handler: asset,
+    ...asset,
   },
 ];
 
@@ -384,3 +356,7 @@ export function contract(): Held {
   held ??= hold(Buffer.from(JSON.stringify(openApi(ROUTES))));
   return held;
 }
+
+/** The interaction of a page, as lines of the audit name it; undefined if its route does not say one. */
+export const interactionOf = (endpoint: string): Interaction | undefined =>
+  ROUTES.find(({ method, path }) => `${method} ${path}` === endpoint)?.interaction;

@@ -19,7 +19,7 @@ export function forkServing(): ChildProcess {
     execArgv: [...process.execArgv, ...SERVING_FLAGS],
     stdio: ["ignore", "inherit", "pipe", "ipc"],
   });
-  // Whoever takes the process on listens too; until then nobody does
+  // The supervisor listens for errors too, but not before it has taken the process over
   child.on("error", () => undefined);
   return child;
 }

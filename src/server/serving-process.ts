@@ -139,6 +139,16 @@ function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   return setInterval(() => engine.leaveIdle(idleMs), step);
 }
 
+/** The parts that are open before the engine is started. */
+interface Opened {
+  audit: Audit;
+  roots: { input: string[]; output: string[] };
+  certificates: WatchedCertificates | undefined;
+  connections: Connections;
+  crashed: boolean;
+  fatal: readonly string[];
+}
+
 class ServingProcess {
   #connections: Connections | undefined;
   #certificates: WatchedCertificates | undefined;
@@ -170,6 +180,44 @@ class ServingProcess {
       log: this.log,
     });
     this.#connections = connections;
+    const parts = this.#startParts(config, { audit, roots, certificates, connections, crashed, fatal });
+    const { bulk, models, conditions } = parts;
+    const tls = certificates?.options;
+    const server = createServer({ ...parts, addresses, connections, log: this.log, tls });
+    this.#server = server;
+    // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
+    server.emit("listening");
+    if (server instanceof https.Server) {
+      server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
+      await certificates?.watch(server);
+    }
+    if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
+    this.#stop = async () => {
+      bulk.stop();
+      conditions.close();
+      for (const timer of parts.timers) clearInterval(timer);
+      await parts.viewing.close();
+      await this.#finish(parts.pool, bulk, config.grace_seconds * 1000);
+      parts.keyring.close();
+      certificates?.close();
+      await parts.pool.close();
+      // ONNX Runtime may fold constants for minutes before it looks whether a load is still wanted
+      const unloaded = await within(
+        models.close().then(() => parts.engine.close()),
+        LAST_WAIT_MS,
+      );
+      await audit.record({ kind: "stop" }).catch(() => undefined);
+      await audit.close();
+      if (unloaded) return;
+      this.log.warn("a model that is being loaded could not be stopped in time: ending without it");
+      process.exit(0);
+    };
+    void models.loaded.then(() => tellModels(audit, models));
+    void conditions.watch();
+  }
+
+  /** Starts what works for the requests: engine, models, threads, and what tells of them. */
+  #startParts(config: Config, { audit, roots, certificates, connections, crashed, fatal }: Opened) {
     const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(
       config.keys_dir,
@@ -205,8 +253,7 @@ class ServingProcess {
     const bulk = new BulkService({ config, roots, pool, models, crashed, audit, progress, log: this.log });
     const viewing = new ViewingService({
       ...{ engine: options, forms: resultForms(config), log: this.log },
-      takePlace: () => pool.takePlace(),
-      giveBackPlace: (place) => pool.giveBackPlace(place),
+      places: pool.places,
     });
     const metrics = new Metrics({
       ...{ pool, connections, models, bulk },
@@ -214,9 +261,8 @@ class ServingProcess {
       engine: () => engine.stats(),
     });
     const history = new History(() => bulk.figures.ended);
-    const looking = setInterval(() => history.look(), HISTORY_LOOK_MS);
-    const leaving =
-      config.model_idle === undefined ? undefined : everyIdleLook(config.model_idle * 1000, engine);
+    const timers = [setInterval(() => history.look(), HISTORY_LOOK_MS)];
+    if (config.model_idle !== undefined) timers.push(everyIdleLook(config.model_idle * 1000, engine));
     const stopping = () => this.#stopping;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
@@ -229,46 +275,14 @@ class ServingProcess {
     };
     const conditions = new Conditions({
       ...{ config, log: this.log },
-      // What loads or stops is not ready, and nothing is wrong with it
+      // A server that loads or stops is not ready, and nothing is wrong with it
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
       certificates: () => certificates,
       bulk: () => bulk.figures,
     });
-    const services = { ...parts, conditions };
-    const server = createServer({
-      ...services,
-      addresses,
-      connections,
-      log: this.log,
-      tls: certificates?.options,
-    });
-    this.#server = server;
-    // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
-    server.emit("listening");
-    if (server instanceof https.Server) {
-      server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
-      await certificates?.watch(server);
-    }
-    if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
-    this.#stop = async () => {
-      bulk.stop();
-      conditions.close();
-      clearInterval(looking);
-      clearInterval(leaving);
-      await viewing.close();
-      await this.#finish(pool, bulk, config.grace_seconds * 1000);
-      keyring.close();
-      certificates?.close();
-      await pool.close();
-      await models.close();
-      await engine.close();
-      await audit.record({ kind: "stop" }).catch(() => undefined);
-      await audit.close();
-    };
-    void models.loaded.then(() => tellModels(audit, models));
-    void conditions.watch();
+    return { ...parts, conditions, timers };
   }
 
   /** A connection from the supervisor; undefined where the client had gone before it arrived. */
@@ -281,42 +295,38 @@ class ServingProcess {
   async reload(): Promise<void> {
     const asked = monotonic();
     if (this.#server instanceof https.Server) void this.#certificates?.reload(this.#server);
+    const outcome = await this.#reloadModels();
     try {
-      const report = await this.#reload?.();
-      if (report === undefined) {
-        const error = "no models to reload: they could not be loaded at the start";
-        this.log.error(error);
-        this.#noteReload({ asked, error });
-      } else {
-        this.#tellReload(report);
-        this.#noteReload({ asked, report });
-      }
-    } catch (thrown) {
-      const error = "models could not be reloaded; the old ones stay";
-      this.log.error({ fault: faultForLog(thrown) }, error);
-      const why = thrown instanceof RadserveError ? `: ${thrown.message}` : "";
-      this.#noteReload({ asked, error: error + why });
+      // Tells the command that may have asked for the reload
+      if (this.#stateDir !== undefined) writeReload(this.#stateDir, { asked, ...outcome });
+    } catch (error) {
+      this.log.warn({ fault: faultForLog(error) }, "what the reload came to could not be written down");
     }
   }
 
-  /** Tells the command that may have asked for the reload. */
-  #noteReload(outcome: Parameters<typeof writeReload>[1]): void {
+  async #reloadModels(): Promise<{ report: ReloadReport } | { error: string }> {
     try {
-      if (this.#stateDir !== undefined) writeReload(this.#stateDir, outcome);
-    } catch (error) {
-      this.log.warn({ fault: faultForLog(error) }, "what the reload came to could not be written down");
+      const report = await this.#reload?.();
+      if (report !== undefined) {
+        this.#tellReload(report);
+        return { report };
+      }
+      const error = "no models to reload: they could not be loaded at the start";
+      this.log.error(error);
+      return { error };
+    } catch (thrown) {
+      const error = "models could not be reloaded; the old ones stay";
+      this.log.error({ fault: faultForLog(thrown) }, error);
+      return { error: thrown instanceof RadserveError ? `${error}: ${thrown.message}` : error };
     }
   }
 
   #tellReload({ failed, ...rest }: ReloadReport): void {
     const fields = { ...rest, failed: failed.map(({ name, error, kept }) => ({ name, kept, error })) };
     const done = rest.added.length + rest.replaced.length + rest.removed.length;
-    if (failed.length === 0) this.log.info(fields, `models reloaded: ${done} changed`);
-    else
-      this.log.error(
-        fields,
-        `models reloaded: ${done} changed, ${failed.length} failed (${failed.map(({ name }) => name).join(", ")})`,
-      );
+    const names = failed.map(({ name }) => name).join(", ");
+    const more = failed.length === 0 ? "" : `, ${failed.length} failed (${names})`;
+    this.log[failed.length === 0 ? "info" : "error"](fields, `models reloaded: ${done} changed${more}`);
   }
 
   async stop(): Promise<void> {

@@ -5,9 +5,9 @@ import type { EngineOptions } from "../engine/types.js";
 
 export interface StartedEngine {
   engine: Engine;
-  /** What it was made with: the engines of worker threads are made with the same. */
+  /** Its options: the engines of worker threads are made with the same. */
   options: EngineOptions;
-  /** Where models may run. */
+  /** The providers that models may run on. */
   providers: Config["providers"];
   /** Why CUDA cannot be used, if the CPU took its place. */
   fault?: unknown;

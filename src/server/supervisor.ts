@@ -9,8 +9,8 @@ import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js"
 import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseOutOfDate } from "./certificates.js";
 import { ClientAddresses, plainAddress } from "./client-address.js";
-import { ConnectionCount, Refusals, type ConnectionLimits } from "./connection-count.js";
-import { createKey, readKeys, someKeys } from "./keys.js";
+import { ConnectionCount, RefusedConnections, type ConnectionLimits } from "./connection-count.js";
+import { firstKey } from "./keys.js";
 import { listen } from "./listening.js";
 import { lockState, makeStateDirectory } from "../files/state-lock.js";
 import {
@@ -58,7 +58,7 @@ class Supervisor {
   #openedAt = 0;
   #crashes = 0;
   #crashedLast = false;
-  /** What the serving process loads now. */
+  /** The model that the serving process loads now. */
   #loading: string | undefined;
   /** Models that ended a serving process while they were loaded: the next one goes on without them. */
   readonly #fatal = new Set<string>();
@@ -68,8 +68,7 @@ class Supervisor {
   /** Connections that no serving process has confirmed, in the order of arrival. */
   readonly #waiting = new Map<number, { socket: net.Socket; leave: () => void }>();
   readonly #count: ConnectionCount;
-  readonly #refusals: Refusals;
-  readonly #addresses: ClientAddresses;
+  readonly #refusals: RefusedConnections;
   #finish: (status: number) => void = () => undefined;
   readonly finished = new Promise<number>((resolve) => {
     this.#finish = resolve;
@@ -83,15 +82,13 @@ class Supervisor {
     first: ChildProcess | undefined,
   ) {
     this.#first = first;
-    this.#count = new ConnectionCount({
-      max_connections: Math.max(config.max_connections, ROOM.max_connections),
-      max_connections_per_address: Math.max(
-        config.max_connections_per_address,
-        ROOM.max_connections_per_address,
-      ),
-    });
-    this.#refusals = new Refusals(log);
-    this.#addresses = new ClientAddresses(config.trusted_proxies);
+    const { max_connections: all, max_connections_per_address: ofAddress } = config;
+    const limits = {
+      max_connections: Math.max(all, ROOM.max_connections),
+      max_connections_per_address: Math.max(ofAddress, ROOM.max_connections_per_address),
+    };
+    this.#count = new ConnectionCount(limits, new ClientAddresses(config.trusted_proxies));
+    this.#refusals = new RefusedConnections(log);
   }
 
   start(): void {
@@ -109,15 +106,14 @@ class Supervisor {
 
   connect(socket: net.Socket): void {
     const address = plainAddress(socket.remoteAddress);
-    const limited = address === undefined || this.#addresses.isProxy(address) ? undefined : address;
-    const isFull = this.#count.isFull;
-    if (isFull || this.#count.isFullFor(limited)) {
-      this.#refusals.note(isFull ? "too_many_connections" : "too_many_of_address", { address });
+    const full = this.#count.whyFull(address);
+    if (full !== undefined) {
+      this.#refusals.note(full, { address });
       socket.destroy();
       return;
     }
     const id = (this.#lastId += 1);
-    this.#waiting.set(id, { socket, leave: this.#count.add(limited) });
+    this.#waiting.set(id, { socket, leave: this.#count.add(address) });
     socket.on("error", () => socket.destroy());
     if (this.#open) this.#hand(id, socket);
   }
@@ -197,7 +193,7 @@ class Supervisor {
       this.#finish(status ?? 1);
       return;
     }
-    // Whoever kills from outside does it so: an operator, a container's end, the system when memory runs out.
+    // These signals come from outside: an operator, a container's end, the system when memory runs out.
     this.#crashedLast = signal !== "SIGKILL" && signal !== "SIGTERM";
     if (this.#crashedLast && this.#loading !== undefined) {
       this.#fatal.add(this.#loading);
@@ -219,7 +215,7 @@ class Supervisor {
   }
 }
 
-/** What must be right before anything is started. Throws ConfigError. */
+/** Checks the settings before anything is started. Throws ConfigError. */
 async function checkedForServing(config: Config): Promise<void> {
   for (const [key, list] of [
     ["RADSERVE_INPUT_ROOTS", config.input_roots],
@@ -245,17 +241,6 @@ async function checkedForServing(config: Config): Promise<void> {
     );
 }
 
-/** Makes the first key where the folder has no key file at all: true where it did. Throws ConfigError where all are bad. */
-async function firstKey(config: Config): Promise<boolean> {
-  const found = readKeys(config.keys_dir);
-  if (found.keys.length > 0 || found.problems.length > 0) {
-    someKeys(config.keys_dir, found);
-    return false;
-  }
-  await createKey(config.keys_dir);
-  return true;
-}
-
 /** The settings with no more connections than there are descriptors for. Throws ConfigError where there are too few. */
 function withinDescriptors(config: Config): Config {
   const most = connectionsWithin(descriptorLimit(), config.threads);
@@ -279,7 +264,7 @@ export async function supervise(given: Config, first?: ChildProcess): Promise<nu
   const lock = lockState(config.state_dir);
   const server = net.createServer({ pauseOnConnect: true, noDelay: true });
   try {
-    const newKey = await firstKey(config);
+    const { isNew: newKey } = await firstKey(config.keys_dir);
     const { address, port } = await listen(server, config);
     const host = address === "0.0.0.0" || address === "::" ? "127.0.0.1" : address;
     const scheme = config.tls_cert === undefined ? "http" : "https";

@@ -34,7 +34,7 @@ const tokenRecordSchema = z.object({
   output_roots: z.array(z.string()).optional(),
 });
 
-/** What is kept of an issued token, never the token itself. */
+/** The record of an issued token, never the token itself. */
 export type TokenRecord = z.infer<typeof tokenRecordSchema>;
 
 /** File name of a token's record and of its revocation: any jti, also another issuer's, makes a safe one. */

@@ -6,19 +6,24 @@
 import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
-import { RadserveError } from "../base/errors.js";
-import { parseBody } from "../base/json-body.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
 import { nameOfHelper } from "../files/helper-names.js";
 import { translateIn } from "../files/path-map.js";
 import type { Root } from "../files/roots.js";
-import { shuttingDown } from "../inference/worker-pool.js";
 import { clientPath } from "../inference/request.js";
 import { ModelSharer } from "../models/shared.js";
-import type { Receipt } from "../results/receipt/receipt.js";
-import type { DriftView, Marks, Verification, View } from "../viewing/messages.js";
-import { callerOf, rootsOf, type Context, type Handler, type Services } from "./handlers.js";
+import { receiptSchema, type Receipt } from "../results/receipt/receipt.js";
+import {
+  driftSchema,
+  marksSchema,
+  verificationSchema,
+  type DriftView,
+  type Marks,
+  type Verification,
+  type View,
+} from "../viewing/messages.js";
+import { callerOf, pageByHttp, rootsOf, type Context, type Services } from "./handlers.js";
 
 /** Receipts that one comparison of weeks reads: some minutes from a share. */
 const MOST_RECEIPTS = 200_000;
@@ -36,48 +41,11 @@ const frame = z.coerce
   .default(1)
   .describe("From 1: of the file, or of the slices that the receipt lists");
 
-export const resultQuerySchema = z.strictObject({ path: receiptPath });
-export const pictureQuerySchema = z.strictObject({ path: receiptPath, input_path: inputPath, frame });
-export const marksQuerySchema = z.strictObject({
-  path: receiptPath,
-  model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
-  frame,
-});
-export const verificationQuerySchema = z.strictObject({
-  path: receiptPath,
-  input_path: inputPath.optional().describe("Without it nothing is computed again"),
-});
-export const driftQuerySchema = z.strictObject({
-  week: z.iso
-    .date()
-    .optional()
-    .describe(
-      "A day of the week that is compared with those before; without it the last that there are receipts of",
-    ),
-});
-export const pathsQuerySchema = z.strictObject({
-  side: z.enum(["input", "output"]).describe("Whether the folders of images or those of results are meant"),
-  path: z
-    .string()
-    .max(4096)
-    .default("")
-    .describe("The begin of a path; without it the folders themselves that the token reaches"),
-});
-export const pathListSchema = z.strictObject({
+const pathListSchema = z.strictObject({
   paths: z.array(z.strictObject({ path: z.string(), kind: z.enum(["file", "folder"]) })),
   more: z.boolean().describe("There are more than these"),
 });
-
 export type PathList = z.infer<typeof pathListSchema>;
-
-function requireSetting(services: Services): void {
-  if (!services.config.files_by_http.includes("view"))
-    throw new RadserveError(
-      "not_found",
-      "This server does not show results and their images. RADSERVE_FILES_BY_HTTP=view allows it.",
-    );
-  if (services.stopping()) throw shuttingDown();
-}
 
 const sharer = new ModelSharer();
 
@@ -85,7 +53,7 @@ async function ask<T>(ctx: Context, services: Services, view: View): Promise<T> 
   return (await services.viewing.ask(view, () => ctx.req.socket.destroyed)) as T;
 }
 
-/** What each view of a result needs: its paths on this machine, and where the caller may look. */
+/** The paths of a result on this machine, and the folders that the caller may see. */
 async function lookedAt(
   ctx: Context,
   services: Services,
@@ -99,87 +67,126 @@ async function lookedAt(
 }
 
 /** GET /results: the receipt. */
-export const showResult: Handler = async (ctx, services) => {
-  requireSetting(services);
-  const query = parseBody(resultQuerySchema, { ...ctx.query });
-  const { receiptPath, roots } = await lookedAt(ctx, services, query);
-  const receipt = await ask<Receipt>(ctx, services, { kind: "receipt", receiptPath, roots });
-  ctx.state.action?.wasOf({ studyInstanceUid: receipt.source.study_instance_uid });
-  ctx.body = receipt;
-};
+export const showResult = pageByHttp(
+  "view",
+  z.strictObject({ path: receiptPath }),
+  { Receipt: receiptSchema },
+  async (ctx, services, query) => {
+    const { receiptPath, roots } = await lookedAt(ctx, services, query);
+    const receipt = await ask<Receipt>(ctx, services, { kind: "receipt", receiptPath, roots });
+    ctx.state.action?.wasOf({ studyInstanceUid: receipt.source.study_instance_uid });
+    ctx.body = receipt;
+  },
+);
 
 /**
  * GET /results/picture: a frame of its image, a PNG. It goes by the type of a file, which generators of clients know, and
  * which no browser shows as a page.
  */
-export const showPicture: Handler = async (ctx, services) => {
-  requireSetting(services);
-  const query = parseBody(pictureQuerySchema, { ...ctx.query });
-  const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
-  const view = { kind: "picture", receiptPath, inputPath: input, frame: query.frame, roots } as const;
-  const png = await ask<Uint8Array>(ctx, services, view);
-  ctx.set({
-    "Content-Security-Policy": "default-src 'none'; sandbox",
-    "Cross-Origin-Resource-Policy": "same-origin",
-  });
-  ctx.type = "application/octet-stream";
-  ctx.body = Buffer.from(png.buffer, png.byteOffset, png.byteLength);
-};
+export const showPicture = pageByHttp(
+  "view",
+  z.strictObject({ path: receiptPath, input_path: inputPath, frame }),
+  "application/octet-stream",
+  async (ctx, services, query) => {
+    const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
+    const view = { kind: "picture", receiptPath, inputPath: input, frame: query.frame, roots } as const;
+    const png = await ask<Uint8Array>(ctx, services, view);
+    ctx.set({
+      "Content-Security-Policy": "default-src 'none'; sandbox",
+      "Cross-Origin-Resource-Policy": "same-origin",
+    });
+    ctx.type = "application/octet-stream";
+    ctx.body = Buffer.from(png.buffer, png.byteOffset, png.byteLength);
+  },
+);
 
 /** GET /results/marks: what a model marked on a frame. */
-export const showMarks: Handler = async (ctx, services) => {
-  requireSetting(services);
-  const query = parseBody(marksQuerySchema, { ...ctx.query });
-  const { receiptPath, roots } = await lookedAt(ctx, services, query);
-  const view = { kind: "marks", receiptPath, model: query.model, frame: query.frame, roots } as const;
-  ctx.body = await ask<Marks>(ctx, services, view);
-};
+export const showMarks = pageByHttp(
+  "view",
+  z.strictObject({
+    path: receiptPath,
+    model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
+    frame,
+  }),
+  { Marks: marksSchema },
+  async (ctx, services, query) => {
+    const { receiptPath, roots } = await lookedAt(ctx, services, query);
+    const view = { kind: "marks", receiptPath, model: query.model, frame: query.frame, roots } as const;
+    ctx.body = await ask<Marks>(ctx, services, view);
+  },
+);
 
 /** GET /results/verification: whether it is as it was written, computed again. */
-export const showVerification: Handler = async (ctx, services) => {
-  requireSetting(services);
-  const query = parseBody(verificationQuerySchema, { ...ctx.query });
-  const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query);
-  const models = sharer.share(services.models.entries);
-  ctx.body = await ask<Verification>(ctx, services, {
-    kind: "verify",
-    receiptPath,
-    inputPath,
-    models,
-    roots,
-  });
-};
+export const showVerification = pageByHttp(
+  "view",
+  z.strictObject({
+    path: receiptPath,
+    input_path: inputPath.optional().describe("Without it nothing is computed again"),
+  }),
+  { Verification: verificationSchema },
+  async (ctx, services, query) => {
+    const { receiptPath, roots, input: inputPath } = await lookedAt(ctx, services, query);
+    const models = sharer.share(services.models.entries);
+    ctx.body = await ask<Verification>(ctx, services, {
+      kind: "verify",
+      receiptPath,
+      inputPath,
+      models,
+      roots,
+    });
+  },
+);
 
 const folderOf = (root: Root): string => (typeof root === "string" ? root : root.path);
 
 /** GET /drift: how models do from week to week, in the receipts that the token reaches. */
-export const showDrift: Handler = async (ctx, services) => {
-  requireSetting(services);
-  const { week } = parseBody(driftQuerySchema, { ...ctx.query });
-  const { output } = await rootsOf(callerOf(ctx), services);
-  const folders = output.map(folderOf);
-  ctx.body = await ask<DriftView>(ctx, services, { kind: "drift", folders, most: MOST_RECEIPTS, week });
-};
+export const showDrift = pageByHttp(
+  "view",
+  z.strictObject({
+    week: z.iso
+      .date()
+      .optional()
+      .describe(
+        "A day of the week that is compared with those before; without it the last that there are receipts of",
+      ),
+  }),
+  { Drift: driftSchema },
+  async (ctx, services, { week }) => {
+    const { output } = await rootsOf(callerOf(ctx), services);
+    const folders = output.map(folderOf);
+    ctx.body = await ask<DriftView>(ctx, services, { kind: "drift", folders, most: MOST_RECEIPTS, week });
+  },
+);
 
 /** GET /paths: names that go on from what was typed. */
-export const listPaths: Handler = async (ctx, services) => {
-  requireSetting(services);
-  const query = parseBody(pathsQuerySchema, { ...ctx.query });
-  const roots = (await rootsOf(callerOf(ctx), services))[query.side];
-  const { path: typed, back } = translateIn(query.path, services.config.path_map);
-  ctx.state.action?.note(query.side === "input" ? { inputPath: typed } : { outputPath: typed });
-  const folders = roots.map(folderOf);
-  // Above the roots nothing is listed but the roots themselves
-  const below = folders.filter((folder) => folder.startsWith(typed));
-  const answer =
-    typed === "" || (below.length > 0 && !folders.some((folder) => typed.startsWith(`${folder}/`)))
-      ? { paths: below.map((folder) => ({ path: folder, kind: "folder" as const })), more: false }
-      : await namesUnder(typed, roots, query.side);
-  ctx.body = {
-    ...answer,
-    paths: answer.paths.map(({ path: local, kind }) => ({ path: back(local), kind })),
-  } satisfies z.infer<typeof pathListSchema>;
-};
+export const listPaths = pageByHttp(
+  "view",
+  z.strictObject({
+    side: z.enum(["input", "output"]).describe("Whether the folders of images or those of results are meant"),
+    path: z
+      .string()
+      .max(4096)
+      .default("")
+      .describe("The begin of a path; without it the folders themselves that the token reaches"),
+  }),
+  { PathList: pathListSchema },
+  async (ctx, services, query) => {
+    const roots = (await rootsOf(callerOf(ctx), services))[query.side];
+    const { path: typed, back } = translateIn(query.path, services.config.path_map);
+    ctx.state.action?.note(query.side === "input" ? { inputPath: typed } : { outputPath: typed });
+    const folders = roots.map(folderOf);
+    // Above the roots nothing is listed but the roots themselves
+    const below = folders.filter((folder) => folder.startsWith(typed));
+    const answer =
+      typed === "" || (below.length > 0 && !folders.some((folder) => typed.startsWith(`${folder}/`)))
+        ? { paths: below.map((folder) => ({ path: folder, kind: "folder" as const })), more: false }
+        : await namesUnder(typed, roots, query.side);
+    ctx.body = {
+      ...answer,
+      paths: answer.paths.map(({ path: local, kind }) => ({ path: back(local), kind })),
+    } satisfies z.infer<typeof pathListSchema>;
+  },
+);
 
 async function namesUnder(typed: string, roots: readonly Root[], side: "input" | "output") {
   const slash = typed.lastIndexOf("/");

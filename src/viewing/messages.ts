@@ -1,7 +1,6 @@
 /** What the server asks of its viewing threads, and what they answer. */
 import { z } from "zod";
 import type { MemoryPlace } from "../base/process-memory.js";
-import type { ErrorObject } from "../base/errors.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { Root } from "../files/roots.js";
 import type { SharedModels } from "../models/shared.js";
@@ -25,13 +24,6 @@ export type View =
   | ({ kind: "marks"; model: string; frame: number } & OfResult)
   | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
   | { kind: "drift"; folders: string[]; most: number; week: string | undefined };
-
-export interface ToThread {
-  id: number;
-  view: View;
-}
-export type FromThread =
-  { id: number; ok: true; value: unknown } | { id: number; ok: false; error: ErrorObject };
 
 const segment = z.strictObject({
   number: z.int().min(1),

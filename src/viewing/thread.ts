@@ -1,8 +1,9 @@
 /** A viewing thread: reads results and images for people who look at them, one question after the other. */
 import { fstatSync } from "node:fs";
-import { parentPort, workerData } from "node:worker_threads";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { workerData } from "node:worker_threads";
+import { RadserveError } from "../base/errors.js";
 import { ProcessMemory } from "../base/process-memory.js";
+import { answerOwner } from "../base/service-thread.js";
 import { createEngine } from "../engine/engine.js";
 import { readWhole } from "../files/descriptor.js";
 import { withPlain } from "../files/durable-files.js";
@@ -20,13 +21,13 @@ import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
 import type { Check } from "../results/commit/verify.js";
 import { MarkReader } from "./marks.js";
-import type { DriftView, FromThread, ThreadOptions, ToThread, Verification, View } from "./messages.js";
+import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
 import { withResult, type ResultFolder } from "./result-folder.js";
 import { SourcePictures } from "./source-picture.js";
 
 const { engine: engineOptions, memory: place, forms } = workerData as ThreadOptions;
 const engine = createEngine(engineOptions);
-const memory = new ProcessMemory(place.counts, place.place, place.mostBytes);
+const memory = new ProcessMemory(place);
 const models = new ModelReader();
 const pictures = new SourcePictures({ engine, memory });
 const marks = new MarkReader();
@@ -118,13 +119,4 @@ async function drift({ folders, most, week }: Of<"drift">): Promise<DriftView> {
   return { ...found, whole, folders, fewest_studies: FEWEST_STUDIES, false_marks: FALSE_MARKS };
 }
 
-if (parentPort === null) throw new Error("This file is the start of a worker thread.");
-const port = parentPort;
-// The service asks for one thing at a time
-port.on("message", ({ id, view }: ToThread) => {
-  void answer(view).then(
-    (value) => port.postMessage({ id, ok: true, value } satisfies FromThread),
-    (error: unknown) =>
-      port.postMessage({ id, ok: false, error: asRadserveError(error).toObject() } satisfies FromThread),
-  );
-});
+answerOwner(answer);

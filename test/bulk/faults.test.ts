@@ -147,7 +147,12 @@ t.test("output folders that others take the place of", { skip }, async (t) => {
     renameSync(output, away);
     mkdirSync(output);
     await release();
-    const waiting = await bulk.until(id, ({ state, counts }) => state !== "running" && counts.running === 0);
+    // Images and boxes are counted one after the other, and a try may begin between
+    const waiting = await bulk.until(
+      id,
+      ({ state, counts, boxes }) =>
+        state !== "running" && counts.running === 0 && boxes.every(({ running }) => running === 0),
+    );
     t.match(waiting, {
       paused_reason: {
         code: "output_replaced",

@@ -126,7 +126,7 @@ t.test("what another box has by now stays as it is", async (t) => {
 
 t.test("one that goes well ends the pause of its job, once the pause is over", async (t) => {
   const { id, taken, end, look } = await leased(3);
-  await pool.query("update radserve.job set pause_count = 1, pause_until = now() + interval '1 h'");
+  await pool.query("update radserve.job set pause_count = 1, pause_until = now() + interval '1 min'");
   await end(taken.slice(0, 1), DONE, [id]);
   t.match(await look(), { pause_count: 1 }, "it was under way before");
   await pool.query("update radserve.job set pause_until = now()");
@@ -134,6 +134,25 @@ t.test("one that goes well ends the pause of its job, once the pause is over", a
   t.match(await look(), { pause_count: 1 }, "it did not go well");
   await end(taken.slice(2), DONE, [id]);
   t.match(await look(), { pause_count: 0 });
+});
+
+t.test("nobody waits for the time that a database's clock had before it was put back", async (t) => {
+  const { instance, taken, end } = await leased(2);
+  const other = { ...instance, id: randomUUID(), box: randomUUID(), process: randomUUID() };
+  await enter(pool, other, true);
+  await end(taken.slice(0, 1), { state: "queued", afterSeconds: 30, counts: true });
+  t.strictSame(await lease(pool, other, 2, false), [], "it has to wait");
+  await pool.query(`update radserve.item set not_before = not_before + interval '20 years'`);
+  await pool.query("update radserve.job set pause_count = 1, pause_until = now() + interval '20 years'");
+  await pool.query("update radserve.instance set beat_at = beat_at + interval '20 years'");
+  t.strictSame(await lease(pool, other, 2, false), [], "another item tries whether the pause is over");
+  await freeSilent(pool, other);
+  const { rows } = await pool.query<{ ahead: boolean }>(
+    "select beat_at > now() as ahead from radserve.instance",
+  );
+  t.strictSame(rows, [{ ahead: false }, { ahead: false }], "a box that is silent from now on is found");
+  await end(taken.slice(1), DONE);
+  t.equal((await lease(pool, other, 2, false)).length, 1);
 });
 
 const FAILED: Ending = { state: "failed", error: { error: "corrupt_image", message: "" } };

@@ -110,7 +110,7 @@ t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, asy
     writeFileSync(path.join(folder, markName(id)), "");
     await pool.query(
       `update radserve.job set report = null, marked = true, report_token = $2,
-         report_until = now() + interval '1 h' where id = $1`,
+         report_until = now() + interval '4 min' where id = $1`,
       [id, DEAD],
     );
     writeSlice(path.join(place.input, "other", "0.dcm"));

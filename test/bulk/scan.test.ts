@@ -157,8 +157,8 @@ function entry(name: string, dimensions: "2d" | "2d_frames" | "series"): ModelEn
 t.test("a folder that is looked into as a series is counted, and waits for room", async (t) => {
   const { folder, at } = file(t);
   for (const z of [0, 1, 2]) writeSlice(at("even", `${z}.dcm`), z);
-  const places = new MemoryPlaces(2);
-  const memoryOf = () => new ProcessMemory(places.counts, places.take(), 2 ** 20);
+  const places = new MemoryPlaces(2, 2 ** 20);
+  const memoryOf = () => new ProcessMemory(places.take());
   const giveBack = memoryOf().hold("files", 2 ** 20);
   let asked = 0;
   const found: string[] = [];

@@ -28,7 +28,7 @@ t.test("boxes that open a fresh database at one moment", async (t) => {
       troubles: new DatabaseTroubles(),
       onLost: () => said.push("lost"),
       models: () => Promise.resolve([]),
-      memory: new ProcessMemory(new MemoryPlaces(1).counts, 0, 2 ** 30),
+      memory: new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take()),
       onFound: () => undefined,
     });
     t.teardown(() => scanner.stop());

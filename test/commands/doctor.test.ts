@@ -356,14 +356,14 @@ const PLANTED: Planted[] = [
     plant: set("RADSERVE_INPUT_ROOTS", "/no/such/share"),
     finding: "input root",
     found: /^\/no\/such\/share: there is no such folder/,
-    fix: /mount/,
+    fix: /Mount the share/,
   },
   {
     fault: "an output root that this user may not write to",
     plant: ({ output }) => chmodSync(output, 0o555),
     finding: "output root",
     found: /this user may not \(EACCES\)/,
-    fix: /let the server's user write/,
+    fix: /Let the server's user write/,
     skip: asNobody,
   },
   {
@@ -371,7 +371,7 @@ const PLANTED: Planted[] = [
     plant: set("RADSERVE_OUTPUT_ROOTS", ({ input }) => path.join(input, "image.png")),
     finding: "output root",
     found: /it is no folder/,
-    fix: /Create or mount/,
+    fix: /create the folder/,
   },
   {
     fault: "roots that overlap",

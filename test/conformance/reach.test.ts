@@ -10,7 +10,7 @@ import { openInput } from "../../src/files/guarded-paths.js";
 import type { Image } from "../../src/images/image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { readInput } from "../../src/inference/read-input.js";
-import { folderReading, modelsCanary } from "../../src/models/make-canary.js";
+import { folderReading, modelsCanary } from "../../src/commands/models/canary.js";
 import { activeBrain, channelFolder } from "../support/channel-models.js";
 import { ADDON, commandsAre, needs, PYTHON, pythonHas } from "../support/needs.js";
 import { reference, writeReachModel } from "../support/reach-models.js";

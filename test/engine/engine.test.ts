@@ -71,6 +71,31 @@ t.test("inspects graphs, and refuses what is none", async (t) => {
   t.equal((await failure(engine.inspectGraph(broken))).code, "bad_request");
 });
 
+t.test("a load has an end, by its time and by its number", async (t) => {
+  const side = 512;
+  const products = 60;
+  const folding = writeModel(folder, {
+    name: "folding",
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, side, side] }],
+    outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, side, side] }],
+    initializers: [
+      { name: "a0", dtype: "float32", shape: [side, side], data: new Uint8Array(4 * side * side) },
+    ],
+    nodes: [
+      ...Array.from({ length: products }, (_, i) => ({
+        ...{ op: "MatMul", inputs: [`a${i}`, "a0"], outputs: [`a${i + 1}`] },
+      })),
+      { op: "Add", inputs: ["x", `a${products}`], outputs: ["y"] },
+    ],
+  });
+  const late = failure(engine.load({ ...loadOptions(folding), timeoutMs: 20 }));
+  t.equal((await late).code, "deadline_exceeded");
+  const unwanted = failure(engine.load({ ...loadOptions(folding), cancelId: 77 }));
+  engine.cancel(77);
+  t.equal((await unwanted).code, "cancelled");
+  t.equal((await engine.load(loadOptions(identityPath))).inputs.length, 1, "others go on");
+});
+
 t.test("stored values come back as modality values, with the hash of the raw output", async (t) => {
   const { id } = await engine.load(loadOptions(identityPath));
   const frame = plane(2, 3, [-3, -2, -1, 0, 1, 32767]);

@@ -55,6 +55,12 @@ t.test("a private database rests while no job is open", { skip: needs(ADDON) }, 
     const metrics = await (await fetch(`${idle.server.url}/metrics`)).text();
     return metrics.includes('radserve_bulk_items_total{state="succeeded"} 2\n');
   });
+  const { history } = (await idle.send("GET", "/overview")).body as { history: { images: number }[] };
+  t.equal(
+    history.reduce((sum, { images }) => sum + images, 0),
+    2,
+    "the history has the images of both jobs",
+  );
   t.notOk(
     idle.server.log.some(({ level }) => Number(level) >= 40),
     "nothing of it is a fault",

@@ -5,6 +5,7 @@
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
@@ -92,6 +93,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
         const body = (await answer.json()) as { details?: { threads_stuck?: number } };
         const stuck = await metric(server, "radserve_worker_threads_stuck");
         if (body.details?.threads_stuck === 1 && stuck === 1) return body;
+        await delay(20);
       }
       return undefined;
     })();

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import t from "tap";
 import { createEngine } from "../../src/engine/engine.js";
 import { readImage } from "../../src/images/read-image.js";
-import { modelsCanary } from "../../src/models/make-canary.js";
+import { modelsCanary } from "../../src/commands/models/canary.js";
 import { receiptSchema, receiptText } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
 import { radiograph } from "../support/radiograph.js";

@@ -15,7 +15,7 @@ t.test("pipes, links and folders in the place of a lock are said", { skip: needs
   writeSlice(input);
   const target = path.join(place.directory, "elsewhere");
   const kinds: [string, (at: string) => void][] = [
-    ["a pipe", (at) => execFileSync("mkfifo", [at])],
+    ["a named pipe", (at) => execFileSync("mkfifo", [at])],
     ["a symbolic link", (at) => symlinkSync(target, at)],
     ["a symbolic link", (at) => symlinkSync("/proc/self/mem", at)],
     ["a folder", (at) => mkdirSync(at)],

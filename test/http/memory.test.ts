@@ -4,15 +4,17 @@ import path from "node:path";
 import t from "tap";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
 import { CT_SLICE } from "../support/dicom.js";
+import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 import { slowImage } from "../support/slow-image.js";
 
 t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t, { RADSERVE_THREADS: "2", RADSERVE_MEMORY: "1MiB" });
+  const short = withDurations({ memoryRoom: 3_000 });
+  const place = bulkPlace(t, { ...short, RADSERVE_THREADS: "2", RADSERVE_MEMORY: "1MiB" });
   const at = (name: string) => path.join(place.input, name);
-  // Far more than its 25 seconds, also on a fast machine
+  // Far more than its 15 seconds, also on a fast machine
   writeFileSync(at("slow.dcm"), await slowImage(24, CT_SLICE));
   writeSlice(at("small.dcm"));
   writeSlice(path.join(place.input, "many", "one.dcm"));
@@ -34,7 +36,7 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
   t.equal(await held(), 0, "what an image took is given back");
 
   // It needs more than there is, and may begin because it is alone.
-  const slow = ask("slow.dcm", "slow", { timeout_ms: 25_000 });
+  const slow = ask("slow.dcm", "slow", { timeout_ms: 15_000 });
   await until(async () => (await held()) > 0);
   const refused = await ask("small.dcm", "refused");
   t.equal(refused.status, 503);

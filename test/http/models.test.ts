@@ -5,9 +5,10 @@ import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelListSchema } from "../../src/server/model-list.js";
 import { hashFile } from "../../src/files/durable-files.js";
+import { until } from "../support/postgres.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
-import { endless } from "../support/endless.js";
+import { endless, foldsForLong } from "../support/endless.js";
 import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/tiny-models.js";
 import { radserve, startServer, type TestServer } from "../support/server.js";
 
@@ -106,7 +107,10 @@ t.test("ready names what it waits for", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(place);
   let first = await readiness(server);
   // The page is served a moment before the first folder is opened.
-  while (!first.body.message.includes("now endless")) first = await readiness(server);
+  await until(async () => {
+    first = await readiness(server);
+    return first.body.message.includes("now endless");
+  });
   t.match(first, {
     status: 503,
     body: {
@@ -116,6 +120,15 @@ t.test("ready names what it waits for", { skip: needs(ADDON) }, async (t) => {
     },
   });
   t.equal(await server.stop(), 0, "a load that goes on holds up no stop");
+});
+
+t.test("a session that takes long to be made holds up no stop", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t);
+  foldsForLong(place.environment["RADSERVE_MODELS_DIR"]!);
+  const server = await startServer(place);
+  await server.logged(({ msg }) => msg === "Model ct-tissue is ready");
+  while (!(await readiness(server)).body.message.includes("now folds-for-long"));
+  t.equal(await server.stop(), 0);
 });
 
 t.test("ready and status say why a model failed", { skip: needs(ADDON) }, async (t) => {

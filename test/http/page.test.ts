@@ -172,7 +172,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.locator(".stage[data-frame='7'] img.marks").waitFor();
     t.equal(await findings.locator("tbody tr").count(), 32);
     await page.getByLabel("Findings of all slices").uncheck();
-    await page.getByLabel("Marks of").selectOption("nobody");
+    await page.getByLabel("Overlay").selectOption("none");
     await page.locator("img.marks").waitFor({ state: "detached" });
     await page.getByText("From the file to the model, step by step").click();
     t.match(await page.getByRole("region", { name: "What was found" }).innerText(), /rescale: /i);

@@ -16,7 +16,7 @@ import {
 import net from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { keys, roots, state } from "../../src/commands/doctor/folders.js";
+import { folders, keys } from "../../src/commands/doctor/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { withDurations } from "../support/durations.js";
 import { tryTake } from "../support/commits.js";
@@ -195,7 +195,7 @@ t.test("SIGTERM answers what was admitted, and ends with 0", { skip: needs(ADDON
 t.test("after the grace time the rest fails with shutting_down", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(makePlace({ RADSERVE_GRACE_SECONDS: "0" }));
   const image = path.join(server.place.input, "image.png");
-  const all = Array.from({ length: 300 }, async (_, n) => {
+  const all = Array.from({ length: 100 }, async (_, n) => {
     const output = path.join(server.place.output, String(n));
     const response = await server.post("/single_inference", {
       input_image_path: image,
@@ -348,7 +348,7 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
     place.environment[name] = value;
     t.match(await refusedStart(place), message);
     const config = loadConfig({ environment: place.environment, directory: place.directory });
-    const findings = [...(await roots(config)), ...(await state(config)), ...(await keys(config)).findings];
+    const findings = [...(await folders(config)), ...(await keys(config)).findings];
     t.ok(
       findings.some(({ ok, found }) => !ok && /lies inside/.test(found)),
       "doctor says it, too",

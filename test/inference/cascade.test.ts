@@ -8,7 +8,7 @@ import { infer } from "../../src/inference/infer-image.js";
 import { readInput } from "../../src/inference/read-input.js";
 import { replay } from "../../src/inference/replay.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { modelsCheck } from "../../src/models/developer-tools.js";
+import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsImport } from "../../src/models/import/import.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";

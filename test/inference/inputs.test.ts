@@ -9,9 +9,10 @@ import type { Image } from "../../src/images/image.js";
 import { readInput } from "../../src/inference/read-input.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { toNumbers } from "../../src/models/compare.js";
-import { modelsCheck, modelsTry } from "../../src/models/developer-tools.js";
-import { inferOnce } from "../../src/models/infer-once.js";
-import { modelsCanary } from "../../src/models/make-canary.js";
+import { modelsCheck } from "../../src/commands/models/check.js";
+import { modelsTry } from "../../src/commands/models/try.js";
+import { inferOnce } from "../../src/inference/infer-once.js";
+import { modelsCanary } from "../../src/commands/models/canary.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -68,7 +69,7 @@ t.test("several inputs", { skip: needs(ADDON) }, async (t) => {
     const { model } = await readModelFolder(folder);
     for (let slice = 0; slice < SLICES; slice++) {
       const { result } = await inferOnce(folder, model!, image, { ...options, frame: slice + 1 });
-      const tensors = [...result.tensors!.inputs, ...result.tensors!.outputs];
+      const tensors = [...result.tensors.inputs, ...result.tensors.outputs];
       t.strictSame(
         tensors.map(({ name }) => name),
         ["ct", "coarse", "plain", "clinical", "mask", "scores"],

@@ -2,6 +2,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
+import { modelsTry } from "../../src/commands/models/try.js";
+import { sha256 } from "../../src/files/durable-files.js";
 import { readImage } from "../../src/images/read-image.js";
 import { infer } from "../../src/inference/infer-image.js";
 import { nonzeroBox } from "../../src/inference/region.js";
@@ -12,7 +14,7 @@ import { BRIGHT, segmentation, sourceSize } from "../support/model-parts.js";
 import { ADDON, needs } from "../support/needs.js";
 import { pngFile } from "../support/raster.js";
 import { engine } from "../support/real-engine.js";
-import { loadTestModel } from "../support/test-models.js";
+import { graphOf, loadTestModel } from "../support/test-models.js";
 
 const [WIDTH, HEIGHT] = [9, 7];
 /** What is not 0 lies in rows 2 to 4 and columns 3 to 7; some zeros are enclosed. */
@@ -66,6 +68,17 @@ t.test("statistics and findings are those of the box", { skip: needs(ADDON) }, a
   writeFileSync(inputPath, pngFile({ width: WIDTH, height: HEIGHT, bits: 8, colour: 0, pixels: GREY }));
   for (const crop of [true, false]) {
     const entry = await load(crop);
+    const { manifest } = entry;
+    const tried = join(folder, manifest.name);
+    mkdirSync(tried, { recursive: true });
+    writeFileSync(join(tried, "model.onnx"), graphOf("heatmap"));
+    const files = [{ path: "model.onnx", sha256: sha256(graphOf("heatmap")) }];
+    writeFileSync(join(tried, "model.json"), JSON.stringify({ ...manifest, stage: "draft", files }));
+    const { text, data } = await modelsTry(tried, await readImage(readFileSync(inputPath)), {
+      ...{ engine: engine(), providers: ["cpu"] },
+    });
+    t.match(data, { input: { shape: [1, 1, ...(crop ? [BOX.rows, BOX.columns] : [HEIGHT, WIDTH])] } });
+    t.match(text, `pixels of each label ${crop ? 7 : 10}`);
     const outputFolder = join(folder, `out-${crop}`);
     mkdirSync(outputFolder);
     const roots = { input: undefined, output: undefined };

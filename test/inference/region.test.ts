@@ -10,8 +10,9 @@ import { readInput } from "../../src/inference/read-input.js";
 import { wholePairs, withMargin } from "../../src/inference/region.js";
 import { replay } from "../../src/inference/replay.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { modelsCheck } from "../../src/models/developer-tools.js";
-import { modelsCanary } from "../../src/models/make-canary.js";
+import { modelsTry } from "../../src/commands/models/try.js";
+import { modelsCheck } from "../../src/commands/models/check.js";
+import { modelsCanary } from "../../src/commands/models/canary.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
 import { reference, writeReachModel } from "../support/reach-models.js";
@@ -26,6 +27,11 @@ t.test("margins are rounded up to pixels, and end with the image", (t) => {
   t.match(wholePairs(box, format), { left: 2, columns: 4 });
   t.end();
 });
+
+/** A finder that finds nothing. */
+function unfound({ outputs: [output] }: Manifest): void {
+  if (output?.kind === "segmentation") output.labels[0]!.threshold = 1;
+}
 
 t.test("regions", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => engine().close());
@@ -81,13 +87,17 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("what a region that is not there means is what the manifest says", async (t) => {
-    const nowhere = (m: Manifest) => {
-      const [output] = m.outputs;
-      if (output?.kind === "segmentation") output.labels[0]!.threshold = 1;
-    };
     const models = t.testdir();
-    await write(models, "finder-3d", nowhere);
-    await write(models, "looker-3d");
+    // A canary needs a region.
+    const writeBoth = async (change?: (m: Manifest) => void) => {
+      for (const name of ["finder-3d", "looker-3d"])
+        rmSync(join(models, name), { recursive: true, force: true });
+      await write(models, "finder-3d");
+      await write(models, "looker-3d", change);
+      rmSync(join(models, "finder-3d"), { recursive: true });
+      await write(models, "finder-3d", unfound);
+    };
+    await writeBoth();
     const { receipt, again } = await run(t, models);
     const looker = receipt.models[1]!;
     t.match(looker, { status: "succeeded", warnings: [{ code: "region_empty", message: /did not look/ }] });
@@ -95,11 +105,42 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
     t.ok(looker.findings.every(({ present }) => !present));
     t.match(await again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
 
-    rmSync(join(models, "looker-3d"), { recursive: true });
-    await write(models, "looker-3d", (m) => (m.region!.when_empty = "refuse"));
+    await writeBoth((m) => (m.region!.when_empty = "refuse"));
     const refused = await run(t, models);
     t.match(refused.receipt.models[1], { status: "not_accepted", reasons: [{ code: "region_empty" }] });
     t.match(await refused.again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
+  });
+
+  await t.test("try shows the model the part that a server shows it", async (t) => {
+    const models = t.testdir();
+    const lone = writeReachModel(t.testdir({ lone: {} }), "looker-3d", (m) => {
+      Object.assign(m, { stage: "draft", results: { outputs: ["json"] } });
+    });
+    await t.rejects(modelsTry(lone, image, options), {
+      code: "model_unavailable",
+      message: /Expected the model "finder-3d" beside this one/,
+    });
+    await write(models, "finder-3d");
+    await write(models, "looker-3d");
+    const { receipt } = await run(t, models);
+    const looker = receipt.models[1]!;
+    const area = looker.transforms[0]!["source_area"] as Record<string, number>;
+    const tried = await modelsTry(join(models, "looker-3d"), image, options);
+    const { slices, rows, columns } = area;
+    t.match(tried.data, { input: { shape: [1, 1, slices, rows, columns] } });
+    t.match(
+      tried.text,
+      `region: model finder-3d, label bright, margin mm 2, source area {slice ${area["slice"]}, `,
+    );
+    const voxels = looker.findings.map(({ volume }) => volume?.voxels).join(", ");
+    t.match(tried.text, `mask: pixels of each label ${voxels}`);
+
+    rmSync(join(models, "finder-3d"), { recursive: true });
+    await write(models, "finder-3d", unfound);
+    await t.rejects(modelsTry(join(models, "looker-3d"), image, options), {
+      code: "no_model_accepts",
+      message: /found no "bright"; this model did not look/,
+    });
   });
 
   await t.test("segments in the grid of the network lie where the part was cut out", async (t) => {

@@ -9,9 +9,9 @@ import { withImageFile } from "../../src/commands/files.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { modelsCard } from "../../src/models/card.js";
-import { modelsCheck } from "../../src/models/developer-tools.js";
-import { inferOnce } from "../../src/models/infer-once.js";
-import { folderReading, modelsCanary } from "../../src/models/make-canary.js";
+import { modelsCheck } from "../../src/commands/models/check.js";
+import { inferOnce } from "../../src/inference/infer-once.js";
+import { folderReading, modelsCanary } from "../../src/commands/models/canary.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -96,7 +96,7 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
       const { caseOf } = await folderReading(folder);
       return withImageFile(
         input,
-        async (image) => (await inferOnce(folder, model!, image, options)).result.tensors!,
+        async (image) => (await inferOnce(folder, model!, image, options)).result.tensors,
         { caseOf },
       );
     };

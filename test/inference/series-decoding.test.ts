@@ -61,8 +61,8 @@ async function withSeries<T>(
 ): Promise<T> {
   const opened = await openInput(directory, undefined);
   if (opened.kind !== "folder") throw new Error("A folder was opened");
-  const places = new MemoryPlaces(1);
-  const memory = new ProcessMemory(places.counts, places.take(), most);
+  const places = new MemoryPlaces(1, most);
+  const memory = new ProcessMemory(places.take());
   const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
   try {
     return await use(await readSeriesFolder(opened, slices), { slices, places });
@@ -187,10 +187,10 @@ t.test("files that have room stay in memory, counted, until their pixels are ask
 });
 
 t.test("files stay in memory up to a sixteenth of it, whoever keeps them", async (t) => {
-  const places = new MemoryPlaces(2);
   const MIB = 2 ** 20;
+  const places = new MemoryPlaces(2, 16 * 16 * MIB);
   const [one, other] = [0, 1].map(() => {
-    const memory = new ProcessMemory(places.counts, places.take(), 16 * 16 * MIB);
+    const memory = new ProcessMemory(places.take());
     return new SliceMemory(memory, { patient: true, check: () => undefined });
   }) as [SliceMemory, SliceMemory];
   t.strictSame(

@@ -147,8 +147,8 @@ t.test("the largest slice is counted once more while its frames are read again",
     ...files(),
     d: Buffer.concat([slice({ z: z[1]!, fill: 0 }), padding(large)]),
   });
-  const places = new MemoryPlaces(1);
-  const memory = new ProcessMemory(places.counts, places.take(), 2 ** 30);
+  const places = new MemoryPlaces(1, 2 ** 30);
+  const memory = new ProcessMemory(places.take());
   const slices = new SliceMemory(memory, { patient: true, check: () => undefined });
   const opened = await openInput(folder, undefined);
   t.teardown(() => opened.close());

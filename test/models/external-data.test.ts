@@ -16,7 +16,9 @@ import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { Tensor } from "../../src/base/tensor.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
-import { modelsCheck, modelsInit, modelsList } from "../../src/models/developer-tools.js";
+import { modelsCheck } from "../../src/commands/models/check.js";
+import { modelsInit } from "../../src/commands/models/init.js";
+import { modelsList } from "../../src/commands/models/list.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
 import { engine, modelsOf } from "../support/real-engine.js";
@@ -158,6 +160,39 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
       await set.close();
     },
   );
+
+  await t.test("what a graph takes and gives is read without its weights", async (t) => {
+    const folder = t.testdir();
+    const data = new Uint8Array(1 << 20);
+    const names = Array.from({ length: 256 }, (_, i) => `w${i}`);
+    const graph = onnxModel({
+      name: "large",
+      inputs: [{ name: "x", dtype: "float32", shape: ["n", 512, 512] }],
+      outputs: [{ name: "y", dtype: "float32", shape: ["n", 512, 512] }],
+      initializers: names.map((name) => ({
+        ...{ name, dtype: "float32", shape: [512, 512], data },
+        location: DATA,
+      })),
+      nodes: names.map((name, i) => ({
+        op: "Add",
+        inputs: [i === 0 ? "x" : `x${i}`, name],
+        outputs: [i === names.length - 1 ? "y" : `x${i + 1}`],
+      })),
+    });
+    const file = join(folder, "large.onnx");
+    writeFileSync(file, graph);
+    writeFileSync(join(folder, DATA), data);
+    const most = () => Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync("/proc/self/status", "utf8"))![1]) / 1024;
+    const before = most();
+    const { inputs, outputs } = await engine().inspectGraph(file);
+    t.strictSame(
+      [...inputs, ...outputs].map(({ name, shape }) => [name, shape]),
+      ["x", "y"].map((name) => [name, [-1, 512, 512]]),
+    );
+    t.ok(most() - before < 100, `256 MiB of weights took ${(most() - before).toFixed(0)} MiB`);
+    writeFileSync(join(folder, DATA), data.subarray(1));
+    await t.rejects(engine().inspectGraph(file), { message: /data ends before its last tensor/ });
+  });
 
   await t.test("a file outside of the folder is refused, whatever files says", async (t) => {
     for (const location of ["../weights.data", "/etc/hostname", "a/../../weights.data", ""]) {

@@ -8,7 +8,7 @@ import t, { type Test } from "tap";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import type { Image } from "../../src/images/image.js";
 import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
-import { modelsTry } from "../../src/models/developer-tools.js";
+import { modelsTry } from "../../src/commands/models/try.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { modelsImport, type ImportOptions } from "../../src/models/import/import.js";
 import { ADDON, needs } from "../support/needs.js";

@@ -5,7 +5,7 @@ import t from "tap";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";
 import { isLit, type TextPlace } from "../../scripts/lib/text-canary.js";
 import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
-import { modelsList } from "../../src/models/developer-tools.js";
+import { modelsList } from "../../src/commands/models/list.js";
 import { type ModelSet, withoutEntry } from "../../src/models/set.js";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
 import { ADDON, needs } from "../support/needs.js";

@@ -8,7 +8,7 @@ import { infer } from "../../src/inference/infer-image.js";
 import { inSourceSlices, mapsInSourceSlices, straightened, straightOf } from "../../src/models/straighten.js";
 import { assemble } from "../../src/images/dicom/volume.js";
 import { readImage } from "../../src/images/read-image.js";
-import { modelsCanary } from "../../src/models/make-canary.js";
+import { modelsCanary } from "../../src/commands/models/canary.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { encodeNpy } from "../../src/engine/npy.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";

@@ -175,7 +175,10 @@ export function childrenOf(pid: number): number[] {
   return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
 }
 
+/** Between two looks that ask a server or read its processes: a loop without it takes more of the processor than what it waits for. */
+const LOOK_MS = 20;
+
 /** Looks again and again until it holds. */
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await holds())) await sleep(5);
+  while (!(await holds())) await sleep(LOOK_MS);
 }

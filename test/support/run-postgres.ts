@@ -167,7 +167,7 @@ async function makeTemplate(socket: string, log: () => string): Promise<void> {
     troubles: new DatabaseTroubles(),
     onLost: () => undefined,
     models: () => Promise.resolve([]),
-    memory: new ProcessMemory(new MemoryPlaces(1).counts, 0, 2 ** 30),
+    memory: new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take()),
     onFound: () => undefined,
   });
   try {

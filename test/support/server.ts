@@ -32,6 +32,9 @@ export interface Place {
   remove(): void;
 }
 
+/** Where the run of the tests keeps compiled code (scripts/test.mjs), for all that a test starts. */
+const compiled = process.env["NODE_COMPILE_CACHE"];
+
 /** Folders for one test, and the settings that name them. */
 export function makePlace(extra: Record<string, string> = {}): Place {
   const directory = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-test-")));
@@ -53,6 +56,7 @@ export function makePlace(extra: Record<string, string> = {}): Place {
       RADSERVE_HOST: "127.0.0.1",
       RADSERVE_PORT: "0",
       RADSERVE_THREADS: "1",
+      ...(compiled === undefined ? {} : { NODE_COMPILE_CACHE: compiled }),
       ...extra,
     },
     remove: () => rmSync(directory, { recursive: true, force: true }),

@@ -1,11 +1,11 @@
 /**
- * `node returning-child.js MODE STEP COUNT`: crews that are closed while a thread of theirs comes back (MODE idle: after it
+ * `node returning-child.js MODE STEP COUNT`: thread pools that are closed while a thread of theirs comes back (MODE idle: after it
  * had nothing to do; ended: after it was ended), COUNT times, each STEP milliseconds later than the one before. Prints
- * how long that took, until the crew was closed, to the time that a thread takes to load.
+ * how long that took, until the pool was closed, to the time that a thread takes to load.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
-import { Crew } from "../../src/inference/crew.js";
+import { ThreadPool } from "../../src/inference/thread-pool.js";
 import { newSigns, type InferTask } from "../../src/inference/task.js";
 import { RESULT_FORMS } from "../../src/results/forms.js";
 import { ModelSharer } from "../../src/models/shared.js";
@@ -20,20 +20,17 @@ const task: InferTask = {
   ...{ priority: "bulk", roots: { input: undefined, output: undefined } },
 } as unknown as InferTask;
 
-function crewOf(): Crew {
-  const idleTimeout = mode === "idle" ? IDLE_MS : 3_600_000;
-  return new Crew({
-    ...{ threads: 1, keepsOneForStat: false, oneStays: false, idleTimeout, places: new MemoryPlaces(4) },
+function poolOf(): ThreadPool {
+  const idleMs = mode === "idle" ? IDLE_MS : 3_600_000;
+  return new ThreadPool({
+    ...{ threads: 1, keepsOneForStat: false, oneStays: false, idleMs, places: new MemoryPlaces(4, 1e9) },
     workerData: {
       ...{ engine: { provider: "cpu" }, outputs: undefined, threads: 1 },
-      ...{
-        memory: 1e9,
-        running: new Int32Array(new SharedArrayBuffer(4)),
-      },
+      running: new Int32Array(new SharedArrayBuffer(4)),
       ...{ niceness: 0, operatesAtOnce: false, forms: RESULT_FORMS },
     },
     failed: (error) => console.error(error),
-    record: () => Promise.resolve(undefined),
+    answering: () => undefined,
   });
 }
 
@@ -43,20 +40,21 @@ const since = (start: number) => performance.now() - start;
 const loading: number[] = [];
 const closing: number[] = [];
 for (let i = 0; i < Number(count); i++) {
-  const crew = crewOf();
+  const pool = poolOf();
   const run = () =>
-    crew
+    pool
       .free({ stat: false, alone: false, subject: "a" })!
-      .run({ task, models, signs: newSigns() }, false, "a");
+      .run({ task, models, signs: newSigns() }, false, "a")
+      .catch(() => undefined);
   const start = performance.now();
   await run();
   loading.push(since(start));
   if (mode === "idle") await delay(5 * IDLE_MS);
-  else crew.free({ stat: false, alone: false, subject: "a" })!.end();
-  const again = run().catch(() => undefined);
+  else pool.free({ stat: false, alone: false, subject: "a" })!.end();
+  const again = run();
   await delay(i * Number(step));
   const stop = performance.now();
-  await crew.close();
+  await pool.close();
   closing.push(since(stop) + i * Number(step));
   await again;
 }

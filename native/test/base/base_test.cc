@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/crew.h"
 #include "base/sha256.h"
+#include "base/thread_team.h"
 #include "check.h"
 
 namespace radserve::test {
@@ -36,38 +36,38 @@ TEST("SHA-256 of NIST's examples, and of lengths around a block") {
 }
 END;
 
-TEST("a crew takes each step once, loop after loop, and helpers only where they may") {
+TEST("a team takes each step once, loop after loop, and helpers only where they may") {
   bool wide = true;
-  Crew crew(3, [&] { return wide; });
+  ThreadTeam team(3, [&] { return wide; });
   for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{1000}}) {
     for (int turn = 0; turn < 50; ++turn) {
       std::vector<std::atomic<int>> taken(count);
-      crew.For(count, [&](size_t i) { ++taken[i]; });
+      team.For(count, [&](size_t i) { ++taken[i]; });
       for (const auto& times : taken) EQUAL(times.load(), 1);
     }
   }
   wide = false;
   const auto own = std::this_thread::get_id();
   int others = 0;
-  crew.For(100, [&](size_t) { others += std::this_thread::get_id() == own ? 0 : 1; });
+  team.For(100, [&](size_t) { others += std::this_thread::get_id() == own ? 0 : 1; });
   EQUAL(others, 0);
   int alone = 0;
-  Crew().For(3, [&](size_t i) { alone = alone * 10 + static_cast<int>(i); });
+  ThreadTeam().For(3, [&](size_t i) { alone = alone * 10 + static_cast<int>(i); });
   EQUAL(alone, 12);
 }
 END;
 
-TEST("a step that throws ends the loop, and the crew goes on") {
-  Crew crew(2, [] { return true; });
+TEST("a step that throws ends the loop, and the team goes on") {
+  ThreadTeam team(2, [] { return true; });
   for (int turn = 0; turn < 20; ++turn) {
     EQUAL(CodeOf([&] {
-            crew.For(100, [](size_t i) {
+            team.For(100, [](size_t i) {
               if (i % 10 == 3) throw EngineError("output_invalid", "step");
             });
           }),
           "output_invalid");
     std::atomic<int> sum = 0;
-    crew.For(10, [&](size_t i) { sum += static_cast<int>(i); });
+    team.For(10, [&](size_t i) { sum += static_cast<int>(i); });
     EQUAL(sum.load(), 45);
   }
 }

@@ -22,7 +22,7 @@
 #include "base/sha256.h"
 #include "check.h"
 #include "onnx.h"
-#include "runtime/gpu.h"
+#include "runtime/cuda.h"
 #include "runtime/session.h"
 #include "runtime/session_device.h"
 #include "scheduling/batcher.h"
@@ -224,7 +224,7 @@ struct Served {
   std::shared_ptr<BatchRow> RowOf(const std::vector<int64_t>& shape, float first) const {
     auto row = std::make_shared<BatchRow>();
     row->key = {1, {shape}};
-    row->inputs = {batcher->NewRow(row->key, "x", Dtype::kFloat32)};
+    row->inputs = {device->NewRow(row->key, "x", Dtype::kFloat32)};
     Fill({row->inputs[0].data, row->inputs[0].Bytes()}, first);
     return row;
   }
@@ -284,7 +284,7 @@ TEST("no bucket is planned again once it is warm, whatever sizes and shapes come
   // The largest first: a larger one makes graphs that were captured before be captured anew.
   constexpr std::array<int64_t, 3> kSides = {24, 16, 8};
   const uint64_t before = Cuda().plans();
-  for (const int64_t side : kSides) served.batcher->Warm(served.RowOf({1, side, side}, 0), {});
+  for (const int64_t side : kSides) served.batcher->Warm(served.RowOf({1, side, side}, 0), 8, {});
   const uint64_t plans = Cuda().plans();
   CHECK(plans > before);
   // Four sizes of each shape.
@@ -446,7 +446,7 @@ END;
 TEST("two devices run side by side: one that waits keeps the other from nothing") {
   Served first(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 0);
   Served second(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 1);
-  for (const Served* served : {&first, &second}) served->batcher->Warm(served->Row(4, 0), {});
+  for (const Served* served : {&first, &second}) served->batcher->Warm(served->Row(4, 0), 8, {});
   Cuda().reset();
   Cuda().hold(0, true);
   auto held = first.Row(4, 1);
@@ -498,28 +498,126 @@ TEST("sixteen threads, two devices, several shapes: each row gets its own number
 }
 END;
 
-TEST("a model of several inputs runs in batches") {
-  const std::string node = Bytes(1, "a") + Bytes(1, "b") + Bytes(2, "y") + Bytes(3, "both") + Bytes(4, "Add");
+/// Rows of a number a side of [first, first + 1, ...], answered with the same.
+bool Echoes(const BatchRow& row, float first, int64_t side) {
+  return !row.failure && AsFloats(row.outputs.at(0)) == Counting(first, static_cast<size_t>(side));
+}
+
+TEST(
+    "a model of several inputs and outputs runs in batches: first plainly, then as a graph, with the same "
+    "numbers") {
+  const auto flatten = [](const std::string& from, const std::string& to) {
+    return Bytes(1, Bytes(1, from) + Bytes(2, to) + Bytes(3, to) + Bytes(4, "Flatten"));
+  };
   const std::string model = Number(1, 8) +
-                            Bytes(7, Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("a", {0, 4})) +
-                                         Bytes(11, Value("b", {0, 4})) + Bytes(12, Value("y", {0, 4}))) +
+                            Bytes(7, flatten("a", "y") + flatten("b", "z") + Bytes(2, "test") +
+                                         Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 2})) +
+                                         Bytes(12, Value("y", {0, 4})) + Bytes(12, Value("z", {0, 2}))) +
                             Bytes(8, Bytes(1, "") + Number(2, 17));
   const auto session = Load(model);
   SessionDevice device;
   RunStats stats;
-  device.AddModel(1, {session.get(), kOutputs, &stats, 4});
-  std::vector<std::shared_ptr<BatchRow>> rows;
-  for (int i = 0; i < 3; ++i) {
-    auto row = std::make_shared<BatchRow>();
-    row->key = {1, {{4}, {4}}};
-    row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}), MakeTensor("b", Dtype::kFloat32, {1, 4})};
-    rows.push_back(row);
-  }
+  device.AddModel(1, {session.get(), {"z", "y"}, &stats, 4});
   Cuda().reset();
-  const Device::Result result = device.Run(4, rows, {});
-  EQUAL(result.outputs.size(), size_t{3});
-  for (const auto& outputs : result.outputs) CHECK(outputs.at(0).shape == (std::vector<int64_t>{1, 4}));
-  EQUAL(Cuda().count(0).bytes_to_device, 4 * 8 * sizeof(float));
+  constexpr int kRuns = 5;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<std::shared_ptr<BatchRow>> rows;
+    for (int i = 0; i < 3; ++i) {
+      auto row = std::make_shared<BatchRow>();
+      row->key = {1, {{4}, {2}}};
+      row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}), MakeTensor("b", Dtype::kFloat32, {1, 2})};
+      for (Tensor& input : row->inputs) {
+        Fill({input.data, input.Bytes()},
+             static_cast<float>(100 * run + 10 * i) + (input.name == "b" ? 5.0F : 0));
+      }
+      rows.push_back(row);
+    }
+    const Device::Result result = device.Run(4, rows, {});
+    EQUAL(result.outputs.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto first = static_cast<float>(100 * run) + 10 * static_cast<float>(i);
+      CHECK(AsFloats(result.outputs[i].at(0)) == Counting(first + 5, 2));
+      CHECK(AsFloats(result.outputs[i].at(1)) == Counting(first, 4));
+    }
+  }
+  const StandInCounts counts = Cuda().count(0);
+  EQUAL(counts.bytes_to_device, kRuns * 4 * 6 * sizeof(float));
+  EQUAL(counts.captures, uint64_t{1});
+  EQUAL(counts.graph_launches, uint64_t{kRuns - 1});
+  EQUAL(counts.strays, uint64_t{0});
+}
+END;
+
+TEST("what does not fit while graphs are alive runs once they are gone: a batch in parts, one row whole") {
+  constexpr int64_t kLong = 1 << 16;
+  constexpr size_t kBytes = kLong * sizeof(float);
+  const Served served(Copying({0, 0}, {0, 0}));
+  Cuda().reset();
+  const auto answer = [&](int count) {
+    std::vector<std::shared_ptr<BatchRow>> rows;
+    for (int i = 0; i < count; ++i) rows.push_back(served.Row(kLong, static_cast<float>(i)));
+    served.Answer(rows);
+    for (int i = 0; i < count; ++i)
+      CHECK(Echoes(*rows[static_cast<size_t>(i)], static_cast<float>(i), kLong));
+  };
+  for (int i = 0; i < 3; ++i) answer(1);
+  EQUAL(Cuda().graphs(), size_t{1});
+  // Room for two rows more, as they go in and as they come out.
+  Cuda().set_memory(0, Cuda().used(0) + 4 * kBytes);
+  answer(8);
+  for (int i = 0; i < 3; ++i) answer(2);
+  const StandInCounts counts = Cuda().count(0);
+  CHECK(counts.captures >= 2 && Cuda().graphs() >= 1);
+  EQUAL(counts.stale + counts.spoilt + counts.strays, uint64_t{0});
+  Cuda().reset();
+}
+END;
+
+TEST(
+    "a model that is loaded anew beside work in flight: each row has its own numbers, and the old one's "
+    "memory goes") {
+  Served served(Copying({0, 4}, {0, 4}));
+  served.batcher->Warm(served.Row(4, 0), 8, {});
+  const size_t graphs = Cuda().graphs();
+  CHECK(graphs > 0);
+  Cuda().reset();
+  Cuda().hold(0, true);
+  std::latch done(16);
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  const auto submit = [&](uint64_t model) {
+    for (int i = 0; i < 8; ++i) {
+      auto row = std::make_shared<BatchRow>();
+      row->key = {model, {{4}}};
+      row->inputs = {served.device->NewRow(row->key, "x", Dtype::kFloat32)};
+      Fill({row->inputs[0].data, row->inputs[0].Bytes()},
+           static_cast<float>(100 * model) + static_cast<float>(i));
+      row->done = [&done] { done.count_down(); };
+      rows.push_back(row);
+      served.batcher->Submit(row);
+    }
+  };
+  submit(1);
+  Cuda().await_held(0);
+  RunStats stats;
+  const auto next = Load(Copying({0, 4}, {0, 4}));
+  served.device->AddModel(2, {next.get(), kOutputs, &stats, 8});
+  served.batcher->AddModel(2, 8);
+  submit(2);
+  Cuda().hold(0, false);
+  done.wait();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CHECK(Echoes(*rows[i], static_cast<float>(i < 8 ? 100 + i : 200 + i - 8), 4));
+  }
+  rows.clear();
+  const size_t used = Cuda().used(0);
+  served.batcher->RemoveModel(1);
+  served.device->RemoveModel(1);
+  served.session.reset();
+  CHECK(Cuda().used(0) < used);
+  EQUAL(Cuda().count(0).strays + Cuda().count(0).stale, uint64_t{0});
+  // Ends before the session that it uses.
+  served.batcher.reset();
+  EQUAL(Cuda().graphs(), Cuda().count(0).captures);
 }
 END;
 
@@ -577,7 +675,7 @@ TEST(
   // Somebody still reads a result when the model leaves: that holds its own memory, and no weights.
   std::vector<std::vector<Tensor>> read = run();
   device.Clear(1);
-  session.Leave();
+  session.Unload();
   ShrinkGpu(0);
   EQUAL(device.bytes(), size_t{0});
   EQUAL(Cuda().graphs(), size_t{0});
@@ -590,12 +688,12 @@ TEST(
   read.clear();
   CHECK(Cuda().pinned() < pinned);
   for (int turn = 0; turn < 3; ++turn) {
-    session.Return();
+    session.Reload();
     run();
     EQUAL(Cuda().used(0), used);
     EQUAL(Cuda().pinned(), pinned);
     device.Clear(1);
-    session.Leave();
+    session.Unload();
     ShrinkGpu(0);
   }
 }
@@ -606,11 +704,11 @@ TEST(
     "mended") {
   const HeavyFile file(512);
   Session session(file.path, file.Settings(), "model_unavailable");
-  session.Leave();
+  session.Unload();
   file.Write(OneNode("Add", {"x", "x"}, {0, 512}, {0, 512}));
   std::string said;
   try {
-    session.Return();
+    session.Reload();
   } catch (const EngineError& e) {
     said = e.code() + " " + e.what();
   }
@@ -620,13 +718,13 @@ TEST(
   Cuda().set_memory(0, Cuda().used(0) + 1024);
   bool refused = false;
   try {
-    session.Return();
+    session.Reload();
   } catch (const NoRoomToLoad&) {
     refused = true;
   }
   CHECK(refused);
   Cuda().reset();
-  session.Return();
+  session.Reload();
   const auto bucket = session.MakeBucket(2, {{512}}, kOutputs);
   bucket->Row(0, 0);
   bucket->Run(2, {});

@@ -11,31 +11,31 @@ using namespace radserve;
 namespace {
 
 using State = Residence::State;
-using Waiter = Residence::Waiter;
+using PendingUse = Residence::PendingUse;
 
-/// A waiter that counts how often it was resumed.
-std::shared_ptr<Waiter> Counting(int& resumed) {
-  return std::make_shared<Waiter>([&resumed] { ++resumed; });
+/// A pending use that counts how often it was resumed.
+std::shared_ptr<PendingUse> Counting(int& resumed) {
+  return std::make_shared<PendingUse>([&resumed] { ++resumed; });
 }
 
-/// A model that has left.
+/// A model that is unloaded.
 void Away(Residence& residence) {
-  CHECK(residence.BeginLeaving(Clock::time_point::max()));
-  CHECK(!residence.Left());
+  CHECK(residence.BeginUnload(Clock::time_point::max()));
+  CHECK(!residence.Unloaded());
 }
 
-TEST("a model in use does not leave, and one that was used since neither") {
+TEST("a model in use is not unloaded, nor is one that was used since") {
   Residence residence;
   const auto before = Clock::now() - std::chrono::seconds(1);
-  CHECK(residence.Enter());
+  CHECK(residence.BeginUse());
   CHECK(!residence.UnusedSince());
-  CHECK(!residence.BeginLeaving(Clock::time_point::max()));
-  CHECK(!residence.Exit());
-  CHECK(!residence.BeginLeaving(before));
-  CHECK(residence.BeginLeaving(*residence.UnusedSince()));
-  CHECK(!residence.Enter());
-  CHECK(!residence.Left());
-  CHECK(residence.Get().state == State::kAway);
+  CHECK(!residence.BeginUnload(Clock::time_point::max()));
+  CHECK(!residence.EndUse());
+  CHECK(!residence.BeginUnload(before));
+  CHECK(residence.BeginUnload(*residence.UnusedSince()));
+  CHECK(!residence.BeginUse());
+  CHECK(!residence.Unloaded());
+  CHECK(residence.Get().state == State::kUnloaded);
 }
 END;
 
@@ -47,27 +47,27 @@ TEST("the first who waits brings the model back; all enter when it comes") {
   const auto second = Counting(resumed);
   CHECK(residence.Wait(first));
   CHECK(!residence.Wait(second));
-  CHECK(residence.StillWanted());
+  CHECK(residence.HasPending());
   EQUAL(resumed, 0);
-  residence.Came(std::chrono::seconds(2));
+  residence.Loaded(std::chrono::seconds(2));
   EQUAL(resumed, 2);
   CHECK(first->entered && second->entered);
-  CHECK(residence.Get().state == State::kHere && residence.Get().loads == 1);
-  // Nobody can take it away before those who waited have used it.
-  CHECK(!residence.BeginLeaving(Clock::time_point::max()));
-  CHECK(!residence.Exit());
-  CHECK(!residence.Exit());
-  CHECK(residence.BeginLeaving(Clock::time_point::max()));
+  CHECK(residence.Get().state == State::kLoaded && residence.Get().loads == 1);
+  // Nobody can unload it before those who waited have used it.
+  CHECK(!residence.BeginUnload(Clock::time_point::max()));
+  CHECK(!residence.EndUse());
+  CHECK(!residence.EndUse());
+  CHECK(residence.BeginUnload(Clock::time_point::max()));
 }
 END;
 
 TEST("who waits where the model is here enters at once") {
   Residence residence;
   int resumed = 0;
-  const auto waiter = Counting(resumed);
-  CHECK(!residence.Wait(waiter));
+  const auto pending = Counting(resumed);
+  CHECK(!residence.Wait(pending));
   EQUAL(resumed, 1);
-  CHECK(waiter->entered && !residence.UnusedSince());
+  CHECK(pending->entered && !residence.UnusedSince());
 }
 END;
 
@@ -75,58 +75,60 @@ TEST("a model that cannot come tells those who wait, and the next one asks again
   Residence residence;
   Away(residence);
   int resumed = 0;
-  const auto waiter = Counting(resumed);
-  CHECK(residence.Wait(waiter));
-  residence.CouldNotCome({"model_unavailable", "no room"});
+  const auto pending = Counting(resumed);
+  CHECK(residence.Wait(pending));
+  residence.LoadFailed({"model_unavailable", "no room"});
   EQUAL(resumed, 1);
-  CHECK(!waiter->entered && waiter->failure && waiter->failure->message == "no room");
-  CHECK(residence.Get().failure && residence.Get().state == State::kAway);
+  CHECK(!pending->entered && pending->failure && pending->failure->message == "no room");
+  CHECK(residence.Get().failure && residence.Get().state == State::kUnloaded);
   CHECK(residence.Wait(Counting(resumed)));
-  residence.Came({});
+  residence.Loaded({});
   CHECK(!residence.Get().failure);
 }
 END;
 
-TEST("who waits no longer is resumed once, and a model that nobody wants any more stays away") {
+TEST("who waits no longer is resumed once, and a model that nobody wants any more stays unloaded") {
   Residence residence;
   Away(residence);
   int resumed = 0;
-  const auto waiter = Counting(resumed);
-  CHECK(residence.Wait(waiter));
-  residence.Drop(waiter);
-  residence.Drop(waiter);
+  const auto pending = Counting(resumed);
+  CHECK(residence.Wait(pending));
+  residence.Drop(pending);
+  residence.Drop(pending);
   EQUAL(resumed, 1);
-  CHECK(!waiter->entered && !waiter->failure);
-  CHECK(!residence.StillWanted());
-  CHECK(residence.Get().state == State::kAway);
+  CHECK(!pending->entered && !pending->failure);
+  CHECK(!residence.HasPending());
+  CHECK(residence.Get().state == State::kUnloaded);
 }
 END;
 
 TEST(
-    "a model that is drained takes nobody new, leaves with its last use, and comes back for those who wait") {
+    "a model that is drained takes nobody new, is unloaded with its last use, and loaded for those who "
+    "wait") {
   Residence residence;
-  CHECK(residence.Enter());
-  CHECK(residence.Enter());
+  CHECK(residence.BeginUse());
+  CHECK(residence.BeginUse());
   CHECK(residence.Drain());
-  CHECK(!residence.Enter());
+  CHECK(!residence.BeginUse());
   int resumed = 0;
-  const auto waiter = Counting(resumed);
-  CHECK(!residence.Wait(waiter));
-  CHECK(!residence.BeginLeaving(Clock::time_point::max()));
-  CHECK(!residence.Exit());
-  CHECK(residence.Exit());
-  CHECK(residence.BeginLeaving(Clock::time_point::min()));
+  const auto pending = Counting(resumed);
+  CHECK(!residence.Wait(pending));
+  CHECK(!residence.BeginUnload(Clock::time_point::max()));
+  CHECK(!residence.EndUse());
+  CHECK(residence.EndUse());
+  CHECK(residence.BeginUnload(Clock::time_point::min()));
   EQUAL(resumed, 0);
-  CHECK(residence.Left());
-  CHECK(residence.Get().state == State::kReturning);
-  residence.Came({});
-  CHECK(waiter->entered);
+  CHECK(residence.Unloaded());
+  CHECK(residence.Get().state == State::kReloading);
+  residence.Loaded({});
+  CHECK(pending->entered);
 }
 END;
 
 TEST(
-    "sixteen threads use a model that leaves and comes back: none uses it while it is away, none waits for "
-    "ever") {
+    "sixteen threads use a model that is unloaded and loaded by turns: none uses it while it is unloaded, "
+    "none "
+    "waits for ever") {
   Residence residence;
   std::atomic<int> inside = 0;
   std::atomic<int> wrong = 0;
@@ -136,14 +138,14 @@ TEST(
   std::atomic<int> wanted = 0;
   std::jthread keeper([&] {
     while (!done) {
-      if (residence.BeginLeaving(Clock::time_point::max())) {
+      if (residence.BeginUnload(Clock::time_point::max())) {
         if (inside != 0) ++wrong;
         here = false;
-        if (residence.Left()) ++wanted;
+        if (residence.Unloaded()) ++wanted;
       }
-      if (wanted.exchange(0) > 0 && residence.StillWanted()) {
+      if (wanted.exchange(0) > 0 && residence.HasPending()) {
         here = true;
-        residence.Came({});
+        residence.Loaded({});
       }
     }
   });
@@ -151,23 +153,23 @@ TEST(
     ++inside;
     if (!here) ++wrong;
     --inside;
-    static_cast<void>(residence.Exit());
+    static_cast<void>(residence.EndUse());
   };
   {
     std::vector<std::jthread> threads;
     for (int thread = 0; thread < 16; ++thread) {
       threads.emplace_back([&, thread] {
         for (int i = 0; i < 200; ++i) {
-          if (residence.Enter()) {
+          if (residence.BeginUse()) {
             use();
             continue;
           }
           std::latch resumed(1);
-          const auto waiter = std::make_shared<Waiter>([&resumed] { resumed.count_down(); });
-          if (residence.Wait(waiter)) ++wanted;
-          if ((thread + i) % 5 == 0) residence.Drop(waiter);
+          const auto pending = std::make_shared<PendingUse>([&resumed] { resumed.count_down(); });
+          if (residence.Wait(pending)) ++wanted;
+          if ((thread + i) % 5 == 0) residence.Drop(pending);
           resumed.wait();
-          if (waiter->entered) use();
+          if (pending->entered) use();
         }
       });
     }

@@ -57,7 +57,7 @@ std::unique_ptr<Model> Load(int threads) {
   input.fit = Fit::kNone;
   model->inputs = {input};
   OutputSpec output;
-  output.kind = &kSegmentation;
+  output.kind = &kinds::segmentation;
   output.tensor = "y";
   output.activation = Activation::kSoftmax;
   output.labels = 1;

@@ -26,7 +26,7 @@ Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
 
 OutputSpec Spec(int labels) {
   OutputSpec spec;
-  spec.kind = &kDetection;
+  spec.kind = &kinds::detection;
   spec.tensor = "y";
   spec.labels = labels;
   spec.max_boxes = 1000;

@@ -43,10 +43,10 @@ std::vector<uint8_t> Expected(const VolumeTaps& taps, const Grid& grid, const Ma
 }
 
 std::vector<uint8_t> Found(const VolumeTaps& taps, const Grid& grid, const Maps& maps, size_t channels,
-                           Crew& crew) {
+                           ThreadTeam& team) {
   std::vector<uint8_t> labels;
   int next = 0;
-  HighestResampled(taps, {grid.axes[1].input, grid.axes[2].input}, channels, crew)
+  HighestResampled(taps, {grid.axes[1].input, grid.axes[2].input}, channels, team)
       .Run(
           {},
           [&](int slice, float* values) {
@@ -88,8 +88,8 @@ TEST("the highest of resampled channels is, to the bit, that of ResampleVolume")
       {{Axis{4, 7, -1, 0.8}, Axis{12, 30, -2.5, 0.5}, Axis{64, 32, 0, 2}}},
       {{Axis{1, 2, 0, 0.5}, Axis{1, 20, 0, 0.05}, Axis{2, 3, 0, 2.0 / 3}}},
   };
-  Crew alone;
-  Crew crew(2, [] { return true; });
+  ThreadTeam alone;
+  ThreadTeam team(2, [] { return true; });
   for (size_t g = 0; g < grids.size(); ++g) {
     const Grid& grid = grids[g];
     for (const bool splines : {false, true}) {
@@ -112,7 +112,7 @@ TEST("the highest of resampled channels is, to the bit, that of ResampleVolume")
           const std::string what = "grid " + std::to_string(g) + ", values " + std::to_string(kind);
           const std::vector<uint8_t> expected = Expected(taps, grid, maps, channels);
           Report(Found(taps, grid, maps, channels, alone) == expected, what + " alone", __LINE__);
-          Report(Found(taps, grid, maps, channels, crew) == expected, what + " by a crew", __LINE__);
+          Report(Found(taps, grid, maps, channels, team) == expected, what + " by a team", __LINE__);
         }
       }
     }
@@ -132,10 +132,10 @@ TEST("weights below 0 leave no channel out") {
         maps[z].push_back(c == 0 ? 1 : (c == 1 && i % 9 > 4 ? 0.99F : -9));
     }
   }
-  Crew crew;
+  ThreadTeam team;
   const std::vector<uint8_t> expected = Expected(taps, grid, maps, 3);
   CHECK(std::ranges::count(expected, 1) > 0);
-  CHECK(Found(taps, grid, maps, 3, crew) == expected);
+  CHECK(Found(taps, grid, maps, 3, team) == expected);
 }
 END;
 
@@ -143,10 +143,10 @@ TEST("a stop ends it") {
   const Grid grid = {{Axis{4, 4, 0, 1}, Axis{9, 9, 0, 1}, Axis{9, 9, 0, 1}}};
   VolumeTaps taps;
   for (size_t a = 0; a < 3; ++a) taps[a] = MakeTaps(grid.axes[a], Interpolation::kLinear);
-  Crew crew;
+  ThreadTeam team;
   std::stop_source stop;
   int loaded = 0;
-  HighestResampled highest(taps, {9, 9}, 2, crew);
+  HighestResampled highest(taps, {9, 9}, 2, team);
   EQUAL(CodeOf([&] {
           highest.Run(
               stop.get_token(),

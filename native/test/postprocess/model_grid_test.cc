@@ -20,7 +20,7 @@ struct Case {
   Acquisition acquisition;
   /// By the patient's axes.
   std::array<int, 3> sides{};
-  Point spacing{};
+  PatientPoint spacing{};
   InputSpec spec;
   /// Sides of the tensor over those of the map.
   int coarser = 1;
@@ -74,7 +74,7 @@ Case AnyCase(std::mt19937& random, int round) {
 Case RandomCase(std::mt19937& random, int round) {
   while (true) {
     Case c = AnyCase(random, round);
-    const Scan scan(c.acquisition, c.sides, c.spacing, [](const Point&) { return 0.0F; });
+    const Scan scan(c.acquisition, c.sides, c.spacing, [](const PatientPoint&) { return 0.0F; });
     const VolumePlacement placement = PlaceVolume(scan.sides, scan.geometry, c.spec);
     const auto grows = [](const VolumeAxis& axis) { return axis.scale <= 1 && axis.count > 6; };
     if (c.spec.resampling || std::ranges::all_of(placement.axes, grows)) return c;
@@ -86,7 +86,7 @@ Case RandomCase(std::mt19937& random, int round) {
 std::function<double(double)> PlaceAlong(const Case& c, size_t axis) {
   const size_t patient = AxisOf(c.spec.orientation[axis]).first;
   const Scan scan(c.acquisition, c.sides, c.spacing,
-                  [&](const Point& at) { return static_cast<float>(at[patient]); });
+                  [&](const PatientPoint& at) { return static_cast<float>(at[patient]); });
   const PreparedVolume prepared = PrepareVolume(scan.planes, scan.geometry, c.spec, {});
   const std::vector<float> values = AsFloats(prepared.tensor);
   const auto& shape = prepared.tensor.shape;
@@ -126,13 +126,13 @@ Expected Places(const Case& c, const Tensor& tensor) {
 
 VolumeGeometry Placed(const Scan& scan) {
   VolumeGeometry geometry = scan.geometry;
-  const Point first = scan.Where({0.5, 0.5, 0.5});
+  const PatientPoint first = scan.Where({0.5, 0.5, 0.5});
   geometry.origin = first;
   return geometry;
 }
 
 /// Index in the grid of a mask of a point in the patient; nothing if it lies outside. It must be the centre of a voxel.
-std::optional<size_t> IndexOf(const ModelMask& mask, const VolumeGeometry& grid, const Point& at,
+std::optional<size_t> IndexOf(const ModelMask& mask, const VolumeGeometry& grid, const PatientPoint& at,
                               double& worst) {
   const std::array<int, 3> sides = {mask.slices, mask.rows, mask.columns};
   size_t index = 0;
@@ -157,7 +157,7 @@ Tensor RandomMaps(std::mt19937& random, int64_t channels, const std::array<int, 
 
 OutputSpec Segments(Activation activation, int labels, bool fractional = false) {
   OutputSpec spec;
-  spec.kind = &kSegmentation;
+  spec.kind = &kinds::segmentation;
   spec.tensor = "y";
   spec.activation = activation;
   spec.labels = labels;
@@ -183,7 +183,7 @@ size_t ForShared(const Case& c, const Expected& places, const ModelMask& mask, c
   for (const double d : places.at[0]) {
     for (const double h : places.at[1]) {
       for (const double w : places.at[2]) {
-        Point at{};
+        PatientPoint at{};
         at[patient[0]] = d;
         at[patient[1]] = h;
         at[patient[2]] = w;
@@ -211,7 +211,7 @@ TEST("voxels of the model's grid lie where the tensor's do, and are decided by t
   int trimmed = 0;
   for (int round = 0; round < 200; ++round) {
     const Case c = RandomCase(random, round);
-    const Scan scan(c.acquisition, c.sides, c.spacing, [](const Point&) { return 1.0F; });
+    const Scan scan(c.acquisition, c.sides, c.spacing, [](const PatientPoint&) { return 1.0F; });
     const VolumeGeometry geometry = Placed(scan);
     const PreparedVolume prepared = PrepareVolume(scan.planes, geometry, c.spec, {});
     const Expected places = Places(c, prepared.tensor);
@@ -270,7 +270,7 @@ TEST("maps that come slice by slice are decided the same, also where the source 
   std::uniform_real_distribution<float> values(-3, 3);
   for (const Acquisition& a : AllAcquisitions()) {
     // Between two slices of the source lie five or six of the model's.
-    const Scan scan(a, {9, 8, 7}, {5, 4, 3}, [&](const Point&) { return values(random); });
+    const Scan scan(a, {9, 8, 7}, {5, 4, 3}, [&](const PatientPoint&) { return values(random); });
     InputSpec input = VolumeSpec("SPL");
     input.interpolation = Interpolation::kSpline;
     input.resampling = ResamplingSpec{};
@@ -301,7 +301,7 @@ TEST("maps that come slice by slice are decided the same, also where the source 
 END;
 
 TEST("a voxel of the model whose centre lies in Pixel Padding is background") {
-  const Scan scan({}, {8, 8, 4}, {1, 1, 2}, [](const Point&) { return 1.0F; });
+  const Scan scan({}, {8, 8, 4}, {1, 1, 2}, [](const PatientPoint&) { return 1.0F; });
   InputSpec input = VolumeSpec("SPL");
   input.spacing_mm = {1, 2, 2};
   input.fit = Fit::kLetterbox;
@@ -328,7 +328,7 @@ END;
 
 TEST("steps go over the model's grid, and count its voxels by their volume") {
   // Voxels of the source are 1 mm3, those of the model 8.
-  const Scan scan({}, {16, 16, 16}, {1, 1, 1}, [](const Point&) { return 1.0F; });
+  const Scan scan({}, {16, 16, 16}, {1, 1, 1}, [](const PatientPoint&) { return 1.0F; });
   InputSpec input = VolumeSpec("SPL");
   input.spacing_mm = {2, 2, 2};
   input.fit = Fit::kLetterbox;
@@ -364,7 +364,7 @@ TEST("steps go over the model's grid, and count its voxels by their volume") {
 END;
 
 TEST("a map without a voxel within the source is refused") {
-  const Scan scan({}, {2, 16, 16}, {1, 1, 1}, [](const Point&) { return 1.0F; });
+  const Scan scan({}, {2, 16, 16}, {1, 1, 1}, [](const PatientPoint&) { return 1.0F; });
   InputSpec input = VolumeSpec("SPL");
   input.size = {SizeSpec::Kind::kFixed, 16, 32, 1, 0, 16};
   input.fit = Fit::kLetterbox;

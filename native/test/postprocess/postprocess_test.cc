@@ -63,7 +63,7 @@ struct Picture {
 
 TEST("classification: sigmoid, softmax, calibration") {
   const Tensor logits = Floats({1, 2}, {0, 2});
-  OutputSpec spec = Spec(&kClassification, Activation::kSigmoid, 2);
+  OutputSpec spec = Spec(&kinds::classification, Activation::kSigmoid, 2);
   NEAR(Run(spec, logits, Same(1, 1)).values[1], 1 / (1 + std::exp(-2.0)), 1e-7);
   spec.calibration.kind = CalibrationSpec::Kind::kTemperature;
   spec.calibration.temperature = 2;
@@ -81,7 +81,7 @@ TEST("classification: sigmoid, softmax, calibration") {
 END;
 
 TEST("classification: softmax goes over the classes, which lie along the last side that is longer than one") {
-  const OutputSpec spec = Spec(&kClassification, Activation::kSoftmax, 6);
+  const OutputSpec spec = Spec(&kinds::classification, Activation::kSoftmax, 6);
   const std::vector<float> logits = {0, 1, 2, 5, 5, 5};
   const double sum = 1 + std::exp(1.0) + std::exp(2.0);
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 2, 3}, {2, 3}, {1, 2, 3, 1, 1}}) {
@@ -91,22 +91,22 @@ TEST("classification: softmax goes over the classes, which lie along the last si
   }
   const auto whole = Run(spec, Floats({1, 6}, logits), Same(1, 1)).values;
   NEAR(whole[3], 1 / (3 + sum * std::exp(-5.0)), 1e-6);
-  const OutputSpec one = Spec(&kClassification, Activation::kSoftmax, 1);
+  const OutputSpec one = Spec(&kinds::classification, Activation::kSoftmax, 1);
   NEAR(Run(one, Floats({1, 1}, {3}), Same(1, 1)).values[0], 1, 1e-7);
 }
 END;
 
 TEST("outputs that do not fit, or are no numbers, are refused") {
-  const OutputSpec spec = Spec(&kClassification, Activation::kNone, 3);
+  const OutputSpec spec = Spec(&kinds::classification, Activation::kNone, 3);
   EQUAL(CodeOf([&] { Run(spec, Floats({1, 2}, {0, 1}), Same(1, 1)); }), "output_invalid");
   EQUAL(CodeOf([&] { Run(spec, Floats({1, 3}, {0, NAN, 1}), Same(1, 1)); }), "output_invalid");
-  const OutputSpec map = Spec(&kSegmentation, Activation::kLabelMap, 2);
+  const OutputSpec map = Spec(&kinds::segmentation, Activation::kLabelMap, 2);
   EQUAL(CodeOf([&] { Run(map, Floats({1, 1, 1, 2}, {0, 3}), Same(1, 2)); }), "output_invalid");
 }
 END;
 
 TEST("argmax on the same grid is exact, first channel wins ties") {
-  const OutputSpec spec = Spec(&kSegmentation, Activation::kArgmax, 2);
+  const OutputSpec spec = Spec(&kinds::segmentation, Activation::kArgmax, 2);
   const OutputResult out = Run(spec, Floats({1, 3, 1, 3}, {1, 0, 5, 1, 2, 0, 0, 2, 9}), Same(1, 3));
   CHECK((out.mask == std::vector<uint8_t>{0, 1, 2}));
   CHECK((out.counts == std::vector<int64_t>{1, 1}));
@@ -116,11 +116,11 @@ END;
 
 TEST("probabilities are interpolated before they are decided") {
   // Map of 2 pixels over a source of 8: the step from 0 to 1 crosses a half at the middle.
-  const OutputSpec spec = Spec(&kSegmentation, Activation::kArgmax, 1);
+  const OutputSpec spec = Spec(&kinds::segmentation, Activation::kArgmax, 1);
   const Geometry g = PlaceImage(1, 8, 1, {SizeSpec::Kind::kFixed, 1, 2, 1, 0}, Fit::kStretch);
   const OutputResult out = Run(spec, Floats({1, 2, 1, 2}, {1, 0, 0, 1}), g);
   CHECK((out.mask == std::vector<uint8_t>{0, 0, 0, 0, 1, 1, 1, 1}));
-  const OutputSpec soft = Spec(&kSegmentation, Activation::kSigmoid, 1);
+  const OutputSpec soft = Spec(&kinds::segmentation, Activation::kSigmoid, 1);
   const OutputResult low = Run(soft, Floats({1, 1, 1, 2}, {-100, 100}), g, {0.25});
   CHECK((low.mask == std::vector<uint8_t>{0, 0, 0, 1, 1, 1, 1, 1}));
 }
@@ -129,7 +129,7 @@ END;
 TEST("letterbox and a map with a stride go back to their source pixels") {
   // Source 2 x 4 in a tensor of 8 x 8 (rows 2 to 5), map of 4 x 4: rows 1 and 2 hold the image.
   const Geometry g = PlaceImage(2, 4, 1, {SizeSpec::Kind::kFixed, 8, 8, 1, 0}, Fit::kLetterbox);
-  const OutputSpec spec = Spec(&kSegmentation, Activation::kLabelMap, 4);
+  const OutputSpec spec = Spec(&kinds::segmentation, Activation::kLabelMap, 4);
   const OutputResult out = Run(spec, Floats({1, 4, 4}, {4, 4, 4, 4, 1, 2, 3, 1, 0, 1, 0, 1, 4, 4, 4, 4}), g);
   CHECK((out.mask == std::vector<uint8_t>{1, 2, 3, 1, 0, 1, 0, 1}));
 }
@@ -137,14 +137,14 @@ END;
 
 TEST("outside a crop and on padding there is background") {
   const Geometry g = PlaceImage(2, 4, 1, {SizeSpec::Kind::kFixed, 2, 2, 1, 0}, Fit::kCrop);
-  const OutputSpec spec = Spec(&kSegmentation, Activation::kLabelMap, 1);
+  const OutputSpec spec = Spec(&kinds::segmentation, Activation::kLabelMap, 1);
   const OutputResult out = Run(spec, Floats({2, 2}, {1, 1, 1, 1}), g, {}, {0, 1, 0, 0, 0, 0, 0, 0});
   CHECK((out.mask == std::vector<uint8_t>{0, 0, 1, 0, 0, 1, 1, 0}));
 }
 END;
 
 TEST("sigmoid planes overlap, channels last is understood") {
-  const OutputSpec spec = Spec(&kSegmentation, Activation::kSigmoid, 2);
+  const OutputSpec spec = Spec(&kinds::segmentation, Activation::kSigmoid, 2);
   const OutputResult out = Run(spec, Floats({1, 1, 3, 2}, {9, 9, -9, 9, 9, -9}), Same(1, 3), {0.5, 0.5});
   CHECK(out.overlapping);
   CHECK((out.mask == std::vector<uint8_t>{1, 0, 1, 1, 1, 0}));
@@ -181,7 +181,7 @@ TEST("a probability map becomes grown boxes in source pixels") {
   for (const int i : {9, 10, 17, 18}) map[static_cast<size_t>(i)] = 0.8f;  // 2 x 2 at (1,1)
   map[27] = 0.6f;                                                          // (3,3): joined by a corner
   map[62] = 0.9f;                                                          // one pixel: too small
-  OutputSpec spec = Spec(&kProbabilityMap, Activation::kNone, 1);
+  OutputSpec spec = Spec(&kinds::probability_map, Activation::kNone, 1);
   spec.map_threshold = 0.3;
   spec.minimum_area = 2;
   spec.unclip = 1;
@@ -201,7 +201,7 @@ TEST("a probability map becomes grown boxes in source pixels") {
 END;
 
 TEST("detections: the scores of a box lie side by side") {
-  OutputSpec spec = Spec(&kDetection, Activation::kNone, 2);
+  OutputSpec spec = Spec(&kinds::detection, Activation::kNone, 2);
   spec.scores_tensor = "s";
   const Geometry g = Same(8, 8);
   const Tensor boxes = Floats({1, 3, 4}, {0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 8, 8});
@@ -222,7 +222,7 @@ TEST("detections: the scores of a box lie side by side") {
 END;
 
 TEST("heatmaps go back to the source, padding is 0") {
-  const OutputSpec spec = Spec(&kHeatmap, Activation::kNone, 1);
+  const OutputSpec spec = Spec(&kinds::heatmap, Activation::kNone, 1);
   const Geometry g = PlaceImage(1, 4, 1, {SizeSpec::Kind::kFixed, 1, 2, 1, 0}, Fit::kStretch);
   const OutputResult out = Run(spec, Floats({1, 1, 1, 2}, {0, 1}), g, {}, {0, 0, 0, 1});
   NEAR(out.values[1], 0.25, 1e-6);

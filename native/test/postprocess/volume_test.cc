@@ -29,7 +29,7 @@ PreparedVolume Prepare(const Scan& scan, const InputSpec& spec) {
 
 OutputSpec LabelMapSpec() {
   OutputSpec spec;
-  spec.kind = &kSegmentation;
+  spec.kind = &kinds::segmentation;
   spec.tensor = "y";
   spec.activation = Activation::kLabelMap;
   spec.labels = 200;
@@ -45,14 +45,14 @@ OutputResult Back(const PreparedVolume& prepared, const Tensor& y, const OutputS
 
 /// A different number at every voxel of the box, from 1, so that nothing can be confused; off centre and
 /// lopsided.
-float Number(const Point& at) {
+float Number(const PatientPoint& at) {
   return 1 + std::floor(static_cast<float>(at[0])) + 5 * std::floor(static_cast<float>(at[1])) +
          30 * std::floor(static_cast<float>(at[2]));
 }
 
 /// The patient's point of a tensor voxel centre, when the volume is centred by whole voxels of 1 mm.
-Point TensorPoint(const std::string& letters, const std::array<int, 3>& index) {
-  Point at{};
+PatientPoint TensorPoint(const std::string& letters, const std::array<int, 3>& index) {
+  PatientPoint at{};
   for (size_t a = 0; a < 3; ++a) {
     const auto [axis, against] = AxisOf(letters[a]);
     at[axis] = against ? kSides[axis] - index[a] - 0.5 : index[a] + 0.5;
@@ -67,7 +67,7 @@ TEST("of all 48 acquisitions the tensor is the same, voxel for voxel, and so is 
   for (const std::string orientation : {"RAS", "LPS", "AIL", "SPL", "PRI", "LSA", "IRA"}) {
     for (const Acquisition& acquisition : AllAcquisitions()) {
       const Scan scan(acquisition, kSides, {1, 1, 1},
-                      [](const Point& at) { return Number(at) > 200 ? 0 : Number(at); });
+                      [](const PatientPoint& at) { return Number(at) > 200 ? 0 : Number(at); });
       const PreparedVolume prepared = Prepare(scan, VolumeSpec(orientation));
       const std::vector<float> values = AsFloats(prepared.tensor);
       const auto& shape = prepared.tensor.shape;
@@ -107,7 +107,7 @@ END;
 TEST("letterbox at the volume's own spacing moves by whole voxels, whatever side is odd") {
   for (const Acquisition& acquisition : AllAcquisitions()) {
     const Scan scan(acquisition, kSides, {1, 1, 1},
-                    [](const Point& at) { return std::min(200.0f, Number(at)); });
+                    [](const PatientPoint& at) { return std::min(200.0f, Number(at)); });
     InputSpec spec = Sized("RAS", 10, 9, 12, Fit::kLetterbox);
     spec.spacing_mm = {1, 1, 1};
     spec.background = 99;
@@ -130,7 +130,7 @@ END;
 TEST("crop keeps the centre by whole voxels, and what was cut off is background in the mask") {
   for (const Acquisition& acquisition : AllAcquisitions()) {
     const Scan scan(acquisition, kSides, {1, 1, 1},
-                    [](const Point& at) { return std::min(200.0f, Number(at)); });
+                    [](const PatientPoint& at) { return std::min(200.0f, Number(at)); });
     for (const bool by_spacing : {true, false}) {
       InputSpec spec = Sized("LPS", 3, 4, 4, Fit::kCrop);
       if (by_spacing) {
@@ -142,7 +142,7 @@ TEST("crop keeps the centre by whole voxels, and what was cut off is background 
       const OutputResult back = Back(prepared, prepared.tensor, LabelMapSpec());
       int wrong = 0;
       size_t kept = 0;
-      scan.ForVoxels([&](size_t i, const Point& at) {
+      scan.ForVoxels([&](size_t i, const PatientPoint& at) {
         // 3 of 5, 4 of 6, 4 of 7 voxels; 5 of 5, 6 of 6, 5 of 7.
         const bool inside = by_spacing
                                 ? at[0] > 1 && at[0] < 4 && at[1] > 1 && at[1] < 5 && at[2] > 2 && at[2] < 6
@@ -161,7 +161,7 @@ END;
 struct Case {
   Acquisition acquisition;
   std::array<int, 3> sides{};
-  Point spacing{};
+  PatientPoint spacing{};
   InputSpec spec;
 };
 
@@ -191,11 +191,11 @@ TEST("points map to the tensor and back, to the right side of the patient") {
   std::mt19937 random(20261121);
   for (int round = 0; round < 2000; ++round) {
     const Case c = RandomCase(random);
-    const Scan scan(c.acquisition, c.sides, c.spacing, [](const Point&) { return 0.0f; });
+    const Scan scan(c.acquisition, c.sides, c.spacing, [](const PatientPoint&) { return 0.0f; });
     const VolumePlacement placement = PlaceVolume(scan.sides, scan.geometry, c.spec);
     for (size_t a = 0; a < 3; ++a) {
       const VolumeAxis& axis = placement.axes[a];
-      Point source = {scan.sides[0] / 2.0, scan.sides[1] / 2.0, scan.sides[2] / 2.0};
+      PatientPoint source = {scan.sides[0] / 2.0, scan.sides[1] / 2.0, scan.sides[2] / 2.0};
       const auto s = static_cast<size_t>(axis.source_axis);
       for (const double t : {-3.25, 0.0, 0.5, axis.tensor * 0.75, axis.tensor + 1.0}) {
         NEAR(axis.ToTensor(axis.ToSource(t)), t, 1e-9);
@@ -216,7 +216,7 @@ TEST("points map to the tensor and back, to the right side of the patient") {
 END;
 
 /// Neither constant nor symmetric: a slope along each axis of the patient.
-float Slope(const Point& at) { return static_cast<float>(3 * at[0] - 2 * at[1] + 0.7 * at[2] + 5); }
+float Slope(const PatientPoint& at) { return static_cast<float>(3 * at[0] - 2 * at[1] + 0.7 * at[2] + 5); }
 
 TEST(
     "a slope in the patient is that slope in the tensor, and a plane cuts the source where it cuts the "
@@ -243,7 +243,7 @@ TEST(
       for (int h = 0; h < 41; ++h) {
         for (int w = 0; w < 37; ++w, ++i) {
           const std::array<int, 3> index = {d, h, w};
-          Point source{};
+          PatientPoint source{};
           bool inside = true;
           for (size_t a = 0; a < 3; ++a) {
             const VolumeAxis& axis = prepared.placement.axes[a];
@@ -265,7 +265,7 @@ TEST(
     spec.activation = Activation::kArgmax;
     spec.labels = 1;
     const OutputResult back = Back(prepared, y, spec);
-    scan.ForVoxels([&](size_t voxel, const Point& at) {
+    scan.ForVoxels([&](size_t voxel, const PatientPoint& at) {
       for (size_t a = 0; a < 3; ++a) {
         if (at[a] < c.spacing[a] || at[a] > (c.sides[a] - 1) * c.spacing[a]) return;
       }
@@ -303,7 +303,7 @@ END;
 
 TEST("grids that are the same but for rounding are copied") {
   const Scan scan({}, {20, 16, 12}, {1.00001, 0.99999, 1},
-                  [](const Point& at) { return at[0] > 9 ? 100.0f : 1.0f; });
+                  [](const PatientPoint& at) { return at[0] > 9 ? 100.0f : 1.0f; });
   InputSpec spec = Sized("SPL", 12, 16, 20, Fit::kLetterbox);
   spec.spacing_mm = {1, 1, 1};
   CHECK(AsFloats(Prepare(scan, spec).tensor) == scan.voxels);
@@ -535,7 +535,7 @@ TEST("maps that come slice by slice give the same, however the volume lies in th
   std::mt19937 random(7);
   std::uniform_real_distribution<float> values(-3, 3);
   for (const Acquisition& a : AllAcquisitions()) {
-    const Scan scan(a, {9, 12, 11}, {1, 1, 1}, [&](const Point&) { return values(random); });
+    const Scan scan(a, {9, 12, 11}, {1, 1, 1}, [&](const PatientPoint&) { return values(random); });
     InputSpec input = VolumeSpec("SPL");
     input.resampling = ResamplingSpec{};
     input.resampling->spacing_mm = {1.4, 0.8, 1.3};

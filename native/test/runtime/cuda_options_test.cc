@@ -1,6 +1,5 @@
-#include "runtime/cuda_options.h"
-
 #include "check.h"
+#include "runtime/cuda.h"
 
 namespace {
 

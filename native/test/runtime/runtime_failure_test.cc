@@ -1,6 +1,5 @@
-#include "runtime/runtime_failure.h"
-
 #include "check.h"
+#include "runtime/ort.h"
 
 namespace {
 

@@ -86,24 +86,36 @@ void Fill(Bucket& bucket, int64_t row, float first) { Fill(bucket.Row(0, row), f
 
 std::vector<float> Row(Bucket& bucket, int64_t row) { return AsFloats(bucket.TakeRow(row).at(0)); }
 
+TEST("a session that nobody wants any more is not made") {
+  radserve::StartRuntime();
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
+  std::ofstream(path, std::ios::binary) << OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2});
+  std::stop_source unwanted;
+  SessionSettings settings;
+  settings.stop = unwanted.get_token();
+  CHECK(Session(path, settings, "model_unavailable").graph().inputs.size() == 1);
+  unwanted.request_stop();
+  EQUAL(CodeOf([&] { Session(path, settings, "model_unavailable"); }), std::string("model_unavailable"));
+  std::filesystem::remove(path);
+}
+END;
+
 TEST("each row of a batch comes back as a tensor of its own") {
   const auto session = Load(OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2}));
   const auto bucket = session->MakeBucket(4, {{2, 2}}, kOutputs);
   EQUAL(bucket->capacity(), 4);
   EQUAL(bucket->Row(0, 3).size(), size_t{16});
-  for (const bool wide : {false, true}) {
-    bucket->SetWide(wide);
-    for (const int64_t rows : {4, 1, 3}) {
-      for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, static_cast<float>(10 * row + rows));
-      bucket->Run(rows, {});
-      for (int64_t row = 0; row < rows; ++row) {
-        const std::vector<Tensor> taken = bucket->TakeRow(row);
-        EQUAL(taken.size(), size_t{1});
-        EQUAL(taken[0].name, "y");
-        CHECK(taken[0].shape == (std::vector<int64_t>{1, 2, 2}));
-        const auto first = static_cast<float>(2 * (10 * row + rows));
-        CHECK(AsFloats(taken[0]) == (std::vector<float>{first, first + 2, first + 4, first + 6}));
-      }
+  for (const int64_t rows : {4, 1, 3}) {
+    for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, static_cast<float>(10 * row + rows));
+    bucket->Run(rows, {});
+    for (int64_t row = 0; row < rows; ++row) {
+      const std::vector<Tensor> taken = bucket->TakeRow(row);
+      EQUAL(taken.size(), size_t{1});
+      EQUAL(taken[0].name, "y");
+      CHECK(taken[0].shape == (std::vector<int64_t>{1, 2, 2}));
+      const auto first = static_cast<float>(2 * (10 * row + rows));
+      CHECK(AsFloats(taken[0]) == (std::vector<float>{first, first + 2, first + 4, first + 6}));
     }
   }
 }
@@ -446,7 +458,6 @@ TEST("the run after one that found too little memory gives back what it does not
   const auto session = Load(OneNode("Gemm", {"x", "x"}, {0, 1}, {0, 0}, "transB", 1));
   const auto run = [&](int64_t rows) {
     const auto bucket = session->MakeBucket(rows, {{1}}, kOutputs);
-    bucket->SetWide(true);
     bucket->Run(rows, {});
     return session->Memory().at(0).bytes;
   };

@@ -101,7 +101,8 @@ TEST("constants that cannot be brought inside are told, and what needs nothing i
   };
   const std::string constant = Bytes(7, Bytes(1, Bytes(5, Bytes(5, Outside("w")))));
   const std::string initializer = Bytes(7, Bytes(5, Outside("w")) + Bytes(5, Tensor(kFloat32, 1, 1)));
-  const std::vector<char> content(16, 'w');
+  const std::string content(16, 'w');
+  const std::string shorter(15, 'w');
   const std::string inside = with(constant, {{"w", content}});
   CHECK(inside.find(std::string(16, 'w')) != std::string::npos);
   EQUAL(Listed(inside), std::string());
@@ -109,7 +110,7 @@ TEST("constants that cannot be brought inside are told, and what needs nothing i
   const std::string plain = Number(1, 8) + Bytes(7, Bytes(5, Tensor(kFloat32, 1, 1)) + Bytes(2, "name"));
   EQUAL(with(plain, {}), plain);
   for (const std::string& model : {constant, initializer}) {
-    for (const auto& files : {radserve::OutsideFiles{}, {{"w", std::vector<char>(15)}}, {{"v", content}}}) {
+    for (const auto& files : {radserve::OutsideFiles{}, {{"w", shorter}}, {{"v", content}}}) {
       bool refused = false;
       try {
         with(model, files);
@@ -119,6 +120,33 @@ TEST("constants that cannot be brought inside are told, and what needs nothing i
       CHECK(refused);
     }
   }
+}
+END;
+
+TEST("a model without its weights has inputs in their place, and no file is needed any more") {
+  constexpr uint64_t kRows = 16384;
+  const auto weight = [](const std::string& name, const std::string& content) {
+    return Bytes(5, Number(1, kRows) + Number(2, kFloat32) + Bytes(8, name) + content);
+  };
+  const std::string outside = Bytes(13, Bytes(1, "location") + Bytes(2, "w")) + Number(14, 1);
+  const std::string small = Bytes(5, Tensor(kFloat32, 2, 2));
+  const std::string model = Bytes(
+      7, weight("beside", outside) + weight("given", Bytes(9, "raw")) + small + Bytes(11, Bytes(1, "given")));
+  std::set<std::string> inputs;
+  const std::string beside(4 * kRows, 'w');
+  const std::string bare = radserve::WithoutWeights(std::as_bytes(std::span(model)), {{"w", beside}}, inputs);
+  CHECK((inputs == std::set<std::string>{"beside", "given"}));
+  EQUAL(Listed(bare), std::string());
+  const std::string type = Bytes(1, Number(1, kFloat32) + Bytes(2, Bytes(1, Number(1, kRows))));
+  EQUAL(bare,
+        Bytes(7, Bytes(11, Bytes(1, "beside") + Bytes(2, type)) + small + Bytes(11, Bytes(1, "given"))));
+  bool refused = false;
+  try {
+    radserve::WithoutWeights(std::as_bytes(std::span(model)), {{"w", "too short"}}, inputs);
+  } catch (const std::runtime_error&) {
+    refused = true;
+  }
+  CHECK(refused);
 }
 END;
 

@@ -19,7 +19,7 @@ using Time = Clock::time_point;
 
 /// Never runs: the agenda only orders it.
 struct StubTask : Task {
-  void Run(const Lane&) override { CHECK(false); }
+  void Run(const TaskContext&) override { CHECK(false); }
   void Done(const std::optional<Failure>&) noexcept override { ++ends; }
   Clock::duration DeviceTime() const override { return device; }
   Clock::duration device{};

@@ -172,7 +172,7 @@ TEST("what does not fit is split, and larger batches are not tried again") {
   for (uint64_t id = 1; id <= 8; ++id) planner.Add({id, key, Priority::kRoutine, std::nullopt, now});
   const auto batch = planner.Next(now);
   EQUAL(batch->rows.size(), 8u);
-  CHECK(planner.OutOfMemory(*batch));
+  planner.Limit(key, batch->capacity / 2);
   for (const Row& row : batch->rows) planner.Add(row);
   EQUAL(planner.Next(now)->rows.size(), 4u);
   EQUAL(planner.Next(now)->rows.size(), 4u);
@@ -254,7 +254,8 @@ class Walk {
 
   void End() {
     const Batch batch = *std::exchange(running_, std::nullopt);
-    if (Pick(10) == 0 && planner_.OutOfMemory(batch)) {
+    if (Pick(10) == 0 && batch.capacity > 1) {
+      planner_.Limit(batch.key, batch.capacity / 2);
       for (const Row& row : batch.rows) {
         planner_.Add(row);
         waiting_.emplace(row.id, row);
@@ -265,7 +266,8 @@ class Walk {
       for (const Row& row : batch.rows) CHECK(answered_.insert(row.id).second);
       return;
     }
-    planner_.Done(batch, std::chrono::microseconds(500 + 100 * batch.capacity + Pick(300)));
+    const auto took = std::chrono::microseconds(500 + 100 * batch.capacity + Pick(300));
+    planner_.Observe(batch.key, batch.capacity, took);
     for (const Row& row : batch.rows) CHECK(answered_.insert(row.id).second);
   }
 

@@ -120,7 +120,7 @@ struct Place {
 
 TEST("warming learns every size that fits, and rows that wait together run together") {
   Place place;
-  place.batcher->Warm(Ended(0).row, {});
+  place.batcher->Warm(Ended(0).row, 16, {});
   place.Hold();
   const auto rows = place.Submit(20);
   const int before = place.device->runs;
@@ -133,7 +133,7 @@ END;
 
 TEST("memory that ran out at work splits the batch, and a bad row fails alone") {
   Place place;
-  place.batcher->Warm(Ended(0).row, {});
+  place.batcher->Warm(Ended(0).row, 16, {});
   place.Hold();
   const auto rows = place.Submit(8, 3);
   place.device->memory_rows = 2;
@@ -213,7 +213,7 @@ END;
 
 TEST("a batch that was about to start when it ends is asked to stop, and so is each of its rows alone") {
   Place place;
-  place.batcher->Warm(Ended(0).row, {});
+  place.batcher->Warm(Ended(0).row, 16, {});
   place.Hold();
   const auto rows = place.Submit(8, 0);
   // The first of them fails alone; while it is told so, everything ends.

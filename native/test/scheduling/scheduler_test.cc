@@ -18,8 +18,9 @@ namespace {
 /// Stands for a model: runs `body`, keeps the outcome, opens a gate when done.
 class FakeTask : public Task {
  public:
-  explicit FakeTask(std::function<void(const Lane&)> body = [](const Lane&) {}) : body_(std::move(body)) {}
-  void Run(const Lane& lane) override { body_(lane); }
+  explicit FakeTask(std::function<void(const TaskContext&)> body = [](const TaskContext&) {})
+      : body_(std::move(body)) {}
+  void Run(const TaskContext& context) override { body_(context); }
   void Done(const std::optional<Failure>& failure) noexcept override {
     outcome_ = failure ? failure->code : "done";
     ++calls_;
@@ -32,7 +33,7 @@ class FakeTask : public Task {
   }
 
  private:
-  std::function<void(const Lane&)> body_;
+  std::function<void(const TaskContext&)> body_;
   std::string outcome_;
   std::atomic<int> calls_ = 0;
   std::binary_semaphore done_{0};
@@ -44,7 +45,7 @@ using TaskPtr = std::shared_ptr<FakeTask>;
 struct Blocker {
   std::latch started{1};
   std::latch release{1};
-  TaskPtr task = std::make_shared<FakeTask>([this](const Lane&) {
+  TaskPtr task = std::make_shared<FakeTask>([this](const TaskContext&) {
     started.count_down();
     release.wait();
   });
@@ -60,9 +61,9 @@ struct Blocker {
 
 /// Runs until it is asked to stop.
 TaskPtr Endless(std::latch& started) {
-  return std::make_shared<FakeTask>([&started](const Lane& lane) {
+  return std::make_shared<FakeTask>([&started](const TaskContext& context) {
     std::binary_semaphore stopped(0);
-    const std::stop_callback on_stop(lane.stop(), [&] { stopped.release(); });
+    const std::stop_callback on_stop(context.stop(), [&] { stopped.release(); });
     started.count_down();
     stopped.acquire();
     throw std::runtime_error("stopped between two nodes");
@@ -72,8 +73,8 @@ TaskPtr Endless(std::latch& started) {
 TEST("work runs and failures keep their code") {
   Scheduler scheduler(2);
   auto good = std::make_shared<FakeTask>();
-  auto bad = std::make_shared<FakeTask>([](const Lane&) { throw EngineError("output_invalid", "x"); });
-  auto odd = std::make_shared<FakeTask>([](const Lane&) { throw std::runtime_error("x"); });
+  auto bad = std::make_shared<FakeTask>([](const TaskContext&) { throw EngineError("output_invalid", "x"); });
+  auto odd = std::make_shared<FakeTask>([](const TaskContext&) { throw std::runtime_error("x"); });
   for (const auto& task : {good, bad, odd}) scheduler.Submit(task);
   EQUAL(good->Outcome(), "done");
   EQUAL(bad->Outcome(), "output_invalid");
@@ -87,7 +88,8 @@ TEST("stat before routine before bulk, earliest deadline first") {
   std::vector<std::string> order;
   std::vector<TaskPtr> tasks;
   const auto add = [&](const std::string& name, Priority priority, int seconds) {
-    tasks.push_back(std::make_shared<FakeTask>([&order, name](const Lane&) { order.push_back(name); }));
+    tasks.push_back(
+        std::make_shared<FakeTask>([&order, name](const TaskContext&) { order.push_back(name); }));
     tasks.back()->priority = priority;
     if (seconds > 0) tasks.back()->deadline = Clock::now() + std::chrono::seconds(seconds);
     scheduler.Submit(tasks.back());
@@ -111,7 +113,7 @@ TEST("cancel ends waiting work at once and stops running work") {
   running->cancel_id = 5;
   scheduler.Submit(running);
   started.wait();
-  auto waiting = std::make_shared<FakeTask>([](const Lane&) { CHECK(false); });
+  auto waiting = std::make_shared<FakeTask>([](const TaskContext&) { CHECK(false); });
   waiting->cancel_id = 7;
   scheduler.Submit(waiting);
   scheduler.Cancel(7);
@@ -144,7 +146,7 @@ TEST("deadlines end waiting and running work") {
   const TaskPtr running = Endless(started);
   scheduler.Submit(running);
   started.wait();
-  auto waiting = std::make_shared<FakeTask>([](const Lane&) { CHECK(false); });
+  auto waiting = std::make_shared<FakeTask>([](const TaskContext&) { CHECK(false); });
   waiting->deadline = Clock::now() + std::chrono::milliseconds(5);
   scheduler.Submit(waiting);
   EQUAL(waiting->Outcome(), "deadline_exceeded");
@@ -165,11 +167,11 @@ TEST("a request alone is wide, among many it is narrow") {
   Scheduler scheduler(2);
   bool alone = false;
   bool crowded = true;
-  auto first = std::make_shared<FakeTask>([&](const Lane& lane) { alone = lane.Wide(); });
+  auto first = std::make_shared<FakeTask>([&](const TaskContext& context) { alone = context.Wide(); });
   scheduler.Submit(first);
   EQUAL(first->Outcome(), "done");
   Blocker blocker(scheduler);
-  auto second = std::make_shared<FakeTask>([&](const Lane& lane) { crowded = lane.Wide(); });
+  auto second = std::make_shared<FakeTask>([&](const TaskContext& context) { crowded = context.Wide(); });
   scheduler.Submit(second);
   EQUAL(second->Outcome(), "done");
   blocker.Release();
@@ -225,9 +227,9 @@ TEST("a parked task gives its thread back and goes on when it is resumed") {
   std::function<void()> resume;
   std::latch parked(1);
   int runs = 0;
-  auto task = std::make_shared<FakeTask>([&](const Lane& lane) {
+  auto task = std::make_shared<FakeTask>([&](const TaskContext& context) {
     if (++runs == 2) return;
-    resume = lane.Park();
+    resume = context.Park();
     parked.count_down();
   });
   scheduler.Submit(task);
@@ -245,11 +247,11 @@ END;
 TEST("a task may be resumed before its run has returned, and fail after it parked") {
   Scheduler scheduler(1);
   int runs = 0;
-  auto early = std::make_shared<FakeTask>([&](const Lane& lane) {
-    if (++runs == 1) lane.Park()();
+  auto early = std::make_shared<FakeTask>([&](const TaskContext& context) {
+    if (++runs == 1) context.Park()();
   });
-  auto failing = std::make_shared<FakeTask>([](const Lane& lane) {
-    lane.Park();
+  auto failing = std::make_shared<FakeTask>([](const TaskContext& context) {
+    context.Park();
     throw EngineError("output_invalid", "x");
   });
   scheduler.Submit(early);
@@ -265,13 +267,13 @@ TEST("parked work is asked to stop, and ends when it is resumed") {
   std::latch parked(2);
   const auto make = [&parked](uint64_t id) {
     auto on_stop = std::make_shared<std::optional<std::stop_callback<std::function<void()>>>>();
-    auto task = std::make_shared<FakeTask>([&parked, on_stop](const Lane& lane) {
+    auto task = std::make_shared<FakeTask>([&parked, on_stop](const TaskContext& context) {
       if (*on_stop) {
         // It holds the task, which holds it.
         on_stop->reset();
         return;
       }
-      on_stop->emplace(lane.stop(), lane.Park());
+      on_stop->emplace(context.stop(), context.Park());
       parked.count_down();
     });
     task->cancel_id = id;
@@ -293,12 +295,12 @@ END;
 TaskPtr RandomTask(std::mt19937_64& random, Device& device, const std::atomic<bool>& gone) {
   const uint64_t kind = random() % 4;
   auto parked = std::make_shared<bool>(false);
-  auto task = std::make_shared<FakeTask>([&device, &gone, kind, parked](const Lane& lane) {
-    CHECK(!gone || *parked || lane.stop().stop_requested());
+  auto task = std::make_shared<FakeTask>([&device, &gone, kind, parked](const TaskContext& context) {
+    CHECK(!gone || *parked || context.stop().stop_requested());
     if (kind == 0) throw EngineError("output_invalid", "x");
     if (kind != 1 || *parked) return;
     *parked = true;
-    device.Take(lane.Park());
+    device.Take(context.Park());
   });
   task->priority = static_cast<Priority>(random() % 3);
   task->flow = random() % 3;

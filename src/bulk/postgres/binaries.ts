@@ -1,6 +1,6 @@
 /**
  * PostgreSQL's programs: the folder that the settings name, else the newest of the distribution, else those of the npm
- * package. What the package's install script would have done (links between its libraries) is done here where it is
+ * package. What the package's install script would have done (links between its libraries) is done here if it is
  * missing, and folders that the server's account cannot reach, such as a clone under /root, are copied.
  */
 import { execFile } from "node:child_process";
@@ -20,7 +20,7 @@ const DISTRIBUTION = "/usr/lib/postgresql";
 /** PostgreSQL takes more than fifty settings from its environment (PGDATA, PGPORT, LC_*): it gets none of ours. */
 export const BARE_ENVIRONMENT = { PATH: "/usr/bin:/bin", LC_ALL: "C", TZ: "UTC" };
 
-/** The unprivileged account that programs run as where we are root. */
+/** The unprivileged account that programs run as if we are root. */
 export interface Account {
   uid: number;
   gid: number;
@@ -40,7 +40,7 @@ export interface Wanted {
   /** The major version of a data directory that is there; no other can open it. */
   major?: number | undefined;
   account?: Account | undefined;
-  /** A folder for copies; where absent, nothing is copied. */
+  /** A folder for copies; if absent, nothing is copied. */
   copies?: string | undefined;
 }
 
@@ -79,7 +79,7 @@ const linksSchema = z.array(z.object({ source: z.string(), target: z.string() })
 /**
  * npm packages cannot hold symbolic links, so the package lists its own, with paths from the package's root:
  * `target` is to be a link to `source`.
- * @returns false where some are missing and this user may not make them
+ * @returns false if some are missing and this user may not make them
  */
 async function makeLinks(folder: string): Promise<boolean> {
   const native = path.dirname(folder);
@@ -134,7 +134,7 @@ async function copied(folder: string, copies: string): Promise<string> {
   return bin;
 }
 
-/** A folder as the account can run it. Throws where it cannot be run at all. */
+/** A folder as the account can run it. Throws if it cannot be run at all. */
 async function usable(folder: string, { account, copies }: Wanted): Promise<Binaries> {
   const linked = await makeLinks(folder);
   if (linked && account === undefined) return versionOf(folder);
@@ -142,7 +142,7 @@ async function usable(folder: string, { account, copies }: Wanted): Promise<Bina
     try {
       return await versionOf(folder, account);
     } catch (error) {
-      // Where a copy must not be made, it is enough that it could be.
+      // If a copy must not be made, it is enough that it could be.
       if (errno(error) !== "EACCES" || copies === undefined) return versionOf(folder);
     }
   }

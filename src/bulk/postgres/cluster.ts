@@ -1,8 +1,10 @@
 /** The data directory: made once, complete or not at all. */
-import { spawn } from "node:child_process";
-import { chown, mkdtemp, open, readdir, readFile, rename, rm } from "node:fs/promises";
+import { execFile, type ExecFileException } from "node:child_process";
+import { chown, mkdtemp, readdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
+import { promisify } from "node:util";
 import { errno } from "../../base/errno.js";
+import { syncFolder } from "../../files/durable-files.js";
 import { BulkUnavailable } from "../database-trouble.js";
 import { BARE_ENVIRONMENT, type Account, type Binaries } from "./binaries.js";
 import { ROLE, type DatabaseFolders } from "./folders.js";
@@ -13,35 +15,25 @@ const UNFINISHED = "initdb-";
 /** Run by a server without connections: nobody can ever connect as the superuser (folders.ts). */
 const FIRST_STATEMENTS = `CREATE ROLE ${ROLE} LOGIN;\nCREATE DATABASE ${ROLE} OWNER ${ROLE};\n`;
 
+const run = promisify(execFile);
+
 /** Runs a program to its end. Throws BulkUnavailable with the end of what it said. */
-function finished(program: string, args: string[], input: string, account?: Account): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const child = spawn(program, args, {
-      cwd: "/",
-      env: BARE_ENVIRONMENT,
-      stdio: ["pipe", "pipe", "pipe"],
-      ...account,
-    });
-    let said = "";
-    const hear = (text: string) => (said = (said + text).slice(-4000));
-    child.stdout.setEncoding("utf8").on("data", hear);
-    child.stderr.setEncoding("utf8").on("data", hear);
-    const fail = (why: string) => {
-      const lines = said.split("\n").filter((line) => /error|fatal|hint/i.test(line));
-      reject(
-        new BulkUnavailable(
-          `The bulk queue's database could not be made: ${path.basename(program)} ended with ${why}. ${lines.slice(0, 4).join(" ")}`.trim(),
-          "Correct that, or set DATABASE_URL.",
-        ),
-      );
-    };
-    child.once("error", (error) => fail(errno(error) || error.name));
-    child.once("close", (status, signal) => (status === 0 ? resolve() : fail(signal ?? String(status))));
-    child.stdin.on("error", () => undefined).end(input);
-  });
+async function finished(program: string, args: string[], input: string, account?: Account): Promise<void> {
+  const running = run(program, args, { cwd: "/", env: BARE_ENVIRONMENT, ...account });
+  running.child.stdin?.on("error", () => undefined).end(input);
+  try {
+    await running;
+  } catch (error) {
+    const { stdout = "", stderr = "", code, signal } = error as ExecFileException;
+    const lines = `${stdout}\n${stderr}`.split("\n").filter((line) => /error|fatal|hint/i.test(line));
+    throw new BulkUnavailable(
+      `The bulk queue's database could not be made: ${path.basename(program)} ended with ${signal ?? code}. ${lines.slice(0, 4).join(" ")}`.trim(),
+      "Correct that, or set DATABASE_URL.",
+    );
+  }
 }
 
-/** The major version of the data directory; undefined where there is none, or an empty folder. */
+/** The major version of the data directory; undefined if there is none, or an empty folder. */
 export async function dataVersion(data: string): Promise<number | undefined> {
   const entries = await readdir(data).catch((error: unknown) => {
     if (errno(error) === "ENOENT") return [];
@@ -58,11 +50,6 @@ export async function dataVersion(data: string): Promise<number | undefined> {
     `${data} is no data directory of PostgreSQL, and is not empty.`,
     "Move it aside; it is not changed or removed here.",
   );
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, "r");
-  await handle.sync().finally(() => handle.close());
 }
 
 /**

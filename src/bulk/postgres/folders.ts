@@ -164,7 +164,7 @@ async function privateFolder(folder: string, account: Account | undefined): Prom
   await chmod(folder, 0o700);
 }
 
-/** Makes what is missing of the folders. Throws BulkUnavailable where it cannot. */
+/** Makes what is missing of the folders. Throws BulkUnavailable if it cannot. */
 export async function makeFolders(folders: DatabaseFolders): Promise<void> {
   try {
     await mkdir(folders.own, { recursive: true, mode: 0o700 });

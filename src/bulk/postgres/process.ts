@@ -10,7 +10,7 @@ import { BulkUnavailable } from "../database-trouble.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
 import { connectionOf, socketOf, type DatabaseFolders } from "./folders.js";
 
-const LOOK_MS = 20;
+const POLL_MS = 20;
 /** After a crash it reads the log of writes first; as long as it lives it is waited for this long. */
 const LONGEST_START_MS = 120_000;
 /** A fast stop ends every session and writes a checkpoint; after this an immediate one follows, which loses nothing. */
@@ -23,7 +23,7 @@ export function logFile(folders: DatabaseFolders): string {
 }
 
 /**
- * The living postmaster of a data directory; undefined where none lives. Its number may belong to another process by
+ * The living postmaster of a data directory; undefined if none lives. Its number may belong to another process by
  * now, so that one's command line has to name the directory. (Zombies have none, and anybody may read it.)
  */
 export function postmasterOf(data: string): number | undefined {
@@ -64,8 +64,8 @@ async function answers(folders: DatabaseFolders): Promise<boolean> {
   }
 }
 
-/** What it says of itself in the eighth line of postmaster.pid; before that line it is not worth a connection. */
-function saysReady(data: string): boolean {
+/** The eighth line of postmaster.pid says whether connections are taken; before that line a try is not worth it. */
+function isReady(data: string): boolean {
   try {
     return readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n")[7]?.trim() === "ready";
   } catch {
@@ -73,16 +73,16 @@ function saysReady(data: string): boolean {
   }
 }
 
-/** True once it answers; false once it is dead, or where it does not answer for too long. */
-async function answersWhileAlive(
+/** True once it answers; false once it is dead, or if it does not answer for too long. */
+async function answersInTime(
   folders: DatabaseFolders,
   alive: () => boolean,
   limit: number,
 ): Promise<boolean> {
   const end = monotonic() + limit;
   while (alive() && monotonic() < end) {
-    if (saysReady(folders.data) && (await answers(folders))) return alive();
-    await sleep(LOOK_MS);
+    if (isReady(folders.data) && (await answers(folders))) return alive();
+    await sleep(POLL_MS);
   }
   return false;
 }
@@ -92,15 +92,15 @@ const LONGEST_SILENCE_MS = 60_000;
 
 /**
  * Takes over what runs on the data directory.
- * @returns its number; undefined where nothing runs (any more): one that cannot be reached, above all because its
+ * @returns its number; undefined if nothing runs (any more): one that cannot be reached, above all because its
  *   socket was removed, is stopped
  */
 export async function adoptPostmaster(folders: DatabaseFolders): Promise<number | undefined> {
   const pid = postmasterOf(folders.data);
   if (pid === undefined) return undefined;
-  const deaf = () => saysReady(folders.data) && !existsSync(socketOf(folders));
-  const alive = () => isPostmaster(pid, folders.data) && !deaf();
-  const reached = await answersWhileAlive(folders, alive, LONGEST_SILENCE_MS).catch(() => false);
+  const withoutSocket = () => isReady(folders.data) && !existsSync(socketOf(folders));
+  const alive = () => isPostmaster(pid, folders.data) && !withoutSocket();
+  const reached = await answersInTime(folders, alive, LONGEST_SILENCE_MS).catch(() => false);
   if (reached) return pid;
   await endPostmaster(pid, folders.data);
   return undefined;
@@ -125,8 +125,8 @@ function otherHolder(data: string): string | undefined {
   }
 }
 
-/** What the log says since a position, without times and process numbers. */
-function lastWords(handle: number, from: number): string {
+/** The last errors in the log since a position, without times and process numbers. */
+function lastErrors(handle: number, from: number): string {
   const buffer = Buffer.alloc(Math.min(8192, Math.max(0, fstatSync(handle).size - from)));
   readSync(handle, buffer, 0, buffer.length, from);
   const lines = buffer.toString("utf8").split("\n");
@@ -151,9 +151,9 @@ export async function startPostmaster(folders: DatabaseFolders, { folder }: Bina
     child.once("error", (error) => (why = errno(error) || error.name));
     child.once("exit", (status, signal) => (why ??= signal ?? `status ${status}`));
     child.unref();
-    if (await answersWhileAlive(folders, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
+    if (await answersInTime(folders, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
     throw new BulkUnavailable(
-      `The bulk queue's database could not be started (${why ?? "no answer"}). ${lastWords(log, before)}`.trim(),
+      `The bulk queue's database could not be started (${why ?? "no answer"}). ${lastErrors(log, before)}`.trim(),
       otherHolder(folders.data) ?? `${logFile(folders)} says more.`,
     );
   } finally {
@@ -183,6 +183,6 @@ export async function endPostmaster(pid: number, data: string): Promise<void> {
         `The bulk queue's database (process ${pid}) does not stop.`,
         `End it with: kill -QUIT ${pid}`,
       );
-    await sleep(LOOK_MS);
+    await sleep(POLL_MS);
   }
 }

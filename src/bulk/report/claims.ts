@@ -4,7 +4,7 @@
  */
 import { durations } from "../../base/durations.js";
 import type { Pool } from "pg";
-import { jsonb } from "../database.js";
+import { isOver, jsonb } from "../database.js";
 import type { JobDetails } from "../schema.js";
 
 export interface Claim {
@@ -12,7 +12,7 @@ export interface Claim {
   subject: string;
   finishedAt: Date;
   token: string;
-  /** Of whoever began a report of the job before. */
+  /** The token of the box that began a report of the job before. */
   before: string | null;
 }
 
@@ -22,7 +22,7 @@ export async function claimReport(pool: Pool, token: string): Promise<Claim | un
     `with due as materialized (
        select id, report_token as before from radserve.job
        where marked and finished_at is not null and report is null
-         and (report_until is null or report_until < now())
+         and ${isOver("report_until")}
        order by seq limit 1 for update skip locked
      )
      update radserve.job j set report_token = $1, report_until = now() + make_interval(secs => $2)
@@ -36,11 +36,18 @@ export async function claimReport(pool: Pool, token: string): Promise<Claim | un
 
 const MINE = "id = $1 and report_token = $2 and finished_at = $3 and report is null";
 
-/** False where the job was set to work again, or another box has taken over. */
-export async function renewClaim(pool: Pool, { job, token, finishedAt }: Claim): Promise<boolean> {
+/**
+ * @param milliseconds for how long it holds from now on; 0 gives a claim back
+ * @returns false if the job was set to work again, or another box has taken over
+ */
+export async function renewClaim(
+  pool: Pool,
+  { job, token, finishedAt }: Claim,
+  milliseconds = durations.reportClaim,
+): Promise<boolean> {
   const { rowCount } = await pool.query(
     `update radserve.job set report_until = now() + make_interval(secs => $4) where ${MINE}`,
-    [job, token, finishedAt, durations.reportClaim / 1000],
+    [job, token, finishedAt, milliseconds / 1000],
   );
   return rowCount === 1;
 }
@@ -57,9 +64,4 @@ export async function settleReport(
     finishedAt,
     jsonb(report),
   ]);
-}
-
-/** Gives a claim back that was not used. */
-export async function dropClaim(pool: Pool, { job, token, finishedAt }: Claim): Promise<void> {
-  await pool.query(`update radserve.job set report_until = null where ${MINE}`, [job, token, finishedAt]);
 }

@@ -3,7 +3,7 @@ const PREFIX = "radserve-report-";
 const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
 
 export const reportName = (jobId: string, kind: "html" | "csv"): string => `${PREFIX}${jobId}.${kind}`;
-/** What is written before it takes its name; the token tells those of two boxes apart. */
+/** The name of a report while it is written; the token tells those of two boxes apart. */
 export const unfinishedName = (jobId: string, kind: "html" | "csv", token: string): string =>
   `.${PREFIX}${jobId}.${token}.${kind}`;
 

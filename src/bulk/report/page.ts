@@ -4,6 +4,7 @@
  */
 import { ERRORS } from "../../base/errors.js";
 import type { Distribution } from "../../base/distribution.js";
+import { count } from "../../base/table.js";
 import type { Job } from "../schema.js";
 import type { Candidate, LabelFacts, ModelFacts, Reason, Tally } from "./tally.js";
 
@@ -12,7 +13,7 @@ export interface Thumbnail extends Candidate {
   bytes: Uint8Array;
   width: number;
   height: number;
-  /** The whole picture, relative to the report; undefined where it lies elsewhere. */
+  /** The whole picture, relative to the report; undefined if it lies elsewhere. */
   href: string | undefined;
 }
 
@@ -74,12 +75,12 @@ function head({ job, startedAt }: ReportedJob): string {
   const from = request.input_folder_path ?? "a list of images";
   const facts: [string, string][] = [
     ["State", job.state],
-    ["Images", number(job.total ?? 0)],
-    ["Succeeded", number(counts.succeeded)],
-    ["Partial", number(counts.partial)],
-    ["Failed", number(counts.failed)],
-    ["Skipped", number(counts.skipped)],
-    ["Cancelled", number(counts.cancelled)],
+    ["Images", count(job.total ?? 0)],
+    ["Succeeded", count(counts.succeeded)],
+    ["Partial", count(counts.partial)],
+    ["Failed", count(counts.failed)],
+    ["Skipped", count(counts.skipped)],
+    ["Cancelled", count(counts.cancelled)],
     ["Begun", startedAt === undefined ? "never" : time(startedAt)],
     ["Ended", job.finished_at === null ? "" : time(job.finished_at)],
   ];
@@ -104,7 +105,7 @@ function attention(tally: Tally, from: string | undefined): string {
   const lost =
     tally.receiptsLost === 0
       ? ""
-      : `<p>${number(tally.receiptsLost)} images have results whose receipt could not be read when this was written; they are counted above and nowhere else.</p>`;
+      : `<p>${count(tally.receiptsLost)} images have results whose receipt could not be read when this was written; they are counted above and nowhere else.</p>`;
   const body =
     reasons.length === 0
       ? "<p>No image failed or was left out.</p>"
@@ -123,9 +124,9 @@ function reasonText(
   const calm = kind === "skipped" || kind === "refused";
   const remedy = !calm && code in ERRORS ? ERRORS[code as keyof typeof ERRORS].remedy : undefined;
   const who = model === undefined ? KINDS[kind] : `${KINDS[kind]}: ${model}`;
-  return `<div class="reason${calm ? " calm" : ""}"><p><strong>${number(images)} × ${escaped(words(code))}</strong> · ${escaped(who)} · <code>${escaped(code)}</code></p>
+  return `<div class="reason${calm ? " calm" : ""}"><p><strong>${count(images)} × ${escaped(words(code))}</strong> · ${escaped(who)} · <code>${escaped(code)}</code></p>
 <p class="path">${escaped(message)}</p>${remedy === undefined ? "" : `<p>What to do: ${withCode(remedy)}</p>`}
-<details${calm ? "" : " open"}><summary>${images > examples.length ? `${examples.length} of ${number(images)} images` : "Images"}</summary><ul>${examples.map((one) => `<li class="path">${escaped(below(one, from))}</li>`).join("")}</ul></details></div>\n`;
+<details${calm ? "" : " open"}><summary>${images > examples.length ? `${examples.length} of ${count(images)} images` : "Images"}</summary><ul>${examples.map((one) => `<li class="path">${escaped(below(one, from))}</li>`).join("")}</ul></details></div>\n`;
 }
 
 const byName = (a: ModelFacts, b: ModelFacts) =>
@@ -136,7 +137,7 @@ function modelSection(model: ModelFacts): string {
   const { name, version, shadow, succeeded, failed, notAccepted } = model;
   const title = `${name} ${version}${shadow ? " (shadow: recorded, not shown)" : ""}`;
   const warnings = [...model.warnings].sort(([a], [b]) => compare(a, b));
-  const caveats = warnings.map(([code, images]) => `${words(code)} on ${number(images)}`).join("; ");
+  const caveats = warnings.map(([code, images]) => `${words(code)} on ${count(images)}`).join("; ");
   const labels = [...model.labels.values()].sort((a, b) => compare(a.label, b.label));
   const ran = [
     `Ran on ${images(succeeded)}.`,
@@ -161,7 +162,7 @@ function scanners(model: ModelFacts): string {
         .sort((a, b) => compare(a.label, b.label))
         .map(
           (facts) =>
-            `<tr><th scope="row">${escaped(scanner)}</th><td class="n">${number(images)}</td><td>${escaped(facts.label)}</td><td class="n">${share(facts.found, facts.images)}</td><td class="n">${spreads(facts)}</td></tr>`,
+            `<tr><th scope="row">${escaped(scanner)}</th><td class="n">${count(images)}</td><td>${escaped(facts.label)}</td><td class="n">${share(facts.found, facts.images)}</td><td class="n">${spreads(facts)}</td></tr>`,
         ),
     );
   return table(
@@ -186,7 +187,7 @@ function valuesOf({ scores, extents }: LabelFacts): [unit: string, values: Distr
   return all.filter(([, { count }]) => count > 0);
 }
 
-/** The first of them in twenty equal parts: scores from 0 to 1 where they lie there, else over their range. */
+/** The first of them in twenty equal parts: scores from 0 to 1 if they lie there, else over their range. */
 function bars(facts: LabelFacts): string {
   const [first] = valuesOf(facts);
   if (first === undefined) return "";
@@ -238,7 +239,7 @@ function pictureSection(pictures: readonly Thumbnail[], from: string | undefined
 
 function timings({ job, startedAt }: ReportedJob, tally: Tally): string {
   const row = (name: string, values: Distribution) =>
-    `<tr><th scope="row">${escaped(name)}</th><td class="n">${number(values.count)}</td><td class="n">${ms(values.quantile(0.5))}</td><td class="n">${ms(values.quantile(0.95))}</td><td class="n">${ms(values.most)}</td></tr>`;
+    `<tr><th scope="row">${escaped(name)}</th><td class="n">${count(values.count)}</td><td class="n">${ms(values.quantile(0.5))}</td><td class="n">${ms(values.quantile(0.95))}</td><td class="n">${ms(values.most)}</td></tr>`;
   const rows = [row("all steps", tally.work), ...[...tally.steps].map(([step, values]) => row(step, values))];
   const seconds =
     startedAt === undefined || job.finished_at === null
@@ -249,7 +250,7 @@ function timings({ job, startedAt }: ReportedJob, tally: Tally): string {
   const again =
     tally.reused === 0
       ? ""
-      : `<p>${number(tally.reused)} results of before were used again; they have no times here.</p>`;
+      : `<p>${count(tally.reused)} results of before were used again; they have no times here.</p>`;
   const body =
     tally.work.count === 0
       ? "<p>No image was computed.</p>"
@@ -261,10 +262,9 @@ const ms = (value: number | undefined) => {
   if (value === undefined) return "";
   return value < 1000 ? `${figure(value)} ms` : `${figure(value / 1000)} s`;
 };
-const images = (count: number) => `${number(count)} ${count === 1 ? "image" : "images"}`;
-const number = (value: number) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
+const images = (images: number) => `${count(images)} ${images === 1 ? "image" : "images"}`;
 const share = (part: number, all: number) =>
-  `${number(part)} of ${number(all)} (${all === 0 ? 0 : figure((100 * part) / all)} %)`;
+  `${count(part)} of ${count(all)} (${all === 0 ? 0 : figure((100 * part) / all)} %)`;
 /** To three digits. */
 const figure = (value: number) => String(Number(value.toPrecision(3)));
 const time = (iso: string) => iso.replace("T", " ").replace(/\.\d+Z$/, " UTC");

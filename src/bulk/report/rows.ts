@@ -1,7 +1,7 @@
 /** A job as a table (RFC 4180): a row for each label of each model on each image, with everything that the report counts. */
 import { observedIn, scannerOf, workTime } from "../../results/receipt/observed.js";
 import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
-import type { ReportedImage } from "./tally.js";
+import { codeOf, type ReportedImage } from "./tally.js";
 
 const COLUMNS = [
   "index",
@@ -40,23 +40,22 @@ const line = (row: Row) => `${COLUMNS.map((column) => cell(row[column])).join(",
 
 export const HEAD_ROW = `${COLUMNS.join(",")}\r\n`;
 
+const coded = (why: { code: string; message: string } | undefined): Row =>
+  why === undefined ? {} : { code: why.code, message: why.message };
+
 /** The rows of one image; one at least. */
 export function rowsOf(image: ReportedImage): string {
-  const { index, input, state, reused, error, reason, receipt } = image;
-  const own: Row = { index, input_image_path: input, state, reused };
-  const why = error === undefined ? reason : { code: error.error, message: error.message };
-  if (why !== undefined) Object.assign(own, { code: why.code, message: why.message });
+  const { index, input_image_path, state, reused = false, error, reason, receipt } = image;
+  const own: Row = { ...{ index, input_image_path, state, reused }, ...coded(codeOf(error) ?? reason) };
   if (receipt === undefined) return line(own);
   return receipt.models.map((model) => rowsOfModel(own, receipt, model)).join("");
 }
 
 function rowsOfModel(own: Row, receipt: Receipt, model: ReceiptModel): string {
   const { name, version, status, shadow = false } = model;
-  const [why] =
-    model.error === undefined ? (model.reasons ?? []) : [{ ...model.error, code: model.error.error }];
   const base: Row = {
     ...own,
-    ...(why === undefined ? {} : { code: why.code, message: why.message }),
+    ...coded(codeOf(model.error) ?? model.reasons?.[0]),
     ...(receipt.source.modality === undefined ? {} : { modality: receipt.source.modality }),
     scanner: scannerOf(receipt),
     ...{ model: name, version, shadow, model_status: status },

@@ -1,5 +1,5 @@
 /**
- * What a report says of a job, gathered image by image. It takes the same room for ten images as for a million: numbers
+ * The facts of a report, gathered image by image. They take the same room for ten images as for a million: numbers
  * go into distributions, and of failures and pictures only some are kept. Equal images in equal order give equal facts.
  */
 import { Distribution } from "../../base/distribution.js";
@@ -8,20 +8,19 @@ import { observedIn, scannerOf, workTime, type Observed } from "../../results/re
 import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
 import type { Item } from "../schema.js";
 
-/** One image of the job, as its end was written down, with its receipt where that could be read. */
-export interface ReportedImage {
-  index: number;
-  /** As the client names it. */
-  input: string;
-  state: Item["state"];
-  reused: boolean;
-  error?: ErrorObject;
-  /** Why it was skipped. */
-  reason?: { code: string; message: string };
+/** One image of the job, as its end was written down, with its receipt if that could be read. */
+export interface ReportedImage extends Pick<
+  Item,
+  "index" | "input_image_path" | "state" | "reused" | "error" | "reason"
+> {
   receipt?: Receipt;
   /** It has results, and its receipt could not be read. */
   receiptLost: boolean;
 }
+
+/** The code and the message of an error. */
+export const codeOf = (error: Pick<ErrorObject, "error" | "message"> | undefined) =>
+  error && { code: error.error, message: error.message };
 
 /** Examples that are named of each reason; the table has them all. */
 const MOST_EXAMPLES = 5;
@@ -35,7 +34,7 @@ export interface Reason {
   /** The model that failed, or does not take the image. */
   model?: string;
   code: string;
-  /** Of the first image. */
+  /** The message of the first image. */
   message: string;
   images: number;
   examples: string[];
@@ -47,7 +46,7 @@ export interface LabelFacts {
   images: number;
   found: number;
   scores: Distribution;
-  /** Of images where it was found, by unit. */
+  /** Extents on images where it was found, by unit. */
   extents: Map<string, Distribution>;
 }
 
@@ -83,9 +82,6 @@ export class Tally {
   readonly models = new Map<string, ModelFacts>();
   readonly steps = new Map<string, Distribution>();
   readonly work = new Distribution();
-  /** Warnings about files, by code. */
-  readonly warnings = new Map<string, number>();
-  images = 0;
   reused = 0;
   receiptsLost = 0;
   /** Tables have no room for some rows. */
@@ -93,13 +89,11 @@ export class Tally {
   readonly #candidates = new Map<string, Candidate[]>();
 
   add(image: ReportedImage): void {
-    this.images += 1;
-    if (image.reused) this.reused += 1;
+    if (image.reused === true) this.reused += 1;
     if (image.receiptLost) this.receiptsLost += 1;
-    const { input, error, reason, receipt } = image;
-    if (error !== undefined) this.#because("failed", error.error, error.message, input);
-    if (reason !== undefined) this.#because("skipped", reason.code, reason.message, input);
-    if (receipt !== undefined) this.#addReceipt(image, receipt);
+    this.#countReason("failed", codeOf(image.error), image);
+    this.#countReason("skipped", image.reason, image);
+    if (image.receipt !== undefined) this.#addReceipt(image, image.receipt);
   }
 
   /** The pictures that speak most for being shown, of every label in turn. */
@@ -116,8 +110,7 @@ export class Tally {
   }
 
   #addReceipt(image: ReportedImage, receipt: Receipt): void {
-    for (const code of codesOf(receipt.warnings)) countUp(this.warnings, code);
-    if (!image.reused) {
+    if (image.reused !== true) {
       for (const [step, ms] of Object.entries(receipt.timings.milliseconds))
         distributionOf(this.steps, step).add(ms);
       this.work.add(workTime(receipt));
@@ -131,43 +124,42 @@ export class Tally {
     if (facts === undefined) return;
     if (model.status === "not_accepted") {
       facts.notAccepted += 1;
-      const [reason] = model.reasons ?? [];
-      if (reason !== undefined)
-        this.#because("refused", reason.code, reason.message, image.input, model.name);
+      this.#countReason("refused", model.reasons?.[0], image, model.name);
       return;
     }
     if (model.status === "failed") {
       facts.failed += 1;
-      if (model.error !== undefined)
-        this.#because("model", model.error.error, model.error.message, image.input, model.name);
+      this.#countReason("model", codeOf(model.error), image, model.name);
       return;
     }
     facts.succeeded += 1;
-    for (const code of codesOf(model.warnings)) countUp(facts.warnings, code);
+    for (const code of new Set(model.warnings.map((warning) => warning.code)))
+      facts.warnings.set(code, (facts.warnings.get(code) ?? 0) + 1);
     const here = this.#scannerOf(facts, scanner);
     if (here !== undefined) here.images += 1;
     for (const observed of observedIn(model)) {
-      this.#note(facts.labels, observed);
-      if (here !== undefined) this.#note(here.labels, observed);
-      if (observed.present) this.#offer(image, model, observed);
+      this.#countLabel(facts.labels, observed);
+      if (here !== undefined) this.#countLabel(here.labels, observed);
+      if (observed.present) this.#proposeFinding(image, model, observed);
     }
-    if (image.state === "partial") this.#offerPartial(image, model);
+    if (image.state === "partial")
+      this.#proposePicture("", image, model, "another model failed on this image", -image.index);
   }
 
   #factsOf({ name, version, shadow }: ReceiptModel): ModelFacts | undefined {
     const key = `${name}\n${version}\n${shadow === true ? "shadow" : ""}`;
-    return this.#kept(this.models, key, () => ({
+    return this.#entryOf(this.models, key, () => ({
       ...{ name, version, shadow: shadow === true, succeeded: 0, failed: 0, notAccepted: 0 },
       ...{ labels: new Map(), scanners: new Map(), warnings: new Map() },
     }));
   }
 
   #scannerOf({ scanners }: ModelFacts, scanner: string) {
-    return this.#kept(scanners, scanner, () => ({ images: 0, labels: new Map<string, LabelFacts>() }));
+    return this.#entryOf(scanners, scanner, () => ({ images: 0, labels: new Map<string, LabelFacts>() }));
   }
 
-  /** The entry of a map; undefined where a new one has no room. */
-  #kept<T>(map: Map<string, T>, key: string, make: () => T): T | undefined {
+  /** The entry of a map; undefined if a new one has no room. */
+  #entryOf<T>(map: Map<string, T>, key: string, make: () => T): T | undefined {
     const known = map.get(key);
     if (known !== undefined) return known;
     if (map.size >= MOST_ROWS) {
@@ -179,8 +171,8 @@ export class Tally {
     return made;
   }
 
-  #note(labels: Map<string, LabelFacts>, { label, present, score, extent }: Observed): void {
-    const facts = this.#kept(labels, label, () => ({
+  #countLabel(labels: Map<string, LabelFacts>, { label, present, score, extent }: Observed): void {
+    const facts = this.#entryOf(labels, label, () => ({
       ...{ label, images: 0, found: 0 },
       ...{ scores: new Distribution(), extents: new Map<string, Distribution>() },
     }));
@@ -191,35 +183,38 @@ export class Tally {
     if (present && extent !== undefined) distributionOf(facts.extents, extent.unit).add(extent.value);
   }
 
-  #because(kind: Reason["kind"], code: string, message: string, input: string, model?: string): void {
-    const reason = this.#kept(this.reasons, `${kind}\n${model ?? ""}\n${code}`, () => ({
+  #countReason(
+    kind: Reason["kind"],
+    why: { code: string; message: string } | undefined,
+    image: ReportedImage,
+    model?: string,
+  ): void {
+    if (why === undefined) return;
+    const { code, message } = why;
+    const reason = this.#entryOf(this.reasons, `${kind}\n${model ?? ""}\n${code}`, () => ({
       ...{ kind, code, message, images: 0, examples: [] },
       ...(model === undefined ? {} : { model }),
     }));
     if (reason === undefined) return;
     reason.images += 1;
-    if (reason.examples.length < MOST_EXAMPLES) reason.examples.push(input);
+    if (reason.examples.length < MOST_EXAMPLES) reason.examples.push(image.input_image_path);
   }
 
-  #offer(image: ReportedImage, model: ReceiptModel, { label, score, extent }: Observed): void {
+  #proposeFinding(image: ReportedImage, model: ReceiptModel, { label, score, extent }: Observed): void {
     const words = score === undefined ? label : `${label}, score ${score.toFixed(2)}`;
-    this.#propose(`${model.name}\n${label}`, image, model, words, score ?? extent?.value ?? 0);
+    this.#proposePicture(`${model.name}\n${label}`, image, model, words, score ?? extent?.value ?? 0);
   }
 
-  #offerPartial(image: ReportedImage, model: ReceiptModel): void {
-    this.#propose("", image, model, "another model failed on this image", -image.index);
-  }
-
-  #propose(
+  #proposePicture(
     kind: string,
-    { index, input }: ReportedImage,
+    { index, input_image_path: input }: ReportedImage,
     model: ReceiptModel,
     words: string,
     weight: number,
   ) {
     const picture = model.outputs.find(({ media_type }) => media_type === "image/png");
     if (picture === undefined) return;
-    const found = this.#kept(this.#candidates, kind, () => []);
+    const found = this.#entryOf(this.#candidates, kind, () => []);
     if (found === undefined) return;
     const { path: file, sha256 } = picture;
     found.push({ index, input, file, sha256, model: model.name, words, weight });
@@ -229,11 +224,6 @@ export class Tally {
 }
 
 const keyOf = ({ index, file }: Candidate) => `${index}\n${file}`;
-const codesOf = (warnings: readonly { code: string }[]) => new Set(warnings.map(({ code }) => code));
-
-function countUp(counts: Map<string, number>, key: string): void {
-  counts.set(key, (counts.get(key) ?? 0) + 1);
-}
 
 function distributionOf(map: Map<string, Distribution>, key: string): Distribution {
   const known = map.get(key) ?? new Distribution();

@@ -1,6 +1,5 @@
 /** Small forms of pictures that lie beside receipts. A picture that is not the receipt's, or cannot be read, is left out. */
-import { sha256 } from "../../files/durable-files.js";
-import { withPlain } from "../../files/durable-files.js";
+import { sha256, withPlain } from "../../files/durable-files.js";
 import { readWhole } from "../../files/descriptor.js";
 import { readImage } from "../../images/read-image.js";
 

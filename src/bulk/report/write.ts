@@ -1,34 +1,34 @@
 /**
  * Writes the report of a job into its output folder: a page for people and a table for programs. Images are read from
  * the database and their receipts from the folders, some hundred at a time. Both files appear whole or not at all; of
- * equal receipts they are equal. Where a box dies in the middle, another begins anew.
+ * equal receipts they are equal. If a box dies in the middle, another begins anew.
  */
 import { closeSync, constants } from "node:fs";
 import path from "node:path";
 import type { Pool } from "pg";
 import { durations } from "../../base/durations.js";
+import { groupsOf } from "../../base/groups.js";
 import { monotonic } from "../../base/monotonic.js";
-import { RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
-import type { Config } from "../../config.js";
 import { syncDescriptor, writeAll } from "../../files/descriptor.js";
 import { openDescriptor, rename, unlink } from "../../files/disk.js";
 import { explained, syncFolder } from "../../files/durable-files.js";
-import { openOutputFolder, withInput } from "../../files/guarded-paths.js";
+import { openOutputFolder } from "../../files/guarded-paths.js";
 import { isMarked, markMissing, markName } from "../../files/folder-mark.js";
 import { narrowRoots, type Root } from "../../files/roots.js";
 import { readReceipt } from "../../results/commit/reuse.js";
 import type { Summary } from "../../results/commit/compose.js";
-import type { Receipt } from "../../results/receipt/receipt.js";
-import { jobOf } from "../api.js";
+import { itemOf, jobOf } from "../api.js";
+import type { BoxContext } from "../boxes.js";
 import { findJob, listItems, type ItemRow, type JobRow } from "../jobs.js";
 import { pathsOf, type ItemPaths } from "../item-paths.js";
+import { inFolder } from "../job-folders.js";
 import type { JobDetails } from "../schema.js";
 import { renewClaim, type Claim } from "./claims.js";
 import { reportName, unfinishedName } from "./names.js";
 import { pageOf, type Thumbnail } from "./page.js";
 import { HEAD_ROW, rowsOf } from "./rows.js";
-import { Tally, type Candidate, type ReportedImage } from "./tally.js";
+import { Tally, type ReportedImage } from "./tally.js";
 import { thumbnail } from "./thumbnails.js";
 
 const IMAGES_AT_ONCE = 200;
@@ -36,11 +36,7 @@ const RECEIPTS_AT_ONCE = 8;
 /** In the page: some 20 KiB each. */
 const MOST_PICTURES = 24;
 
-export interface ReportContext {
-  config: Pick<Config, "path_map" | "job_reports" | "minimum_free_disk">;
-  /** Real paths. */
-  roots: { output: string[] };
-  pool: Pool;
+export interface ReportContext extends Pick<BoxContext, "config" | "roots" | "database" | "log"> {
   /** This box is to end: what was begun is left to another. */
   stopped: () => boolean;
 }
@@ -53,19 +49,20 @@ export async function writeReport(
   claim: Claim,
   context: ReportContext,
 ): Promise<NonNullable<JobDetails["report"]>> {
-  const { pool, config } = context;
+  const { config } = context;
+  const { pool } = context.database;
   const row = await findJob(pool, { subject: claim.subject, admin: true }, claim.job);
   const folder = await folderOf(pool, row);
   if (folder === undefined) return { html_path: null, csv_path: null, error: null };
-  const reporter = new Reporter(claim, context, row);
   const roots = await narrowRoots(context.roots.output, row.output_roots ?? undefined);
   const paths = pathsOf(row.request, folder, config.path_map);
   const limits = { create: false, minimumFreeBytes: config.minimum_free_disk };
   const output = await openOutputFolder(paths.outputBase, roots, limits);
   try {
-    // Of a folder that is gone its parent was opened, and that has no mark either
+    // If the folder is gone, its parent was opened, and that has no mark either
     if (!(await isMarked(output.fdPath, markName(row.id)))) throw markMissing(markName(row.id));
-    await explained(() => reporter.write(output.fdPath, roots, paths.outputBase));
+    const reporter = new Reporter(claim, context, row, roots, paths.outputBase);
+    await explained(() => reporter.write(output.fdPath));
   } finally {
     output.close();
   }
@@ -79,7 +76,7 @@ export async function writeReport(
 /** Names the folder for the report: the job's own, or that of the first image of a list. */
 async function folderOf(pool: Pool, row: JobRow): Promise<Pick<ItemRow, "input" | "output"> | undefined> {
   if (row.request.output_folder_path !== undefined) return { input: "", output: null };
-  const [first] = await listItems(pool, row.id, { after: -1, state: undefined, limit: 1 });
+  const [first] = await listItems(pool, row.id, { after: -1, limit: 1 });
   return first;
 }
 
@@ -91,20 +88,20 @@ class Reporter {
     private readonly claim: Claim,
     private readonly context: ReportContext,
     private readonly row: JobRow,
+    private readonly roots: readonly Root[],
+    /** The path of the report's folder, from which links begin. */
+    private readonly base: string,
   ) {}
 
-  /**
-   * @param folder a path that names the open folder
-   * @param base its own path, from which links begin
-   */
-  async write(folder: string, roots: readonly Root[], base: string): Promise<void> {
+  /** @param folder a path that names the open folder */
+  async write(folder: string): Promise<void> {
     const { job, token, before } = this.claim;
     for (const kind of ["html", "csv"] as const)
       if (before !== null) await removed(`${folder}/${unfinishedName(job, kind, before)}`);
     const at = (kind: "html" | "csv") => `${folder}/${unfinishedName(job, kind, token)}`;
     try {
-      await written(at("csv"), (write) => this.#gather(write, roots));
-      const pictures = await this.#pictures(roots, base);
+      await written(at("csv"), (write) => this.#gather(write));
+      const pictures = await this.#pictures();
       await written(at("html"), async (write) => {
         for (const part of pageOf(this.#about(), this.#tally, pictures)) await write(part);
       });
@@ -130,15 +127,14 @@ class Reporter {
     };
   }
 
-  async #gather(write: (text: string) => Promise<void>, roots: readonly Root[]): Promise<void> {
+  async #gather(write: (text: string) => Promise<void>): Promise<void> {
     await write(HEAD_ROW);
     for (let after = -1; ;) {
       await this.#stillMine();
       const limit = IMAGES_AT_ONCE;
-      const rows = await listItems(this.context.pool, this.row.id, { after, state: undefined, limit });
-      for (let i = 0; i < rows.length; i += RECEIPTS_AT_ONCE) {
-        const some = rows.slice(i, i + RECEIPTS_AT_ONCE);
-        const images = await Promise.all(some.map((row) => this.#imageOf(row, roots)));
+      const rows = await listItems(this.context.database.pool, this.row.id, { after, limit });
+      for (const some of groupsOf(rows, RECEIPTS_AT_ONCE)) {
+        const images = await Promise.all(some.map((row) => this.#imageOf(row)));
         for (const image of images) this.#tally.add(image);
         await write(images.map(rowsOf).join(""));
       }
@@ -151,56 +147,40 @@ class Reporter {
     return pathsOf(this.row.request, row, this.context.config.path_map);
   }
 
-  async #imageOf(row: ItemRow, roots: readonly Root[]): Promise<ReportedImage> {
-    const paths = this.#pathsOf(row);
+  async #imageOf(row: ItemRow): Promise<ReportedImage> {
+    const item = itemOf(row, this.row.request, this.context.config.path_map);
     const result = row.result as Summary | null;
-    const receipt = result === null ? undefined : await receiptIn(paths.outputFolder, result.receipt, roots);
-    return {
-      index: row.index,
-      input: paths.clientInput,
-      state: row.state,
-      reused: result?.reused ?? false,
-      receiptLost: result !== null && receipt === undefined,
-      ...(row.state === "failed" && row.error !== null
-        ? { error: row.error as NonNullable<ReportedImage["error"]> }
-        : {}),
-      ...(row.state === "skipped" && row.error !== null
-        ? { reason: row.error as NonNullable<ReportedImage["reason"]> }
-        : {}),
-      ...(receipt === undefined ? {} : { receipt }),
-    };
+    if (result === null) return { ...item, receiptLost: false };
+    const receipt = await this.#inFolder(this.#pathsOf(row).outputFolder, async (open) => {
+      const found = await readReceipt(`${open}/${result.receipt}`);
+      return found.kind === "receipt" ? found.receipt : undefined;
+    });
+    return receipt === undefined ? { ...item, receiptLost: true } : { ...item, receiptLost: false, receipt };
   }
 
-  async #pictures(roots: readonly Root[], base: string): Promise<Thumbnail[]> {
+  async #pictures(): Promise<Thumbnail[]> {
     if (this.context.config.job_reports !== "pictures") return [];
     const found: Thumbnail[] = [];
     for (const candidate of this.#tally.candidates(MOST_PICTURES)) {
       await this.#stillMine();
-      const [row] = await listItems(this.context.pool, this.row.id, {
-        ...{ after: candidate.index - 1, state: undefined, limit: 1 },
-      });
+      const { index, file, sha256 } = candidate;
+      const [row] = await listItems(this.context.database.pool, this.row.id, { after: index - 1, limit: 1 });
       if (row === undefined) continue;
-      const small = await this.#picture(candidate, this.#pathsOf(row).outputFolder, roots, base);
-      if (small !== undefined) found.push(small);
+      const { outputFolder } = this.#pathsOf(row);
+      const small = await this.#inFolder(outputFolder, (open) =>
+        thumbnail(`${open}/${file}`, sha256).catch(() => undefined),
+      );
+      if (small === undefined) continue;
+      const relative = path.posix.relative(this.base, `${outputFolder}/${file}`);
+      const href = relative.split("/").map(encodeURIComponent).join("/");
+      found.push({ ...candidate, ...small, href: relative.startsWith("../") ? undefined : href });
     }
     return found;
   }
 
-  async #picture(
-    candidate: Candidate,
-    folder: string,
-    roots: readonly Root[],
-    base: string,
-  ): Promise<Thumbnail | undefined> {
-    const small = await inFolder(folder, roots, (open) =>
-      thumbnail(`${open}/${candidate.file}`, candidate.sha256).catch(() => undefined),
-    );
-    if (small === undefined) return undefined;
-    const relative = path.posix.relative(base, `${folder}/${candidate.file}`);
-    const href = relative.startsWith("../")
-      ? undefined
-      : relative.split("/").map(encodeURIComponent).join("/");
-    return { ...candidate, ...small, href };
+  /** Reads a folder; undefined if it cannot be read. */
+  #inFolder<T>(folder: string, use: (open: string) => Promise<T | undefined>): Promise<T | undefined> {
+    return inFolder(folder, this.roots, use, () => undefined);
   }
 
   /** @throws ReportLeft */
@@ -208,29 +188,8 @@ class Reporter {
     if (this.context.stopped()) throw new ReportLeft("The server is stopping.");
     if (!now && monotonic() - this.#renewedAt < durations.reportRenew) return;
     this.#renewedAt = monotonic();
-    if (!(await renewClaim(this.context.pool, this.claim)))
+    if (!(await renewClaim(this.context.database.pool, this.claim)))
       throw new ReportLeft("The job goes on, or another box writes its report.");
-  }
-}
-
-function receiptIn(folder: string, name: string, roots: readonly Root[]): Promise<Receipt | undefined> {
-  return inFolder(folder, roots, async (open) => {
-    const found = await readReceipt(`${open}/${name}`);
-    return found.kind === "receipt" ? found.receipt : undefined;
-  });
-}
-
-/** What `use` makes of a folder; undefined where it cannot be read. */
-async function inFolder<T>(
-  folder: string,
-  roots: readonly Root[],
-  use: (open: string) => Promise<T | undefined>,
-): Promise<T | undefined> {
-  try {
-    return await withInput(folder, roots, ({ fdPath }) => use(fdPath));
-  } catch (error) {
-    if (error instanceof RadserveError || (error instanceof Error && "code" in error)) return undefined;
-    throw error;
   }
 }
 

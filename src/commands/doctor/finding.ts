@@ -1,4 +1,4 @@
-/** What doctor says of one thing that serving needs. */
+/** Findings of doctor, each about one thing that serving needs. */
 import { folderFault } from "../../files/usable.js";
 
 export interface Finding {
@@ -6,7 +6,7 @@ export interface Finding {
   /** False for what keeps Radserve, or a part of it, from working; the exit status tells of it. */
   ok: boolean;
   found: string;
-  /** What to do; advice where all is ok. */
+  /** The fix of a problem, or advice if all is ok. */
   fix?: string;
 }
 

@@ -1,5 +1,5 @@
 /** Folders and disks: roots, state, keys, clients' names of folders, room. */
-import { constants, existsSync, readdirSync, statSync } from "node:fs";
+import { existsSync, readdirSync, statSync } from "node:fs";
 import { realpath } from "node:fs/promises";
 import path from "node:path";
 import { auditPaths } from "../../audit/folders.js";
@@ -8,49 +8,48 @@ import { freeBytes } from "../../files/disk.js";
 import { holdsSomething } from "../../files/folder-mark.js";
 import { exposures } from "../../files/own-folders.js";
 import { isInside } from "../../files/roots.js";
-import { roomFault, roomOf } from "../../files/usable.js";
-import { READ, REMEDIES, WRITE } from "../../server/conditions.js";
+import { roomOf } from "../../files/usable.js";
+import { neededFolders, READ, REMEDIES, type NeededFolder } from "../../server/conditions.js";
 import { readKeys, type FoundKeys } from "../../server/keys.js";
 import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
-const SIDES = [
-  {
-    key: "input_roots",
-    name: "input root",
-    variable: "RADSERVE_INPUT_ROOTS",
-    mode: READ,
-    can: "can be read",
-    fix: "Create or mount it, and let the server's user read it.",
-  },
-  {
-    key: "output_roots",
-    name: "output root",
-    variable: "RADSERVE_OUTPUT_ROOTS",
-    mode: WRITE,
-    can: "can be written",
-    fix: "Create or mount it, and let the server's user write to it.",
-  },
-] as const;
+/** Folders and their disks as the server looks at them, and what only doctor says of them. */
+export async function folders(config: Config): Promise<Finding[]> {
+  const missing = (["input_roots", "output_roots"] as const).filter((key) => config[key].length === 0);
+  const exposed = await exposures(config);
+  const needed = await Promise.all((await neededFolders(config)).map(findingsOf));
+  return [
+    ...missing.map((key) =>
+      bad(nameOf(key), "none", `Set RADSERVE_${key.toUpperCase()} or ${key}; serving needs one.`),
+    ),
+    ...needed.flat(),
+    ...exposed.map(({ setting, found, fix }) => bad(nameOf(setting), found, fix)),
+    ...(await overlaps(config)),
+    ...(await unreachable(config)),
+  ];
+}
 
-export async function roots(config: Config): Promise<Finding[]> {
-  const look = async (root: string, { key, name, mode, can, fix }: (typeof SIDES)[number]) => {
-    const why = await whyNot(root, mode);
-    if (why !== undefined) return bad(name, `${root}: ${why}`, fix);
-    return key === "input_roots" && !(await holdsSomething(root))
-      ? advice(name, `${root} is empty`, "If a share belongs there, it is not mounted: mount it.")
-      : good(name, `${root} ${can}`);
-  };
-  const each = await Promise.all(
-    SIDES.flatMap((side) => {
-      const { key, name, variable } = side;
-      if (config[key].length > 0) return config[key].map((root) => look(root, side));
-      return [Promise.resolve(bad(name, "none", `Set ${variable} or ${key}; serving needs one.`))];
-    }),
-  );
-  const exposed = (await exposures(config)).map(({ setting, found, fix }) =>
-    bad(setting === "RADSERVE_INPUT_ROOTS" ? "input root" : "output root", found, fix),
-  );
-  return [...each, ...exposed, ...(await overlaps(config)), ...(await unreachable(config))];
+const nameOf = (setting: string) => (/input/i.test(setting) ? "input root" : "output root");
+
+async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Finding[]> {
+  if (fault !== undefined) {
+    const { condition, found } = fault;
+    const isUnmade = name === "state directory" && condition === "share_unavailable";
+    const fix = isUnmade ? "Run radserve init as the user that serves." : REMEDIES[condition];
+    return [bad(condition === "disk_full" ? "disk" : name, `${folder}: ${found}`, fix)];
+  }
+  if (name === "input root")
+    return (await holdsSomething(folder))
+      ? [good(name, `${folder} can be read`)]
+      : [advice(name, `${folder} is empty`, "If a share belongs there, it is not mounted: mount it.")];
+  const room = await roomOf(folder);
+  const free = room === undefined ? Infinity : freeBytes(room);
+  const said =
+    free === Infinity ? "its file system does not say how much is" : `${(free / 2 ** 30).toFixed(1)} GiB`;
+  const disk = good("disk", `${folder}: ${said} free`);
+  if (name === "output root") return [good(name, `${folder} can be written`), disk];
+  const open = [...privacy(name, folder), ...ownership("audit", auditPaths(folder).folder)];
+  return [...(open.length > 0 ? open : [good(name, folder)]), disk];
 }
 
 /** A wanted layout for some: results beside their images. For others a slip, by which results lie among originals. */
@@ -115,7 +114,7 @@ function strangers(folder: string): string[] {
     .filter((file) => statSync(file, { throwIfNoEntry: false })?.uid !== owner);
 }
 
-/** What the server's user could not read of keys, revocations, records of tokens and the audit, whoever asks. */
+/** Keys, revocations, records of tokens and lines of the audit that the server's user could not read. */
 function ownership(name: string, folder: string): Finding[] {
   const found = existsSync(folder) ? strangers(folder) : [];
   if (found.length === 0) return [];
@@ -127,16 +126,6 @@ function ownership(name: string, folder: string): Finding[] {
       `Run chown -R --reference=${folder} ${folder} as root.`,
     ),
   ];
-}
-
-export async function state(config: Config): Promise<Finding[]> {
-  const { state_dir } = config;
-  const why = await whyNot(state_dir, WRITE);
-  if (why !== undefined)
-    return [bad("state directory", `${state_dir}: ${why}`, "Run radserve init as the user that serves.")];
-  const audit = auditPaths(state_dir).folder;
-  const open = [...privacy("state directory", state_dir), ...ownership("audit", audit)];
-  return open.length > 0 ? open : [good("state directory", state_dir)];
 }
 
 /** The keys of tokens. A folder that somebody named may be a share: it has to be there. */
@@ -175,18 +164,4 @@ export async function keys(config: Config): Promise<{ findings: Finding[]; found
       findings: [bad("keys", wordsOf(error), "Let the server's user list that folder.")],
     };
   }
-}
-
-export async function disks(config: Config): Promise<Finding[]> {
-  const looks = [...new Set([...config.output_roots, config.state_dir])].map(async (folder) => {
-    if ((await whyNot(folder, constants.R_OK)) !== undefined) return [];
-    const fault = await roomFault(folder, config.minimum_free_disk);
-    if (fault !== undefined) return [bad("disk", `${folder}: ${fault.found}`, REMEDIES.disk_full)];
-    const room = await roomOf(folder);
-    const free = room === undefined ? Infinity : freeBytes(room);
-    const said =
-      free === Infinity ? "its file system does not say how much is" : `${(free / 2 ** 30).toFixed(1)} GiB`;
-    return [good("disk", `${folder}: ${said} free`)];
-  });
-  return (await Promise.all(looks)).flat();
 }

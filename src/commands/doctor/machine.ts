@@ -16,7 +16,7 @@ const END_OF_SUPPORT: Readonly<Record<number, string>> = {
   26: "2029-04-30",
 };
 
-/** What package.json says: the first minor version of each allowed major one, and the version that comes with it. */
+/** Versions of Node.js in package.json: the first minor version of each allowed major one, and the version that comes with it. */
 function nodeVersions(): { allowed: [major: number, minor: number][]; measured: string } {
   const { engines, dependencies } = JSON.parse(
     readFileSync(path.join(packageRoot(), "package.json"), "utf8"),

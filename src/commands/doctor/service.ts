@@ -1,4 +1,4 @@
-/** What a server shows to the outside: its port, TLS, tokens, and the database of bulk jobs. */
+/** Checks of what a server shows to the outside: its port, TLS, tokens, and the database of bulk jobs. */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
@@ -93,7 +93,7 @@ export async function certificates(config: Config): Promise<Finding[]> {
   try {
     const found = await readCertificates(config);
     if (found === undefined) return [good("TLS", "not asked for (RADSERVE_TLS_CERT is not set)")];
-    return found.expiries.map((expiry) => {
+    return found.validities.map((expiry) => {
       const name = expiry.certificate === "server" ? "certificate" : "client CA";
       const warning = expiryWarning(expiry);
       return warning === undefined
@@ -150,7 +150,7 @@ export function orphanedDatabases(config: Config): Finding[] {
   }
 }
 
-/** What the server that runs on this state directory says is wrong; nothing where none runs. */
+/** The conditions that the running server of this state directory tells; none if no server runs. */
 export async function runningServer(config: Config): Promise<Finding[]> {
   if (holderHere(config.state_dir) === undefined) return [];
   const client = openClient(config);

@@ -6,23 +6,14 @@
  * they start when first needed and end when idle.
  */
 import os from "node:os";
-import { Worker } from "node:worker_threads";
-import { RadserveError, type ErrorObject } from "../../base/errors.js";
+import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
 import type { PixelFormat, Warning } from "../image.js";
 import { decodeFrame } from "./codecs.js";
 import type { CodestreamHeader } from "./codestream.js";
 
 export interface DecodeOrder {
-  id: number;
   header: CodestreamHeader;
   format: PixelFormat;
-}
-
-export interface DecodeAnswer {
-  id: number;
-  data?: Uint8Array;
-  error?: ErrorObject;
-  warnings: Warning[];
 }
 
 export interface DecodedFrame {
@@ -71,7 +62,9 @@ export const mostFramesAhead = (): number => (mostThreads < 1 ? 0 : mostThreads 
 export function framesAhead(coding: CodestreamHeader["kind"], format: PixelFormat, count: number): number {
   if (mostThreads < 1 || !isAlone()) return 0;
   const samples = format.rows * format.columns * format.samplesPerPixel;
-  const least = threads.size > 0 ? Math.min(leastMilliseconds, LEAST_WITH_A_THREAD) : leastMilliseconds;
+  const least = threads.some(({ isRunning }) => isRunning)
+    ? Math.min(leastMilliseconds, LEAST_WITH_A_THREAD)
+    : leastMilliseconds;
   if ((count * samples * COST[coding]) / 1e6 < least) return 0;
   const bytes = (samples * format.bitsAllocated) / 8;
   return Math.min(mostFramesAhead(), Math.floor(MOST_BYTES_AHEAD / bytes));
@@ -87,82 +80,44 @@ export async function decode(
   mayShare: boolean,
 ): Promise<DecodedFrame> {
   const thread = mayShare ? freeThread() : undefined;
-  const shared = await thread?.decode(header, format);
+  const shared = thread && (await decodeOn(thread, header, format));
   if (shared !== undefined) return shared;
   const warnings: Warning[] = [];
   return { data: await decodeFrame(header, format, warnings), warnings };
 }
 
-const threads = new Set<DecoderThread>();
+const threads: ServiceThread<DecodeOrder, DecodedFrame>[] = [];
 
-function freeThread(): DecoderThread | undefined {
-  const [least] = [...threads].sort((a, b) => a.orders - b.orders);
-  if (least?.orders === 0) return least;
-  if (threads.size < mostThreads) return new DecoderThread();
-  return least !== undefined && least.orders < ORDERS_A_THREAD ? least : undefined;
+/** A thread without a frame, a new one, or one that has room for another frame. */
+function freeThread(): ServiceThread<DecodeOrder, DecodedFrame> | undefined {
+  const running = threads.filter(({ isRunning }) => isRunning);
+  const [least] = running.sort((a, b) => a.pending - b.pending);
+  if (least?.pending === 0) return least;
+  if (running.length < mostThreads) return threads.find(({ isRunning }) => !isRunning) ?? newThread();
+  return least !== undefined && least.pending < ORDERS_A_THREAD ? least : undefined;
 }
 
-interface Pending {
-  resolve: (frame: DecodedFrame | undefined) => void;
-  reject: (error: RadserveError) => void;
+function newThread(): ServiceThread<DecodeOrder, DecodedFrame> {
+  const thread = new ServiceThread<DecodeOrder, DecodedFrame>({
+    file: new URL("./decoder-thread.js", import.meta.url),
+    idleMs: IDLE_MILLISECONDS,
+  });
+  threads.push(thread);
+  return thread;
 }
 
-class DecoderThread {
-  readonly #worker = new Worker(new URL("./decoder-thread.js", import.meta.url));
-  readonly #pending = new Map<number, Pending>();
-  #next = 0;
-  #idle: NodeJS.Timeout | undefined;
-
-  constructor() {
-    threads.add(this);
-    this.#worker.on("message", (answer: DecodeAnswer) => {
-      this.#settle(answer);
-    });
-    // A thread that dies gives its frames back: they are decoded here, and tell what is wrong with them
-    this.#worker.on("error", () => undefined);
-    this.#worker.on("exit", () => {
-      this.#leave();
-      for (const { resolve } of this.#pending.values()) resolve(undefined);
-    });
-  }
-
-  get orders(): number {
-    return this.#pending.size;
-  }
-
-  /** Undefined if the thread ended first. */
-  decode(header: CodestreamHeader, format: PixelFormat): Promise<DecodedFrame | undefined> {
-    return new Promise((resolve, reject) => {
-      clearTimeout(this.#idle);
-      this.#worker.ref();
-      const id = this.#next++;
-      this.#pending.set(id, { resolve, reject });
-      // A view would take the whole file with it
-      const data = new Uint8Array(header.data);
-      const order: DecodeOrder = { id, header: { ...header, data }, format };
-      this.#worker.postMessage(order, [data.buffer]);
-    });
-  }
-
-  #settle({ id, data, error, warnings }: DecodeAnswer): void {
-    const pending = this.#pending.get(id);
-    this.#pending.delete(id);
-    if (this.#pending.size === 0) this.#rest();
-    if (error !== undefined) pending?.reject(RadserveError.fromObject(error));
-    else if (data !== undefined) pending?.resolve({ data, warnings });
-  }
-
-  #rest(): void {
-    this.#worker.unref();
-    this.#idle = setTimeout(() => {
-      this.#leave();
-      void this.#worker.terminate();
-    }, IDLE_MILLISECONDS);
-    this.#idle.unref();
-  }
-
-  #leave(): void {
-    clearTimeout(this.#idle);
-    threads.delete(this);
+/** Undefined if the thread ended first: the frame is decoded here, and tells what is wrong with it. */
+async function decodeOn(
+  thread: ServiceThread<DecodeOrder, DecodedFrame>,
+  header: CodestreamHeader,
+  format: PixelFormat,
+): Promise<DecodedFrame | undefined> {
+  // A view would take the whole file with it
+  const data = new Uint8Array(header.data);
+  try {
+    return await thread.call({ header: { ...header, data }, format }, [data.buffer]);
+  } catch (error) {
+    if (error instanceof ThreadEnded) return undefined;
+    throw error;
   }
 }

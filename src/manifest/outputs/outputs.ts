@@ -6,6 +6,7 @@ import { detectionTable } from "./detection-table.js";
 import type { Label } from "./fields.js";
 import type { AnyOutput } from "./graph-fit.js";
 import { heatmap } from "./heatmap.js";
+import { keypoints } from "./keypoints.js";
 import type { Kind } from "./kind.js";
 import { probabilityMap } from "./probability-map.js";
 import { regression } from "./regression.js";
@@ -15,6 +16,7 @@ const KINDS = [
   ...[classification, regression, segmentation],
   ...[detection, detectionTable, probabilityMap],
   heatmap,
+  keypoints,
 ];
 const byName = new Map(KINDS.map((kind) => [kind.schema.shape.kind.value as string, kind as unknown]));
 

@@ -172,6 +172,19 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     },
     text: "SOPInstanceUID is the same in several files of the source: the objects do not say which of them they are about.",
   },
+  {
+    before: "0.6.0",
+    shows: ({ receipt: { source, models } }) =>
+      source.case !== undefined &&
+      models.some(({ name, region }) => {
+        const finder = models.find((model) => model.name === region?.model);
+        const isFound = finder?.findings.some(({ label, present }) => label === region?.label && present);
+        return isFound === true && name < (region?.model ?? "");
+      }),
+    text:
+      "region beside roles, and a model whose name comes before that of the model which finds the region: it ran first, as " +
+      "if nothing had been found, although the other model's findings have the region.",
+  },
 ];
 
 /** True where `version` comes before `other`; both as 0.6.0. */

@@ -91,15 +91,20 @@ export function segmentReference(name: Code, reference: Dataset): Dataset {
   return item("CONTAINS", "IMAGE", name, { ReferencedSOPSequence: [reference] });
 }
 
-type Point = readonly [number, number];
+export type Point = readonly [number, number];
 
-/** A closed line in a frame's pixels: the first one's upper left corner is 0\0 (PS3.3 C.18.6). */
-export function polyline(name: Code, points: readonly [Point, ...Point[]], frame: SourceFrame): Dataset {
-  return item(
-    "CONTAINS",
-    "SCOORD",
-    name,
-    { GraphicType: "POLYLINE", GraphicData: [...points, points[0]].flat() },
-    images("SELECTED FROM", undefined, [frame]),
-  );
+/**
+ * A point, or a closed line through several, in a frame's pixels: the first one's upper left corner is 0\0 and its middle
+ * 0.5\0.5 (PS3.3 C.18.6).
+ */
+export function spatialCoordinates(
+  name: Code,
+  points: readonly [Point, ...Point[]],
+  frame: SourceFrame,
+): Dataset {
+  const graphic =
+    points.length === 1
+      ? { GraphicType: "POINT", GraphicData: [...points[0]] }
+      : { GraphicType: "POLYLINE", GraphicData: [...points, points[0]].flat() };
+  return item("CONTAINS", "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
 }

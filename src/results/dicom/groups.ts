@@ -10,10 +10,11 @@ import {
   container,
   images,
   num,
-  polyline,
   segmentReference,
+  spatialCoordinates,
   text,
   uidRef,
+  type Point,
   type Relationship,
 } from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
@@ -121,7 +122,9 @@ function foundOf({ findings }: Said): Finding[] {
 }
 
 function isRegion({ finding, seg, segment }: Group): boolean {
-  return finding.present && (finding.box !== undefined || (seg !== undefined && segment !== undefined));
+  return (
+    finding.present && (outlineOf(finding) !== undefined || (seg !== undefined && segment !== undefined))
+  );
 }
 
 function absentItem({ subject, finding, known, own }: Group): Dataset {
@@ -133,7 +136,7 @@ interface Group {
   subject: Subject;
   finding: Finding;
   known: Known;
-  /** Number of the box among those of this label and frame, from 0. */
+  /** Number of the box or point among those of this label and frame, from 0. */
   ordinal: number;
   own: readonly Measurement[];
   seg: Companion | undefined;
@@ -142,7 +145,8 @@ interface Group {
 
 function groupOf(group: Group): Dataset {
   const { finding, seg, segment } = group;
-  if (finding.box !== undefined) return boxGroup(group, finding.box);
+  const outline = outlineOf(finding);
+  if (outline !== undefined && finding.present) return outlineGroup(group, outline);
   if (seg !== undefined && segment !== undefined && finding.present) return segmentGroup(group, seg, segment);
   return wholeGroup(group);
 }
@@ -217,23 +221,35 @@ function measured(own: readonly Measurement[], relationship?: Relationship): Dat
   );
 }
 
-/** TID 1410 with a box. */
-function boxGroup(group: Group, box: NonNullable<Finding["box"]>): Dataset {
-  const { subject, finding, known, ordinal } = group;
-  const [frame] = framesOf(subject, finding.frame);
-  if (frame === undefined) throw new Error("An image has a frame");
+/** Corners of a box, or a point alone; undefined for findings that are neither. */
+function outlineOf({ box, point }: Finding): [Point, ...Point[]] | undefined {
+  if (point !== undefined) return [[point.x, point.y]];
+  if (box === undefined) return undefined;
   const { x0, y0, x1, y1 } = box;
-  const corners = [
+  return [
     [x0, y0],
     [x1, y0],
     [x1, y1],
     [x0, y1],
-  ] as const;
+  ];
+}
+
+/** TID 1410 with a box or a point. */
+function outlineGroup(group: Group, outline: [Point, ...Point[]]): Dataset {
+  const { subject, finding, known, ordinal } = group;
+  const [frame] = framesOf(subject, finding.frame);
+  if (frame === undefined) throw new Error("An image has a frame");
   const id = `${subject.model.name}: ${known.label.label} ${ordinal + 1}${onFrame(finding)}`;
-  const uid = trackingUid(subject, ["box", known.o, known.index, finding.frame ?? 0, ordinal]);
+  const uid = trackingUid(subject, [
+    finding.point === undefined ? "box" : "point",
+    known.o,
+    known.index,
+    finding.frame ?? 0,
+    ordinal,
+  ]);
   return container("CONTAINS", GROUP, "1410", [
     ...headItems(group, id, uid),
-    polyline(dcm("111030", "Image Region"), corners, frame),
+    spatialCoordinates(dcm("111030", "Image Region"), outline, frame),
     ...scoreItems(group),
   ]);
 }

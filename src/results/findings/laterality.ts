@@ -44,7 +44,7 @@ export function checkSides(claimed: Claimed): Warning[] {
     for (const finding of findings) {
       if (!finding.present || finding.label !== label.label || !resultKindOf(output).isOf(finding)) continue;
       const [leading] = image.case?.members ?? [];
-      const isPlaced = finding.box ?? finding.area ?? finding.volume;
+      const isPlaced = finding.box ?? finding.point ?? finding.area ?? finding.volume;
       const views = leading !== undefined && isPlaced === undefined;
       const stated = statedSides(views ? image : (leading ?? image), finding.frame);
       const other = label.side === "L" ? "R" : "L";
@@ -106,8 +106,13 @@ function unconfirmed(
 }
 
 /** The middle of what a finding marks; undefined if it marks nothing. */
-function pointOf({ box }: Finding, result: EngineOutput | undefined, index: number): Point | undefined {
+function pointOf(
+  { box, point }: Finding,
+  result: EngineOutput | undefined,
+  index: number,
+): Point | undefined {
   if (box !== undefined) return { x: (box.x0 + box.x1) / 2, y: (box.y0 + box.y1) / 2 };
+  if (point !== undefined) return point;
   return result === undefined ? undefined : kindOfGiven(result).middle?.(result, index);
 }
 

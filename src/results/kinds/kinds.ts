@@ -4,6 +4,7 @@ import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import { boxes } from "./boxes.js";
 import { classification } from "./classification.js";
 import { heatmap } from "./heatmap.js";
+import { keypoints } from "./keypoints.js";
 import type { ResultKind } from "./kind.js";
 import { regression } from "./regression.js";
 import { segmentation } from "./segmentation.js";
@@ -16,6 +17,7 @@ const KINDS = {
   detection_table: boxes,
   probability_map: boxes,
   heatmap,
+  keypoints,
 } satisfies { [Name in ModelOutput["kind"]]: ResultKind<Extract<ModelOutput, { kind: Name }>, never> };
 
 const byGiven = new Map<string, unknown>(Object.values(KINDS).map((kind) => [kind.gives, kind]));

@@ -69,3 +69,19 @@ export function scoreText(score: number, threshold: number, present: boolean): s
   }
   return `score ${score}, threshold ${threshold}`;
 }
+
+/** A row of a label that is told by its score alone: the highest, and its threshold. */
+export function scoreRow(label: string, findings: readonly Finding[], scope: Scope): LegendRow {
+  const present = findings.some((f) => f.present);
+  const row = { label, present, colour: undefined, hollow: true, scored: true, gauge: undefined };
+  const best = highest(findings, (f) => f.score ?? -Infinity);
+  const { score, threshold } = best ?? {};
+  if (score === undefined || threshold === undefined) return { ...row, value: "" };
+  const within = score >= 0 && score <= 1 && threshold >= 0 && threshold <= 1;
+  const value = scoreText(score, threshold, present);
+  return {
+    ...row,
+    value: scope.frames === 1 ? value : `highest ${value}${partOf(best, findings, scope)}`,
+    gauge: within ? { score, threshold } : undefined,
+  };
+}

@@ -6,7 +6,7 @@ import { kindOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { kindOfGiven } from "../kinds/kinds.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import type { Picture } from "../../addon/picture.js";
-import { tagUnit, tagWidth } from "./boxes.js";
+import { isDrawn, tagUnit, tagWidth } from "./boxes.js";
 import type { Edges } from "../findings/edges.js";
 import { gridOf, panelSize, SHEET, type PanelSize, type Room } from "./layout.js";
 import { headerHeight, metricsOf, type Metrics, type PageSize } from "./page.js";
@@ -406,10 +406,7 @@ const marks = (output: ModelOutput): boolean => kindOf(output).placed;
 
 /** Whether there is anything to see of what the model said of a frame. */
 function isMarked({ results, findings }: Shot): boolean {
-  return (
-    results.some((result) => kindOfGiven(result).isMarked?.(result)) ||
-    findings.some(({ present, box }) => present && box !== undefined)
-  );
+  return results.some((result) => kindOfGiven(result).isMarked?.(result)) || findings.some(isDrawn);
 }
 
 const joined = (facts: readonly (string | undefined)[]): string =>

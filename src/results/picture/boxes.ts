@@ -1,4 +1,4 @@
-/** Boxes over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
+/** Boxes and points over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
 import type { Box } from "./box.js";
@@ -13,6 +13,8 @@ const UNNAMED: Rgb = [255, 176, 0];
 const MOST_TAGS = 12;
 /** Sizes in units. */
 const TAG = { height: 16, apart: 2, label: 120, inside: 4 };
+/** Radius of the ring round a point, in units: what lies at the point stays seen. */
+const RING = 5;
 
 interface Boxed {
   findings: readonly Finding[];
@@ -34,12 +36,19 @@ export const tagUnit = (unit: number, panelWidth: number): number =>
 
 const styleOf = (unit: number): Style => ({ size: 11 * unit, face: "bold" });
 
-/** Those that are drawn, from the highest score down. */
-function drawn(findings: readonly Finding[]): (Finding & { box: NonNullable<Finding["box"]> })[] {
-  return findings
-    .flatMap((finding) => (finding.present && finding.box ? [{ ...finding, box: finding.box }] : []))
-    .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
+/** Whether boxes and points show a finding. */
+export const isDrawn = ({ present, box, point }: Finding): boolean =>
+  present && (box !== undefined || point !== undefined);
+
+/** A point is a box without sides. */
+function edgesOf({ box, point }: Finding): NonNullable<Finding["box"]> {
+  const { x, y } = point ?? { x: NaN, y: NaN };
+  return box ?? { x0: x, y0: y, x1: x, y1: y };
 }
+
+/** Those that are drawn, from the highest score down. */
+const drawn = (findings: readonly Finding[]): Finding[] =>
+  findings.filter(isDrawn).sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
 
 /** The tag of each finding; a model of one label needs no name on them. */
 function tagger(outputs: readonly ModelOutput[], unit: number): (finding: Finding) => Tag {
@@ -47,7 +56,7 @@ function tagger(outputs: readonly ModelOutput[], unit: number): (finding: Findin
   const colours = labelColours(outputs);
   const named = new Map<string, Rgb>();
   outputs.forEach((output, o) => {
-    if (resultKindOf(output).gives !== "boxes") return;
+    if (!["boxes", "points"].includes(resultKindOf(output).gives)) return;
     labelsOf(output).forEach((label, i) => {
       const colour = colours[o]?.[i];
       if (colour !== undefined) named.set(label.label, colour);
@@ -73,9 +82,9 @@ export function tagWidth(
 }
 
 /**
- * Draws the boxes of findings that are present, scaled from source pixels to the panel, and a tag for each in a column
- * beside the panel, with a thin line to its box. Of many boxes, or where the column has no room for all, those with the
- * highest scores have one; every box is drawn.
+ * Draws the boxes of findings that are present, scaled from source pixels to the panel, or rings round their points, and a
+ * tag for each in a column beside the panel, with a thin line to its box. Of many boxes, or where the column has no room for
+ * all, those with the highest scores have one; every box is drawn.
  * @param column left edge of the tags
  */
 export function layBoxes(
@@ -86,10 +95,17 @@ export function layBoxes(
 ): void {
   const tagOf = tagger(outputs, unit);
   const [sx, sy] = [panel.width / source.columns, panel.height / source.rows];
+  const ring = RING * unit;
   const marks = drawn(findings).map((finding) => {
-    const { x0, y0, x1, y1 } = finding.box;
-    const box = { x: panel.x + x0 * sx, y: panel.y + y0 * sy, width: (x1 - x0) * sx, height: (y1 - y0) * sy };
-    return { box, tag: tagOf(finding) };
+    const { x0, y0, x1, y1 } = edgesOf(finding);
+    const around = finding.point === undefined ? 0 : ring;
+    const box = {
+      x: panel.x + x0 * sx - around,
+      y: panel.y + y0 * sy - around,
+      width: (x1 - x0) * sx + 2 * around,
+      height: (y1 - y0) * sy + 2 * around,
+    };
+    return { box, radius: Math.max(1, around), tag: tagOf(finding) };
   });
   const height = Math.round(TAG.height * unit);
   const step = height + Math.round(TAG.apart * unit);
@@ -100,8 +116,9 @@ export function layBoxes(
     { from: panel.y, to: panel.y + panel.height - height, step },
   );
   drawing.clip(panel);
-  for (const { box } of marks) drawing.rectangle(box, { colour: DARK, stroke: 4, opacity: 0.55, radius: 1 });
-  for (const { box, tag } of marks) drawing.rectangle(box, { colour: tag.colour, stroke: 2, radius: 1 });
+  for (const { box, radius } of marks)
+    drawing.rectangle(box, { colour: DARK, stroke: 4, opacity: 0.55, radius });
+  for (const { box, radius, tag } of marks) drawing.rectangle(box, { colour: tag.colour, stroke: 2, radius });
   drawing.unclip();
   tagged.forEach(({ box, tag }, i) => {
     const top = tops[i] ?? panel.y;

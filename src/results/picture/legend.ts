@@ -44,19 +44,21 @@ export function legendOf(
     ),
   );
   return {
-    headline: headlineOf(outputs, found, judged.length),
+    headline: headlineOf(outputs, found, judged),
     present: found > 0,
     rows: [...rows.filter((row) => row.present), ...rows.filter((row) => !row.present), ...values],
   };
 }
 
-function headlineOf(outputs: readonly ModelOutput[], found: number, all: number): string {
+function headlineOf(outputs: readonly ModelOutput[], found: number, rows: readonly LegendRow[]): string {
+  const all = rows.length;
   if (all === 0) return "";
   const judgedBy = outputs.map((output) => resultKindOf(output).judgedBy);
   if (found === 0)
     return judgedBy.includes("score") ? "No finding at or above its threshold" : "No label found";
   const labels = `${found} of ${all} ${all === 1 ? "label" : "labels"}`;
-  return judgedBy.includes("mask") ? `${labels} found` : `${labels} at or above threshold`;
+  const byScore = !judgedBy.includes("mask") && rows.some(({ scored }) => scored);
+  return byScore ? `${labels} at or above threshold` : `${labels} found`;
 }
 
 /** One value, or the range of those of several frames. */

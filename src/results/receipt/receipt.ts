@@ -34,6 +34,10 @@ const finding = z.object({
     .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
     .optional()
     .describe("Source pixels; edges, x to the right, y down"),
+  point: z
+    .object({ x: z.number(), y: z.number() })
+    .optional()
+    .describe("A place instead of a box; source pixels as there: the middle of the first pixel is 0.5"),
   area: z.object({ pixels: z.int().min(0), cm2: z.number().min(0).optional() }).optional(),
   volume: z
     .object({ voxels: z.int().min(0), ml: z.number().min(0) })

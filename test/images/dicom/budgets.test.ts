@@ -124,7 +124,7 @@ function deflatedFile(content: Buffer): Buffer {
   return Buffer.concat([start, deflateRawSync(content, { level: 1 })]);
 }
 
-const memory = new ProcessMemory(new MemoryPlaces(1).counts, 0, 8 * 2 ** 30);
+const memory = new ProcessMemory(new MemoryPlaces(1, 8 * 2 ** 30).take());
 
 /** Seconds of processors that reading takes, with what counts before; it may be refused. */
 async function cost(bytes: Buffer): Promise<number> {

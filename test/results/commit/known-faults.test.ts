@@ -127,6 +127,16 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
       model!.findings.push({ ...model!.findings[0]! });
     }),
   }),
+  region: () => ({
+    receipt: earlier(({ source, models }) => {
+      source.case = [{ bytes: 1, file_sha256: "0".repeat(64), rows: 1, columns: 1, frames: 1 }];
+      const [first] = models;
+      const region = { model: "organ", version: "1", sha256: "0".repeat(64), site_thresholds: {} };
+      Object.assign(first!, { region: { ...region, label: "liver", margin_mm: 2, when_empty: "negative" } });
+      models.push({ ...first!, name: "organ", findings: [{ label: "liver", present: true }] });
+      delete models[1]!.region;
+    }),
+  }),
   Labels: () => ({
     receipt: earlier(({ models: [model] }) => {
       model!.outputs.push({ ...model!.outputs[0]!, path: "x.dcm.cxr.sr.dcm" });

@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <cmath>
+
+#include "postprocess/activation.h"
+#include "postprocess/kind.h"
+
+namespace radserve {
+namespace {
+
+CalibrationSpec ReadCalibration(const Description& o) {
+  using Kind = CalibrationSpec::Kind;
+  CalibrationSpec c;
+  c.kind = o.OneOf<Kind>("kind", {{"none", Kind::kNone},
+                                  {"temperature", Kind::kTemperature},
+                                  {"platt", Kind::kPlatt},
+                                  {"isotonic", Kind::kIsotonic}});
+  if (c.kind == Kind::kTemperature) c.temperature = o.Number("temperature");
+  if (c.kind == Kind::kPlatt) {
+    c.a = o.Number("a");
+    c.b = o.Number("b");
+  }
+  if (c.kind == Kind::kIsotonic) {
+    c.x = o.Numbers("x");
+    c.y = o.Numbers("y");
+  }
+  return c;
+}
+
+double Isotonic(const CalibrationSpec& c, double score) {
+  if (score <= c.x.front()) return c.y.front();
+  if (score >= c.x.back()) return c.y.back();
+  const auto above = static_cast<size_t>(std::upper_bound(c.x.begin(), c.x.end(), score) - c.x.begin());
+  const double span = c.x[above] - c.x[above - 1];
+  const double part = span > 0 ? (score - c.x[above - 1]) / span : 1;
+  return c.y[above - 1] + (c.y[above] - c.y[above - 1]) * part;
+}
+
+float Calibrated(const CalibrationSpec& c, float score) {
+  switch (c.kind) {
+    case CalibrationSpec::Kind::kPlatt:
+      return static_cast<float>(1 / (1 + std::exp(c.a * static_cast<double>(score) + c.b)));
+    case CalibrationSpec::Kind::kIsotonic:
+      return static_cast<float>(Isotonic(c, static_cast<double>(score)));
+    default:
+      return score;
+  }
+}
+
+std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
+  if (tensor.Elements() != static_cast<size_t>(spec.labels)) {
+    InvalidOutput(tensor, std::to_string(spec.labels) + " scores, one for each label,");
+  }
+  std::vector<float> scores = AsFloats(tensor);
+  if (spec.calibration.kind == CalibrationSpec::Kind::kTemperature) {
+    for (float& s : scores) s = static_cast<float>(static_cast<double>(s) / spec.calibration.temperature);
+  }
+  if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
+  if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(scores, tensor.shape, scores.size());
+  for (float& s : scores) s = Calibrated(spec.calibration, s);
+  CheckFinite(scores, tensor.name);
+  return scores;
+}
+
+}  // namespace
+
+const OutputKind kinds::classification = {
+    .name = "classification",
+    .gives = "classification",
+    .values = "scores",
+    .read = [](const Description& own,
+               OutputSpec& spec) { spec.calibration = ReadCalibration(own.Child("calibration")); },
+    .decode = [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid&,
+                 std::span<const double>,
+                 OutputResult& out) { out.values = Scores(spec, tensors(spec.tensor)); },
+};
+
+}  // namespace radserve

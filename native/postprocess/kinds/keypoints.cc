@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <any>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "postprocess/activation.h"
+#include "postprocess/kind.h"
+#include "postprocess/maps.h"
+
+namespace radserve {
+namespace {
+
+/// Where the numbers of a point stand in its row of a table; columns count from 0.
+struct Table {
+  size_t columns = 0;
+  size_t x = 0;
+  size_t y = 0;
+  std::optional<size_t> score;
+  /// 0 to 1 of the tensor's sides, instead of its pixels.
+  bool normalised = false;
+  /// 0 is the middle of the first pixel, and of normalised ones 1 that of the last; else both are outer edges.
+  bool centres = false;
+};
+
+/// Absent where the tensor holds heatmaps.
+using Own = std::optional<Table>;
+
+Own Read(const Description& own) {
+  if (!own.Has("table")) return std::nullopt;
+  const Description& o = own.Child("table");
+  const auto column = [&](std::string_view field) { return static_cast<size_t>(o.Int(field)); };
+  Table table{column("columns"), column("x"),          column("y"),
+              std::nullopt,      o.Flag("normalised"), o.Flag("centres")};
+  if (o.Has("score")) table.score = column("score");
+  return table;
+}
+
+/// A number of a table in the tensor's pixels, counted from the outer edge of the first.
+double FromEdge(float value, int side, const Table& table) {
+  const double last = table.centres ? side - 1 : side;
+  return static_cast<double>(value) * (table.normalised ? last : 1) + (table.centres ? 0.5 : 0);
+}
+
+/// Points of tensor pixels, of the rows of a table.
+std::vector<Point> OfTable(const OutputSpec& spec, const Tensor& tensor, const Table& table,
+                           const Geometry& g) {
+  const auto labels = static_cast<size_t>(spec.labels);
+  const size_t last = tensor.shape.empty() ? 0 : static_cast<size_t>(tensor.shape.back());
+  // With the columns first the numbers would be as many, and each another label's.
+  if (tensor.Elements() != labels * table.columns || (last != table.columns && last != tensor.Elements())) {
+    InvalidOutput(tensor, std::to_string(table.columns) + " numbers for each of " + std::to_string(labels) +
+                              " labels, those of a label side by side");
+  }
+  const std::vector<float> values = AsFloats(tensor);
+  CheckFinite(values, tensor.name);
+  std::vector<Point> points;
+  for (size_t label = 0; label < labels; ++label) {
+    const float* const row = values.data() + label * table.columns;
+    points.push_back({FromEdge(row[table.x], g.columns, table), FromEdge(row[table.y], g.rows, table),
+                      table.score ? row[*table.score] : std::numeric_limits<float>::quiet_NaN(),
+                      static_cast<int>(label)});
+  }
+  return points;
+}
+
+/// The same of maps: the middle of the pixel with the highest value, the first of equal ones.
+std::vector<Point> OfHeatmaps(const OutputSpec& spec, const Tensor& tensor, bool channels_last,
+                              const Geometry& g) {
+  const Maps maps(tensor, static_cast<size_t>(spec.labels), channels_last);
+  CheckFinite(maps.values(), tensor.name);
+  std::vector<Point> points;
+  for (size_t label = 0; label < maps.channels(); ++label) {
+    const float* const map = maps.Channel(label);
+    const float* const highest = std::max_element(map, map + maps.pixels());
+    const auto at = static_cast<int>(highest - map);
+    points.push_back({(at % maps.columns() + 0.5) * g.columns / maps.columns(),
+                      (at / maps.columns() + 0.5) * g.rows / maps.rows(), *highest, static_cast<int>(label)});
+  }
+  return points;
+}
+
+/// What rounding adds to a place at most, in pixels of the source.
+constexpr double kRounding = 1e-3;
+
+/// A place within the source, or NaN.
+double Within(double place, int side) {
+  const double nearest = std::clamp(place, 0.0, static_cast<double>(side));
+  return std::abs(place - nearest) <= kRounding ? nearest : std::numeric_limits<double>::quiet_NaN();
+}
+
+void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
+            std::span<const double>, OutputResult& out) {
+  const Geometry& g = grid.geometry;
+  const Tensor& tensor = tensors(spec.tensor);
+  const auto& table = std::any_cast<const Own&>(spec.own);
+  out.points = table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
+  for (Point& point : out.points) {
+    if (spec.activation == Activation::kSigmoid) Sigmoid(std::span(&point.score, 1));
+    point.x = Within(g.ToSourceX(point.x), g.source_columns);
+    point.y = Within(g.ToSourceY(point.y), g.source_rows);
+  }
+}
+
+}  // namespace
+
+/// The place of a point for each label, and its score. A point outside the source has no place: NaN.
+const OutputKind kinds::keypoints = {
+    .name = "keypoints",
+    .gives = "points",
+    .values = "",
+    .placed = true,
+    .read = [](const Description& own, OutputSpec& spec) { spec.own = Read(own); },
+    .decode = Decode,
+};
+
+}  // namespace radserve

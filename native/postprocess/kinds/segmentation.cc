@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "postprocess/activation.h"
+#include "postprocess/detections.h"
+#include "postprocess/kind.h"
+#include "postprocess/maps.h"
+#include "postprocess/masks.h"
+#include "postprocess/projection.h"
+#include "postprocess/source_grid.h"
+#include "resample/resample.h"
+
+namespace radserve {
+namespace {
+
+MaskStep ReadStep(const Description& o) {
+  using Kind = MaskStep::Kind;
+  MaskStep step{};
+  step.kind = o.OneOf<Kind>("step", {{"drop_border_connected", Kind::kDropBorderConnected},
+                                     {"largest_component", Kind::kLargestComponent},
+                                     {"minimum_area", Kind::kMinimumArea},
+                                     {"fill_holes", Kind::kFillHoles}});
+  step.labels = o.Ints("labels");
+  if (step.kind == Kind::kMinimumArea) step.pixels = o.Int("pixels");
+  return step;
+}
+
+void ReadSegmentation(const Description& own, OutputSpec& spec) {
+  spec.steps = own.List("steps", ReadStep);
+  spec.fractional = own.Flag("fractional");
+  spec.model_grid = own.Flag("model_grid");
+  if (own.Has("boxes_output")) spec.boxes_output = static_cast<size_t>(own.Int("boxes_output"));
+}
+
+/// The labels of a map at each source pixel, the nearest.
+std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid) {
+  const Maps maps(tensor, 1, grid.channels_last);
+  std::vector<uint8_t> labels(maps.pixels());
+  ToLabels(maps.values(), spec.labels, tensor.name, labels.data());
+  return ProjectNearest(std::move(labels), BackRows(grid.geometry, maps.rows()),
+                        BackColumns(grid.geometry, maps.columns()));
+}
+
+/// The mask of probabilities: the highest channel, or for labels that may overlap a plane each.
+void DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid,
+                         std::span<const double> thresholds, OutputResult& out) {
+  const auto labels = static_cast<size_t>(spec.labels);
+  Maps maps(tensor, out.overlapping ? labels : labels + 1, grid.channels_last);
+  maps.Activate(spec.activation);
+  CheckFinite(maps.values(), tensor.name);
+  if (out.overlapping) CheckProbabilities(maps.values(), tensor.name);
+  const Axis rows = BackRows(grid.geometry, maps.rows());
+  const Axis columns = BackColumns(grid.geometry, maps.columns());
+  std::vector<uint8_t>* const fractions = spec.fractional ? &out.fractions : nullptr;
+  if (out.overlapping) {
+    ProjectOverThresholds(maps, rows, columns, thresholds, out.mask, fractions);
+  } else {
+    ProjectHighest(maps, rows, columns, out.mask, fractions);
+  }
+}
+
+void Segmentation(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
+                  std::span<const double> thresholds, OutputResult& out) {
+  const Tensor& tensor = tensors(spec.tensor);
+  out.overlapping = MayOverlap(spec.activation);
+  if (spec.activation == Activation::kLabelMap) {
+    out.mask = LabelMap(spec, tensor, grid);
+  } else {
+    DecideProbabilities(spec, tensor, grid, thresholds, out);
+  }
+  const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
+  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
+  for (size_t at = 0; at < out.mask.size(); at += plane) ClearHidden(grid, part(at / plane));
+  for (size_t at = 0; at < out.fractions.size(); at += plane) {
+    ClearHidden(grid, std::span(out.fractions).subspan(at, plane));
+  }
+  FinishMask(spec, grid.padding, {}, out);
+}
+
+void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t value) {
+  if (std::find(step.labels.begin(), step.labels.end(), label) == step.labels.end()) return;
+  switch (step.kind) {
+    case MaskStep::Kind::kDropBorderConnected:
+      return DropBorderConnected(view, value);
+    case MaskStep::Kind::kLargestComponent:
+      return KeepLargestComponent(view, value);
+    case MaskStep::Kind::kMinimumArea:
+      return DropSmallComponents(view, value, step.pixels);
+    case MaskStep::Kind::kFillHoles:
+      return FillHoles(view, value);
+  }
+}
+
+}  // namespace
+
+const OutputKind kinds::segmentation = {.name = "segmentation",
+                                        .gives = "segmentation",
+                                        .values = "",
+                                        .placed = true,
+                                        .gridded = true,
+                                        .masks = true,
+                                        .read = ReadSegmentation,
+                                        .decode = Segmentation};
+
+void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
+                MaskResult& out) {
+  const size_t plane = out.Voxels();
+  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
+  for (const MaskStep& step : spec.steps) {
+    for (int label = 1; label <= spec.labels; ++label) {
+      CheckStop(stop);
+      const size_t p = out.overlapping ? static_cast<size_t>(label - 1) : 0;
+      ApplyStep(step, label, {part(p), out.slices, out.rows, out.columns, padding},
+                out.overlapping ? uint8_t{1} : static_cast<uint8_t>(label));
+    }
+  }
+  out.counts.assign(static_cast<size_t>(spec.labels), 0);
+  const std::span<int64_t> counts(out.counts);
+  for (size_t p = 0; p < out.mask.size() / plane; ++p) {
+    CountLabels(part(p), out.overlapping ? counts.subspan(p, 1) : counts);
+  }
+}
+
+OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& boxes,
+                                   const TensorByName& tensors, const SourceGrid& grid,
+                                   std::span<const double> thresholds) {
+  const Geometry& g = grid.geometry;
+  OutputResult out;
+  out.kind = spec.kind;
+  out.tensor = spec.tensor;
+  out.rows = g.source_rows;
+  out.columns = g.source_columns;
+  out.overlapping = true;
+  const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
+  out.mask.assign(plane * static_cast<size_t>(spec.labels), 0);
+  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
+  RawDetections raw = ReadTable(tensors(boxes.spec.tensor), boxes.spec);
+  const std::vector<float> coefficients = std::move(raw.coefficients);
+  CheckFinite(coefficients, boxes.spec.tensor);
+  const auto kinds = static_cast<size_t>(boxes.spec.table->coefficient_count);
+  const Maps prototypes(tensors(spec.tensor), kinds, grid.channels_last);
+  CheckFinite(prototypes.values(), spec.tensor);
+  const Axis rows = BackRows(g, prototypes.rows());
+  const Axis columns = BackColumns(g, prototypes.columns());
+  for (const Box& box : DecodeDetections(std::move(raw), boxes.spec, g, boxes.thresholds)) {
+    std::vector<float> sum(prototypes.pixels());
+    for (size_t k = 0; k < kinds; ++k) {
+      const float coefficient = coefficients[box.row * kinds + k];
+      const float* prototype = prototypes.Channel(k);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += coefficient * prototype[i];
+    }
+    const std::vector<float> logits = ResamplePlane(sum.data(), rows, columns, Interpolation::kLinear);
+    const double threshold = thresholds[static_cast<size_t>(box.label)];
+    const auto least = static_cast<float>(std::log(threshold / (1 - threshold)));
+    const std::span<uint8_t> mask = part(static_cast<size_t>(box.label));
+    for (int y = 0; y < out.rows; ++y) {
+      if (y + 0.5 < box.y0 || y + 0.5 >= box.y1) continue;
+      const size_t first = static_cast<size_t>(y) * static_cast<size_t>(out.columns);
+      for (int x = 0; x < out.columns; ++x) {
+        if (x + 0.5 < box.x0 || x + 0.5 >= box.x1) continue;
+        if (logits[first + static_cast<size_t>(x)] >= least) mask[first + static_cast<size_t>(x)] = 1;
+      }
+    }
+  }
+  for (size_t p = 0; p < static_cast<size_t>(spec.labels); ++p) ClearHidden(grid, part(p));
+  FinishMask(spec, grid.padding, {}, out);
+  return out;
+}
+
+}  // namespace radserve

@@ -1,0 +1,107 @@
+/** The details of a job: why it waits, since when and on which box; the boxes; why images failed. */
+import type { Pool } from "pg";
+import { durations } from "../base/durations.js";
+import type { JobRow } from "./jobs.js";
+import type { Box, Job, JobDetails, JobProgress } from "./schema.js";
+
+type Waiting = JobDetails["waiting"][number];
+
+const SUSPECT =
+  "The server ended while these images were being worked on. They run one at a time, with nothing beside them.";
+const MESSAGES: Record<string, string> = {
+  suspect: SUSPECT,
+  name_locked:
+    "Another box, which may stand still, holds the names of these results. They are tried again after half a minute.",
+  silent_box:
+    "A box that has these images shows no sign of life. If it stays silent for 12 seconds, they run elsewhere.",
+  overloaded: "The server had all the work that it can hold. They are tried again within seconds.",
+};
+const AGAIN = "These images failed and are tried again within seconds.";
+
+/** Groups of items that wait for something of their own, and those that a silent box has. */
+async function waitingItems(pool: Pool, jobId: string): Promise<Waiting[]> {
+  const { rows } = await pool.query<Omit<Waiting, "since"> & { since: Date }>(
+    `select waits->>'reason' as reason, waits->>'box' as box, min((waits->>'since')::timestamptz) as since,
+       count(*)::int as images
+     from radserve.item where job_id = $1 and state = 'queued' and waits is not null group by 1, 2
+     union all
+     select 'silent_box', b.name, b.beat_at, count(*)::int
+     from radserve.item i join radserve.instance b on b.id = i.owner
+     where i.job_id = $1 and i.state = 'running' and b.beat_at < now() - make_interval(secs => $2)
+     group by b.id order by since`,
+    [jobId, durations.boxSilent / 1000],
+  );
+  return rows.map(({ reason, box, since, images }) => ({
+    ...{ reason, message: MESSAGES[reason] ?? AGAIN, since: since.toISOString(), box, images },
+  }));
+}
+
+/** @param jobId for how many of its images each box has; null: of no job */
+async function boxesOf(pool: Pool, jobId: string | null): Promise<JobDetails["boxes"]> {
+  const { rows } = await pool.query<Omit<Box, "seen_at"> & { seen_at: Date }>(
+    `select b.name, b.box as id, b.beat_at > now() - make_interval(secs => $2) as alive, b.works, b.ready,
+       b.beat_at as seen_at,
+       (select count(*)::int from radserve.item i
+        where i.job_id = $1 and i.state = 'running' and i.owner = b.id) as running
+     from radserve.instance b order by b.name, b.box, b.beat_at`,
+    [jobId, durations.boxSilent / 1000],
+  );
+  return rows.map((row) => ({ ...row, seen_at: row.seen_at.toISOString() }));
+}
+
+/** The servers on this database. */
+export async function allBoxes(pool: Pool): Promise<Omit<Box, "running">[]> {
+  // eslint-disable-next-line
+  return (await boxesOf(pool, null)).map(({ running, ...box }) => box);
+}
+
+/** Why images failed or were skipped, by code. */
+export async function failuresOf(
+  pool: Pool,
+  jobId: string,
+  state: "failed" | "skipped",
+): Promise<JobDetails["failures"]> {
+  const { rows } = await pool.query<JobDetails["failures"][number]>(
+    `select $2 as state, coalesce(error->>'error', error->>'code', 'unknown') as code,
+       coalesce(min(error->>'message'), '') as message, count(*)::int as images
+     from radserve.item where job_id = $1 and state = $2 group by 2 order by 4 desc, 2 limit 20`,
+    [jobId, state],
+  );
+  return rows;
+}
+
+/** When a box last could have worked on the job. */
+function lastWorker(boxes: JobDetails["boxes"], createdAt: Date): string {
+  const seen = boxes.filter(({ works, ready }) => works && ready).map(({ seen_at }) => seen_at);
+  return [createdAt.toISOString(), ...seen].reduce((latest, one) => (one > latest ? one : latest));
+}
+
+/** Why the job as a whole waits. */
+function ofJob(row: JobRow, reason: Job["paused_reason"], boxes: JobDetails["boxes"]): Waiting[] {
+  if (reason === null) return [];
+  const { code, message } = reason;
+  const since = reason.since ?? (code === "no_worker" ? lastWorker(boxes, row.created_at) : null);
+  return [{ reason: code, message, since, box: row.pause_box, images: null }];
+}
+
+/** @param job as it is shown, which says why it is paused */
+export async function detailsOf(
+  pool: Pool,
+  row: JobRow,
+  job: Job,
+  progress: JobProgress[],
+): Promise<JobDetails> {
+  const boxes = await boxesOf(pool, row.id);
+  const waiting = row.finished_at === null ? await waitingItems(pool, row.id) : [];
+  const failures: JobDetails["failures"] = [];
+  for (const state of ["failed", "skipped"] as const)
+    if (job.counts[state] > 0) failures.push(...(await failuresOf(pool, row.id, state)));
+  return {
+    ...job,
+    waiting: [...ofJob(row, job.paused_reason, boxes), ...waiting],
+    boxes,
+    progress,
+    failures,
+    report: row.report,
+  };
+}

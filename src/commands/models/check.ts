@@ -1,0 +1,106 @@
+/** `radserve models check`: every mistake of a model's folder, and whether it runs. */
+import { readdir } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { asRadserveError } from "../../base/errors.js";
+import type { Engine } from "../../engine/engine.js";
+import { graphsOf } from "../../manifest/ensemble.js";
+import { firstModelOf } from "../../manifest/manifest.js";
+import { regionProblem } from "../../manifest/region.js";
+import type { CommandResult } from "../../models/command-result.js";
+import type { Problem } from "../../models/explain.js";
+import { checkGraphs, inputFault } from "../../models/graph.js";
+import { loadSession, type Provider } from "../../models/load.js";
+import { madeUpProblem } from "../../models/made-up-image.js";
+import { graphPaths, readModelFolder, type FolderReport, type SoundModel } from "../../models/read.js";
+
+/** Every mistake of a model's folder. If it has no mistake, the model is loaded and its canary run. */
+export async function modelsCheck(
+  directory: string,
+  options: { engine: Engine; providers: readonly Provider[] },
+): Promise<CommandResult> {
+  const folder = resolve(directory);
+  const report = await readModelFolder(folder);
+  const problems = [
+    ...report.problems,
+    ...(await graphProblems(folder, report, options.engine)),
+    ...(await regionProblems(folder, report)),
+  ];
+  const notes: string[] = [];
+  const manifest = report.model?.manifest;
+  if (problems.length === 0 && manifest !== undefined) {
+    const run = await runProblem(folder, report.model, options);
+    if (run === undefined) notes.push(ranNote(manifest.canary !== undefined));
+    else problems.push(run);
+    if (manifest.release === "off") notes.push('release is "off": the server will not load it.');
+    if (manifest.stage === "draft") notes.push('stage is "draft": it writes JSON and PNG only.');
+  }
+  const heading =
+    problems.length === 0
+      ? `${report.name} ${manifest?.version ?? ""}: in order`
+      : `${report.name}: ${problems.length} ${problems.length === 1 ? "mistake" : "mistakes"}`;
+  const text = [heading, ...problems.map(problemLine), ...notes.map((note) => `  ${note}`)].join("\n");
+  const data = { name: report.name, sha256: report.model?.sha256, problems, notes };
+  return { text, exitCode: problems.length === 0 ? 0 : 1, data };
+}
+
+function ranNote(canary: boolean): string {
+  return canary ? "It loads and its canary passes." : "It loads and runs; it has no canary.";
+}
+
+/** Disagreements of a manifest with that of the model in whose region it looks, which lies in a folder beside it. */
+async function regionProblems(folder: string, report: FolderReport): Promise<Problem[]> {
+  const manifest = report.model?.manifest;
+  const name = manifest === undefined ? undefined : firstModelOf(manifest);
+  if (manifest === undefined || name === undefined || name === manifest.name) return [];
+  const first = await readModelFolder(join(folder, "..", name));
+  const message = regionProblem(manifest, first.model?.manifest);
+  return message === undefined
+    ? []
+    : [{ path: manifest.region === undefined ? "inputs" : "region", message }];
+}
+
+/** Disagreements of a manifest with its graph, if both can be read. */
+async function graphProblems(folder: string, report: FolderReport, engine: Engine): Promise<Problem[]> {
+  const manifest = report.model?.manifest;
+  if (manifest === undefined) return unfitGraphs(folder, engine);
+  try {
+    return await checkGraphs(manifest, await graphPaths(folder, manifest), engine);
+  } catch (thrown) {
+    const missing = report.problems.some(({ path }) => graphsOf(manifest).includes(path));
+    return missing ? [] : [{ path: "files[0]", message: asRadserveError(thrown).message }];
+  }
+}
+
+/** What no manifest could feed, of the graphs beside one that cannot be read yet. */
+async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
+  const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".onnx"));
+  const found = await Promise.all(
+    names.map(async (path) => {
+      const graph = await engine.inspectGraph(join(folder, path)).catch(() => undefined);
+      return (graph?.inputs ?? []).flatMap((info) =>
+        Object.values(inputFault(info)).map((message) => ({ path, message })),
+      );
+    }),
+  );
+  return found.flat();
+}
+
+async function runProblem(
+  folder: string,
+  model: SoundModel | undefined,
+  { engine, providers }: { engine: Engine; providers: readonly Provider[] },
+): Promise<Problem | undefined> {
+  if (model === undefined) return undefined;
+  try {
+    const loaded = await loadSession(folder, model, engine, providers);
+    const message = await madeUpProblem(engine, loaded, model);
+    await engine.unload(loaded.id);
+    return message === undefined ? undefined : { path: "(running it on a made-up image)", message };
+  } catch (thrown) {
+    return { path: "(running it)", message: asRadserveError(thrown).message };
+  }
+}
+
+export function problemLine({ path, message }: Problem): string {
+  return `  ${path}: ${message}`;
+}

@@ -1,0 +1,160 @@
+/** `radserve models init`: a draft of a manifest beside a graph. */
+import { existsSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { RadserveError } from "../../base/errors.js";
+import type { Engine } from "../../engine/engine.js";
+import type { GraphInfo } from "../../engine/types.js";
+import { textOfRegular } from "../../files/regular-file.js";
+import { manifestFields, type Manifest } from "../../manifest/manifest.js";
+import { tensorText } from "../../manifest/outputs/graph-fit.js";
+import { manifestSchema } from "../../manifest/rules.js";
+import { readConcepts } from "../../models/codes.js";
+import type { CommandResult } from "../../models/command-result.js";
+import { draftByExporter } from "../../models/draft-exporter.js";
+import { draftLike, parseLabels, relabel } from "../../models/draft-like.js";
+import { draftManifest, modelNameOf } from "../../models/draft.js";
+import { explainIssues, type Problem } from "../../models/explain.js";
+import { fault, packageRoot } from "../../models/files.js";
+import { graphFiles } from "../../models/graph-files.js";
+import { inputFault } from "../../models/graph.js";
+import { problemLine } from "./check.js";
+
+export interface InitOptions {
+  /** The name of a model whose way of taking images and giving results the new one shares. */
+  like?: string;
+  /** Path of a file with one label a line; with `like` alone. */
+  labels?: string;
+  /** The folder of models, in which `like` is looked for; then among those that come with Radserve. */
+  models?: string;
+}
+
+/**
+ * Writes a draft model.json beside a graph and says what is still to be filled in.
+ * @throws RadserveError bad_request if the file is not an ONNX model, if a model.json is there already, or for labels
+ * that fit no output; model_not_found if there is no model to be like
+ */
+export async function modelsInit(
+  onnxPath: string,
+  engine: Engine,
+  options: InitOptions = {},
+): Promise<CommandResult> {
+  const path = resolve(onnxPath);
+  const target = join(dirname(path), "model.json");
+  if (existsSync(target))
+    throw new RadserveError(
+      "bad_request",
+      "Expected no model.json beside the graph, found one. Move it away first; it is never overwritten.",
+    );
+  const files = await graphFiles(path);
+  const graph = await engine.inspectGraph(path);
+  const drafted = draftManifest(modelNameOf(dirname(path)), files, graph);
+  const { manifest, source, notes } = await filledIn(drafted, graph, options);
+  await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
+  const parsed = manifestSchema.safeParse(manifest);
+  const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
+  const unfit = graph.inputs.flatMap((info) => Object.values(inputFault(info)));
+  const text = [
+    `Wrote ${target}`,
+    "",
+    "The graph:",
+    ...graphLines(graph),
+    "",
+    ...unfit.map((line) => `  ${line}`),
+    ...(unfit.length === 0 ? [] : [""]),
+    ...(source.length === 0
+      ? []
+      : ["Taken from what its exporter wrote:", ...source.map((line) => `  ${line}`), ""]),
+    "To be filled in (nothing is guessed):",
+    ...openLines(missing),
+    "",
+    ...(notes.length === 0
+      ? []
+      : [
+          "Labels without a code (radserve models codes NAME finds others):",
+          ...notes.map((n) => `  ${n}`),
+          "",
+        ]),
+    `Then: radserve models check ${dirname(path)}`,
+  ].join("\n");
+  return { text, exitCode: 0, data: { path: target, manifest, missing, source, notes } };
+}
+
+/** The draft as the options ask for it, else as the exporter says; where that comes from, and why labels have no code. */
+async function filledIn(
+  draft: Record<string, unknown>,
+  graph: GraphInfo,
+  { like, labels, models = "" }: InitOptions,
+): Promise<{ manifest: Record<string, unknown>; source: string[]; notes: string[] }> {
+  if (like === undefined) {
+    if (labels === undefined) {
+      const { draft: manifest, source, notes } = draftByExporter(draft, graph, await readConcepts());
+      return { manifest, source, notes };
+    }
+    throw new RadserveError(
+      "bad_request",
+      "Expected --like beside --labels: it says what the labels are of.",
+    );
+  }
+  const manifest = draftLike(draft, await manifestNamed(like, models), graph);
+  if (labels === undefined) return { manifest, source: [], notes: [] };
+  const names = parseLabels(await readText(labels));
+  return { manifest, source: [], notes: relabel(manifest, names, await readConcepts()) };
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await textOfRegular(path);
+  } catch (error) {
+    throw new RadserveError("bad_request", `Expected a file of labels, but ${fault(error)}.`);
+  }
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A model's manifest by its name: of the folder of models, or of those that come with Radserve (examples/NAME too). */
+async function manifestNamed(name: string, models: string): Promise<Manifest> {
+  const folders = [models, join(packageRoot(), "models")].filter((folder) => folder !== "");
+  for (const folder of /^(examples\/)?[a-z0-9_-]+$/.test(name) ? folders : []) {
+    const text = await textOfRegular(join(folder, name, "model.json")).catch(() => undefined);
+    if (text === undefined) continue;
+    // Its rules need not hold: the new manifest is checked by itself.
+    const parsed = manifestFields.safeParse(jsonOf(text));
+    if (parsed.success) return parsed.data;
+    throw new RadserveError(
+      "bad_request",
+      `Expected a model without mistakes to be like, found some in ${name}. Run: radserve models check`,
+    );
+  }
+  throw new RadserveError(
+    "model_not_found",
+    `Expected the name of a model to be like, found "${name}". Run: radserve models list`,
+  );
+}
+
+function graphLines(graph: GraphInfo): string[] {
+  return [
+    ...graph.inputs.map((t) => `  input   ${t.name}: ${tensorText(t)}`),
+    ...graph.outputs.map((t) => `  output  ${t.name}: ${tensorText(t)}`),
+  ];
+}
+
+/** A line for each field that is open; for the same field of many labels, one. */
+function openLines(missing: readonly Problem[]): string[] {
+  const alike = new Map<string, Problem[]>();
+  for (const problem of missing) {
+    const key = `${problem.path.replace(/\.labels\[\d+\]/, ".labels")} ${problem.message}`;
+    alike.set(key, [...(alike.get(key) ?? []), problem]);
+  }
+  return [...alike.values()].map(([first, ...others]) =>
+    first === undefined
+      ? ""
+      : problemLine(first) + (others.length === 0 ? "" : ` (and ${others.length} more like it)`),
+  );
+}

@@ -1,0 +1,102 @@
+/** One inference of a model that no server holds: loaded, given an image, and unloaded. */
+import { join } from "node:path";
+import type { Engine } from "../engine/engine.js";
+import type { InferResult, LoadedModel, Plane } from "../engine/types.js";
+import { RadserveError } from "../base/errors.js";
+import type { Image } from "../images/image.js";
+import { firstModelOf, type Manifest } from "../manifest/manifest.js";
+import { regionProblem } from "../manifest/region.js";
+import { attributeNumbers } from "../models/attribute-numbers.js";
+import { loadSession, type Provider } from "../models/load.js";
+import { readModelFolder, type SoundModel } from "../models/read.js";
+import { rolesIn } from "../models/roles.js";
+import { planeOf } from "../results/picture/draw-result.js";
+import { inferSample, samplesOf, type FirstRun, type SampleResult, type Stack } from "./views.js";
+
+export interface OnceOptions {
+  engine: Engine;
+  providers: readonly Provider[];
+  /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
+  frame?: number;
+}
+
+export interface OnceResult {
+  loaded: LoadedModel;
+  result: SampleResult & Required<Pick<InferResult, "tensors" | "rawSha256">>;
+}
+
+/**
+ * The result, with all tensors, whether or not the model accepts the image. A model that looks at the region of another,
+ * or is given its labels, gets them of the model in the folder of that name beside its own.
+ * @throws RadserveError series_invalid if a volume is needed and the image is not one; bad_request for a frame that
+ * there is not; model_unavailable if the other model is not there; no_model_accepts if that found no region and this one
+ * does not look then; what decoding and the engine throw
+ */
+export async function inferOnce(
+  folder: string,
+  model: SoundModel,
+  image: Image,
+  options: OnceOptions,
+): Promise<OnceResult> {
+  const { engine, providers, frame = 1 } = options;
+  const { manifest, thresholds } = model;
+  const samples = samplesOf(manifest, image, rolesIn(manifest, image));
+  const sample = samples.find((one) => one.frame === undefined || one.frame === frame - 1);
+  if (sample === undefined)
+    throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
+  const stacks: Stack[] = [];
+  for (const part of sample.parts) {
+    const planes: Plane[] = [];
+    for (const one of part.frames) planes.push(planeOf(part.image, one, await part.image.frame(one)));
+    stacks.push({ ...part, planes });
+  }
+  const first = await firstRun(folder, manifest, image, options);
+  const numbers = attributeNumbers(manifest, image);
+  const loaded = await loadSession(folder, model, engine, providers);
+  try {
+    const result = await inferSample(sample, stacks, {
+      manifest,
+      first: () => {
+        if (first === undefined) throw new RangeError("The manifest names the model that looks first");
+        return first;
+      },
+      infer: (planes, given) =>
+        engine.infer(loaded.id, planes, { dump: true, thresholds, numbers, ...given }),
+    });
+    const reasons = "code" in result ? [result] : result.warnings;
+    if ("code" in result || result.tensors === undefined || result.rawSha256 === undefined)
+      throw new RadserveError(
+        "no_model_accepts",
+        `${reasons[0]?.message ?? ""} Take an image in which it finds some.`,
+        { reasons },
+      );
+    const { tensors, rawSha256 } = result;
+    return { loaded, result: { ...result, tensors, rawSha256 } };
+  } finally {
+    await engine.unload(loaded.id);
+  }
+}
+
+/** What the model beside this one says of the same sample; undefined for a manifest that names none. */
+async function firstRun(
+  folder: string,
+  manifest: Manifest,
+  image: Image,
+  options: OnceOptions,
+): Promise<FirstRun | undefined> {
+  const name = firstModelOf(manifest);
+  if (name === undefined) return undefined;
+  const beside = join(folder, "..", name);
+  const { model, problems } = await readModelFolder(beside);
+  const problem =
+    model === undefined
+      ? problems[0]?.message
+      : regionProblem(manifest, { ...model.manifest, release: "active" });
+  if (model === undefined || problem !== undefined)
+    throw new RadserveError(
+      "model_unavailable",
+      `Expected the model "${name}" beside this one, which looks before it. ${problem ?? "It cannot be read."}`,
+    );
+  const { result } = await inferOnce(beside, model, image, options);
+  return { manifest: model.manifest, outputs: result.outputs };
+}

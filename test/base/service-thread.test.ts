@@ -1,0 +1,125 @@
+/** Threads that answer calls: how they start, answer, fail and end. */
+import { EventEmitter, once } from "node:events";
+import t, { type Test } from "tap";
+import { DistantFault } from "../../src/base/fault.js";
+import { MemoryPlaces } from "../../src/base/process-memory.js";
+import { ServiceThread, ThreadEnded, type ServiceThreadOptions } from "../../src/base/service-thread.js";
+
+const file = new URL("../support/answering-thread.js", import.meta.url);
+
+const ENDED = new ThreadEnded(true);
+const DIED = new ThreadEnded(false);
+
+function threadOf(t: Test, options: Partial<ServiceThreadOptions> = {}) {
+  const thread = new ServiceThread<string, unknown>({ file, ...options });
+  t.teardown(() => thread.close());
+  return thread;
+}
+
+t.test("it starts with the first call, and what it answers comes back", async (t) => {
+  const thread = threadOf(t);
+  t.equal(thread.isRunning, false);
+  const id = thread.call("id");
+  t.equal(thread.isRunning, true);
+  t.equal(thread.pending, 1);
+  t.equal(await id, await thread.call("id"), "one thread answers all");
+  t.equal(thread.pending, 0);
+  t.equal(thread.isLoaded, true);
+  t.same(await thread.call("bytes"), new Uint8Array(1 << 16).fill(7));
+});
+
+t.test("errors cross with their code, the system's code, and a fault for the log", async (t) => {
+  const thread = threadOf(t);
+  await t.rejects(thread.call("refuse"), { code: "corrupt_image", details: { line: 3 }, cause: undefined });
+  await t.rejects(thread.call("full"), { code: "disk_full", cause: { code: "ENOSPC" } });
+  const fault = await thread.call("fault").catch((error: unknown) => error as Error);
+  t.match(fault, { code: "internal" });
+  t.type((fault as Error).cause, DistantFault);
+  t.match((fault as Error).cause, { fault: { type: "TypeError", message: "planted" } });
+  await t.rejects(thread.call("function"), { code: "internal" }, "an answer that cannot cross");
+  t.ok(await thread.call("id"), "it answers on");
+});
+
+t.test("the thread calls its owner", async (t) => {
+  const heard: string[] = [];
+  const thread = threadOf(t, {
+    answering: (call: string) => {
+      heard.push(call);
+      return "an answer";
+    },
+  });
+  t.equal(await thread.call("call back"), "an answer");
+  t.strictSame(heard, ["a note", "a call"]);
+});
+
+t.test("a thread that dies rejects its calls, and the next call starts another", async (t) => {
+  const events = new EventEmitter();
+  const failed: Error[] = [];
+  const places = new MemoryPlaces(1, 2 ** 20);
+  const thread = threadOf(t, {
+    places,
+    failed: (error) => failed.push(error),
+    died: () => events.emit("died"),
+  });
+  for (const how of ["exit", "throw"]) {
+    const died = once(events, "died");
+    const first = await thread.call("id");
+    const waiting = [thread.call("nothing"), thread.call(how)];
+    for (const call of waiting) await t.rejects(call, DIED);
+    await died;
+    t.equal(thread.isRunning, false);
+    t.not(await thread.call("id"), first);
+  }
+  t.match(failed, [{ name: "RangeError" }]);
+});
+
+t.test("a thread that is ended rejects its calls, and tells it from a death", async (t) => {
+  const thread = threadOf(t, { died: () => t.fail("nobody ended it") });
+  const first = await thread.call("id");
+  const waiting = thread.call("nothing");
+  const ended = thread.end();
+  await t.rejects(waiting, ENDED);
+  t.not(await thread.call("id"), first, "while the old one ends, a fresh one answers");
+  await ended;
+  const loading = threadOf(t);
+  const call = loading.call("id");
+  await Promise.all([t.rejects(call, ENDED), loading.end()]);
+});
+
+t.test("without a call it ends after a while, and does not keep the process", async (t) => {
+  const exits = new EventEmitter();
+  const thread = threadOf(t, { idleMs: 1, exited: () => exits.emit("exit") });
+  const exited = once(exits, "exit");
+  // Nothing else does
+  const keeper = setInterval(() => undefined, 1_000);
+  t.teardown(() => clearInterval(keeper));
+  thread.start();
+  await exited;
+  t.equal(thread.isRunning, false);
+  t.ok(await thread.call("id"));
+  const stays = threadOf(t, { stays: true });
+  t.ok(await stays.call("id"));
+  const ports = process.getActiveResourcesInfo().filter((name) => name === "MessagePort");
+  t.equal(ports.length, 0);
+});
+
+t.test("one that stays comes back, unless it cannot load", async (t) => {
+  const thread = threadOf(t, { stays: true });
+  t.equal(thread.isRunning, true);
+  await thread.end();
+  t.equal(thread.isRunning, true);
+  await t.rejects(thread.call("exit"), DIED);
+  t.equal(thread.isRunning, true);
+  await thread.close();
+  t.equal(thread.isRunning, false);
+  const failed: Error[] = [];
+  const broken = threadOf(t, {
+    workerData: { fails: true },
+    stays: true,
+    failed: (error) => failed.push(error),
+  });
+  await t.rejects(broken.call("id"), DIED);
+  t.equal(broken.isRunning, false);
+  await t.rejects(broken.call("id"), DIED, "each call tries again");
+  t.equal(failed.length, 2);
+});

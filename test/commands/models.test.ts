@@ -1,0 +1,410 @@
+import { cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import t from "tap";
+import type { Image } from "../../src/images/image.js";
+import { modelsCheck } from "../../src/commands/models/check.js";
+import { modelsInit } from "../../src/commands/models/init.js";
+import { modelsList } from "../../src/commands/models/list.js";
+import { modelsTry } from "../../src/commands/models/try.js";
+import { onnxModel } from "../../scripts/lib/onnx-model.js";
+import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
+import { toNumbers } from "../../src/models/compare.js";
+import { tissueOf } from "../../scripts/build-ct-tissue.js";
+import { ADDON, needs } from "../support/needs.js";
+import { engine } from "../support/real-engine.js";
+import { imageOf } from "../support/images.js";
+import { graphOf, manifestOf, writeTestModel } from "../support/test-models.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
+import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
+import { modelsCodes } from "../../src/models/codes.js";
+import { copyModel, shipped, shippedModels } from "../support/manifests.js";
+
+const ctTissue = join(shippedModels, "ct-tissue");
+
+t.test("list", async (t) => {
+  const { text, exitCode } = await modelsList(shippedModels);
+  t.match(text, /^MODEL .*\nburned-in-text +1\.0\.0 +active +final +[0-9a-f]{12} +in order\nct-tissue /);
+  t.equal(exitCode, 0);
+  const broken = await modelsList(t.testdir({ x: { "model.json": "{}" } }));
+  t.match(broken.text, /x .*mistakes: radserve models check/);
+  t.equal(broken.exitCode, 1);
+});
+
+t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
+  t.teardown(() => engine().close());
+  const options = { engine: engine(), providers: ["cpu"] as const };
+
+  await t.test("check", async (t) => {
+    for (const name of ["ct-tissue", "burned-in-text"]) {
+      const { text, exitCode } = await modelsCheck(join(shippedModels, name), options);
+      t.equal(text, `${name} 1.0.0: in order\n  It loads and its canary passes.`);
+      t.equal(exitCode, 0);
+    }
+    const folder = copyModel(t.testdir(), "ct-tissue", "wrong", (m) => {
+      m.inputs[0]!.tensor = "image";
+      imageInputs(m)[0]!.channels = "rgb";
+      Object.assign(m.outputs[0]!, { tensor: "tissues" });
+      m.files.push({ path: "gone.data", sha256: "ab".repeat(32) });
+    });
+    const { text, exitCode } = await modelsCheck(folder, options);
+    t.equal(exitCode, 1);
+    t.match(text, /^wrong: 3 mistakes\n/);
+    t.match(text, /gone\.data: The file cannot be read/);
+    t.match(text, /inputs\[0\]\.tensor: The graph has no tensor "image"; did you mean "hu"/);
+    t.match(text, /outputs\[0\]\.tensor: The graph has no tensor "tissues"; did you mean "tissue"/);
+  });
+
+  await t.test("the graph's sides and types are compared", async (t) => {
+    const folder = copyModel(t.testdir(), "ct-tissue", "wrong", (m) => {
+      Object.assign(m.inputs[0]!, { channels: "rgb", dtype: "uint8", layout: "NHWC" });
+    });
+    const { text } = await modelsCheck(folder, options);
+    t.match(text, /inputs\[0\]\.dtype: Expected float32, found uint8/);
+    t.match(text, /the graph's "hu" is float32 \[batch, 1, rows, columns\]/);
+    const half = copyModel(t.testdir({ half: {} }), "ct-tissue", "half", (m) => {
+      m.execution.precision = "float16";
+    });
+    t.match(
+      (await modelsCheck(half, options)).text,
+      /execution\.precision: float16 means that the graph itself is/,
+    );
+  });
+
+  await t.test(
+    "init writes what the graph says, check explains the rest, and filling it in is enough",
+    async (t) => {
+      const folder = join(t.testdir({ "new-model": {} }), "new-model");
+      cpSync(join(ctTissue, "model.onnx"), join(folder, "model.onnx"));
+      const { text, exitCode, data } = await modelsInit(join(folder, "model.onnx"), engine());
+      t.equal(exitCode, 0);
+      t.match(text, /input {3}hu: float32 \[batch, 1, rows, columns\]/);
+      const missing = (data as { missing: { path: string }[] }).missing.map((p) => p.path);
+      t.strictSame(missing.slice(0, 2), ["version", "manufacturer"]);
+      for (const path of [
+        "inputs[0].values.kind",
+        "inputs[0].normalisation.kind",
+        "outputs[0].kind",
+        "accepts.formats",
+      ])
+        t.ok(missing.includes(path), path);
+      t.notOk(missing.includes("inputs[0].layout"), "the shape says it");
+      const checked = await modelsCheck(folder, options);
+      t.equal(checked.exitCode, 1);
+      for (const path of missing) t.match(checked.text, path);
+
+      const draft = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as { inputs: object[] };
+      const full = shipped("ct-tissue");
+      const { version, manufacturer, description, intended_use, accepts, outputs } = full;
+      const filled = { ...draft, version, manufacturer, description, intended_use, accepts, outputs };
+      filled.inputs = [{ ...full.inputs[0], ...onlyFilled(draft.inputs[0]!) }];
+      writeFileSync(join(folder, "model.json"), JSON.stringify(filled));
+      t.match(await modelsCheck(folder, options), { exitCode: 0, text: /in order\n.*no canary/ });
+      await t.rejects(modelsInit(join(folder, "model.onnx"), engine()), {
+        code: "bad_request",
+        message: /overwritten/,
+      });
+    },
+  );
+
+  await t.test(
+    "init takes what Ultralytics' exporter wrote beside the graph, and leaves the rest open",
+    async (t) => {
+      const names = `{0: 'Nodule', 1: "Baker's cyst", 2: 'it\\'s'}`;
+      const exported = { author: "Ultralytics", version: "8.3.0", imgsz: "[64, 96]", names };
+      const zeros = (name: string, shape: readonly number[]) => ({
+        name: `${name}_value`,
+        dtype: "float32" as const,
+        shape,
+        data: new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(0),
+      });
+      const drafted = async (name: string, metadata: Record<string, string>, shapes: number[][]) => {
+        const outputs = shapes.map((shape, i) => ({ name: `output${i}`, dtype: "float32" as const, shape }));
+        const path = join(t.testdir({ [name]: {} }), name, "model.onnx");
+        const graph = onnxModel({
+          name,
+          metadata,
+          inputs: [{ name: "images", dtype: "float32", shape: [1, 3, 64, 96] }],
+          outputs,
+          initializers: outputs.map(({ name, shape }) => zeros(name, shape)),
+          nodes: outputs.map((output) => ({
+            op: "Identity",
+            inputs: [`${output.name}_value`],
+            outputs: [output.name],
+          })),
+        });
+        writeFileSync(path, graph);
+        return (await modelsInit(path, engine())) as {
+          text: string;
+          data: {
+            manifest: Pick<Manifest, "inputs" | "outputs">;
+            source: string[];
+            missing: { path: string }[];
+          };
+        };
+      };
+      const detect = await drafted("detect", { ...exported, task: "detect" }, [[1, 7, 10]]);
+      t.match(detect.data.manifest.inputs, [
+        {
+          size: { kind: "fixed", height: 64, width: 96 },
+          fit: "letterbox",
+          channels: "rgb",
+          background: null,
+        },
+      ]);
+      t.match(detect.data.manifest.outputs, [
+        {
+          kind: "detection_table",
+          axes: "columns_boxes",
+          columns: ["cx", "cy", "w", "h", "class_scores"],
+          nms: { kind: "greedy" },
+          labels: [
+            { label: "Nodule", code: { value: "27925004" }, threshold: null },
+            { label: "Baker's cyst", code: null, threshold: null },
+            { label: "it's", code: null, threshold: null },
+          ],
+        },
+      ]);
+      t.match(detect.text, /Taken from what its exporter wrote:\n.*Ultralytics 8\.3\.0 .*task detect/);
+      t.match(detect.text, /outputs\[0\]\.labels\[0\]\.threshold: .* \(and 2 more like it\)\n/);
+      const ended = await drafted("ended", { ...exported, task: "detect" }, [[1, 300, 6]]);
+      t.match(ended.data.manifest.outputs, [
+        {
+          axes: "boxes_columns",
+          columns: ["x1", "y1", "x2", "y2", "score", "class"],
+          classes: { first: 0 },
+          nms: { kind: "none" },
+        },
+      ]);
+      const segment = await drafted("segment", { ...exported, task: "segment" }, [
+        [1, 15, 10],
+        [1, 8, 16, 24],
+      ]);
+      t.match(segment.data.manifest.outputs, [
+        { mask_coefficients: 8, columns: ["cx", "cy", "w", "h", "class_scores", "mask_coefficients"] },
+        { kind: "segmentation", tensor: "output1", activation: "prototypes", boxes: "output0" },
+      ]);
+      const classify = await drafted("classify", { ...exported, task: "classify" }, [[1, 3]]);
+      t.match(classify.data.manifest, {
+        inputs: [{ fit: "crop" }],
+        outputs: [{ kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] }],
+      });
+      // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are read
+      for (const { data } of [detect, ended, segment, classify]) {
+        const asked = data.missing.map(({ path }) => path);
+        t.strictSame(
+          asked.filter((path) => path.startsWith("outputs") && !/\.labels\[\d\]\./.test(path)),
+          [],
+        );
+      }
+      for (const [name, metadata, shapes] of [
+        ["other-author", { ...exported, author: "Somebody", task: "detect" }, [[1, 7, 10]]],
+        ["other-shape", { ...exported, task: "detect" }, [[1, 9, 10]]],
+        ["no-names", { ...exported, names: "{1: 'Nodule'}", task: "detect" }, [[1, 5, 10]]],
+        ["other-task", { ...exported, task: "pose" }, [[1, 7, 10]]],
+      ] as const) {
+        const open = await drafted(
+          name,
+          metadata,
+          shapes.map((shape) => [...shape]),
+        );
+        t.match(open.data, { source: [], manifest: { outputs: [{ kind: null }] } }, name);
+      }
+    },
+  );
+
+  await t.test("init --like takes over how a model works, and no more", async (t) => {
+    const place = t.testdir({
+      models: {},
+      mine: {},
+      "labels.txt": "# as trained\nNodule, 0.4\nbone , 0.25\nSpot\n",
+    });
+    const models = join(place, "models");
+    writeTestModel(models, "columns");
+    const graph = join(place, "mine", "net.onnx");
+    writeFileSync(graph, graphOf("columns"));
+    const labels = join(place, "labels.txt");
+    const { text } = await modelsInit(graph, engine(), { like: "test-columns", labels, models });
+    const draft = JSON.parse(readFileSync(join(place, "mine", "model.json"), "utf8")) as Manifest;
+    const like = manifestOf("columns");
+    t.match(draft, { name: "mine", version: null, description: null, stage: "draft", release: "off" });
+    t.notOk("canary" in draft);
+    t.strictSame(draft.execution.providers, ["cpu"], "it was tested nowhere yet");
+    t.strictSame(draft.inputs, like.inputs);
+    const { labels: made, ...output } = draft.outputs[0] as Extract<ModelOutput, { kind: "detection_table" }>;
+    t.match(like.outputs[0], output);
+    t.strictSame(made, [
+      { label: "Nodule", code: { value: "27925004", scheme: "SCT", meaning: "Nodule" }, threshold: 0.4 },
+      { label: "bone", code: null, threshold: 0.25 },
+      { label: "Spot", code: null, threshold: null },
+    ]);
+    t.match(text, /bone: 2 concepts are called so: 272673000 SCT "Bone", 3138006 SCT "Bone"/);
+    t.match(text, /Spot: no concept of the list is called so/);
+    t.match(text, /outputs\[0\]\.labels\[2\]\.threshold: Expected a number; found null/);
+
+    const again = { engine: engine(), like: "test-columns", models };
+    const fails = (options: object, expected: { code: string; message?: RegExp }) => {
+      rmSync(join(place, "mine", "model.json"), { force: true });
+      return t.rejects(modelsInit(graph, engine(), { ...again, ...options }), expected);
+    };
+    await fails({ like: "../models/test-columns" }, { code: "model_not_found", message: /models list/ });
+    await fails({ like: "other" }, { code: "model_not_found" });
+    await fails({ like: undefined, labels }, { code: "bad_request", message: /Expected --like/ });
+    await fails({ labels: join(place, "gone") }, { code: "bad_request", message: /there is no such file/ });
+    for (const lines of ["\n# nothing\n", "a, 1e9999", ", 0.5"]) {
+      writeFileSync(labels, lines);
+      await fails({ labels }, { code: "bad_request", message: /Expected (one label|"label, threshold")/ });
+    }
+    t.notOk(existsSync(join(place, "mine", "model.json")), "nothing is written for a mistake");
+  });
+
+  await t.test("labels of segments have categories; steps for other labels are asked for", async (t) => {
+    const place = t.testdir({ mine: {}, "labels.txt": "Liver\nadipose tissue\nSpleen" });
+    const graph = join(place, "mine", "net.onnx");
+    cpSync(join(ctTissue, "model.onnx"), graph);
+    await modelsInit(graph, engine(), {
+      like: "ct-tissue",
+      labels: join(place, "labels.txt"),
+      models: place,
+    });
+    const { outputs } = JSON.parse(readFileSync(join(place, "mine", "model.json"), "utf8")) as Manifest;
+    const anatomy = { value: "91723000", scheme: "SCT", meaning: "Anatomical Structure" };
+    t.match(outputs[0], {
+      kind: "segmentation",
+      tensor: "tissue",
+      postprocess: null,
+      labels: [
+        { label: "Liver", code: { value: "10200004" }, category: anatomy },
+        { label: "adipose tissue", code: null, category: null },
+        { label: "Spleen", code: { value: "78961009" }, category: anatomy },
+      ],
+    });
+    t.notMatch(JSON.stringify(outputs), /threshold/, "argmax asks for none");
+  });
+
+  await t.test("codes", async (t) => {
+    t.match(await modelsCodes("pleural_effusion"), {
+      exitCode: 0,
+      text: /60046008 +SCT +Pleural effusion +-/,
+    });
+    t.match(
+      (await modelsCodes("liver")).text.split("\n")[1],
+      /^10200004 +SCT +Liver +91723000 Anatomical Structure/,
+    );
+    t.match(await modelsCodes("no such thing"), { exitCode: 1, text: /The list is short/ });
+    t.match((await modelsCodes("vein")).text, /\d+ more: name more words\.$/);
+  });
+
+  await t.test("init drafts every input, and asks how a volume lies", async (t) => {
+    const folder = join(t.testdir({ two: {} }), "two");
+    const shape = ["n", 1, 8, 16, 16] as const;
+    const model = {
+      name: "two",
+      inputs: [
+        { name: "ct", dtype: "float32", shape },
+        { name: "pet", dtype: "float32", shape },
+      ],
+      outputs: [{ name: "y", dtype: "float32", shape }],
+      nodes: [{ op: "Add", inputs: ["ct", "pet"], outputs: ["y"] }],
+    } as const;
+    writeFileSync(join(folder, "two.onnx"), onnxModel(model));
+    const { text } = await modelsInit(join(folder, "two.onnx"), engine());
+    const size = { kind: "fixed", depth: 8, height: 16, width: 16 };
+    const asked = { size, orientation: null, spacing_mm: null };
+    const draft = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as object;
+    t.match(draft, {
+      accepts: { modality: null, dimensions: "series" },
+      inputs: [
+        { tensor: "ct", ...asked },
+        { tensor: "pet", ...asked },
+      ],
+    });
+    t.match(text, /inputs\[1\]\.orientation: /);
+
+    const person = join(t.testdir({ person: {} }), "person", "person.onnx");
+    writeFileSync(
+      person,
+      onnxModel({
+        ...model,
+        inputs: [
+          { name: "sex", dtype: "int64", shape: ["n"] },
+          { name: "person", dtype: "float32", shape: ["n", 3] },
+          { name: "ct", dtype: "float32", shape: ["n", 1, 16, 16] },
+        ],
+        nodes: [{ op: "Relu", inputs: ["ct"], outputs: ["y"] }],
+      }),
+    );
+    t.match((await modelsInit(person, engine())).text, /inputs\[1\]\.values: /);
+    t.match(JSON.parse(readFileSync(join(dirname(person), "model.json"), "utf8")), {
+      accepts: { dimensions: null },
+      inputs: [
+        { kind: "attributes", tensor: "sex", dtype: "int64", layout: "N", values: null },
+        { kind: "attributes", tensor: "person", dtype: "float32", layout: "NC", values: null },
+        { tensor: "ct", layout: "NCHW" },
+      ],
+      batching: { max: 8 },
+    });
+
+    const one = join(t.testdir({ one: {} }), "one", "one.onnx");
+    writeFileSync(
+      one,
+      onnxModel({
+        ...model,
+        inputs: [model.inputs[0]],
+        nodes: [{ op: "Relu", inputs: ["ct"], outputs: ["y"] }],
+      }),
+    );
+    const said = (await modelsInit(one, engine())).text;
+    for (const path of ["accepts.modality", "inputs[0].spacing_mm", "inputs[0].orientation"])
+      t.ok(said.includes(`  ${path}: `), said);
+  });
+
+  await t.test("init refuses what is no graph", async (t) => {
+    const folder = t.testdir({ "x.onnx": "no graph" });
+    await t.rejects(modelsInit(join(folder, "x.onnx"), engine()), { code: "bad_request" });
+  });
+
+  await t.test("try shows the tensor that goes in and compares the one that comes out", async (t) => {
+    const folder = t.testdir();
+    const stored = Int16Array.from({ length: 256 }, (_, i) => i * 8 - 500);
+    const image: Image = imageOf({
+      pixels: new Uint8Array(stored.buffer),
+      interpretation: { modality: { kind: "rescale", slope: 0.5, intercept: -100 } },
+    });
+    const dump = join(folder, "in.npy");
+    const expect = join(folder, "expected.npy");
+    const hu = Array.from(stored, (v) => v * 0.5 - 100);
+    const labels = Uint8Array.from(hu, tissueOf);
+    writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
+    const good = await modelsTry(ctTissue, image, { ...options, dump, expect });
+    t.equal(good.exitCode, 0);
+    t.match(good.text, /tissue against the expected: largest difference 0\.00 over 256 elements/);
+    const tensor = decodeNpy(readFileSync(dump));
+    t.strictSame(tensor.shape, [1, 1, 16, 16]);
+    t.strictSame([...toNumbers(tensor)], hu, "Hounsfield units, as the file says");
+
+    labels[7] = 0;
+    writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
+    const bad = await modelsTry(ctTissue, image, { ...options, expect });
+    t.equal(bad.exitCode, 1);
+    t.match(bad.text, /1 outside the tolerance 0 absolute, 0 relative/);
+    await t.rejects(modelsTry(ctTissue, image, { ...options, frame: 2 }), {
+      code: "bad_request",
+    });
+  });
+
+  await t.test("try says that a model would refuse the image", async (t) => {
+    const localizer = imageOf({ attributes: { ImageType: ["ORIGINAL", "PRIMARY", "LOCALIZER"] } });
+    const { text, exitCode } = await modelsTry(ctTissue, localizer, options);
+    t.match(text, /does not accept the image: A localizer is a projection/);
+    t.equal(exitCode, 0);
+  });
+});
+
+/** Fields that the draft filled in. */
+function onlyFilled(input: object): object {
+  return Object.fromEntries(
+    Object.entries(input).filter(
+      ([, value]) => value !== null && (value as { kind?: unknown }).kind !== null,
+    ),
+  );
+}
