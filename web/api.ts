@@ -105,7 +105,7 @@ export interface Loaded<T> {
   busy: boolean;
 }
 
-/** What `load` gives, once for each key; what came for the key before stays until the next is there. */
+/** Loads the value of a key once; the value of the key before stays until the next is there. */
 export function useLoaded<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
   const [state, setState] = useState<{ key?: string; data?: T; fault?: Fault }>({});
   const loading = useRef(load);
@@ -137,7 +137,7 @@ interface CallOptions {
 /** Tells whoever shows the page that the token is no good any more. */
 export const onRefused: { tell: (message: string) => void } = { tell: () => undefined };
 
-/** What to do about any fault that a view meets: a refused token ends the view. */
+/** Handles any fault that a view meets: a refused token ends the view. */
 export function judge(fault: unknown): Fault {
   const known = fault instanceof Fault ? fault : new Fault(0, "page", String(fault), undefined, undefined);
   if (known.status === 401) onRefused.tell(known.message);
@@ -199,7 +199,7 @@ export function usePoll<T>(page: string | null, pause: (data: T | undefined) => 
     };
   }, [page, round]);
   const again = useCallback(() => setRound((n) => n + 1), []);
-  // What belongs to another page is not shown for this one
+  // Items of another page are not shown for this one
   const mine = state.page === page;
   return { data: mine ? state.data : undefined, fault: mine ? state.fault : undefined, again };
 }

@@ -202,7 +202,7 @@ interface ItemPage {
   next_cursor: string | null;
 }
 
-/** What became of one image, in words. */
+/** The outcome of one image, in words. */
 function Fate({ item }: { item: Item }) {
   const why = item.error ?? item.reason;
   if (item.state === "running") return <span class="quiet">in work</span>;

@@ -384,7 +384,7 @@ function Verify({ paths }: { paths: Paths }) {
   );
 }
 
-/** What a model says of one frame, and of the whole. */
+/** The result of a model for one frame, and for the whole. */
 const onFrame = (model: Model, frame: number): Model => ({
   ...model,
   findings: model.findings.filter((one) => one.frame === undefined || one.frame === frame),

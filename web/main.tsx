@@ -111,7 +111,7 @@ function Signed({ leave }: { leave: () => void }) {
   const [view, name] = VIEWS.find(([of]) => of !== "#/" && hash.startsWith(of)) ?? VIEWS[0];
   useEffect(() => {
     document.title = `${name} – Radserve`;
-    // Whoever reads by ear is taken to the new view, but not at the first
+    // Screen readers are taken to the new view, but not at the first
     if (!first.current) main.current?.focus();
     first.current = false;
   }, [hash]);

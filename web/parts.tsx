@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { Fault } from "./api.js";
 import { words } from "./format.js";
 
-/** What the settings of the server allow of files over HTTP. */
+/** The uses of files over HTTP that the server's settings allow. */
 export const Allowed = createContext<readonly string[]>([]);
 
 export type Tone = "good" | "warn" | "bad" | "calm" | "busy";

@@ -1,4 +1,4 @@
-/** What the models said of one image: findings, measurements, warnings and files. */
+/** The results of the models for one image: findings, measurements, warnings and files. */
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";

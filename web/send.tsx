@@ -63,7 +63,7 @@ function usePaths(side: string, typed: string): PathList["paths"] {
     const ask = () =>
       call<PathList>("GET", asked("/paths", { side, path: typed }), { signal: end.signal }).then(
         (answer) => setPaths(answer.paths),
-        // What cannot be completed is said when it is sent
+        // A path that cannot be completed is told when it is sent
         () => setPaths([]),
       );
     const timer = window.setTimeout(() => void ask(), TYPED_MS);

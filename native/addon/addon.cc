@@ -1,4 +1,4 @@
-/// What the addon exports: plain JavaScript objects in, requests out. All of it runs on the thread of
+/// The exports of the addon: plain JavaScript objects in, requests out. All of it runs on the thread of
 /// JavaScript that calls it. The arrays that a request reads stay referenced until its promise is settled or
 /// the environment closes.
 #include <napi.h>

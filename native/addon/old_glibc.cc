@@ -1,4 +1,4 @@
-// What libstdc++ of GCC 12 asks of a newer glibc than 2.31, for the packed addon alone (cmake/old-glibc.cmake). Both stay
+// Functions of a newer glibc than 2.31 that libstdc++ of GCC 12 asks for, for the packed addon alone (cmake/old-glibc.cmake). Both stay
 // inside the addon: its version script exports neither.
 #include <sys/random.h>
 

@@ -93,7 +93,7 @@ Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
   if (!info[0].IsTypedArray()) Unexpected("bytes");
   const auto view = info[0].As<Napi::TypedArray>();
   Napi::ArrayBuffer whole = view.ArrayBuffer();
-  // What cannot be detached, WebAssembly's memory for one, stays as it is
+  // Buffers that cannot be detached, WebAssembly's memory for one, stay as they are
   if (view.ByteLength() == whole.ByteLength()) napi_detach_arraybuffer(info.Env(), whole);
   return info.Env().Undefined();
 }

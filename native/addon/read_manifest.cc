@@ -1,4 +1,4 @@
-/// What the engine needs of a manifest's inputs: ImageInput of src/manifest/manifest.ts.
+/// Reads what the engine needs of a manifest's inputs: ImageInput of src/manifest/manifest.ts.
 #include "addon/convert.h"
 
 namespace radserve {

@@ -82,7 +82,7 @@ class Description {
     return Child(field).Get<T>(field);
   }
 
-  /// Of an object; its values are the items.
+  /// Names of an object; its values are the items.
   std::vector<std::string> names_;
   std::variant<std::monostate, bool, double, std::string, Items> value_;
 };

@@ -7,13 +7,13 @@
 
 namespace radserve {
 
-/// What came of writing a file.
+/// The outcome of writing a file.
 struct WriteOutcome {
-  /// Of the system call that failed (errno(3)); 0 if none did.
+  /// Errno of the system call that failed (errno(3)); 0 if none did.
   int error = 0;
   /// That call's name.
   const char* call = "";
-  /// What was read back is what was written.
+  /// The bytes that were read back are those that were written.
   bool same = false;
 };
 
@@ -24,7 +24,7 @@ WriteOutcome WriteDurably(const std::string& path, const uint8_t* bytes, size_t 
 
 /// A file that a descriptor names without having opened it.
 struct PinOutcome {
-  /// Of the system call that failed (errno(3)); 0 if none did.
+  /// Errno of the system call that failed (errno(3)); 0 if none did.
   int error = 0;
   /// That call's name.
   const char* call = "";

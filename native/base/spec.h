@@ -134,7 +134,7 @@ struct InputSpec {
     }
     return false;
   }
-  /// What one frame and one window give.
+  /// Channels that one frame and one window give.
   int PixelChannels() const { return channels == ChannelOrder::kGrayscale ? 1 : 3; }
   /// Windows, if there are several; each frame has so many layers of PixelChannels.
   int Windows() const { return values.windows.empty() ? 1 : static_cast<int>(values.windows.size()); }
@@ -147,7 +147,7 @@ struct InputSpec {
   /// Channels behind those of the pixels: one for each label of another model, 1 where that label is (nnU-Net's cascade).
   int label_channels = 0;
 
-  /// What it is made of, one after the other: itself, where it has no parts.
+  /// The parts of which it is made, one after the other: itself, where it has no parts.
   std::span<const InputSpec> Parts() const {
     return parts.empty() ? std::span<const InputSpec>(this, 1) : std::span<const InputSpec>(parts);
   }
@@ -215,7 +215,7 @@ struct OutputSpec {
   int labels = 0;
   /// The manifest's thresholds, one a label; NaN for a label without a threshold.
   std::vector<double> thresholds;
-  /// What only the file of its kind knows, and reads and asks for by its type.
+  /// Fields that only the file of its kind knows, and reads and asks for by their type.
   std::any own;
   CalibrationSpec calibration;
   std::vector<MaskStep> steps;
@@ -269,7 +269,7 @@ struct TilingSpec {
   std::optional<Gaussian> gaussian;
   /// Axes along which each window runs mirrored too, alone and together, counted as in `window`.
   std::vector<int> mirrored;
-  /// What lies around a tensor that is smaller than the window, as a value of the tensor.
+  /// The value of the tensor that surrounds a tensor which is smaller than the window.
   float padding = 0;
 };
 

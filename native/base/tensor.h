@@ -50,7 +50,7 @@ Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
 /// The same with whatever was in the memory before: for those who write every element.
 Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape);
 
-/// What makes a tensor as MakeTensorForOverwrite does, wherever its reader wants it.
+/// Makes a tensor as MakeTensorForOverwrite does, wherever its reader wants it.
 using TensorMaker = std::function<Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape)>;
 
 /// "[1,3,-1,224]", for messages.

@@ -1,4 +1,4 @@
-// What the engine is measured against: ONNX Runtime in a plain loop, nothing round it. Reads commands from
+// The rival of the engine in benches: ONNX Runtime in a plain loop, nothing round it. Reads commands from
 // standard input, a line each, and answers each with a line of JSON, so that a bench can take turns between
 // it and the engine.
 //

@@ -16,7 +16,7 @@
 namespace radserve {
 namespace {
 
-// What openjpeg.h of the 2.x releases declares, as far as it is used here. All of them have the SONAME of these layouts.
+// The declarations of openjpeg.h of the 2.x releases that are used here. All of them have the SONAME of these layouts.
 
 struct OpjComponent {
   uint32_t dx, dy, w, h, x0, y0, prec, bpp, sgnd, resno_decoded, factor;

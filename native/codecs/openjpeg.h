@@ -10,7 +10,7 @@
 /// asked for, by its SONAME libopenjp2.so.7, so that no machine needs it.
 namespace radserve {
 
-/// What a frame's codestream says of itself.
+/// The header of a frame's codestream.
 struct Jpeg2000Frame {
   uint32_t rows = 0;
   uint32_t columns = 0;

@@ -8,7 +8,7 @@
 /// RLE Lossless (PS3.5 annex G): a header, then a segment for each byte plane, each PackBits of its own.
 namespace radserve {
 
-/// What a header has room for (G.5).
+/// Segments that a header has room for (G.5).
 constexpr size_t kMostRleSegments = 15;
 
 /// Pixels of `planes` bytes each, rows top to bottom.
@@ -17,7 +17,7 @@ struct RleShape {
   size_t bytes() const { return planes * rows * columns; }
 };
 
-/// What a frame takes at most.
+/// Bytes that a frame takes at most.
 size_t MostRleBytes(const RleShape& shape);
 
 /// Codes a frame of 8-bit samples, a segment for each of a pixel's bytes; returns its length. Each row is

@@ -30,7 +30,7 @@ namespace {
 /// Calls that have this bit are those of x32, whose numbers mean other things (linux/Documentation/userspace-api).
 constexpr uint32_t kX32 = 0x40000000;
 
-/// What pthread_create of glibc asks for: a thread, and nothing that a process or a namespace could be made of.
+/// The flags of pthread_create of glibc: a thread, and nothing that a process or a namespace could be made of.
 constexpr uint32_t kThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
                              CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
 

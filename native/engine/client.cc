@@ -17,7 +17,7 @@ void Client::Post(uint64_t ticket, const std::optional<Failure>& failure) {
     const std::lock_guard lock(mutex_);
     if (closed_ || silenced) return;
     completions_.push_back({ticket, failure});
-    // Whoever posted the first wakes the environment, which takes them all.
+    // The thread that posted the first wakes the environment, which takes them all.
     if (completions_.size() > 1) return;
     ++pins_;
   }

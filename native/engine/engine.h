@@ -48,7 +48,7 @@ struct Model {
   Batcher* batcher = nullptr;
   SessionDevice* device = nullptr;
   mutable RunStats runs;
-  /// What it must still give when it is loaded again; under the engine's lock.
+  /// The output that it must still give when it is loaded again; under the engine's lock.
   std::shared_ptr<const Canary> canary;
   /// Requests use the model through it.
   mutable Residence residence;
@@ -72,7 +72,7 @@ std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model);
 /// weights takes seconds, and it may be the thread that serves requests that drops it.
 std::shared_ptr<Model> MakeModel();
 
-/// What all environments of the process share: threads, queues, models. It is never destroyed (see
+/// The state that all environments of the process share: threads, queues, models. It is never destroyed (see
 /// StartRuntime); a hook at exit stops the threads.
 class Engine {
  public:
@@ -105,7 +105,7 @@ class Engine {
   /// Loads with `load`; while the memory does not suffice, models that nobody uses are unloaded from the CPU or GPU that
   /// the settings name. Throws what `load` does. On the thread for housekeeping.
   void LoadWithRoom(const SessionSettings& settings, const std::function<void()>& load);
-  /// What the model gives to its canary, for when it is loaded again. Throws model_unavailable if there is no such model.
+  /// Keeps the model's output for its canary, for when it is loaded again. Throws model_unavailable if there is no such model.
   void KeepCanary(uint64_t id, Canary canary);
   /// Unloads evictable models that nobody has used for so long. Those that could not be loaded again when they were last
   /// wanted are tried again: nobody may ask for them while the server says that it is not ready.
@@ -139,11 +139,11 @@ class Engine {
   std::optional<Progress> ProgressOf(uint64_t cancel_id);
 
  private:
-  /// What runs batches on the CPU (-1) or on a GPU.
+  /// The device that runs batches on the CPU (-1) or on a GPU.
   struct Place {
     std::unique_ptr<Batcher> batcher;
     SessionDevice* device = nullptr;
-    /// Of a GPU, as it was last looked at.
+    /// State of a GPU, as it was last looked at.
     GpuUse use;
   };
   static constexpr int kCpu = -1;
@@ -151,7 +151,7 @@ class Engine {
   Place& PlaceFor(const SessionSettings& settings);
   void RetryFailed(const std::shared_ptr<const Model>& model);
 
-  // What follows runs on the thread for housekeeping; a place is a CPU or GPU, as settings name it.
+  // The functions below run on the thread for housekeeping; a place is a CPU or GPU, as settings name it.
 
   /// Returns true if the model is unloaded.
   bool Unload(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);

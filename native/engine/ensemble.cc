@@ -12,12 +12,12 @@
 namespace radserve {
 namespace {
 
-/// What one tensor goes through.
+/// The steps that one tensor goes through.
 struct Step {
   Activation activation = Activation::kNone;
   /// For softmax: of a map its channels, else how many scores an image has.
   size_t channels = 1;
-  /// Of a map, the sides behind the channels: 2 for images, 3 for volumes, 0 where channels come last.
+  /// Sides of a map behind the channels: 2 for images, 3 for volumes, 0 where channels come last.
   size_t sides = 0;
   bool map = false;
 };

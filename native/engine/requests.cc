@@ -399,7 +399,7 @@ void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume
                                          std::to_string(voxels) + " voxels, found " +
                                          std::to_string(labels.size()) + ".");
   }
-  // What lies outside of everything that is not 0 is no background to nnU-Net, but a label of its own.
+  // Voxels outside of everything that is not 0 are no background to nnU-Net, but a label of its own.
   for (size_t i = 0; i < inside.size(); ++i) {
     if (labels[i] == 0 && inside[i] == 0) labels[i] = kOutside;
   }
@@ -502,7 +502,7 @@ Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared
 void InferRequest::Prepare(const TaskContext& context) {
   const auto started = Clock::now();
   const Client::Pin pin(*client);
-  // What JavaScript gets keeps its memory for as long as it likes.
+  // JavaScript keeps the memory of what it gets for as long as it likes.
   const TensorMaker make = dump ? MakeTensorForOverwrite : InputMaker();
   auto given = numbers.begin();
   for (const InputSpec& spec : model->inputs) {

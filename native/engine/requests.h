@@ -54,7 +54,7 @@ struct Source {
   bool regrid = false;
 };
 
-/// What only the preparation knows; receipts say it.
+/// Facts that only the preparation knows; receipts say them.
 struct PreparationFacts {
   /// Where one frame lies in its tensor; a volume's grid follows from its manifest.
   std::optional<Geometry> geometry;
@@ -82,7 +82,7 @@ class LoadRequest : public Request {
   bool mean_after_activation = false;
   /// CUDA: the GPUs that it may go to.
   std::vector<int> gpus;
-  /// Whoever asks fills the specs, the settings and the environment; the session comes with Run.
+  /// The caller fills the specs, the settings and the environment; the session comes with Run.
   std::shared_ptr<Model> model;
   uint64_t id = 0;
 };
@@ -114,7 +114,7 @@ class ModelRequest : public Request {
   /// Whether windows run on a device: it counts their runs itself.
   bool WindowsOnDevice() const { return model->tiling && model->batcher != nullptr; }
   bool parked() const { return row_ != nullptr; }
-  /// What came out while it was parked, in the order of Model::OutputNames, and how long its batch ran.
+  /// Outputs that came while it was parked, in the order of Model::OutputNames, and how long its batch ran.
   /// Throws what failed.
   std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
 
@@ -198,7 +198,7 @@ class InferRequest : public ModelRequest {
                     const TaskContext& context, const TensorMaker& make);
   /// The slices that an input or a part of it is made of; those of a source of a case on the grid of the first.
   std::span<const Plane> SlicesOf(const InputSpec& spec, const TaskContext& context);
-  /// What counts of the volumes of all parts together; nothing where the input does not crop.
+  /// The box that counts of the volumes of all parts together; none where the input does not crop.
   std::optional<VolumeBody> BodyOf(const InputSpec& spec, const TaskContext& context);
   /// Sources on the grid of the first, from when they are first looked at until their part is prepared.
   std::map<size_t, RegriddedSlices> moved_;

@@ -56,7 +56,7 @@ class Residence {
   std::optional<Clock::time_point> UnusedSince() const;
   /// It is to be unloaded as soon as nobody uses it, and until then nobody new does. False unless it is loaded.
   bool Drain();
-  /// Whoever calls unloads it now, and calls Unloaded. False if somebody uses it, if it is not loaded, or was used after
+  /// The caller unloads it now, and calls Unloaded. False if somebody uses it, if it is not loaded, or was used after
   /// `unused_since`.
   bool BeginUnload(Clock::time_point unused_since);
   /// True if somebody waits for it already, and the caller is to load it again.

@@ -21,7 +21,7 @@ bool OnlyHighest(const OutputSpec& output) {
   return !MayOverlap(output.activation) && output.activation != Activation::kLabelMap && !output.fractional;
 }
 
-/// What a mask on the model's grid takes: a byte a voxel for all labels, or for each that may overlap; one for each that
+/// Bytes of a mask on the model's grid: a byte a voxel for all labels, or for each that may overlap; one for each that
 /// is shown; all of them again, in slices, and two bits a label in the object; one for Pixel Padding; and of one slice the
 /// part within the source, before and after a last activation.
 double BytesOfModelMask(const OutputSpec& output, double voxels, double plane) {
@@ -69,7 +69,7 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
   const bool slices = BlendsBySlices(model, grid, lead);
   double bytes = (Product(grid) + windows) * (input.Channels() + input.label_channels) *
                  static_cast<double>(DtypeSize(input.dtype));
-  // What one batch of windows gives, which lies in what the network takes on its way.
+  // The outputs of one batch of windows, which lie in what the network takes on its way.
   double given = 0;
   const double plane = static_cast<double>(sides[1]) * sides[2];
   const double map_plane = Product(grid) / axes[lead.axis].tensor;
@@ -79,7 +79,7 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
     const auto channels = static_cast<int64_t>(ChannelsOf(output));
     bytes += BytesOfSums(grid, *model.tiling, ViewOf(model, lead), channels, !slices);
     const VolumeAxis& along = axes[lead.axis];
-    // What is kept of the maps: the slices in reach of one of the source's, or one that goes back to the source's grid.
+    // Slices of the maps that are kept: those in reach of one of the source's, or one that goes back to the source's grid.
     const double back = OnlyHighest(output)
                             ? SlicesInReach(along.Back(along.tensor, Interpolation::kLinear)) * map_plane
                             : map_plane + kSourcePlanes * plane;

@@ -199,7 +199,7 @@ Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
 void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop) {
   model->id = NewId();
   const std::vector<TensorInfo>& graph = model->session->graph().inputs;
-  // What does not fit the manifest is refused with words of its own; here it is only not warmed.
+  // A model that does not fit its manifest is refused with words of its own; here it is only not warmed.
   const bool fed = graph.size() == model->inputs.size();
   if (!fed || !std::ranges::all_of(graph, AnyBatch)) model->max_batch = 1;
   const std::shared_ptr<BatchRow> row = fed ? PatternRow(*model, graph) : nullptr;

@@ -53,7 +53,7 @@ void Project(const MaskLayer& layer, size_t width, size_t height, Bits& bits) {
     const size_t top = First(row, layer.rows, height), bottom = End(row, layer.rows, height);
     for (const uint8_t* at = begin; at != end;) {
       const uint8_t* const from = std::find_if(at, end, [](uint8_t value) { return value != 0; });
-      // What neighbours cover leaves no gap between them
+      // Pixels that neighbours cover leave no gap between them
       at = std::find(from, end, uint8_t{0});
       if (from == at) continue;
       const size_t left = First(static_cast<size_t>(from - begin), layer.columns, width);

@@ -9,7 +9,7 @@ namespace radserve {
 
 enum class PictureFault : uint8_t {
   kNone,
-  /// What is drawn lies beside the mask.
+  /// The drawing lies beside the mask.
   kBeside,
   /// It leaves parts of the mask out.
   kLeftOut,

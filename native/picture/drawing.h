@@ -9,7 +9,7 @@
 
 namespace radserve {
 
-/// What a drawing consists of, one after the other, each a number of these and then what it says; places and
+/// The commands of a drawing, one after the other, each a number of these and then its arguments; places and
 /// sizes in pixels of the page, colours as 0xRRGGBB, opacity 0 to 1.
 enum class Operation : uint8_t {
   /// x, y, width, height: what follows shows there only.

@@ -192,7 +192,7 @@ struct Plane {
   std::vector<uint8_t> Outline() const {
     std::vector<uint8_t> outline(width * height, kInside);
     for (size_t y = 0; y < height; ++y) MarkEdges(y, outline.data() + y * width);
-    // What is inside does not change any more
+    // The inside does not change any more
     std::vector<uint8_t> found(width);
     for (size_t y = 0; y < height; ++y) {
       uint8_t* const row = outline.data() + y * width;
@@ -226,7 +226,7 @@ constexpr uint32_t kFaintest = 128;
 /// Width of a stripe, in pixels along a row.
 constexpr size_t kStripe = 4;
 
-/// What a colour makes of each value that may lie under it, in red, green and blue, at one opacity.
+/// The blend of a colour with each value that may lie under it, in red, green and blue, at one opacity.
 using TintTable = std::array<std::array<uint8_t, 256>, 3>;
 
 TintTable TableOf(const Light& light, const Rgb& colour, uint32_t alpha) {

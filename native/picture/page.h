@@ -38,11 +38,11 @@ struct HeatLayer {
   std::span<const float> values;
   float low = 0;
   float high = 1;
-  /// Of 256 values from `low` to `high`.
+  /// Colours of 256 values from `low` to `high`.
   std::span<const uint8_t> colours;
 };
 
-/// What one output of a model marked on a panel. Masks of one output may overlap.
+/// The marks of one output of a model on a panel. Masks of one output may overlap.
 struct PanelMarks {
   std::vector<MaskLayer> masks;
   std::vector<HeatLayer> heat;
@@ -64,9 +64,9 @@ struct Page {
   size_t height = 0;
   Rgb background = {};
   std::vector<Panel> panels;
-  /// Of the tint of masks, 0 to 1.
+  /// Opacity of the tint of masks, 0 to 1.
   double opacity = 0;
-  /// What `Draw` takes.
+  /// The commands that `Draw` takes.
   std::span<const double> drawing;
   std::span<const uint8_t> glyphs;
 };

@@ -13,7 +13,7 @@
 
 namespace radserve {
 
-/// What a network says of its boxes, box by box.
+/// The numbers of a network's boxes, box by box.
 struct RawDetections {
   /// Four numbers a box.
   std::vector<float> boxes;

@@ -65,7 +65,7 @@ class HighestResampled {
   /// The least and the greatest value of each channel in reach of each block.
   std::vector<float> low_;
   std::vector<float> high_;
-  /// What rounding adds to a value at most, as a part of the largest.
+  /// The error that rounding adds to a value at most, as a part of the largest.
   double rounding_;
   bool bounded_;
 };

@@ -10,7 +10,7 @@
 
 namespace radserve {
 
-/// What a kind of output is: how its description is read, and how its tensors are decoded. Each kind is a file of its own
+/// A kind of output: how its description is read, and how its tensors are decoded. Each kind is a file of its own
 /// in kinds/, which defines the member of that name below.
 struct OutputKind {
   /// As the manifest names it.

@@ -107,7 +107,7 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
                                    const TensorByName& tensors, const SourceGrid& grid,
                                    std::span<const double> thresholds);
 
-/// What is left once a mask is on its grid: the spec's steps, each label by itself, and the counts.
+/// Finishes a mask that is on its grid: the spec's steps, each label by itself, and the counts.
 /// Throws `cancelled` once `stop` is requested.
 void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
                 MaskResult& out);

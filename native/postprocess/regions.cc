@@ -78,7 +78,7 @@ void JoinLines(Regions& found, size_t above, size_t line, int reach) {
       const uint32_t q = RootOf(found.region, static_cast<uint32_t>(j));
       found.region[std::max(p, q)] = std::min(p, q);
     }
-    // What ends first touches nothing further on
+    // The run that ends first touches nothing further on
     ++(a.end < b.end ? i : j);
   }
 }
@@ -87,7 +87,7 @@ void JoinLines(Regions& found, size_t above, size_t line, int reach) {
 void Number(Regions& found) {
   uint32_t next = 0;
   for (uint32_t run = 0; run < found.region.size(); ++run) {
-    // What a run leads to is earlier, and so has its number already
+    // The run that a run leads to is earlier, and so has its number already
     const uint32_t earlier = found.region[run];
     found.region[run] = earlier == run ? next++ : found.region[earlier];
   }

@@ -364,7 +364,7 @@ class ModelGrid {
   size_t plane_;
   Decision decide_;
   std::vector<const float*> channels_;
-  /// What lies within the source of each channel; empty if all does.
+  /// The values of each channel that lie within the source; empty if all do.
   std::vector<float> cut_;
 };
 
@@ -466,7 +466,7 @@ std::vector<uint8_t> PaddingOf(const PreparedVolume& volume, const ModelMask& ma
   return padding;
 }
 
-/// What is left once the mask on the model's grid is decided.
+/// Finishes a mask on the model's grid that is decided.
 void FinishModelMask(const OutputSpec& spec, const PreparedVolume& volume, const std::stop_token& stop,
                      ModelMask& mask) {
   const std::vector<uint8_t> padding = PaddingOf(volume, mask);

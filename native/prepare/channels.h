@@ -35,7 +35,7 @@ class ChannelSource {
   Statistics Measure(double low, double high) const;
   /// Adds the values of all its pixels, as PixelSource does.
   void AppendValues(std::vector<std::pair<double, uint64_t>>& values) const;
-  /// Of the frame itself.
+  /// Values of the frame itself.
   std::vector<uint8_t> PaddingMask() const { return Own().PaddingMask(); }
 
  private:

@@ -19,7 +19,7 @@ struct PreparedImage {
   /// Shape [1,C,H,W], or [1,H,W,C] for channels last.
   Tensor tensor;
   Geometry geometry;
-  /// What min_max, z_score and percentile found.
+  /// The statistics that min_max, z_score and percentile found.
   std::optional<Statistics> found;
   /// Least and greatest modality value, if a window that the file lacks was taken from them.
   std::optional<Range> observed;

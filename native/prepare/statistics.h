@@ -54,7 +54,7 @@ class VolumeStatistics {
 /// normalised = (value - subtract) * multiply + add, one of each for every channel.
 struct Normaliser {
   std::vector<double> subtract, multiply, add;
-  /// What the normalisation was made of, if it measures.
+  /// The statistics of which the normalisation was made, if it measures.
   std::optional<Statistics> found;
 
   float operator()(size_t channel, float value) const {

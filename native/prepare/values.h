@@ -23,7 +23,7 @@ double ModalityValue(const ModalityTransform& modality, double stored);
 /// Modality value to 0..1 by a window (PS3.3 C.11.2.1.2, C.11.2.1.3).
 double WindowValue(const Window& window, double value);
 
-/// What becomes of one stored value of a grayscale image before it is resampled: modality transform, then
+/// Transforms one stored value of a grayscale image before it is resampled: modality transform, then
 /// window or VOI LUT to 0..1, then inversion of MONOCHROME1, then the manifest's clip, as the manifest asks.
 class ValueMap {
  public:

@@ -79,7 +79,7 @@ Statistics Measure(std::span<const Plane> slices, const InputSpec& spec, double 
   return statistics.Get(low, high);
 }
 
-/// What the values in a box come to, as they are after `clip`.
+/// Statistics of the values in a box, as they are after `clip`.
 struct BoxMeasure {
   Statistics all;
   /// One for each slice of the box.
@@ -105,7 +105,7 @@ class Inside {
   std::array<int, 3> sides_;
 };
 
-/// Of what is inside. The ranges are of what is resampled: where a voxel is outside they hold the mean too.
+/// Statistics of the inside. The ranges are of what is resampled: where a voxel is outside they hold the mean too.
 BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, const VolumeBox& box,
                       const Inside& inside, const std::stop_token& stop) {
   const auto columns = static_cast<size_t>(slices.front().format.columns);
@@ -252,7 +252,7 @@ class VolumeWriter {
     return tensor_.data + static_cast<size_t>(element) * DtypeSize(spec_.dtype);
   }
 
-  /// What the values of a plane are clipped to after resampling.
+  /// The range to which the values of a plane are clipped after resampling.
   std::optional<std::pair<float, float>> LimitsOf(int slice) const {
     if (!ranges_.empty()) {
       const Range& range = ranges_[ranges_.size() == 1 ? 0 : static_cast<size_t>(slice)];

@@ -16,7 +16,7 @@
 
 namespace radserve {
 
-/// What counts of the volumes of all channels together (ResamplingSpec::crop_nonzero).
+/// The box that counts of the volumes of all channels together (ResamplingSpec::crop_nonzero).
 struct VolumeBody {
   VolumeBox box;
   /// One byte a source voxel, 1 where a channel is not 0; empty unless asked for.
@@ -28,7 +28,7 @@ class BodyFinder {
  public:
   /// `sides` are slices, rows, columns; `marks` asks for VolumeBody::inside.
   BodyFinder(const std::array<int, 3>& sides, bool marks);
-  /// What is not 0 before `clip`. Throws series_invalid for slices of other sides; `cancelled` once `stop` is requested.
+  /// Finds what is not 0 before `clip`. Throws series_invalid for slices of other sides; `cancelled` once `stop` is requested.
   void Add(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop);
   /// The box is the whole volume where all is 0.
   VolumeBody Take();
@@ -44,7 +44,7 @@ struct PreparedVolume {
   /// Shape [1,C,D,H,W], or [1,D,H,W,C] for channels last.
   Tensor tensor;
   VolumePlacement placement;
-  /// What min_max, z_score and percentile found, over all slices.
+  /// The statistics that min_max, z_score and percentile found, over all slices.
   std::optional<Statistics> found;
   /// Slices, rows, columns of the source.
   std::array<int, 3> sides{};

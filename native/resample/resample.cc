@@ -70,7 +70,7 @@ bool IsHalving(const Taps& taps) {
          std::all_of(taps.weights.begin(), taps.weights.end(), [](float weight) { return weight == 0.5F; });
 }
 
-/// What SetScaled, AddScaled and ColumnFilter come to for halving, to the bit: a half and a quarter are
+/// The result of SetScaled, AddScaled and ColumnFilter for halving, to the bit: a half and a quarter are
 /// exact.
 RADSERVE_HOT_LOOP void MeanOfFour(const float* __restrict above, const float* __restrict below, size_t count,
                                   float* __restrict out) {

@@ -354,7 +354,7 @@ class CudaBucket : public RowBucket {
       if (known_[i]) {
         BindOutput(i);
       } else {
-        // What the last run gave would stay bound and be written over.
+        // The outputs of the last run would stay bound and be written over.
         binding_.BindOutput(output_names_[i].c_str(), host_);
       }
     }

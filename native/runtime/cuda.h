@@ -10,10 +10,10 @@
 
 #include "runtime/session.h"
 
-/// What Radserve calls of CUDA itself, and what this process knows of the GPUs that it uses, by CUDA's numbers. Any thread.
+/// Radserve's own calls of CUDA, and the state of the GPUs that this process uses, by CUDA's numbers. Any thread.
 namespace radserve {
 
-/// What the CUDA execution provider is told, by its own names (onnxruntime.ai, CUDA execution provider,
+/// Options of the CUDA execution provider, by its own names (onnxruntime.ai, CUDA execution provider,
 /// configuration options). Without graphs the limit of its memory is the arena's, which all such sessions of a GPU share.
 std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs);
 

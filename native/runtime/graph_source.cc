@@ -55,7 +55,7 @@ void CheckHash(const std::filesystem::path& path, std::span<const char> content,
                            "; put that file back, or load what lies there with radserve models reload");
 }
 
-/// What opens the files here is not the runtime, which looks at that itself.
+/// The files are opened here and not by the runtime, which looks at that itself.
 bool StaysInside(const std::filesystem::path& location) {
   return !location.empty() && location.is_relative() &&
          std::ranges::none_of(location, [](const auto& part) { return part == ".."; });
@@ -143,7 +143,7 @@ Ort::Session OpenWithoutWeights(const std::string& path, const std::string& code
     }
     bare = WithoutWeights(graph.bytes(), contents, inputs);
   });
-  // What is no ONNX at all the runtime names best.
+  // The runtime has the best words for a file that is no ONNX at all.
   if (inputs.empty()) return {Env(), path.c_str(), options};
   return {Env(), bare.data(), bare.size(), options};
 }

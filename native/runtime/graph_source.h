@@ -13,7 +13,7 @@
 
 namespace radserve {
 
-/// What sessions of one graph are made from. Files beside the graph that hold constants of it (external data of ONNX) are
+/// The source of the sessions of one graph. Files beside the graph that hold constants of it (external data of ONNX) are
 /// read whole: by itself the runtime maps them for as long as a session lives, so that whoever writes into such a file
 /// changes the results of a model that runs, and whoever cuts it short ends the process (SIGBUS).
 class GraphSource {

@@ -65,7 +65,7 @@ class MeanBucket : public Bucket {
     Mean mean(before_);
     for (const auto& graph : graphs_) {
       std::vector<Tensor> outputs = graph->TakeRow(row);
-      // What a bucket lends may be asked for again.
+      // Tensors that a bucket lends may be asked for again.
       for (Tensor& output : outputs) output = Copy(output);
       mean.Add(std::move(outputs));
     }

@@ -26,9 +26,9 @@ constexpr uint64_t kNodeOp = 4;
 
 struct Field {
   uint64_t number = 0;
-  /// What a field of a number holds.
+  /// The value of a field of a number.
   uint64_t value = 0;
-  /// What a field of a message, a text or a packed list holds.
+  /// The bytes of a field of a message, a text or a packed list.
   Bytes bytes;
   bool has_bytes = false;
   /// The field as it stands in its message, with its number.
@@ -67,7 +67,7 @@ inline std::string_view TextOf(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// What all fields of that number hold, in a message.
+/// The bytes of all fields of that number in a message.
 std::vector<Bytes> All(Bytes message, uint64_t number);
 
 /// The text in the first of them; "" if there is none.

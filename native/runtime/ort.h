@@ -13,7 +13,7 @@
 
 #include "base/tensor.h"
 
-/// What session.cc and bucket.cc share of ONNX Runtime; nothing else includes its header.
+/// The part of ONNX Runtime that session.cc and bucket.cc share; nothing else includes its header.
 namespace radserve {
 
 const Ort::Env& Env();
@@ -49,7 +49,7 @@ enum class RuntimeFailure {
   kDeviceLost,
 };
 
-/// What a message of ONNX Runtime means. The runtime has one code for all of these, so the text decides: its
+/// The meaning of a message of ONNX Runtime. The runtime has one code for all of these, so the text decides: its
 /// own words for the arena, and "CUDA failure NUMBER" with the numbers of cudaError_t.
 RuntimeFailure ClassifyFailure(std::string_view message);
 

@@ -73,7 +73,7 @@ class Cache {
     uint64_t scope;
   };
 
-  /// What was last used before that scope.
+  /// Drops the memory that was last used before that scope.
   void Drop(uint64_t scope) {
     std::erase_if(blocks_, [&](const auto& entry) {
       if (entry.second.scope >= scope) return false;
@@ -137,7 +137,7 @@ void FreeRunMemory(void* memory) {
   if (memory == nullptr) return;
   Header* block = static_cast<Header*>(memory) - 1;
   if (Open()) {
-    // What an earlier scope took is none of this one's.
+    // Memory that an earlier scope took is none of this one's.
     own->taken -= std::min(own->taken, block->bytes);
     own->Keep(block);
   } else {

@@ -145,9 +145,9 @@ Ort::MemoryInfo ArenaOf(int device) { return {"Cuda", OrtArenaAllocator, device,
 /// already.
 struct Arenas {
   std::mutex mutex;
-  /// Of any session without graphs there: it is the arena of all of those.
+  /// A session without graphs there: its arena is the arena of all of those.
   std::map<int, Ort::Allocator> shared;
-  /// Of sessions with graphs.
+  /// Sessions with graphs.
   std::multimap<int, std::weak_ptr<Ort::Allocator>> own;
   std::set<int> registered;
 };
@@ -186,7 +186,7 @@ void RememberArena(SessionState& state) {
   }
 }
 
-/// What an arena has taken; nullopt if it does not say.
+/// Bytes that an arena has taken; nullopt if it does not say.
 template <typename Allocator>
 std::optional<size_t> TakenBy(const Allocator& allocator) {
   const Ort::KeyValuePairs stats = allocator.GetStats();
@@ -194,7 +194,7 @@ std::optional<size_t> TakenBy(const Allocator& allocator) {
   return total == nullptr ? std::nullopt : std::optional<size_t>(std::strtoull(total, nullptr, 10));
 }
 
-/// What a session holds for itself, as the runtime says it, weights included. Without an arena of its own it does not say:
+/// Bytes that a session holds for itself, as the runtime says it, weights included. Without an arena of its own it does not say:
 /// then the weights alone. What two sessions share counts for the wide one.
 size_t BytesOf(const Ort::Session& session, const SessionState& state, bool wide) {
   const size_t weights = state.facts.weights;
@@ -308,7 +308,7 @@ Ort::SessionOptions NarrowOptions(const SessionSettings& settings, const GraphIn
   return options;
 }
 
-/// What two sessions can hold once of so many bytes of weights: of factors of products kernels keep packed copies, and give
+/// Bytes that two sessions can hold once of so many bytes of weights: of factors of products kernels keep packed copies, and give
 /// the weights themselves up unless they are shared.
 size_t Shareable(const std::string& path, size_t weights) {
   return weights - std::min<size_t>(weights, BytesOfFactors(onnx_file::MappedFile(path).bytes()));
@@ -495,7 +495,7 @@ std::string RuntimeVersion() { return Ort::GetVersionString(); }
 std::vector<std::string> AvailableProviders() { return Ort::GetAvailableProviders(); }
 
 std::string CudaProblem(int device) {
-  // Whoever asks again, in another environment, waits for the first answer and gets it, too.
+  // A caller that asks again, in another environment, waits for the first answer and gets it, too.
   static std::mutex mutex;
   static auto& known = *std::make_unique<std::map<int, std::string>>().release();
   const std::lock_guard lock(mutex);

@@ -20,7 +20,7 @@ namespace radserve {
 
 enum class Provider { kCpu, kCuda };
 
-/// What CUDA computes in. kTf32 rounds the factors of products to 10 bits of mantissa; kFloat16 stands for a
+/// The precision in which CUDA computes. kTf32 rounds the factors of products to 10 bits of mantissa; kFloat16 stands for a
 /// graph that is float16 itself: nothing is converted.
 enum class Precision { kFloat32, kTf32, kFloat16 };
 
@@ -66,7 +66,7 @@ struct GraphInfo {
   std::vector<TensorInfo> outputs;
   /// Most of the weights are float16. Filled by InspectGraph.
   bool float16 = false;
-  /// What the exporter wrote beside the graph (metadata_props of ModelProto), by key. Filled by InspectGraph.
+  /// The exporter's notes beside the graph (metadata_props of ModelProto), by key. Filled by InspectGraph.
   std::map<std::string, std::string> metadata;
 };
 
@@ -140,7 +140,7 @@ class Bucket {
 
 struct SessionState;
 
-/// What stays known of a graph while its sessions are unloaded.
+/// Facts of a graph that stay known while its sessions are unloaded.
 struct GraphFacts {
   GraphInfo graph;
   /// Bytes of the weights.
@@ -186,7 +186,7 @@ class Session {
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
   /// run so far; that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for the wide one.
   std::vector<SessionMemory> Memory() const;
-  /// What runs have taken beside the weights, as far as is known: of the wide session what its arena holds now, of narrow
+  /// Bytes that runs have taken beside the weights, as far as is known: of the wide session what its arena holds now, of narrow
   /// runs the most that one of them took. 0 before the first, and of a GPU.
   size_t BytesOfRuns() const;
   /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are not copied;
@@ -217,7 +217,7 @@ class Session {
 
   const std::vector<std::string> paths_;
   SessionSettings settings_;
-  /// Of the files, where they are known.
+  /// SHA-256 of the files, where they are known.
   std::map<std::string, std::string> hashes_;
   const std::string code_;
   const BeforeMean before_mean_;

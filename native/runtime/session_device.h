@@ -17,7 +17,7 @@
 
 namespace radserve {
 
-/// What runs have cost a model, in batches or alone. Any thread may call it.
+/// The time that runs of a model have taken, in batches or alone. Any thread may call it.
 class RunStats {
  public:
   struct Figures {

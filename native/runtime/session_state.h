@@ -16,9 +16,9 @@
 
 namespace radserve {
 
-/// What a Session and its buckets share. On the CPU `wide`, `narrow` or both are there; on CUDA `wide` alone.
+/// The state that a Session and its buckets share. On the CPU `wide`, `narrow` or both are there; on CUDA `wide` alone.
 struct SessionState {
-  /// What `wide` and `narrow` share, where they do; it ends after them.
+  /// The graph that `wide` and `narrow` share, where they do; it ends after them.
   std::unique_ptr<SharedWeights> weights;
   std::optional<Ort::Session> wide;
   std::optional<Ort::Session> narrow;
@@ -28,7 +28,7 @@ struct SessionState {
   /// now.
   std::atomic<bool> shrink = false;
 
-  // What follows is there on CUDA only.
+  // The fields below are there on CUDA only.
   int device = 0;
   /// The most that all models there may take together (0: no limit).
   size_t device_memory = 0;
@@ -47,7 +47,7 @@ struct SessionState {
   std::vector<std::vector<int64_t>> largest;
   /// A bucket uses the session; without graphs others are to have one of their own: see Session::MakeBucket.
   std::atomic<bool> taken = false;
-  /// Of memory of the device, and of pinned memory: host memory that the GPU reads and writes by itself. A value over such
+  /// Allocators of the device's memory, and of pinned memory: host memory that the GPU reads and writes by itself. A value over such
   /// memory says that it is the CPU's: what is said to be pinned the runtime takes for memory of the device, and copies
   /// neither there nor back.
   std::shared_ptr<Ort::Allocator> memory;

@@ -14,7 +14,7 @@ namespace radserve {
 /// such a node runs on the CPU or on a GPU changes neither a number of an image nor, noticeably, the time.
 class ShapeNodes {
  public:
-  /// Of the bytes of an .onnx file; of what is no ONNX there are none.
+  /// Nodes of the bytes of an .onnx file; a file that is no ONNX has none.
   explicit ShapeNodes(std::span<const std::byte> model);
 
   /// Whether there is a node of that name and operator, and all of them touch shapes only. Names may be "".

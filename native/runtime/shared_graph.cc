@@ -15,7 +15,7 @@ namespace {
 
 /// Smaller ones are not worth an entry.
 constexpr size_t kLeastBytes = 4096;
-/// Of a cache line, and of what the runtime's own allocator gives its kernels.
+/// Alignment of a cache line, and of what the runtime's own allocator gives its kernels.
 constexpr size_t kAlignment = 64;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -30,7 +30,7 @@ class NamelessFile {
   NamelessFile(const NamelessFile&) = delete;
   NamelessFile& operator=(const NamelessFile&) = delete;
 
-  /// Whoever opens it in this process opens the file.
+  /// Opening it in this process opens the file.
   std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
 
  private:
@@ -70,7 +70,7 @@ OptimisedModel::OptimisedModel(GraphSource& source, Ort::SessionOptions& options
   const NamelessFile file;
   options.SetOptimizedModelFilePath(file.path().c_str());
   look(source.Open(options));
-  // What it took comes in pieces that the C library would keep, beside what the next sessions take.
+  // Its memory comes in pieces that the C library would keep, beside what the next sessions take.
   malloc_trim(0);
   file_.emplace(file.path());
   const auto locations = ExternalLocations(bytes());

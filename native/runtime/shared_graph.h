@@ -38,7 +38,7 @@ class SharedWeights {
   std::unique_ptr<std::byte[], Free> memory_;
   /// Over memory_, by their names.
   std::vector<std::pair<std::string, Ort::Value>> values_;
-  /// What kernels make of them (panels of a matrix for its product), which sessions share too.
+  /// Copies that kernels make of them (panels of a matrix for its product), which sessions share too.
   Ort::PrepackedWeightsContainer prepacked_;
 };
 

@@ -23,7 +23,7 @@ class Staging {
   /// Gives so many bytes, with whatever is in them; throws if there is not enough memory.
   using Allocate = std::function<std::shared_ptr<std::byte>(size_t bytes)>;
 
-  /// What neighbours are made of: `rows` at a time, of `row_bytes` each.
+  /// Blocks of which neighbours are made: `rows` at a time, of `row_bytes` each.
   struct Block {
     size_t row_bytes = 0;
     int64_t rows = 1;
@@ -56,7 +56,7 @@ class Staging {
   using Memories = std::vector<std::shared_ptr<Memory>>;
   using Places = std::map<const std::byte*, std::shared_ptr<Memory>>;
 
-  /// What nobody has a row of goes with what is returned. Called with the lock.
+  /// Blocks of which nobody has a row go with what is returned. Called with the lock.
   std::shared_ptr<Memory> Drop(Places::iterator place);
   /// Called with the lock. Makes room by dropping blocks that nobody uses, those not used for longest first;
   /// they go to `gone`.

@@ -8,12 +8,12 @@
 namespace radserve {
 namespace {
 
-/// What an unknown start is charged, so that flows take turns before anything is known.
+/// The charge of an unknown start, so that flows take turns before anything is known.
 constexpr auto kUnknownCost = std::chrono::milliseconds(1);
 
 }  // namespace
 
-/// What the class took, or, if it is new, what another class took: only the width of a run differs.
+/// The time that the class took, or, if it is new, that another class took: only the width of a run differs.
 Clock::duration Agenda::Expected(const std::array<MedianTime, kPriorities>& times, Priority priority) {
   const Clock::duration own = times[FairQueue::Index(priority)].Get();
   if (own > Clock::duration::zero()) return own;

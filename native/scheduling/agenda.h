@@ -37,7 +37,7 @@ class Agenda {
     Clock::time_point started;
     /// Time that its runs have taken on threads so far.
     Clock::duration worked{};
-    /// What its model was charged when it started: the time on threads and on a device that it was expected
+    /// The charge of its model when it started: the time on threads and on a device that it was expected
     /// to take.
     Clock::duration charged{};
     /// Run was called. Only the thread that runs it reads this.

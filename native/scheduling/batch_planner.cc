@@ -91,7 +91,7 @@ std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now) {
   if (item == nullptr) return std::nullopt;
   const Row head = rows_.at(item->id);
   std::vector<Row> rows = RowsOf(head.key);
-  // What an aged row has earned it gets, whoever of its bucket rides along.
+  // An aged row gets what it has earned, whichever rows of its bucket ride along.
   const auto own = std::ranges::find(rows, head.id, &Row::id);
   std::rotate(rows.begin(), own, own + 1);
   // A stat does not wait for the rows of others.

@@ -14,7 +14,7 @@
 
 namespace radserve {
 
-/// What rows that may run together have in common: the model, and the shape of each of its inputs without the
+/// The key of rows that may run together: the model, and the shape of each of its inputs without the
 /// batch dimension.
 struct BucketKey {
   uint64_t model = 0;
@@ -56,7 +56,7 @@ class BatchPlanner {
   void Add(const Row& row);
   /// Returns false if no such row waits.
   bool Remove(uint64_t id);
-  /// What a free device runs now; its rows no longer wait. nullopt if nothing waits.
+  /// The batch that a free device runs now; its rows no longer wait. nullopt if nothing waits.
   std::optional<Batch> Next(Clock::time_point now);
   /// A batch of that size has run in `took`. The first of a size is left out: it allocates and plans.
   void Observe(const BucketKey& key, int64_t capacity, Clock::duration took);
@@ -66,7 +66,7 @@ class BatchPlanner {
  private:
   using Shapes = std::vector<std::vector<int64_t>>;
   struct Shape {
-    /// Of the sizes that have run.
+    /// Medians of the sizes that have run.
     std::map<int64_t, MedianTime> times;
     /// Larger batches do not fit.
     int64_t limit = 1;

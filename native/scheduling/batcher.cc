@@ -32,7 +32,7 @@ bool Batcher::Stop(Clock::duration patience) {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   for (const auto& [id, row] : waiting_) {
-    // What the thread has taken already it ends itself.
+    // The thread itself ends the rows that it has taken already.
     if (planner_.Remove(id)) rows.push_back(row);
   }
   for (const RowPtr& row : rows) waiting_.erase(row->id);

@@ -23,7 +23,7 @@ namespace radserve {
 
 /// One prepared input that waits for a device, and what came out of it.
 struct BatchRow {
-  // Whoever submits the row fills these.
+  // The caller that submits the row fills these.
   /// Lives as long as the device may touch the row, and as the memory of its inputs: the model.
   std::shared_ptr<const void> keep;
   BucketKey key;
@@ -48,7 +48,7 @@ struct BatchRow {
   Clock::time_point arrived;
 };
 
-/// What runs batches: a graphics card, or in tests something of known cost.
+/// A device that runs batches: a graphics card, or in tests something of known cost.
 class Device {
  public:
   struct Result {
@@ -122,7 +122,7 @@ class Batcher {
   std::stop_source running_stop_;
   uint64_t next_id_ = 1;
   bool stopping_ = false;
-  /// What the thread runs before the next batch.
+  /// Work that the thread runs before the next batch.
   std::deque<std::packaged_task<Device::Result()>> jobs_;
   /// The thread has a batch or a job.
   bool busy_ = false;

@@ -65,7 +65,7 @@ class Task {
   uint64_t flow = 0;
 };
 
-/// What a running task sees of its thread.
+/// A thread as its running task sees it.
 class TaskContext {
  public:
   TaskContext(std::stop_token stop, Clock::time_point submitted, std::function<bool()> wide,

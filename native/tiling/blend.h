@@ -37,7 +37,7 @@ class Blend {
   }
 
   int64_t planes() const { return open_.planes; }
-  /// What has been added up.
+  /// The sums so far.
   const float* sums() const { return reinterpret_cast<const float*>(sums_.data); }
 
  private:

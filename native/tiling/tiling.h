@@ -72,7 +72,7 @@ std::vector<Tensor> RunTiled(const Tensor& whole, const TilingSpec& spec, const 
 double BytesOfSums(const std::array<int, 3>& sides, const TilingSpec& spec, const TiledView& view,
                    int64_t channels, bool all);
 
-/// What RunTiled makes of a model's only output, to the bit, slice by slice across the lead axis: only sums to which
+/// Gives what RunTiled makes of a model's only output, to the bit, slice by slice across the lead axis: only sums to which
 /// windows are still to come are kept, so that a model of many labels can look at volumes whose blended outputs no
 /// memory would hold. Windows run when a slice needs them.
 class TiledSlices {
@@ -92,7 +92,7 @@ class TiledSlices {
   /// One slice with the side 1 across the lead axis, until the next call. Slices are counted in the lead axis' direction
   /// and asked for in order; some may be left out.
   const Tensor& Take(int slice, const See& see);
-  /// What is left, seen too. Returns the SHA-256 of each channel of each slice, uint8 [slices, channels, 32], in the lead
+  /// Sees what is left, too. Returns the SHA-256 of each channel of each slice, uint8 [slices, channels, 32], in the lead
   /// axis' direction; of a slice as a whole where channels come last, [slices, 1, 32].
   Tensor Finish(const See& see);
 

@@ -51,7 +51,7 @@ export const durations = {
 
   // Worker threads and results
   /** How often it is asked whether the event loop of a worker thread turns; after ten times without, it is stuck. */
-  threadLook: 1_000,
+  threadPing: 1_000,
   /** How long a task may go on after it was told to stop. Then its thread is ended. */
   lastMoment: 1_000,
   /** How long work waits for room in memory before it is refused. */

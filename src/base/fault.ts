@@ -1,7 +1,7 @@
-/** What went wrong, as the log may tell it. */
+/** Faults as the log may tell them. */
 import { errno } from "./errno.js";
 
-/** What another thread failed on, as its own `faultForLog` told it. */
+/** A fault of another thread, as its own `faultForLog` told it. */
 export class DistantFault extends Error {
   override readonly name = "DistantFault";
 

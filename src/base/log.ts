@@ -1,6 +1,7 @@
 /**
- * The log: JSON lines on standard output, and on standard error where no person reads it. It says which request, who, what came of it and how long it took; never a
- * path, a file name, a token or a patient. Input and output paths can hold patients' names.
+ * The log: JSON lines on standard output, and on standard error where no person reads it. It says which request, who, what
+ * came of it and how long it took; never a path, a file name, a token or a patient. Input and output paths can hold
+ * patients' names.
  */
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";

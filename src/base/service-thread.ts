@@ -200,6 +200,7 @@ export class ServiceThread<Call, Answer> {
    * @throws ThreadEnded; what the thread throws, as a RadserveError
    */
   async call(call: Call, transfer: Transferable[] = []): Promise<Answer> {
+    if (this.#isClosed) throw new ThreadEnded(true);
     const life = (this.#life ??= this.#begin());
     clearTimeout(this.#idle);
     life.worker.ref();
@@ -245,7 +246,7 @@ export class ServiceThread<Call, Answer> {
         life.isLoaded = true;
         loaded();
         if (life === this.#life) this.#rest(life);
-        // What a thread that was ended asks for is of no use any more
+        // A call of a thread that was ended is of no use any more
       } else if (life === this.#life) void calls.hear(message);
     });
     worker.on("error", (error: Error) => failed?.(error));

@@ -33,7 +33,7 @@ export interface Instance {
   works: boolean;
 }
 
-/** What the scanner and the runner of this box share. */
+/** The parts that the scanner and the runner of this box share. */
 export interface BoxContext {
   config: Config;
   /** Real paths. */

@@ -62,6 +62,15 @@ const executor = (client: Queryable) => ({
   executeSql: (text: string, values?: unknown[]) => client.query(text, values),
 });
 
+/**
+ * The time of day when the thread began, counted on from there by a clock that nobody sets: timers of pg-boss wait for a
+ * time of day, and went round each millisecond after the clock was set back.
+ */
+const CLOCK = {
+  ...{ setTimeout, clearTimeout, setInterval, clearInterval },
+  now: () => performance.timeOrigin + performance.now(),
+};
+
 export class Scanner {
   #boss: PgBoss;
   #worker: string | undefined;
@@ -80,6 +89,7 @@ export class Scanner {
       schema: "radserve_queue",
       superviseIntervalSeconds: 5,
       monitorIntervalSeconds: 5,
+      clock: CLOCK,
     });
     boss.on("error", (error) => {
       log.warn({ fault: faultForLog(error) }, "the queue of scans reports a fault");

@@ -28,7 +28,7 @@ const LONGEST_DELAY_MS = 30_000;
 /** A thread that lived this long was healthy. */
 const HEALTHY_MS = 60_000;
 /** How many items are taken beyond those that run, so that no worker thread waits for the database. */
-const SPARE_PER_THREAD = 2;
+const AHEAD_PER_THREAD = 2;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
 /** The thread forgets old jobs when it starts, so it starts at least so often. */
@@ -74,7 +74,7 @@ export class BulkService {
       file: new URL("./thread.js", import.meta.url),
       workerData: {
         ...{ config, roots, crashed, processId: randomUUID() },
-        window: pool.bulkWidth + config.threads * SPARE_PER_THREAD,
+        window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
       } satisfies Omit<ThreadOptions, "memory">,
       places: pool.places,
       answering: (message: FromThread) => this.#hear(message),
@@ -91,11 +91,6 @@ export class BulkService {
 
   get figures(): BulkFigures {
     return this.#figures;
-  }
-
-  /** Starts the thread before anybody asks, because there may be jobs to go on with. */
-  start(): void {
-    this.#start();
   }
 
   /** Models were loaded or reloaded. */
@@ -115,7 +110,7 @@ export class BulkService {
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
     if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
-    this.#start();
+    this.start();
     try {
       const whole = { ...call, progress: this.#progressOf(call.jobId) };
       return (await this.#thread.call({ type: "call", operation, call: whole })) as BulkAnswer;
@@ -150,7 +145,7 @@ export class BulkService {
 
   /** Ends the thread when all is written down, and the private database with it. Repeated calls wait for the same end. */
   #leave(): Promise<void> {
-    if (!this.#thread.isRunning) return Promise.resolve();
+    if (!this.#thread.isRunning && this.#leaving === undefined) return Promise.resolve();
     this.#leaving ??= (async () => {
       await within(
         this.#thread.call({ type: "close" }).catch(() => undefined),
@@ -176,10 +171,11 @@ export class BulkService {
       return;
     this.options.log.info("no bulk job is open: the bulk database rests until the next call");
     void this.#leave();
-    this.#waking = setTimeout(() => this.#start(), LONGEST_REST_MS).unref();
+    this.#waking = setTimeout(() => this.start(), LONGEST_REST_MS).unref();
   }
 
-  #start(): void {
+  /** Starts the thread, also before anybody asks, because there may be jobs to go on with. */
+  start(): void {
     if (this.#thread.isRunning || this.#stopping) return;
     clearTimeout(this.#waking);
     this.#thread.start();
@@ -195,13 +191,12 @@ export class BulkService {
 
   #died(): void {
     this.#forget();
-    // Whoever waits for its end has it now
-    if (this.#leaving !== undefined) return;
-    if (this.#stopping) return;
+    // If it was told to end, whoever waits for that has it now
+    if (this.#leaving !== undefined || this.#stopping) return;
     this.#deaths = monotonic() - this.#startedAt > HEALTHY_MS ? 1 : this.#deaths + 1;
     const wait = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#deaths - 1));
     this.options.log.error({ restart_in_ms: wait }, "the bulk thread ended; starting it again");
-    setTimeout(() => this.#start(), wait).unref();
+    setTimeout(() => this.start(), wait).unref();
   }
 
   #hear(message: FromThread): void {

@@ -4,6 +4,7 @@ import { RadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
 import type { Image } from "../images/image.js";
 import type { CommandResult } from "../models/command-result.js";
+import type { OnceOptions } from "../inference/infer-once.js";
 import { modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
@@ -39,8 +40,8 @@ export const init = (config: Config, graph: string, { like, labels }: InitComman
     say(
       await modelsInit(path.resolve(graph), engine, {
         models: config.models_dir,
-        ...(like === undefined ? {} : { like }),
-        ...(labels === undefined ? {} : { labels: path.resolve(labels) }),
+        like,
+        labels: labels && path.resolve(labels),
       }),
     ),
   );
@@ -61,14 +62,24 @@ export const check = (config: Config, folder: string, { json }: JsonOption) =>
     ),
   );
 
-/** The image as a model takes it: a folder may be a case of several, or a stack that is not straight or not whole. */
-async function withImageFor(
-  folder: string,
-  image: string,
-  use: (read: Image) => Promise<number>,
-): Promise<number> {
-  return withImageFile(path.resolve(image), use, await folderReading(folder));
-}
+/**
+ * Runs a model on an image, read as the model takes it: a folder may be a case of several, or a stack that is not straight
+ * or not whole.
+ */
+const onImage = async (
+  config: Config,
+  { folder, image, frame, json }: { folder: string; image: string; frame?: string; json?: boolean },
+  use: (folder: string, read: Image, options: OnceOptions) => Promise<CommandResult>,
+) =>
+  withImageFile(
+    path.resolve(image),
+    (read) =>
+      withEngine(config, async (engine, providers) => {
+        const options = { engine, providers, frame: frame === undefined ? undefined : Number(frame) };
+        return say(await use(path.resolve(folder), read, options), json);
+      }),
+    await folderReading(folder),
+  );
 
 export interface CanaryCommand {
   frame?: string;
@@ -78,22 +89,14 @@ export interface CanaryCommand {
 }
 
 export const canary = (config: Config, folder: string, image: string, options: CanaryCommand) =>
-  withImageFor(folder, image, (read) =>
-    withEngine(config, async (engine, providers) => {
-      const { frame, absolute, relative, json } = options;
-      const tolerance = {
-        ...(absolute === undefined ? {} : { absolute: limitOf(absolute, "--absolute") }),
-        ...(relative === undefined ? {} : { relative: limitOf(relative, "--relative") }),
-      };
-      const frames = frame === undefined ? {} : { frame: Number(frame) };
-      return say(
-        await modelsCanary(path.resolve(folder), read, { engine, providers, tolerance, ...frames }),
-        json,
-      );
-    }),
-  );
+  onImage(config, { folder, image, ...options }, (model, read, more) => {
+    const absolute = limitOf(options.absolute, "--absolute");
+    const relative = limitOf(options.relative, "--relative");
+    return modelsCanary(model, read, { ...more, tolerance: { absolute, relative } });
+  });
 
-function limitOf(text: string, option: string): number {
+function limitOf(text: string | undefined, option: string): number | undefined {
+  if (text === undefined) return undefined;
   const value = Number(text);
   if (text.trim() !== "" && value >= 0 && Number.isFinite(value)) return value;
   throw new RadserveError("bad_request", `Expected a number of at least 0 for ${option}, found "${text}".`);
@@ -107,17 +110,6 @@ export interface TryCommand {
 }
 
 export const tryModel = (config: Config, folder: string, image: string, options: TryCommand) =>
-  withImageFor(folder, image, (read) =>
-    withEngine(config, async (engine, providers) => {
-      const { frame, json, ...files } = options;
-      return say(
-        await modelsTry(path.resolve(folder), read, {
-          engine,
-          providers,
-          ...(frame === undefined ? {} : { frame: Number(frame) }),
-          ...files,
-        }),
-        json,
-      );
-    }),
+  onImage(config, { folder, image, ...options }, (model, read, more) =>
+    modelsTry(model, read, { ...more, dump: options.dump, expect: options.expect }),
   );

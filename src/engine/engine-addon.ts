@@ -5,10 +5,10 @@ import type {
   EngineInfo,
   EngineOutput,
   GraphInfo,
+  InferOptions,
   InferResult,
   LoadedModel,
   Plane,
-  PlaneSource,
   Preparation,
   Progress,
   RenderOptions,
@@ -65,15 +65,12 @@ type NativeImage = Omit<ImageInput, "resampling" | "roles"> & {
   label_channels?: number;
   /** Number of the role that it is made of. */
   source?: number;
-  /** Of several roles: one for each, whose channels follow each other. */
+  /** One for each of several roles; their channels follow each other. */
   parts?: NativeImage[];
 };
 
-interface NativeOptions {
-  priority: "stat" | "routine" | "bulk";
-  timeoutMs: number | undefined;
-  cancelId: number | undefined;
-}
+/** Options of which the addon needs some that callers of the engine may leave out. */
+type Given<Key extends keyof InferOptions> = InferOptions & Required<Pick<InferOptions, Key>>;
 
 /** Numbers come as lists, because an object costs the thread that serves requests a microsecond for each property. */
 interface NativeFacts {
@@ -88,7 +85,7 @@ interface NativeInference extends NativeFacts {
   /** Bytes of the raw output tensors, or, where `dump` was asked for, all tensors. */
   raw?: Uint8Array[];
   tensors?: { inputs: Tensor[]; outputs: Tensor[]; probabilities: Tensor[] };
-  /** Of the second image input and those after it. */
+  /** Facts of the second image input and those after it. */
   others?: NativeFacts[];
   timings: [queueMs: number, prepareMs: number, runMs: number, postprocessMs: number];
 }
@@ -98,7 +95,7 @@ export interface EngineAddon {
   cudaProblem(device: number): string;
   inspect(path: string): Promise<GraphInfo>;
   load(options: {
-    /** Of several the mean is taken. */
+    /** The mean of several is taken. */
     paths: readonly string[];
     meanAfterActivation: boolean;
     name: string;
@@ -109,7 +106,7 @@ export interface EngineAddon {
     precision: Manifest["execution"]["precision"];
     gpus: readonly number[];
     gpuMemory: number;
-    /** Of a model that may leave. */
+    /** Set for a model that may leave memory. */
     hashes: readonly { path: string; sha256: string }[];
     timeoutMs: number | undefined;
     cancelId: number | undefined;
@@ -119,20 +116,8 @@ export interface EngineAddon {
   keepCanary(id: number, canary: CanaryTensors): void;
   leaveIdle(milliseconds: number): void;
   unload(id: number): Promise<void>;
-  infer(
-    id: number,
-    planes: readonly Plane[],
-    options: NativeOptions & {
-      dump: boolean;
-      thresholds: number[][] | undefined;
-      geometry: VolumeGeometry | undefined;
-      centre: number | undefined;
-      numbers: readonly (readonly number[])[] | undefined;
-      labels: Uint8Array | undefined;
-      sources: readonly PlaneSource[] | undefined;
-    },
-  ): Promise<NativeInference>;
-  runTensors(id: number, options: NativeOptions & { feeds: Tensor[] }): Promise<Tensor[]>;
+  infer(id: number, planes: readonly Plane[], options: Given<"priority" | "dump">): Promise<NativeInference>;
+  runTensors(id: number, options: Given<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
   progress(cancelId: number): Progress | undefined;

@@ -32,7 +32,7 @@ function fromNative(thrown: unknown): RadserveError {
   return asRadserveError(thrown);
 }
 
-/** What keeps CUDA from being used, in one sentence with the fix; undefined where nothing does. */
+/** The reason that CUDA cannot be used, in one sentence with the fix; undefined if it can. */
 function cudaRefusal(addon: EngineAddon, providers: readonly string[], gpu: number): string | undefined {
   const fix = "or allow the CPU instead (RADSERVE_GPU_FALLBACK=cpu).";
   if (!providers.includes("CUDAExecutionProvider"))
@@ -106,7 +106,7 @@ export class Engine {
     });
   }
 
-  /** What the model must give when it comes back from idling; its tensors are copied. Nothing where models do not leave. */
+  /** Keeps the canary that the model must pass when it comes back from idling; tensors are copied. Does nothing if models stay. */
   keepCanary(id: number, canary: CanaryTensors): void {
     if (!this.#modelsLeave) return;
     try {
@@ -146,24 +146,11 @@ export class Engine {
     return this.#call(async () => {
       checkInferOptions(options);
       planes.forEach(checkPlane);
-      const { priority = "routine", timeoutMs, cancelId, thresholds, geometry, centre, numbers } = options;
-      const { sources, labels } = options;
-      if (geometry !== undefined) checkGeometry(geometry);
-      for (const source of sources ?? []) if (source.geometry !== undefined) checkGeometry(source.geometry);
-      const dump = options.dump === true;
-      const given = {
-        priority,
-        timeoutMs,
-        cancelId,
-        dump,
-        thresholds,
-        geometry,
-        centre,
-        numbers,
-        sources,
-        labels,
-      };
-      return inferenceOf(await this.#addon.infer(id, planes, given));
+      for (const { geometry } of [options, ...(options.sources ?? [])])
+        if (geometry !== undefined) checkGeometry(geometry);
+      return inferenceOf(
+        await this.#addon.infer(id, planes, { priority: "routine", dump: false, ...options }),
+      );
     });
   }
 
@@ -172,8 +159,7 @@ export class Engine {
     return this.#call(() => {
       checkInferOptions(options);
       checkFeeds(feeds);
-      const { priority = "routine", timeoutMs, cancelId } = options;
-      return this.#addon.runTensors(id, { priority, timeoutMs, cancelId, feeds });
+      return this.#addon.runTensors(id, { priority: "routine", ...options, feeds });
     });
   }
 
@@ -190,7 +176,7 @@ export class Engine {
     this.#addon.cancel(cancelId);
   }
 
-  /** How far the work with that number is; undefined unless it goes window by window, and has begun. */
+  /** Progress of the work with that number; undefined unless it goes window by window, and has begun. */
   progress(cancelId: number): Progress | undefined {
     return this.#addon.progress(cancelId);
   }

@@ -1,4 +1,4 @@
-/** What the engine says about itself: counters since its start, per model since its load. */
+/** Statistics of the engine: counters since its start, per model since its load. */
 import { z } from "zod";
 
 const count = z.number().int().nonnegative();
@@ -14,7 +14,7 @@ const model = z.strictObject({
   version: z.string(),
   /** Number of the GPU that it runs on; absent on a CPU. */
   gpu: count.optional(),
-  /** Whether its images run in batches; else each on its own. */
+  /** Its images run in batches; else each on its own. */
   batched: z.boolean(),
   queued: classes(count),
   started: classes(count),

@@ -1,4 +1,4 @@
-/** What the engine takes and gives: the contract of src/engine/engine.ts. */
+/** The contract of src/engine/engine.ts: what the engine takes and gives. */
 import type { PixelFormat, Interpretation, VolumeGeometry } from "../images/image.js";
 import type { Ensemble, ModelInput, Manifest } from "../manifest/manifest.js";
 import type { ModelOutput } from "../manifest/outputs/outputs.js";
@@ -26,7 +26,7 @@ export interface LoadOptions {
   /** Names of the model's roles, in the manifest's order. */
   roles?: readonly string[];
   provider: "cpu" | "cuda";
-  /** What CUDA computes in, float32 where absent; a CPU computes in what the graph is. */
+  /** CUDA computes in this, float32 where absent; a CPU computes in the types of the graph. */
   precision?: Manifest["execution"]["precision"];
   batching: Manifest["batching"];
   tiling?: Manifest["tiling"];
@@ -72,7 +72,7 @@ export interface GraphInfo {
   outputs: TensorInfo[];
   /** Most of its weights are float16. */
   float16: boolean;
-  /** What the exporter wrote beside the graph (metadata_props), by key. */
+  /** Texts that the exporter wrote beside the graph (metadata_props), by key. */
   metadata: Record<string, string>;
 }
 
@@ -173,7 +173,7 @@ export interface InferOptions {
   thresholds?: number[][];
 }
 
-/** What only the preparation of a tensor knows. */
+/** Facts that only the preparation of a tensor knows. */
 export interface Preparation {
   /** Only for one frame: the part of the tensor that the image fills, and of the source that it shows, in pixels. */
   placement?: {
@@ -188,11 +188,11 @@ export interface Preparation {
     sourceHeight: number;
     sourceWidth: number;
   };
-  /** What min_max, z_score and percentile measured: over the frame or the volume, without padding. */
+  /** Measured by min_max, z_score and percentile: over the frame or the volume, without padding. */
   found?: { min: number; max: number; mean: number; std: number; low: number; high: number };
   /** Least and greatest value, where a window that the file lacks was taken from them. */
   observed?: { low: number; high: number };
-  /** What the preparation of the second image input, or part of one, and of those after it knows. */
+  /** The same of the second image input, or part of one, and of those after it. */
   others?: Omit<Preparation, "others">[];
 }
 
@@ -210,7 +210,7 @@ export interface InferResult {
   timings: { queueMs: number; prepareMs: number; runMs: number; postprocessMs: number };
 }
 
-/** Of work that goes window by window. */
+/** Progress of work that goes window by window. */
 export interface Progress {
   /** Windows that have run. */
   done: number;
@@ -232,7 +232,7 @@ export interface EngineInfo {
 }
 
 export interface EngineOptions {
-  /** What models are expected to run on; "cuda" is checked at once. */
+  /** The provider that models are expected to run on; "cuda" is checked at once. */
   provider: "cpu" | "cuda";
   /** Numbers of the GPUs that models may go to; the first where absent. All of them are checked at once. */
   gpus?: readonly number[];

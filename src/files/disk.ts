@@ -23,7 +23,7 @@ export function operateAtOnce(): void {
   atOnce = true;
 }
 
-/** Of the descriptors that this thread has opened here, those of what lies on a disk of this machine. */
+/** Descriptors that this thread has opened here and that lie on a disk of this machine. */
 const localDescriptors = new Set<number>();
 
 /**
@@ -35,7 +35,7 @@ export function onBlockDevice({ dev }: Pick<Stats, "dev">): boolean {
   return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
 }
 
-/** What was said of an earlier file with the same number is forgotten. */
+/** Forgets what was noted of an earlier file with the same number. */
 function noteLocal(fd: number, local: boolean): void {
   if (local) localDescriptors.add(fd);
   else localDescriptors.delete(fd);
@@ -126,7 +126,7 @@ export async function openDescriptor(
   return fd;
 }
 
-/** What was opened; `error` is an errno, 0 where no call failed. */
+/** The opened file; `error` is an errno, 0 where no call failed. */
 interface PinOutcome {
   error: number;
   call: string;
@@ -163,7 +163,7 @@ export async function pinDescriptor(path: Path, flags: number, now: boolean): Pr
   if (now || atOnce || isLocal(path)) {
     const fd = fs.openSync(path, O_PATH | flags);
     try {
-      // What was entered may be another file system than what leads to it
+      // The folder may lie on another file system than the path to it
       noteDevice(fd, fs.fstatSync(fd));
       return fd;
     } catch (thrown) {
@@ -197,7 +197,7 @@ async function pinHere(path: Path, flags: number): Promise<number> {
 
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
 
-/** What a symbolic link in an open folder says; undefined where there is none. */
+/** The target of a symbolic link in an open folder; undefined where there is none. */
 export async function linkIn(folder: number, name: string, now: boolean): Promise<string | undefined> {
   const path = `/proc/self/fd/${folder}/${name}`;
   try {

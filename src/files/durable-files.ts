@@ -162,6 +162,12 @@ export async function moveIfThere(from: string, to: string): Promise<boolean> {
   return rename(from, to).then(() => true, ifMissing(false));
 }
 
+/** Bytes of the disk of a folder of inputs, whoever has them now; without end where it does not say. */
+export async function bytesOfDisk(dir: string): Promise<number> {
+  const { blocks, bsize } = await explained(() => statfs(dir), "input");
+  return blocks === 0 ? Infinity : blocks * bsize;
+}
+
 /**
  * Refuses to begin where a folder's disk has less room than will be written, or than has to stay free.
  * @throws RadserveError disk_full, with the bytes needed and free

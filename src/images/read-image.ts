@@ -15,6 +15,19 @@ export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undef
   return isDicom(head) ? "dicom" : rasterFormat(head);
 }
 
+/** The same. Throws unsupported_format where it is none. */
+export function requireFormat(head: Uint8Array): Image["source"]["format"] {
+  const format = sniffFormat(head);
+  if (format !== undefined) return format;
+  throw new RadserveError(
+    "unsupported_format",
+    head.length === 0
+      ? "The file is empty. Send DICOM, PNG, JPEG or TIFF."
+      : "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content). Convert it to one of these.",
+    { supported: ["dicom", "png", "jpeg", "tiff"] },
+  );
+}
+
 /**
  * Bytes that reading the file takes beside its own, before its image can be planned: an inflated data set, or the first
  * frame of a PNG, JPEG or TIFF and what decodes it.
@@ -43,14 +56,6 @@ export async function readImage(
   check: () => void = () => undefined,
   mostElements?: number,
 ): Promise<Image> {
-  const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
-  if (format === "dicom") return readSingleFile(bytes, mostElements);
-  if (format !== undefined) return readRaster(bytes, format, check);
-  throw new RadserveError(
-    "unsupported_format",
-    bytes.length === 0
-      ? "The file is empty. Send DICOM, PNG, JPEG or TIFF."
-      : "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content). Convert it to one of these.",
-    { supported: ["dicom", "png", "jpeg", "tiff"] },
-  );
+  const format = requireFormat(bytes.subarray(0, SNIFF_BYTES));
+  return format === "dicom" ? readSingleFile(bytes, mostElements) : readRaster(bytes, format, check);
 }

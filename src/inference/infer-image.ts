@@ -83,7 +83,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
   }
 }
 
-/** Of a folder in which no series could be chosen it is also said why it is no case. */
+/** If no series of a folder could be chosen, the error says also why the folder is no case. */
 function alsoNoCase(error: unknown, cases: ReturnType<typeof whyNoCase>): unknown {
   if (!(error instanceof RadserveError) || error.details?.["reason"] !== "several_series") return error;
   const message = `${error.message} For models of several series, details.cases says why the folder is no case.`;
@@ -126,7 +126,7 @@ async function inferRead(
   }
 }
 
-/** How a task waits for memory. */
+/** The patience with which a task waits for memory. */
 function patienceOf({ task, context }: Pick<Started, "task" | "context">): Patience {
   return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
 }

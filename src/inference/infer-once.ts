@@ -17,7 +17,7 @@ export interface OnceOptions {
   engine: Engine;
   providers: readonly Provider[];
   /** Number of the frame, from 1; the first, if absent. A model of whole series takes all. */
-  frame?: number;
+  frame?: number | undefined;
 }
 
 export interface OnceResult {
@@ -77,7 +77,7 @@ export async function inferOnce(
   }
 }
 
-/** What the model beside this one says of the same sample; undefined for a manifest that names none. */
+/** Runs the model beside this one on the same image; undefined for a manifest that names none. */
 async function firstRun(
   folder: string,
   manifest: Manifest,

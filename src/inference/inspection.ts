@@ -1,69 +1,16 @@
-/** What a file is and what its decoded pixels are: the JSON of `radserve inspect`, which conformance tests read too, and its words for people. */
+/** A file and its decoded pixels: the JSON of `radserve inspect`, which conformance tests read too, and its text for people. */
 import { sha256 } from "../files/durable-files.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { transferSyntax } from "../images/dicom/transfer-syntax.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
-import type {
-  Image,
-  PixelFormat,
-  PlanePosition,
-  Region,
-  Spacing,
-  TransformStep,
-  VolumeGeometry,
-  Warning,
-} from "../images/image.js";
+import type { Image, PixelFormat, PlanePosition, VolumeGeometry } from "../images/image.js";
 import { stepText } from "../images/step-text.js";
 import { valueReader } from "../images/stored-values.js";
 import { displaySteps } from "../models/transform-steps.js";
 
-/** A summary of the stored values of one frame, as inspectImage describes. */
-export interface FrameSummary {
-  sha256: string;
-  min: number;
-  max: number;
-  mean: number;
-}
-
-export interface Inspection {
-  format: Image["source"]["format"];
-  file_sha256: string;
-  bytes: number;
-  transfer_syntax: string | null;
-  transfer_syntax_name: string | null;
-  sop_class_uid: string | null;
-  sop_class_name: string | null;
-  sop_instance_uid: string | null;
-  series_instance_uid: string | null;
-  study_instance_uid: string | null;
-  modality: string | null;
-  frames: number;
-  rows: number;
-  columns: number;
-  samples: number;
-  bits_allocated: number;
-  bits_stored: number;
-  high_bit: number;
-  signed: boolean;
-  float: boolean;
-  photometric_interpretation: string;
-  spacing_mm: Spacing | null;
-  /** Regions of an ultrasound image, each with its scale in mm; null if the spacing is that of the frame. */
-  regions: readonly Region[] | null;
-  pixel_aspect: number;
-  plane: PlanePosition | null;
-  /** How the frames lie as slices of one volume; null if they are no volume. */
-  volume: ({ slices: number } & VolumeGeometry) | null;
-  /** SOPInstanceUIDs of the slices of a folder, in their order; null for a file. */
-  slice_order: (string | null)[] | null;
-  units: string | null;
-  padding: { from: number; to: number } | null;
-  transforms: TransformStep[];
-  first_frame: FrameSummary;
-  last_frame: FrameSummary;
-  warnings: Warning[];
-}
+/** A value that the file does not have is null. */
+export type Inspection = Awaited<ReturnType<typeof inspectImage>>;
 
 /**
  * Decodes first and last frame and describes the image; no patient data.
@@ -73,7 +20,7 @@ export interface Inspection {
  * values masked to BitsStored at HighBit and read by sign. NaN of floating-point pixels is left out of them.
  * Throws what `Image.frame` throws.
  */
-export async function inspectImage(image: Image): Promise<Inspection> {
+export async function inspectImage(image: Image) {
   const { source, format } = image;
   const interpretation = image.interpretation(0);
   const first = summarise(await image.frame(0), format);
@@ -101,10 +48,12 @@ export async function inspectImage(image: Image): Promise<Inspection> {
     float: format.float,
     photometric_interpretation: format.photometricInterpretation,
     spacing_mm: image.spacing(0) ?? null,
+    // Only an ultrasound image has regions, each with its scale in mm
     regions: image.regions?.(0) ?? null,
     pixel_aspect: image.pixelAspect(0),
     plane: image.plane(0) ?? null,
     volume: volumeFacts(image),
+    // Only a folder has slices
     slice_order: image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid ?? null) ?? null,
     units: interpretation.units ?? null,
     padding: interpretation.padding ?? null,
@@ -119,7 +68,8 @@ function named(uid: string | undefined, name: (uid: string) => string): string |
   return uid === undefined ? null : name(uid);
 }
 
-function volumeFacts(image: Image): Inspection["volume"] {
+/** The volume whose slices the frames are; null if they are no volume. */
+function volumeFacts(image: Image): ({ slices: number } & VolumeGeometry) | null {
   if (image.frameCount === 1) return null;
   try {
     const { frames, geometry } = volumeOf(image);
@@ -143,13 +93,11 @@ export async function dumpFrame(image: Image, number: number): Promise<Uint8Arra
   return image.frame(number - 1);
 }
 
-function summarise(data: Uint8Array, format: PixelFormat): FrameSummary {
+/** A summary of the stored values of one frame, as inspectImage describes. */
+function summarise(data: Uint8Array, format: PixelFormat) {
   const read = valueReader(data, format);
   const count = data.length / (format.bitsAllocated / 8);
-  let min = Infinity;
-  let max = -Infinity;
-  let sum = 0;
-  let counted = 0;
+  let [min, max, sum, counted] = [Infinity, -Infinity, 0, 0];
   for (let i = 0; i < count; i++) {
     const value = read(i);
     if (Number.isNaN(value)) continue;
@@ -158,12 +106,8 @@ function summarise(data: Uint8Array, format: PixelFormat): FrameSummary {
     sum += value;
     counted++;
   }
-  return {
-    sha256: sha256(data),
-    min: counted === 0 ? 0 : min,
-    max: counted === 0 ? 0 : max,
-    mean: counted === 0 ? 0 : sum / counted,
-  };
+  const numbers = counted === 0 ? { min: 0, max: 0, mean: 0 } : { min, max, mean: sum / counted };
+  return { sha256: sha256(data), ...numbers };
 }
 
 /** An inspection in words, one fact a line. */
@@ -224,7 +168,7 @@ function displayLines({ transforms, samples }: Inspection): [string, string][] {
   return steps.map((text, n) => [n === 0 ? "Display" : "", text]);
 }
 
-/** What the stored values of the first frame mean, if there is a rescale. */
+/** The range of the first frame after its rescale, in words; its units if there is no rescale. */
 function valuesText({ first_frame: frame, transforms, units }: Inspection): string | null {
   const rescale = transforms.find(({ step }) => step === "rescale");
   if (rescale === undefined) return units;
@@ -253,6 +197,6 @@ function rounded(value: number): number {
   return Number(value.toFixed(4));
 }
 
-function frameText(frame: FrameSummary): string {
+function frameText(frame: Inspection["first_frame"]): string {
   return `${frame.min} to ${frame.max}, mean ${frame.mean.toFixed(3)}, sha256 ${frame.sha256}`;
 }

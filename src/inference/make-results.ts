@@ -12,15 +12,14 @@ import { sortingStep } from "../images/dicom/volume.js";
 import type { Image, TransformStep } from "../images/image.js";
 import { caveats, unique } from "../models/acceptance.js";
 import type { ModelEntry } from "../models/entry.js";
-import { decodingSteps } from "../models/decoding-steps.js";
 import { roleFacts } from "../models/roles.js";
-import { modelSteps } from "../models/transform-steps.js";
+import { decodingSteps, modelSteps } from "../models/transform-steps.js";
 import { pictureName, type ResultFile } from "../results/receipt/names.js";
 import { dicomObjects } from "../results/dicom/objects.js";
 import { drawPicture, type Drawn } from "../results/picture/draw-result.js";
 import { RESULT_FORMS } from "../results/forms.js";
 import { kindOfGiven } from "../results/kinds/kinds.js";
-import type { ReceiptModel, Receipt } from "../results/receipt/receipt.js";
+import type { ReceiptModel } from "../results/receipt/receipt.js";
 import { gridFacts } from "../results/dicom/segmentation-grid.js";
 import type { Analysis } from "./task.js";
 import type { PlannedModel } from "./plan.js";
@@ -68,20 +67,17 @@ type Failed = Outcome & { ended: RadserveError };
 
 const failed = (outcome: Outcome): outcome is Failed => outcome.ended instanceof RadserveError;
 
-function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
-  const ensemble = ensembleFacts(entry.manifest);
-  const { first } = entry;
-  const { region } = entry.manifest;
-  const cascade = cascadeFacts(entry.manifest, first);
+function baseOf({ manifest, first, ...entry }: ModelEntry): Omit<ReceiptModel, "status"> {
+  const { region, release } = manifest;
   return {
     name: entry.name,
     version: entry.version,
     sha256: entry.sha256,
     site_thresholds: entry.site.thresholds,
-    ...(ensemble === undefined ? {} : { ensemble }),
-    ...(region === undefined || first === undefined ? {} : { region: regionFacts(region, first) }),
-    ...(cascade === undefined ? {} : { cascade }),
-    ...(entry.manifest.release === "shadow" ? { shadow: true as const } : {}),
+    ensemble: ensembleFacts(manifest),
+    region: region && first && regionFacts(region, first),
+    cascade: cascadeFacts(manifest, first),
+    shadow: release === "shadow" ? true : undefined,
     findings: [],
     measurements: [],
     outputs: [],
@@ -90,7 +86,7 @@ function baseOf(entry: ModelEntry): Omit<ReceiptModel, "status"> {
   };
 }
 
-/** What a receipt says of a model that does not take the image. */
+/** The receipt's entry of a model that does not take the image. */
 export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "reasons">): ReceiptModel {
   return { ...baseOf(entry), status: "not_accepted", reasons };
 }
@@ -103,7 +99,7 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
   const { ended: refusal, given, told } = outcome;
   if (refusal !== undefined) return { ...base, status: "not_accepted", reasons: [refusal] };
   const { said } = told;
-  const grid = gridFacts(entry.manifest.outputs, wholeOutputs(outcome));
+  const decoding = decodingSteps(entry.manifest, entry.thresholds);
   const model: ReceiptModel = {
     ...base,
     status: "succeeded",
@@ -114,13 +110,13 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
       ...told.caveats,
       ...said.flatMap(({ warnings }) => warnings),
     ]),
-    ...(given.roles.length === 0 ? {} : { roles: roleFacts(given.roles) }),
+    roles: given.roles.length === 0 ? undefined : roleFacts(given.roles),
     transforms: transformsOf(outcome, analysis.image),
-    ...decodingOf(entry),
+    decoding: decoding.length === 0 ? undefined : decoding,
     raw_sha256: told.rawHash.digest("hex"),
-    ...(grid === undefined ? {} : { segmentation_grid: grid }),
-    ...replacing(entry, analysis),
-    ...(entry.provider === undefined ? {} : { provider: entry.provider }),
+    segmentation_grid: gridFacts(entry.manifest.outputs, wholeOutputs(outcome)),
+    predecessor: predecessorOf(analysis, base),
+    provider: entry.provider,
   };
   if (entry.manifest.release !== "active") return model;
   const made: ResultFile[] = [];
@@ -129,21 +125,6 @@ async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[])
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.ended.toObject() };
   files.push(...made);
   return model;
-}
-
-function replacing(
-  { name, sha256, site, manifest, first }: ModelEntry,
-  { image, earlier }: Analysis,
-): Pick<ReceiptModel, "predecessor"> {
-  const predecessor = predecessorOf(earlier, {
-    ...{ name, sha256, site_thresholds: site.thresholds },
-    region:
-      manifest.region === undefined || first === undefined ? undefined : regionFacts(manifest.region, first),
-    cascade: cascadeFacts(manifest, first),
-    file_sha256: image.source.fileSha256,
-    radserve_version: VERSION,
-  });
-  return predecessor === undefined ? {} : { predecessor };
 }
 
 /** Makes the picture and the DICOM objects that are planned and possible. */
@@ -159,16 +140,9 @@ async function addFiles(
   const { overlayOpacity: opacity, segmentationType } = context.forms ?? RESULT_FORMS;
   const shown = kept.highlights.chosen();
   let drawn: Promise<Drawn> | undefined;
+  const { engine } = context;
   const picture = () =>
-    (drawn ??= drawPicture({
-      image,
-      engine: context.engine,
-      manifest,
-      shown,
-      marked,
-      result: model,
-      opacity,
-    }));
+    (drawn ??= drawPicture({ image, engine, manifest, shown, marked, result: model, opacity }));
   const wantsPng = planned.outputs.includes("png");
   // Other threads compress it, while this one makes the objects.
   if (wantsPng)
@@ -221,43 +195,29 @@ function transformsOf({ planned, told, given: { samples, roles } }: Outcome, ima
   return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
 }
 
-function decodingOf({ manifest, thresholds }: ModelEntry): Pick<ReceiptModel, "decoding"> {
-  const decoding = decodingSteps(manifest, thresholds);
-  return decoding.length === 0 ? {} : { decoding };
-}
-
-/** Two results of one image by models of one name are the same if these are equal. */
-interface Origin {
-  name: string;
-  sha256: string;
-  site_thresholds: Readonly<Record<string, number>>;
-  region: ReceiptModel["region"];
-  cascade: ReceiptModel["cascade"];
-  file_sha256: string;
-  radserve_version: string;
-}
-
 /**
- * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of the earlier result, if another version of the model, other thresholds, another Radserve or a corrected
- * file made it. A repeat of the same analysis does not succeed itself: it inherits the predecessor that it had, so that
- * it writes the same bytes.
- * @param earlier an earlier result of the same image
+ * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of the earlier result of
+ * the same image, if another version of the model, other thresholds, another Radserve or a corrected file made it. A
+ * repeat of the same analysis does not succeed itself: it inherits the predecessor that it had, so that it writes the
+ * same bytes.
  */
-function predecessorOf(earlier: Receipt | undefined, now: Origin): ReceiptModel["predecessor"] {
+function predecessorOf(
+  { earlier, image }: Analysis,
+  now: Omit<ReceiptModel, "status">,
+): ReceiptModel["predecessor"] {
   const before = earlier?.models.find(({ name, status }) => name === now.name && status === "succeeded");
   if (earlier === undefined || before === undefined) return undefined;
-  const same =
-    before.sha256 === now.sha256 &&
-    canonicalJson(before.site_thresholds) === canonicalJson(now.site_thresholds) &&
-    canonicalJson(before.region ?? null) === canonicalJson(now.region ?? null) &&
-    canonicalJson(before.cascade ?? null) === canonicalJson(now.cascade ?? null) &&
-    earlier.source.file_sha256 === now.file_sha256 &&
-    earlier.radserve_version === now.radserve_version;
-  if (same) return before.predecessor;
+  const origin = ({ sha256: hash, site_thresholds, region, cascade }: typeof now) =>
+    canonicalJson([hash, site_thresholds, region ?? null, cascade ?? null]);
+  const isSame =
+    origin(before) === origin(now) &&
+    earlier.source.file_sha256 === image.source.fileSha256 &&
+    earlier.radserve_version === VERSION;
   const { study_instance_uid } = earlier.source;
   const report = before.outputs.find(({ sop_class_uid }) => sop_class_uid === COMPREHENSIVE_3D_SR);
   const { sop_class_uid, sop_instance_uid, series_instance_uid } = report ?? {};
   if (
+    isSame ||
     study_instance_uid === undefined ||
     series_instance_uid === undefined ||
     sop_class_uid === undefined ||

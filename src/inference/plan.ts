@@ -33,7 +33,7 @@ export interface Plan {
   models: PlannedModel[];
   /** Kinds as the request or the settings ask, or `default`. */
   outputs: string[];
-  /** Who asked for them. */
+  /** The origin of these kinds. */
   from: "request" | "settings" | "manifest";
 }
 
@@ -82,10 +82,10 @@ const voxels = ({ format, frameCount }: Image): number => format.rows * format.c
  * and pictures, the most that were measured.
  */
 const BYTES_A_MAPPED_PIXEL = 24;
-/** Of models that only look, and of the picture. */
+/** The same for models without maps, and for the picture. */
 const BYTES_A_PIXEL = 8;
 
-/** What the model that needs most takes to look at the volume in windows; models look at it one after the other. */
+/** Bytes of the model that needs most to run over the volume in windows; models run one after the other. */
 function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">): number {
   const tiled = accepting(plan).filter(
     ({ entry: { manifest } }) => manifest.tiling !== undefined && manifest.accepts.dimensions === "series",
@@ -190,7 +190,8 @@ function readyModel(
 const firstOf = ({ manifest }: ModelEntry, entries: readonly ModelEntry[]): ModelEntry | undefined =>
   entries.find(({ name }) => name === firstModelOf(manifest));
 
-function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntry {
+/** The entry with the model that looks before it, as results pin that. */
+export function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntry {
   const found = firstOf(entry, entries);
   if (found === undefined) return entry;
   const { name, version, sha256, site } = found;

@@ -43,7 +43,7 @@ export interface FolderChoice extends SeriesChoice {
   members?: readonly MemberIdentity[] | undefined;
 }
 
-/** How many files are read at once: enough to hide the latency of a share, few enough to keep in memory. */
+/** Files that are read at once: enough to hide the latency of a share, few enough to keep in memory. */
 const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
@@ -162,31 +162,25 @@ async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promis
   return listed;
 }
 
-/** What is left of a folder's limits. */
+/** Counts a folder's files and elements against its limits. */
 class FolderBudget {
-  #bytes = 0;
-  #elements = 0;
+  readonly #counted = { bytes: 0, elements: 0 };
 
   constructor(private readonly limits: FolderLimits) {}
 
-  addBytes(bytes: number): void {
-    this.#bytes += bytes;
-    if (this.#bytes > this.limits.bytes)
-      throw seriesInvalid(
-        "too_many_bytes",
-        `Expected a series of at most ${this.limits.bytes} bytes; the folder's DICOM files are larger. Send fewer or smaller slices.`,
-        { most: this.limits.bytes },
-      );
-  }
-
-  addElements(elements: number): void {
-    this.#elements += elements;
-    if (this.#elements > this.limits.elements)
-      throw seriesInvalid(
-        "too_many_elements",
-        `Expected a series of at most ${this.limits.elements} elements and items; the folder's DICOM files have more. Send fewer slices.`,
-        { most: this.limits.elements },
-      );
+  add(what: "bytes" | "elements", count: number): void {
+    this.#counted[what] += count;
+    const most = this.limits[what];
+    if (this.#counted[what] <= most) return;
+    const [code, limit, excess] =
+      what === "bytes"
+        ? ["too_many_bytes", "bytes", "are larger. Send fewer or smaller slices."]
+        : ["too_many_elements", "elements and items", "have more. Send fewer slices."];
+    throw seriesInvalid(
+      code,
+      `Expected a series of at most ${most} ${limit}; the folder's DICOM files ${excess}`,
+      { most },
+    );
   }
 }
 
@@ -202,7 +196,7 @@ async function readEntry(
   if (!entry.isFile()) return { leftOut: NOT_REGULAR };
   const found = await withRegular(path, async (fd, size) => {
     if (!isDicom(await readStart(fd, HEAD_BYTES))) return undefined;
-    budget.addBytes(size);
+    budget.add("bytes", size);
     return memory.within(
       size,
       () => readWhole(fd),
@@ -224,7 +218,7 @@ async function readEntry(
   if (found === undefined) return { leftOut: NOT_DICOM };
   if ("code" in found) return { leftOut: found };
   const { extent } = found.attributes;
-  budget.addElements(extent.elements);
+  budget.add("elements", extent.elements);
   memory.keep(extent);
   return { file: found };
 }

@@ -18,10 +18,10 @@ const BYTES_AN_ELEMENT = 448;
 const BYTES_A_BYTE = 40;
 /** The share of the memory of images up to which files stay in memory after the first look at them. */
 const KEPT_SHARE = 1 / 16;
-/** What files may take together that are read again before they are asked for. */
+/** Most bytes of files that are read again before they are asked for, together. */
 const MOST_BYTES_AHEAD = 1 << 26;
 
-/** How a task waits for memory. */
+/** The patience with which a task waits for memory. */
 export interface Patience {
   patient: boolean;
   check: () => void;
@@ -30,7 +30,7 @@ export interface Patience {
 const elementsIn = (bytes: number, most: number): number =>
   Math.min(BYTES_AN_ELEMENT * most, BYTES_A_BYTE * bytes);
 
-/** What is counted for a file before a byte of it is read. */
+/** Bytes that are counted for a file before a byte of it is read. */
 export const bytesOfFile = (size: number): number => size + elementsIn(size, FIRST);
 
 /**
@@ -65,7 +65,7 @@ export async function withUnpacked<T>(
 /**
  * Reads a file of `size` bytes with room for it, and works on it with room for what reading it unpacks.
  * @param read is called when there is room for the file
- * @param work as of withUnpacked
+ * @param work as for withUnpacked
  */
 export async function withFile<T>(
   memory: ProcessMemory | undefined,
@@ -138,7 +138,7 @@ export class SliceMemory {
     if (held !== undefined) this.#kept.push(held);
   }
 
-  /** How many files may be in memory beside the one that is read again; 0 until all have been looked at. */
+  /** Files that may be in memory beside the one that is read again; 0 until all have been looked at. */
   filesAhead(): number {
     return this.#filesAhead;
   }

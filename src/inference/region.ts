@@ -50,6 +50,12 @@ export function boxOf(
   };
 }
 
+/** The label map of a volume, of the first segmentation whose labels exclude each other. */
+export function labelMap(outputs: readonly EngineOutput[]): Uint8Array | undefined {
+  for (const output of outputs) if (output.kind === "segmentation" && !output.overlapping) return output.mask;
+  return undefined;
+}
+
 /** The smallest box round the pixels that are not 0 in every sample; undefined if there are none. */
 export function nonzeroBox({ format, data }: Plane): Box | undefined {
   const { rows, columns } = format;
@@ -118,11 +124,11 @@ export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Box)
   return { ...geometry, origin };
 }
 
-/** What was said of the part, as said of the whole: outside it nothing is marked. The part's own masks are given back. */
+/** Outputs of a part as those of the whole: outside the part nothing is marked. The memory of its masks is given back. */
 export const laidBack = (outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] =>
   outputs.map((output) => kindOfGiven(output).laidBack?.(output, box, grid) ?? output);
 
-/** What a model says that did not look, because there was nothing to look at: nothing is there. */
+/** The outputs of a model that did not run because its region is empty: nothing is marked. */
 export const nothingFound = (
   { outputs }: Pick<Manifest, "outputs">,
   grid: Grid,
@@ -130,7 +136,7 @@ export const nothingFound = (
 ): EngineOutput[] =>
   outputs.flatMap((output) => resultKindOf(output).nothing?.(output, grid, isVolume) ?? []);
 
-/** What a model was given of a frame or volume. */
+/** The extent of a frame or volume that a model was given. */
 export type Extent = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };
 
 /**

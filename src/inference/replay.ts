@@ -9,7 +9,7 @@ import { asRadserveError, RadserveError } from "../base/errors.js";
 import { storedFrames } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import { type InferContext, type InferTask } from "./task.js";
-import { firstModelOf, outputKindSchema, type OutputKind } from "../manifest/manifest.js";
+import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { resolveThresholds } from "../models/read.js";
 import type { Receipt, ReceiptModel } from "../results/receipt/receipt.js";
@@ -20,7 +20,7 @@ import { check, checkFaults, type Check } from "../results/commit/verify.js";
 import { makeResults, notAccepted } from "./make-results.js";
 import { runModels } from "./run-models.js";
 import { REGION_EMPTY } from "./views.js";
-import { planOf, reasonsOf } from "./plan.js";
+import { planOf, reasonsOf, withFirst } from "./plan.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { VERSION } from "../base/version.js";
 
@@ -123,19 +123,10 @@ function checkRefusal(
   image: Image,
   models: readonly ModelEntry[],
 ): Check {
-  const known = models.find(({ name }) => name === firstModelOf(entry.manifest));
+  const { first, ...known } = withFirst(asItWas(entry, before), models);
   const looked = before.region ?? before.cascade;
-  const first =
-    looked === undefined || known === undefined
-      ? {}
-      : {
-          first: {
-            ...{ name: known.name, version: known.version, sha256: known.sha256 },
-            site_thresholds: looked.site_thresholds,
-          },
-        };
-  const reasons = reasonsOf(entry, image, models);
-  const now = notAccepted({ entry: { ...asItWas(entry, before), ...first }, reasons });
+  const pinned = first && looked && { first: { ...first, site_thresholds: looked.site_thresholds } };
+  const now = notAccepted({ entry: { ...known, ...pinned }, reasons: reasonsOf(entry, image, models) });
   return isDeepStrictEqual(plain(now), plain(before))
     ? check(before.name, "ok", "does not accept the image, for the same reasons")
     : check(before.name, "differs", "it accepts the image, or refuses it for other reasons, or says more");
@@ -179,7 +170,7 @@ async function computeAgain(
   }
 }
 
-/** How the segmentations of a receipt were written, whatever the settings say now. */
+/** The form in which the segmentations of a receipt were written, whatever the settings say now. */
 function segmentationTypeOf(again: readonly { before: ReceiptModel }[]): SegmentationType {
   const files = again.flatMap(({ before }) => before.outputs);
   return files.some(({ sop_class_uid }) => sop_class_uid === LABEL_MAP_SEGMENTATION) ? "labelmap" : "binary";

@@ -1,4 +1,4 @@
-/** What a request for inference says: one schema, for the types, the checks and the published contract. */
+/** A request for inference: one schema, for the types, the checks and the published contract. */
 import { z } from "zod";
 import { modelName, outputKindSchema } from "../manifest/manifest.js";
 import { ABSOLUTE_NAME, EXPECTED_NAME } from "../files/path-map.js";

@@ -34,30 +34,30 @@ import type { Extent } from "./region.js";
 import { type Analysis, checkTime } from "./task.js";
 import { inferSample, samplesOf, type FirstRun, type Sample } from "./views.js";
 
-/** What one model has said so far about the image. */
+/** The state of one model's run over the image. */
 export interface Outcome {
   planned: PlannedModel;
-  /** What the model is given. */
+  /** The model's inputs. */
   given: { samples: Sample[]; roles: Filled[]; numbers: number[][] };
-  /** What the engine returned for the sample that was last run. */
+  /** Outputs of the sample that was last run. */
   outputs: EngineOutput[];
-  /** What the receipt tells. */
+  /** The receipt is made of this. */
   told: Told;
-  /** What pictures and objects are made of. */
+  /** Pictures and objects are made of this. */
   drawn: Drawable;
-  /** Why there is no result: the model failed, or refuses what it was to look at. */
+  /** The reason if there is no result: the model failed, or refuses an empty region. */
   ended: RadserveError | Reason | undefined;
 }
 
 interface Told {
   /** One for each sample. */
   said: Interpreted[];
-  /** What the frames' values give cause to say. */
+  /** Warnings about the frames' values. */
   caveats: Warning[];
   rawHash: ReturnType<typeof createHash>;
-  /** For each frame, what its preparation or that of the volume found. */
+  /** For each frame, the facts of its preparation, or of that of the volume. */
   facts: Preparation[];
-  /** Of a model that looks at a part, what it was given of each sample. */
+  /** One for each sample of a model that looks at a part. */
   extents: Extent[];
 }
 
@@ -68,7 +68,7 @@ interface Drawable {
   marked: MarkedVolume | undefined;
   /** Segmentations for each frame of the image; set if an object is to hold them all. */
   masks: EngineOutput[][] | undefined;
-  /** Where the manifest wants its segments in the model's grid: that, and segmentations for each of its slices. */
+  /** The model's grid, and segmentations for each of its slices; set if the manifest wants segments in it. */
   ownGrid: { volume: ModelGrid; outputs: EngineOutput[][] } | undefined;
 }
 
@@ -277,7 +277,7 @@ function keepFrame(
   highlights.offer({ frame, weight: weightOf(said), value });
 }
 
-/** How much a frame has to show: marked pixels, or one for each present finding that has no area. */
+/** A frame's weight among those to show: its marked pixels, and one for each present finding that has no area. */
 function weightOf({ findings }: Interpreted): number {
   const shown = findings.filter((finding) => finding.present);
   return shown.reduce((sum, { area }) => sum + (area?.pixels ?? 1), 0);

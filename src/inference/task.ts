@@ -41,7 +41,7 @@ export interface InferTask {
 export interface InferContext {
   engine: Engine;
   models: readonly ModelEntry[];
-  /** What the settings say to write for all models, if the request does not say it. */
+  /** Kinds that the settings write for all models, if the request names none. */
   outputs?: readonly OutputKind[] | undefined;
   /** The forms of results; `RESULT_FORMS` if the settings do not say them. */
   forms?: ResultForms | undefined;
@@ -77,7 +77,7 @@ export function tooLate(what: "start" | "finish"): RadserveError {
   );
 }
 
-/** What the pool and the thread that has a task tell each other meanwhile, in shared memory: true once it is so. */
+/** Signs between the pool and the thread that has a task, in shared memory; each is set once. */
 const SIGNS = ["stop", "begun"] as const;
 export type Signs = Int32Array;
 

@@ -10,11 +10,11 @@ import type { FromWorker, WorkerAnswer, WorkerOptions, WorkerTask } from "./work
 
 /** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
 export const TASKS_PER_THREAD = 4;
-/** A thread with work that has not answered a ping for so many looks is stuck. */
-const STUCK_LOOKS = 10;
+/** A thread with work that has not answered for so many pings' time is stuck. */
+const STUCK_PINGS = 10;
 /** After so many, tasks go to other threads. */
-const SILENT_LOOKS = 2;
-/** What loading its modules counts, in tasks. */
+const SILENT_PINGS = 2;
+/** The load of a thread that still loads its modules, in tasks. */
 const LOADING_BURDEN = 0.5;
 
 export interface ThreadPoolOptions {
@@ -34,7 +34,7 @@ export interface ThreadPoolOptions {
   answering: (message: FromWorker) => Promise<void> | void;
 }
 
-/** What a task needs of a thread. */
+/** The demands of a task on a thread. */
 export interface Demand {
   stat: boolean;
   /** No other task may be on the thread. */
@@ -57,8 +57,8 @@ export class ThreadPool {
       ),
     ];
     this.#watch = setInterval(
-      () => this.#threads.forEach((thread) => thread.look()),
-      durations.threadLook,
+      () => this.#threads.forEach((thread) => thread.ping()),
+      durations.threadPing,
     ).unref();
   }
 
@@ -103,7 +103,7 @@ export class WorkerThread {
   readonly subjects: string[] = [];
   readonly #thread: ServiceThread<WorkerTask | "ping", WorkerAnswer>;
   #hasOneAlone = false;
-  /** Looks in a row that found work and no answer to the ping of the first of them. */
+  /** How often `ping` was called since the thread, which has work, was asked and has not answered. */
   #silent = 0;
 
   constructor(options: ThreadPoolOptions, { forStat, stays }: { forStat: boolean; stays: boolean }) {
@@ -133,7 +133,7 @@ export class WorkerThread {
    * that has to load its modules first goes before one with a task, which may hold that thread for long.
    */
   get burden(): number {
-    const silence = this.#silent > SILENT_LOOKS ? TASKS_PER_THREAD : 0;
+    const silence = this.#silent > SILENT_PINGS ? TASKS_PER_THREAD : 0;
     return this.tasks + silence + (this.#thread.isLoaded ? 0 : LOADING_BURDEN);
   }
 
@@ -143,11 +143,11 @@ export class WorkerThread {
   }
 
   get isStuck(): boolean {
-    return this.#silent > STUCK_LOOKS;
+    return this.#silent > STUCK_PINGS;
   }
 
-  /** To be called every `durations.threadLook`: looks whether the event loop of a thread with work turns. */
-  look(): void {
+  /** Asks a thread with work whether its event loop turns. To be called every `durations.threadPing`. */
+  ping(): void {
     this.#silent = this.tasks > 0 ? this.#silent + 1 : 0;
     if (this.#silent !== 1) return;
     const answered = () => (this.#silent = 0);

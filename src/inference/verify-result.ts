@@ -1,17 +1,17 @@
-/** Whether a result is as it was written: its receipt, its files, and what the models say to its image again. */
+/** Checks that a result is as it was written: its receipt, its files, and the outputs of its models, computed again. */
 import { RadserveError } from "../base/errors.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
 import { check, checkFaults, checkFiles, type Check } from "../results/commit/verify.js";
 
 export interface Verification {
-  /** Of the receipt. */
+  /** The folder of the receipt. */
   folder: string;
   receipt: Receipt;
   /** The receipt as it lies there. */
   text: string;
   /** Reads the source and computes the results again. */
   replayed: () => Promise<Check[]>;
-  /** What to say where there is no source. */
+  /** The detail of the check if there is no source. */
   missing: string;
 }
 

@@ -4,7 +4,6 @@
  * back to the source in the opposite order.
  */
 import type { EngineOutput, InferOptions, InferResult, Plane } from "../engine/types.js";
-import { markedLabels } from "../engine/marked-labels.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, Volume, VolumeGeometry, Warning } from "../images/image.js";
 import { cascadeOf, imageInputs, neighboursOf, toleranceOf, type Manifest } from "../manifest/manifest.js";
@@ -24,6 +23,7 @@ import {
   boxOf,
   cutGeometry,
   cutPlane,
+  labelMap,
   laidBack,
   nonzeroBox,
   nothingFound,
@@ -47,7 +47,7 @@ interface Part {
   role: string | undefined;
 }
 
-/** What a model is given at once. */
+/** Frames that a model is given at once. */
 export interface Sample {
   /** One, or one for each role in the manifest's order. */
   parts: readonly Part[];
@@ -75,7 +75,9 @@ export function samplesOf(manifest: Manifest, image: Image, roles: readonly Fill
   const around = neighboursOf(manifest);
   if (around === undefined)
     return Array.from({ length: image.frameCount }, (_, frame) => ({
-      ...{ ...whole, frame, parts: only([frame]) },
+      ...whole,
+      frame,
+      parts: only([frame]),
     }));
   const { frames } = volumeOf(image);
   return frames.map((frame, slice) => {
@@ -95,7 +97,7 @@ function partOf(manifest: Manifest, { role, image }: Filled, leading: Image): Pa
 /** A part of a sample with its pixels. */
 export type Stack = Pick<Part, "geometry" | "regrid" | "role"> & { planes: Plane[] };
 
-/** Another form of a sample: what the model is given in place of it, and what it says of that as said of the sample. */
+/** Another form of a sample: `into` makes it, and `back` takes what the model says of it back to the sample. */
 interface View {
   into: (stacks: Stack[]) => Stack[];
   back: (result: InferResult) => InferResult;
@@ -171,7 +173,7 @@ export interface SampleModel {
   ) => Promise<InferResult>;
 }
 
-/** What a model says of a sample, in pixels of the source. */
+/** The outputs of a model for a sample, in pixels of the source. */
 export interface SampleResult extends Pick<InferResult, "outputs" | "preparation" | "tensors"> {
   /** Undefined if the engine did not run. */
   rawSha256?: string;
@@ -214,7 +216,7 @@ export async function inferSample(
   const result = await infer(planes, {
     geometry: given[0]?.geometry,
     centre,
-    labels: cascade && markedLabels(first(cascade.model).outputs),
+    labels: cascade && labelMap(first(cascade.model).outputs),
     sources:
       manifest.roles &&
       given.map(({ geometry, regrid, planes: own }) => ({ geometry, regrid, planes: own.length })),
@@ -233,7 +235,7 @@ function gridOfVolume({ format: { rows, columns } }: Image, { frames, geometry }
   return { slices: frames.length, rows, columns, spacing: { slice, row, column } };
 }
 
-/** What of a sample the model is given, if its manifest asks for a part. */
+/** The extent that a manifest asks for; undefined for all of the sample. */
 function extentOf(
   manifest: Manifest,
   plane: Plane,

@@ -1,12 +1,12 @@
 /**
- * The worker threads and the line in front of them. A request that waits leaves the line when its client goes, its time
+ * The worker threads and the queues in front of them. A request that waits leaves its queue when its client goes, its time
  * is over or the server stops. To abort a task that runs ends its whole thread and the other images on it, so that it is
  * done only to a task that did not end of itself soon after it was told to; the others on its thread run again.
  */
 import type { EngineOptions } from "../engine/types.js";
-import type { FromWorker, WorkerOptions } from "./worker.js";
+import type { FromWorker } from "./worker.js";
 import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
-import { FairLine } from "./fair-line.js";
+import { FairQueue } from "./fair-queue.js";
 import type { Trail } from "../audit/action.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
@@ -28,13 +28,22 @@ const LAST_WORD_MS = 100;
 /** How often the engine is told to stop a task: between two runs of a model it has nothing of it to stop. */
 const STOP_AGAIN_MS = 50;
 
-const SINGLE_MANNERS = { niceness: 0, operatesAtOnce: false };
-/** A single request's threads take a core from those of bulk work at once (setpriority(2)). */
-const BULK_MANNERS = { niceness: 10, operatesAtOnce: true };
-/** Threads of bulk work end when there was none for so long. */
-const BULK_IDLE_MS = 60_000;
-/** So do those of single requests, but for one: each holds some 35 MiB. */
-const SINGLE_IDLE_MS = 120_000;
+const SINGLE = {
+  keepsOneForStat: true,
+  oneStays: true,
+  /** Each thread holds some 35 MiB. */
+  idleMs: 120_000,
+  niceness: 0,
+  operatesAtOnce: false,
+};
+const BULK: typeof SINGLE = {
+  keepsOneForStat: false,
+  oneStays: false,
+  idleMs: 60_000,
+  /** A single request's threads take a core from those of bulk work at once (setpriority(2)). */
+  niceness: 10,
+  operatesAtOnce: true,
+};
 
 export interface PoolOptions {
   threads: number;
@@ -50,7 +59,7 @@ export interface PoolOptions {
    */
   models: () => readonly ModelEntry[];
   engine: EngineOptions;
-  /** What the settings say to write for all models. */
+  /** The outputs that the settings ask for, for all models. */
   outputs?: InferContext["outputs"];
   forms?: InferContext["forms"];
   /** Stops the native part of a task that a thread has already. */
@@ -58,7 +67,7 @@ export interface PoolOptions {
   log: Logger;
 }
 
-/** A task that the pool has taken: it waits in a line or runs on a thread. */
+/** A task that the pool has taken: it waits in a queue or runs on a thread. */
 interface Admitted {
   task: InferTask;
   /** Whose it is. */
@@ -88,7 +97,7 @@ interface Running extends Admitted {
   late: boolean;
 }
 
-const LINES = ["stat", "routine", "bulk"] as const;
+const PRIORITIES = ["stat", "routine", "bulk"] as const;
 
 /** @param alone it has its thread to itself */
 function admitted(
@@ -102,10 +111,10 @@ export class InferencePool {
   /** Single requests have threads of their own, so that they never wait behind the steps of a bulk image. */
   readonly #single: ThreadPool;
   readonly #bulk: ThreadPool;
-  readonly #lines: Record<InferTask["priority"], FairLine<Admitted>> = {
-    stat: new FairLine(),
-    routine: new FairLine(),
-    bulk: new FairLine(),
+  readonly #queues: Record<InferTask["priority"], FairQueue<Admitted>> = {
+    stat: new FairQueue(),
+    routine: new FairQueue(),
+    bulk: new FairQueue(),
   };
   readonly #running = new Map<number, Running>();
   #threadsEnded = 0;
@@ -117,32 +126,24 @@ export class InferencePool {
   #idle: (() => void) | undefined;
   /** Where threads count the bytes of the images that they work on. */
   readonly places: MemoryPlaces;
-  /** What is counted beside the work of the threads of the pool. */
+  /** Counts memory beside the work of the threads of the pool. */
   readonly #memory: ProcessMemory;
 
   constructor(private readonly options: PoolOptions) {
     this.places = new MemoryPlaces(2 * options.threads + 4, options.memory);
     this.#memory = new ProcessMemory(this.places.take());
-    this.#single = this.#threadPool(
-      { keepsOneForStat: true, oneStays: true, idleMs: SINGLE_IDLE_MS },
-      SINGLE_MANNERS,
-    );
-    this.#bulk = this.#threadPool(
-      { keepsOneForStat: false, oneStays: false, idleMs: BULK_IDLE_MS },
-      BULK_MANNERS,
-    );
+    this.#single = this.#threadPool(SINGLE);
+    this.#bulk = this.#threadPool(BULK);
   }
 
-  #threadPool(
-    kind: { keepsOneForStat: boolean; oneStays: boolean; idleMs: number },
-    manners: Pick<WorkerOptions, "niceness" | "operatesAtOnce">,
-  ): ThreadPool {
+  #threadPool({ niceness, operatesAtOnce, ...kind }: typeof SINGLE): ThreadPool {
     const { threads, engine, outputs, forms, log } = this.options;
+    const running = this.#runningCount;
     return new ThreadPool({
       threads,
       ...kind,
       places: this.places,
-      workerData: { engine, outputs, forms, threads, running: this.#runningCount, ...manners },
+      workerData: { engine, outputs, forms, threads, running, niceness, operatesAtOnce },
       answering: (message) => this.#answer(message),
       failed: (error) =>
         log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
@@ -159,7 +160,7 @@ export class InferencePool {
 
   /** Single requests that wait. */
   get queued(): number {
-    return this.#lines.stat.length + this.#lines.routine.length;
+    return this.#queues.stat.length + this.#queues.routine.length;
   }
 
   /** Images of bulk jobs that may be read, inferred and written at once. */
@@ -189,7 +190,7 @@ export class InferencePool {
 
   /**
    * Counts bytes that something else than an image takes, at most half of what there is, so that images go on beside it.
-   * What it returns gives them back.
+   * The function that it returns gives them back.
    */
   hold(bytes: number): () => void {
     return this.#memory.hold("images", Math.min(bytes, this.options.memory / 2));
@@ -218,39 +219,30 @@ export class InferencePool {
     return this.#admit(task, "", trail) as Promise<Summary>;
   }
 
-  #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<Answer | Summary> {
+  async #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<Answer | Summary> {
+    if (this.#stopping) throw shuttingDown();
+    // Bulk sends no more than bulkWidth tasks, and has a queue of its own.
+    if (task.priority !== "bulk" && this.#isFullFor(task, subject))
+      throw new RadserveError(
+        "overloaded",
+        `Expected fewer than ${this.options.maxQueue} requests waiting; found that many. Send the request again after the time in Retry-After.`,
+        { queued: this.queued },
+      );
+    if (isOver(task)) throw tooLate("start");
     return new Promise((resolve, reject) => {
-      if (this.#stopping) {
-        reject(shuttingDown());
-        return;
-      }
-      const stat = task.priority === "stat";
-      const full =
-        this.queued >= this.options.maxQueue &&
-        this.#single.free({ stat, alone: false, subject }) === undefined;
-      // Bulk sends no more than bulkWidth tasks, and has a line of its own.
-      if (full && task.priority !== "bulk") {
-        reject(
-          new RadserveError(
-            "overloaded",
-            `Expected fewer than ${this.options.maxQueue} requests waiting; found that many. Send the request again after the time in Retry-After.`,
-            { queued: this.queued },
-          ),
-        );
-        return;
-      }
-      if (isOver(task)) {
-        reject(tooLate("start"));
-        return;
-      }
       const entry = admitted({ task, subject, trail, resolve, reject }, false);
       this.#expire(entry);
-      this.#lines[task.priority].add(entry, subject);
+      this.#queues[task.priority].add(entry, subject);
       this.#next();
     });
   }
 
-  /** Takes a task out of the line, or has the engine stop it. */
+  #isFullFor({ priority }: InferTask, subject: string): boolean {
+    if (this.queued < this.options.maxQueue) return false;
+    return this.#single.free({ stat: priority === "stat", alone: false, subject }) === undefined;
+  }
+
+  /** Takes a task out of its queue, or has the engine stop it. */
   cancel(cancelId: number): void {
     const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
     if (waiting !== undefined)
@@ -273,7 +265,7 @@ export class InferencePool {
     entry.ender ??= setTimeout(() => this.#endThreadOf(entry), durations.lastMoment);
   }
 
-  /** What has not begun on a busy thread is no reason: it ends as soon as the thread comes to it. */
+  /** A task that has not begun on a busy thread is no reason: it ends as soon as the thread comes to it. */
   #endThreadOf({ task, thread, signs }: Running): void {
     if (!isSet(signs, "begun")) return;
     this.#threadsEnded += 1;
@@ -339,8 +331,8 @@ export class InferencePool {
   }
 
   #remove(wanted: (entry: Admitted) => boolean): Admitted | undefined {
-    for (const line of LINES.map((name) => this.#lines[name])) {
-      const entry = line.remove(wanted);
+    for (const queue of PRIORITIES.map((name) => this.#queues[name])) {
+      const entry = queue.remove(wanted);
       if (entry === undefined) continue;
       clearTimeout(entry.timer);
       return entry;
@@ -349,12 +341,12 @@ export class InferencePool {
   }
 
   #next(): void {
-    for (const name of LINES) {
-      const line = this.#lines[name];
+    for (const name of PRIORITIES) {
+      const queue = this.#queues[name];
       const pool = name === "bulk" ? this.#bulk : this.#single;
       for (;;) {
         let thread: WorkerThread | undefined;
-        const entry = line.take(({ alone, subject }) => {
+        const entry = queue.take(({ alone, subject }) => {
           thread = pool.free({ stat: name === "stat", alone, subject });
           return thread !== undefined;
         });
@@ -363,7 +355,8 @@ export class InferencePool {
         entry.ended = this.#start(entry, thread);
       }
     }
-    if (this.#running.size === 0 && LINES.every((name) => this.#lines[name].length === 0)) this.#idle?.();
+    if (this.#running.size === 0 && PRIORITIES.every((name) => this.#queues[name].length === 0))
+      this.#idle?.();
   }
 
   async #start(entry: Admitted, thread: WorkerThread): Promise<void> {
@@ -420,7 +413,7 @@ export class InferencePool {
   #runAgain({ task, subject, trail, resolve, reject }: Admitted): void {
     const again = admitted({ task, subject, trail, resolve, reject }, true);
     this.#expire(again);
-    this.#lines[task.priority].addFirst(again);
+    this.#queues[task.priority].addFirst(again);
   }
 }
 

@@ -21,7 +21,7 @@ import { dcmjsData } from "../images/dicom/dictionary.js";
 
 export interface WorkerOptions {
   engine: EngineOptions;
-  /** What the settings say to write for all models. */
+  /** The outputs that the settings ask for, for all models. */
   outputs: InferContext["outputs"];
   forms: InferContext["forms"];
   /** How many tasks run on all threads together. */
@@ -35,7 +35,7 @@ export interface WorkerOptions {
   memory: MemoryPlace;
 }
 
-/** What a task asks or tells the pool. */
+/** A question of a task to the pool, or news for it. */
 export type FromWorker =
   /** It will commit something: answered when that is written down. */
   | { type: "will-commit"; cancelId: number; verdict: Verdict }
@@ -52,7 +52,7 @@ const MOST_PIXEL_BYTES = 1 << 25;
 /** After so much work a thread that then has none for a moment gives its memory back. */
 const WORKED_BYTES = 1 << 24;
 
-/** Of setpriority(2). */
+/** The largest nice value (setpriority(2)). */
 const LOWEST_PRIORITY = 19;
 
 const options = workerData as WorkerOptions;

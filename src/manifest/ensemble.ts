@@ -8,7 +8,7 @@ type Files = Pick<Manifest, "files" | "ensemble">;
 export const graphsOf = ({ files, ensemble: several }: Files): string[] =>
   several?.graphs ?? [files[0]?.path ?? ""];
 
-/** What receipts say of an ensemble: each graph with its hash. */
+/** An ensemble as receipts describe it: each graph with its hash. */
 export function ensembleFacts({ files, ensemble: several }: Files):
   | {
       average: Ensemble["average"];

@@ -240,7 +240,7 @@ const role = z.strictObject({
     ),
 });
 
-/** What each of several roles in one tensor may have of its own. */
+/** The fields that each of several roles in one tensor may have of its own. */
 const roleOfInput = z.strictObject({
   role: roleName,
   values: values.optional(),
@@ -643,7 +643,7 @@ export function neighboursOf(
 export const takesWhole = (manifest: Pick<Manifest, "inputs" | "accepts">): boolean =>
   manifest.accepts.dimensions === "series" || neighboursOf(manifest) !== undefined;
 
-/** What the models together take of tilt and of missing slices. */
+/** The tilt and the missing slices that the models together take. */
 export function toleranceOf(...manifests: readonly Pick<Manifest, "accepts">[]): {
   tiltDegrees: number;
   missing: number;

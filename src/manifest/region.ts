@@ -11,7 +11,7 @@ export interface FirstModel {
   site_thresholds: Readonly<Record<string, number>>;
 }
 
-/** What a receipt says of the region of a model: what was asked for, and of whom. */
+/** The region of a model as a receipt describes it: what was asked for, and of which model. */
 export function regionFacts({ label, margin_mm, when_empty }: Region, first: FirstModel) {
   const { name: model, version, sha256, site_thresholds } = first;
   return { model, version, sha256, site_thresholds, label, margin_mm, when_empty };
@@ -56,7 +56,7 @@ export function checkRegion(
     );
 }
 
-/** What a model that looks at a part of an image may say. */
+/** The fields of a model that looks at a part of an image. */
 export function checkParts({ outputs }: Manifest, issue: (message: string) => void): void {
   const unmapped = outputs.find((output) => !kindOf(output).laidBack);
   if (unmapped !== undefined)
@@ -111,7 +111,7 @@ function cascadeProblem(m: Manifest, first: Manifest | undefined): string | unde
 const cascadeOutput = ({ outputs }: Pick<Manifest, "outputs">) =>
   outputs.filter(isSegmentation).find(({ activation }) => !mayOverlap(activation));
 
-/** What a receipt says of the labels that a model was given, and of whom. */
+/** The labels that a model was given, and of which model, as a receipt describes them. */
 export function cascadeFacts(manifest: Pick<Manifest, "inputs">, first: FirstModel | undefined) {
   const cascade = cascadeOf(manifest);
   if (cascade === undefined || first === undefined) return undefined;

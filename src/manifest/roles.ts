@@ -15,7 +15,7 @@ type Report = (path: (string | number)[], message: string) => void;
 /** The role whose image results lie in; undefined for a model that looks at one image. */
 export const leadingRole = ({ roles }: Pick<Manifest, "roles">): string | undefined => roles?.[0]?.role;
 
-/** What of a manifest is about one role: its inputs, and with the first role those of attributes. */
+/** The part of a manifest that is about one role: its inputs, and with the first role those of attributes. */
 export function seenBy(manifest: Manifest, role: string): Manifest {
   const inputs = manifest.inputs.flatMap((input): ModelInput[] => {
     if (isImageInput(input)) return partsOf(input).filter((part) => roleOf(part) === role);

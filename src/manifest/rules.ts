@@ -87,7 +87,7 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
   checkCanary(m, issue);
 }
 
-/** What the labels of another model as channels ask of the model. */
+/** The rules for a model that takes the labels of another model as channels. */
 function checkCascade(m: Manifest, issue: Report): void {
   const cascade = cascadeOf(m);
   if (cascade === undefined) return;
@@ -106,7 +106,7 @@ function checkCascade(m: Manifest, issue: Report): void {
   if (cascade.model === m.name) issue([...at, "model"], "Expected another model than this one");
 }
 
-/** What segments in the model's grid ask of the model: one grid, whose place follows from a straight and whole volume. */
+/** The rules for segments in the model's grid: one grid, whose place follows from a straight and whole volume. */
 function checkSegmentGrid(m: Manifest, issue: Report): void {
   const first = m.outputs.findIndex(isInModelGrid);
   if (first < 0) return;
@@ -123,7 +123,7 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
     at([], "Expected region.when_empty refuse or whole: a model that did not run has no grid");
 }
 
-/** What tilted stacks and missing slices ask of the model. */
+/** The rules for a model that takes tilted stacks and missing slices. */
 /** The box around what is not 0 is cut from single images as they are stored. */
 function checkCrop(m: Manifest, issue: Report): void {
   const [input, another] = imageInputs(m);
@@ -204,7 +204,7 @@ function checkFrames(
     );
 }
 
-/** What several inputs ask of each other, and outputs of them. */
+/** The rules for several inputs, and for outputs on their grids. */
 function checkTogether(m: Manifest, issue: Report): void {
   const images = imageInputs(m);
   if (images.length === 0) issue(["inputs"], "Expected an input of pixels: a model looks at an image");
@@ -252,7 +252,7 @@ function checkNames({ outputs }: Manifest, issue: Report): void {
   });
 }
 
-/** What tiling asks of inputs, outputs and execution. */
+/** The rules for inputs, outputs and execution of a model with tiling. */
 function checkTiling(m: Manifest, tiling: Tiling, issue: Report): void {
   const [input, ...others] = m.inputs;
   if (input === undefined || others.length > 0 || !isImageInput(input)) {
@@ -320,7 +320,7 @@ function checkThresholds(output: ModelOutput, issue: Report): void {
   });
 }
 
-/** What every kind asks of its labels, and what a kind asks of its own fields. */
+/** The rules of every kind for its labels, and of a kind for its own fields. */
 function checkOutput(output: ModelOutput, around: Around, issue: Report): void {
   const kind = kindOf(output);
   const needed = kind.needsThresholds(output);
@@ -340,7 +340,7 @@ function checkOutput(output: ModelOutput, around: Around, issue: Report): void {
   kind.check?.(output, around, issue);
 }
 
-/** What is wrong with a threshold that would decide for every image alike; undefined where nothing is. */
+/** The fault of a threshold that would decide for every image alike; undefined if it would not. */
 export function thresholdMistake(output: ModelOutput, threshold: number): string | undefined {
   if (!kindOf(output).hasUnitScores(output) || (threshold >= 0 && threshold <= 1)) return undefined;
   return `Expected 0 to 1, where the scores of this output lie; found ${threshold}, with which it would ${threshold > 1 ? "never" : "always"} be present`;
@@ -386,7 +386,7 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
     issue(["clip"], "Expected the lower limit first");
 }
 
-/** What windows and neighbours as channels ask of the other fields. */
+/** The rules for the other fields where windows or neighbours are channels. */
 function checkChannels(input: ImageInput, dimensions: string, issue: Report): void {
   const { channels, values, neighbours } = input;
   if ((channels === "windows") !== (values.kind === "windows"))

@@ -21,7 +21,7 @@ const NARROWEST = 2;
 /** Most pixels lie within one standard deviation of the mean. */
 const DEVIATIONS = 1;
 
-/** What is wrong with the values, the clip, the normalisation and the type of an input taken together. */
+/** The fault of the values, the clip, the normalisation and the type of an input taken together. */
 export function checkRange(input: ImageInput, issue: (path: string[], message: string) => void): void {
   const values = clipped(rangeOfValues(input.values.kind), input.clip);
   if (values !== undefined && values[0] >= values[1]) {

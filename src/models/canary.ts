@@ -61,7 +61,7 @@ export async function warmUp(
   if (loaded.sessions.length > 1) await Promise.all([run(feeds), run(feeds)]);
 }
 
-/** Of what loads models, one after the other. Tasks count theirs up from 1. */
+/** The number of whatever loads models, one after the other. Tasks count theirs up from 1. */
 const CANCEL_ID = Number.MAX_SAFE_INTEGER;
 
 /**

@@ -53,7 +53,7 @@ export async function madeUpProblem(
     });
     return undefined;
   } catch (error) {
-    // Whether the made-up image suits the model says nothing of it
+    // A made-up image that does not suit the model shows no mistake of it
     return error instanceof RadserveError && error.code === "output_invalid" ? error.message : undefined;
   }
 }

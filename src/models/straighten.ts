@@ -17,7 +17,7 @@ import type {
 } from "../images/image.js";
 import { valueReader } from "../images/stored-values.js";
 
-/** Where a slice lies in the straight stack: its place, and its first row and column. */
+/** A slice's place in the straight stack: its number, and its first row and column. */
 interface Place {
   slice: number;
   row: number;
@@ -153,7 +153,7 @@ function laid(
   };
 }
 
-/** What was said of the straight stack, as said of the source's slices. The masks of the straight one are given back. */
+/** Outputs of the straight stack as those of the source's slices. The memory of its masks is given back. */
 export function inSourceSlices(
   outputs: readonly EngineOutput[],
   straight: Straight,

@@ -13,6 +13,7 @@ import type {
   VoiTransform,
 } from "../images/image.js";
 import { isImageInput, partsOf, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import { kindOf, labelsOf } from "../manifest/outputs/outputs.js";
 import { partsOfModel, roleOf } from "../manifest/roles.js";
 import { attributeSteps } from "./attribute-numbers.js";
 import { meantBy } from "./input-values.js";
@@ -282,3 +283,16 @@ function rangesOf(first: TransformStep, others: readonly TransformStep[]): Trans
   });
   return { ...first, ...(Object.fromEntries(ranges) as Record<string, unknown>), by_frame: true };
 }
+
+/**
+ * The steps of every output whose decoding has some, one output after the other.
+ * @param thresholds for each output those of its labels in order, site.json applied
+ */
+export const decodingSteps = (
+  { outputs }: Manifest,
+  thresholds: readonly (readonly number[])[],
+): TransformStep[] =>
+  outputs.flatMap((output, o) => {
+    const byLabel = labelsOf(output).map(({ label }, i) => [label, thresholds[o]?.[i] ?? NaN] as const);
+    return kindOf(output).decoding?.(output, Object.fromEntries(byLabel)) ?? [];
+  });

@@ -1,4 +1,4 @@
-/** What a site decides about the form of results, for all models: neither a request nor a manifest says it. */
+/** A site's decisions about the form of results, for all models: neither a request nor a manifest makes them. */
 
 /**
  * How segmentations are written: one bit plane for each label (PS3.3 A.51), which every reader has, or one label map for

@@ -57,7 +57,7 @@ interface Validity extends Expiry {
 
 export interface Certificates {
   context: tls.SecureContextOptions;
-  /** Of the server's chain, which has to be valid as a whole, and of the client CAs, of which one has to be. */
+  /** Validity of the server's chain, which has to be valid as a whole, and of the client CAs, of which one has to be. */
   validities: Validity[];
   /** By whose certificates clients are let in; undefined where they need none. */
   clientCas: readonly X509Certificate[] | undefined;

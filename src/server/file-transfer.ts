@@ -9,13 +9,14 @@ import path from "node:path";
 import { z } from "zod";
 import { RadserveError } from "../base/errors.js";
 import { openDescriptor } from "../files/disk.js";
-import { requireRoom } from "../files/durable-files.js";
+import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { openInput, openOutputFolder, type Opened } from "../files/guarded-paths.js";
 import { nameOfHelper } from "../files/helper-names.js";
 import { receiveFile, tooLarge } from "../files/new-file.js";
 import { translateIn } from "../files/path-map.js";
 import { isInside, type Root } from "../files/roots.js";
+import { requireFormat, SNIFF_BYTES } from "../images/read-image.js";
 import { clientPath } from "../inference/request.js";
 import { hasAlready } from "./held.js";
 import { callerOf, pageByHttp, rootsOf, type Context, type Services } from "./handlers.js";
@@ -70,10 +71,14 @@ export const upload = pageByHttp(
     const roots = await rootsOf(callerOf(ctx), services);
     const made = await uploadFolder(path.posix.dirname(target), roots.input, services);
     try {
+      // A file that no time and no cleaning up makes fit is the client's to mend
+      const room = (await bytesOfDisk(made.fdPath)) - config.minimum_free_disk;
+      const mostBytes = Math.max(0, Math.min(config.upload_limit, room));
+      if (lengthOf(ctx) > mostBytes) throw tooLarge(mostBytes);
       await requireRoom(made.fdPath, config.minimum_free_disk + lengthOf(ctx), "input");
-      const file = await receiveFile(made.fdPath, name, piecesOf(ctx.req), {
+      const file = await receiveFile(made.fdPath, name, ofImage(piecesOf(ctx.req)), {
         overwrite: query.overwrite === "true",
-        mostBytes: config.upload_limit,
+        mostBytes,
         minimumFreeBytes: config.minimum_free_disk,
         check: (sha256) => {
           if (query.sha256 !== undefined && query.sha256 !== sha256) throw otherBytes();
@@ -169,6 +174,21 @@ async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer> {
     clearTimeout(silence);
   }
   if (!request.complete) throw new RadserveError("cancelled", "The client has gone.");
+}
+
+/** The pieces of what begins as an image does. Throws unsupported_format before the first goes on. */
+async function* ofImage(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let head: Buffer | undefined = Buffer.alloc(0);
+  for await (const piece of pieces) {
+    head = head && Buffer.concat([head, piece]);
+    if (head !== undefined && head.length < SNIFF_BYTES) continue;
+    if (head !== undefined) requireFormat(head);
+    yield head ?? piece;
+    head = undefined;
+  }
+  if (head === undefined) return;
+  requireFormat(head);
+  yield head;
 }
 
 const TYPES: Readonly<Record<string, string>> = {

@@ -194,7 +194,7 @@ export const ROUTES: readonly Route[] = [
       201: "The file is there, and the disk has it",
       200: "The same bytes were there already, or another file was replaced",
     },
-    errors: [...PATH_ERRORS, "not_found", "file_exists", "shutting_down"],
+    errors: [...PATH_ERRORS, "not_found", "file_exists", "unsupported_format", "shutting_down"],
     ...upload,
   },
   {

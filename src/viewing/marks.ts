@@ -1,5 +1,5 @@
 /**
- * What a model marked on one frame of a source, from the segmentation that it wrote (PS3.3 A.51, A.88). Its frames are
+ * Reads the marks of a model on one frame of a source from the segmentation that it wrote (PS3.3 A.51, A.88). Its frames are
  * found by the instance and frame that each says it was made from, and never by their order.
  */
 import { RadserveError } from "../base/errors.js";

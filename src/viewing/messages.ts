@@ -1,4 +1,4 @@
-/** What the server asks of its viewing threads, and what they answer. */
+/** Questions of the server to its viewing threads, and their answers. */
 import { z } from "zod";
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { EngineOptions } from "../engine/types.js";

@@ -77,7 +77,7 @@ class Lane {
     );
   }
 
-  /** What waits is refused as its turn comes. */
+  /** Waiting calls are refused as their turn comes. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#thread.close();

@@ -87,7 +87,9 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
       await release();
       const waiting = await bulk.until(id, ({ paused_reason }) => paused_reason !== null);
       t.match(waiting, { state: "paused", paused_reason: { code }, counts: { failed: 0 } });
-      t.match(await radserve(place, "doctor"), { stdout: new RegExp(`problem {2}output root: .*${name}`) });
+      t.match(await radserve(place, "doctor"), {
+        stdout: new RegExp(`problem {2}(?:output root|disk): .*${name}`),
+      });
       end();
       t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: IMAGES, failed: 0 } });
     });

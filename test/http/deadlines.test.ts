@@ -35,8 +35,8 @@ async function metric(server: TestServer, name: string): Promise<number> {
 const ended = (server: TestServer) => metric(server, "radserve_worker_threads_ended_total");
 
 t.test("single requests", { skip: needs(ADDON) }, async (t) => {
-  // A thread is stuck after ten looks: 3 s
-  const short = withDurations({ threadLook: 300, lastMoment: 300, connectionLinger: 20 });
+  // A thread is stuck after ten pings: 3 s
+  const short = withDurations({ threadPing: 300, lastMoment: 300, connectionLinger: 20 });
   const place = bulkPlace(t, { ...short, RADSERVE_THREADS: "1", RADSERVE_DEADLINE_SECONDS: "8" });
   const at = (name: string) => path.join(place.input, name);
   writeFileSync(at("slow.dcm"), await slowImage(12, CT_SLICE));

@@ -63,6 +63,9 @@ async function fresh(): Promise<TestServer> {
   return server;
 }
 
+/** What begins as an image does. */
+const image = (rest: Uint8Array | string) => Buffer.concat([PNG.subarray(0, 8), Buffer.from(rest)]);
+
 interface Told {
   status: number;
   headers: Headers;
@@ -158,30 +161,33 @@ t.test("a file is not replaced unless the client says so", { skip }, async (t) =
   const server = await fresh();
   const { place } = server;
   const file = path.join(place.input, "a.dcm");
-  await put(server, file, "one");
-  t.match(await put(server, file, "two"), { status: 409, body: { error: "file_exists" } });
-  t.equal(readFileSync(file, "utf8"), "one");
-  const wrong = await put(server, file, "two", { overwrite: "true", sha256: sha256(Buffer.from("three")) });
+  await put(server, file, image("one"));
+  t.match(await put(server, file, image("two")), { status: 409, body: { error: "file_exists" } });
+  t.same(readFileSync(file), image("one"));
+  const wrong = await put(server, file, image("two"), {
+    overwrite: "true",
+    sha256: sha256(Buffer.from("three")),
+  });
   t.match(wrong, { status: 400, body: { error: "bad_request", message: /other bytes/ } });
-  t.equal(readFileSync(file, "utf8"), "one");
-  const right = await put(server, file, "two", { overwrite: "true", sha256: sha256(Buffer.from("two")) });
+  t.same(readFileSync(file), image("one"));
+  const right = await put(server, file, image("two"), { overwrite: "true", sha256: sha256(image("two")) });
   t.match(right, { status: 200, body: { outcome: "replaced" } });
-  t.equal(readFileSync(file, "utf8"), "two");
+  t.same(readFileSync(file), image("two"));
   mkdirSync(path.join(place.input, "folder"));
   symlinkSync(file, path.join(place.input, "link"));
   for (const name of ["folder", "link"])
-    t.match(await put(server, path.join(place.input, name), "x", { overwrite: "true" }), {
+    t.match(await put(server, path.join(place.input, name), image("x"), { overwrite: "true" }), {
       status: 409,
       body: { error: "file_exists" },
     });
-  t.equal(readFileSync(file, "utf8"), "two", "nothing is written through a link");
+  t.same(readFileSync(file), image("two"), "nothing is written through a link");
 });
 
 t.test("of many who send one name at once, one wins and the file is whole", { skip }, async (t) => {
   const server = await fresh();
   const { place } = server;
   const file = path.join(place.input, "race.dcm");
-  const bodies = Array.from({ length: 8 }, (_, i) => Buffer.alloc(300_000 + i, i));
+  const bodies = Array.from({ length: 8 }, (_, i) => image(Buffer.alloc(300_000 + i, i)));
   const answers = await Promise.all(bodies.map((body) => put(server, file, body)));
   t.equal(answers.filter(({ status }) => status === 201).length, 1);
   t.equal(answers.filter(({ status }) => status === 409).length, 7);
@@ -226,7 +232,8 @@ t.test("no path leads outside, to what Radserve keeps, or to another's results",
     [`${place.input}/${"n".repeat(256)}`, 400],
     [`${place.input}/image.png/x`, 400],
   ];
-  for (const [file, status] of up) t.equal((await put(server, file, "x")).status, status, `PUT ${file}`);
+  for (const [file, status] of up)
+    t.equal((await put(server, file, image("x"))).status, status, `PUT ${file}`);
   const query = `path=${place.input}/%ff.png`;
   const bytes = await fetch(`${server.url}/files?${query}`, {
     method: "PUT",
@@ -264,7 +271,7 @@ t.test("no path leads outside, to what Radserve keeps, or to another's results",
     path.join(place.output, "mine"),
   );
   const narrowed = { ...server, token };
-  t.equal((await put(narrowed, path.join(narrow, "x.dcm"), "x")).status, 201);
+  t.equal((await put(narrowed, path.join(narrow, "x.dcm"), image("x"))).status, 201);
   t.match(await put(narrowed, path.join(place.input, "x.dcm"), "x"), {
     status: 403,
     body: { details: { reason: "token", side: "input" } },
@@ -289,7 +296,7 @@ t.test("a folder that is exchanged for a link while files come never leads outsi
   const statuses = new Set<number>();
   for (let i = 0; i < 300; i += 10) {
     const names = Array.from({ length: 10 }, (_, n) => path.join(child, `${i + n}.dcm`));
-    const answers = await Promise.all(names.map((name) => put(server, name, "x")));
+    const answers = await Promise.all(names.map((name) => put(server, name, image("x"))));
     for (const { status } of answers) statuses.add(status);
   }
   swapper.kill("SIGKILL");
@@ -305,7 +312,7 @@ t.test("what breaks off, is too large or has no room leaves nothing", { skip }, 
   const server = await fresh();
   const { place } = server;
   const file = path.join(place.input, "b.dcm");
-  const large = Buffer.alloc(2 * 1024 * 1024);
+  const large = image(Buffer.alloc(2 * 1024 * 1024));
   t.match(await put(server, file, large), {
     status: 413,
     body: { error: "body_too_large", details: { limit: 1024 * 1024 } },
@@ -333,7 +340,16 @@ t.test("what breaks off, is too large or has no room leaves nothing", { skip }, 
   socket.destroy();
   await server.logged(({ status }) => status === 499);
   t.same(readdirSync(place.input), ["image.png"]);
-  t.equal((await put(server, file, "whole")).status, 201, "the name is free");
+  t.equal((await put(server, file, image("whole"))).status, 201, "the name is free");
+});
+
+t.test("what is no image is 415 at once", { skip }, async (t) => {
+  const server = await fresh();
+  const file = path.join(server.place.input, "a.dcm");
+  for (const body of ["", "one", "<html>", Buffer.alloc(500_000), JSON.stringify({ a: 1 })])
+    t.match(await put(server, file, body), { status: 415, body: { error: "unsupported_format" } });
+  t.match(await put(server, file, Buffer.from((await samples()).ct)), { status: 201 });
+  t.same(readdirSync(server.place.input).sort(), ["a.dcm", "image.png"]);
 });
 
 t.test("a full disk is 507 and leaves nothing", { skip }, async (t) => {
@@ -353,7 +369,14 @@ t.test("a full disk is 507 and leaves nothing", { skip }, async (t) => {
     await server.stop();
   });
   const file = path.join(place.input, "c.dcm");
-  const told = await put(server, file, Buffer.alloc(960 * 1024));
+  const never = await put(server, file, image(Buffer.alloc(2 * 1024 * 1024)));
+  t.match(
+    never,
+    { status: 413, body: { details: { limit: 924 * 1024 } } },
+    "what an empty disk has no room for",
+  );
+  writeFileSync(path.join(place.input, "other"), Buffer.alloc(200 * 1024));
+  const told = await put(server, file, image(Buffer.alloc(900 * 1024)));
   t.match(
     told,
     { status: 507, body: { error: "disk_full", message: /input folder's disk/ } },
@@ -361,7 +384,9 @@ t.test("a full disk is 507 and leaves nothing", { skip }, async (t) => {
   );
   const stream = new ReadableStream<Uint8Array>({
     start(controller) {
-      for (let i = 0; i < 32; i++) controller.enqueue(new Uint8Array(64 * 1024));
+      controller.enqueue(PNG);
+      // Less than an empty disk has room for, and more than this one
+      for (let i = 0; i < 14; i++) controller.enqueue(new Uint8Array(64 * 1024));
       controller.close();
     },
   });
@@ -369,7 +394,7 @@ t.test("a full disk is 507 and leaves nothing", { skip }, async (t) => {
   const init = { method: "PUT", headers: { Authorization: server.token }, body: stream, duplex: "half" };
   const without = await fetch(page, init as RequestInit);
   t.same([without.status, await codeOf(without)], [507, "disk_full"], "while it comes");
-  t.same(readdirSync(place.input), []);
+  t.same(readdirSync(place.input), ["other"]);
 });
 
 t.test("results come whole, in parts, and not again", { skip }, async (t) => {

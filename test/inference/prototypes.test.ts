@@ -5,7 +5,7 @@ import t from "tap";
 import { decodeNpy } from "../../src/engine/npy.js";
 import { readImage } from "../../src/images/read-image.js";
 import { inferOnce } from "../../src/inference/infer-once.js";
-import { decodingSteps } from "../../src/models/decoding-steps.js";
+import { decodingSteps } from "../../src/models/transform-steps.js";
 import { modelsCheck } from "../../src/commands/models/check.js";
 import { modelsCanary } from "../../src/commands/models/canary.js";
 import { readModelFolder } from "../../src/models/read.js";

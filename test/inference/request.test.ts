@@ -1,11 +1,9 @@
 import t from "tap";
-import { jsonFault } from "../../src/base/json-fault.js";
 import { bulkRequestSchema } from "../../src/bulk/schema.js";
 import { outputKindSchema } from "../../src/manifest/manifest.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { parseBody } from "../../src/base/json-body.js";
 import { RadserveError } from "../../src/base/errors.js";
-import { RateLimit } from "../../src/server/access.js";
 import type { z } from "zod";
 
 const paths = { input_image_path: "/in/a.dcm", output_folder_path: "/out" };
@@ -86,56 +84,5 @@ t.test("bulk: folders or items", (t) => {
     messageOf(bulkRequestSchema, { items: [paths, { ...paths, input_path: "x" }] }),
     /items\[1\]\.input_path: Unknown field; the nearest known field is "input_image_path"/,
   );
-  t.end();
-});
-
-t.test("the place of a JSON fault", (t) => {
-  const cases: [string, number, number][] = [
-    ['{"a": b}', 1, 7],
-    ['{"a": 1,}', 1, 9],
-    ['{"a": 1', 1, 8],
-    ['{\n "a": 1\n "b": 2}', 3, 2],
-    ['{"a" 1}', 1, 6],
-    ["[1, 2", 1, 6],
-    ['["x]', 1, 2],
-    ["{} x", 1, 4],
-    ["[1]]", 1, 4],
-    ["{,}", 1, 2],
-    [`${"[".repeat(100_000)}x`, 1, 100_001],
-    ['["\\x"]', 1, 2],
-    ["[01]", 1, 3],
-    ["", 1, 1],
-  ];
-  for (const [text, line, column] of cases) {
-    t.throws(() => JSON.parse(text) as unknown, "is a fault");
-    t.strictSame(jsonFault(text), { kind: "syntax", line, column }, text.slice(0, 20));
-  }
-  t.end();
-});
-
-t.test("what JSON.parse takes and other programs read otherwise", (t) => {
-  t.equal(jsonFault(' {"a": [{"a": 1}, {"a": "\\u0061"}], "b": {"a": -1.5e3}} '), undefined);
-  t.strictSame(jsonFault('{"a": 1,\n "\\u0061": 2}'), { kind: "repeated", field: "a", line: 2, column: 2 });
-  t.strictSame(jsonFault('[{"__proto__": 1}]'), {
-    kind: "prototype",
-    field: "__proto__",
-    line: 1,
-    column: 3,
-  });
-  t.equal(jsonFault("[[1]]", 2), undefined);
-  t.strictSame(jsonFault("[[1],[[1]]]", 2), { kind: "depth", line: 1, column: 7 });
-  t.strictSame(jsonFault("[".repeat(3), 2), { kind: "depth", line: 1, column: 3 });
-  t.end();
-});
-
-t.test("rate: ten seconds' worth at once, then as it refills", (t) => {
-  const rate = new RateLimit(2);
-  for (let i = 0; i < 20; i += 1) rate.take("a", 1000);
-  t.throws(() => rate.take("a", 1000), { code: "rate_limited", details: { retry_after: 1 } });
-  rate.take("b", 1000);
-  rate.take("a", 1500);
-  t.throws(() => rate.take("a", 1500), { code: "rate_limited" });
-  const off = new RateLimit(0);
-  for (let i = 0; i < 1000; i += 1) off.take("a", 0);
   t.end();
 });

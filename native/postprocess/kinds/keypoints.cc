@@ -82,7 +82,7 @@ std::vector<Point> OfHeatmaps(const OutputSpec& spec, const Tensor& tensor, bool
   return points;
 }
 
-/// What rounding adds to a place at most, in pixels of the source.
+/// The error that rounding adds to a place at most, in pixels of the source.
 constexpr double kRounding = 1e-3;
 
 /// A place within the source, or NaN.

@@ -125,8 +125,8 @@ function replaced({ base, data }: DatabaseFolders, { database_url }: Settings): 
 }
 
 /**
- * What nobody looks after, as far as this user may see it: of this state directory, of other servers of this user, and
- * as root of all on this machine.
+ * Finds databases that nobody looks after, as far as this user may see them: of this state directory, of other servers
+ * of this user, and as root of all on this machine.
  */
 export function orphans(settings: Settings): Orphan[] {
   const folders = databaseFolders(settings.state_dir);

@@ -1,4 +1,4 @@
-/** `radserve models canary`: a canary of what a model makes of an image here, written beside its manifest. */
+/** `radserve models canary`: runs a model on an image here, and writes that as a canary beside its manifest. */
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { errno } from "../../base/errno.js";
@@ -20,8 +20,8 @@ import { chooseCase, fill } from "../../models/roles.js";
 import { inferenceLines, soundModel } from "./try.js";
 
 export interface CanaryOptions extends OnceOptions {
-  /** How far another machine's output may differ; DEFAULT_TOLERANCE where absent. */
-  tolerance?: Partial<Tolerance>;
+  /** The difference that another machine's output may have; DEFAULT_TOLERANCE where absent. */
+  tolerance?: { [Limit in keyof Tolerance]?: Tolerance[Limit] | undefined };
 }
 
 /** A file of the canary, before it is written. */
@@ -42,16 +42,21 @@ export async function modelsCanary(
   options: CanaryOptions,
 ): Promise<CommandResult> {
   const folder = resolve(directory);
-  const value = await manifestWithoutCanary(folder);
+  const value = await manifestIn(folder);
+  if ("canary" in value)
+    throw new RadserveError(
+      "bad_request",
+      "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
+    );
   const model = await soundDraft(folder, value);
   const inferred = await inferOnce(folder, model, image, options);
   const { inputs, outputs } = inferred.result.tensors;
   const { precision } = model.manifest.execution;
   const { provider } = inferred.loaded;
-  const limits = { ...DEFAULT_TOLERANCE, ...options.tolerance };
+  const { absolute = DEFAULT_TOLERANCE.absolute, relative = DEFAULT_TOLERANCE.relative } =
+    options.tolerance ?? {};
   const { canary, files } = canaryOf(inputs, outputs, {
-    ...{ provider, precision: effectivePrecision(provider, precision) },
-    ...limits,
+    ...{ provider, precision: effectivePrecision(provider, precision), absolute, relative },
   });
   await writeFiles(folder, files);
   try {
@@ -64,7 +69,7 @@ export async function modelsCanary(
   const text = [
     ...inferenceLines(model.manifest, image, inferred, { output: sameEverywhere }),
     ...files.map(({ path }) => `  wrote ${path}`),
-    `  Entered in model.json, with tolerance ${limits.absolute} absolute, ${limits.relative} relative for ${provider}.`,
+    `  Entered in model.json, with tolerance ${absolute} absolute, ${relative} relative for ${provider}.`,
     ...model.manifest.execution.providers
       .filter((other) => other !== provider)
       .map((other) => `  For ${other} add a tolerance that was measured there.`),
@@ -73,7 +78,7 @@ export async function modelsCanary(
   return { text, exitCode: 0, data: { name: model.manifest.name, provider, canary } };
 }
 
-/** How a model wants a folder of images to be read. */
+/** The way in which a folder of images is read for a model. */
 export interface FolderReading {
   /** Chooses the case that the folder is, for a model with roles. Throws no_model_accepts if it is none. */
   caseOf?: (found: Candidates) => Case | undefined;
@@ -105,16 +110,6 @@ function caseReader(manifest: Manifest): (found: Candidates) => Case | undefined
       { reasons },
     );
   };
-}
-
-async function manifestWithoutCanary(folder: string): Promise<Record<string, unknown>> {
-  const manifest = await manifestIn(folder);
-  if ("canary" in manifest)
-    throw new RadserveError(
-      "bad_request",
-      "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
-    );
-  return manifest;
 }
 
 async function manifestIn(folder: string): Promise<Record<string, unknown>> {
@@ -163,25 +158,19 @@ function canaryOf(
   outputs: readonly Tensor[],
   tolerance: NonNullable<Manifest["canary"]>["tolerance"][number],
 ): { canary: NonNullable<Manifest["canary"]>; files: CanaryFile[] } {
-  const fileOf = (tensor: Tensor, path: string): CanaryFile => ({ path, bytes: encodeNpy(tensor) });
-  const several = inputs.length > 1;
-  const going = inputs.map((tensor, i) => ({
-    tensor: tensor.name,
-    file: fileOf(tensor, several ? `canary/input-${i + 1}.npy` : "canary/input.npy"),
-  }));
-  const coming = outputs.map((tensor, i) => ({
-    tensor: tensor.name,
-    file: fileOf(tensor, `canary/output-${i + 1}.npy`),
-  }));
-  const pinned = ({ path, bytes }: CanaryFile) => ({ path, sha256: sha256(bytes) });
-  const named = (list: typeof going) => list.map(({ tensor, file }) => ({ tensor, file: pinned(file) }));
-  const [first] = going;
-  const canary = {
-    ...(several || first === undefined ? { inputs: named(going) } : { input: pinned(first.file) }),
-    expected: named(coming),
-    tolerance: [tolerance],
+  const files: CanaryFile[] = [];
+  const kept = (tensor: Tensor, name: string) => {
+    const file = { path: `canary/${name}.npy`, bytes: encodeNpy(tensor) };
+    files.push(file);
+    return { tensor: tensor.name, file: { path: file.path, sha256: sha256(file.bytes) } };
   };
-  return { canary, files: [...going, ...coming].map(({ file }) => file) };
+  const [only, ...more] = inputs;
+  const going =
+    only !== undefined && more.length === 0
+      ? { input: kept(only, "input").file }
+      : { inputs: inputs.map((tensor, i) => kept(tensor, `input-${i + 1}`)) };
+  const expected = outputs.map((tensor, i) => kept(tensor, `output-${i + 1}`));
+  return { canary: { ...going, expected, tolerance: [tolerance] }, files };
 }
 
 /** @throws RadserveError bad_request if one of them is there; then none is written */

@@ -71,7 +71,7 @@ async function graphProblems(folder: string, report: FolderReport, engine: Engin
   }
 }
 
-/** What no manifest could feed, of the graphs beside one that cannot be read yet. */
+/** Inputs that no manifest could feed, of the graphs beside a manifest that cannot be read yet. */
 async function unfitGraphs(folder: string, engine: Engine): Promise<Problem[]> {
   const names = (await readdir(folder).catch(() => [])).filter((name) => name.endsWith(".onnx"));
   const found = await Promise.all(

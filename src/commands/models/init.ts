@@ -22,9 +22,9 @@ import { problemLine } from "./check.js";
 
 export interface InitOptions {
   /** The name of a model whose way of taking images and giving results the new one shares. */
-  like?: string;
+  like?: string | undefined;
   /** Path of a file with one label a line; with `like` alone. */
-  labels?: string;
+  labels?: string | undefined;
   /** The folder of models, in which `like` is looked for; then among those that come with Radserve. */
   models?: string;
 }

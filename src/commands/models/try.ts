@@ -1,10 +1,10 @@
-/** `radserve models try`: what goes into a model for an image, and what comes out. */
+/** `radserve models try`: shows what goes into a model for an image, and what comes out. */
 import { writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Tensor } from "../../base/tensor.js";
 import { RadserveError } from "../../base/errors.js";
 import { decodeNpy, encodeNpy } from "../../engine/npy.js";
-import type { EngineOutput, ModelGridMask } from "../../engine/types.js";
+import type { EngineOutput } from "../../engine/types.js";
 import { readRegular } from "../../files/regular-file.js";
 import type { Image } from "../../images/image.js";
 import { stepText } from "../../images/step-text.js";
@@ -16,13 +16,14 @@ import { toleranceFor } from "../../models/canary.js";
 import type { CommandResult } from "../../models/command-result.js";
 import { DEFAULT_TOLERANCE } from "../../models/compare.js";
 import { readModelFolder, type FolderReport, type SoundModel } from "../../models/read.js";
+import { kindOfGiven } from "../../results/kinds/kinds.js";
 import { compareExpected } from "./expected.js";
 
 export interface TryOptions extends OnceOptions {
   /** Path of the .npy file that the tensor that goes in is written to. */
-  dump?: string;
+  dump?: string | undefined;
   /** A .npy file to compare with the first output tensor, or with probabilities or labels on the source's grid. */
-  expect?: string;
+  expect?: string | undefined;
 }
 
 /**
@@ -91,7 +92,10 @@ function dumpName(dump: string | undefined, place: number): string | undefined {
   return `${dump.replace(/\.npy$/, "")}-${place + 1}.npy`;
 }
 
-/** What a model made of an image, for people. `more` gives what follows a tensor: lines for one of its inputs, words for an output. */
+/**
+ * The inference of a model on an image as lines for people.
+ * @param more lines behind that of an input, and words behind an output
+ */
 export function inferenceLines(
   manifest: Manifest,
   image: Image,
@@ -114,30 +118,4 @@ export function inferenceLines(
 const tensorText = ({ name, dtype, shape }: Tensor): string => `${name}: ${dtype} [${shape.join(", ")}]`;
 
 /** One line for an output, for people. */
-function summary(output: EngineOutput): string {
-  const numbers = (values: Float32Array) => Array.from(values, (value) => value.toFixed(4)).join(", ");
-  switch (output.kind) {
-    case "classification":
-      return `${output.tensor}: scores ${numbers(output.scores)}`;
-    case "regression":
-      return `${output.tensor}: values ${numbers(output.values)}`;
-    case "segmentation":
-      return `${output.tensor}: pixels of each label ${output.counts.join(", ")}${inOwnGrid(output.model)}`;
-    case "boxes":
-      return `${output.tensor}: ${output.boxes.length} boxes`;
-    case "points":
-      return `${output.tensor}: ${output.points.length} points`;
-    case "heatmap":
-      return `${output.tensor}: ${output.rows} x ${output.columns}`;
-  }
-}
-
-function inOwnGrid(model: ModelGridMask | undefined): string {
-  if (model === undefined) return "";
-  const { slices, rows, columns, geometry, counts } = model;
-  const { sliceSpacing, rowSpacing, columnSpacing } = geometry;
-  const spacing = [sliceSpacing, rowSpacing, columnSpacing]
-    .map((mm) => Number(mm.toPrecision(4)))
-    .join(" x ");
-  return `; in the model's grid of ${slices} x ${rows} x ${columns} voxels of ${spacing} mm ${counts.join(", ")}`;
-}
+const summary = (output: EngineOutput): string => `${output.tensor}: ${kindOfGiven(output).summary(output)}`;

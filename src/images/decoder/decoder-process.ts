@@ -22,7 +22,7 @@ interface Decoded {
   pixels: Uint8Array;
 }
 
-/** What comes over the channel is of the program's own making; only the bytes are foreign. */
+/** Messages over the channel are of the program's own making; only the bytes are foreign. */
 const DECODERS: Record<Order["decoder"], (bytes: Uint8Array, what: never) => Decoded | Promise<Decoded>> = {
   raster: decodeRaster,
   jpeg2000: decodeJpeg2000,

@@ -21,7 +21,7 @@ const MOST_WORK_SECONDS = 60;
 const WATCH_MS = 1_000;
 /** A process that has not said after so long that it is confined is started anew. */
 const LONGEST_START_MS = 60_000;
-/** Of the times in /proc/PID/stat (proc(5)); it is 100 on every x86-64 Linux. */
+/** Ticks a second of the times in /proc/PID/stat (proc(5)); there are 100 on every x86-64 Linux. */
 const TICKS_A_SECOND = 100;
 /** After work on more bytes than these the process ends soon: its memory goes back with it. */
 const LARGE_BYTES = 1 << 26;
@@ -44,7 +44,7 @@ const answerSchema: z.ZodType<Answer> = z.union([
   z.object({ failed: z.string() }),
 ]);
 
-/** What the decoder said where it could not decode. */
+/** The decoder's words where it could not decode. */
 export class DecodingFailed extends Error {
   override readonly name = "DecodingFailed";
 }
@@ -141,7 +141,7 @@ function enqueue(work: Work): void {
   next();
 }
 
-/** What the process works on can only be stopped with it. */
+/** Work of the process can only be stopped with the process. */
 function abandon(work: Work, error: Error): void {
   const at = line.indexOf(work);
   if (at >= 0) line.splice(at, 1);

@@ -10,7 +10,7 @@ const PREFIX_BYTES = 8;
 /** No header is nearly as long. */
 const MOST_HEADER_BYTES = 1 << 16;
 
-/** What a decoder can be asked to do with a file. */
+/** The work that a decoder can be asked to do with a file. */
 export interface Order {
   /** Which decoder. */
   decoder: "raster" | "jpeg2000";
@@ -31,7 +31,7 @@ export interface Greeting {
 /** The decoder's words, with bytes behind them; or what it said where it failed. */
 export type Answer = { done: unknown } | { failed: string };
 
-/** What stands before the bytes of a frame. */
+/** The header before the bytes of a frame. */
 export function frameHead(header: Greeting | Order | Answer, bytes: number): Buffer {
   const json = Buffer.from(JSON.stringify(header));
   const prefix = Buffer.alloc(PREFIX_BYTES);

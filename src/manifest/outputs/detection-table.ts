@@ -167,7 +167,7 @@ function formatOf(columns: readonly Column[]): BoxFormat | undefined {
   );
 }
 
-/** What is wrong with the columns of a table, and with what is said of them, by the field. */
+/** Faults of the columns of a table, and of the fields about them, by the field. */
 function columnMistakes(output: DetectionTable): { path: string[]; message: string }[] {
   const { columns, labels, scores } = output;
   const has = (column: Column) => columns.includes(column);

@@ -24,7 +24,7 @@ const schema = z.strictObject({
 });
 export type Detection = z.infer<typeof schema>;
 
-/** What every kind is and can do whose network gives boxes with a score for each label. */
+/** The traits of every kind whose network gives boxes with a score for each label. */
 export const OF_BOXES = {
   ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
   ...{ blends: false, hasMean: false },

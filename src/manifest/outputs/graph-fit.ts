@@ -7,7 +7,7 @@ export interface AnyOutput {
   kind: string;
 }
 
-/** What the graph gives, and how the input lies on whose grid the output is. */
+/** The graph's tensors, and the layout of the input on whose grid the output is. */
 export interface GraphSide {
   tensors: readonly TensorInfo[];
   /** Dimensions of what the graph is given of that input, N and C among them. */
@@ -16,7 +16,7 @@ export interface GraphSide {
   outputs: readonly AnyOutput[];
 }
 
-/** What keeps a graph from doing what a manifest says. */
+/** A fault that keeps a graph from doing what a manifest says. */
 export interface Fault {
   /** The field, below what was asked about. */
   path: (string | number)[];
@@ -61,13 +61,13 @@ export function outputTensor(
   };
 }
 
-/** What was expected of a field, beside the tensor that was found. */
+/** The expectation of a field, beside the tensor that was found. */
 export const unfit = (field: string, expected: string, info: TensorInfo): Fault => ({
   path: [field],
   message: `Expected ${expected}, found the graph's "${info.name}" as ${tensorText(info)}`,
 });
 
-/** What keeps a tensor from holding one value for each label. */
+/** The fault that keeps a tensor from holding one value for each label. */
 export function scoreFaults(tensor: string, wanted: number, field: string, { tensors }: GraphSide): Fault[] {
   const info = outputTensor(tensor, tensors, ["tensor"]);
   if (isFault(info)) return [info];
@@ -78,7 +78,7 @@ export function scoreFaults(tensor: string, wanted: number, field: string, { ten
 }
 
 /**
- * What keeps a tensor from holding a map as native/postprocess/maps.h reads it: a side of length one may be left out.
+ * The fault that keeps a tensor from holding a map as native/postprocess/maps.h reads it: a side of length one may be left out.
  * @param field says how many channels there are
  */
 export function mapFaults(

@@ -1,5 +1,5 @@
 /**
- * What a kind of output is: its fields, what it can do, its rules, how it fits a graph, and the form in which the addon
+ * A kind of output: its fields, its abilities, its rules, how it fits a graph, and the form in which the addon
  * reads it. Each kind is one file beside this one, and one line in the table of outputs.ts.
  */
 import type { z } from "zod";
@@ -9,7 +9,7 @@ import type { AnyOutput, Fault, GraphSide } from "./graph-fit.js";
 /** Reports a mistake at a path below the output. */
 export type Report = (path: (string | number)[], message: string) => void;
 
-/** What an output has to know of the model around it. */
+/** The facts of a model that its outputs have to know. */
 export interface Around {
   /** All outputs of the model. */
   outputs: readonly AnyOutput[];
@@ -38,7 +38,7 @@ export interface Kind<Output extends AnyOutput> {
   ofVolumes: boolean;
   /** It lies in an image, on the grid of an input. */
   placed: boolean;
-  /** What it says of a part of an image can be laid back into the whole. */
+  /** Its output for a part of an image can be laid back into the whole. */
   laidBack: boolean;
   /** It can say that nothing is there without having looked. */
   canBeEmpty: boolean;
@@ -52,7 +52,7 @@ export interface Kind<Output extends AnyOutput> {
   noMeanAfterActivation?: (output: Output) => string | undefined;
   /** Its labels, in the manifest's order. */
   labels: (output: Output) => Label[];
-  /** What its findings and measurements are told apart by; nothing where they are those of another output. */
+  /** The names by which its findings and measurements are told apart; none where they are those of another output. */
   names: (output: Output) => Name[];
   /** Each label needs a threshold, from which on it is present. */
   needsThresholds: (output: Output) => boolean;
@@ -64,7 +64,7 @@ export interface Kind<Output extends AnyOutput> {
   check?: (output: Output, around: Around, issue: Report) => void;
   /** Rules of the kind that look into fields which may be missing beside other mistakes. */
   checkWhole?: (output: Output, around: Around, issue: Report) => void;
-  /** What keeps the graph from giving it. */
+  /** The fault that keeps the graph from giving it. */
   graphFaults: (output: Output, graph: GraphSide) => Fault[];
   /** Its own fields in the form that native/postprocess reads. */
   native: (output: Output, outputs: readonly AnyOutput[]) => NativeFields;

@@ -27,7 +27,7 @@ const schemas = KINDS.map(({ schema }) => schema);
 export const modelOutput = z.discriminatedUnion("kind", schemas as [Schema, ...Schema[]]);
 export type ModelOutput = z.infer<typeof modelOutput>;
 
-/** What stands in for a kind that does not exist, beside other mistakes of a manifest. */
+/** The stand-in for a kind that does not exist, beside other mistakes of a manifest. */
 const UNKNOWN: Kind<AnyOutput> = {
   schema: z.object({ kind: z.literal("") }),
   ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: true },
@@ -40,7 +40,7 @@ const UNKNOWN: Kind<AnyOutput> = {
   native: () => ({ tensor: "", activation: "none" }),
 };
 
-/** What the kind of an output is and can do. */
+/** The traits of the kind of an output. */
 export const kindOf = <Output extends ModelOutput>({ kind }: Output): Kind<Output> =>
   (byName.get(kind) ?? UNKNOWN) as Kind<Output>;
 
@@ -51,7 +51,7 @@ export const labelsOf = (output: ModelOutput): Label[] => kindOf(output).labels(
 export const labelPath = (output: ModelOutput, index: number): (string | number)[] =>
   "labels" in output ? ["labels", index] : ["label"];
 
-/** What the kinds can do without a look at an output. */
+/** The abilities of the kinds that do not depend on an output. */
 type Trait = "ofVolumes" | "laidBack" | "canBeEmpty" | "blends" | "hasMean";
 
 /** The names of the kinds that can do something, for messages. */

@@ -30,7 +30,7 @@ export interface HoldOptions extends LockOptions {
 
 /** NAME while its lock is held. */
 export interface Held {
-  /** What lies under NAME.json: nothing, a receipt, or a file that is not a receipt of Radserve. */
+  /** The thing that lies under NAME.json: nothing, a receipt, or a file that is not a receipt of Radserve. */
   existing(): Promise<Existing>;
   /**
    * Publishes the files and the receipt that lists exactly them. Replaces an earlier result of the same image.
@@ -75,7 +75,7 @@ export async function withName<T>(
   }
 }
 
-/** What is to be published. */
+/** The files that are to be published. */
 interface Result {
   files: readonly ResultFile[];
   receipt: Receipt;
@@ -87,7 +87,7 @@ interface Result {
 async function commit(target: Target, { files, receipt, allowed, wasFree }: Result): Promise<void> {
   const text = checked(target, files, receipt);
   const place = `${target.dir}/${receiptName(target.name)}`;
-  // What has appeared since keeps its name: neither way of publishing a lone receipt writes over it
+  // A file that has appeared since keeps its name: neither way of publishing a lone receipt writes over it
   const alone = files.length === 0 && (wasFree || !(await exists(place)));
   if (alone && (await publishUnnamed(target, text, allowed))) return;
   const staging = await Staging.make(target);

@@ -12,7 +12,7 @@ import {
 } from "../receipt/receipt.js";
 import path from "node:path";
 
-/** What a receipt and an answer say of a request, beside its results. */
+/** The facts of a request that a receipt and an answer have beside its results. */
 interface Asked {
   /** Paths as the client gave them. */
   task: { requestId: string; inputPath: string; outputFolder: string };
@@ -25,7 +25,7 @@ interface Asked {
 
 /** The source as a receipt describes it. */
 export function sourceOf(name: string, image: Image, pixelSha256: string): Receipt["source"] {
-  const { source, format, series } = image;
+  const { source, format } = image;
   return {
     name,
     format: source.format,
@@ -40,22 +40,14 @@ export function sourceOf(name: string, image: Image, pixelSha256: string): Recei
     ...present("manufacturer", equipment(image, "Manufacturer")),
     ...present("manufacturer_model_name", equipment(image, "ManufacturerModelName")),
     ...present("transfer_syntax_uid", source.transferSyntaxUid),
-    ...present("sop_class_uid", source.sopClassUid),
-    ...present("sop_instance_uid", source.sopInstanceUid),
-    ...present("series_instance_uid", source.seriesInstanceUid),
-    ...present("study_instance_uid", source.studyInstanceUid),
-    ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
+    ...uidsOf(image),
     ...(image.case === undefined ? {} : { case: image.case.members.map(memberOf) }),
   };
 }
 
 /** A member of a case, as the receipt tells of it. */
-function memberOf({
-  source,
-  format,
-  frameCount,
-  series,
-}: Image): NonNullable<Receipt["source"]["case"]>[number] {
+function memberOf(image: Image): NonNullable<Receipt["source"]["case"]>[number] {
+  const { source, format, frameCount } = image;
   return {
     bytes: source.bytes,
     file_sha256: source.fileSha256,
@@ -63,6 +55,13 @@ function memberOf({
     columns: format.columns,
     frames: frameCount,
     ...present("modality", source.modality),
+    ...uidsOf(image),
+  };
+}
+
+/** The names of an image in DICOM, and those of the slices of a series. */
+function uidsOf({ source, series }: Image) {
+  return {
     ...present("sop_class_uid", source.sopClassUid),
     ...present("sop_instance_uid", source.sopInstanceUid),
     ...present("series_instance_uid", source.seriesInstanceUid),
@@ -74,7 +73,7 @@ function memberOf({
 /** Characters of a Long String (PS3.5 section 6.2), of which both attributes are. */
 const LONGEST_LO = 64;
 
-/** What a reader of many receipts tells scanners apart by (PS3.3 C.7.5.1); of a series, what its first slice says. */
+/** The attributes by which a reader of many receipts tells scanners apart (PS3.3 C.7.5.1); of a series, those of its first slice. */
 function equipment({ attributes }: Image, keyword: string): string | undefined {
   const text = attributes
     ?.string(keyword)
@@ -149,14 +148,14 @@ export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused:
   };
 }
 
-/** What a bulk job keeps of an answer; findings and measurements are in the receipt. */
+/** The part of an answer that a bulk job keeps; findings and measurements are in the receipt. */
 export interface Summary {
   status: "completed" | "partial";
   reused: boolean;
   /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
-  /** Of the file; absent in what earlier versions stored. */
+  /** SHA-256 of the file; absent in summaries that earlier versions stored. */
   warnings?: Answer["warnings"];
   models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
 }

@@ -1,6 +1,6 @@
 /**
- * What is known to be wrong in results of earlier versions, so that `verify` and `explain` warn of a receipt that shows
- * it. CHANGELOG.md lists the same conditions.
+ * Lists the known faults of results of earlier versions, so that `verify` and `explain` warn of a receipt that shows
+ * one. CHANGELOG.md lists the same conditions.
  *
  * To add one: append an entry to KNOWN_FAULTS, evidence of it to CASES in its test, and a line to CHANGELOG.md. `shows` decides from the receipt alone where that is enough; otherwise from the
  * source (`image`) or the manifest, which are there in `verify` only, and only where their SHA-256 are the receipt's. It
@@ -12,7 +12,7 @@ import type { Image } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import type { Receipt, ReceiptModel } from "../receipt/receipt.js";
 
-/** What a result can be judged by. */
+/** The evidence that a result can be judged by. */
 export interface Evidence {
   receipt: Receipt;
   /** The receipt's source, as this version reads it. */
@@ -196,7 +196,7 @@ function isBefore(version: string, other: string): boolean {
   return at >= 0 && (left[at] ?? 0) < (right[at] ?? 0);
 }
 
-/** What is wrong in the result of a receipt, or may be, as far as the evidence shows it; nothing of the version that made it. */
+/** Faults that the result of a receipt has, or may have, as far as the evidence shows; none if a later version made it. */
 export function knownFaults(evidence: Evidence): string[] {
   const { radserve_version: version } = evidence.receipt;
   return KNOWN_FAULTS.filter(({ before, shows }) => isBefore(version, before) && shows(evidence)).map(

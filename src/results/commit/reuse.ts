@@ -17,7 +17,7 @@ const LARGEST_RECEIPT = 256 * 1024 * 1024;
 
 export type Existing = { kind: "none" } | { kind: "foreign" } | { kind: "receipt"; receipt: Receipt };
 
-/** What lies at a receipt's path. A link, a folder, or a file that does not obey the schema is foreign. */
+/** The thing that lies at a receipt's path. A link, a folder, or a file that does not obey the schema is foreign. */
 export async function readReceipt(path: string): Promise<Existing> {
   let fd;
   try {
@@ -77,7 +77,7 @@ export function sameImage(
   return receipt.source.pixel_sha256 === source.pixel_sha256 && sameObject(receipt, source);
 }
 
-/** What a request would write now, as far as it decides whether an earlier result will do. */
+/** The part of what a request would write now that decides whether an earlier result will do. */
 export interface ResultKey extends Called {
   file_sha256: string;
   /** Every model that the request asks about, those that may not accept the image too. */

@@ -1,5 +1,5 @@
 /**
- * What can be said of a result without computing it again: whether the receipt is as it was written, whether its files
+ * Verifies a result without computing it again: whether the receipt is as it was written, whether its files
  * are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
 import { readdir } from "node:fs/promises";
@@ -31,7 +31,7 @@ export interface Check {
 
 export const check = (what: string, verdict: Verdict, detail: string): Check => ({ what, verdict, detail });
 
-/** What is known to be wrong in results of the version that made this one. */
+/** Known faults of results of the version that made this one. */
 export function checkFaults(evidence: Evidence): Check[] {
   const { radserve_version: version } = evidence.receipt;
   return knownFaults(evidence).map((text) => check(`Radserve ${version}`, "known_fault", text));

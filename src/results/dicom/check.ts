@@ -37,7 +37,7 @@ export async function checkObjects(making: Making, written: readonly Written[]):
 
 let tagsThatMayBeEmpty: ReadonlySet<Tag> | undefined;
 
-/** What an object of ours holds empty, at any depth, that must have a value. */
+/** Attributes of an object of ours that are empty, at any depth, and must have a value. */
 export function emptyFaults({ attributes }: DicomFile): string[] {
   tagsThatMayBeEmpty ??= new Set([...MAY_BE_EMPTY].map((keyword) => attributeOf(keyword).tag));
   const empty = [...attributes.emptyElements()].filter((tag) => tagsThatMayBeEmpty?.has(tag) !== true);

@@ -1,5 +1,6 @@
 /** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
 import type { Code } from "../../manifest/texts.js";
+import type { Point } from "../kinds/kind.js";
 import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { referenced, type SourceFrame } from "./source.js";
@@ -91,20 +92,15 @@ export function segmentReference(name: Code, reference: Dataset): Dataset {
   return item("CONTAINS", "IMAGE", name, { ReferencedSOPSequence: [reference] });
 }
 
-export type Point = readonly [number, number];
-
 /**
  * A point, or a closed line through several, in a frame's pixels: the first one's upper left corner is 0\0 and its middle
  * 0.5\0.5 (PS3.3 C.18.6).
  */
-export function spatialCoordinates(
-  name: Code,
-  points: readonly [Point, ...Point[]],
-  frame: SourceFrame,
-): Dataset {
-  const graphic =
-    points.length === 1
-      ? { GraphicType: "POINT", GraphicData: [...points[0]] }
-      : { GraphicType: "POLYLINE", GraphicData: [...points, points[0]].flat() };
+export function spatialCoordinates(name: Code, points: readonly Point[], frame: SourceFrame): Dataset {
+  const isClosed = points.length > 1;
+  const graphic = {
+    GraphicType: isClosed ? "POLYLINE" : "POINT",
+    GraphicData: [...points, ...(isClosed ? points.slice(0, 1) : [])].flatMap(({ x, y }) => [x, y]),
+  };
   return item("CONTAINS", "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
 }

@@ -98,7 +98,7 @@ function checkLongest(vr: string, longest: number, text: string): void {
 const FIRST_BYTES = 16 * 1024;
 /** Bytes of a tag, its VR and a length of 32 bits. */
 const HEADER_BYTES = 12;
-/** Of one UTF-16 unit in UTF-8. */
+/** Bytes of one UTF-16 unit in UTF-8, at most. */
 const MOST_UTF8 = 3;
 
 export class ElementWriter {

@@ -87,7 +87,7 @@ export interface DicomObject {
   sopInstanceUid: string;
   seriesInstanceUid: string;
   bytes: Uint8Array;
-  /** Of the bytes, hex. */
+  /** SHA-256 of the bytes, hex. */
   sha256: string;
 }
 

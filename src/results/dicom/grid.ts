@@ -2,8 +2,9 @@
  * The grid in which a segmentation lies: that of the source, frame for frame, or one of its own, which the frame of
  * reference ties to the source (PS3.3 A.51.5.1).
  */
-import type { Attributes, Image, PlanePosition, Spacing, VolumeGeometry } from "../../images/image.js";
+import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
 import { dot, type Vector } from "../../images/vectors.js";
+import type { ModelGrid } from "../findings/volume-outputs.js";
 import type { FrameOutputs } from "./segments.js";
 import type { SourceFrame } from "./source.js";
 import type { Subject } from "./subject.js";
@@ -25,18 +26,10 @@ export interface Grid {
   frameOf(groups: Attributes): number | undefined;
 }
 
-/** What was said of each frame of a grid. */
+/** The model's output for each frame of a grid. */
 export interface Masks {
   grid: Grid;
   outputs: FrameOutputs;
-}
-
-/** A volume as a grid: one frame for each slice. */
-export interface GridVolume {
-  slices: number;
-  rows: number;
-  columns: number;
-  geometry: VolumeGeometry;
 }
 
 export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "attributes" | "ids">): Grid {
@@ -54,8 +47,8 @@ export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "
   };
 }
 
-/** A grid of its own: its slices follow each other along their normal. */
-export function volumeGrid({ slices, rows, columns, geometry }: GridVolume): Grid {
+/** A grid of its own, with a frame for each slice: they follow each other along their normal. */
+export function volumeGrid({ slices, rows, columns, geometry }: ModelGrid): Grid {
   const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
   const { columnSpacing, rowSpacing, sliceSpacing } = geometry;
   return {
@@ -110,7 +103,7 @@ export const isNear = (expected: readonly number[], found: readonly number[] | u
 interface Turned {
   /** As ImageOrientationPatient. */
   orientation: readonly number[];
-  /** Of rows and of columns, mm. */
+  /** Spacing of rows and of columns, mm. */
   spacing: readonly number[];
   thickness: number;
 }

@@ -3,6 +3,7 @@ import type { Label } from "../../manifest/outputs/fields.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Code } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
+import type { Point } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { codeOf, dcm, own, sct } from "./codes.js";
 import {
@@ -14,7 +15,6 @@ import {
   spatialCoordinates,
   text,
   uidRef,
-  type Point,
   type Relationship,
 } from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
@@ -29,7 +29,7 @@ import { sideOf } from "../findings/sides.js";
 import type { SourceFrame } from "./source.js";
 import { algorithmParameters, trackingUid, type Subject } from "./subject.js";
 
-/** What the report tells. */
+/** The contents of the report. */
 export interface Said {
   findings: readonly Finding[];
   measurements: readonly Measurement[];
@@ -200,7 +200,7 @@ function findingItems(subject: Subject, label: Label): Dataset[] {
   ];
 }
 
-/** What a group of a region begins with. */
+/** The items with which the group of a region begins. */
 function headItems({ subject, known }: Group, id: string, uid: string): Dataset[] {
   return [...tracking(id, uid), ...findingItems(subject, known.label), ...algorithmItems(subject)];
 }
@@ -222,20 +222,20 @@ function measured(own: readonly Measurement[], relationship?: Relationship): Dat
 }
 
 /** Corners of a box, or a point alone; undefined for findings that are neither. */
-function outlineOf({ box, point }: Finding): [Point, ...Point[]] | undefined {
-  if (point !== undefined) return [[point.x, point.y]];
+function outlineOf({ box, point }: Finding): Point[] | undefined {
+  if (point !== undefined) return [point];
   if (box === undefined) return undefined;
   const { x0, y0, x1, y1 } = box;
   return [
-    [x0, y0],
-    [x1, y0],
-    [x1, y1],
-    [x0, y1],
+    { x: x0, y: y0 },
+    { x: x1, y: y0 },
+    { x: x1, y: y1 },
+    { x: x0, y: y1 },
   ];
 }
 
 /** TID 1410 with a box or a point. */
-function outlineGroup(group: Group, outline: [Point, ...Point[]]): Dataset {
+function outlineGroup(group: Group, outline: readonly Point[]): Dataset {
   const { subject, finding, known, ordinal } = group;
   const [frame] = framesOf(subject, finding.frame);
   if (frame === undefined) throw new Error("An image has a frame");
@@ -305,7 +305,7 @@ function wholeGroup(group: Group): Dataset {
   ]);
 }
 
-/** What is absent must not stand there as a finding, for readers that stop at that item. */
+/** A label that is absent must not stand there as a finding, for readers that stop at that item. */
 function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] {
   const items = findingItems(subject, label);
   if (present) return items;

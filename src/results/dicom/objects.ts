@@ -8,15 +8,14 @@ import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
-import { sourceGrid, volumeGrid, type GridVolume, type Masks } from "./grid.js";
+import type { ModelGrid } from "../findings/volume-outputs.js";
+import { sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import type { FrameOutputs } from "./segments.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
 import { OBJECTS } from "./objects/table.js";
 import type { Subject } from "./subject.js";
 
-/** What lies beside the SEG is made after it, and the picture last: other threads draw it meanwhile. */
-const ORDER: readonly DicomKind[] = ["seg", "rtstruct", "sr", "sc"];
 const KINDS = Object.keys(OBJECTS) as DicomKind[];
 
 interface ObjectsRequest {
@@ -33,14 +32,14 @@ interface ObjectsRequest {
   /** Outputs for each frame of the image; needed for a SEG and an RTSTRUCT. */
   outputs: FrameOutputs | undefined;
   /** Where the SEG lies in a grid of its own: that, and the outputs for each of its slices. */
-  ownGrid?: { volume: GridVolume; outputs: FrameOutputs };
+  ownGrid?: { volume: ModelGrid; outputs: FrameOutputs };
   segmentationType: SegmentationType;
   /** Base name of the results. */
   name: string;
   /** The overlay, the frames (from 0) that it shows, and its opacity; called if a secondary capture is asked for. */
   picture: () => Promise<{ pixels: Picture; frames: readonly number[]; opacity: number }>;
   predecessor?: ReceiptModel["predecessor"];
-  /** Of a case: which series or image the model took as what. */
+  /** The series or image that the model took in each role of a case. */
   roles?: ReceiptModel["roles"];
 }
 
@@ -55,11 +54,12 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const asked = KINDS.filter((kind) => request.kinds.includes(kind));
   const others = companionIds(request.image);
   const ids = "missing" in others ? others : sourceIds(request.image);
-  const kinds = asked.filter((kind) => whyNot(kind, request, ids) === undefined);
-  const warnings = asked.flatMap((kind) => {
-    const why = whyNot(kind, request, ids);
-    return why === undefined || !(request.asked || isUnforeseen(request, ids)) ? [] : [notWritten(kind, why)];
-  });
+  const reasons = asked.map((kind) => ({ kind, why: whyNot(kind, request, ids) }));
+  const kinds = reasons.flatMap(({ kind, why }) => (why === undefined ? kind : []));
+  const isSaid = request.asked || isUnforeseen(request, ids);
+  const warnings = reasons.flatMap(({ kind, why }) =>
+    why === undefined || !isSaid ? [] : notWritten(kind, why),
+  );
   const { attributes } = request.image;
   if (kinds.length === 0 || attributes === undefined || "missing" in ids || "missing" in others)
     return { files: [], outputs: [], warnings };
@@ -77,7 +77,7 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   };
 }
 
-/** What the SEG is made of. */
+/** The masks of which the SEG is made. */
 function masksOf(subject: Subject, { outputs, ownGrid }: ObjectsRequest): Masks | undefined {
   if (ownGrid !== undefined) return { grid: volumeGrid(ownGrid.volume), outputs: ownGrid.outputs };
   return outputs === undefined ? undefined : { grid: sourceGrid(subject), outputs };
@@ -137,13 +137,15 @@ function notWritten(kind: DicomKind, why: string): Warning {
   return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` };
 }
 
+/** Objects beside the SEG refer to it. They are made together: other threads draw the picture meanwhile. */
 async function make(kinds: readonly DicomKind[], making: Making): Promise<Written[]> {
-  const written: Written[] = [];
-  for (const kind of ORDER.filter((one) => kinds.includes(one))) {
-    const seg = written.find((one) => one.kind === "seg")?.object;
-    written.push({ kind, object: await OBJECTS[kind].make({ ...making, seg }) });
-  }
-  return written.sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind));
+  const seg = kinds.includes("seg") ? await OBJECTS.seg.make(making) : undefined;
+  return Promise.all(
+    kinds.map(async (kind) => ({
+      kind,
+      object: kind === "seg" && seg !== undefined ? seg : await OBJECTS[kind].make({ ...making, seg }),
+    })),
+  );
 }
 
 function listed(

@@ -1,4 +1,4 @@
-/** What a receipt says of segments in the grid of the model, and whether an object is what it says. */
+/** Segments in the grid of the model, as a receipt describes them, and the check of an object against it. */
 import type { EngineOutput } from "../../engine/types.js";
 import type { DicomFile } from "../../images/dicom/dicom-file.js";
 import { imageOf } from "../../images/dicom/dicom-image.js";
@@ -40,7 +40,7 @@ export function gridFacts(
   };
 }
 
-/** What of a segmentation in the model's grid is not as the receipt says, in words. */
+/** Differences of a segmentation in the model's grid from its receipt, in words. */
 export async function gridFaults(
   file: DicomFile,
   bytes: Uint8Array,

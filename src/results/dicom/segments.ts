@@ -38,7 +38,7 @@ export function segmentTracking(subject: Subject, segment: Segment): { id: strin
   };
 }
 
-/** What the model gave for each frame of the image, in its order. */
+/** The model's output for each frame of the image, in its order. */
 export type FrameOutputs = readonly (readonly EngineOutput[])[];
 
 /** How the frames of a segmentation are laid out: one for each segment and source frame, or one for all segments. */

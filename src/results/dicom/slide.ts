@@ -6,7 +6,7 @@ import type { Attributes, Image } from "../../images/image.js";
 
 /** Plane Position (Slide) of a frame. */
 export interface TilePosition {
-  /** Of the tile's upper left pixel in the total pixel matrix, from 1. */
+  /** Position of the tile's upper left pixel in the total pixel matrix, from 1. */
   row: number;
   column: number;
   /** Offsets in the Slide Coordinate System: x and y in mm, z in micrometres. */

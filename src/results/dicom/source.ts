@@ -1,4 +1,4 @@
-/** What result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
+/** The attributes that result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
@@ -100,9 +100,9 @@ export function referencedObjects(frames: readonly SourceFrame[]): Dataset[] {
 /**
  * Items of SourceImageSequence for what an analysis was made from (PS3.3 C.7.6.16.2.6, C.12.4).
  * @param references of `referenced` or `referencedObjects`
- * @param preserved whether pixels lie where those of the source lie
+ * @param preserved whether pixels lie where those of the source lie; undefined for a picture, of which it is not said
  */
-export function analysed(references: readonly Dataset[], preserved: "YES" | "NO"): Dataset[] {
+export function analysed(references: readonly Dataset[], preserved?: "YES" | "NO"): Dataset[] {
   const purpose = codeItem(dcm("121322", "Source image for image processing operation"));
   return references.map((item) => ({
     ...item,
@@ -240,7 +240,7 @@ function withSpecies({ PatientSpeciesDescription: species, ...patient }: Dataset
   return { ...OF_ANIMALS, ...patient, ...(named ? { PatientSpeciesDescription: species } : {}) };
 }
 
-/** Whoever answers for a patient has a role (Type 1C). */
+/** A person who answers for a patient has a role (Type 1C). */
 function withRole({ ResponsiblePerson: person, ResponsiblePersonRole: role, ...patient }: Dataset): Dataset {
   const whole = isFilled(person) && isFilled(role);
   return whole ? { ...patient, ResponsiblePerson: person, ResponsiblePersonRole: role } : patient;

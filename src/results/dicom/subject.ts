@@ -16,9 +16,9 @@ export interface Subject {
   /** The image's own, known to be there. */
   attributes: Attributes;
   ids: SourceIds;
-  /** Of a case: the identifiers of its other members, in their order; results refer to them too. */
+  /** Identifiers of the other members of a case, in their order; results refer to them too. */
   others: readonly SourceIds[];
-  /** Of a case: which series or image the model took as what. */
+  /** The series or image that the model took in each role of a case. */
   roles?: ReceiptModel["roles"];
   model: Pick<ModelEntry, "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first">;
   /** When the analysis began: admission. */
@@ -27,7 +27,7 @@ export interface Subject {
   utcOffset: string;
 }
 
-/** What the result depends on beside input and model: the model that found the region, this hospital's thresholds; calibration is in the model's hash. */
+/** Everything beside input and model on which the result depends: the model that found the region, and this hospital's thresholds; calibration is in the model's hash. */
 function configuration({ model, roles }: Subject): unknown {
   const { site, first } = model;
   return {

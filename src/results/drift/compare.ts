@@ -21,7 +21,7 @@ export interface Change {
   studies_before: number;
   studies_now: number;
   test: "Mann-Whitney" | "Fisher";
-  /** Of scores: the probability that one of the last week is above one of before. */
+  /** The probability that a score of the last week is above one of before. */
   above?: number;
   p: number;
   /** Adjusted for all comparisons. */

@@ -48,7 +48,7 @@ function normalTail(z: number): number {
   return (t * Math.exp(-x * x + sum)) / 2;
 }
 
-/** Of tables with the same margins, those whose probability is above that of the table by less than rounding. */
+/** Tables with the same margins count whose probability is above that of the table by less than rounding. */
 const ROUNDING = 1 + 1e-7;
 
 /**

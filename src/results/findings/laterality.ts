@@ -19,7 +19,7 @@ interface Claimed {
   outputs: readonly ModelOutput[];
   /** Findings of one frame, or of a volume. */
   findings: readonly Finding[];
-  /** What the engine gave for the same frame or volume. */
+  /** The engine's outputs for the same frame or volume. */
   results: readonly EngineOutput[];
 }
 

@@ -11,6 +11,7 @@ import type { Given, ResultKind } from "./kind.js";
 
 export const boxes: ResultKind<Detection | DetectionTable | ProbabilityMap, Given<"boxes">> = {
   gives: "boxes",
+  summary: ({ boxes: found }) => `${found.length} boxes`,
   judgedBy: "score",
   drawnOver: true,
   interpret: (output, thresholds, { boxes: given }, part) => {

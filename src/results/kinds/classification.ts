@@ -6,6 +6,7 @@ import type { Given, ResultKind } from "./kind.js";
 
 export const classification: ResultKind<Classification, Given<"classification">> = {
   gives: "classification",
+  summary: ({ scores }) => `scores ${Array.from(scores, (score) => score.toFixed(4)).join(", ")}`,
   judgedBy: "score",
   interpret: ({ labels }, thresholds, { scores }, part) => {
     if (scores.length !== labels.length) throw invalid(`${labels.length} scores`, `${scores.length}`);

@@ -1,11 +1,11 @@
-/** What every kind of output makes its findings and measurements of. */
+/** The facts of which every kind of output makes its findings and measurements. */
 import { RadserveError } from "../../base/errors.js";
 import type { EngineOutput } from "../../engine/types.js";
 import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 
-/** What one model said about one frame, or about a volume. */
+/** The result of one model for one frame, or for a volume. */
 export interface FrameResult {
   /** Number of the frame, from 1; undefined for a source of one frame. */
   frame?: number | undefined;

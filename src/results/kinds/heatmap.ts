@@ -7,6 +7,7 @@ import { UNJUDGED } from "./legend-row.js";
 
 export const heatmap: ResultKind<Heatmap, Given<"heatmap">> = {
   gives: "heatmap",
+  summary: ({ rows, columns }) => `${rows} x ${columns}`,
   drawnOver: true,
   interpret: () => ({}),
   isOf: () => false,

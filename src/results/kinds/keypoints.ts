@@ -8,6 +8,7 @@ import type { Given, ResultKind } from "./kind.js";
 
 export const keypoints: ResultKind<Keypoints, Given<"points">> = {
   gives: "points",
+  summary: ({ points }) => `${points.length} points`,
   judgedBy: "score",
   drawnOver: true,
   interpret: (output, thresholds, { points }, part) => {

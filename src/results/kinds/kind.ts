@@ -1,5 +1,5 @@
 /**
- * What becomes of a kind of output: findings, rows and marks of the picture, and what it is on another grid. Each kind
+ * The results of a kind of output: findings, rows and marks of the picture, and the output on another grid. Each kind
  * is one file beside this one, and one line in the table of kinds.ts.
  */
 import type { PanelLayers } from "../../addon/picture.js";
@@ -31,7 +31,7 @@ export interface Point {
   y: number;
 }
 
-/** What a panel of the picture shows of an output, beside what is drawn over it. */
+/** The part of an output that a panel of the picture shows, beside the drawing over it. */
 export type Marks = PanelLayers["marks"][number];
 
 /**
@@ -39,7 +39,7 @@ export type Marks = PanelLayers["marks"][number];
  * marks nothing has no marks, and one that holds no pixels is the same on every grid.
  */
 export interface ResultKind<Output extends ModelOutput, Result extends EngineOutput> {
-  /** What the engine gives for it. */
+  /** The kind of output that the engine gives for it. */
   gives: EngineOutput["kind"];
   /** Whether presence is told by a mask or by a score; undefined if nothing is judged. */
   judgedBy?: "mask" | "score";
@@ -62,18 +62,20 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   fixedRows?: (output: Output, scope: Scope) => LegendRow[];
   /** The layers over a panel. */
   marks?: (result: Result, colours: readonly Rgb[], heat: Range) => Marks;
-  /** What it shows covers other pixels than masks do. */
+  /** Its layers cover other pixels than masks do. */
   drawnOver?: boolean;
   /** Whether those layers show anything. */
   isMarked?: (result: Result) => boolean;
   /** The middle of what is marked of a label. */
   middle?: (result: Result, label: number) => Point | undefined;
-  /** What was said of a part, as said of the whole: outside it nothing is marked. Memory of the part is given back. */
+  /** Lays the output for a part into the whole: outside it nothing is marked. Memory of the part is given back. */
   laidBack?: (result: Result, box: Box, whole: Sides) => EngineOutput;
-  /** What a model says that did not look, because there was nothing to look at: nothing is there. */
+  /** The output of a model that did not run because there was nothing to look at: nothing is there. */
   nothing?: (output: Output, whole: Sides, isVolume: boolean) => EngineOutput;
-  /** Of a volume, what one slice shows. */
+  /** The part of a volume's output that one slice shows. */
   inSlice?: (result: Result, slice: number) => EngineOutput;
+  /** Numbers of the result, for people who try a model. */
+  summary: (result: Result) => string;
   /** Gives back memory that the addon lent. */
   release?: (result: Result) => void;
 }

@@ -18,10 +18,10 @@ export interface LegendRow {
   ramp?: Range;
 }
 
-/** What the findings are about. */
+/** The images that the findings are about. */
 export interface Scope {
   frames: number;
-  /** What one is called: frame, slice. */
+  /** The word for one of them: frame, slice. */
   called: string;
   /** Values of the heat maps that are shown. */
   heat: Range;

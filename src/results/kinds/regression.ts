@@ -5,6 +5,7 @@ import type { Given, ResultKind } from "./kind.js";
 
 export const regression: ResultKind<Regression, Given<"regression">> = {
   gives: "regression",
+  summary: ({ values }) => `values ${Array.from(values, (value) => value.toFixed(4)).join(", ")}`,
   judgedBy: "score",
   interpret: ({ values }, _, { values: given }, part) => {
     if (given.length !== values.length) throw invalid(`${values.length} values`, `${given.length}`);

@@ -1,6 +1,7 @@
 /** Masks of labels, with their areas and volumes. */
 import type { MaskLayer } from "../../addon/picture.js";
 import { release } from "../../addon/bytes.js";
+import type { ModelGridMask } from "../../engine/types.js";
 import type { Spacing, VolumeGeometry, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { isFractional, mayOverlap, type Segmentation } from "../../manifest/outputs/segmentation.js";
@@ -23,6 +24,7 @@ export const CUBIC_MM_PER_ML = 1000;
 
 export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
   gives: "segmentation",
+  summary: ({ counts, model }) => `pixels of each label ${counts.join(", ")}${inOwnGrid(model)}`,
   judgedBy: "mask",
   interpret: segmented,
   isOf: ({ area, volume }) => area !== undefined || volume !== undefined,
@@ -74,6 +76,16 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
     }
   },
 };
+
+function inOwnGrid(model: ModelGridMask | undefined): string {
+  if (model === undefined) return "";
+  const { slices, rows, columns, geometry, counts } = model;
+  const { sliceSpacing, rowSpacing, columnSpacing } = geometry;
+  const spacing = [sliceSpacing, rowSpacing, columnSpacing]
+    .map((mm) => Number(mm.toPrecision(4)))
+    .join(" x ");
+  return `; in the model's grid of ${slices} x ${rows} x ${columns} voxels of ${spacing} mm ${counts.join(", ")}`;
+}
 
 function segmented(
   output: Segmentation,

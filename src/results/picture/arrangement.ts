@@ -12,10 +12,10 @@ import { gridOf, panelSize, SHEET, type PanelSize, type Room } from "./layout.js
 import { headerHeight, metricsOf, type Metrics, type PageSize } from "./page.js";
 import { textWidth } from "./text.js";
 
-/** What a panel shows: a plane, as it is displayed, and what the model said about it. */
+/** The contents of a panel: a plane, as it is displayed, and the model's result for it. */
 export interface View {
   picture: Picture;
-  /** What else tells where it is: its position, and its number in the series. */
+  /** Its place in other words: its position, and its number in the series. */
   place?: string | undefined;
   edges?: Edges | undefined;
   /** The engine's outputs for this plane, in the manifest's order. */
@@ -57,7 +57,7 @@ export interface OverlaySource {
   series?: string | undefined;
   image?: string | undefined;
   frames: number;
-  /** What the frames are called: those of a series or of a volume are its slices, in order. */
+  /** The word for the frames: those of a series or of a volume are its slices, in order. */
   called: "frame" | "slice";
   /** How stored values became grey, for example "W 400 L 40". */
   window?: string | undefined;
@@ -79,13 +79,13 @@ export interface OverlayInput {
   measurements: readonly Measurement[];
   /** Caveats that belong on the picture. */
   warnings: readonly Warning[];
-  /** Of the tint of masks, 0 to 1. */
+  /** Opacity of the tint of masks, 0 to 1. */
   opacity: number;
 }
 
-/** What the header and the legend need, however narrow the panels are. */
+/** The width that the header and the legend need, however narrow the panels are. */
 const NARROWEST_CONTENT = 800;
-/** What the caption of a panel in a montage needs. */
+/** The width that the caption of a panel in a montage needs. */
 const NARROWEST_CELL = 200;
 /** Panels this much wider than high stand one above the other. */
 const WIDE = 1.9;

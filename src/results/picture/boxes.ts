@@ -1,8 +1,7 @@
 /** Boxes and points over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
-import type { Box } from "./box.js";
-import type { Drawing } from "./drawing.js";
+import type { Box, Drawing } from "./drawing.js";
 import { type Rgb, labelColours } from "../colour.js";
 import type { Finding } from "../receipt/receipt.js";
 import { fitText, textWidth, type Style } from "./text.js";

@@ -25,7 +25,7 @@ import { checkPicture } from "./picture-check.js";
 import { pngOf } from "./pixels.js";
 import { reslices, whyNoSections, type MarkedVolume } from "./reslice.js";
 
-/** What a model said about one frame, as far as it is drawn. */
+/** The part of a model's result for one frame that is drawn. */
 export interface Shown {
   outputs: () => EngineOutput[];
   findings: readonly Finding[];
@@ -44,7 +44,7 @@ export interface DrawRequest {
   /** The volume that the shown slices are of, if the model took them as one and marked something. */
   marked?: MarkedVolume | undefined;
   result: Pick<ReceiptModel, "findings" | "measurements" | "warnings">;
-  /** Of the tint of masks, 0 to 1. */
+  /** Opacity of the tint of masks, 0 to 1. */
   opacity: number;
 }
 
@@ -58,7 +58,7 @@ export function planeOf(image: Image, frame: number, data: Uint8Array): Plane {
 }
 
 export interface Drawn {
-  /** What is drawn, RGB. */
+  /** The drawn pixels, RGB. */
   picture: Picture;
   png: () => Promise<Uint8Array>;
   /** The frames (from 0) whose pixels it shows. */
@@ -155,7 +155,7 @@ export function displayed(plane: Plane): Plane {
   return { ...inverted, interpretation: { ...meantBy({ kind: "suv_bw" }, interpretation), voi } };
 }
 
-/** What the picture says of all frames that it shows has to be true of each. */
+/** A text about all frames that the picture shows has to be true of each. */
 function sourceOf(
   image: Image,
   { frame, value }: Highlight<Shown>,
@@ -202,7 +202,7 @@ function factsOf({ attributes, series }: Image): Pick<OverlaySource, "date" | "s
   return {
     date: year === undefined ? undefined : `${year}-${month}-${day}`,
     series: number("SeriesNumber"),
-    // Of a series the attributes are those of its first slice
+    // The attributes of a series are those of its first slice
     image: series === undefined ? number("InstanceNumber") : undefined,
   };
 }

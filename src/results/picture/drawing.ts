@@ -1,10 +1,17 @@
 /** A drawing of text, lines and boxes over a picture: a list of numbers, which the addon draws. */
-import type { Box } from "./box.js";
 import type { Rgb } from "../colour.js";
 import { placedGlyphs, textWidth, type Style } from "./text.js";
 
 /** As native/picture/drawing.h numbers them. */
 const OPERATION = { clip: 0, unclip: 1, rectangle: 2, line: 3, glyphs: 4 } as const;
+
+/** A rectangle of picture pixels, x to the right and y down. */
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
 
 interface ShapeStyle {
   colour: Rgb;
@@ -55,7 +62,7 @@ export class Drawing {
     this.#list.push(OPERATION.line, x0, y0, x1, y1, width, packed(colour), opacity);
   }
 
-  /** What is drawn from here to `unclip` shows inside the box only. */
+  /** Everything that is drawn from here to `unclip` shows inside the box only. */
   clip({ x, y, width, height }: Box): void {
     this.#list.push(OPERATION.clip, x, y, width, height);
   }
@@ -64,7 +71,7 @@ export class Drawing {
     this.#list.push(OPERATION.unclip);
   }
 
-  /** What the addon draws, with the glyphs of the atlas. */
+  /** The shapes that the addon draws, with the glyphs of the atlas. */
   list(): Float64Array {
     return Float64Array.from(this.#list);
   }

@@ -1,7 +1,7 @@
 /** Geometry of the picture for people: panel sizes, scale bars. */
 import type { Spacing } from "../../images/image.js";
 
-/** What a panel may take, in pixels. */
+/** The room that a panel may take, in pixels. */
 export interface Room {
   width: number;
   height: number;

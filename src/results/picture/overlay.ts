@@ -78,7 +78,7 @@ function isMaskedAlone(results: readonly EngineOutput[]): boolean {
   return kinds.some(({ judgedBy }) => judgedBy === "mask") && !kinds.some(({ drawnOver }) => drawnOver);
 }
 
-/** What one output marked; boxes are part of the drawing. */
+/** The marks of one output; boxes are part of the drawing. */
 const marksOf = (result: EngineOutput, colours: readonly Rgb[], heat: Range): Marks =>
   kindOfGiven(result).marks?.(result, colours, heat) ?? { masks: [], heat: [] };
 

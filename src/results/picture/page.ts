@@ -1,4 +1,4 @@
-/** What stands round the panels: the model, the legend, caveats, and the manifest's regulatory text. */
+/** Draws what stands round the panels: the model, the legend, caveats, and the manifest's regulatory text. */
 import { VERSION } from "../../base/version.js";
 import type { Warning } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
@@ -54,7 +54,7 @@ export function metricsOf(content: number): Metrics {
   };
 }
 
-/** What all parts of the picture share. */
+/** The facts that all parts of the picture share. */
 export interface PageSize {
   width: number;
   metrics: Metrics;
@@ -137,11 +137,11 @@ interface Slot {
   width: number;
 }
 
-/** What the rows of a legend share. */
+/** The facts that the rows of a legend share. */
 interface RowLook {
   /** Room for the swatch. */
   swatch: number;
-  /** Of the tint of masks. */
+  /** Opacity of the tint of masks. */
   opacity: number;
   /** Width of the widest value that has a gauge, so that gauges stand in one line; 0 if none has. */
   gaugedWidth: number;

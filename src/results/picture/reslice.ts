@@ -13,9 +13,9 @@ import { sectionsAt, voxelUnder, type Section, type Side } from "./section.js";
 /** A volume, and what a model marked in it. */
 export interface MarkedVolume {
   volume: Volume;
-  /** Of all slices, in their order. */
+  /** The planes of all slices, in their order. */
   planes: readonly Plane[];
-  /** Of the whole volume. */
+  /** The engine's outputs for the whole volume. */
   outputs: readonly EngineOutput[];
   /** Where the planes across the slices lie. */
   crossing: Crossing;

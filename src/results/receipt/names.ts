@@ -11,7 +11,7 @@ export interface ResultFile {
   /** Plain name beside the receipt, beginning with NAME and a dot. */
   name: string;
   bytes: Uint8Array;
-  /** Of the bytes, hex: whoever makes them hashes them, once. */
+  /** SHA-256 of the bytes, hex: they are hashed once, where they are made. */
   sha256: string;
 }
 

@@ -1,7 +1,7 @@
-/** What a receipt says of a model's run on one image, without anything of the image: for reports and comparisons. */
+/** Takes from a receipt the facts of a model's run on one image, without anything of the image: for reports and comparisons. */
 import type { Receipt, ReceiptModel } from "./receipt.js";
 
-/** What is said where a receipt names no scanner: it is of PNG, JPEG or TIFF, of before 0.3, or the file does not say. */
+/** The words for no scanner: the receipt is of PNG, JPEG or TIFF, of before 0.3, or the file does not name one. */
 export const UNKNOWN_SCANNER = "not named";
 
 /** Manufacturer and model of the equipment, as the source names them. */
@@ -21,7 +21,7 @@ export interface Observed {
   present: boolean;
   /** The highest score, where the model gives scores. */
   score?: number;
-  /** Of all that was found of it; cm2 or ml where the image allows it, else pixels or voxels. */
+  /** Size of all that was found of it; cm2 or ml where the image allows it, else pixels or voxels. */
   extent?: { value: number; unit: string };
 }
 

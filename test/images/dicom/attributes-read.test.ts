@@ -459,8 +459,8 @@ const CHECKED_ELSEWHERE: Readonly<Record<string, string>> = {
 
 /** What reads only objects that Radserve wrote. */
 const OF_OUR_OBJECTS = [
-  "receipt/verify.ts",
-  "receipt/segmentation-grid.ts",
+  "commit/verify.ts",
+  "dicom/segmentation-grid.ts",
   "dicom/check.ts",
   "objects/rtstruct.ts",
   "objects/seg.ts",

@@ -1,4 +1,4 @@
-/** What a kind of DICOM object is: whether it can be made, made, and checked. One file beside this one for each. */
+/** A kind of DICOM object: whether it can be made, how, and how it is checked. Each has a file beside this one. */
 import type { DicomFile } from "../../../images/dicom/dicom-file.js";
 import type { Image } from "../../../images/image.js";
 import type { Manifest } from "../../../manifest/manifest.js";
@@ -11,7 +11,7 @@ import type { Companion, Said } from "../groups.js";
 import type { FrameOutputs } from "../segments.js";
 import type { Subject } from "../subject.js";
 
-/** What is there to make objects of. */
+/** The facts that are there before objects are made. */
 export interface Material {
   image: Image;
   manifest: Pick<Manifest, "outputs">;
@@ -21,10 +21,10 @@ export interface Material {
   isAdrift: boolean;
 }
 
-/** What an object is made of. */
+/** The facts of which an object is made. */
 export interface Making extends Material {
   subject: Subject;
-  /** What the SEG is made of. */
+  /** The masks of which the SEG is made. */
   masks: Masks | undefined;
   segmentationType: SegmentationType;
   said: Said;
@@ -42,7 +42,7 @@ export interface ObjectKind {
   whyNot: (material: Material) => string | undefined;
   make: (making: Making) => Promise<DicomObject> | DicomObject;
   /**
-   * What is wrong with the object as it reads back, in words; undefined if nothing is.
+   * The fault of the object as it reads back, in words; undefined if there is none.
    * @param known SOP Instance UID to SOP Class UID of everything that it may refer to
    */
   fault: (
@@ -55,11 +55,11 @@ export interface ObjectKind {
   room: (size: Size) => number;
 }
 
-/** What the size of an object follows from. */
+/** The numbers from which the size of an object follows. */
 export interface Size {
   labels: number;
   frames: number;
-  /** Of all frames. */
+  /** Pixels of all frames. */
   pixels: number;
 }
 
@@ -67,7 +67,7 @@ export interface Size {
 export const DOCUMENT_BYTES = 2 ** 18;
 export const FINDING_BYTES = 2048;
 
-/** What is wrong with references, in words: none, or one to an object that does not exist or is of another class. */
+/** The fault of references, in words: there is none, or one is to an object that does not exist or is of another class. */
 export function referenceFault(
   references: readonly { string: (keyword: string) => string | undefined }[],
   known: ReadonlyMap<string, string>,

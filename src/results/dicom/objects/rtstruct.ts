@@ -20,7 +20,7 @@ import { seedOf, type Subject } from "../subject.js";
 import { oneLine } from "../values.js";
 
 export const RT_STRUCTURE_SET = "1.2.840.10008.5.1.4.1.1.481.3";
-/** What the standard asks for as the class of a study, although that class is retired (PS3.3 C.8.8.5). */
+/** The class of a study that the standard asks for, although it is retired (PS3.3 C.8.8.5). */
 const DETACHED_STUDY_MANAGEMENT = "1.2.840.10008.3.1.2.3.1";
 
 /** More points than these are noise and no structures; planning systems do not open them. */

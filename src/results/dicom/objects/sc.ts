@@ -4,11 +4,10 @@ import type { Picture } from "../../../addon/picture.js";
 import type { DicomFile } from "../../../images/dicom/dicom-file.js";
 import { imageOf } from "../../../images/dicom/dicom-image.js";
 import { RLE_LOSSLESS } from "../../../images/dicom/transfer-syntax.js";
-import { codeItem, dcm } from "../codes.js";
 import { dicomObject, type DicomObject } from "../elements.js";
 import { referenceFault, type ObjectKind } from "./kind.js";
 import { commonModules, lossiness } from "../modules.js";
-import { anatomyOfSeries, referenced } from "../source.js";
+import { analysed, anatomyOfSeries, referenced } from "../source.js";
 import { seedOf, type Subject } from "../subject.js";
 import { freeText, isCodeString } from "../values.js";
 
@@ -47,12 +46,7 @@ export function secondaryCapture(
         `Overlay of ${model.name} ${model.version} (${manifest.manufacturer}). ${manifest.regulatory}`,
         1024,
       ),
-      SourceImageSequence: referenced(sources).map((item) => ({
-        ...item,
-        PurposeOfReferenceCodeSequence: [
-          codeItem(dcm("121322", "Source image for image processing operation")),
-        ],
-      })),
+      SourceImageSequence: analysed(referenced(sources)),
       SamplesPerPixel: 3,
       PhotometricInterpretation: "RGB",
       // RLE keeps the colours apart

@@ -252,7 +252,7 @@ function positionFault(groups: Attributes, grid: Grid, frame: number, index: num
   return `its frame ${index + 1} lies elsewhere than it was decided`;
 }
 
-/** What ties a grid of its own to the source: frame of reference, direction and distance of its pixels, all at once. */
+/** The tie of a grid of its own to the source: frame of reference, direction and distance of its pixels, all at once. */
 function ownGridFault(attributes: Attributes, grid: Grid): string | undefined {
   const { row = NaN, column = NaN } = grid.spacing(0) ?? {};
   const orientation = grid.plane(0)?.orientation ?? [];

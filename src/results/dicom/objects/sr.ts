@@ -44,7 +44,7 @@ const PROCEDURES: Readonly<Record<string, Code>> = {
   PT: loinc("44136-0", "PET unspecified body region"),
 };
 
-/** What was done to get the source: the imaging procedure, not the analysis. */
+/** The procedure that gave the source: the imaging, not the analysis. */
 function procedureReported({ image }: Subject): Code {
   return ownValue(PROCEDURES, image.source.modality ?? "") ?? sct("363679005", "Imaging procedure");
 }
@@ -95,7 +95,7 @@ function observer(model: Subject["model"]): Dataset[] {
   ];
 }
 
-/** What the result may be used for, and every caveat: coded, with the words beside the code. */
+/** The regulatory text and every caveat: coded, with the words beside the code. */
 function statements({ model }: Subject, { warnings }: Said): Dataset[] {
   const regulatory = own("regulatory", "Regulatory status");
   return [

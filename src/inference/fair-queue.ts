@@ -1,9 +1,9 @@
 /** Tasks that wait for a thread: first come, first served, but whoever has many waiting takes turns with the others. */
 
-export class FairLine<T> {
+export class FairQueue<T> {
   /** Goes before everything else. */
   readonly #first: T[] = [];
-  /** What waits, by whose it is; the one whose turn is next first. */
+  /** Waiting entries by subject; the subject whose turn is next stands first. */
   readonly #turns = new Map<string, T[]>();
   #length = 0;
 
