@@ -1,7 +1,7 @@
 /** Who may call a route, and how often: its token, what its subject may have at a time, and addresses that need none. */
 import type { Config } from "../config.js";
 import { RadserveError } from "../base/errors.js";
-import { Networks, plainAddress } from "./client-address.js";
+import { Networks, plainAddress } from "../base/networks.js";
 import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./handlers.js";
 import type { LivingKeyring } from "./keys.js";

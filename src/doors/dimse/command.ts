@@ -19,6 +19,7 @@ export const STATUS = {
   success: 0x0000,
   sopClassNotSupported: 0x0122,
   notAuthorized: 0x0124,
+  processingFailure: 0x0110,
   duplicateInstance: 0x0111,
   unrecognizedOperation: 0x0211,
   outOfResources: 0xa700,

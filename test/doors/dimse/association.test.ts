@@ -188,7 +188,8 @@ async function answerTo(port: number, ...parts: readonly Uint8Array[]): Promise<
   socket.on("data", (piece: Buffer) => pieces.push(piece));
   socket.on("error", () => undefined);
   for (const part of parts) socket.write(part);
-  await once(socket, "close");
+  // The server may reset it, which is no end less
+  await new Promise((resolve) => socket.once("close", resolve));
   return Buffer.concat(pieces);
 }
 
