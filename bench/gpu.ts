@@ -1,5 +1,6 @@
 /**
- * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--torch FILE] [--quick] [--provider cpu]`, eight minutes.
+ * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--torch FILE] [--quick] [--provider cpu]`, eight minutes;
+ * fewer with `--seconds 0.5` (of each row, 1.5 else) and `--memory 8` (at most, of each row about memory, 40 else).
  * With --provider cpu the same measurements are taken on the CPU, which shows that the script works where there is no GPU.
  * Rows as they are known, and last a line of pass or fail for each goal; status 1 where CPU and GPU disagree by more than
  * the tolerance. With --graphs FOLDER it writes the graphs of native/bench/gpu_check.cc
@@ -40,11 +41,13 @@ const { values } = parseArgs({
     torch: { type: "string" },
     quick: { type: "boolean" },
     provider: { type: "string", default: "cuda" },
+    seconds: { type: "string", default: "1.5" },
+    memory: { type: "string", default: "40" },
     graphs: { type: "string" },
   },
 });
 const provider = values.provider === "cpu" ? "cpu" : "cuda";
-const seconds = values.quick === true ? 0.2 : 1.5;
+const seconds = values.quick === true ? 0.2 : Number(values.seconds);
 /** The largest batch that models of this bench run in. */
 const LARGEST = values.quick === true ? 8 : 128;
 const networks = Object.keys(NETWORKS) as Network[];
@@ -340,7 +343,7 @@ async function byTurns(engine: Engine, ids: readonly [number, Network][]): Promi
 }
 
 /** Seconds after which a row about memory ends, however many runs it has seen: the whole bench fits into eight minutes. */
-const MOST_SECONDS = 40;
+const MOST_SECONDS = Number(values.memory);
 
 /** Memory afterwards as a share of before, of the host and of the GPU. */
 type Growth = [host: number, device: number];

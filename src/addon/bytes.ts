@@ -39,7 +39,7 @@ export function packRle(rgb: Uint8Array, rows: number, columns: number): Uint8Ar
   return addon().packRle(rgb, 3, rows, columns);
 }
 
-/** What is wrong with a segment, from 0: it lies outside its frame, or ends before its pixels do or inside a run. */
+/** The fault of a segment, from 0: it lies outside its frame, or ends before its pixels do or inside a run. */
 export type RleFault = NonNullable<ReturnType<BytesAddon["unpackRle"]>>;
 
 /**
@@ -125,7 +125,7 @@ export async function giveBack(): Promise<void> {
   if (globalThis.gc === undefined) return;
   // From Node.js 22 on a collection of the usual flavour keeps the pages of the heap that it empties
   globalThis.gc({ type: "major", execution: "sync", flavor: "last-resort" });
-  // What the addon lent to arrays that were collected it gets back in a later turn of the event loop
+  // Memory that the addon lent to arrays which were collected comes back in a later turn of the event loop
   await delay(GIVEN_BACK_MS);
   addon().giveBack();
 }

@@ -5,8 +5,8 @@ const NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [n
 
 /**
  * The name of a fault of the system (errno(3)), of Node or of PostgreSQL, for example ENOENT or 57P03; empty where it has none.
- * What libuv has no name for, a quota that is used up (EDQUOT) and a share that went away (ESTALE) among it, Node calls
- * "Unknown system error -122".
+ * Node calls a fault that libuv has no name for "Unknown system error -122": a quota that is used up (EDQUOT) and a share
+ * that went away (ESTALE) are among them.
  */
 export function errno(thrown: unknown): string {
   if (!(thrown instanceof Error && "code" in thrown && typeof thrown.code === "string")) return "";

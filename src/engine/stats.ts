@@ -62,5 +62,4 @@ export const engineStatsSchema = z.strictObject({
 
 export type EngineStats = z.infer<typeof engineStatsSchema>;
 export type EngineModelStats = EngineStats["models"][number];
-export type EngineGpuStats = EngineStats["gpus"][number];
 export type EngineHistogram = z.infer<typeof histogram>;

@@ -252,3 +252,8 @@ export const unlink = patiently(either<[Path], Done>(fs.unlinkSync, fsp.unlink))
 export function freeBytes({ blocks, bavail, bsize }: StatsFs): number {
   return blocks === 0 ? Infinity : bavail * bsize;
 }
+
+/** Bytes of a file system, whoever has them; without end where it does not say. */
+export function totalBytes({ blocks, bsize }: StatsFs): number {
+  return blocks === 0 ? Infinity : blocks * bsize;
+}

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
 import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
-import { freeBytes, openDescriptor, openPlain, rename, statfs } from "./disk.js";
+import { freeBytes, openDescriptor, openPlain, rename, statfs, totalBytes } from "./disk.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { release } from "../addon/bytes.js";
 import { errno, systemError } from "../base/errno.js";
@@ -164,8 +164,7 @@ export async function moveIfThere(from: string, to: string): Promise<boolean> {
 
 /** Bytes of the disk of a folder of inputs, whoever has them now; without end where it does not say. */
 export async function bytesOfDisk(dir: string): Promise<number> {
-  const { blocks, bsize } = await explained(() => statfs(dir), "input");
-  return blocks === 0 ? Infinity : blocks * bsize;
+  return totalBytes(await explained(() => statfs(dir), "input"));
 }
 
 /**

@@ -71,4 +71,3 @@ export const singleRequestSchema = z.strictObject({
       "The answer is deadline_exceeded where the work takes longer; where absent, the setting deadline_seconds counts",
     ),
 });
-export type SingleRequest = z.infer<typeof singleRequestSchema>;

@@ -10,7 +10,7 @@ import type { ModelProblem } from "../models/set.js";
 import { errorObjectSchema, type RadserveError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { usualMemory } from "../base/process-memory.js";
-import { freeBytes } from "../files/disk.js";
+import { freeBytes, totalBytes } from "../files/disk.js";
 import { roomOf } from "../files/usable.js";
 import { conditionSchema, type Conditions } from "./conditions.js";
 import { type History, minuteSchema } from "./history.js";
@@ -75,7 +75,7 @@ async function diskOf(folder: string, least: number): Promise<Overview["disks"][
   const unknown = { folder, free_bytes: null, total_bytes: null, least_bytes: least };
   const facts = await roomOf(folder).catch(() => undefined);
   if (facts === undefined || !Number.isFinite(freeBytes(facts))) return unknown;
-  return { ...unknown, free_bytes: freeBytes(facts), total_bytes: facts.blocks * facts.bsize };
+  return { ...unknown, free_bytes: freeBytes(facts), total_bytes: totalBytes(facts) };
 }
 
 const started = new Date(Date.now() - performance.now()).toISOString();

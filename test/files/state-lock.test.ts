@@ -96,7 +96,7 @@ t.test("other things under the name of the lock are named", (t) => {
   const kinds: [string, RegExp, (file: string) => void][] = [
     ["pipe", /found a named pipe/, (file) => execFileSync("mkfifo", [file])],
     ["folder", /found a folder/, (file) => mkdirSync(file)],
-    ["link", /found a link/, (file) => symlinkSync("/dev/null", file)],
+    ["link", /found a symbolic link/, (file) => symlinkSync("/dev/null", file)],
   ];
   for (const [name, message, put] of kinds) {
     const directory = path.join(t.testdir({ [name]: {} }), name);

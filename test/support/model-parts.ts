@@ -53,6 +53,33 @@ export const meanOf = (input: string, row: string) =>
     { op: "Flatten", inputs: ["mean"], outputs: [row] },
   ] as const;
 
+/** A tensor [n, ...shape] that holds `data` for every image [n, 1, ...sides], as detection networks are exported. */
+export function constant(
+  name: string,
+  output: string,
+  sides: Shape,
+  shape: readonly number[],
+  data: number[],
+): ModelDescription {
+  const isFlat = shape.length === 1;
+  return {
+    name,
+    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, ...sides] }],
+    outputs: [{ name: output, dtype: "float32", shape: ["n", ...shape] }],
+    initializers: [
+      { name: "head", dtype: "float32", shape: [1, ...shape], data },
+      { name: "axes", dtype: "int64", shape: [1], data: [1] },
+      scalar("nothing", 0),
+    ],
+    nodes: [
+      ...meanOf("x", "row"),
+      { op: "Mul", inputs: ["row", "nothing"], outputs: ["zeros"] },
+      ...(isFlat ? [] : [{ op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] } as const]),
+      { op: "Add", inputs: [isFlat ? "zeros" : "cube", "head"], outputs: [output] },
+    ],
+  };
+}
+
 /** y = x. */
 export const same = (name: string): ModelDescription => ({
   name,

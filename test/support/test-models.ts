@@ -13,6 +13,8 @@ import type { ModelEntry } from "../../src/models/entry.js";
 import {
   BRIGHT,
   DARK,
+  TISSUE,
+  constant,
   deep,
   flat,
   inverse,
@@ -26,7 +28,6 @@ import {
   sourceSize,
   stretched,
   thirds,
-  TISSUE,
   volumeSize,
 } from "./model-parts.js";
 
@@ -156,25 +157,8 @@ const detector: Part = {
 /** The picture with its sides kept: a table's boxes come back through the margins. */
 const letterboxed: ImageInput = { ...stretched(32, 32), fit: "letterbox" };
 
-/** A tensor that holds the same on every image, as detection networks are exported. */
-function table(name: string, shape: [number, number], data: number[]): ModelDescription {
-  return {
-    name,
-    inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 32, 32] }],
-    outputs: [{ name: "output0", dtype: "float32", shape: ["n", ...shape] }],
-    initializers: [
-      { name: "head", dtype: "float32", shape: [1, ...shape], data },
-      { name: "axes", dtype: "int64", shape: [1], data: [1] },
-      scalar("nothing", 0),
-    ],
-    nodes: [
-      ...meanOf("x", "row"),
-      { op: "Mul", inputs: ["row", "nothing"], outputs: ["zeros"] },
-      { op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] },
-      { op: "Add", inputs: ["cube", "head"], outputs: ["output0"] },
-    ],
-  };
-}
+const table = (name: string, shape: [number, number], data: number[]) =>
+  constant(name, "output0", [32, 32], shape, data);
 
 /** Of all three tables: a nodule from (8, 12) to (16, 20) of the tensor, and a mass from (20, 10) to (28, 22). */
 const HEADS = {

@@ -20,8 +20,16 @@ export type Tag = number;
 /** VRs of one value each: a backslash in them is text. */
 export const SINGLE_VALUE_VRS = new Set(["LT", "ST", "UT", "UR"]);
 
-function entryOf(tag: Tag) {
-  return dcmjsData().DicomMetaDictionary.dictionary[tagName(tag).toUpperCase()];
+type Entry = Data["DicomMetaDictionary"]["dictionary"][string];
+/** The entries that were looked up: files with many frames ask for the same ones for each. */
+const entries = new Map<Tag, Entry>();
+
+function entryOf(tag: Tag): Entry | undefined {
+  const known = entries.get(tag);
+  if (known !== undefined) return known;
+  const entry: Entry | undefined = dcmjsData().DicomMetaDictionary.dictionary[tagName(tag).toUpperCase()];
+  if (entry !== undefined) entries.set(tag, entry);
+  return entry;
 }
 
 /** `(7fe0,0010)`, as messages write it. */

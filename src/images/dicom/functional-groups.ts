@@ -60,7 +60,8 @@ export function holderOf(
 const filledItems = new WeakMap<readonly DataSetAttributes[], readonly DataSetAttributes[]>();
 
 function filled(items: readonly DataSetAttributes[] | undefined): readonly DataSetAttributes[] | undefined {
-  if (items === undefined) return undefined;
+  // Most have one item, and files with many frames have it for each
+  if (items === undefined || (items.length === 1 && (items[0]?.size ?? 0) > 0)) return items;
   const known = filledItems.get(items) ?? items.filter((item) => item.size > 0);
   filledItems.set(items, known);
   return known;
@@ -83,7 +84,7 @@ export function onlyItem(
   warnings: Warning[],
 ): DataSetAttributes | undefined {
   const first = items?.[0];
-  if (items === undefined || first === undefined) return undefined;
+  if (items === undefined || first === undefined || items.length === 1) return first;
   // Each frame asks, and there may be very many
   const differ = differing.get(items) ?? items.some((item) => item !== first && !item.equals(first));
   differing.set(items, differ);

@@ -17,7 +17,7 @@ import type { ModelEntry } from "../../../src/models/entry.js";
 import { interpret } from "../../../src/results/findings/findings.js";
 import { kindOfGiven, resultKindOf } from "../../../src/results/kinds/kinds.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
-import { meanOf, scalar, sct } from "../../support/model-parts.js";
+import { constant, sct } from "../../support/model-parts.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import { radiograph } from "../../support/radiograph.js";
 import { engineWithFolder } from "../../support/real-engine.js";
@@ -43,25 +43,8 @@ const table = (more: Partial<NonNullable<Keypoints["table"]>> = {}): Keypoints =
   labels: ["apex", "carina", "angle"].map((name) => label(name, 0.5)),
 });
 
-/** A tensor [n, ...shape] that holds the same on every image. */
-const constant = (name: string, shape: readonly number[], data: number[]): ModelDescription => ({
-  name,
-  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, "h", "w"] }],
-  outputs: [{ name: "points", dtype: "float32", shape: ["n", ...shape] }],
-  initializers: [
-    { name: "head", dtype: "float32", shape: [1, ...shape], data },
-    { name: "axes", dtype: "int64", shape: [1], data: [1] },
-    scalar("nothing", 0),
-  ],
-  nodes: [
-    ...meanOf("x", "row"),
-    { op: "Mul", inputs: ["row", "nothing"], outputs: ["zeros"] },
-    ...(shape.length === 1
-      ? []
-      : [{ op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] } as const]),
-    { op: "Add", inputs: [shape.length === 1 ? "zeros" : "cube", "head"], outputs: ["points"] },
-  ],
-});
+const points = (name: string, shape: readonly number[], data: number[]) =>
+  constant(name, "points", ["h", "w"], shape, data);
 
 async function pointsOf(engine: Engine, id: number, given: ReturnType<typeof plane>) {
   const { outputs } = await engine.infer(id, [given], {});
@@ -129,7 +112,7 @@ t.test("where points lie", { skip: needs(ADDON) }, async (t) => {
   await t.test("the rows of a table, in every way of counting", async (t) => {
     // 6 x 10 pixels lie in 20 x 20 from row 4 on, twice as large
     const from = fixed(20, 20, "letterbox");
-    const rows = (data: number[]) => constant("rows", [3, 3], data);
+    const rows = (data: number[]) => points("rows", [3, 3], data);
     const edges = [0, 4, 0.25, 20, 16, 0.5, 5, 7, 0.75];
     const expected = [
       { x: 0, y: 0, score: 0.25, label: 0 },
@@ -160,7 +143,7 @@ t.test("where points lie", { skip: needs(ADDON) }, async (t) => {
       spot(0, 0),
     );
     t.match(one, { x: 3, y: 2, score: NaN });
-    const flat = await load(constant("flat", [9], edges), table(), from);
+    const flat = await load(points("flat", [9], edges), table(), from);
     t.strictSame(await pointsOf(engine, flat, spot(0, 0)), expected, "all numbers in one row");
     const outside = await load(rows([-2, 4, 1, 20, 17, 1, 0, 3.999, 1]), table(), from);
     t.match(
@@ -172,12 +155,12 @@ t.test("where points lie", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("scores through the sigmoid, and no table that runs the other way", async (t) => {
     const from = fixed(20, 20, "letterbox");
-    const logits = constant("logits", [3, 3], [5, 7, 0, 5, 7, 100, 5, 7, -100]);
+    const logits = points("logits", [3, 3], [5, 7, 0, 5, 7, 100, 5, 7, -100]);
     const model = await load(logits, { ...table(), activation: "sigmoid" }, from);
     const scores = (await pointsOf(engine, model, spot(0, 0))).map(({ score }) => score);
     t.strictSame(scores.slice(0, 2), [0.5, 1]);
     t.ok(scores[2]! >= 0 && scores[2]! < 1e-40);
-    const columns = constant("columns", [3, 2], [1, 2, 3, 4, 5, 6]);
+    const columns = points("columns", [3, 2], [1, 2, 3, 4, 5, 6]);
     const two: Keypoints = { ...table(), labels: [label("a", 0.5), label("b", 0.5)] };
     const wrong = await load(columns, two, from);
     await t.rejects(pointsOf(engine, wrong, spot(0, 0)), { code: "output_invalid" });
@@ -265,7 +248,7 @@ t.test("what a manifest may say of points, and what the graph has to give", (t) 
 t.test("an image with points, to its files", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "keypoints-files");
   // 24 x 32 pixels lie in 32 x 32 from row 4 on
-  const bytes = onnxModel(constant("landmarks", [3, 3], [8, 12, 0.9, 20, 10, 0.7, 4, 14, 0.4]));
+  const bytes = onnxModel(points("landmarks", [3, 3], [8, 12, 0.9, 20, 10, 0.7, 4, 14, 0.4]));
   const modelPath = join(folder, "model.onnx");
   writeFileSync(modelPath, bytes);
   const manifest: Manifest = { ...manifestOf("columns"), name: "landmarks", outputs: [table()] };
