@@ -1,10 +1,15 @@
 /** Addresses of clients, and the networks that settings name. */
-import { BlockList, isIP } from "node:net";
+import { BlockList, isIP, type Socket } from "node:net";
 
 /** IPv4 that came over an IPv6 socket as IPv4, and no zone; undefined where it is no address. */
 export function plainAddress(address: string | undefined): string | undefined {
   const plain = (address ?? "").replace(/^::ffff:(?=\d+\.)/i, "").replace(/%.*$/, "");
   return isIP(plain) === 0 ? undefined : plain;
+}
+
+/** By what a connection is known, and TLS on it: no two open connections have the same ends. */
+export function endsOf(socket: Socket): string {
+  return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
 }
 
 /** Addresses and networks, such as 10.0.0.5 and 10.0.0.0/8. */

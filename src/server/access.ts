@@ -130,7 +130,8 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
     enter({ state: { caller } }, route) {
       if (caller === undefined) return () => undefined;
       const leave = inWork.enter(caller.subject);
-      const fewer = route.hasLargeBody === true ? bulkBodies : route.takesFile === true ? uploads : undefined;
+      const fewer =
+        route.hasLargeBody === true ? bulkBodies : route.takesFile !== undefined ? uploads : undefined;
       if (fewer === undefined) return leave;
       try {
         const leaveFewer = fewer.enter(caller.subject);

@@ -3,13 +3,8 @@
  * the limits of each address all take it from here.
  */
 import type { IncomingHttpHeaders } from "node:http";
-import { isIP, type Socket } from "node:net";
+import { isIP } from "node:net";
 import { Networks, plainAddress } from "../base/networks.js";
-
-/** By what a connection is known, and TLS on it: no two open connections have the same ends. */
-export function endsOf(socket: Socket): string {
-  return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
-}
 
 /** The name under which a limit counts an address: for IPv6 its network /64, because one client has all addresses of that. */
 export function limitedAs(address: string): string {

@@ -25,6 +25,8 @@ export const STATUS = {
   outOfResources: 0xa700,
   dataSetDoesNotMatch: 0xa900,
   cannotUnderstand: 0xc000,
+  /** Of STOW-RS alone (PS3.18 section 10.5.3). */
+  transferSyntaxNotSupported: 0xc122,
   pending: 0xff00,
 } as const;
 

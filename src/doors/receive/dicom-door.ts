@@ -3,15 +3,16 @@
  * AE title is no proof of who calls; a peer is one by its title and its address, or by its certificate.
  */
 import { createServer, type Server, type Socket } from "node:net";
-import { RadserveError, type ErrorCode } from "../../base/errors.js";
+import { createServer as createTlsServer, type Server as TlsServer, type TlsOptions } from "node:tls";
+import { asRadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { Networks, plainAddress } from "../../base/networks.js";
-import { decodable, DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
 import { serveAssociation, VERIFICATION, type AcceptorHandlers, type Incoming } from "../dimse/acceptor.js";
 import { STATUS } from "../dimse/command.js";
-import type { AssociateRequest, Rejection } from "../dimse/pdu.js";
-import type { PduLimits } from "../dimse/pdu-socket.js";
+import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
+import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
 import type { Kept, Spool } from "./spool.js";
+import { isImageClass, isTakenSyntax, statusOf } from "./taken.js";
 
 export interface Peer {
   /** The name in the settings. */
@@ -21,16 +22,41 @@ export interface Peer {
   networks: readonly string[] | undefined;
 }
 
+/** What came of one series over one association. */
+export interface CameOfSeries {
+  studyInstanceUid: string;
+  objects: number;
+  bytes: number;
+}
+
+/** An association that has ended. */
+export interface Ended {
+  peer: string;
+  address: string | undefined;
+  /** By SeriesInstanceUID. */
+  series: ReadonlyMap<string, CameOfSeries>;
+  ms: number;
+}
+
 export interface DicomDoorOptions extends PduLimits {
   aeTitle: string;
   peers: readonly Peer[];
   /** Associations at a time; one more is rejected for now. */
   mostAssociations: number;
   spool: Pick<Spool, "keep">;
+  /** Absent where the port speaks without TLS. */
+  tls?: TlsOptions | undefined;
   /** Told of each object that the disk has. */
   kept: (object: Kept, peer: string) => void;
+  /** Told of each object and association that was refused: a word. */
+  refused: (reason: string) => void;
+  /** Told when an association is over over which objects came. */
+  ended: (visit: Ended) => void;
   log: Logger;
 }
+
+/** Connections that wait for their turn to be rejected, beside the associations that may be. */
+const MORE_CONNECTIONS = 64;
 
 /** Rejections (PS3.8 table 9-21): result, source, reason. */
 const REJECTIONS = {
@@ -39,35 +65,11 @@ const REJECTIONS = {
   localLimit: { result: 2, source: 3, reason: 2 },
 } as const satisfies Record<string, Rejection>;
 
-/** Status of a C-STORE for each error that the spool gives; any other is a processing failure. */
-const STATUS_OF: Partial<Record<ErrorCode, number>> = {
-  disk_full: STATUS.outOfResources,
-  body_too_large: STATUS.outOfResources,
-  file_exists: STATUS.duplicateInstance,
-  bad_request: STATUS.dataSetDoesNotMatch,
-  corrupt_image: STATUS.cannotUnderstand,
-  truncated_image: STATUS.cannotUnderstand,
-  unsupported_transfer_syntax: STATUS.cannotUnderstand,
-  unsupported_format: STATUS.cannotUnderstand,
-};
-
-/** A deflated data set names its study and series in its deflated part; nobody sends images so. */
-const SYNTAXES = new Set(
-  decodable()
-    .map(({ uid }) => uid)
-    .filter((uid) => uid !== DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN),
-);
-
-const STORAGE = "1.2.840.10008.5.1.4.1.1.";
-/** Storage SOP classes of images (PS3.4 table B.5-1), by what follows their common beginning. */
-const OF_IMAGES =
-  /^(?:1(?:\.[123](?:\.1)?)?|2(?:\.[12])?|3\.1|4(?:\.[134])?|6\.[12]|7(?:\.[1-4])?|12\.[12](?:\.1)?|13\.1\.[1-5]|14\.[12]|20|77\.1(?:\.\d+)+|128(?:\.1)?|130|481\.1)$/;
-
 export class DicomDoor {
   readonly #options: DicomDoorOptions;
   readonly #peers: readonly (Peer & { from: Networks | undefined })[];
   readonly #open = new Set<Socket>();
-  readonly server: Server;
+  readonly server: Server | TlsServer;
 
   constructor(options: DicomDoorOptions) {
     this.#options = options;
@@ -75,7 +77,10 @@ export class DicomDoor {
       ...peer,
       from: peer.networks === undefined ? undefined : new Networks(peer.networks),
     }));
-    this.server = createServer((connection) => void this.serve(connection));
+    const serve = (connection: Socket) => void this.serve(connection);
+    this.server = options.tls === undefined ? createServer(serve) : createTlsServer(options.tls, serve);
+    this.server.maxConnections = options.mostAssociations + MORE_CONNECTIONS;
+    this.server.on("tlsClientError", () => options.refused("tls"));
   }
 
   get associations(): number {
@@ -85,23 +90,25 @@ export class DicomDoor {
   /** Serves one connection, whose TLS has been done. */
   async serve(connection: Socket): Promise<void> {
     const began = performance.now();
+    const address = plainAddress(connection.remoteAddress);
     const full = this.#open.size >= this.#options.mostAssociations;
     this.#open.add(connection);
-    const visit = new Visit(this.#options, full ? () => REJECTIONS.localLimit : this.#rejection(connection));
+    const visit = new Visit(this.#options, full ? () => REJECTIONS.localLimit : this.#rejection(address));
     try {
       const fault = await serveAssociation(connection, visit, this.#options);
-      const ms = Math.round(performance.now() - began);
-      const told = { ...visit.told, ms, ...(fault === undefined ? {} : { why: fault.message }) };
+      const told = { ...visit.told, address, ...(fault === undefined ? {} : { why: fault.message }) };
       this.#options.log[fault === undefined ? "info" : "warn"](told, "association ended");
     } catch (error) {
       this.#options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
     } finally {
       this.#open.delete(connection);
+      const ms = Math.round(performance.now() - began);
+      if (visit.series.size > 0)
+        this.#options.ended({ peer: visit.told.peer, address, series: visit.series, ms });
     }
   }
 
-  #rejection(connection: Socket): (request: AssociateRequest) => Rejection | string {
-    const address = plainAddress(connection.remoteAddress) ?? "";
+  #rejection(address = ""): (request: AssociateRequest) => Rejection | string {
     return ({ calledAe, callingAe }) => {
       if (calledAe !== this.#options.aeTitle) return REJECTIONS.calledTitle;
       const peer = this.#peers.find(
@@ -118,12 +125,10 @@ export class DicomDoor {
   }
 }
 
-const isImage = (uid: string): boolean =>
-  uid.startsWith(STORAGE) && OF_IMAGES.test(uid.slice(STORAGE.length));
-
 /** One association, and what is told of it when it has ended. */
 class Visit implements AcceptorHandlers {
   readonly told = { peer: "unknown", objects: 0, bytes: 0, refused: {} as Record<string, number> };
+  readonly series = new Map<string, CameOfSeries>();
   readonly #options: DicomDoorOptions;
   readonly #admit: (request: AssociateRequest) => Rejection | string;
 
@@ -145,7 +150,7 @@ class Visit implements AcceptorHandlers {
 
   taken(sopClassUid: string, proposed: readonly string[]): readonly string[] | undefined {
     if (sopClassUid === VERIFICATION) return proposed;
-    return isImage(sopClassUid) ? proposed.filter((uid) => SYNTAXES.has(uid)) : undefined;
+    return isImageClass(sopClassUid) ? proposed.filter(isTakenSyntax) : undefined;
   }
 
   async store(object: Incoming): Promise<{ status: number; comment?: string }> {
@@ -153,16 +158,29 @@ class Visit implements AcceptorHandlers {
       const kept = await this.#options.spool.keep(this.told.peer, object);
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
+      const { studyInstanceUid, seriesInstanceUid } = kept;
+      const series = this.series.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
+      series.objects += 1;
+      series.bytes += kept.bytes;
+      this.series.set(seriesInstanceUid, series);
       this.#options.kept(kept, this.told.peer);
       return { status: STATUS.success };
     } catch (error) {
-      if (!(error instanceof RadserveError)) throw error;
-      this.#refuse(error.code);
-      return { status: STATUS_OF[error.code] ?? STATUS.processingFailure, comment: error.code };
+      // Of the connection: no answer can be given
+      if (error instanceof ConnectionLost || error instanceof ProtocolError) throw error;
+      const refusal = asRadserveError(error);
+      if (refusal.code === "internal")
+        this.#options.log.error(
+          { peer: this.told.peer, fault: faultForLog(error) },
+          "an object could not be kept",
+        );
+      this.#refuse(refusal.code);
+      return { status: statusOf(refusal), comment: refusal.code };
     }
   }
 
   #refuse(reason: string): void {
     this.told.refused[reason] = (this.told.refused[reason] ?? 0) + 1;
+    this.#options.refused(reason);
   }
 }

@@ -10,12 +10,13 @@
  */
 import { createHash } from "node:crypto";
 import { linkSync } from "node:fs";
-import { lstat, mkdir } from "node:fs/promises";
+import { lstat, mkdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
-import { hashFile, syncFolder } from "../../files/durable-files.js";
+import { explainedFault, hashFile, syncFolder } from "../../files/durable-files.js";
 import { receiveFile } from "../../files/new-file.js";
+import { isUnmounted } from "../../files/roots.js";
 import { readHead, type DicomHead } from "../../images/dicom/dicom-file.js";
 import { fileHead } from "../../results/dicom/elements.js";
 
@@ -55,6 +56,20 @@ export interface SpoolLimits {
 export const isUid = (text: string | undefined): text is string =>
   text !== undefined && text.length <= 64 && /^(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*$/.test(text);
 
+/** The names of an object below the spool. */
+export function objectPath(sopInstanceUid: string): [string, string, string] {
+  const drawer = createHash("sha256").update(sopInstanceUid).digest("hex").slice(0, 2);
+  return ["objects", drawer, `${sopInstanceUid}.dcm`];
+}
+
+/** The names of the folder of a series below the spool. */
+export const seriesPath = (peer: string, study: string, series: string): string[] => [
+  "series",
+  peer,
+  study,
+  series,
+];
+
 export class Spool {
   readonly #folder: string;
   readonly #limits: SpoolLimits;
@@ -71,21 +86,32 @@ export class Spool {
    * for another object of the same SOPInstanceUID; body_too_large, disk_full, corrupt_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
+    if (isUnmounted(this.#folder, (await stat(this.#folder)).dev))
+      throw new RadserveError(
+        "input_not_found",
+        "Expected the spool's share to be mounted; it is away. Send it again later.",
+      );
+    try {
+      return await this.#kept(peer, object);
+    } catch (error) {
+      const explained = explainedFault(error, "input");
+      throw explained instanceof RadserveError && explained.code === "disk_full" ? explained : error;
+    }
+  }
+
+  async #kept(peer: string, object: Arriving): Promise<Kept> {
     const { sopInstanceUid } = object;
     if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID");
     const pieces = object.dataSet[Symbol.asyncIterator]();
     const { head, begun } = await readBeginning(object, pieces);
     const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
-    const objects = await this.#made(
-      "objects",
-      createHash("sha256").update(sopInstanceUid).digest("hex").slice(0, 2),
-    );
-    const name = `${sopInstanceUid}.dcm`;
+    const [objectsName, drawer, name] = objectPath(sopInstanceUid);
+    const objects = await this.made(objectsName, drawer);
     const file = await receiveFile(objects, name, resumed(begun, pieces), {
       ...this.#limits,
       overwrite: false,
     });
-    const folder = await this.#made("series", peer, studyInstanceUid, seriesInstanceUid);
+    const folder = await this.made(...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
     await linkOnce(path.join(objects, name), path.join(folder, name), file.sha256);
     await syncFolder(folder);
     const { bytes, sha256 } = file;
@@ -93,7 +119,7 @@ export class Spool {
   }
 
   /** The folder below the spool; each one that is made is synced into the one that holds it. */
-  async #made(...names: readonly string[]): Promise<string> {
+  async made(...names: readonly string[]): Promise<string> {
     let folder = this.#folder;
     for (const name of names) {
       const holder = folder;

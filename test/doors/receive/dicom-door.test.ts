@@ -46,6 +46,8 @@ async function opened(
     ...{ aeTitle: "RADSERVE", mostAssociations: 4, log: pino(sink) },
     peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
     spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0 }),
+    refused: () => undefined,
+    ended: () => undefined,
     kept: ({ seriesInstanceUid }, peer) => kept.push(`${peer} ${seriesInstanceUid}`),
     ...more,
   });
