@@ -40,13 +40,17 @@ export function doorsPlace(t: Test, change: object = {}, extra: Record<string, s
 }
 
 /** The server of a place, and the port that it opened for DICOM. */
-export async function startDoors(t: Test, place: Place): Promise<Bulk & { port: () => number }> {
+export async function startDoors(
+  t: Test,
+  place: Place,
+  listens = true,
+): Promise<Bulk & { port: () => number }> {
   const server = await startServer(place);
   t.teardown(() => server.stop());
   // Whose jobs they are
   server.token = await issueToken(place, "--subject", DOORS_SUBJECT);
   const isPort = ({ msg }: { msg: string }) => msg === "the port for DICOM is open";
-  await server.logged(isPort);
+  if (listens) await server.logged(isPort);
   // The last, because one that was killed opened another
   return { ...bulkOf(server), port: () => Number(server.log.findLast(isPort)?.["port"]) };
 }
@@ -67,7 +71,7 @@ export const associate = (port: number, more: Partial<CallOptions> = {}, tls?: o
 export function object(z: number, attributes: Record<string, string> = {}) {
   const dataSet = slice({ z, attributes, preamble: false, meta: false });
   const names = {
-    sopClassUid: CT,
+    sopClassUid: attributes["SOPClassUID"] ?? CT,
     sopInstanceUid: attributes["SOPInstanceUID"] ?? instanceAt(z),
     transferSyntax: EXPLICIT,
   };

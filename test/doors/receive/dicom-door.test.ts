@@ -1,7 +1,10 @@
 /** The door for DICOM as peers see it: who comes in, what is kept, and what each is told. */
 import { once } from "node:events";
-import { readdirSync } from "node:fs";
-import type { AddressInfo } from "node:net";
+import { execFileSync } from "node:child_process";
+import { appendFileSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { connect, type AddressInfo } from "node:net";
 import { Writable } from "node:stream";
 import { pino } from "pino";
 import t from "tap";
@@ -9,6 +12,9 @@ import { VERIFICATION } from "../../../src/doors/dimse/acceptor.js";
 import { STATUS } from "../../../src/doors/dimse/command.js";
 import { call, type Caller, type CallOptions } from "../../../src/doors/dimse/requestor.js";
 import { DicomDoor, type DicomDoorOptions } from "../../../src/doors/receive/dicom-door.js";
+import { readCertificates, tlsOptions } from "../../../src/files/certificates.js";
+import { mounts } from "../../support/audit.js";
+import { TestCa } from "../../support/certificates.js";
 import { Spool } from "../../../src/doors/receive/spool.js";
 import {
   CT,
@@ -34,6 +40,7 @@ async function opened(
   const folder = test.testdir();
   const lines: Line[] = [];
   const kept: string[] = [];
+  const refused: string[] = [];
   const sink = new Writable({
     write(chunk: Buffer, _encoding, done) {
       lines.push(JSON.parse(chunk.toString()) as Line);
@@ -46,7 +53,7 @@ async function opened(
     ...{ aeTitle: "RADSERVE", mostAssociations: 4, log: pino(sink) },
     peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
     spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0 }),
-    refused: () => undefined,
+    refused: (reason) => refused.push(reason),
     ended: () => undefined,
     kept: ({ seriesInstanceUid }, peer) => kept.push(`${peer} ${seriesInstanceUid}`),
     ...more,
@@ -55,24 +62,21 @@ async function opened(
   await once(door.server, "listening");
   test.teardown(() => door.close());
   const { port } = door.server.address() as AddressInfo;
-  return { door, folder, lines, kept, sink, port };
+  return { door, folder, lines, kept, refused, sink, port };
 }
 
+const OPTIONS: CallOptions = {
+  ...LIMITS,
+  ...{ callingAe: "CT ONE", calledAe: "RADSERVE" },
+  contexts: [
+    { abstractSyntax: VERIFICATION, transferSyntaxes: [IMPLICIT] },
+    { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
+    { abstractSyntax: CT, transferSyntaxes: [DEFLATED] },
+    { abstractSyntax: SR, transferSyntaxes: [EXPLICIT] },
+  ],
+};
 const called = (port: number, more: Partial<CallOptions> = {}): Promise<Caller> =>
-  call(
-    { host: "127.0.0.1", port },
-    {
-      ...LIMITS,
-      ...{ callingAe: "CT ONE", calledAe: "RADSERVE" },
-      contexts: [
-        { abstractSyntax: VERIFICATION, transferSyntaxes: [IMPLICIT] },
-        { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
-        { abstractSyntax: CT, transferSyntaxes: [DEFLATED] },
-        { abstractSyntax: SR, transferSyntaxes: [EXPLICIT] },
-      ],
-      ...more,
-    },
-  );
+  call({ host: "127.0.0.1", port }, { ...OPTIONS, ...more });
 
 /** A slice, and the status of storing it. */
 async function stored(caller: Caller, n: number, change: Record<string, string> = {}): Promise<number> {
@@ -167,4 +171,67 @@ await t.test("a door that closes ends what is open, and keeps what it answered",
   door.close();
   await t.rejects(stored(caller, 2));
   t.same(kept.length, 1);
+});
+
+await t.test("with a CA of clients, only who has a certificate of it is heard", async (t) => {
+  const [ca, other] = [new TestCa(), new TestCa("Another CA")];
+  t.teardown(() => [ca, other].forEach(({ folder }) => rmSync(folder, { recursive: true })));
+  const { cert, key } = ca.issue();
+  const certificates = await readCertificates({ tls_cert: cert, tls_key: key, tls_client_ca: ca.file });
+  const { port, kept } = await opened(t, { tls: tlsOptions(certificates!) });
+  const by = (pair?: { pem: { cert: Buffer; key: Buffer } }) =>
+    call({ host: "127.0.0.1", port, tls: { ca: ca.pem, ...pair?.pem } }, OPTIONS);
+  const caller = await by(ca.issue("ct one"));
+  t.equal(await stored(caller, 1), STATUS.success);
+  await caller.release();
+  await t.rejects(by(), "no certificate");
+  await t.rejects(by(other.issue("ct one")), "one of another CA");
+  await t.rejects(called(port), "no TLS");
+  t.equal(kept.length, 1);
+});
+
+await t.test("a peer that stops within a PDU is ended, and holds up nobody", async (t) => {
+  const { door, port } = await opened(t, { pduTimeout: 300, mostAssociations: 2 });
+  const slow = connect(port, "127.0.0.1");
+  await once(slow, "connect");
+  slow.write(Buffer.from([1, 0, 0, 0, 1, 0, 0]));
+  const closed = once(slow, "close");
+  const caller = await called(port);
+  t.equal(await stored(caller, 1), STATUS.success);
+  await closed;
+  while (door.associations > 1) await new Promise((resolve) => setImmediate(resolve));
+  t.equal(await stored(caller, 2), STATUS.success);
+  await caller.release();
+});
+
+await t.test("a full disk refuses what comes and keeps what is there, until there is room", async (t) => {
+  const disk = mkdtempSync(path.join(os.tmpdir(), "radserve-test-"));
+  t.teardown(() => rmSync(disk, { recursive: true }));
+  if (!mounts(disk, "512k")) {
+    t.pass("skipped: mounting a tmpfs needs root");
+    return;
+  }
+  t.teardown(() => execFileSync("umount", ["-l", disk]));
+  const { port, refused } = await opened(t, {
+    spool: new Spool(disk, { mostBytes: 10_000_000, minimumFreeBytes: 0 }),
+  });
+  const caller = await called(port);
+  t.equal(await stored(caller, 1), STATUS.success);
+  const filler = `${disk}/filler`;
+  try {
+    for (;;) appendFileSync(filler, Buffer.alloc(4096));
+  } catch {
+    // Full
+  }
+  t.equal(await stored(caller, 2), STATUS.outOfResources);
+  t.equal(
+    await stored(caller, 3, { StudyInstanceUID: "1.2.9" }),
+    STATUS.outOfResources,
+    "no room for a folder",
+  );
+  t.same(refused, ["disk_full", "disk_full"]);
+  t.same(readdirSync(`${disk}/series/ct1/1.2.3/1.2.3.4`), ["1.2.3.4.1.dcm"]);
+  rmSync(filler);
+  t.equal(await stored(caller, 2), STATUS.success);
+  await caller.release();
 });
