@@ -1,5 +1,7 @@
 /** From an object that comes over the port for DICOM to the receipt: real server, PostgreSQL and files. */
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
 import path from "node:path";
 import t from "tap";
 import { linesOf } from "../support/audit.js";
@@ -63,6 +65,14 @@ await t.test(
       ],
     );
     t.match(told[2], { job_id: first!.job_id, study: /^[0-9a-f]{32}$/ });
+    // As a process that is killed between the job and its mark leaves it
+    const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
+    rmSync(mark);
+    const killed = doors.server.servingPid();
+    process.kill(killed, "SIGKILL");
+    await until(() => existsSync(mark));
+    t.match(JSON.parse(readFileSync(mark, "utf8")), { job_id: second!.job_id, count: 4 });
+    t.equal((await jobsOnce(doors, 2)).length, 2, "the job of before");
     t.notMatch(JSON.stringify(doors.server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
   },
 );
@@ -72,7 +82,6 @@ await t.test(
   async (t) => {
     const output = (place: { output: string }, name: string) => path.join(place.output, name);
     const { place, spool, file } = doorsPlace(t);
-    const { writeFileSync, readFileSync } = await import("node:fs");
     const doors = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
     const when = (tag: string, value: string) => [{ tag, in: [value], if_absent: "refuse" }];
     writeFileSync(
@@ -167,4 +176,23 @@ await t.test("what was kept as long as set goes with its job's end, and its resu
   // Its UID is free again
   await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
   t.equal((await jobsOnce(doors, 2)).length, 2);
+});
+
+await t.test("a port that another program has is a condition, and opens when it is free", async (t) => {
+  const other = createServer().listen(0, "127.0.0.1");
+  await once(other, "listening");
+  const { port } = other.address() as AddressInfo;
+  const { place } = doorsPlace(t, { dicom: { port } });
+  const doors = await startDoors(t, place, false);
+  const conditions = async () => {
+    const { body } = await doors.send("GET", "/health/ready");
+    const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
+    return all.filter(({ condition }) => condition === "door_closed");
+  };
+  await until(async () => (await conditions()).length > 0);
+  t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
+  other.close();
+  await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
+  await until(async () => (await conditions()).length === 0);
+  await send(port, [object(1)]);
 });
