@@ -108,7 +108,7 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
 
 /** The jobs that were made of whole series, by their folders, once each series has an ended one. */
 async function jobsOfAll(client: Client, series: number): Promise<Map<string, Job[]>> {
-  for (const end = Date.now() + LONGEST_MS; ; await delay(500)) {
+  for (const end = Date.now() + LONGEST_MS; ;) {
     const jobs: Job[] = [];
     for (let cursor: string | null = ""; cursor !== null;) {
       const page: string = `/bulk_inference?limit=100${cursor === "" ? "" : `&cursor=${cursor}`}`;
@@ -124,6 +124,7 @@ async function jobsOfAll(client: Client, series: number): Promise<Map<string, Jo
     }
     const open = jobs.some(({ finished_at }) => finished_at === null);
     if ((folders.size >= series && !open) || Date.now() > end) return folders;
+    await delay(500);
   }
 }
 
