@@ -26,6 +26,7 @@ const FLOORS = [
   "config\\.ts$",
   "viewing/",
   "bulk/",
+  "doors/",
   "server/",
   "commands/",
   "main\\.ts$",

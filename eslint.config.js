@@ -20,8 +20,8 @@ const waitsAreMonotonic = {
   ],
 };
 const NEEDS_TIME_OF_DAY = [
-  ...["audit/folders", "audit/verify", "commands/job-text"],
-  ...["certificates", "handlers", "history", "keys", "overview", "tokens"].map((name) => `server/${name}`),
+  ...["audit/folders", "audit/verify", "commands/job-text", "doors/receive/arrivals", "files/certificates"],
+  ...["handlers", "history", "keys", "overview", "tokens"].map((name) => `server/${name}`),
 ].map((name) => `src/${name}.ts`);
 
 export default tseslint.config(

@@ -30,7 +30,8 @@ export function parseSize(text: string): number | undefined {
   return Math.round(Number(match[1]) * base ** POWERS.indexOf(unit.charAt(0)));
 }
 
-const absolute = z
+/** A path that does not depend on where the server was started. */
+export const absolute = z
   .string()
   .refine((p) => path.isAbsolute(p) && !p.includes("\0"), "Expected an absolute path, beginning with /")
   .transform((p) => path.resolve(p));
@@ -40,7 +41,8 @@ const size = z.union([z.int().min(0), z.string()]).transform((value, context) =>
   context.addIssue({ code: "custom", message: 'Expected a size in bytes, or text like "512MiB" or "8GB"' });
   return z.NEVER;
 });
-const duration = z.string().transform((text, context) => {
+/** Text such as "825d"; the value is in seconds. */
+export const duration = z.string().transform((text, context) => {
   const seconds = parseDuration(text);
   if (seconds !== undefined) return seconds;
   context.addIssue({
@@ -51,13 +53,10 @@ const duration = z.string().transform((text, context) => {
 });
 const roots = z.array(absolute);
 const EXPECTED_FROM = "Expected an absolute name, for example \\\\server\\share, D: or /Volumes/images";
-const networks = z
-  .array(
-    z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()], {
-      error: "Expected an IP address or a network, for example 10.0.0.5 or 10.0.0.0/8",
-    }),
-  )
-  .default([]);
+export const network = z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()], {
+  error: "Expected an IP address or a network, for example 10.0.0.5 or 10.0.0.0/8",
+});
+const networks = z.array(network).default([]);
 
 /** A wrong one is refused here, because the errors of parsers quote it with its password. */
 function isPostgresUrl(text: string): boolean {
@@ -201,6 +200,11 @@ const settings = {
   upload_limit: size
     .default(MAX_FILE_BYTES)
     .describe("Largest file that may be uploaded; longer ones than the default are not read"),
+  doors: absolute
+    .optional()
+    .describe(
+      "File that says how images come in from modalities and PACS (docs/doors.md); nothing comes in unless it is set",
+    ),
   minimum_free_disk: size
     .default(256 * 1024 * 1024)
     .describe("Free space below which an output folder is disk_full"),
@@ -396,7 +400,7 @@ function readIfThere(file: string): string | undefined {
 }
 
 /** Editors of Windows begin UTF-8 with a byte order mark. */
-function jsonOfFile(file: string, given: string): unknown {
+export function jsonOfFile(file: string, given: string): unknown {
   const text = given.replace(/^\ufeff/, "");
   try {
     return JSON.parse(text) as unknown;

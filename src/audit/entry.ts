@@ -22,6 +22,12 @@ export const KINDS = [
   "inference",
   /** One image of a bulk job, each time that it was tried. */
   "item",
+  /** Objects of one series that came over one association or in one request. The subject is the name of the peer. */
+  "received",
+  /** A received series or study that became a job. */
+  "submitted",
+  /** Received objects that are removed because their time is over and their job has ended. */
+  "removed",
   /** A job compared with what lies in its output folders: one page of that. */
   "reconcile",
   /** Any other page that needs a token. */
@@ -75,7 +81,7 @@ const factsSchema = z.object({
   ms: z.number().optional(),
   /** Why a token was refused; of trouble, `head_gone`. */
   reason: z.string().optional(),
-  /** How often: refusals that are told together; actions that were refused because no line could be written. */
+  /** How often: refusals that are told together; actions that were refused because no line could be written. How many received objects. */
   count: z.int().optional(),
   since: z.string().optional(),
   /** token issue, token revoke, key new. */
@@ -88,7 +94,7 @@ const factsSchema = z.object({
   version: z.string().optional(),
   /** The process before ended by its own fault. */
   after_crash: z.boolean().optional(),
-  /** How many bytes are no line, or were uploaded, and their SHA-256. */
+  /** How many bytes are no line, were uploaded (with their SHA-256), or were received. */
   bytes: z.int().optional(),
   sha256: z.string().optional(),
   /** The day whose file a line begins, and the line before it with the day of its file. */

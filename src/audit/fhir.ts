@@ -87,6 +87,8 @@ export type Interactions = (endpoint: string) => Interaction | undefined;
 function patternOf({ kind, endpoint = "", query, patient }: Entry, interactionOf: Interactions): Pattern {
   if (kind === "inference" || kind === "item")
     return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
+  if (kind === "received" || kind === "submitted") return CREATE;
+  if (kind === "removed") return DELETE;
   const interaction = interactionOf(endpoint) ?? (endpoint.startsWith("GET ") ? "read" : "patch");
   if (interaction !== "compare") return PATTERNS[interaction];
   return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
@@ -138,7 +140,7 @@ function agents({ host, address, subject, jti }: Entry, { client, server, user }
 /** A date without its time tells no more than a string of bits: what the object was is in its details. */
 function details(entry: Entry): object[] {
   const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
-  const { checked, differences, requeued } = entry;
+  const { checked, differences, requeued, count, bytes } = entry;
   const pairs: [string, string | undefined][] = [
     ["endpoint", endpoint],
     ["job_id", job_id],
@@ -153,6 +155,8 @@ function details(entry: Entry): object[] {
     ["checked", checked?.toString()],
     ["differences", differences?.toString()],
     ["requeued", requeued?.toString()],
+    ["objects", count?.toString()],
+    ["bytes", bytes?.toString()],
     ["milliseconds", ms?.toString()],
   ];
   return pairs.flatMap(([type, value]) => (value === undefined ? [] : [{ type, valueString: value }]));
@@ -287,7 +291,9 @@ function ofSystem(entry: Entry): object {
 }
 
 /** Work for a subject. */
-const REQUESTS = new Set<Entry["kind"]>(["inference", "item", "page", "reconcile"]);
+const REQUESTS = new Set<Entry["kind"]>([
+  ...(["inference", "item", "page", "reconcile", "received", "submitted", "removed"] as const),
+]);
 
 /** The AuditEvent of a line; undefined of lines that are about the files alone, or that another line follows up. */
 export function auditEvent(entry: Entry, interactionOf: Interactions): object | undefined {

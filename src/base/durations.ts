@@ -63,6 +63,20 @@ export const durations = {
   /** Without a sign of life for so long, a name lock may be taken over. It is longer than one frame may block a thread. */
   nameLease: 30_000,
 
+  // Doors
+  /** Within it a PDU must have come whole, or been taken by the peer. */
+  pduWhole: 30_000,
+  /** An association on which nothing comes for so long is ended; some peers hold one between two series. */
+  associationIdle: 120_000,
+  /** How often what has come is told for /metrics and the conditions. */
+  doorFigures: 1_000,
+  /** When opening a port, or making a job of what was received, is tried again; each further time twice as late... */
+  doorRetry: 2_000,
+  /** ...up to this. */
+  doorRetryMost: 60_000,
+  /** How often the spool is looked through for what another box left, and for what may be removed. */
+  spoolLook: 600_000,
+
   // Bulk jobs
   /** A private database without an open job rests after so long without a call: it and its thread hold 100 MiB. */
   bulkRest: 30_000,

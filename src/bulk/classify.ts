@@ -42,7 +42,7 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
 const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024] as const;
 
 /** @param first the first bytes, so many as the first of the sizes says or fewer if the file is shorter */
-async function headOf(fd: number, first: Buffer): Promise<DicomHead | undefined> {
+export async function headOf(fd: number, first: Buffer): Promise<DicomHead | undefined> {
   for (const size of HEAD_BYTES) {
     const bytes = size === HEAD_BYTES[0] ? first : await readStart(fd, size);
     try {

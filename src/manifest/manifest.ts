@@ -23,7 +23,7 @@ export const modelName = z
     "Expected 1 to 63 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
   );
 
-const tagRule = z.strictObject({
+export const tagRule = z.strictObject({
   tag: z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example ImageType"),
   index: z.int().min(0).optional().describe("Which value of a multi-valued attribute; any where absent"),
   in: z.array(z.string()).min(1).optional(),

@@ -245,7 +245,7 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
  * `in`, no value in that of `not_in`, and every value within `min` and `max`. For these two, a value that is not a
  * number counts as absent.
  */
-function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
+export function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
   const code = `rule_${snakeCase(rule.tag)}`;
   const demand = demandText(rule);
   const refuse = (found: string): Reason[] => [

@@ -1,7 +1,7 @@
 /** Who may call a route, and how often: its token, what its subject may have at a time, and addresses that need none. */
 import type { Config } from "../config.js";
 import { RadserveError } from "../base/errors.js";
-import { Networks, plainAddress } from "./client-address.js";
+import { Networks, plainAddress } from "../base/networks.js";
 import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./handlers.js";
 import type { LivingKeyring } from "./keys.js";
@@ -133,7 +133,8 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
     enter({ state: { caller } }, route) {
       if (caller === undefined) return () => undefined;
       const leave = inWork.enter(caller.subject);
-      const fewer = route.hasLargeBody === true ? bulkBodies : route.takesFile === true ? uploads : undefined;
+      const fewer =
+        route.hasLargeBody === true ? bulkBodies : route.takesFile !== undefined ? uploads : undefined;
       if (fewer === undefined) return leave;
       try {
         const leaveFewer = fewer.enter(caller.subject);

@@ -9,9 +9,10 @@ import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
+import type { DoorsService } from "../doors/service.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
-import { expiryWarning, type WatchedCertificates } from "./certificates.js";
+import { expiryWarning, type WatchedCertificates } from "../files/certificates.js";
 
 export const conditionSchema = z.strictObject({
   condition: z.string().describe("One word for what is wrong; docs/operations.md lists them"),
@@ -32,6 +33,10 @@ export const REMEDIES = {
   certificate_refused: "Correct the file. Until then the server goes on with the certificates of before.",
   model_failed: "radserve status says why with a token, and radserve models check explains.",
   gpu_lost: "Restart the server to use it again.",
+  spool_not_writable: "Let the server's user write to the spool of RADSERVE_DOORS.",
+  door_closed:
+    "End what has the port, or give another in the file of RADSERVE_DOORS; it is tried again by itself.",
+  received_waiting: "radserve doctor and the log say more of the code; it is tried again by itself.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs --state paused lists them, and radserve explain JOB says more.",
   box_silent: "See whether that machine runs and reaches the database.",
@@ -49,14 +54,14 @@ const WRITE = READ | constants.W_OK;
 /** A folder that serving needs, and what is wrong with it or its disk, if anything is. */
 export interface NeededFolder {
   folder: string;
-  name: "input root" | "output root" | "state directory";
+  name: "input root" | "output root" | "state directory" | "spool";
   /** The name among the folders, with a number if there are several of the kind. */
   where: string;
   fault?: { condition: Word; found: string };
 }
 
 /** Looks at every folder that serving needs. */
-export function neededFolders(config: Config): Promise<NeededFolder[]> {
+export function neededFolders(config: Config, spool?: string): Promise<NeededFolder[]> {
   const all = (name: NeededFolder["name"], folders: readonly string[], mode: number, forbidden: Word) =>
     folders.map(async (folder, i): Promise<NeededFolder> => {
       const needed = { folder, name, where: folders.length === 1 ? name : `${name} ${i + 1}` };
@@ -70,13 +75,14 @@ export function neededFolders(config: Config): Promise<NeededFolder[]> {
   return Promise.all([
     ...all("input root", config.input_roots, READ, "input_not_readable"),
     ...all("output root", config.output_roots, WRITE, "output_not_writable"),
+    ...all("spool", spool === undefined ? [] : [spool], WRITE, "spool_not_writable"),
     ...all("state directory", [config.state_dir], WRITE, "state_not_writable"),
   ]);
 }
 
 /** The conditions of folders and their disks now. */
-export async function foldersNow(config: Config): Promise<Condition[]> {
-  const all = await neededFolders(config);
+export async function foldersNow(config: Config, spool?: string): Promise<Condition[]> {
+  const all = await neededFolders(config, spool);
   return all.flatMap(({ where, fault }) =>
     fault === undefined ? [] : of(fault.condition, where, `The ${where}: ${fault.found}.`),
   );
@@ -90,6 +96,7 @@ export interface Sources {
   gpus: () => EngineStats["gpus"];
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
+  doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
   log: Logger;
 }
 
@@ -103,7 +110,7 @@ export class Conditions {
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
-    this.#folders = await foldersNow(this.sources.config);
+    this.#folders = await foldersNow(this.sources.config, this.sources.doors?.spool);
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
@@ -116,7 +123,7 @@ export class Conditions {
 
   /** The condition that keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
   list(): Condition[] {
-    const { fault, models, gpus, certificates, bulk } = this.sources;
+    const { fault, models, gpus, certificates, bulk, doors } = this.sources;
     const blocking = fault();
     const { trouble, paused_for, boxes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
@@ -145,6 +152,9 @@ export class Conditions {
           : of("certificate_expires", `certificate ${expiry.certificate}`, message);
       }),
       ...(refused === undefined ? [] : [of("certificate_refused", "new certificates", refused)]),
+      ...(doors?.figures.troubles ?? []).map(({ condition, where, message }) =>
+        of(condition, where, message),
+      ),
       ...(trouble === null
         ? []
         : [of("bulk_unavailable", "bulk queue", `Jobs wait, and none can be sent: ${trouble}.`)]),

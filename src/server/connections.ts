@@ -9,7 +9,8 @@ import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import type { Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
-import { endsOf, plainAddress, type ClientAddresses } from "./client-address.js";
+import { endsOf, plainAddress } from "../base/networks.js";
+import type { ClientAddresses } from "./client-address.js";
 import { ConnectionCount, RefusedConnections, type ConnectionLimits } from "./connection-count.js";
 import { rawAnswer } from "./raw-answer.js";
 

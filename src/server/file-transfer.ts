@@ -158,7 +158,7 @@ function otherBytes(): RadserveError {
 }
 
 /** The body of an upload, piece by piece. Throws cancelled where it goes away or falls silent. */
-async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer> {
+export async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer> {
   const silence = setTimeout(() => request.destroy(), LONGEST_SILENCE_MS);
   try {
     // The answer still has to go over the connection if the rest is not wanted

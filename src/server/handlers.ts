@@ -8,6 +8,7 @@ import { revocationsUnavailable, type Caller } from "./tokens.js";
 import type { OperationName } from "../bulk/api.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
+import type { DoorsService } from "../doors/service.js";
 import { conditionSchema, type Conditions } from "./conditions.js";
 import type { Engine } from "../engine/engine.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
@@ -68,6 +69,8 @@ export interface Services {
   engine: Pick<Engine, "stats" | "missing">;
   pool: InferencePool;
   bulk: BulkService;
+  /** Undefined where the settings open none. */
+  doors: DoorsService | undefined;
   metrics: Metrics;
   history: History;
   viewing: ViewingService;

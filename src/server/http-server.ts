@@ -73,16 +73,17 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   const handle = app.callback();
   const settings: http.ServerOptions = {
     headersTimeout: durations.requestHeaders,
-    requestTimeout: options.config.files_by_http.includes("upload")
-      ? LONGEST_UPLOAD_MS
-      : durations.requestWhole,
+    requestTimeout:
+      options.doors !== undefined || options.config.files_by_http.includes("upload")
+        ? LONGEST_UPLOAD_MS
+        : durations.requestWhole,
     keepAliveTimeout: 65_000,
     connectionsCheckingInterval: durations.requestLook,
     // Node's own answer would have no body; checkHead gives it one.
     requireHostHeader: false,
   };
   const answer = oneAtATime((request, response) => {
-    if (request.method !== "PUT") limitTime(request, server);
+    if (!sendsFile(request)) limitTime(request, server);
     options.connections.follow(request.socket, response);
     void handle(request, response);
   }, options.connections.tooManyWait);
@@ -100,6 +101,10 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   server.on("clientError", refuseConnection(options.log));
   return server;
 }
+
+/** Whether a request's body is of files, which may take long and need not be read to its end. */
+const sendsFile = ({ method, url = "" }: http.IncomingMessage): boolean =>
+  method === "PUT" || (method === "POST" && url.startsWith("/dicomweb/"));
 
 /** Milliseconds; a file may have gigabytes. */
 const LONGEST_UPLOAD_MS = 3_600_000;
@@ -195,7 +200,7 @@ function answerErrors({ log }: ServerOptions): Middleware {
       const { retry_after: wait = error.retryAfter, allowed } = details ?? {};
       if (typeof wait === "number") ctx.set("Retry-After", String(wait));
       if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
-      const unread = error.code === "body_too_large" || (ctx.method === "PUT" && !ctx.req.complete);
+      const unread = error.code === "body_too_large" || (sendsFile(ctx.req) && !ctx.req.complete);
       if (unread && !(await drained(ctx.req))) ctx.set("Connection", "close");
     }
   };

@@ -2,10 +2,12 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 import type { BulkService } from "../bulk/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
+import type { DoorFigures } from "../doors/receive/messages.js";
+import type { DoorsService } from "../doors/service.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
-import type { Expiry } from "./certificates.js";
+import type { Expiry } from "../files/certificates.js";
 import type { Connections } from "./connections.js";
 
 type Labels = Record<string, string>;
@@ -88,10 +90,18 @@ export interface MetricSources {
   certificates: () => readonly Expiry[];
   models: Parameters<typeof withoutEntry>[0] & { entries: readonly ModelEntry[] };
   bulk: Pick<BulkService, "figures">;
+  doors: Pick<DoorsService, "figures"> | undefined;
   engine: () => EngineStats;
 }
 
-function serverMetrics({ pool, connections, certificates, models, bulk }: MetricSources): ReadMetric[] {
+function serverMetrics({
+  pool,
+  connections,
+  certificates,
+  models,
+  bulk,
+  doors,
+}: MetricSources): ReadMetric[] {
   return [
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => pool.queued),
     gauge("radserve_inferences_running", "Requests that a worker has", () => pool.running),
@@ -129,11 +139,39 @@ function serverMetrics({ pool, connections, certificates, models, bulk }: Metric
     counter("radserve_bulk_items_total", "Images of bulk jobs that ended in this process", () =>
       Object.entries(bulk.figures.ended).map(([state, count]) => [{ state }, count]),
     ),
+    ...(doors === undefined ? [] : doorMetrics(doors)),
     gauge("radserve_model_ready", "1 where the model can be used", () => [
       ...models.entries.map(
         ({ name, version, state }) => [{ model: name, version, state }, state === "ready" ? 1 : 0] as const,
       ),
       ...withoutEntry(models).map(({ name }) => [{ model: name, version: "", state: "failed" }, 0] as const),
+    ]),
+  ];
+}
+
+function doorMetrics(doors: Pick<DoorsService, "figures">): ReadMetric[] {
+  const by = (label: string, read: (figures: DoorFigures) => Record<string, number>) => (): Sample[] =>
+    Object.entries(read(doors.figures)).map(([key, count]) => [{ [label]: key }, count]);
+  return [
+    gauge("radserve_door_associations", "Open DICOM associations", () => doors.figures.associations),
+    counter(
+      "radserve_door_objects_total",
+      "Objects that were received",
+      by("door", (all) => all.objects),
+    ),
+    counter(
+      "radserve_door_bytes_total",
+      "Bytes of objects that were received",
+      by("door", (all) => all.bytes),
+    ),
+    counter(
+      "radserve_door_refused_total",
+      "Objects and associations that were refused",
+      by("reason", (all) => all.refused),
+    ),
+    gauge("radserve_received_waiting", "Received series and studies that are not yet a job", () => [
+      [{ for: "quiet" }, doors.figures.waiting],
+      [{ for: "rule" }, doors.figures.withoutRule],
     ]),
   ];
 }

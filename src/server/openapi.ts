@@ -26,8 +26,8 @@ export interface DescribedRoute extends Omit<Page, "handler"> {
   /** Absent where it takes a token; "local": none is needed from this machine. */
   auth?: "open" | "local";
   summary: string;
-  /** True where the body is a file and no JSON. */
-  takesFile?: true;
+  /** Set where the body is a file and no JSON: true, or its media type. */
+  takesFile?: true | "multipart/related";
   /** Headers of the request that mean something, each with its meaning. */
   headers?: Readonly<Record<string, string>>;
   /** Each status of the answer, and when it is sent; 200 if absent. */
@@ -59,7 +59,7 @@ function responses(route: DescribedRoute): Record<string, unknown> {
   const codes: ErrorCode[] = [...(route.errors ?? []), "internal"];
   if (route.auth !== "open") codes.push("unauthorized", "rate_limited", "revocations_unavailable");
   if (route.auth === undefined && route.audited !== false) codes.push("audit_failed");
-  const hasBody = route.body !== undefined || route.takesFile === true;
+  const hasBody = route.body !== undefined || route.takesFile !== undefined;
   if (hasBody || route.query !== undefined) codes.push("bad_request");
   if (hasBody) codes.push("body_too_large");
   for (const code of codes) {
@@ -103,6 +103,14 @@ const JOB_ID = {
   schema: { type: "string", format: "uuid" },
 };
 
+const STUDY = {
+  name: "study",
+  in: "path",
+  required: true,
+  description: "StudyInstanceUID",
+  schema: { type: "string" },
+};
+
 function queryParameters(query: z.ZodObject | undefined) {
   if (query === undefined) return [];
   const { properties, required = [] } = plainSchema(query) as {
@@ -128,6 +136,7 @@ function operation(route: DescribedRoute): Record<string, unknown> {
   const parameters = [
     ...(route.path.includes(":id") ? [JOB_ID] : []),
     ...(route.path.includes(":name") ? [PART] : []),
+    ...(route.path.includes(":study") ? [STUDY] : []),
     ...queryParameters(route.query),
     ...Object.entries(route.headers ?? {}).map(([name, description]) => ({
       ...{ name, in: "header", required: false, description },
@@ -141,9 +150,14 @@ function operation(route: DescribedRoute): Record<string, unknown> {
     security: security(route),
     ...(parameters.length === 0 ? {} : { parameters }),
     ...(route.body === undefined ? {} : { requestBody: { required: true, content: content(route.body) } }),
-    ...(route.takesFile === true
-      ? { requestBody: { required: true, content: { [FILE]: { schema: BYTES } } } }
-      : {}),
+    ...(route.takesFile === undefined
+      ? {}
+      : {
+          requestBody: {
+            required: true,
+            content: { [route.takesFile === true ? FILE : route.takesFile]: { schema: BYTES } },
+          },
+        }),
     responses: responses(route),
   };
 }

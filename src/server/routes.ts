@@ -16,6 +16,7 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
+import { complete, stow } from "./doors.js";
 import { download, upload } from "./file-transfer.js";
 import {
   bulk,
@@ -211,6 +212,40 @@ export const ROUTES: readonly Route[] = [
     statuses: { 200: "The file", 206: "The part that was asked for", 304: "The file is still the same" },
     errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
     ...download,
+  },
+  {
+    method: "POST",
+    path: "/dicomweb/studies",
+    id: "storeInstances",
+    interaction: "create",
+    tag: "files",
+    summary:
+      "Takes DICOM objects (STOW-RS); a series that is complete becomes a job by the rules of the doors",
+    takesFile: "multipart/related",
+    statuses: {
+      200: "The disk has all objects",
+      202: "The disk has some; FailedSOPSequence says which it has not, and why",
+      409: "None was taken; FailedSOPSequence says why",
+    },
+    errors: ["path_not_allowed", "not_found", "unsupported_format", "shutting_down"],
+    ...stow,
+  },
+  {
+    method: "POST",
+    path: "/doors/received/:study/complete",
+    id: "completeStudy",
+    interaction: "create",
+    tag: "files",
+    summary: "Makes jobs of all that has come of a study, without waiting until it is quiet",
+    errors: [
+      "path_not_allowed",
+      "not_found",
+      "model_not_found",
+      "disk_full",
+      "bulk_unavailable",
+      "shutting_down",
+    ],
+    ...complete,
   },
   {
     ...view,

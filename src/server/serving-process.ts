@@ -12,8 +12,10 @@ import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
+import { DoorsService } from "../doors/service.js";
+import { readDoors, type DoorsSettings } from "../doors/settings.js";
 import { VERSION } from "../base/version.js";
-import { WatchedCertificates } from "./certificates.js";
+import { WatchedCertificates } from "../files/certificates.js";
 import { ClientAddresses } from "./client-address.js";
 import { Connections } from "./connections.js";
 import { Conditions } from "./conditions.js";
@@ -147,6 +149,7 @@ interface Opened {
   connections: Connections;
   crashed: boolean;
   fatal: readonly string[];
+  settings: DoorsSettings | undefined;
 }
 
 class ServingProcess {
@@ -180,7 +183,17 @@ class ServingProcess {
       log: this.log,
     });
     this.#connections = connections;
-    const parts = this.#startParts(config, { audit, roots, certificates, connections, crashed, fatal });
+    // A worker takes no requests, of no kind
+    const settings = config.role === "worker" ? undefined : await readDoors(config);
+    const parts = this.#startParts(config, {
+      audit,
+      roots,
+      certificates,
+      connections,
+      crashed,
+      fatal,
+      settings,
+    });
     const { bulk, models, conditions } = parts;
     const tls = certificates?.options;
     const server = createServer({ ...parts, addresses, connections, log: this.log, tls });
@@ -193,6 +206,7 @@ class ServingProcess {
     }
     if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
     this.#stop = async () => {
+      await parts.doors?.close();
       bulk.stop();
       conditions.close();
       for (const timer of parts.timers) clearInterval(timer);
@@ -217,7 +231,7 @@ class ServingProcess {
   }
 
   /** Starts what works for the requests: engine, models, threads, and what tells of them. */
-  #startParts(config: Config, { audit, roots, certificates, connections, crashed, fatal }: Opened) {
+  #startParts(config: Config, { audit, roots, certificates, connections, crashed, fatal, settings }: Opened) {
     const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(
       config.keys_dir,
@@ -251,12 +265,14 @@ class ServingProcess {
     );
     const progress = (cancelId: number) => engine.progress(cancelId);
     const bulk = new BulkService({ config, roots, pool, models, crashed, audit, progress, log: this.log });
+    const doors =
+      settings === undefined ? undefined : new DoorsService({ config, settings, bulk, audit, log: this.log });
     const viewing = new ViewingService({
       ...{ engine: options, forms: resultForms(config), log: this.log },
       places: pool.places,
     });
     const metrics = new Metrics({
-      ...{ pool, connections, models, bulk },
+      ...{ pool, connections, models, bulk, doors },
       certificates: () => certificates?.expiries ?? [],
       engine: () => engine.stats(),
     });
@@ -271,7 +287,21 @@ class ServingProcess {
       return report;
     };
     const parts = {
-      ...{ config, roots, models, engine, pool, bulk, metrics, history, viewing, audit, keyring, stopping },
+      ...{
+        config,
+        roots,
+        models,
+        engine,
+        pool,
+        bulk,
+        doors,
+        metrics,
+        history,
+        viewing,
+        audit,
+        keyring,
+        stopping,
+      },
     };
     const conditions = new Conditions({
       ...{ config, log: this.log },
@@ -281,6 +311,7 @@ class ServingProcess {
       gpus: () => engine.stats().gpus,
       certificates: () => certificates,
       bulk: () => bulk.figures,
+      doors,
     });
     return { ...parts, conditions, timers };
   }

@@ -1,7 +1,8 @@
 /** Whose address counts behind proxies: the nearest one that is no trusted proxy, and never what a client made up. */
 import type { IncomingHttpHeaders } from "node:http";
 import t from "tap";
-import { ClientAddresses, limitedAs, plainAddress } from "../../src/server/client-address.js";
+import { plainAddress } from "../../src/base/networks.js";
+import { ClientAddresses, limitedAs } from "../../src/server/client-address.js";
 
 const addresses = new ClientAddresses(["10.0.0.0/8", "192.168.7.1", "fd00::/8"]);
 const from = (remoteAddress: string | undefined, headers: IncomingHttpHeaders) =>

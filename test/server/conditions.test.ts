@@ -86,7 +86,7 @@ t.test("everything else that may be wrong", async (t) => {
     ],
     gpus: () => [{ number: 1, lost: true } as never],
     certificates: () => ({
-      expiries: [{ certificate: "server", at: new Date(Date.now() + 86_400_000) }],
+      expiries: [{ certificate: "server", name: "RADSERVE_TLS_CERT", at: new Date(Date.now() + 86_400_000) }],
       refused: "RADSERVE_TLS_KEY: expected another key.",
     }),
     bulk: () => ({

@@ -51,6 +51,21 @@ export const SAMPLES: readonly { facts: Facts; profile: string | undefined | nul
   { facts: reconcile({ query: "retry=true", checked: 9, differences: 2, requeued: 1 }), profile: "Update" },
   { facts: reconcile({ outcome: "job_state" }), profile: undefined },
   { facts: page("POST /bulk_inference/:id/purge", { job_id: JOB }), profile: "Delete" },
+  {
+    facts: {
+      ...{ kind: "received", subject: "ct1", address: "10.1.2.9", outcome: "done", ms: 90 },
+      ...{ study: image.study, count: 80, bytes: 42_000_000 },
+    },
+    profile: "Create",
+  },
+  {
+    facts: { kind: "submitted", subject: "ct1", job_id: JOB, count: 80, outcome: "done", study: image.study },
+    profile: "Create",
+  },
+  {
+    facts: { kind: "removed", subject: "ct1", count: 80, outcome: "done", study: image.study },
+    profile: "Delete",
+  },
   { facts: { kind: "refused", reason: "revoked", ...who }, profile: undefined },
   {
     facts: { kind: "refused", reason: "malformed", count: 900, since: "2026-01-01T00:00:00.000Z" },

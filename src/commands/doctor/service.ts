@@ -8,7 +8,7 @@ import { BulkUnavailable } from "../../bulk/database-trouble.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
 import { holderHere } from "../../files/state-lock.js";
-import { expiryWarning, readCertificates } from "../../server/certificates.js";
+import { expiryWarning, readCertificates } from "../../files/certificates.js";
 import type { Key } from "../../server/key-file.js";
 import { listen } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";

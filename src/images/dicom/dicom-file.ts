@@ -5,7 +5,7 @@ import { errno } from "../../base/errno.js";
 import { RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { warn } from "../image.js";
-import { dictionaryVr, type Tag } from "./dictionary.js";
+import { dictionaryVr, tagOf, type Tag } from "./dictionary.js";
 import { walkDataSet, walkWhole, type DataSet } from "./elements.js";
 import { isVr, MOST_SEEN, newWalk, TooManyElements, type Encoding, type Walk } from "./headers.js";
 import {
@@ -105,6 +105,12 @@ export function openFile(bytes: Uint8Array, most = MOST_SEEN): DicomFile {
 /** Group 0020 holds what tells series apart; nothing behind it is read. */
 const LAST_OF_HEAD = 0x0020000e;
 
+/** Whether `readHead` reads an attribute. */
+export function readableInHead(keyword: string): boolean {
+  const tag = tagOf(keyword);
+  return tag !== undefined && tag <= LAST_OF_HEAD;
+}
+
 /**
  * The attributes of a file's beginning, up to SeriesInstanceUID.
  * @param whole the bytes are all of the file
@@ -130,6 +136,23 @@ function readMeta(walk: Walk, start: number) {
     syntax: syntaxOf(walk, attributes.string("TransferSyntaxUID"), meta.end),
     mediaStorageSopClass: attributes.string("MediaStorageSOPClassUID"),
   };
+}
+
+/** What the File Meta Information of a file's beginning names, and where it ends; undefined where it is not whole, or lacks a name. */
+export function readFileMeta(
+  bytes: Uint8Array,
+): { end: number; transferSyntax: string; sopClassUid: string; sopInstanceUid: string } | undefined {
+  const start = dataOffset(bytes);
+  if (start === undefined) return undefined;
+  const walk = newWalk(bytes);
+  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, (tag) => tag >>> 16 !== 0x0002);
+  const attributes = new DataSetAttributes(walk, meta);
+  const [transferSyntax, sopClassUid, sopInstanceUid] = [
+    ...["TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID"],
+  ].map((keyword) => attributes.string(keyword));
+  if (transferSyntax === undefined || sopClassUid === undefined || sopInstanceUid === undefined)
+    return undefined;
+  return { end: meta.end, transferSyntax, sopClassUid, sopInstanceUid };
 }
 
 function syntaxOf(walk: Walk, declared: string | undefined, offset: number): TransferSyntax {

@@ -21,7 +21,7 @@ const J = `${BASE}.4`;
 export const IMPLICIT_VR_LITTLE_ENDIAN = BASE;
 export const EXPLICIT_VR_LITTLE_ENDIAN = `${BASE}.1`;
 export const ENCAPSULATED_UNCOMPRESSED = `${BASE}.1.98`;
-const DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN = `${BASE}.1.99`;
+export const DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN = `${BASE}.1.99`;
 export const EXPLICIT_VR_BIG_ENDIAN = `${BASE}.2`;
 export const RLE_LOSSLESS = `${BASE}.5`;
 

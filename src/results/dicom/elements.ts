@@ -66,7 +66,9 @@ export function dataSetBytes(dataset: Dataset, transferSyntaxUid: string): Uint8
 }
 
 /** Implementation Class UID: every file says which software wrote it (PS3.7 section D.3.3.2). */
-const IMPLEMENTATION_CLASS = derivedUid("implementation", []);
+export const IMPLEMENTATION_CLASS_UID = derivedUid("implementation", []);
+/** At most 16 characters (PS3.7 D.3.3.2.3). */
+export const IMPLEMENTATION_VERSION = `RADSERVE_${VERSION}`.slice(0, 16);
 
 /** The elements in front of SOP Instance UID, and those behind it. */
 function aroundName(dataset: Dataset): [Dataset, Dataset] {
@@ -124,14 +126,14 @@ const VERSION_BYTES = new Uint8Array([0, 1]);
 const PREAMBLE = Buffer.concat([Buffer.alloc(128), Buffer.from("DICM")]);
 
 /** Preamble and file meta information (PS3.10 section 7.1). */
-function fileHead(sopClassUid: string, sopInstanceUid: string, transferSyntaxUid: string): Uint8Array {
+export function fileHead(sopClassUid: string, sopInstanceUid: string, transferSyntaxUid: string): Uint8Array {
   const meta = new ElementWriter();
   meta.binary(META_VERSION, VERSION_BYTES);
   meta.plain({ tag: 0x00020002, vr: "UI" }, sopClassUid);
   meta.plain({ tag: 0x00020003, vr: "UI" }, sopInstanceUid);
   meta.plain({ tag: 0x00020010, vr: "UI" }, transferSyntaxUid);
-  meta.plain({ tag: 0x00020012, vr: "UI" }, IMPLEMENTATION_CLASS);
-  meta.plain({ tag: 0x00020013, vr: "SH" }, `RADSERVE_${VERSION}`.slice(0, 16));
+  meta.plain({ tag: 0x00020012, vr: "UI" }, IMPLEMENTATION_CLASS_UID);
+  meta.plain({ tag: 0x00020013, vr: "SH" }, IMPLEMENTATION_VERSION);
   const elements = Buffer.concat(meta.pieces());
   const length = new ElementWriter();
   length.plain(META_LENGTH, elements.length);

@@ -16,6 +16,8 @@ const RESTART_MS = 300;
 export interface BoxOptions {
   role?: "api" | "worker" | "both";
   settings?: Record<string, string>;
+  /** What has to be there before it starts; gives settings that name it. */
+  prepare?: (place: Place) => Record<string, string>;
   /** A network namespace, and the box's address in it. Process numbers and host name are the box's own there. */
   space?: { name: string; address: string };
 }
@@ -46,6 +48,7 @@ export class Box {
     });
     // A picture that other tests want; here every image of a folder counts.
     rmSync(path.join(place.input, "image.png"));
+    Object.assign(place.environment, options.prepare?.(place));
     await radserve(place, "init");
     const url = `http://${host}:${port}`;
     const box = new Box(place, url, new Client(url, await issueToken(place)), options);

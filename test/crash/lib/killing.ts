@@ -16,7 +16,7 @@ const LONGEST_MS = 4_000;
 /** One image in this many gets all its result objects, not the receipt alone. */
 const WITH_OBJECTS = 20;
 
-class Killer {
+export class Killer {
   readonly killed: Record<string, number> = {};
   readonly #next: () => number;
   readonly #stop = new AbortController();

@@ -5,7 +5,6 @@
 import { createPrivateKey, X509Certificate, type KeyObject } from "node:crypto";
 import { stat } from "node:fs/promises";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type https from "node:https";
 import type { Duplex } from "node:stream";
 import type { Socket } from "node:net";
 import tls from "node:tls";
@@ -13,14 +12,23 @@ import { durations } from "../base/durations.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
-import { textOfRegular } from "../files/regular-file.js";
-import { endsOf } from "./client-address.js";
+import { endsOf } from "../base/networks.js";
+import { textOfRegular } from "./regular-file.js";
 
 export interface TlsFiles {
   tls_cert?: string | undefined;
   tls_key?: string | undefined;
   tls_client_ca?: string | undefined;
 }
+
+/** What messages call the three files. */
+export type TlsNames = Readonly<Record<keyof TlsFiles, string>>;
+
+const OF_HTTP: TlsNames = {
+  tls_cert: "RADSERVE_TLS_CERT",
+  tls_key: "RADSERVE_TLS_KEY",
+  tls_client_ca: "RADSERVE_TLS_CLIENT_CA",
+};
 
 /** Versions and ciphers that RFC 9325 recommends (3.1 and 4.2): TLS 1.3 and 1.2, forward secrecy, AEAD. */
 const RECOMMENDED = {
@@ -46,6 +54,8 @@ const SOON_DAYS = 30;
 
 export interface Expiry {
   certificate: "server" | "client_ca";
+  /** What messages call its file. */
+  name: string;
   at: Date;
 }
 
@@ -89,32 +99,40 @@ function certificatesIn(setting: string, text: string): [X509Certificate, ...X50
   throw new ConfigError(`${setting}: expected a certificate in PEM (BEGIN CERTIFICATE); found none.`);
 }
 
-async function privateKey(file: string, text: string): Promise<KeyObject> {
+async function privateKey(name: string, file: string, text: string): Promise<KeyObject> {
   const mode = (await stat(file)).mode & 0o777;
   if ((mode & 0o007) !== 0)
     throw new ConfigError(
-      `RADSERVE_TLS_KEY: expected a file that not everybody may read; found mode ${mode.toString(8)}. Run chmod 600 (or 640 for a group), and if others could read it, make a new key.`,
+      `${name}: expected a file that not everybody may read; found mode ${mode.toString(8)}. Run chmod 600 (or 640 for a group), and if others could read it, make a new key.`,
     );
   try {
     return createPrivateKey(text);
   } catch {
-    throw new ConfigError(
-      "RADSERVE_TLS_KEY: expected a private key in PEM, without a passphrase; it cannot be read.",
-    );
+    throw new ConfigError(`${name}: expected a private key in PEM, without a passphrase; it cannot be read.`);
   }
 }
 
 const beginTimes = (all: readonly X509Certificate[]) => all.map(({ validFrom }) => Date.parse(validFrom));
 const endTimes = (all: readonly X509Certificate[]) => all.map(({ validTo }) => Date.parse(validTo));
 
-function validityOf(certificate: Expiry["certificate"], all: readonly X509Certificate[]): Validity {
+function validityOf(
+  certificate: Expiry["certificate"],
+  name: string,
+  all: readonly X509Certificate[],
+): Validity {
   const firstEnd = Math.min(...endTimes(all));
   const at = new Date(firstEnd);
   if (certificate === "server")
-    return { certificate, at, from: Math.max(...beginTimes(all)), until: firstEnd };
+    return { certificate, name, at, from: Math.max(...beginTimes(all)), until: firstEnd };
   const valid = all.filter(({ validTo }) => Date.parse(validTo) > Date.now());
   const usable = valid.length === 0 ? all : valid;
-  return { certificate, at, from: Math.min(...beginTimes(usable)), until: Math.max(...endTimes(usable)) };
+  return {
+    certificate,
+    name,
+    at,
+    from: Math.min(...beginTimes(usable)),
+    until: Math.max(...endTimes(usable)),
+  };
 }
 
 /**
@@ -122,51 +140,52 @@ function validityOf(certificate: Expiry["certificate"], all: readonly X509Certif
  * the key is another one's or open to everybody, or OpenSSL takes them not. One that has expired is taken:
  * `refuseOutOfDate` says so.
  */
-export async function readCertificates(files: TlsFiles): Promise<Certificates | undefined> {
+export async function readCertificates(files: TlsFiles, names = OF_HTTP): Promise<Certificates | undefined> {
   const { tls_cert: cert, tls_key: key, tls_client_ca: clientCa } = files;
   if (cert === undefined && key === undefined && clientCa === undefined) return undefined;
   if (cert === undefined || key === undefined)
     throw new ConfigError(
-      `${cert === undefined ? "RADSERVE_TLS_CERT" : "RADSERVE_TLS_KEY"}: expected a file beside ${cert === undefined ? (key === undefined ? "RADSERVE_TLS_CLIENT_CA" : "RADSERVE_TLS_KEY") : "RADSERVE_TLS_CERT"}; found nothing. TLS needs a certificate and its key.`,
+      `${names[cert === undefined ? "tls_cert" : "tls_key"]}: expected a file beside ${names[cert === undefined ? (key === undefined ? "tls_client_ca" : "tls_key") : "tls_cert"]}; found nothing. TLS needs a certificate and its key.`,
     );
-  const texts = { cert: await read("RADSERVE_TLS_CERT", cert), key: await read("RADSERVE_TLS_KEY", key) };
-  const ca = clientCa === undefined ? undefined : await read("RADSERVE_TLS_CLIENT_CA", clientCa);
-  const chain = certificatesIn("RADSERVE_TLS_CERT", texts.cert);
-  if (!chain[0].checkPrivateKey(await privateKey(key, texts.key)))
+  const texts = { cert: await read(names.tls_cert, cert), key: await read(names.tls_key, key) };
+  const ca = clientCa === undefined ? undefined : await read(names.tls_client_ca, clientCa);
+  const chain = certificatesIn(names.tls_cert, texts.cert);
+  if (!chain[0].checkPrivateKey(await privateKey(names.tls_key, key, texts.key)))
     throw new ConfigError(
-      "RADSERVE_TLS_KEY: expected the private key of the first certificate in RADSERVE_TLS_CERT; found another key.",
+      `${names.tls_key}: expected the private key of the first certificate in ${names.tls_cert}; found another key.`,
     );
-  const cas = ca === undefined ? undefined : certificatesIn("RADSERVE_TLS_CLIENT_CA", ca);
+  const cas = ca === undefined ? undefined : certificatesIn(names.tls_client_ca, ca);
   // OpenSSL ends a chain at a root alone: nobody would be let in.
   if (cas?.every((one) => !one.checkIssued(one)) === true)
     throw new ConfigError(
-      "RADSERVE_TLS_CLIENT_CA: expected CAs up to a root, which issued itself; found only CAs below one. Add the root.",
+      `${names.tls_client_ca}: expected CAs up to a root, which issued itself; found only CAs below one. Add the root.`,
     );
   const context = { ...RECOMMENDED, ...texts, ...(ca === undefined ? {} : { ca }) };
   try {
     tls.createSecureContext(context);
   } catch (error) {
     throw new ConfigError(
-      `RADSERVE_TLS_CERT: expected a certificate that OpenSSL takes; it refuses this one (${errno(error) || "unknown"}).`,
+      `${names.tls_cert}: expected a certificate that OpenSSL takes; it refuses this one (${errno(error) || "unknown"}).`,
     );
   }
   return {
     context,
-    validities: [validityOf("server", chain), ...(cas === undefined ? [] : [validityOf("client_ca", cas)])],
+    validities: [
+      validityOf("server", names.tls_cert, chain),
+      ...(cas === undefined ? [] : [validityOf("client_ca", names.tls_client_ca, cas)]),
+    ],
     clientCas: cas,
   };
 }
 
-const SETTING = { server: "RADSERVE_TLS_CERT", client_ca: "RADSERVE_TLS_CLIENT_CA" } as const;
-
 /** Throws ConfigError where the time of certificates is over, or has not come. */
 export function refuseOutOfDate({ validities }: Certificates): void {
-  for (const { certificate, from, until } of validities) {
+  for (const { name, from, until } of validities) {
     if (from <= Date.now() && Date.now() < until) continue;
     const when =
       until <= Date.now() ? `expired on ${dateOf(until)}` : `begins on ${new Date(from).toISOString()}`;
     throw new ConfigError(
-      `${SETTING[certificate]}: expected a certificate that is valid now; it ${when}. Put another one there.`,
+      `${name}: expected a certificate that is valid now; it ${when}. Put another one there.`,
     );
   }
 }
@@ -189,12 +208,12 @@ function isOf(socket: tls.TLSSocket, cas: readonly X509Certificate[]): boolean {
 }
 
 /** The warning about a certificate that ends within 30 days or has ended; undefined for any other. */
-export function expiryWarning({ certificate, at }: Expiry): string | undefined {
+export function expiryWarning({ name, at }: Expiry): string | undefined {
   const days = Math.floor((at.getTime() - Date.now()) / DAY_MS);
   if (days >= SOON_DAYS) return undefined;
   return days < 0
-    ? `The certificate of ${SETTING[certificate]} expired on ${dateOf(at)}; clients refuse it. Put a new one there.`
-    : `The certificate of ${SETTING[certificate]} expires in ${days} day${days === 1 ? "" : "s"}, on ${dateOf(at)}. Put a new one there.`;
+    ? `The certificate of ${name} expired on ${dateOf(at)}; clients refuse it. Put a new one there.`
+    : `The certificate of ${name} expires in ${days} day${days === 1 ? "" : "s"}, on ${dateOf(at)}. Put a new one there.`;
 }
 
 /** The options of a TLS server at its start. */
@@ -229,6 +248,7 @@ export class WatchedCertificates {
     private readonly settings: TlsFiles,
     private current: Certificates,
     private readonly log: Logger,
+    private readonly names: TlsNames,
   ) {
     this.#files = [settings.tls_cert, settings.tls_key, settings.tls_client_ca].filter(
       (file) => file !== undefined,
@@ -238,9 +258,13 @@ export class WatchedCertificates {
   }
 
   /** Undefined where the settings ask for no TLS. Throws ConfigError. */
-  static async open(settings: TlsFiles, log: Logger): Promise<WatchedCertificates | undefined> {
-    const first = await readCertificates(settings);
-    return first === undefined ? undefined : new WatchedCertificates(settings, first, log);
+  static async open(
+    settings: TlsFiles,
+    log: Logger,
+    names = OF_HTTP,
+  ): Promise<WatchedCertificates | undefined> {
+    const first = await readCertificates(settings, names);
+    return first === undefined ? undefined : new WatchedCertificates(settings, first, log, names);
   }
 
   get expiries(): readonly Expiry[] {
@@ -257,7 +281,7 @@ export class WatchedCertificates {
   }
 
   /** From now on the server has what the files say. */
-  async watch(server: https.Server): Promise<void> {
+  async watch(server: tls.Server): Promise<void> {
     server.on("connection", (socket: Socket) => {
       const ends = endsOf(socket);
       this.#handshakes.add(ends);
@@ -279,10 +303,10 @@ export class WatchedCertificates {
   }
 
   /** Reads the files now. What is wrong with them is logged, and the certificates of before go on. */
-  async reload(server: https.Server): Promise<void> {
+  async reload(server: tls.Server): Promise<void> {
     this.#stamp = await this.#look();
     try {
-      const next = await readCertificates(this.settings);
+      const next = await readCertificates(this.settings, this.names);
       if (next === undefined) return;
       refuseOutOfDate(next);
       server.setSecureContext(next.context);
@@ -331,7 +355,7 @@ export class WatchedCertificates {
     clearInterval(this.#reminder);
   }
 
-  #schedule(server: https.Server): void {
+  #schedule(server: tls.Server): void {
     if (this.#closed) return;
     this.#timer = setTimeout(() => {
       void this.#follow(server).finally(() => this.#schedule(server));
@@ -339,7 +363,7 @@ export class WatchedCertificates {
   }
 
   /** Certificate and key are replaced one after the other: a change counts once two looks have found the same. */
-  async #follow(server: https.Server): Promise<void> {
+  async #follow(server: tls.Server): Promise<void> {
     const found = await this.#look();
     const settled = found === this.#changed;
     this.#changed = found;

@@ -1,0 +1,186 @@
+/**
+ * The door for DICOM: listens for associations of peers that the settings name, and keeps what they send in the spool. An
+ * AE title is no proof of who calls; a peer is one by its title and its address, or by its certificate.
+ */
+import { createServer, type Server, type Socket } from "node:net";
+import { createServer as createTlsServer, type Server as TlsServer, type TlsOptions } from "node:tls";
+import { asRadserveError } from "../../base/errors.js";
+import { faultForLog, type Logger } from "../../base/log.js";
+import { Networks, plainAddress } from "../../base/networks.js";
+import { serveAssociation, VERIFICATION, type AcceptorHandlers, type Incoming } from "../dimse/acceptor.js";
+import { STATUS } from "../dimse/command.js";
+import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
+import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
+import type { Kept, Spool } from "./spool.js";
+import { isImageClass, isTakenSyntax, statusOf } from "./taken.js";
+
+export interface Peer {
+  /** The name in the settings. */
+  name: string;
+  aeTitle: string;
+  /** Where it may call from; from anywhere if undefined. */
+  networks: readonly string[] | undefined;
+}
+
+/** What came of one series over one association. */
+export interface CameOfSeries {
+  studyInstanceUid: string;
+  objects: number;
+  bytes: number;
+}
+
+/** An association that has ended. */
+export interface Ended {
+  peer: string;
+  address: string | undefined;
+  /** By SeriesInstanceUID. */
+  series: ReadonlyMap<string, CameOfSeries>;
+  ms: number;
+}
+
+export interface DicomDoorOptions extends PduLimits {
+  aeTitle: string;
+  peers: readonly Peer[];
+  /** Associations at a time; one more is rejected for now. */
+  mostAssociations: number;
+  spool: Pick<Spool, "keep">;
+  /** Absent where the port speaks without TLS. */
+  tls?: TlsOptions | undefined;
+  /** Told of each object that the disk has. */
+  kept: (object: Kept, peer: string) => void;
+  /** Told of each object and association that was refused: a word. */
+  refused: (reason: string) => void;
+  /** Told when an association is over over which objects came. */
+  ended: (visit: Ended) => void;
+  log: Logger;
+}
+
+/** Connections that wait for their turn to be rejected, beside the associations that may be. */
+const MORE_CONNECTIONS = 64;
+
+/** Rejections (PS3.8 table 9-21): result, source, reason. */
+const REJECTIONS = {
+  callingTitle: { result: 1, source: 1, reason: 3 },
+  calledTitle: { result: 1, source: 1, reason: 7 },
+  localLimit: { result: 2, source: 3, reason: 2 },
+} as const satisfies Record<string, Rejection>;
+
+export class DicomDoor {
+  readonly #options: DicomDoorOptions;
+  readonly #peers: readonly (Peer & { from: Networks | undefined })[];
+  readonly #open = new Set<Socket>();
+  readonly server: Server | TlsServer;
+
+  constructor(options: DicomDoorOptions) {
+    this.#options = options;
+    this.#peers = options.peers.map((peer) => ({
+      ...peer,
+      from: peer.networks === undefined ? undefined : new Networks(peer.networks),
+    }));
+    const serve = (connection: Socket) => void this.serve(connection);
+    this.server = options.tls === undefined ? createServer(serve) : createTlsServer(options.tls, serve);
+    this.server.maxConnections = options.mostAssociations + MORE_CONNECTIONS;
+    this.server.on("tlsClientError", () => options.refused("tls"));
+  }
+
+  get associations(): number {
+    return this.#open.size;
+  }
+
+  /** Serves one connection, whose TLS has been done. */
+  async serve(connection: Socket): Promise<void> {
+    const began = performance.now();
+    const address = plainAddress(connection.remoteAddress);
+    const full = this.#open.size >= this.#options.mostAssociations;
+    this.#open.add(connection);
+    const visit = new Visit(this.#options, full ? () => REJECTIONS.localLimit : this.#rejection(address));
+    try {
+      const fault = await serveAssociation(connection, visit, this.#options);
+      const told = { ...visit.told, address, ...(fault === undefined ? {} : { why: fault.message }) };
+      this.#options.log[fault === undefined ? "info" : "warn"](told, "association ended");
+    } catch (error) {
+      this.#options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
+    } finally {
+      this.#open.delete(connection);
+      const ms = Math.round(performance.now() - began);
+      if (visit.series.size > 0)
+        this.#options.ended({ peer: visit.told.peer, address, series: visit.series, ms });
+    }
+  }
+
+  #rejection(address = ""): (request: AssociateRequest) => Rejection | string {
+    return ({ calledAe, callingAe }) => {
+      if (calledAe !== this.#options.aeTitle) return REJECTIONS.calledTitle;
+      const peer = this.#peers.find(
+        ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
+      );
+      return peer?.name ?? REJECTIONS.callingTitle;
+    };
+  }
+
+  /** Takes no more connections, and ends those that are open: what was not answered is sent again. */
+  close(): void {
+    this.server.close();
+    for (const connection of this.#open) connection.destroy();
+  }
+}
+
+/** One association, and what is told of it when it has ended. */
+class Visit implements AcceptorHandlers {
+  readonly told = { peer: "unknown", objects: 0, bytes: 0, refused: {} as Record<string, number> };
+  readonly series = new Map<string, CameOfSeries>();
+  readonly #options: DicomDoorOptions;
+  readonly #admit: (request: AssociateRequest) => Rejection | string;
+
+  /** @param admit gives the peer's name, or why it is rejected */
+  constructor(options: DicomDoorOptions, admit: (request: AssociateRequest) => Rejection | string) {
+    this.#options = options;
+    this.#admit = admit;
+  }
+
+  rejection(request: AssociateRequest): Rejection | undefined {
+    const admitted = this.#admit(request);
+    if (typeof admitted !== "string") {
+      this.#refuse(`rejected_${admitted.source}.${admitted.reason}`);
+      return admitted;
+    }
+    this.told.peer = admitted;
+    return undefined;
+  }
+
+  taken(sopClassUid: string, proposed: readonly string[]): readonly string[] | undefined {
+    if (sopClassUid === VERIFICATION) return proposed;
+    return isImageClass(sopClassUid) ? proposed.filter(isTakenSyntax) : undefined;
+  }
+
+  async store(object: Incoming): Promise<{ status: number; comment?: string }> {
+    try {
+      const kept = await this.#options.spool.keep(this.told.peer, object);
+      this.told.objects += 1;
+      this.told.bytes += kept.bytes;
+      const { studyInstanceUid, seriesInstanceUid } = kept;
+      const series = this.series.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
+      series.objects += 1;
+      series.bytes += kept.bytes;
+      this.series.set(seriesInstanceUid, series);
+      this.#options.kept(kept, this.told.peer);
+      return { status: STATUS.success };
+    } catch (error) {
+      // Of the connection: no answer can be given
+      if (error instanceof ConnectionLost || error instanceof ProtocolError) throw error;
+      const refusal = asRadserveError(error);
+      if (refusal.code === "internal")
+        this.#options.log.error(
+          { peer: this.told.peer, fault: faultForLog(error) },
+          "an object could not be kept",
+        );
+      this.#refuse(refusal.code);
+      return { status: statusOf(refusal), comment: refusal.code };
+    }
+  }
+
+  #refuse(reason: string): void {
+    this.told.refused[reason] = (this.told.refused[reason] ?? 0) + 1;
+    this.#options.refused(reason);
+  }
+}

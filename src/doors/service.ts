@@ -1,0 +1,167 @@
+/**
+ * The doors as the serving process sees them: their thread receives, and asks here for jobs and for lines of the audit. Off
+ * unless the settings name a file of doors.
+ */
+import { Action } from "../audit/action.js";
+import type { Audit } from "../audit/audit.js";
+import { sha256 } from "../files/durable-files.js";
+import { RadserveError } from "../base/errors.js";
+import { faultForLog, type Logger } from "../base/log.js";
+import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
+import { within } from "../base/waiting.js";
+import type { BulkService } from "../bulk/service.js";
+import type { Job } from "../bulk/schema.js";
+import type { Config } from "../config.js";
+import type { Completed, Submission } from "./receive/arrivals.js";
+import type {
+  DoorAnswer,
+  DoorFigures,
+  DoorsThreadOptions,
+  FromDoors,
+  Told,
+  ToDoors,
+} from "./receive/messages.js";
+import { STOW_PREFIX, type DoorsSettings } from "./settings.js";
+
+/** Whose jobs they are that received images become. */
+export const DOORS_SUBJECT = "doors";
+const CALLER = { subject: DOORS_SUBJECT, admin: false, inputRoots: undefined, outputRoots: undefined };
+const LAST_WAIT_MS = 2_000;
+/** Text of a subject that can be part of a folder's name as it is. */
+const PLAIN_SUBJECT = /^[a-z0-9][a-z0-9_.-]{0,63}$/;
+
+/** The name of whoever sends by STOW-RS: of two subjects never the same. */
+export const stowPeer = (subject: string): string =>
+  STOW_PREFIX + (PLAIN_SUBJECT.test(subject) ? subject : `=${sha256(subject).slice(0, 32)}`);
+
+export interface DoorsOptions {
+  config: Config;
+  settings: DoorsSettings;
+  bulk: Pick<BulkService, "call">;
+  audit: Audit;
+  log: Logger;
+}
+
+export class DoorsService {
+  readonly spool: string;
+  readonly #thread: ServiceThread<ToDoors, unknown>;
+  #figures: DoorFigures = {
+    ...{ associations: 0, objects: {}, bytes: {}, refused: {} },
+    ...{ waiting: 0, withoutRule: 0, troubles: [] },
+  };
+
+  constructor(private readonly options: DoorsOptions) {
+    const { config, settings, log } = options;
+    const { log_level, minimum_free_disk, upload_limit } = config;
+    this.spool = settings.spool;
+    this.#thread = new ServiceThread({
+      file: new URL("./receive/thread.js", import.meta.url),
+      workerData: {
+        ...{ settings, config: { log_level, minimum_free_disk, upload_limit } },
+      } satisfies DoorsThreadOptions,
+      stays: true,
+      answering: (message: FromDoors) => this.#answer(message),
+      failed: (error) => log.error({ fault: faultForLog(error) }, "the thread of the doors failed"),
+    });
+  }
+
+  get figures(): DoorFigures {
+    return this.#figures;
+  }
+
+  /**
+   * Keeps the objects of a body of STOW-RS.
+   * @throws RadserveError bad_request, body_too_large, cancelled, and what the pieces throw
+   */
+  async store(
+    subject: string,
+    address: string | undefined,
+    boundary: string,
+    pieces: AsyncIterable<Buffer>,
+  ): Promise<DoorAnswer> {
+    const peer = stowPeer(subject);
+    const id = (await this.#call({ type: "begin", peer, address, boundary })) as number;
+    try {
+      for await (const piece of pieces) {
+        const bytes = new Uint8Array(piece);
+        await this.#call({ type: "piece", id, bytes }, [bytes.buffer]);
+      }
+    } catch (error) {
+      this.#thread.note({ type: "gone", id });
+      throw error;
+    }
+    return (await this.#call({ type: "end", id })) as DoorAnswer;
+  }
+
+  /** @throws RadserveError not_found; what the page of jobs throws */
+  async complete(study: string): Promise<Completed[]> {
+    const all = (await this.#call({ type: "complete", study })) as Completed[];
+    if (all.length > 0) return all;
+    throw new RadserveError(
+      "not_found",
+      "Expected a StudyInstanceUID of received images; found none of it here.",
+    );
+  }
+
+  /** Takes nothing more; what was not answered is sent again by its sender. */
+  async close(): Promise<void> {
+    await within(
+      this.#call({ type: "close" }).catch(() => undefined),
+      LAST_WAIT_MS,
+    );
+    await this.#thread.close();
+  }
+
+  async #call(call: ToDoors, transfer: ArrayBuffer[] = []): Promise<unknown> {
+    try {
+      return await this.#thread.call(call, transfer);
+    } catch (error) {
+      if (error instanceof ThreadEnded)
+        throw new RadserveError("shutting_down", "The doors close. Send it again.");
+      throw error;
+    }
+  }
+
+  async #answer(message: FromDoors): Promise<unknown> {
+    switch (message.type) {
+      case "submit":
+        return this.#submit(message.submission);
+      case "ended":
+        return this.#hasEnded(message.jobId);
+      case "tell":
+        return this.#tell(message.told);
+      case "figures":
+        this.#figures = message.figures;
+        return undefined;
+    }
+  }
+
+  async #submit({ peer, study, objects, request }: Submission): Promise<string> {
+    const action = new Action(this.options.audit, { kind: "submitted", subject: peer, count: objects });
+    action.wasOf({ studyInstanceUid: study });
+    await action.asked();
+    const { body, note = {} } = await this.options.bulk.call("submit", {
+      ...{ caller: CALLER, jobId: "", query: {}, body: JSON.stringify(request) },
+    });
+    action.note(note);
+    // The job is there: that its line cannot be written now makes no other of it
+    await action.done().catch(() => undefined);
+    return (JSON.parse(body) as Pick<Job, "job_id">).job_id;
+  }
+
+  async #hasEnded(jobId: string): Promise<boolean> {
+    try {
+      const { body } = await this.options.bulk.call("show", { caller: CALLER, jobId, query: {}, body: "" });
+      return (JSON.parse(body) as Job).finished_at !== null;
+    } catch (error) {
+      // One that was purged had ended
+      if (error instanceof RadserveError && error.code === "job_not_found") return true;
+      throw error;
+    }
+  }
+
+  async #tell({ kind, peer, study, ...more }: Told): Promise<void> {
+    const { audit } = this.options;
+    await audit.record({ kind, outcome: "done", subject: peer, study: audit.hash("study", study), ...more });
+  }
+}

@@ -1,0 +1,136 @@
+/**
+ * kill -9 while images come in: what was acknowledged is there, whole and once; every series is a job, and no set of
+ * objects is two.
+ */
+import { mkdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { jobListSchema, type Job } from "../../../src/bulk/schema.js";
+import { Client } from "../../../src/commands/client.js";
+import { DOORS_SUBJECT } from "../../../src/doors/service.js";
+import { associate, filesBelow, object } from "../../support/doors.js";
+import { freePort, issueToken, type Place } from "../../support/server.js";
+import { Box } from "../lib/box.js";
+import { Killer } from "../lib/killing.js";
+import { slay } from "../lib/processes.js";
+import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
+
+/** Objects of a series; each series is a study. */
+const OF_SERIES = 10;
+const PATIENCE = { forMs: 120_000 };
+const LONGEST_MS = 600_000;
+
+/** Sends a series until each object was acknowledged, over as many associations as that takes. */
+async function sendUntilKept(port: number, series: string, count: number): Promise<void> {
+  const left = new Set(Array.from({ length: count }, (_, z) => z));
+  while (left.size > 0) {
+    try {
+      const caller = await associate(port);
+      for (const z of left) {
+        const uids = {
+          StudyInstanceUID: series,
+          SeriesInstanceUID: `${series}.1`,
+          SOPInstanceUID: `${series}.1.${z}`,
+        };
+        if ((await caller.store(object(z, uids))).status === 0) left.delete(z);
+      }
+      await caller.release();
+    } catch {
+      // It was killed: again, from the first object that was not acknowledged
+      await delay(100);
+    }
+  }
+}
+
+async function receiveWhileDying(options: Options): Promise<Outcome> {
+  const began = performance.now();
+  const port = await freePort();
+  const prepare = ({ input, output, directory }: Place) => {
+    const file = path.join(directory, "doors.json");
+    mkdirSync(path.join(input, "spool"));
+    const rule = {
+      name: "all",
+      quiet: "2s",
+      models: ["ct-tissue"],
+      outputs: ["json"],
+      output_folder: path.join(output, "received"),
+    };
+    const doors = {
+      spool: path.join(input, "spool"),
+      dicom: { port },
+      peers: { ct1: { ae_title: "CT ONE" } },
+      rules: [rule],
+    };
+    writeFileSync(file, JSON.stringify(doors));
+    return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
+  };
+  const box = await Box.start({ prepare });
+  const killer = new Killer(
+    {
+      supervisor: () => box.supervisor() !== undefined && slay(box.supervisor()!),
+      "serving process": () => box.serving() !== undefined && slay(box.serving()!),
+    },
+    options,
+  );
+  const faults: string[] = [];
+  try {
+    const client = new Client(box.url, await issueToken(box.place, "--subject", DOORS_SUBJECT));
+    killer.start();
+    let sent = 0;
+    for (; sent < options.items || killer.kills < options.kills; sent += OF_SERIES)
+      await sendUntilKept(port, `1.2.826.${1_000 + sent / OF_SERIES}`, OF_SERIES);
+    await killer.stop();
+    const spool = path.join(box.input, "spool");
+    const kept = filesBelow(path.join(spool, "series")).length;
+    if (kept !== sent) faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
+    const whole = await jobsOfAll(client, sent / OF_SERIES);
+    for (const [folder, jobs] of whole)
+      if (jobs.length !== 1) faults.push(`${jobs.length} jobs of all objects of ${folder}`);
+      else if (jobs[0]?.counts.succeeded !== OF_SERIES)
+        faults.push(`${folder}: ${JSON.stringify(jobs[0]?.counts)}`);
+    const receipts = filesBelow(path.join(box.output, "received")).filter((name) =>
+      name.endsWith(".json"),
+    ).length;
+    if (receipts !== sent) faults.push(`${receipts} receipts of ${sent}`);
+    const killed = Object.entries(killer.killed)
+      .map(([name, count]) => `${name} ${count}`)
+      .join(", ");
+    return {
+      summary: `${sent} objects in ${whole.size} series, killed: ${killed}; ${seconds(began)}`,
+      faults,
+    };
+  } finally {
+    await killer.stop();
+    await box.stop();
+    await box.remove();
+  }
+}
+
+/** The jobs that were made of whole series, by their folders, once each series has an ended one. */
+async function jobsOfAll(client: Client, series: number): Promise<Map<string, Job[]>> {
+  for (const end = Date.now() + LONGEST_MS; ;) {
+    const jobs: Job[] = [];
+    for (let cursor: string | null = ""; cursor !== null;) {
+      const page: string = `/bulk_inference?limit=100${cursor === "" ? "" : `&cursor=${cursor}`}`;
+      const list = await client.callPatiently(jobListSchema, PATIENCE, "GET", page);
+      jobs.push(...list.jobs);
+      cursor = list.next_cursor;
+    }
+    const whole = jobs.filter(({ total }) => total === OF_SERIES);
+    const folders = new Map<string, Job[]>();
+    for (const job of whole) {
+      const folder = job.request.input_folder_path ?? "";
+      folders.set(folder, [...(folders.get(folder) ?? []), job]);
+    }
+    const open = jobs.some(({ finished_at }) => finished_at === null);
+    if ((folders.size >= series && !open) || Date.now() > end) return folders;
+    await delay(500);
+  }
+}
+
+export const doors: Record<string, Scenario> = {
+  doors: {
+    description: "kill -9 of supervisor and serving process while series come in by C-STORE",
+    run: receiveWhileDying,
+  },
+};

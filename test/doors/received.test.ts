@@ -1,0 +1,198 @@
+/** From an object that comes over the port for DICOM to the receipt: real server, PostgreSQL and files. */
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
+import path from "node:path";
+import t from "tap";
+import { linesOf } from "../support/audit.js";
+import { until } from "../support/postgres.js";
+import {
+  doorsPlace,
+  filesBelow,
+  jobsOnce,
+  object,
+  QUIET,
+  send,
+  startDoors,
+  STUDY,
+} from "../support/doors.js";
+import { issueToken } from "../support/server.js";
+
+const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
+
+await t.test(
+  "a series that has been quiet is a job, the same again is none, and late slices are one more",
+  async (t) => {
+    const { place, spool, results } = doorsPlace(t);
+    const doors = await startDoors(t, place);
+    await send(
+      doors.port(),
+      [1, 2, 3].map((z) => object(z)),
+    );
+    const [first] = await jobsOnce(doors, 1);
+    t.match((await doors.ended(first!.job_id)).counts, { succeeded: 3, failed: 0, skipped: 0 });
+    const before = receiptsIn(results);
+    t.equal(before.length, 3);
+    t.ok(before.every((name) => name.startsWith(`ct1/${STUDY}/`)));
+    await send(
+      doors.port(),
+      [3, 2, 1].map((z) => object(z)),
+    );
+    await send(doors.port(), [object(4)]);
+    const [second, ...others] = await jobsOnce(doors, 2);
+    t.match((await doors.ended(second!.job_id)).counts, { succeeded: 4 });
+    t.same(
+      others.map(({ job_id }) => job_id),
+      [first!.job_id],
+      "the three that came again made none",
+    );
+    t.equal(receiptsIn(results).length, 4);
+    t.equal(filesBelow(path.join(spool, "objects")).length, 4);
+    const metrics = await (await fetch(`${doors.server.url}/metrics`)).text();
+    t.match(metrics, /radserve_door_objects_total\{door="dicom"\} 7/);
+    t.match(metrics, /radserve_received_waiting\{for="rule"\} 0/);
+    const told = linesOf(place).filter(({ kind }) => kind === "received" || kind === "submitted");
+    t.match(
+      told.map(({ kind, outcome, subject, count }) => `${kind} ${outcome} ${subject} ${count}`),
+      [
+        "received done ct1 3",
+        "submitted asked ct1 3",
+        "submitted done ct1 3",
+        "received done ct1 3",
+        "received done ct1 1",
+        "submitted asked ct1 4",
+        "submitted done ct1 4",
+      ],
+    );
+    t.match(told[2], { job_id: first!.job_id, study: /^[0-9a-f]{32}$/ });
+    // As a process that is killed between the job and its mark leaves it
+    const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
+    rmSync(mark);
+    const killed = doors.server.servingPid();
+    process.kill(killed, "SIGKILL");
+    await until(() => existsSync(mark));
+    t.match(JSON.parse(readFileSync(mark, "utf8")), { job_id: second!.job_id, count: 4 });
+    t.equal((await jobsOnce(doors, 2)).length, 2, "the job of before");
+    t.notMatch(JSON.stringify(doors.server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
+  },
+);
+
+await t.test(
+  "rules: who sent it, what it is, and series or studies; what none takes is kept and told once",
+  async (t) => {
+    const output = (place: { output: string }, name: string) => path.join(place.output, name);
+    const { place, spool, file } = doorsPlace(t);
+    const doors = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
+    const when = (tag: string, value: string) => [{ tag, in: [value], if_absent: "refuse" }];
+    writeFileSync(
+      file,
+      JSON.stringify({
+        ...doors,
+        peers: { ct1: { ae_title: "CT ONE" }, far: { ae_title: "FAR" } },
+        rules: [
+          { name: "far", from: ["far"], output_folder: output(place, "far") },
+          // Nothing of these two is quiet before the test is over
+          {
+            name: "head",
+            when: when("BodyPartExamined", "HEAD"),
+            group: "study",
+            quiet: "1h",
+            outputs: ["json"],
+            output_folder: output(place, "head"),
+          },
+          {
+            name: "chest",
+            when: when("BodyPartExamined", "CHEST"),
+            quiet: QUIET,
+            models: ["ct-tissue"],
+            output_folder: output(place, "chest"),
+          },
+        ],
+      }),
+    );
+    const started = await startDoors(t, place);
+    const of = (z: number, series: string, part: string, study = STUDY) =>
+      object(z, {
+        SeriesInstanceUID: series,
+        StudyInstanceUID: study,
+        BodyPartExamined: part,
+        SOPInstanceUID: `${series}.${z}`,
+      });
+    await send(started.port(), [
+      ...[of(1, "1.2.3.5", "HEAD"), of(2, "1.2.3.5", "HEAD"), of(1, "1.2.3.6", "HEAD")],
+      ...[of(1, "1.2.3.7", "CHEST"), of(1, "1.2.3.8", "FOOT"), of(2, "1.2.3.8", "FOOT")],
+    ]);
+    const [chest] = await jobsOnce(started, 1);
+    t.match(chest!.request, {
+      models: ["ct-tissue"],
+      output_folder_path: path.join(output(place, "chest"), "ct1", STUDY),
+    });
+    t.match((await started.ended(chest!.job_id)).counts, { succeeded: 1 });
+    const complete = (study: string, token = started.server.token) =>
+      started.send("POST", `/doors/received/${study}/complete`, undefined, token);
+    t.match(await complete(STUDY, await issueToken(place)), {
+      status: 403,
+      body: { error: "path_not_allowed" },
+    });
+    const answer = await complete(STUDY);
+    t.match(answer, { status: 200 });
+    const received = answer.body["received"] as {
+      rule: string;
+      series: string[];
+      job_id: string;
+      objects: number;
+    }[];
+    t.match(
+      received.sort((a, b) => (a.series[0]! < b.series[0]! ? -1 : 1)),
+      [
+        { peer: "ct1", rule: "head", series: ["1.2.3.5", "1.2.3.6"], objects: 3 },
+        { rule: "chest", series: ["1.2.3.7"], objects: 1, job_id: chest!.job_id },
+        { rule: null, series: ["1.2.3.8"], objects: 2, job_id: null },
+      ],
+    );
+    const head = await started.ended(received[0]!.job_id);
+    t.match(head, { counts: { succeeded: 3 }, request: { outputs: ["json"] } });
+    t.same(readdirSync(path.join(spool, "studies/head/ct1", STUDY)).length, 3);
+    for (const study of ["1.2.4", "..", "1.2.3%2F1.2.3.5"])
+      t.match(await complete(study), { status: 404 }, study);
+    const told = started.server.log.filter(({ msg }) => msg.startsWith("no rule takes"));
+    t.match(told, [{ peer: "ct1" }]);
+    t.match(
+      await (await fetch(`${started.server.url}/metrics`)).text(),
+      /radserve_received_waiting\{for="rule"\} 1/,
+    );
+  },
+);
+
+await t.test("what was kept as long as set goes with its job's end, and its results stay", async (t) => {
+  const { place, spool, results } = doorsPlace(t, { keep: "2s" });
+  const doors = await startDoors(t, place);
+  await send(doors.port(), [object(1)]);
+  const [job] = await jobsOnce(doors, 1);
+  await doors.ended(job!.job_id);
+  await until(() => linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1));
+  await until(() => filesBelow(spool).length === 0);
+  t.equal(receiptsIn(results).length, 1);
+  // Its UID is free again
+  await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
+  t.equal((await jobsOnce(doors, 2)).length, 2);
+});
+
+await t.test("a port that another program has is a condition, and opens when it is free", async (t) => {
+  const other = createServer().listen(0, "127.0.0.1");
+  await once(other, "listening");
+  const { port } = other.address() as AddressInfo;
+  const { place } = doorsPlace(t, { dicom: { port } });
+  const doors = await startDoors(t, place, false);
+  const conditions = async () => {
+    const { body } = await doors.send("GET", "/health/ready");
+    const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
+    return all.filter(({ condition }) => condition === "door_closed");
+  };
+  await until(async () => (await conditions()).length > 0);
+  t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
+  other.close();
+  await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
+  await until(async () => (await conditions()).length === 0);
+  await send(port, [object(1)]);
+});

@@ -1,0 +1,135 @@
+/** What is wrong with the file of the doors is refused at the start, by name. */
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { doorsSchemaText, schemaPath } from "../../scripts/build-doors-schema.js";
+import { ConfigError } from "../../src/base/errors.js";
+import { readDoors } from "../../src/doors/settings.js";
+
+t.test("the published schema is the one in force", async (t) => {
+  t.equal(
+    readFileSync(schemaPath, "utf8"),
+    await doorsSchemaText(),
+    "run dist/scripts/build-doors-schema.js",
+  );
+});
+
+/** A change of a file that is right, and what is said of it. */
+const RULE = { name: "all", output_folder: "OUT/received" };
+const refusals: [string, object, RegExp][] = [
+  [
+    "beyond this machine",
+    { dicom: { port: 104, host: "0.0.0.0" } },
+    /dicom\.host: Expected 127\.0\.0\.1, or tls\.client_ca, or networks of every peer: .* ct1 may call from anywhere/,
+  ],
+  ["beyond it over IPv6", { dicom: { port: 104, host: "::" } }, /dicom\.host/],
+  [
+    "TLS without client CA",
+    { dicom: { port: 104, host: "0.0.0.0", tls: { cert: "/c", key: "/k" } } },
+    /dicom\.host/,
+  ],
+  [
+    "one of two without networks",
+    {
+      dicom: { port: 104, host: "10.0.0.1" },
+      peers: { a: { ae_title: "A", networks: ["10.0.0.0/8"] }, b: { ae_title: "B" } },
+    },
+    /dicom\.host.* b may call/,
+  ],
+  [
+    "two of one title",
+    { peers: { a: { ae_title: "A" }, b: { ae_title: "A" } } },
+    /peers\.b\.ae_title: Expected another title than that of a/,
+  ],
+  [
+    "a long title",
+    { peers: { a: { ae_title: "ABCDEFGHIJKLMNOPQ" } } },
+    /peers\.a\.ae_title: Expected an AE title/,
+  ],
+  [
+    "a name of STOW-RS",
+    { peers: { "stow-x": { ae_title: "A" } } },
+    /peers\.stow-x: Expected a name without stow-/,
+  ],
+  ["no rule", { rules: [] }, /rules: Expected at least 1/],
+  [
+    "an unknown sender",
+    { rules: [{ ...RULE, from: ["ct2"] }] },
+    /rules\[0\]\.from\[0\]: Expected a name of peers/,
+  ],
+  ["two rules of one name", { rules: [RULE, RULE] }, /rules\[1\]\.name/],
+  [
+    "an attribute that comes late",
+    { rules: [{ ...RULE, when: [{ tag: "Rows", min: 1, if_absent: "refuse" }] }] },
+    /rules\[0\]\.when\[0\]: Expected an attribute up to \(0020,000E\)/,
+  ],
+  ["an unknown field", { spol: "/x" }, /spol/],
+  [
+    "results elsewhere",
+    { rules: [{ ...RULE, output_folder: "/nowhere" }] },
+    /rules, all: expected output_folder inside one of RADSERVE_OUTPUT_ROOTS/,
+  ],
+  ["a spool elsewhere", { spool: "OUT" }, /spool: expected a folder inside one of RADSERVE_INPUT_ROOTS/],
+  [
+    "a spool through a link",
+    { spool: "IN/link" },
+    /spool: expected a folder inside one of RADSERVE_INPUT_ROOTS/,
+  ],
+  ["no spool", { spool: "IN/none" }, /spool: expected a folder at .*; found none/],
+  [
+    "no hard links",
+    { spool: "/proc/self" },
+    /spool: expected a folder that this user may write to, on a file system with hard links/,
+  ],
+];
+
+t.test("each mistake has its message", async (t) => {
+  const directory = t.testdir({ in: { spool: {} }, out: {} });
+  const [input, output, file] = ["in", "out", "doors.json"].map((name) => path.join(directory, name)) as [
+    string,
+    string,
+    string,
+  ];
+  symlinkSync(output, path.join(input, "link"));
+  const right = {
+    spool: "IN/spool",
+    dicom: { port: 104 },
+    peers: { ct1: { ae_title: "CT ONE" } },
+    rules: [RULE],
+  };
+  const config = { doors: file, input_roots: [input], output_roots: [output] };
+  const read = (value: object) => {
+    writeFileSync(
+      file,
+      JSON.stringify(value).replaceAll('"IN', `"${input}`).replaceAll('"OUT', `"${output}`),
+    );
+    return readDoors(config);
+  };
+  t.match(await read(right), {
+    keep: 604_800,
+    dicom: { host: "127.0.0.1", ae_title: "RADSERVE", associations: 16 },
+    rules: [{ quiet: 60, group: "series" }],
+  });
+  const allowed = [
+    { dicom: { port: 104, host: "0.0.0.0" }, peers: { a: { ae_title: "A", networks: ["10.0.0.0/8"] } } },
+    { dicom: { port: 104, host: "0.0.0.0", tls: { cert: "/c", key: "/k", client_ca: "/ca" } } },
+    { dicom: undefined, rules: [{ ...RULE, from: ["stow-viewer"], quiet: "5m", models: ["a"] }] },
+  ];
+  for (const change of allowed) t.ok(await read({ ...right, ...change }), JSON.stringify(change));
+  for (const [name, change, message] of refusals) {
+    const error: unknown = await read({ ...right, ...change }).catch((thrown: unknown) => thrown);
+    t.ok(error instanceof ConfigError, name);
+    t.match((error as Error).message, message, name);
+    t.match((error as Error).message, /^RADSERVE_DOORS: /, name);
+  }
+  mkdirSync(path.join(directory, "folder"));
+  await t.rejects(readDoors({ ...config, doors: path.join(directory, "folder") }), {
+    message: /RADSERVE_DOORS: expected a file/,
+  });
+  await t.rejects(readDoors({ ...config, doors: path.join(directory, "none") }), {
+    message: /expected a file .*ENOENT/,
+  });
+  writeFileSync(file, "{");
+  await t.rejects(readDoors(config), { message: /expected JSON; found a fault at line 1/ });
+  t.equal(await readDoors({ ...config, doors: undefined }), undefined);
+});

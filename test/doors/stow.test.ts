@@ -1,0 +1,166 @@
+/** STOW-RS: objects by HTTP into the spool, what is refused of them, and what a body that breaks off leaves. */
+import { once } from "node:events";
+import { connect } from "node:net";
+import path from "node:path";
+import t from "tap";
+import { doorsPlace, filesBelow, jobsOnce, object, startDoors, STUDY } from "../support/doors.js";
+import { Multipart } from "../../src/doors/receive/multipart.js";
+import { stowPeer } from "../../src/doors/service.js";
+import { until } from "../support/postgres.js";
+import { issueToken } from "../support/server.js";
+
+const TYPE = 'multipart/related; type="application/dicom"; boundary=next';
+
+/** A body of these files. */
+const bodyOf = (files: readonly Buffer[], type = "application/dicom") =>
+  Buffer.concat([
+    ...files.map((file) =>
+      Buffer.concat([Buffer.from(`--next\r\nContent-Type: ${type}\r\n\r\n`), file, Buffer.from("\r\n")]),
+    ),
+    Buffer.from("--next--\r\n"),
+  ]);
+
+interface Item {
+  "00081155"?: { Value: string[] };
+  "00081197"?: { Value: number[] };
+}
+type Answer = Record<string, { Value?: Item[] }>;
+
+const failures = (answer: Answer, tag = "00081198") =>
+  (answer[tag]?.Value ?? []).map((item) => [
+    item["00081155"]?.Value[0],
+    item["00081197"]?.Value[0]?.toString(16),
+  ]);
+const stored = (answer: Answer) =>
+  (answer["00081199"]?.Value ?? []).map((item) => item["00081155"]?.Value[0]);
+
+await t.test("objects are kept, and each that is not is named with its reason", async (t) => {
+  const { place, spool } = doorsPlace(t, { dicom: undefined }, { RADSERVE_UPLOAD_LIMIT: "20000" });
+  const doors = await startDoors(t, place, false);
+  const token = await issueToken(place, "--subject", "viewer");
+  const post = async (body: Uint8Array, headers: Record<string, string> = {}) => {
+    const answer = await fetch(`${doors.server.url}/dicomweb/studies`, {
+      method: "POST",
+      headers: { Authorization: token, "Content-Type": TYPE, ...headers },
+      body,
+    });
+    return {
+      status: answer.status,
+      type: answer.headers.get("Content-Type"),
+      body: (await answer.json()) as Answer & { error?: string },
+    };
+  };
+  const [one, two, three] = [object(1), object(2), object(3)];
+  const all = await post(bodyOf([one.file, two.file]));
+  t.match(all, { status: 200, type: "application/dicom+json" });
+  t.same(stored(all.body), [one.sopInstanceUid, two.sopInstanceUid]);
+  t.same(failures(all.body), []);
+  const other = object(1, { PatientID: "Nobody else" });
+  const report = object(8, { SOPClassUID: "1.2.840.10008.5.1.4.1.1.88.33", SOPInstanceUID: "1.2.88" });
+  const large = object(9, {
+    ImageComments: "x".repeat(9_000),
+    PatientComments: "y".repeat(9_000),
+    AdditionalPatientHistory: "z".repeat(9_000),
+  });
+  const some = await post(
+    bodyOf([one.file, other.file, three.file, report.file, large.file, Buffer.from("no DICOM")]),
+  );
+  t.equal(some.status, 202);
+  t.same(stored(some.body), [one.sopInstanceUid, three.sopInstanceUid], "the same again is no fault");
+  t.same(failures(some.body), [
+    [other.sopInstanceUid, "111"],
+    ["1.2.88", "122"],
+    [large.sopInstanceUid, "a700"],
+  ]);
+  t.same(failures(some.body, "0008119A"), [[undefined, "c000"]]);
+  const none = await post(bodyOf([other.file]));
+  t.equal(none.status, 409);
+  const folder = path.join(spool, "series", "stow-viewer", STUDY, "1.2.3.4");
+  t.same(filesBelow(folder).length, 3);
+  const [job] = await jobsOnce(doors, 1);
+  t.match((await doors.ended(job!.job_id)).counts, { succeeded: 3 });
+
+  const wrong: [string, Uint8Array, Record<string, string>, number, string][] = [
+    ["no multipart", one.file, { "Content-Type": "application/dicom" }, 415, "unsupported_format"],
+    ["JSON", bodyOf([]), { "Content-Type": TYPE.replace("dicom", "dicom+json") }, 415, "unsupported_format"],
+    [
+      "no boundary",
+      bodyOf([]),
+      { "Content-Type": 'multipart/related; type="application/dicom"' },
+      400,
+      "bad_request",
+    ],
+    ["packed", bodyOf([one.file]), { "Content-Encoding": "gzip" }, 400, "bad_request"],
+    ["no part", bodyOf([]), {}, 400, "bad_request"],
+    ["no end", bodyOf([one.file]).subarray(0, -12), {}, 400, "bad_request"],
+    [
+      "another boundary",
+      bodyOf([one.file]),
+      { "Content-Type": TYPE.replace("next", "other") },
+      400,
+      "bad_request",
+    ],
+  ];
+  for (const [name, body, headers, status, error] of wrong)
+    t.match(await post(body, headers), { status, body: { error } }, name);
+  const elsewhere = await issueToken(place, "--input-root", path.join(place.input, "elsewhere"));
+  t.match(await post(bodyOf([one.file]), { Authorization: elsewhere }), {
+    status: 403,
+    body: { error: "path_not_allowed" },
+  });
+  t.match(await post(bodyOf([one.file]), { Authorization: "x" }), { status: 401 });
+
+  // What was whole before the connection broke is kept, and nothing of the rest
+  const [whole, half] = [object(20), object(21)];
+  const body = bodyOf([whole.file, half.file]);
+  const socket = connect(doors.server.port, "127.0.0.1");
+  socket.write(
+    `POST /dicomweb/studies HTTP/1.1\r\nHost: x\r\nAuthorization: ${token}\r\nContent-Type: ${TYPE}\r\nContent-Length: ${body.length}\r\n\r\n`,
+  );
+  socket.write(body.subarray(0, body.length - 200));
+  await until(() => filesBelow(folder).length === 4);
+  socket.destroy();
+  await once(socket, "close");
+  await doors.server.logged(({ status, route }) => status === 499 && route === "POST /dicomweb/studies");
+  t.same(filesBelow(folder).length, 4);
+  t.match(await post(bodyOf([half.file])), { status: 200 }, "it goes on");
+});
+
+await t.test("without doors there is no such page", async (t) => {
+  const { place } = doorsPlace(t);
+  delete place.environment["RADSERVE_DOORS"];
+  const doors = await startDoors(t, place, false);
+  for (const page of ["/dicomweb/studies", "/doors/received/1.2.3/complete"])
+    t.match(await doors.send("POST", page), { status: 404, body: { error: "not_found" } });
+});
+
+await t.test("a body is the same however it is cut", async (t) => {
+  // Data with what looks like a boundary, and nearly is one
+  const bodies = [
+    Buffer.from("\r\n--nex"),
+    Buffer.from("\r\n--ne\r\n-\r\n\r\n--"),
+    Buffer.alloc(0),
+    Buffer.alloc(300, 7),
+  ];
+  const whole = Buffer.concat([Buffer.from("a preamble\r\n"), bodyOf(bodies, "a/b")]);
+  for (let each = 1; each <= whole.length; each += each < 40 ? 1 : 97) {
+    async function* pieces() {
+      for (let at = 0; at < whole.length; at += each)
+        yield await Promise.resolve(whole.subarray(at, at + each));
+    }
+    const found: Buffer[] = [];
+    for await (const { headers, body } of new Multipart(pieces(), "next").parts()) {
+      if (headers.get("content-type") !== "a/b") t.fail("a header");
+      const read: Buffer[] = [];
+      // Of every second part nothing, or the beginning alone
+      if (found.length % 2 === 0) for await (const piece of body) read.push(piece);
+      else await body.next();
+      found.push(found.length % 2 === 0 ? Buffer.concat(read) : Buffer.from("skipped"));
+    }
+    if (found.length !== 4 || !found[0]!.equals(bodies[0]!) || !found[2]!.equals(bodies[2]!))
+      t.fail(`cut to ${each}`);
+  }
+  t.notSame(stowPeer("A"), stowPeer("a"));
+  for (const subject of ["../x", "A b", "x".repeat(200), "=0"])
+    t.match(stowPeer(subject), /^stow-=[0-9a-f]{32}$/);
+});

@@ -1,0 +1,110 @@
+/** A server with doors, peers that send to it, and the objects that they send. */
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Test } from "tap";
+import { call, type Caller, type CallOptions } from "../../src/doors/dimse/requestor.js";
+import { DOORS_SUBJECT } from "../../src/doors/service.js";
+import { fileHead } from "../../src/results/dicom/elements.js";
+import { jobListSchema, type Job } from "../../src/bulk/schema.js";
+import { bulkOf, bulkPlace, type Bulk } from "./bulk.js";
+import { withDurations } from "./durations.js";
+import { CT, EXPLICIT } from "./dicom.js";
+import { slice } from "./series.js";
+import { issueToken, startServer, type Place } from "./server.js";
+
+export const STUDY = "1.2.3";
+
+/** Short enough that nobody waits, long enough that objects of one association come within it. */
+export const QUIET = "1s";
+
+/** A place whose server has doors, and the folders of its spool and results. @param change of the file of the doors */
+export function doorsPlace(t: Test, change: object = {}, extra: Record<string, string> = {}) {
+  const place = bulkPlace(t, {
+    ...withDurations({ doorRetry: 200, doorRetryMost: 500, doorFigures: 50, spoolLook: 1_000 }),
+    ...extra,
+  });
+  const [spool, results] = [path.join(place.input, "spool"), path.join(place.output, "received")];
+  mkdirSync(spool, { recursive: true });
+  const file = path.join(place.directory, "doors.json");
+  place.environment["RADSERVE_DOORS"] = file;
+  const doors = {
+    spool,
+    dicom: { port: 0 },
+    peers: { ct1: { ae_title: "CT ONE" } },
+    rules: [{ name: "all", quiet: QUIET, output_folder: results }],
+    ...change,
+  };
+  writeFileSync(file, JSON.stringify(doors));
+  return { place, spool, results, file };
+}
+
+/** The server of a place, and the port that it opened for DICOM. */
+export async function startDoors(
+  t: Test,
+  place: Place,
+  listens = true,
+): Promise<Bulk & { port: () => number }> {
+  const server = await startServer(place);
+  t.teardown(() => server.stop());
+  // Whose jobs they are
+  server.token = await issueToken(place, "--subject", DOORS_SUBJECT);
+  const isPort = ({ msg }: { msg: string }) => msg === "the port for DICOM is open";
+  if (listens) await server.logged(isPort);
+  // The last, because one that was killed opened another
+  return { ...bulkOf(server), port: () => Number(server.log.findLast(isPort)?.["port"]) };
+}
+
+/** An association of the peer ct1. */
+export const associate = (port: number, more: Partial<CallOptions> = {}, tls?: object): Promise<Caller> =>
+  call(
+    { host: "127.0.0.1", port, ...(tls === undefined ? {} : { tls }) },
+    {
+      ...{ mostData: 16_384, pduTimeout: 20_000, idleTimeout: 20_000 },
+      ...{ callingAe: "CT ONE", calledAe: "RADSERVE" },
+      contexts: [{ abstractSyntax: CT, transferSyntaxes: [EXPLICIT] }],
+      ...more,
+    },
+  );
+
+/** A slice as a file, and as an object to be sent. */
+export function object(z: number, attributes: Record<string, string> = {}) {
+  const dataSet = slice({ z, attributes, preamble: false, meta: false });
+  const names = {
+    sopClassUid: attributes["SOPClassUID"] ?? CT,
+    sopInstanceUid: attributes["SOPInstanceUID"] ?? instanceAt(z),
+    transferSyntax: EXPLICIT,
+  };
+  const head = fileHead(names.sopClassUid, names.sopInstanceUid, names.transferSyntax);
+  return { ...names, file: Buffer.concat([head, dataSet]), dataSet: [dataSet] };
+}
+
+/** As `slice` names it. */
+export const instanceAt = (z: number) => `1.2.3.4.${Math.round(z * 1000) + 100_000}`;
+
+/** Sends slices over one association, each of which must be kept. */
+export async function send(port: number, slices: readonly ReturnType<typeof object>[]): Promise<void> {
+  const caller = await associate(port);
+  for (const one of slices) {
+    const { status } = await caller.store(one);
+    if (status !== 0) throw new Error(`The status is ${status}`);
+  }
+  await caller.release();
+}
+
+/** The jobs of received images, once there are so many; the newest first. */
+export async function jobsOnce({ send }: Pick<Bulk, "send">, count: number): Promise<Job[]> {
+  for (;;) {
+    const { body } = await send("GET", "/bulk_inference");
+    const { jobs } = jobListSchema.parse(body);
+    if (jobs.length >= count) return jobs;
+    await delay(50);
+  }
+}
+
+/** All files below a folder, by their paths in it. */
+export const filesBelow = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
+    .sort();
