@@ -6,7 +6,7 @@
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
 import type { Manifest, Region } from "../manifest/manifest.js";
-import type { Box } from "../results/kinds/kind.js";
+import type { Cuboid } from "../results/kinds/kind.js";
 import { kindOfGiven, resultKindOf } from "../results/kinds/kinds.js";
 import { regionOutput } from "../manifest/region.js";
 
@@ -23,7 +23,7 @@ export function boxOf(
   manifest: Pick<Manifest, "outputs">,
   outputs: readonly EngineOutput[],
   label: string,
-): Box | undefined {
+): Cuboid | undefined {
   const where = regionOutput(manifest, label);
   const output = where === undefined ? undefined : outputs[where.output];
   if (where === undefined || output?.kind !== "segmentation") return undefined;
@@ -57,7 +57,7 @@ export function labelMap(outputs: readonly EngineOutput[]): Uint8Array | undefin
 }
 
 /** The smallest box round the pixels that are not 0 in every sample; undefined if there are none. */
-export function nonzeroBox({ format, data }: Plane): Box | undefined {
+export function nonzeroBox({ format, data }: Plane): Cuboid | undefined {
   const { rows, columns } = format;
   const pixel = (format.samplesPerPixel * format.bitsAllocated) / 8;
   let [top, left, bottom, right] = [rows, columns, -1, -1];
@@ -75,7 +75,7 @@ export function nonzeroBox({ format, data }: Plane): Box | undefined {
 }
 
 /** The box with so many mm on each side, rounded up to whole pixels, as far as the image reaches. */
-export function withMargin(box: Box, mm: number, { slices, rows, columns, spacing }: Grid): Box {
+export function withMargin(box: Cuboid, mm: number, { slices, rows, columns, spacing }: Grid): Cuboid {
   const grown = (first: number, length: number, most: number, step: number | undefined) => {
     // A margin that is a whole number of pixels is not made larger by rounding.
     const more = mm === 0 || step === undefined ? 0 : Math.ceil(mm / step - 1e-6);
@@ -92,7 +92,7 @@ export function withMargin(box: Box, mm: number, { slices, rows, columns, spacin
 }
 
 /** Two pixels of packed YBR_FULL_422 share their colour: the box begins and ends between pairs. */
-export function wholePairs(box: Box, { packed422, columns }: PixelFormat): Box {
+export function wholePairs(box: Cuboid, { packed422, columns }: PixelFormat): Cuboid {
   if (!packed422) return box;
   const left = box.left - (box.left % 2);
   const end = Math.min(columns, box.left + box.columns + ((box.left + box.columns) % 2));
@@ -100,7 +100,7 @@ export function wholePairs(box: Box, { packed422, columns }: PixelFormat): Box {
 }
 
 /** A copy of the part of a plane. */
-export function cutPlane(plane: Plane, { top, rows, left, columns }: Box): Plane {
+export function cutPlane(plane: Plane, { top, rows, left, columns }: Cuboid): Plane {
   const { format, data } = plane;
   const pixel = format.packed422 ? 2 : (format.samplesPerPixel * format.bitsAllocated) / 8;
   const cut = new Uint8Array(rows * columns * pixel);
@@ -112,7 +112,7 @@ export function cutPlane(plane: Plane, { top, rows, left, columns }: Box): Plane
 }
 
 /** The geometry of the part of a volume: its first voxel lies elsewhere (PS3.3 C.7.6.2.1.1). */
-export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Box): VolumeGeometry {
+export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Cuboid): VolumeGeometry {
   const { columnDirection, rowDirection, sliceDirection } = geometry;
   const origin = geometry.origin.map(
     (at, axis) =>
@@ -125,7 +125,7 @@ export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Box)
 }
 
 /** Outputs of a part as those of the whole: outside the part nothing is marked. The memory of its masks is given back. */
-export const laidBack = (outputs: readonly EngineOutput[], box: Box, grid: Grid): EngineOutput[] =>
+export const laidBack = (outputs: readonly EngineOutput[], box: Cuboid, grid: Grid): EngineOutput[] =>
   outputs.map((output) => kindOfGiven(output).laidBack?.(output, box, grid) ?? output);
 
 /** The outputs of a model that did not run because its region is empty: nothing is marked. */
@@ -137,7 +137,7 @@ export const nothingFound = (
   outputs.flatMap((output) => resultKindOf(output).nothing?.(output, grid, isVolume) ?? []);
 
 /** The extent of a frame or volume that a model was given. */
-export type Extent = { kind: "part"; box: Box } | { kind: "whole" } | { kind: "nothing" };
+export type Extent = { kind: "part"; box: Cuboid } | { kind: "whole" } | { kind: "nothing" };
 
 /**
  * The step that comes before all others: what follows it counts in pixels of the part.

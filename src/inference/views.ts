@@ -32,7 +32,7 @@ import {
   type Extent,
   type Grid,
 } from "./region.js";
-import type { Box } from "../results/kinds/kind.js";
+import type { Cuboid } from "../results/kinds/kind.js";
 
 /** Frames of one image, as they lie behind each other. */
 interface Part {
@@ -128,7 +128,7 @@ const straightView = (straight: Straight, format: Image["format"]): View => ({
  * A box of the sample. Images of roles that have a grid of their own are taken to that of the box. Probabilities stay
  * those of the box: outside it there are none.
  */
-const boxView = (box: Box, grid: Grid): View => ({
+const boxView = (box: Cuboid, grid: Grid): View => ({
   into: (stacks) =>
     stacks.map((stack) => {
       const { planes, geometry } = stack;

@@ -21,7 +21,7 @@ export interface Stored {
   body: DicomJson;
 }
 
-interface Object {
+interface StoredObject {
   sopClassUid: string;
   sopInstanceUid: string;
 }
@@ -41,8 +41,8 @@ export async function storeParts(
   boundary: string,
   options: StowOptions,
 ): Promise<Stored> {
-  const stored: Object[] = [];
-  const failed: { object: Object | undefined; reason: number }[] = [];
+  const stored: StoredObject[] = [];
+  const failed: { object: StoredObject | undefined; reason: number }[] = [];
   const multipart = new Multipart(pieces, boundary);
   for await (const part of multipart.parts()) {
     if (stored.length + failed.length >= MOST_PARTS)
@@ -50,7 +50,7 @@ export async function storeParts(
         "body_too_large",
         `Expected at most ${MOST_PARTS} objects in one request; found more.`,
       );
-    let object: Object | undefined;
+    let object: StoredObject | undefined;
     try {
       const arriving = await beginning(part);
       object = arriving;
@@ -89,7 +89,7 @@ export async function storeParts(
   };
 }
 
-const names = ({ sopClassUid, sopInstanceUid }: Object): DicomJson => ({
+const names = ({ sopClassUid, sopInstanceUid }: StoredObject): DicomJson => ({
   "00081150": { vr: "UI", Value: [sopClassUid] },
   "00081155": { vr: "UI", Value: [sopInstanceUid] },
 });
@@ -103,7 +103,7 @@ function reasonOf(error: RadserveError): number {
   return error.code === "unsupported_transfer_syntax" ? STATUS.transferSyntaxNotSupported : statusOf(error);
 }
 
-function refuseOthers({ sopClassUid, transferSyntax }: Object & { transferSyntax: string }): void {
+function refuseOthers({ sopClassUid, transferSyntax }: StoredObject & { transferSyntax: string }): void {
   if (!isImageClass(sopClassUid))
     throw new RadserveError(
       "unsupported_format",

@@ -13,11 +13,11 @@ export interface LabelPlane {
   /** Pixels from one row of the plane to the next. */
   stride: number;
   label: number;
-  box: Box;
+  box: Bounds;
 }
 
 /** A rectangle of pixels; the last ones are outside. */
-export interface Box {
+export interface Bounds {
   x0: number;
   y0: number;
   x1: number;
@@ -71,8 +71,8 @@ export function contoursOf({ labels, stride, label, box }: LabelPlane): Contour[
 }
 
 /** The box of every label from 1 on that a plane has, in one pass. */
-export function boxesOf(labels: Uint8Array, rows: number, columns: number): Map<number, Box> {
-  const boxes = new Map<number, Box>();
+export function boxesOf(labels: Uint8Array, rows: number, columns: number): Map<number, Bounds> {
+  const boxes = new Map<number, Bounds>();
   for (let y = 0; y < rows; y++)
     for (let x = 0; x < columns; x++) {
       const label = labels[y * columns + x] ?? 0;

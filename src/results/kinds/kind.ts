@@ -13,7 +13,7 @@ import type { LegendRow, Scope } from "./legend-row.js";
 export type Given<Name extends EngineOutput["kind"]> = Extract<EngineOutput, { kind: Name }>;
 
 /** In pixels and slices of the whole, from 0; an image of one frame has one slice. */
-export interface Box {
+export interface Cuboid {
   slice: number;
   slices: number;
   top: number;
@@ -22,8 +22,8 @@ export interface Box {
   columns: number;
 }
 
-/** The sides of the image or volume in which a box lies. */
-export type Sides = Pick<Box, "slices" | "rows" | "columns">;
+/** The sides of the image or volume in which a cuboid lies. */
+export type Sides = Pick<Cuboid, "slices" | "rows" | "columns">;
 
 /** A point of the source, in pixels from its upper left corner. */
 export interface Point {
@@ -78,7 +78,7 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   /** The middle of what is marked of a label. */
   middle?: (result: Result, label: number) => Point | undefined;
   /** Lays the output for a part into the whole: outside it nothing is marked. Memory of the part is given back. */
-  laidBack?: (result: Result, box: Box, whole: Sides) => EngineOutput;
+  laidBack?: (result: Result, box: Cuboid, whole: Sides) => EngineOutput;
   /** The output of a model that did not run because there was nothing to look at: nothing is there. */
   nothing?: (output: Output, whole: Sides, isVolume: boolean) => EngineOutput;
   /** The part of a volume's output that one slice shows. */

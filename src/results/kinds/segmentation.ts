@@ -12,7 +12,7 @@ import { measure } from "./measurements.js";
 import { scalesOfLabels } from "./regions.js";
 import { finite, frameOf, invalid, named, thresholdOf, type Interpreted, type Part } from "./finding.js";
 import { highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
-import type { Box, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
+import type { Cuboid, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
 
 /** The concept that PS3.16 uses for areas of regions. */
 const AREA: Code = { value: "42798000", scheme: "SCT", meaning: "Area" };
@@ -287,7 +287,7 @@ function middle(result: Given<"segmentation">, index: number): Point | undefined
 }
 
 /** Groups of `box.slices` planes, each laid into a group of `grid.slices` planes of zeros. */
-function pasted(values: Uint8Array, box: Box, grid: Sides): Uint8Array {
+function pasted(values: Uint8Array, box: Cuboid, grid: Sides): Uint8Array {
   const part = box.slices * box.rows * box.columns;
   const groups = values.length / part;
   const whole = new Uint8Array(groups * grid.slices * grid.rows * grid.columns);

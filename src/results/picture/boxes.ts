@@ -1,7 +1,7 @@
 /** Boxes and points over a panel, and their score tags beside it: nothing but lines lies over the anatomy. */
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
-import type { Box, Drawing } from "./drawing.js";
+import type { Rectangle, Drawing } from "./drawing.js";
 import { type Rgb, labelColours } from "../colour.js";
 import type { Finding } from "../receipt/receipt.js";
 import { fitText, textWidth, type Style } from "./text.js";
@@ -89,7 +89,7 @@ export function tagWidth(
 export function layBoxes(
   drawing: Drawing,
   { findings, source, outputs, unit }: Boxed,
-  panel: Box,
+  panel: Rectangle,
   column: number,
 ): void {
   const tagOf = tagger(outputs, unit);
@@ -136,7 +136,7 @@ export function layBoxes(
   });
 }
 
-const middle = ({ y, height }: Box): number => y + height / 2;
+const middle = ({ y, height }: Rectangle): number => y + height / 2;
 
 /** Places at least `step` apart, in their order, each as near as can be to where it wants to be. */
 function spread(

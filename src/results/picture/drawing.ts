@@ -6,7 +6,7 @@ import { placedGlyphs, textWidth, type Style } from "./text.js";
 const OPERATION = { clip: 0, unclip: 1, rectangle: 2, line: 3, glyphs: 4 } as const;
 
 /** A rectangle of picture pixels, x to the right and y down. */
-export interface Box {
+export interface Rectangle {
   x: number;
   y: number;
   width: number;
@@ -42,7 +42,7 @@ export class Drawing {
     return width;
   }
 
-  rectangle({ x, y, width, height }: Box, { colour, stroke = 0, opacity = 1, radius = 0 }: ShapeStyle): void {
+  rectangle({ x, y, width, height }: Rectangle, { colour, stroke = 0, opacity = 1, radius = 0 }: ShapeStyle): void {
     this.#list.push(OPERATION.rectangle, x, y, width, height, radius, stroke, packed(colour), opacity);
   }
 
@@ -63,7 +63,7 @@ export class Drawing {
   }
 
   /** Everything that is drawn from here to `unclip` shows inside the box only. */
-  clip({ x, y, width, height }: Box): void {
+  clip({ x, y, width, height }: Rectangle): void {
     this.#list.push(OPERATION.clip, x, y, width, height);
   }
 

@@ -8,7 +8,7 @@ import { DOCUMENT_BYTES, FINDING_BYTES, type ObjectKind } from "./kind.js";
 import { IMPLICIT_VR_LITTLE_ENDIAN } from "../../../images/dicom/transfer-syntax.js";
 import { labelColours } from "../../colour.js";
 import { codeItem, codeOf } from "../codes.js";
-import { boxesOf, contoursOf, filled, type Box, type Contour } from "../contours.js";
+import { boxesOf, contoursOf, filled, type Bounds, type Contour } from "../contours.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { frameOfReferenceOf } from "../frame-positions.js";
 import { hasOwnPositions } from "../grid.js";
@@ -160,7 +160,7 @@ interface LabelledPlane {
   /** The segment's among the labels. */
   label: number;
   /** Around the segment's pixels; undefined if it has none on this frame. */
-  box: Box | undefined;
+  box: Bounds | undefined;
 }
 
 /** Where the segments of a frame are found. */
@@ -172,7 +172,7 @@ function labelledPlanes(
 ): LabelledPlane[] {
   const { rows, columns } = format;
   const pixels = rows * columns;
-  const boxes = new Map<Uint8Array, ReadonlyMap<number, Box>>();
+  const boxes = new Map<Uint8Array, ReadonlyMap<number, Bounds>>();
   const boxOf = (labels: Uint8Array, label: number) => {
     const known = boxes.get(labels) ?? boxesOf(labels, rows, columns);
     boxes.set(labels, known);
