@@ -42,7 +42,10 @@ export class Drawing {
     return width;
   }
 
-  rectangle({ x, y, width, height }: Rectangle, { colour, stroke = 0, opacity = 1, radius = 0 }: ShapeStyle): void {
+  rectangle(
+    { x, y, width, height }: Rectangle,
+    { colour, stroke = 0, opacity = 1, radius = 0 }: ShapeStyle,
+  ): void {
     this.#list.push(OPERATION.rectangle, x, y, width, height, radius, stroke, packed(colour), opacity);
   }
 
