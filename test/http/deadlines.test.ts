@@ -170,11 +170,11 @@ t.test(
 );
 
 t.test("an item of a bulk job fails, and the others of its job do not", { skip: needs(ADDON) }, async (t) => {
-  // Threads of bulk jobs give way: beside busy processes a fresh one takes a second to load its modules
-  const place = bulkPlace(t, { RADSERVE_THREADS: "1", RADSERVE_DEADLINE_SECONDS: "10" });
+  // Threads of bulk jobs give way: beside busy processes a fresh one takes seconds to load its modules
+  const place = bulkPlace(t, { RADSERVE_THREADS: "1", RADSERVE_DEADLINE_SECONDS: "20" });
   const folder = path.join(place.input, "job");
   mkdirSync(folder);
-  writeFileSync(path.join(folder, "b-slow.dcm"), await slowImage(10, CT_SLICE));
+  writeFileSync(path.join(folder, "b-slow.dcm"), await slowImage(16, CT_SLICE));
   for (const name of ["a.dcm", "c.dcm", "d.dcm", "e.dcm", "f.dcm"]) writeSlice(path.join(folder, name));
   const server = await startServer(place);
   t.teardown(() => server.stop());
