@@ -301,12 +301,18 @@ models
   )
   .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
   .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
-  .option("--roles <file>", "nnU-Net, several channels: which series each is, by tag rules (JSON)")
+  .option("--roles <file>", "several channels: which series each is, by tag rules (JSON)")
   .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")
   .option("--onnx <file>", "the graph, where the folder has several or none")
   .option("--to <folder>", "the model's folder; the graph's own, where absent")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).importModel));
+models
+  .command("export-nnunet")
+  .description(
+    "print the Python script that exports a trained network of nnU-Net v2, to run where it was trained",
+  )
+  .action(does(async () => (await import("./commands/models.js")).exportNnunet));
 models
   .command("card <name>")
   .description("a model on a page, in Markdown, from its manifest")

@@ -1,11 +1,12 @@
 /** `radserve models list | card | init | import | codes | check | try | canary`: what src/models says, with its exit status. */
+import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { RadserveError } from "../base/errors.js";
 import type { Config } from "../config.js";
 import type { Image } from "../images/image.js";
 import type { CommandResult } from "../models/command-result.js";
 import type { OnceOptions } from "../inference/infer-once.js";
-import { modelsImport, type ImportOptions } from "../models/import/import.js";
+import { exportScript, modelsImport, type ImportOptions } from "../models/import/import.js";
 import { modelsCard } from "../models/card.js";
 import { modelsCodes } from "../models/codes.js";
 import { withEngine } from "../server/start-engine.js";
@@ -48,6 +49,11 @@ export const init = (config: Config, graph: string, { like, labels }: InitComman
 
 export const importModel = (config: Config, folder: string, { json, ...options }: ImportCommand) =>
   withEngine(config, async (engine) => say(await modelsImport(folder, engine, options), json));
+
+export async function exportNnunet(): Promise<number> {
+  print((await readFile(exportScript(), "utf8")).trimEnd());
+  return 0;
+}
 
 export const card = async (config: Config, name: string, { json }: JsonOption) =>
   say(await modelsCard(config.models_dir, name), json);

@@ -2,7 +2,7 @@
  * Networks of nnU-Net and MONAI are imported, and come to the probabilities and labels of nnU-Net and MONAI themselves:
  * test/reference/volumes/reference.py has made those once.
  */
-import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, writeFileSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import t, { type Test } from "tap";
 import { decodeNpy, encodeNpy } from "../../src/engine/npy.js";
@@ -206,6 +206,20 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
       const alone = await modelsImport(folder, engine(), { ...choices, onnx });
       t.match(alone.data, { path: join(folder, "fold_1", "model.json") });
       t.notHas((alone.data as { manifest: object }).manifest, { ensemble: Object });
+      // What export_nnunet.py says beside the plans takes the place of options, and they of it
+      const said = (more: object) => writeFileSync(join(folder, "export.json"), JSON.stringify(more));
+      said({ configuration: "3d_fullres", mirror: "0,2", orientation: "SPL" });
+      const exported = await modelsImport(folder, engine(), { to: join(folder, "exported", "model") });
+      const manifestOf = (result: typeof exported) => (result.data as { manifest: object }).manifest;
+      t.strictSame(manifestOf(exported), manifestOf({ text: "", exitCode: 0, data }));
+      const other = await modelsImport(folder, engine(), { mirror: "none", to: join(folder, "other") });
+      t.match(manifestOf(other), { inputs: [{ orientation: "SPL" }] });
+      t.notMatch(manifestOf(other), { tiling: { mirror: Array } });
+      said({ configuration: "3d_fullres", mirrors: "0" });
+      await t.rejects(modelsImport(folder, engine(), { to: join(folder, "none") }), {
+        message: /export\.json is not as expected\. mirror: /,
+      });
+      rmSync(join(folder, "export.json"));
       writeFileSync(join(folder, "fold_1", "other.onnx"), graph);
       await t.rejects(modelsImport(folder, engine(), choices), { message: /found model\.onnx, other\.onnx/ });
     },

@@ -39,7 +39,7 @@ const NOT_RUN: readonly [RegExp, string][] = [
     "needs RADSERVE_FILES_BY_HTTP; test/http/files.test.ts runs them",
   ],
   [
-    /models import (nnUNet|exports)/,
+    /models import (nnUNet|exports)|^python export_nnunet/,
     "needs a trained network; test/models/import.test.ts imports small ones",
   ],
   [/^psql /, "needs the right to change a PostgreSQL server"],

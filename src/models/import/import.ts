@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
+import { z } from "zod";
 import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { RadserveError } from "../../base/errors.js";
@@ -12,10 +13,11 @@ import { explainIssues, type Problem } from "../explain.js";
 import { checkGraphs } from "../graph.js";
 import { tensorText } from "../../manifest/outputs/graph-fit.js";
 import { modelNameOf } from "../draft.js";
+import { packageRoot } from "../files.js";
 import { graphFiles } from "../graph-files.js";
 import { asIfFilledIn, openRoles } from "./channels.js";
 import { Gaps, type Gap, type ImportChoices, type Imported } from "./gaps.js";
-import { readJson, readText } from "./json.js";
+import { parsedAs, readJson, readText } from "./json.js";
 import { importMonai } from "./monai.js";
 import { importNnunet } from "./nnunet.js";
 
@@ -85,6 +87,14 @@ export async function modelsImport(
   return { text, exitCode: 0, data: { path: join(target, "model.json"), manifest, gaps: gaps.all, open } };
 }
 
+/** What export_nnunet.py knows of a network beside its plans; an option takes the place of a field. */
+const exportSchema = z
+  .strictObject({ configuration: z.string(), mirror: z.string(), orientation: z.string() })
+  .partial({ orientation: true });
+
+/** The script that exports networks of nnU-Net, where those are trained. */
+export const exportScript = (): string => join(packageRoot(), "models", "export_nnunet.py");
+
 /** Files that describe a bundle's inference; MONAI reads these. */
 const BUNDLE_FILES = ["inference.json", "inference.yaml", "inference.yml"];
 
@@ -124,7 +134,13 @@ async function read(folder: string, graph: GraphInfo, options: ImportOptions, ga
       "postprocessing.json",
       "It is not read, and nnUNetv2_predict does not apply it by itself either",
     );
-  return importNnunet({ plans, dataset, folder: basename(folder), ...roles }, options, gaps);
+  const beside = join(folder, "export.json");
+  const exported = existsSync(beside) ? parsedAs(exportSchema, await readJson(beside), "export.json") : {};
+  return importNnunet(
+    { plans, dataset, folder: basename(folder), ...roles },
+    { ...exported, ...options },
+    gaps,
+  );
 }
 
 /** Paths below `base`. */
