@@ -212,6 +212,10 @@ export function measure(
   if (steps.includes(undefined) && asked.includes("diameter_in_plane"))
     warnings.push(unformed(["diameter_in_plane"], "unscaled"));
   const meanings = distinct(planes.map(({ interpretation }) => interpretation));
+  const missing = output.labels.flatMap(({ label }, i) => (given.counts[i] === 0 ? `"${label}"` : []));
+  // Of frames each label by itself, so that it is said once
+  for (const some of part.frame === undefined && missing.length > 0 ? [missing.join(", ")] : missing)
+    warnings.push(empty(some, asked, part));
   for (const step of new Set(steps)) {
     const spacing: SegmentedImage["spacing"] = [step?.column ?? 0, step?.row ?? 0, step?.slice ?? 0];
     const counted = countSegments({
@@ -224,10 +228,7 @@ export function measure(
     counted.forEach((counts, i) => {
       const label = output.labels[i]?.label ?? "";
       if (steps[i] !== step) return;
-      if (given.counts[i] === 0) {
-        warnings.push(empty(label, asked, part));
-        return;
-      }
+      if (given.counts[i] === 0) return;
       const values = quantity && distributionOf(counts, planes[0], meanings.each, label, warnings);
       const common = { label, ...frameOf(part) };
       measurements[i] = asked.flatMap((name): Measurement[] => {
@@ -312,11 +313,11 @@ const unformed = (asked: readonly string[], why: keyof typeof UNFORMED): Warning
   message: `Not measured of segments, because ${UNFORMED[why]}: ${asked.join(", ")}.`,
 });
 
-function empty(label: string, asked: readonly string[], { frame }: Part): Warning {
+function empty(labels: string, asked: readonly string[], { frame }: Part): Warning {
   const where = frame === undefined ? "" : " on some frames";
   return {
     code: "segment_empty",
-    message: `"${label}" has no pixels${where}, of which there is no ${asked.join(", ")}.`,
+    message: `There are no pixels${where} of which to measure ${asked.join(", ")}: ${labels}.`,
   };
 }
 
