@@ -40,21 +40,28 @@ interface Distribution {
   values: Float64Array;
   counts: Float64Array;
   total: number;
+  mean: number;
+  /** Central moments, from the second on. */
+  moments: [second: number, third: number, fourth: number];
 }
 
-/** The mean of a function of the values. */
-const expected = ({ values, counts, total }: Distribution, of: (value: number) => number): number =>
-  values.reduce((all, value, i) => all + (counts[i] ?? 0) * of(value), 0) / total;
-
-const mean = (d: Distribution): number => expected(d, (value) => value);
-
-/** A central moment. */
-function moment(d: Distribution, power: number): number {
-  const middle = mean(d);
-  return expected(d, (value) => (value - middle) ** power);
+function distributed(values: Float64Array, counts: Float64Array, total: number): Distribution {
+  let mean = 0;
+  for (const [i, value] of values.entries()) mean += ((counts[i] ?? 0) * value) / total;
+  const moments: Distribution["moments"] = [0, 0, 0];
+  for (const [i, value] of values.entries()) {
+    const square = (value - mean) ** 2;
+    const part = ((counts[i] ?? 0) * square) / total;
+    moments[0] += part;
+    moments[1] += part * (value - mean);
+    moments[2] += part * square;
+  }
+  return { values, counts, total, mean, moments };
 }
 
-const sd = (d: Distribution): number => Math.sqrt(moment(d, 2));
+const sd = ({ moments }: Distribution): number => Math.sqrt(moments[0]);
+/** The mean of the squares. */
+const square = ({ mean, moments }: Distribution): number => moments[0] + mean ** 2;
 const least = ({ values }: Distribution): number => values[0] ?? NaN;
 const most = ({ values }: Distribution): number => values.at(-1) ?? NaN;
 
@@ -72,16 +79,16 @@ function quantile({ values, counts, total }: Distribution, part: number): number
 /** The part of the values in each bin; bins begin at multiples of their width. */
 function binned({ values, counts, total }: Distribution, width: number): number[] {
   const bins = new Map<number, number>();
-  values.forEach((value, i) => {
+  for (const [i, value] of values.entries()) {
     const bin = Math.floor(value / width);
     bins.set(bin, (bins.get(bin) ?? 0) + (counts[i] ?? 0) / total);
-  });
+  }
   return [...bins.values()];
 }
 
 /** A moment in standard deviations; 0 where all values are equal, as IBSI defines it. */
-const standardised = (d: Distribution, power: number): number =>
-  moment(d, 2) === 0 ? 0 : moment(d, power) / moment(d, 2) ** (power / 2);
+const standardised = ({ moments }: Distribution, index: 1 | 2): number =>
+  moments[0] === 0 ? 0 : moments[index] / moments[0] ** (1 + index / 2);
 
 interface Row {
   name: string;
@@ -96,7 +103,7 @@ const pure = (name: string, code: Code, of: Row["of"]): Row => ({ name, code, un
 
 /** Codes of PS3.16 CID 7464, and of IBSI (CID 7478 and the reference manual) for what that does not have. */
 const ROWS: Record<Statistic, Row> = {
-  mean: valued("Mean", sct("373098007", "Mean"), mean),
+  mean: valued("Mean", sct("373098007", "Mean"), ({ mean }) => mean),
   sd: valued("SD", sct("386136009", "Standard Deviation"), sd),
   minimum: valued("Minimum", sct("255605001", "Minimum"), least),
   maximum: valued("Maximum", sct("56851009", "Maximum"), most),
@@ -113,17 +120,15 @@ const ROWS: Record<Statistic, Row> = {
     (d) => quantile(d, 0.75) - quantile(d, 0.25),
   ),
   range: valued("Range", ibsi("2OJQ", "Intensity range"), (d) => most(d) - least(d)),
-  skewness: pure("Skewness", dcm("126051", "Skewness"), (d) => standardised(d, 3)),
+  skewness: pure("Skewness", dcm("126051", "Skewness"), (d) => standardised(d, 1)),
   kurtosis: pure("Excess kurtosis", ibsi("IPH6", "(Excess) intensity kurtosis"), (d) =>
-    moment(d, 2) === 0 ? 0 : standardised(d, 4) - 3,
+    d.moments[0] === 0 ? 0 : standardised(d, 2) - 3,
   ),
   energy: {
     ...{ name: "Energy", code: ibsi("N8CA", "Intensity-based energy"), unit: "square" },
-    of: (d) => d.total * expected(d, (each) => each ** 2),
+    of: (d) => d.total * square(d),
   },
-  rms: valued("Root mean square", ibsi("5ZWQ", "Root mean square intensity"), (d) =>
-    Math.sqrt(expected(d, (each) => each ** 2)),
-  ),
+  rms: valued("Root mean square", ibsi("5ZWQ", "Root mean square intensity"), (d) => Math.sqrt(square(d))),
   entropy: pure("Entropy", ibsi("TLU2", "Intensity Histogram Entropy"), (d, width) =>
     binned(d, width).reduce((all, part) => all - part * Math.log2(part), 0),
   ),
@@ -207,6 +212,10 @@ export function measure(
   if (steps.includes(undefined) && asked.includes("diameter_in_plane"))
     warnings.push(unformed(["diameter_in_plane"], "unscaled"));
   const meanings = distinct(planes.map(({ interpretation }) => interpretation));
+  const missing = output.labels.flatMap(({ label }, i) => (given.counts[i] === 0 ? `"${label}"` : []));
+  // Of frames each label by itself, so that it is said once
+  for (const some of part.frame === undefined && missing.length > 0 ? [missing.join(", ")] : missing)
+    warnings.push(empty(some, asked, part));
   for (const step of new Set(steps)) {
     const spacing: SegmentedImage["spacing"] = [step?.column ?? 0, step?.row ?? 0, step?.slice ?? 0];
     const counted = countSegments({
@@ -219,10 +228,7 @@ export function measure(
     counted.forEach((counts, i) => {
       const label = output.labels[i]?.label ?? "";
       if (steps[i] !== step) return;
-      if (given.counts[i] === 0) {
-        warnings.push(empty(label, asked, part));
-        return;
-      }
+      if (given.counts[i] === 0) return;
       const values = quantity && distributionOf(counts, planes[0], meanings.each, label, warnings);
       const common = { label, ...frameOf(part) };
       measurements[i] = asked.flatMap((name): Measurement[] => {
@@ -307,11 +313,11 @@ const unformed = (asked: readonly string[], why: keyof typeof UNFORMED): Warning
   message: `Not measured of segments, because ${UNFORMED[why]}: ${asked.join(", ")}.`,
 });
 
-function empty(label: string, asked: readonly string[], { frame }: Part): Warning {
+function empty(labels: string, asked: readonly string[], { frame }: Part): Warning {
   const where = frame === undefined ? "" : " on some frames";
   return {
     code: "segment_empty",
-    message: `"${label}" has no pixels${where}, of which there is no ${asked.join(", ")}.`,
+    message: `There are no pixels${where} of which to measure ${asked.join(", ")}: ${labels}.`,
   };
 }
 
@@ -370,7 +376,11 @@ function distributionOf(
     });
   if (total === 0) return undefined;
   const values = (many ? each.subarray(0, total) : Float64Array.from(found.keys())).sort();
-  return { values, counts: values.map((one) => (many ? 1 : (found.get(one) ?? 0))), total };
+  return distributed(
+    values,
+    values.map((one) => (many ? 1 : (found.get(one) ?? 0))),
+    total,
+  );
 }
 
 const sum = (a: number, b: number): number => a + b;
