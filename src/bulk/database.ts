@@ -6,6 +6,7 @@
  */
 import pg from "pg";
 import type { Config } from "../config.js";
+import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
@@ -165,11 +166,15 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
 }
 
 /**
- * The condition that a time to wait for is over. Nothing is set further ahead than some minutes (durations.jobPauseMost): a
- * time that is was set before somebody put the database's clock back, and nobody waits until that comes round.
+ * The condition that a time is set further ahead than anything waits (durations.jobPauseMost is the longest): it was set
+ * before somebody put the database's clock back.
  */
+export const isFarAhead = (column: string): string =>
+  `${column} > now() + interval '${5 * durations.jobPauseMost} milliseconds'`;
+
+/** The condition that a time to wait for is over; nobody waits until one that is far ahead comes round. */
 export const isOver = (column: string): string =>
-  `(${column} is null or ${column} <= now() or ${column} > now() + interval '5 minutes')`;
+  `(${column} is null or ${column} <= now() or ${isFarAhead(column)})`;
 
 /** A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's text has not. */
 export function jsonb(value: unknown): string {

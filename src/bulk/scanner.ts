@@ -12,7 +12,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import type { BoxContext } from "./boxes.js";
-import { asUnavailable, isTableLoss, jsonb, transaction, type Queryable } from "./database.js";
+import { asUnavailable, isFarAhead, isTableLoss, jsonb, transaction, type Queryable } from "./database.js";
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
@@ -29,6 +29,8 @@ const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
 /** A scan that is hindered lets others go first, and is tried again for as long as its job needs it. */
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
+/** How often times of the queue are held against the database's clock. */
+const CLOCK_LOOK_MS = 30_000;
 const MONTHS_SECONDS = 365 * 86_400;
 
 export interface ScannerOptions extends BoxContext {
@@ -75,6 +77,7 @@ export class Scanner {
   #boss: PgBoss;
   #worker: string | undefined;
   #stopping = new AbortController();
+  #clockLook: NodeJS.Timeout | undefined;
   /** Jobs whose folders could not be scanned the last time. */
   readonly #hindered = new Set<string>();
 
@@ -125,6 +128,11 @@ export class Scanner {
       await boss.createQueue(SWEEP, { policy: "exclusive", retryLimit: 3, ...kept });
     });
     if (!this.options.works) return;
+    await this.#forgetFarTimes();
+    clearInterval(this.#clockLook);
+    this.#clockLook = setInterval(() => {
+      this.#forgetFarTimes().catch((error: unknown) => boss.emit("error", error as Error));
+    }, CLOCK_LOOK_MS).unref();
     await boss.schedule(SWEEP, "17 3 * * *");
     // A machine that is off at night sweeps when it starts
     await boss.send(SWEEP);
@@ -152,7 +160,17 @@ export class Scanner {
     if (this.#worker !== undefined) this.#boss.notifyWorker(this.#worker);
   }
 
+  /** What began to wait, or gave a sign of life, while the database's clock was far ahead goes on, or is over, now. */
+  async #forgetFarTimes(): Promise<void> {
+    await this.options.database.pool.query(
+      `update radserve_queue.job set start_after = least(start_after, now()), heartbeat_on = least(heartbeat_on, now())
+       where name = any($1) and (state < 'active' and ${isFarAhead("start_after")} or ${isFarAhead("heartbeat_on")})`,
+      [[SCAN, SWEEP]],
+    );
+  }
+
   async stop(): Promise<void> {
+    clearInterval(this.#clockLook);
     this.#stopping.abort(new Error("The server is stopping."));
     await this.#boss.stop({ graceful: true, timeout: 2_000 });
   }

@@ -57,8 +57,15 @@ export async function newToken(
   if (options.subject.trim() === "" || options.subject.length > 256)
     throw new ConfigError("--subject: expected a name of 1 to 256 characters.");
   // Node.js reads bytes that are no UTF-8 as U+FFFD: two names would become one
-  if (options.subject.includes("\ufffd"))
-    throw new ConfigError("--subject: expected a name in UTF-8; found other bytes, or U+FFFD.");
+  const unfit = Object.entries({
+    subject: [options.subject],
+    "input-root": options.inputRoot ?? [],
+    "output-root": options.outputRoot ?? [],
+  }).find(([, texts]) => texts.some((text) => /[\ufffd\p{Cc}]/u.test(text)));
+  if (unfit !== undefined)
+    throw new ConfigError(
+      `--${unfit[0]}: expected a name in UTF-8 without control characters; found other bytes, U+FFFD or a control character.`,
+    );
   const keys = usableKeys(config);
   const key = signingKey(keys);
   if (key?.sign === undefined)
@@ -105,7 +112,14 @@ export async function tokenList(config: Config, { json }: JsonOption): Promise<E
   const now = new Date().toISOString();
   const rows = tokens.map((token) => {
     const state = token.revoked ? "revoked" : token.expires <= now ? "expired" : "valid";
-    return [token.jti, token.sub, state, token.expires, token.kid, token.admin ? "admin" : ""].join("\t");
+    return [
+      token.jti,
+      token.sub.replace(/[\t\n]/g, " "),
+      state,
+      token.expires,
+      token.kid,
+      token.admin ? "admin" : "",
+    ].join("\t");
   });
   print(["JTI\tSUBJECT\tSTATE\tEXPIRES\tKEY\t", ...rows].join("\n"));
   return 0;

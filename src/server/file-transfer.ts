@@ -133,10 +133,13 @@ function checkHeaders(ctx: Context, limit: number): void {
 function checkName(target: string, name: string): void {
   if (target.endsWith("/") || name === "" || name === "." || name === "..")
     throw new RadserveError("bad_request", "Expected path to name a file; found the name of a folder.");
-  if (nameOfHelper(name) !== undefined || name.toLowerCase().startsWith(".radserve-"))
+  // In folders of such names too: a scan passes them over
+  const isOwn = (part: string) =>
+    nameOfHelper(part) !== undefined || part.toLowerCase().startsWith(".radserve-");
+  if (target.split("/").some(isOwn))
     throw new RadserveError(
       "bad_request",
-      "Expected a name that is not of the form .NAME.radserve, .NAME.lock or .radserve-...: Radserve uses these itself.",
+      "Expected a path without names of the form .NAME.radserve, .NAME.lock or .radserve-...: Radserve uses these itself.",
     );
   if (Buffer.byteLength(name) > 255)
     throw new RadserveError("bad_request", "Expected a file name of at most 255 bytes; found a longer one.");

@@ -2,11 +2,13 @@
  * Who is asking: the raw JWT in the Authorization header (RFC 7519), checked against the configured keys only.
  * The signature is judged before the claims: an expired token that nobody here signed is "Invalid token".
  */
+import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
 import jwt from "jsonwebtoken";
 import { z } from "zod";
 import { durationText } from "../base/duration.js";
 import { RadserveError, type ErrorDetails } from "../base/errors.js";
+import { jsonFault } from "../base/json-fault.js";
 import { keepable } from "../base/validation.js";
 import type { Algorithm, Key } from "./key-file.js";
 import type { Keyring } from "./keys.js";
@@ -32,6 +34,8 @@ export interface Expectations {
 const CLOCK_LEEWAY = 60;
 
 const LONGEST_TOKEN = 8192;
+/** Lists and objects within each other. */
+const DEEPEST = 32;
 /** Characters; a token with a longer jti is refused. */
 export const LONGEST_JTI = 256;
 
@@ -73,14 +77,13 @@ function invalid(why: string | TokenRefused, details?: ErrorDetails): RadserveEr
   return new RadserveError("unauthorized", "Invalid token", details, { cause });
 }
 
+/** One part of a token: JSON in UTF-8 (RFC 7519, 7.2), in which no name stands twice (4). */
 function jsonPart(part: string): unknown {
   const bytes = Buffer.from(part, "base64url");
-  if (part === "" || bytes.toString("base64url") !== part) throw invalid("malformed");
-  try {
-    return JSON.parse(bytes.toString("utf8")) as unknown;
-  } catch {
+  const text = bytes.toString("utf8");
+  if (bytes.toString("base64url") !== part || !isUtf8(bytes) || jsonFault(text, DEEPEST) !== undefined)
     throw invalid("malformed");
-  }
+  return JSON.parse(text) as unknown;
 }
 
 /** The one key that may have signed this header: by kid, or, without kid, the only one of its algorithm. */
@@ -143,10 +146,17 @@ export function authenticate(
       hint: 'Send the token alone, without "Bearer ", as the value of Authorization.',
     });
   const parts = token.split(".");
-  const [first, , signature] = parts;
-  if (token.length > LONGEST_TOKEN || parts.length !== 3 || first === undefined || signature === undefined)
+  const [first, second, signature] = parts;
+  if (
+    token.length > LONGEST_TOKEN ||
+    parts.length !== 3 ||
+    first === undefined ||
+    second === undefined ||
+    signature === undefined
+  )
     throw invalid("malformed");
   const parsedHeader = headerSchema.safeParse(jsonPart(first));
+  jsonPart(second);
   if (!parsedHeader.success) throw invalid("malformed");
   if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid("malformed");
 

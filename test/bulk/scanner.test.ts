@@ -1,7 +1,9 @@
 /** The scanners of boxes that start at one moment; roles.test.ts tests scans of shares that are away. */
+import { randomUUID } from "node:crypto";
 import os from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
 import { pino } from "pino";
-import t from "tap";
+import t, { type Test } from "tap";
 import { MemoryPlaces, ProcessMemory } from "../../src/base/process-memory.js";
 import { openDatabase } from "../../src/bulk/database.js";
 import { migrate } from "../../src/bulk/migrations.js";
@@ -10,7 +12,8 @@ import { DatabaseTroubles } from "../../src/bulk/database-trouble.js";
 import { loadConfig } from "../../src/config.js";
 import { databaseUrl } from "../support/postgres.js";
 
-t.test("boxes that open a fresh database at one moment", async (t) => {
+/** Opens boxes on one fresh database. What they complain of is in `said`. */
+function boxes(t: Test) {
   const url = databaseUrl(t, { empty: true });
   const said: unknown[] = [];
   const log = pino({ level: "error" }, { write: (line) => said.push(line) });
@@ -34,7 +37,40 @@ t.test("boxes that open a fresh database at one moment", async (t) => {
     t.teardown(() => scanner.stop());
     await migrate(database.pool);
     await scanner.start();
+    return { scanner, pool: database.pool };
   };
+  return { open, said };
+}
+
+t.test("boxes that open a fresh database at one moment", async (t) => {
+  const { open, said } = boxes(t);
   await Promise.all([true, false, true, false].map(open));
   t.strictSame(said, []);
 });
+
+t.test(
+  "scans that were queued, or begun by a box that died, while the database's clock was 20 years ahead",
+  async (t) => {
+    const { open } = boxes(t);
+    const { scanner, pool } = await open(false);
+    const jobs = [randomUUID(), randomUUID()];
+    for (const job_id of jobs) await scanner.enqueue({ job_id }, pool);
+    const [waiting, begun] = jobs;
+    const queue = "radserve_queue.job";
+    const later = "now() + interval '20 years'";
+    await pool.query(`update ${queue} set start_after = ${later} where data->>'job_id' = $1`, [waiting]);
+    await pool.query(
+      `update ${queue} set state = 'active', started_on = ${later}, heartbeat_on = ${later} where data->>'job_id' = $1`,
+      [begun],
+    );
+    await open(true);
+    // Neither is of a job that there is, so that a scan of it ends at once
+    const left = async () => {
+      const { rows } = await pool.query<{ left: number }>(
+        `select count(*)::int as left from ${queue} where name = 'radserve-scan' and state <> 'completed'`,
+      );
+      return rows[0]?.left;
+    };
+    while ((await left()) !== 0) await delay(200);
+  },
+);

@@ -19,7 +19,9 @@ const keys = path.join(place.directory, "state", "keys");
 const keyFile = readdirSync(keys).find((name) => name.endsWith(".json"))!;
 const { kid, secret } = JSON.parse(readFileSync(path.join(keys, keyFile), "utf8")) as Record<string, string>;
 const encoded = (part: unknown) =>
-  Buffer.from(typeof part === "string" ? part : JSON.stringify(part)).toString("base64url");
+  Buffer.from(Buffer.isBuffer(part) || typeof part === "string" ? part : JSON.stringify(part)).toString(
+    "base64url",
+  );
 
 /** A token with the right signature, whatever it says; text is taken as it is. */
 function token(
@@ -55,6 +57,9 @@ t.test("tokens that are signed and say odd things", async (t) => {
     ...[now + 3600, String(now + 3600), 1e300, "x", null].map((nbf) => ({ ...CLAIMS, nbf })),
     ...["", "a".repeat(257), "a\0b", 7, null, ["a"]].map((sub) => ({ ...CLAIMS, sub })),
     '{"sub":"\\ud800","exp":9999999999}',
+    '{"sub":"a","sub":"b","exp":9999999999}',
+    '{"sub":"a","exp":9999999999,"__proto__":{"admin":true}}',
+    Buffer.from('{"sub":"\xff","exp":9999999999}', "latin1"),
     ...["true", 1].map((admin) => ({ ...CLAIMS, admin })),
     ...["/", [1], ["relative"], ["/a\0"]].map((input_roots) => ({ ...CLAIMS, input_roots })),
     [CLAIMS],

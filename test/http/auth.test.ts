@@ -255,6 +255,17 @@ t.test("token commands without a key, or wrongly used", async (t) => {
     status: 2,
     stderr: /--expires: expected a number with s, m, h, d, w or y/,
   });
+  for (const wrong of [
+    ["--subject", "a\nb"],
+    ["--subject", "\u001b[2J"],
+    ["--subject", "x", "--input-root", "/a\tb"],
+    ["--subject", "x", "--output-root", "/\ufffd"],
+  ])
+    t.match(await radserve(bare, "token", "issue", ...wrong), {
+      status: 2,
+      stdout: "",
+      stderr: /control character/,
+    });
   const long = await radserve(bare, "token", "issue", "--subject", "x", "--expires", "99999999y");
   t.match(long, { status: 2, stdout: "", stderr: /^--expires: .*at most 100y; found "99999999y"/ });
 });
