@@ -23,6 +23,8 @@ import { STOW_PREFIX, type DoorsSettings } from "./settings.js";
 export const DOORS_SUBJECT = "doors";
 const CALLER = { subject: DOORS_SUBJECT, admin: false, inputRoots: undefined, outputRoots: undefined };
 const LAST_WAIT_MS = 2_000;
+/** Pieces of a body that go over together; each has at most 64 KiB. */
+const PIECES_AT_ONCE = 16;
 /** Text of a subject that can be part of a folder's name as it is. */
 const PLAIN_SUBJECT = /^[a-z0-9][a-z0-9_.-]{0,63}$/;
 
@@ -76,15 +78,23 @@ export class DoorsService {
     pieces: AsyncIterable<Buffer>,
   ): Promise<Stored> {
     let fault: unknown;
-    async function* noted() {
+    // Each step over to the thread takes a turn of both; so few of them
+    async function* gathered() {
+      let held: Buffer[] = [];
       try {
-        yield* pieces;
+        for await (const piece of pieces) {
+          held.push(piece);
+          if (held.length < PIECES_AT_ONCE) continue;
+          yield Buffer.concat(held);
+          held = [];
+        }
+        yield Buffer.concat(held);
       } catch (error) {
         fault = error;
         throw error;
       }
     }
-    const body = ReadableStream.from<Uint8Array>(noted());
+    const body = ReadableStream.from<Uint8Array>(gathered());
     try {
       const call = { type: "store", peer: stowPeer(subject), address, boundary, body } as const;
       return (await this.#call(call, [body])) as Stored;
