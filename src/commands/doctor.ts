@@ -9,6 +9,7 @@ import { models } from "./doctor/models.js";
 import {
   bulkDatabase,
   certificates,
+  doors,
   orphanedDatabases,
   port,
   runningServer,
@@ -43,6 +44,7 @@ async function everything(config: Config): Promise<Finding[]> {
     ...findings,
     ...(await checked("token", () => token(config, found.keys), "Correct RADSERVE_TOKEN or RADSERVE_URL.")),
     ...(await checked("certificate", () => certificates(config), report)),
+    ...(await checked("doors", () => doors(config), report)),
     ...(await checked("port", () => port(config), report)),
     ...(await checked("bulk database", () => bulkDatabase(config), report)),
     ...(await checked("orphaned database", () => orphanedDatabases(config), report)),

@@ -2,6 +2,8 @@
  * The doors as the serving process sees them: their thread receives, and asks here for jobs and for lines of the audit. Off
  * unless the settings name a file of doors.
  */
+import { ReadableStream } from "node:stream/web";
+import type { Transferable } from "node:worker_threads";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import { sha256 } from "../files/durable-files.js";
@@ -13,20 +15,16 @@ import type { BulkService } from "../bulk/service.js";
 import type { Job } from "../bulk/schema.js";
 import type { Config } from "../config.js";
 import type { Completed, Submission } from "./receive/arrivals.js";
-import type {
-  DoorAnswer,
-  DoorFigures,
-  DoorsThreadOptions,
-  FromDoors,
-  Told,
-  ToDoors,
-} from "./receive/messages.js";
+import type { DoorFigures, DoorsThreadOptions, FromDoors, Told, ToDoors } from "./receive/messages.js";
+import type { Stored } from "./receive/stow.js";
 import { STOW_PREFIX, type DoorsSettings } from "./settings.js";
 
 /** Whose jobs they are that received images become. */
 export const DOORS_SUBJECT = "doors";
 const CALLER = { subject: DOORS_SUBJECT, admin: false, inputRoots: undefined, outputRoots: undefined };
 const LAST_WAIT_MS = 2_000;
+/** Pieces of a body that go over together; each has at most 64 KiB. */
+const PIECES_AT_ONCE = 16;
 /** Text of a subject that can be part of a folder's name as it is. */
 const PLAIN_SUBJECT = /^[a-z0-9][a-z0-9_.-]{0,63}$/;
 
@@ -71,26 +69,38 @@ export class DoorsService {
 
   /**
    * Keeps the objects of a body of STOW-RS.
-   * @throws RadserveError bad_request, body_too_large, cancelled, and what the pieces throw
+   * @throws RadserveError bad_request, body_too_large, and what the pieces throw
    */
   async store(
     subject: string,
     address: string | undefined,
     boundary: string,
     pieces: AsyncIterable<Buffer>,
-  ): Promise<DoorAnswer> {
-    const peer = stowPeer(subject);
-    const id = (await this.#call({ type: "begin", peer, address, boundary })) as number;
-    try {
-      for await (const piece of pieces) {
-        const bytes = new Uint8Array(piece);
-        await this.#call({ type: "piece", id, bytes }, [bytes.buffer]);
+  ): Promise<Stored> {
+    let fault: unknown;
+    // Each step over to the thread takes a turn of both; so few of them
+    async function* gathered() {
+      let held: Buffer[] = [];
+      try {
+        for await (const piece of pieces) {
+          held.push(piece);
+          if (held.length < PIECES_AT_ONCE) continue;
+          yield Buffer.concat(held);
+          held = [];
+        }
+        yield Buffer.concat(held);
+      } catch (error) {
+        fault = error;
+        throw error;
       }
-    } catch (error) {
-      this.#thread.note({ type: "gone", id });
-      throw error;
     }
-    return (await this.#call({ type: "end", id })) as DoorAnswer;
+    const body = ReadableStream.from<Uint8Array>(gathered());
+    try {
+      const call = { type: "store", peer: stowPeer(subject), address, boundary, body } as const;
+      return (await this.#call(call, [body])) as Stored;
+    } catch (error) {
+      throw fault ?? error;
+    }
   }
 
   /** @throws RadserveError not_found; what the page of jobs throws */
@@ -112,7 +122,7 @@ export class DoorsService {
     await this.#thread.close();
   }
 
-  async #call(call: ToDoors, transfer: ArrayBuffer[] = []): Promise<unknown> {
+  async #call(call: ToDoors, transfer: Transferable[] = []): Promise<unknown> {
     try {
       return await this.#thread.call(call, transfer);
     } catch (error) {

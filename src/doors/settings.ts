@@ -14,7 +14,7 @@ import { absolute, duration, jsonOfFile, network, type Config } from "../config.
 import { stagingName } from "../files/helper-names.js";
 import { textOfRegularSync } from "../files/regular-file.js";
 import { isInside, realPathToBe } from "../files/roots.js";
-import type { TlsNames } from "../files/certificates.js";
+import { readCertificates, refuseOutOfDate, type TlsNames } from "../files/certificates.js";
 import { readableInHead } from "../images/dicom/dicom-file.js";
 import { choice } from "../inference/request.js";
 import { tagRule } from "../manifest/manifest.js";
@@ -183,6 +183,20 @@ export async function readDoors(
       );
   }
   return { ...doors, spool };
+}
+
+/**
+ * The same before anything is started, with the certificates.
+ * @throws ConfigError
+ */
+export async function checkDoors(
+  config: Parameters<typeof readDoors>[0],
+): Promise<DoorsSettings | undefined> {
+  const doors = await readDoors(config);
+  const { cert: tls_cert, key: tls_key, client_ca: tls_client_ca } = doors?.dicom?.tls ?? {};
+  const found = await readCertificates({ tls_cert, tls_key, tls_client_ca }, DOORS_TLS);
+  if (found !== undefined) refuseOutOfDate(found);
+  return doors;
 }
 
 /** Roots that are not there are refused before, by their own setting. */

@@ -86,30 +86,19 @@ function responses(route: DescribedRoute): Record<string, unknown> {
   return Object.fromEntries([...good, ...entries]) as Record<string, unknown>;
 }
 
-/** A part of the page. */
-const PART = {
-  name: "name",
-  in: "path",
-  required: true,
-  description: "As the page at / names it",
-  schema: { type: "string" },
-};
+/** The parts of paths that a client fills in: what each is, and its schema. */
+const IN_PATH: readonly [name: string, description: string, format?: string][] = [
+  ["id", "The job_id of a job of this subject", "uuid"],
+  ["name", "As the page at / names it"],
+  ["study", "StudyInstanceUID"],
+];
 
-const JOB_ID = {
-  name: "id",
-  in: "path",
-  required: true,
-  description: "The job_id of a job of this subject",
-  schema: { type: "string", format: "uuid" },
-};
-
-const STUDY = {
-  name: "study",
-  in: "path",
-  required: true,
-  description: "StudyInstanceUID",
-  schema: { type: "string" },
-};
+function pathParameters(path: string) {
+  return IN_PATH.filter(([name]) => path.includes(`:${name}`)).map(([name, description, format]) => ({
+    ...{ name, in: "path", required: true, description },
+    schema: { type: "string", ...(format === undefined ? {} : { format }) },
+  }));
+}
 
 function queryParameters(query: z.ZodObject | undefined) {
   if (query === undefined) return [];
@@ -134,9 +123,7 @@ function security({ auth }: DescribedRoute) {
 
 function operation(route: DescribedRoute): Record<string, unknown> {
   const parameters = [
-    ...(route.path.includes(":id") ? [JOB_ID] : []),
-    ...(route.path.includes(":name") ? [PART] : []),
-    ...(route.path.includes(":study") ? [STUDY] : []),
+    ...pathParameters(route.path),
     ...queryParameters(route.query),
     ...Object.entries(route.headers ?? {}).map(([name, description]) => ({
       ...{ name, in: "header", required: false, description },

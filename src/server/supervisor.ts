@@ -5,7 +5,7 @@
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
-import { DOORS_TLS, readDoors } from "../doors/settings.js";
+import { checkDoors } from "../doors/settings.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseOutOfDate } from "../files/certificates.js";
@@ -236,15 +236,7 @@ async function checkedForServing(config: Config): Promise<void> {
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const certificates = await readCertificates(config);
   if (certificates !== undefined) refuseOutOfDate(certificates);
-  const doors = await readDoors(config);
-  if (doors?.dicom?.tls !== undefined) {
-    const { cert, key, client_ca } = doors.dicom.tls;
-    const found = await readCertificates(
-      { tls_cert: cert, tls_key: key, tls_client_ca: client_ca },
-      DOORS_TLS,
-    );
-    if (found !== undefined) refuseOutOfDate(found);
-  }
+  await checkDoors(config);
   const [exposure] = await exposures(config);
   if (exposure !== undefined)
     throw new ConfigError(

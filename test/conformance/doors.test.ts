@@ -1,7 +1,7 @@
 /** What other programs send through the doors arrives with the same pixels, in every transfer syntax that is read. */
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import path from "node:path";
 import { promisify } from "node:util";
@@ -16,7 +16,7 @@ import { inspectImage } from "../../src/inference/inspection.js";
 import { readImage } from "../../src/images/read-image.js";
 import { readFileMeta } from "../../src/images/dicom/dicom-file.js";
 import { BIG_ENDIAN, EXPLICIT, IMPLICIT } from "../support/dicom.js";
-import { filesBelow } from "../support/doors.js";
+import { doorsPlace, filesBelow, jobsOnce, object, startDoors } from "../support/doors.js";
 import { commandsAre, DICOM_FILES, needs, PYTHON, pythonHas } from "../support/needs.js";
 
 const skip = needs(DICOM_FILES);
@@ -174,3 +174,39 @@ await t.test("STOW-RS: the same files are the same objects", { skip }, async (t)
   t.equal(answer.body["00081198"]?.Value?.length, all.length - kept().length);
   await compared(t, folder, kept());
 });
+
+await t.test(
+  "the commands of docs/doors.md",
+  { skip: commandsAre("echoscu", "storescu", "curl") },
+  async (t) => {
+    const page = readFileSync("docs/doors.md", "utf8");
+    const block = (name: string) =>
+      new RegExp(`\\n\`\`\`${name}\\n([^]*?)\\n\`\`\``).exec(page)?.[1] ?? t.fail(name);
+    const { place, file } = doorsPlace(t);
+    const here = (text: string) =>
+      text.replaceAll("/srv/images/in", place.input).replaceAll("/srv/images/out", place.output);
+    const settings = JSON.parse(here(String(block("json doors")))) as {
+      dicom: { port: number };
+      rules: { quiet: string }[];
+    };
+    settings.dicom.port = 0;
+    writeFileSync(file, JSON.stringify(settings));
+    const doors = await startDoors(t, place);
+    mkdirSync(path.join(place.directory, "series"));
+    for (const z of [1, 2]) writeFileSync(path.join(place.directory, `series/${z}.dcm`), object(z).file);
+    writeFileSync(path.join(place.directory, "image.dcm"), object(3).file);
+    const commands = String(block("console send"))
+      .replace(/^\$ /gm, "")
+      .replaceAll("bin/radserve", path.resolve("bin/radserve"))
+      .replaceAll(" 11112", ` ${doors.port()}`)
+      .replaceAll(":8500", `:${doors.server.port}`);
+    const { stdout } = await run("bash", ["-euo", "pipefail", "-c", commands], {
+      cwd: place.directory,
+      env: place.environment,
+    });
+    t.match(stdout, /"00081199"/);
+    t.match(stdout, /"received":\[.*"rule":"ct"/);
+    for (const { job_id } of await jobsOnce(doors, 2))
+      t.match((await doors.ended(job_id)).counts, { failed: 0, skipped: 0 });
+  },
+);

@@ -4,7 +4,9 @@ import path from "node:path";
 import t from "tap";
 import { doorsSchemaText, schemaPath } from "../../scripts/build-doors-schema.js";
 import { ConfigError } from "../../src/base/errors.js";
-import { readDoors } from "../../src/doors/settings.js";
+import { doors } from "../../src/commands/doctor/service.js";
+import type { Config } from "../../src/config.js";
+import { checkDoors, readDoors } from "../../src/doors/settings.js";
 
 t.test("the published schema is the one in force", async (t) => {
   t.equal(
@@ -122,6 +124,16 @@ t.test("each mistake has its message", async (t) => {
     t.match((error as Error).message, message, name);
     t.match((error as Error).message, /^RADSERVE_DOORS: /, name);
   }
+  const tls = { cert: "/none", key: "/none", client_ca: "/none" };
+  await t.rejects(
+    read({ ...right, dicom: { port: 104, tls } }).then(() => checkDoors(config)),
+    { message: /RADSERVE_DOORS: dicom\.tls\.cert: expected a file in PEM/ },
+  );
+  t.match(await doors({ ...config } as Config), [{ name: "doors", ok: false }]);
+  await read(right);
+  t.match(await doors({ ...config } as Config), [
+    { name: "doors", ok: true, found: /can be written; rules: all$/ },
+  ]);
   mkdirSync(path.join(directory, "folder"));
   await t.rejects(readDoors({ ...config, doors: path.join(directory, "folder") }), {
     message: /RADSERVE_DOORS: expected a file/,

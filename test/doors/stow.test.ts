@@ -112,7 +112,7 @@ await t.test("objects are kept, and each that is not is named with its reason", 
 
   // What was whole before the connection broke is kept, and nothing of the rest
   const [whole, half] = [object(20), object(21)];
-  const body = bodyOf([whole.file, half.file]);
+  const body = bodyOf([whole.file, Buffer.alloc(4_000_000), half.file]);
   const socket = connect(doors.server.port, "127.0.0.1");
   socket.write(
     `POST /dicomweb/studies HTTP/1.1\r\nHost: x\r\nAuthorization: ${token}\r\nContent-Type: ${TYPE}\r\nContent-Length: ${body.length}\r\n\r\n`,

@@ -7,6 +7,7 @@ import { orphans } from "../../bulk/postgres/orphans.js";
 import { BulkUnavailable } from "../../bulk/database-trouble.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
+import { checkDoors } from "../../doors/settings.js";
 import { holderHere } from "../../files/state-lock.js";
 import { expiryWarning, readCertificates } from "../../files/certificates.js";
 import type { Key } from "../../server/key-file.js";
@@ -103,6 +104,24 @@ export async function certificates(config: Config): Promise<Finding[]> {
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return [bad("certificate", error.message, "Correct the file or the setting.")];
+  }
+}
+
+/** The file of the doors, its folders and certificates. */
+export async function doors(config: Config): Promise<Finding[]> {
+  try {
+    const found = await checkDoors(config);
+    return found === undefined
+      ? []
+      : [
+          good(
+            "doors",
+            `${found.spool} can be written; rules: ${found.rules.map(({ name }) => name).join(", ")}`,
+          ),
+        ];
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return [bad("doors", error.message, "Correct the file, or what it names.")];
   }
 }
 

@@ -29,6 +29,13 @@ export interface CameOfSeries {
   bytes: number;
 }
 
+/** Counts an object, by its SeriesInstanceUID. */
+export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
+  const { studyInstanceUid, seriesInstanceUid, bytes } = kept;
+  const before = all.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
+  all.set(seriesInstanceUid, { ...before, objects: before.objects + 1, bytes: before.bytes + bytes });
+}
+
 /** An association that has ended. */
 export interface Ended {
   peer: string;
@@ -158,11 +165,7 @@ class Visit implements AcceptorHandlers {
       const kept = await this.#options.spool.keep(this.told.peer, object);
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
-      const { studyInstanceUid, seriesInstanceUid } = kept;
-      const series = this.series.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
-      series.objects += 1;
-      series.bytes += kept.bytes;
-      this.series.set(seriesInstanceUid, series);
+      count(this.series, kept);
       this.#options.kept(kept, this.told.peer);
       return { status: STATUS.success };
     } catch (error) {

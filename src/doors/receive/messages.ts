@@ -1,4 +1,5 @@
 /** The messages between the thread that serves HTTP and the thread of the doors. */
+import type { ReadableStream } from "node:stream/web";
 import type { Config } from "../../config.js";
 import type { DoorsSettings } from "../settings.js";
 import type { Submission } from "./arrivals.js";
@@ -8,21 +9,15 @@ export interface DoorsThreadOptions {
   settings: DoorsSettings;
 }
 
-/** An answer over HTTP. */
-export interface DoorAnswer {
-  status: number;
-  body: unknown;
-}
-
 export type ToDoors =
-  /** A request with objects begins; answered with its number. */
-  | { type: "begin"; peer: string; address: string | undefined; boundary: string }
-  /** The next piece of its body; answered when there is room for another. */
-  | { type: "piece"; id: number; bytes: Uint8Array }
-  /** Its body is whole; answered with a DoorAnswer. */
-  | { type: "end"; id: number }
-  /** Its client has gone. */
-  | { type: "gone"; id: number }
+  /** Objects of one request; answered with what became of them. */
+  | {
+      type: "store";
+      peer: string;
+      address: string | undefined;
+      boundary: string;
+      body: ReadableStream<Uint8Array>;
+    }
   /** Answered with what became of the study. */
   | { type: "complete"; study: string }
   /** Takes no more. */

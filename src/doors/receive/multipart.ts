@@ -18,13 +18,13 @@ const malformed = (found: string) =>
   );
 
 export class Multipart {
-  readonly #pieces: AsyncIterator<Buffer>;
+  readonly #pieces: AsyncIterator<Uint8Array>;
   readonly #delimiter: Buffer;
   // The first boundary may stand at the very beginning
   #held: Buffer = LINE;
   #fault: Error | undefined;
 
-  constructor(pieces: AsyncIterable<Buffer>, boundary: string) {
+  constructor(pieces: AsyncIterable<Uint8Array>, boundary: string) {
     this.#pieces = pieces[Symbol.asyncIterator]();
     this.#delimiter = Buffer.from(`\r\n--${boundary}`);
   }

@@ -37,7 +37,7 @@ export interface StowOptions {
 
 /** Keeps the objects of a body one after the other. @throws RadserveError bad_request for a body that is no multipart one */
 export async function storeParts(
-  pieces: AsyncIterable<Buffer>,
+  pieces: AsyncIterable<Uint8Array>,
   boundary: string,
   options: StowOptions,
 ): Promise<Stored> {

@@ -2,14 +2,12 @@
  * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of it live here, so that
  * none of it holds up the thread that serves HTTP.
  */
-import { PassThrough } from "node:stream";
 import { workerData } from "node:worker_threads";
 import { durations } from "../../base/durations.js";
-import { RadserveError } from "../../base/errors.js";
 import { createLog, faultForLog } from "../../base/log.js";
 import { answerOwner } from "../../base/service-thread.js";
 import { Arrivals } from "./arrivals.js";
-import type { CameOfSeries } from "./dicom-door.js";
+import { count, type CameOfSeries } from "./dicom-door.js";
 import { DicomPort } from "./dicom-port.js";
 import type { DoorFigures, DoorsThreadOptions, DoorTrouble, FromDoors, Told, ToDoors } from "./messages.js";
 import { Spool, type Kept } from "./spool.js";
@@ -48,8 +46,6 @@ const door =
           });
         },
       });
-const requests = new Map<number, { body: PassThrough; stored: Promise<Stored> }>();
-let lastId = 0;
 let told = "";
 
 setInterval(tellFigures, durations.doorFigures).unref();
@@ -99,19 +95,8 @@ function tellFigures(): void {
 
 async function answer(call: ToDoors): Promise<unknown> {
   switch (call.type) {
-    case "begin":
-      return begin(call);
-    case "piece":
-      return taken(requestOf(call.id).body, call.bytes);
-    case "end": {
-      const { body, stored } = requestOf(call.id);
-      body.end();
-      return stored.finally(() => requests.delete(call.id));
-    }
-    case "gone":
-      requests.get(call.id)?.body.destroy(new RadserveError("cancelled", "The client has gone."));
-      requests.delete(call.id);
-      return undefined;
+    case "store":
+      return store(call);
     case "complete":
       return arrivals.complete(call.study);
     case "close":
@@ -121,35 +106,19 @@ async function answer(call: ToDoors): Promise<unknown> {
   }
 }
 
-function begin({ peer, address, boundary }: ToDoors & { type: "begin" }): number {
+async function store({ peer, address, boundary, body }: ToDoors & { type: "store" }): Promise<Stored> {
   const began = performance.now();
-  const body = new PassThrough();
   const series = new Map<string, CameOfSeries>();
   const kept = (object: Kept) => {
-    const { studyInstanceUid, seriesInstanceUid, bytes } = object;
-    const found = series.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
-    series.set(seriesInstanceUid, { ...found, objects: found.objects + 1, bytes: found.bytes + bytes });
+    count(series, object);
     arrived("stow", object, peer);
   };
-  const stored = storeParts(body, boundary, { peer, spool, kept, refused, log }).finally(async () => {
-    // The rest of a body that is refused is not kept anywhere
-    body.resume();
+  const pieces = body.values();
+  try {
+    return await storeParts(pieces, boundary, { peer, spool, kept, refused, log });
+  } finally {
+    // Nobody wants the rest of a body that is refused
+    await pieces.return?.().catch(() => undefined);
     await came(peer, series.values(), { address, ms: Math.round(performance.now() - began) });
-  });
-  // Its client may go before anybody waits for it
-  stored.catch(() => undefined);
-  const id = (lastId += 1);
-  requests.set(id, { body, stored });
-  return id;
-}
-
-function requestOf(id: number) {
-  const request = requests.get(id);
-  if (request === undefined) throw new RadserveError("cancelled", "The client has gone.");
-  return request;
-}
-
-/** Resolves when there is room for another piece, or nobody wants one. */
-function taken(body: PassThrough, bytes: Uint8Array): Promise<void> {
-  return new Promise((resolve) => body.write(bytes, () => resolve()));
+  }
 }
