@@ -55,7 +55,7 @@ t.test("infer writes what --outputs names, and says it with readable numbers", {
 
 /** The commands that a help text lists. */
 const listed = (help: string) =>
-  [...(help.split("\nCommands:\n")[1] ?? "").split("\n\n")[0]!.matchAll(/^ {2}([a-z]+)/gm)]
+  [...(help.split("\nCommands:\n")[1] ?? "").split("\n\n")[0]!.matchAll(/^ {2}([a-z][a-z-]*)/gm)]
     .map((match) => match[1]!)
     .filter((name) => name !== "help");
 

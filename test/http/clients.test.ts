@@ -1,5 +1,6 @@
 /** Clients that others generate from openapi.yaml, compiled and run against a real server. */
 import { execFile } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
@@ -185,8 +186,13 @@ t.test("openapi-python-client", { skip: needs(ADDON) || pythonHas("openapi_pytho
     "client.py": PYTHON_PROGRAM,
   });
   const target = path.join(folder, "radserve_client");
+  // It has no multipart/related: objects are sent by a client of DICOM
+  const document = JSON.parse(contract().plain.toString()) as { paths: Record<string, unknown> };
+  delete document.paths["/dicomweb/studies"];
+  writeFileSync(path.join(folder, "contract.json"), JSON.stringify(document));
   const made = await run(PYTHON, [
-    ...["-c", "from openapi_python_client.cli import app; app()", "generate", "--path", CONTRACT],
+    ...["-c", "from openapi_python_client.cli import app; app()", "generate"],
+    ...["--path", path.join(folder, "contract.json")],
     ...[
       "--config",
       path.join(folder, "config.yaml"),
