@@ -11,6 +11,13 @@ export const code = z.strictObject({
 });
 export type Code = z.infer<typeof code>;
 
+/** Designator of the few concepts that no public scheme has. */
+export const OWN_SCHEME = "99RADSERVE";
+
+export const dcm = (value: string, meaning: string): Code => ({ value, scheme: "DCM", meaning });
+export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
+export const own = (value: string, meaning: string): Code => ({ value, scheme: OWN_SCHEME, meaning });
+
 export const colour = z
   .tuple([z.int().min(0).max(255), z.int().min(0).max(255), z.int().min(0).max(255)])
   .describe("sRGB, 0 to 255");

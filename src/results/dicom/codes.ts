@@ -4,13 +4,6 @@ import type { Code } from "../../manifest/texts.js";
 import type { Dataset } from "./elements.js";
 import { oneLine } from "./values.js";
 
-/** Designator of the few concepts that no public scheme has. */
-export const OWN_SCHEME = "99RADSERVE";
-
-export const dcm = (value: string, meaning: string): Code => ({ value, scheme: "DCM", meaning });
-export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
-export const own = (value: string, meaning: string): Code => ({ value, scheme: OWN_SCHEME, meaning });
-
 /** Code Value holds 16 characters; longer ones, and those that are URN or URL, have attributes of their own (PS3.3 section 8.1). */
 const LONGEST_CODE_VALUE = 16;
 const URN = /^(?:urn|https?):/i;

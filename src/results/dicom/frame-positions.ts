@@ -2,11 +2,12 @@
  * Functional groups and dimensions of a segmentation (PS3.3 C.7.6.16, C.7.6.17): which segment each frame is of, which
  * frame of the source, and where that lies.
  */
+import { dcm } from "../../manifest/texts.js";
 import { rangeOf } from "../../base/range.js";
 import { tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, PlanePosition, Spacing } from "../../images/image.js";
 import { alongNormal } from "../../images/vectors.js";
-import { codeItem, dcm } from "./codes.js";
+import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { declaredThickness, type Grid } from "./grid.js";
 import type { Segment } from "./segments.js";

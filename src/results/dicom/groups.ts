@@ -1,11 +1,11 @@
 /** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
 import type { Label } from "../../manifest/outputs/fields.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
-import type { Code } from "../../manifest/texts.js";
+import { dcm, own, sct, type Code } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
 import type { Point } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
-import { codeOf, dcm, own, sct } from "./codes.js";
+import { codeOf } from "./codes.js";
 import {
   coded,
   container,

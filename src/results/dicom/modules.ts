@@ -1,7 +1,8 @@
 /** Modules that every result object has: patient, study, series, equipment, and who processed what (IHE AI Results). */
+import { dcm, OWN_SCHEME } from "../../manifest/texts.js";
 import { VERSION } from "../../base/version.js";
 import type { Attributes, Image } from "../../images/image.js";
-import { codeItem, dcm, OWN_SCHEME } from "./codes.js";
+import { codeItem } from "./codes.js";
 import type { Dataset } from "./elements.js";
 import { dateAndTime, patientAndStudy, zoneOf } from "./source.js";
 import type { DicomKind } from "../../manifest/manifest.js";

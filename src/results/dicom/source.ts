@@ -1,8 +1,9 @@
 /** The attributes that result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
+import { dcm } from "../../manifest/texts.js";
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
 import type { Attributes, Image } from "../../images/image.js";
-import { codeItem, dcm } from "./codes.js";
+import { codeItem } from "./codes.js";
 import type { Dataset, Value } from "./elements.js";
 import { isOfForm, isUid } from "./values.js";
 

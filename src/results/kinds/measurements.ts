@@ -13,7 +13,7 @@ import type { Plane } from "../../engine/types.js";
 import type { Interpretation, Warning } from "../../images/image.js";
 import { modalityValue, valueReader } from "../../images/stored-values.js";
 import type { FORMS, STATISTICS, Segmentation } from "../../manifest/outputs/segmentation.js";
-import type { Code } from "../../manifest/texts.js";
+import { dcm, own, sct, type Code } from "../../manifest/texts.js";
 import type { Measurement } from "../receipt/receipt.js";
 import { frameOf, type Part } from "./finding.js";
 import type { Given } from "./kind.js";
@@ -22,14 +22,9 @@ import { surfaceArea } from "./surface.js";
 type Statistic = (typeof STATISTICS)[number];
 type Form = (typeof FORMS)[number];
 
-const dcm = (value: string, meaning: string): Code => ({ value, scheme: "DCM", meaning });
-const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
 const ibsi = (value: string, meaning: string): Code => ({ value, scheme: "IBSI", meaning });
 const ucum = (value: string, meaning: string): Code => ({ value, scheme: "UCUM", meaning });
-const percentile = (number: number): Code => ({
-  ...{ value: `percentile-${number}`, scheme: "99RADSERVE" },
-  meaning: `${number}th percentile`,
-});
+const percentile = (number: number): Code => own(`percentile-${number}`, `${number}th percentile`);
 
 const NO_UNITS = ucum("1", "no units");
 const MILLIMETER = ucum("mm", "millimeter");
@@ -162,7 +157,7 @@ const QUANTITIES: Readonly<Record<string, Quantity>> = {
   GY: { code: dcm("128513", "Absorbed Dose"), unit: ucum("Gy", "Gray") },
 };
 const DIFFUSION = dcm("113041", "Apparent Diffusion Coefficient");
-const MAPPED: Code = { value: "mapped-value", scheme: "99RADSERVE", meaning: "Real world value" };
+const MAPPED = own("mapped-value", "Real world value");
 
 /** The quantity of a plane's values; undefined if the image does not say it, or only in words of its own. */
 function quantityOf({ units, suv, realWorld = [] }: Interpretation): Quantity | undefined {

@@ -3,13 +3,14 @@
  * frame for every segment and frame of its grid, the source's or one of its own; or a label map with one for every frame.
  * Empty frames are written too: what the model did not mark was looked at.
  */
+import { dcm } from "../../../manifest/texts.js";
 import { packBits } from "../../../addon/bytes.js";
 import type { DicomFile } from "../../../images/dicom/dicom-file.js";
 import { imageOf } from "../../../images/dicom/dicom-image.js";
 import type { Attributes } from "../../../images/image.js";
 import { isFractional } from "../../../manifest/outputs/segmentation.js";
 import { cieLab, labelColours } from "../../colour.js";
-import { codeItem, codeOf, dcm, uncoded } from "../codes.js";
+import { codeItem, codeOf, uncoded } from "../codes.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
 import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "../grid.js";

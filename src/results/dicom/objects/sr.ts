@@ -5,8 +5,7 @@
  */
 import { ownValue } from "../../../base/own-value.js";
 import type { Attributes } from "../../../images/image.js";
-import type { Code } from "../../../manifest/texts.js";
-import { dcm, own, sct } from "../codes.js";
+import { dcm, own, sct, type Code } from "../../../manifest/texts.js";
 import type { ReceiptModel } from "../../receipt/receipt.js";
 import { coded, container, text, uidRef } from "../content.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
