@@ -307,6 +307,7 @@ class ServingProcess {
       ...{ config, log: this.log },
       // A server that loads or stops is not ready, and nothing is wrong with it
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
+      keys: () => keyring.trouble(),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
       certificates: () => certificates,
