@@ -279,6 +279,14 @@ program
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/drift.js")).drift));
 
+program
+  .command("results")
+  .description("the list of results")
+  .command("index")
+  .description("make the list of results again from the receipts of output roots")
+  .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
+  .action(does(async () => (await import("./commands/results.js")).indexResults));
+
 const models = program.command("models").description("models and their manifests");
 models
   .command("list")

@@ -66,7 +66,7 @@ interface JobPage {
 }
 
 /** Goes through pages by their cursors, forth and back. */
-function Pager({
+export function Pager({
   cursors,
   next,
   go,

@@ -11,7 +11,7 @@ import { requireRoom } from "../files/durable-files.js";
 import { openInput, openOutputFolder, type Opened, type OpenedInput } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
-import { caseName } from "../results/receipt/names.js";
+import { caseName, receiptName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/commit/compose.js";
@@ -118,9 +118,7 @@ async function inferRead(
   const output = await openOutputFolder(task.outputFolder, task.roots.output, { local: task.local });
   try {
     const limits = { check, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
-    return await withName(output.fdPath, analysis.name, limits, (held) =>
-      answer(analysis, output.fdPath, held),
-    );
+    return await withName(output.fdPath, analysis.name, limits, (held) => answer(analysis, output, held));
   } finally {
     output.close();
   }
@@ -159,8 +157,9 @@ function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receip
 }
 
 /** While NAME is held: what lies there already, or else a result computed, made and committed now. */
-async function answer(read: Analysis, folder: string, held: Held): Promise<Answer> {
+async function answer(read: Analysis, output: Opened, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
+  const folder = output.fdPath;
   const found = await earlierResult(folder, name, await held.existing(), () => keyOf(image, plan));
   if (found?.reusable === true) {
     await context.willCommit?.(verdictOf("reused", image, found.receipt));
@@ -175,7 +174,11 @@ async function answer(read: Analysis, folder: string, held: Held): Promise<Answe
   if (found !== undefined) refuseLoss(name, found.receipt, receipt);
   checkTime(task, context);
   // Written while the files are staged; without it they do not appear
-  await held.commit(made.files, receipt, context.willCommit?.(verdictOf(receipt.status, image, receipt)));
+  const allowed = context.willCommit?.(verdictOf(receipt.status, image, receipt)).then((patient) => {
+    const known = { name: receiptName(name), input: task.inputPath, patient };
+    context.list?.add(output.realPath, receipt, known);
+  });
+  await held.commit(made.files, receipt, allowed);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();
   watch.lap("commit");

@@ -10,6 +10,7 @@ import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
+import type { ListWriter } from "../results/list/list.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Plan } from "./plan.js";
 
@@ -51,8 +52,10 @@ export interface InferContext {
   processMemory?: ProcessMemory | undefined;
   /** True as soon as the task was told to stop: its client has gone, its time is over, or the server stops. */
   stopped?: (() => boolean) | undefined;
-  /** Resolves when it is written down what will be committed, or given out; without it there is no audit. */
-  willCommit?: ((verdict: Verdict) => Promise<void>) | undefined;
+  /** Resolves when it is written down what will be committed, or given out, with the hash of the patient's id; without it there is no audit. */
+  willCommit?: ((verdict: Verdict) => Promise<string | undefined>) | undefined;
+  /** Lists what will be committed; without it nothing is listed. */
+  list?: ListWriter | undefined;
   /** Told whose image the task is of, when it is read. */
   wasOf?: ((whose: Whose) => void) | undefined;
 }

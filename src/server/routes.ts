@@ -31,7 +31,15 @@ import {
 import { giveHeld, hold, type Held } from "./held.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
 import { asset, index } from "./page.js";
-import { listPaths, showDrift, showMarks, showPicture, showResult, showVerification } from "./viewing.js";
+import {
+  listPaths,
+  listResults,
+  showDrift,
+  showMarks,
+  showPicture,
+  showResult,
+  showVerification,
+} from "./viewing.js";
 
 const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
 /** Errors of reading an image. */
@@ -254,6 +262,14 @@ export const ROUTES: readonly Route[] = [
     summary: "The receipt of a result",
     errors: VIEW_ERRORS,
     ...showResult,
+  },
+  {
+    ...view,
+    path: "/results/list",
+    id: "listResults",
+    summary: "Results that were written here, the latest first",
+    errors: VIEW_ERRORS,
+    ...listResults,
   },
   {
     ...view,

@@ -10,6 +10,7 @@ import path from "node:path";
 import { Audit } from "../audit/audit.js";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
+import { listName } from "../results/list/list.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { DoorsService } from "../doors/service.js";
@@ -247,6 +248,7 @@ class ServingProcess {
       engine: options,
       outputs: config.outputs,
       forms: resultForms(config),
+      lists: { roots: roots.output, box: listName(config.state_dir) },
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });

@@ -5,6 +5,7 @@ import type { EngineOptions } from "../engine/types.js";
 import type { Root } from "../files/roots.js";
 import type { SharedModels } from "../models/shared.js";
 import type { ResultForms } from "../results/forms.js";
+import type { Wanted } from "../results/list/list.js";
 
 export interface ThreadOptions {
   engine: EngineOptions;
@@ -23,6 +24,15 @@ export type View =
   | ({ kind: "picture"; inputPath: string; frame: number } & OfResult)
   | ({ kind: "marks"; model: string; frame: number } & OfResult)
   | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
+  | {
+      kind: "list";
+      /** The server's output roots, and the folders of them that the caller may see; real paths. */
+      roots: readonly string[];
+      folders: readonly string[];
+      wanted: Wanted;
+      limit: number;
+      cursor: string | undefined;
+    }
   | { kind: "drift"; folders: string[]; most: number; week: string | undefined };
 
 const segment = z.strictObject({

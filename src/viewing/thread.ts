@@ -19,6 +19,7 @@ import { ModelReader } from "../models/shared.js";
 import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "../results/drift/compare.js";
 import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
+import { listed } from "../results/list/list.js";
 import type { Check } from "../results/commit/verify.js";
 import { MarkReader } from "./marks.js";
 import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
@@ -49,6 +50,13 @@ function answer(view: View): Promise<unknown> {
       return verification(view);
     case "drift":
       return drift(view);
+    case "list":
+      return Promise.resolve(
+        listed(view.roots, view.wanted, {
+          ...view,
+          sees: (receipt) => view.folders.some((folder) => receipt.startsWith(`${folder}/`)),
+        }),
+      );
   }
 }
 

@@ -184,6 +184,31 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await look(t, page, "verified");
   });
 
+  await t.test("the list of results, and the way from one to the next", async (t) => {
+    await page.getByRole("link", { name: "Results" }).click();
+    const rows = page.getByRole("region", { name: "Results" }).locator("tbody tr");
+    await page.getByRole("link", { name: "series", exact: true }).waitFor();
+    t.match(await rows.allInnerTexts(), [/^.*series\s+CT\s+ct-tissue: .*bone.*Completed/is, /chest\.dcm/]);
+    await look(t, page, "results");
+    await page.getByLabel("Path or UID").fill("nobody");
+    await page.getByRole("button", { name: "Show" }).click();
+    await page.getByText("No result is like that.").waitFor();
+    await page.getByRole("button", { name: "Clear" }).click();
+    await page.getByRole("link", { name: "series", exact: true }).click();
+    await page.locator(".stage[data-frame='1'] img.marks").waitFor();
+    await page.getByRole("link", { name: "Next result" }).click();
+    await heading(page, "chest.dcm").waitFor();
+    await page.locator("img.marks").waitFor();
+    t.equal(await page.getByRole("link", { name: "Next result" }).count(), 0, "it is the last");
+    await look(t, page, "one");
+    await page.getByRole("link", { name: "Previous result" }).click();
+    await heading(page, "series").waitFor();
+    await page.getByRole("link", { name: "All results" }).click();
+    await rows.first().waitFor();
+    await page.getByRole("link", { name: "Send" }).click();
+    await heading(page, "Send").waitFor();
+  });
+
   await t.test("how the models do over time", async (t) => {
     await page.getByRole("link", { name: "Over time" }).click();
     await page.getByRole("heading", { name: "Nothing could be compared yet" }).waitFor();
