@@ -238,7 +238,7 @@ for (const [action, description] of Object.entries({
   pause: "start no more of its images",
   resume: "go on",
   cancel: "what runs ends, the rest never starts, written results stay",
-  retry: "run its failed images again",
+  retry: "run its failed images again; of a cancelled job those that were cancelled, too",
   purge: "forget a job that has ended; its results stay",
 } satisfies Record<JobAction, string>))
   jobs
