@@ -35,6 +35,7 @@ import {
   listPaths,
   listResults,
   showDrift,
+  showFrame,
   showMarks,
   showPicture,
   showResult,
@@ -278,6 +279,14 @@ export const ROUTES: readonly Route[] = [
     summary: "A frame of the image that a result is of, as its window shows it",
     errors: SOURCE_ERRORS,
     ...showPicture,
+  },
+  {
+    ...view,
+    path: "/results/frame",
+    id: "getResultFrame",
+    summary: "The values of a frame of the image that a result is of, and what a viewer shows of it",
+    errors: SOURCE_ERRORS,
+    ...showFrame,
   },
   {
     ...view,

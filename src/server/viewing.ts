@@ -17,9 +17,11 @@ import { listedSchema } from "../results/list/list.js";
 import { receiptSchema, type Receipt } from "../results/receipt/receipt.js";
 import {
   driftSchema,
+  frameFactsSchema,
   marksSchema,
   verificationSchema,
   type DriftView,
+  type FrameFacts,
   type Marks,
   type Verification,
   type View,
@@ -98,6 +100,18 @@ export const showPicture = pageByHttp(
     });
     ctx.type = "application/octet-stream";
     ctx.body = Buffer.from(png.buffer, png.byteOffset, png.byteLength);
+  },
+);
+
+/** GET /results/frame: the values of a frame of its image, and what a viewer says in the corners. */
+export const showFrame = pageByHttp(
+  "view",
+  z.strictObject({ path: receiptPath, input_path: inputPath, frame }),
+  { Frame: frameFactsSchema },
+  async (ctx, services, query) => {
+    const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
+    const view = { kind: "frame", receiptPath, inputPath: input, frame: query.frame, roots } as const;
+    ctx.body = await ask<FrameFacts>(ctx, services, view);
   },
 );
 

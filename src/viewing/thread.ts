@@ -21,6 +21,7 @@ import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
 import { listed } from "../results/list/list.js";
 import type { Check } from "../results/commit/verify.js";
+import type { Receipt } from "../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
 import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
 import { withResult, type ResultFolder } from "./result-folder.js";
@@ -41,7 +42,9 @@ function answer(view: View): Promise<unknown> {
     case "receipt":
       return withResult(view.receiptPath, view.roots.output, ({ receipt }) => Promise.resolve(receipt));
     case "picture":
-      return picture(view);
+      return ofFrame(view, (...which) => pictures.draw(...which));
+    case "frame":
+      return ofFrame(view, (...which) => pictures.facts(...which));
     case "marks":
       return withResult(view.receiptPath, view.roots.output, (result) =>
         marks.read(result, view.model, view.frame),
@@ -60,9 +63,12 @@ function answer(view: View): Promise<unknown> {
   }
 }
 
-function picture({ receiptPath, inputPath, roots, frame }: Of<"picture">): Promise<Uint8Array> {
+function ofFrame<T>(
+  { receiptPath, inputPath, roots, frame }: Of<"picture" | "frame">,
+  use: (source: OpenedInput, receipt: Receipt, frame: number) => Promise<T>,
+): Promise<T> {
   return withResult(receiptPath, roots.output, async ({ receipt }) => {
-    return withInput(inputPath, roots.input, (source) => pictures.draw(source, receipt, frame));
+    return withInput(inputPath, roots.input, (source) => use(source, receipt, frame));
   });
 }
 

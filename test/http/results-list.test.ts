@@ -22,7 +22,9 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
   mkdirSync(folder);
   const list = async (query: Record<string, string> = {}, token = server.token) => {
     const headers = { Authorization: token };
-    const answer = await fetch(`${server.url}/results/list?${new URLSearchParams(query).toString()}`, { headers });
+    const answer = await fetch(`${server.url}/results/list?${new URLSearchParams(query).toString()}`, {
+      headers,
+    });
     return { status: answer.status, body: (await answer.json()) as Listed & { error?: string } };
   };
   const names = async (query: Record<string, string> = {}, token = server.token) =>
