@@ -138,28 +138,29 @@ function differing(a: Side, b: Side, recoded: boolean): Tag[] {
 /** One that is empty is as one that is not there. */
 function agree(a: Side, b: Side, tag: Tag): boolean {
   const [one, other] = [a.dataSet.elements.get(tag), b.dataSet.elements.get(tag)];
-  const items = [itemsIn(a, one), itemsIn(b, other)] as const;
-  const count = Math.max(...items.map((each) => each?.length ?? 0));
-  if (count > 0)
+  const [items, others] = [itemsIn(a, one), itemsIn(b, other)];
+  if (items !== undefined && others !== undefined)
     return (
-      items.every((each) => each?.length === count) &&
-      items[0]?.every((item, i) => {
-        const [mine, theirs] = [
-          sideOf(a.file, item, a.decode),
-          sideOf(b.file, items[1]?.[i] ?? item, b.decode),
-        ];
-        if ((theirs.dataSet.doubled ?? []).length > 0) return false;
-        const inner = new Set([...mine.dataSet.elements.keys(), ...theirs.dataSet.elements.keys()]);
-        return [...inner].every((each) => !isLookedAt(each, false) || agree(mine, theirs, each));
-      }) === true
+      items.length === others.length &&
+      items.every((item, i) => agreeInItems(a, b, item, others[i] ?? item))
     );
   const vr = vrOf(tag, one, other);
   if (TEXTS.has(vr)) return sameTexts(vr, textsIn(a, one, vr), textsIn(b, other, vr));
   return Buffer.compare(valueIn(a, one, vr), valueIn(b, other, vr)) === 0;
 }
 
+function agreeInItems(a: Side, b: Side, item: DataSet, other: DataSet): boolean {
+  const [one, two] = [sideOf(a.file, item, a.decode), sideOf(b.file, other, b.decode)];
+  const all = new Set([...item.elements.keys(), ...other.elements.keys()]);
+  return (
+    (other.doubled ?? []).length === 0 &&
+    [...all].every((tag) => !isLookedAt(tag, false) || agree(one, two, tag))
+  );
+}
+
+/** Undefined for what is no sequence; one that is not there has no items. */
 const itemsIn = ({ file }: Side, element: Element | undefined): DataSet[] | undefined =>
-  element === undefined ? undefined : itemsOf(file.walk, element);
+  element === undefined || element.length === 0 ? [] : itemsOf(file.walk, element);
 
 /** That of the file which says it; one that is written as UN, or without, has the other's. */
 function vrOf(tag: Tag, ...elements: (Element | undefined)[]): string {
