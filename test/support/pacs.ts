@@ -33,7 +33,12 @@ export function testFolder(): string {
 }
 
 /** An Orthanc that is empty, or has the storage of one before. @param change of its configuration */
-export async function startOrthanc(t: Test, change: object = {}, folder = testFolder()): Promise<Pacs> {
+export async function startOrthanc(
+  t: Test,
+  change: object = {},
+  folder = testFolder(),
+  environment: Record<string, string> = {},
+): Promise<Pacs> {
   const [http, dicom] = [await freePort(), await freePort()];
   mkdirSync(path.join(folder, "db"), { recursive: true });
   const file = path.join(folder, "orthanc.json");
@@ -45,11 +50,17 @@ export async function startOrthanc(t: Test, change: object = {}, folder = testFo
       Plugins: [DICOM_WEB_PLUGIN],
     },
     ...{ DicomAlwaysAllowGet: true, DicomAlwaysAllowMove: true, DicomCheckCalledAet: true },
+    // This version does not know label maps otherwise
+    UnknownSopClassAccepted: true,
     ...{ DicomWeb: { Enable: true, Root: "/dicom-web/" }, StableAge: 1 },
     ...change,
   };
   writeFileSync(file, JSON.stringify(configuration));
-  const child = spawn("Orthanc", [file], { stdio: ["ignore", "ignore", "pipe"], cwd: folder });
+  const child = spawn("Orthanc", [file], {
+    stdio: ["ignore", "ignore", "pipe"],
+    cwd: folder,
+    env: { ...process.env, ...environment },
+  });
   const said: string[] = [];
   child.stderr.on("data", (data: Buffer) => said.push(data.toString()));
   const exit = once(child, "exit");

@@ -85,6 +85,11 @@ await t.test("what a connection breaks with is away; the others go through", asy
     [{ state: "stored" }, { state: "away" }, { state: "stored" }, { state: "stored" }],
   );
   t.equal(pacs.visits(), 2);
+  const always = await peer(t, { breaks: () => true });
+  const away = await sentTo(always.destination, objects);
+  t.ok(states(away).every((sent) => JSON.stringify(sent).includes('"away"')));
+  t.equal(away.size, 4);
+  t.equal(always.pacs.visits(), 2, "after two in turn it is not the objects");
 });
 
 await t.test("a PACS that hangs is away, and what is interrupted is, too", async (t) => {
