@@ -18,20 +18,13 @@ import { readCertificates, refuseOutOfDate, type TlsNames } from "../files/certi
 import { readableInHead } from "../images/dicom/dicom-file.js";
 import { choice } from "../inference/request.js";
 import { tagRule } from "../manifest/manifest.js";
+import { aeTitle } from "./dimse/ae-title.js";
 
 /** Of what comes by STOW-RS; no peer of the settings has such a name. */
 export const STOW_PREFIX = "stow-";
 
 const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
-/** PS3.5 section 6.2, AE: 16 characters of the default repertoire, no backslash, spaces at the ends do not count. */
-const aeTitle = z
-  .string()
-  .regex(
-    /^(?! )[\x20-\x5b\x5d-\x7e]{1,16}(?<! )$/,
-    "Expected an AE title: at most 16 characters of ASCII, no backslash, no space at its ends",
-  );
-
 const peer = z.strictObject({
   ae_title: aeTitle.describe("By which it calls; no proof of who it is"),
   networks: z.array(network).min(1).optional().describe("From where it may call; from anywhere if absent"),
