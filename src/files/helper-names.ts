@@ -10,7 +10,7 @@ export const lockName = (name: string): string => `.${name}.lock`;
 export const stagingName = (name: string): string => `.${name}.radserve`;
 /** To where a result is delivered, and how far that is. */
 export const deliveryName = (name: string): string => `.${name}.delivery.json`;
-/** A result that was replaced before it was delivered, with that file and its receipt. @param number from 1 */
+/** A result that was replaced before it was delivered, with that file and its receipt. @param number from 1, the oldest first */
 export const undeliveredName = (name: string, number: number): string => `.${name}.delivery.${number}`;
 /** The longest helper beside every NAME: the guard under which a dead owner's lock is removed. */
 export const guardName = (name: string): string => `.${name}.lock.break`;
@@ -38,4 +38,10 @@ export function nameOfHelper(entry: string): string | undefined {
 export function isStagingName(entry: string): boolean {
   const name = nameOfHelper(entry);
   return name !== undefined && (entry === stagingName(name) || /\.delivery\.\d+$/.test(entry));
+}
+
+/** The number of such a name; undefined of any other entry. */
+export function undeliveredNumber(entry: string, name: string): number | undefined {
+  const number = /^\.(.+)\.delivery\.(\d+)$/s.exec(entry);
+  return number?.[1] === name ? Number(number[2]) : undefined;
 }

@@ -5,7 +5,13 @@
 import { RadserveError } from "../../base/errors.js";
 import { lstat, readdir, rename, unlink } from "../../files/disk.js";
 import { hashFile, ifMissing, moveIfThere, syncFolder } from "../../files/durable-files.js";
-import { deliveryName, notOurs, stagingName, undeliveredName } from "../../files/helper-names.js";
+import {
+  deliveryName,
+  notOurs,
+  stagingName,
+  undeliveredName,
+  undeliveredNumber,
+} from "../../files/helper-names.js";
 import { readDelivery } from "../receipt/delivery.js";
 import type { Receipt } from "../receipt/receipt.js";
 import { belongsTo, receiptName } from "../receipt/names.js";
@@ -56,8 +62,9 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
 /** Removes a staging folder without a mark, unless the old result in it is still to be delivered. */
 async function leave({ dir, name }: Target, staging: Staging): Promise<void> {
   const old = await readDelivery(staging.at(PREVIOUS_DELIVERY));
-  if (old?.open === true) await staging.keep((number) => `${dir}/${undeliveredName(name, number)}`);
-  else await staging.remove();
+  if (old?.open !== true) return staging.remove();
+  const last = Math.max(0, ...(await readdir(dir)).map((entry) => undeliveredNumber(entry, name) ?? 0));
+  await staging.keepAs(`${dir}/${undeliveredName(name, last + 1)}`);
 }
 
 /**

@@ -75,11 +75,9 @@ export class Staging {
     return there?.ino === mine.ino && there.dev === mine.dev;
   }
 
-  /** Keeps this folder under a name that nothing has. @param names that are tried one after the other */
-  async keep(names: (number: number) => string): Promise<void> {
-    if (!(await this.#isThere())) return;
-    for (let number = 1; ; number++)
-      if (!(await exists(names(number)))) return rename(this.path, names(number)).then(() => undefined);
+  /** Keeps this folder under another name. */
+  async keepAs(path: string): Promise<void> {
+    if (await this.#isThere()) await rename(this.path, path);
   }
 
   /** Removes this folder, unless another has its name. */

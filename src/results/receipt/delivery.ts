@@ -90,6 +90,17 @@ export async function readDelivery(file: string): Promise<Delivery | undefined> 
 
 export const deliveryText = (delivery: Delivery): string => `${JSON.stringify(delivery, null, 2)}\n`;
 
+/** What became of each object, as answers tell of it. @param pathOf the client's path of a name beside the receipt */
+export function deliveriesOf(delivery: Delivery | undefined, pathOf: (name: string) => string) {
+  return Object.entries(delivery?.destinations ?? {}).flatMap(([destination, objects]) =>
+    (objects ?? []).map(({ path, sop_instance_uid, state, how, reason }) => ({
+      ...{ destination, path: pathOf(path), sop_instance_uid, state },
+      ...(how === undefined ? {} : { how }),
+      ...(reason === undefined ? {} : { reason }),
+    })),
+  );
+}
+
 /** The objects of a result that can be delivered: those of DICOM. */
 export function objectsOf({ models }: Receipt) {
   return models.flatMap((model: ReceiptModel) =>
