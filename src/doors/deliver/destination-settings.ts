@@ -79,7 +79,7 @@ const dicom = z
       ),
     listen: z
       .strictObject({
-        port: z.int().min(0).max(65535),
+        port: z.int().min(1).max(65535),
         host: z.union([z.ipv4(), z.ipv6()]).default("127.0.0.1"),
         networks: z.array(network).min(1).optional().describe("From where the peer may call"),
       })
@@ -88,10 +88,12 @@ const dicom = z
     associations: z.int().min(1).max(16).default(1).describe("Over which objects are sent beside each other"),
     timeout,
   })
-  .superRefine(({ prove, listen }, context) => {
+  .superRefine(({ prove, listen, tls }, context) => {
     const issue = (path: string[], message: string) => context.addIssue({ code: "custom", path, message });
     if (prove === "c-move" && listen === undefined)
       issue(["listen"], "Expected a port to which the peer moves objects; it knows it by calling_ae");
+    if (listen !== undefined && tls !== undefined)
+      issue(["listen"], "Expected none beside tls: what comes there would come without TLS. Prove by c-get");
     if (listen !== undefined && !isLoopback(listen.host) && listen.networks === undefined)
       issue(
         ["listen", "networks"],

@@ -1,5 +1,9 @@
 /** What a destination does, whatever its protocol: objects are sent to it, and read back to see that they are there. */
 
+import { errno } from "../../base/errno.js";
+import { sha256 } from "../../files/durable-files.js";
+import { readRegular } from "../../files/regular-file.js";
+
 export interface ObjectToSend {
   path: string;
   sop_class_uid: string;
@@ -26,6 +30,8 @@ export type Sent =
    */
   | { state: "away"; reason: string; answered?: true };
 
+export type Unsent = Exclude<Sent, { state: "stored" }>;
+
 /** What was found when an object was read back. */
 export type Proved =
   /**
@@ -48,4 +54,40 @@ export interface Destination {
   prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved>;
   /** Ends what is open. */
   close(): void;
+}
+
+/** The bytes of an object's file, or why it is not sent. A file that is not there may lie on a share that is away. */
+export async function bytesToSend({ path, sha256: expected }: ObjectToSend): Promise<Buffer | Unsent> {
+  try {
+    const bytes = await readRegular(path);
+    if (sha256(bytes) === expected) return bytes;
+    return { state: "refused", reason: "The file of the object has other bytes than were committed." };
+  } catch (error) {
+    const why = errno(error) || "no plain file";
+    return { state: "away", reason: `The file of the object cannot be read (${why}).` };
+  }
+}
+
+export const NOT_ASKED = "The settings of the destination ask for no proof.";
+
+/**
+ * Milliseconds for which a peer may be silent: it may read all that it was sent before it answers, and the largest structure
+ * sets take Orthanc two seconds for each megabyte.
+ */
+export const patience = ({ timeout }: { timeout: number }, bytes: number): number =>
+  1000 * timeout + bytes / 200;
+
+/** What is kept of an object that is read back, at most: a peer may have decompressed it. */
+export const mostReadBack = (sent: Buffer): number => 4 * sent.length + 256 * 1024 * 1024;
+
+/** What was read back, piece by piece. @throws Error where it is longer than `most` bytes */
+export async function gathered(pieces: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
+  const found: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const piece of pieces) {
+    bytes += piece.length;
+    if (bytes > most) throw new Error("The peer sends more than belongs to the object.");
+    found.push(piece);
+  }
+  return Buffer.concat(found);
 }
