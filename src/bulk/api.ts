@@ -223,11 +223,13 @@ async function itemWithDeliveries(
 ): Promise<Item> {
   const item = itemOf(row, request, config.path_map);
   if (request.destinations === undefined || item.receipt_path === undefined) return item;
-  const { outputFolder, name, clientOutput } = pathsOf(request, row, config.path_map);
+  const paths = pathsOf(request, row, config.path_map);
+  const file = deliveryName(paths.name);
   const deliveries = await withInput(
-    outputFolder,
+    paths.outputFolder,
     roots.output,
-    async ({ fdPath }) => deliveriesOf(await readDelivery(`${fdPath}/${deliveryName(name)}`), clientOutput),
+    async ({ fdPath }) =>
+      deliveriesOf(await readDelivery(`${fdPath}/${file}`), (name) => paths.clientOutput(name)),
     "output",
   ).catch(() => undefined);
   return { ...item, ...(deliveries === undefined ? {} : { deliveries }) };

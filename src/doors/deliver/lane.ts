@@ -5,6 +5,7 @@
 import { closeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "../../base/durations.js";
+import { monotonic } from "../../base/monotonic.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { readStart } from "../../files/descriptor.js";
 import { openPlain } from "../../files/disk.js";
@@ -56,13 +57,14 @@ function afterProof(proved: Proved): Change {
 
 /** Writes an answer down. What failed too often is set aside: unproven if the destination said once that it has it. */
 function apply(object: Delivered, { failed, ...change }: Change): void {
-  const { state, how: _how, reason: _reason, ...rest } = object;
-  const tries = rest.tries + (failed === true ? 1 : 0);
+  const { state } = object;
+  const tries = object.tries + (failed === true ? 1 : 0);
   const next: DeliveryState =
     tries < MOST_TRIES || failed !== true ? change.state : state === "sent" ? "unproven" : "refused";
-  const at = next === state ? rest.at : new Date().toISOString();
-  for (const key of ["how", "reason"] as const) delete object[key];
-  Object.assign(object, { ...rest, ...change, tries, at, state: next });
+  const at = next === state ? object.at : new Date().toISOString();
+  delete object.how;
+  delete object.reason;
+  Object.assign(object, change, { tries, at, state: next });
 }
 
 const backOff = (failures: number) => Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** failures);
@@ -97,10 +99,13 @@ export class Lane {
   /** Objects by what became of them, since the thread began. */
   readonly totals: Partial<Record<DeliveryState, number>> = {};
   #failures = 0;
+  /** The back-off is over. */
+  #waited = false;
   #awaySince: Date | undefined;
   #alarm = new AbortController();
   readonly #closing = new AbortController();
   #lock: NameLock | undefined;
+  readonly #writing = new Set<Promise<void>>();
   readonly #loop: Promise<void>;
 
   constructor(private readonly options: LaneOptions) {
@@ -122,21 +127,22 @@ export class Lane {
     this.wake();
     this.options.destination.close();
     await this.#loop;
+    await Promise.all(this.#writing);
   }
 
   async #run(): Promise<void> {
     const { outbox, name, log } = this.options;
-    while (!this.#closing.signal.aborted) {
+    while (!this.#isClosed()) {
       this.#alarm = new AbortController();
       try {
-        const due = this.#failures === 0 || this.#waited ? outbox.due(name, Date.now()) : [];
+        const due = this.#failures === 0 || this.#waited ? outbox.due(name, monotonic()) : [];
         this.#waited = false;
         if (due.length > 0) {
           await this.#deliver(due);
           continue;
         }
       } catch (error) {
-        if (this.#closing.signal.aborted) break;
+        if (this.#isClosed()) break;
         log.warn(
           { destination: name, fault: faultForLog(error) },
           "results could not be delivered; it is tried again",
@@ -148,15 +154,12 @@ export class Lane {
     await this.#release();
   }
 
-  /** The back-off is over. */
-  #waited = false;
-
   /** Waits until something is due; while the destination is away, until it is tried again. */
   async #rest(): Promise<void> {
     // Another box may reach what this one does not
     await this.#release();
     const next = this.options.outbox.nextDue(this.options.name);
-    const until = this.#failures > 0 ? backOff(this.#failures - 1) : next - Date.now();
+    const until = this.#failures > 0 ? backOff(this.#failures - 1) : next - monotonic();
     const ms = Math.max(0, Math.min(until, durations.doorRetryMost));
     const signal = this.#failures > 0 ? this.#closing.signal : this.#alarm.signal;
     await delay(ms, undefined, { signal }).catch(() => undefined);
@@ -193,11 +196,15 @@ export class Lane {
       await this.#prove(going);
     } finally {
       // Whoever computes a newer result has NAME, and nothing else waits for that
-      for (const { pending, written } of going) void written.finally(() => this.#done(pending));
+      for (const { pending, written } of going) {
+        const done = written.finally(() => this.#done(pending, done));
+        this.#writing.add(done);
+      }
     }
   }
 
-  #done({ busy }: Pending): void {
+  #done({ busy }: Pending, done: Promise<void>): void {
+    this.#writing.delete(done);
     busy.delete(this.options.name);
     this.wake();
   }
@@ -209,7 +216,7 @@ export class Lane {
     const gone: [string, Change][] = [];
     const later = durations.doorRetry;
     try {
-      if (!(await outbox.refresh(pending))) pending.notBefore.set(name, Date.now() + later);
+      if (!(await outbox.refresh(pending))) pending.notBefore.set(name, monotonic() + later);
       else
         for (const object of objectsFor(pending, name)) {
           const toSend = await this.#objectOf(pending, object);
@@ -224,7 +231,7 @@ export class Lane {
       const fault = faultForLog(error);
       log.warn({ destination: name, request_id, fault }, "the files of a result cannot be read");
     }
-    pending.notBefore.set(name, Date.now() + later);
+    pending.notBefore.set(name, monotonic() + later);
     return new Map();
   }
 
@@ -296,7 +303,7 @@ export class Lane {
     for (const [uid, object] of one.objects) {
       if (one.unstored.has(uid) || signal.aborted) continue;
       const proved = await destination.prove(object, signal);
-      if (signal.aborted) break;
+      if (this.#isClosed()) break;
       if (proved.state === "away") this.#away();
       else this.#reached();
       changes.push([uid, afterProof(proved)]);
@@ -305,6 +312,10 @@ export class Lane {
       const before = one.written;
       one.written = before.then(() => this.#write(one.pending, changes));
     }
+  }
+
+  #isClosed(): boolean {
+    return this.#closing.signal.aborted;
   }
 
   #away(): void {
@@ -337,14 +348,14 @@ export class Lane {
         }
       });
     } catch (error) {
-      if (this.#closing.signal.aborted) return;
+      if (this.#isClosed()) return;
       log.warn(
         { destination: name, request_id, fault: faultForLog(error) },
         "what became of a result could not be written down",
       );
-      pending.notBefore.set(name, Date.now() + durations.doorRetryMost);
+      pending.notBefore.set(name, monotonic() + durations.doorRetryMost);
     }
-    if (tries > 0) pending.notBefore.set(name, Date.now() + backOff(tries - 1));
+    if (tries > 0) pending.notBefore.set(name, monotonic() + backOff(tries - 1));
     for (const [state, count] of Object.entries(news) as [DeliveryState, number][]) {
       this.totals[state] = (this.totals[state] ?? 0) + count;
       if (state === "refused" || state === "unproven")

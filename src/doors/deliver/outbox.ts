@@ -65,7 +65,7 @@ export interface Pending {
   order: number;
   /** Destinations that it is on its way to just now. */
   readonly busy: Set<string>;
-  /** When it may be tried again (milliseconds since 1970), by destination. */
+  /** When it may be tried again (milliseconds of `monotonic`), by destination. */
   readonly notBefore: Map<string, number>;
   /** Called at each change. */
   readonly waiters: Set<() => void>;
@@ -412,7 +412,7 @@ export class Outbox {
     return ready.filter(({ delivery }) => delivery.priority === ready[0]?.delivery.priority);
   }
 
-  /** When the next result can go to a destination (milliseconds since 1970); without end where none waits. */
+  /** When the next result can go to a destination (milliseconds of `monotonic`); without end where none waits. */
   nextDue(destination: string): number {
     return Math.min(...this.#openFor(destination).map(({ notBefore }) => notBefore.get(destination) ?? 0));
   }

@@ -141,8 +141,7 @@ function agree(a: Side, b: Side, tag: Tag): boolean {
   const [items, others] = [itemsIn(a, one), itemsIn(b, other)];
   if (items !== undefined && others !== undefined)
     return (
-      items.length === others.length &&
-      items.every((item, i) => agreeInItems(a, b, item, others[i] ?? item))
+      items.length === others.length && items.every((item, i) => agreeInItems(a, b, item, others[i] ?? item))
     );
   const vr = vrOf(tag, one, other);
   if (TEXTS.has(vr)) return sameTexts(vr, textsIn(a, one, vr), textsIn(b, other, vr));

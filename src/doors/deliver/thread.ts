@@ -78,8 +78,8 @@ async function answer(call: ToDeliver): Promise<unknown> {
     case "close":
       clearTimeout(looking);
       clearInterval(figuring);
-      outbox.close();
       await Promise.all([...lanes.values()].map((lane) => lane.close()));
+      outbox.close();
       return undefined;
   }
 }
