@@ -9,6 +9,7 @@ import { absolute, duration, network } from "../../config.js";
 import { readCertificates, refuseOutOfDate } from "../../files/certificates.js";
 import { textOfRegular } from "../../files/regular-file.js";
 import { aeTitle } from "../dimse/ae-title.js";
+import { takes } from "./takes.js";
 
 const client = z
   .strictObject({
@@ -34,6 +35,7 @@ const base = z
 const stow = z
   .strictObject({
     type: z.literal("stow"),
+    ...takes,
     url: base.describe("Base of the peer's DICOMweb service, for example https://pacs:8443/dicom-web"),
     ca: ca.optional(),
     client: client.optional(),
@@ -60,6 +62,7 @@ const stow = z
 const dicom = z
   .strictObject({
     type: z.literal("dicom"),
+    ...takes,
     host: z.string().min(1).describe("Name or address of the peer"),
     port: z.int().min(1).max(65535),
     called_ae: aeTitle.describe("AE title of the peer"),
