@@ -140,6 +140,8 @@ token
   )
   .option("--input-root <folder>", "narrow its inputs to this folder (repeatable)", several)
   .option("--output-root <folder>", "narrow its outputs to this folder (repeatable)", several)
+  .option("--destination <name>", "deliver to this destination of the doors alone (repeatable)", several)
+  .option("--no-deliver", "deliver to none")
   .option("--admin", "sees the jobs of all subjects")
   .action(does(async () => (await import("./commands/token.js")).tokenIssue));
 token

@@ -13,6 +13,7 @@ import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./schema.js";
 import { parseBody, parseJsonBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
+import { destinationsFor, type KnownDestinations } from "../inference/request.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
@@ -33,6 +34,7 @@ export interface KnownModels {
 export interface SubmitContext {
   config: Config;
   roots: { input: string[]; output: string[] };
+  destinations?: KnownDestinations | undefined;
   models: () => Promise<KnownModels>;
   database: () => Promise<Database>;
   scanner: () => Promise<Scanner>;
@@ -44,9 +46,15 @@ export async function submit(
   context: SubmitContext,
 ): Promise<{ id: string; fresh: boolean }> {
   const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body));
-  const { items, ...request } = body;
+  const { items, deliver, destinations: named, ...rest } = body;
   const sha256 = createHash("sha256").update(canonicalJson(body)).digest("hex");
   const { subject, inputRoots, outputRoots } = call.caller;
+  const to = destinationsFor(
+    { deliver, destinations: named },
+    context.destinations,
+    call.caller.destinations,
+  );
+  const request = to.length === 0 ? rest : { ...rest, destinations: to };
   const before = async () =>
     key === undefined
       ? undefined

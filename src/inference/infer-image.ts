@@ -17,6 +17,7 @@ import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/commit/compose.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
+import { objectsOf } from "../results/receipt/delivery.js";
 import type { Answer, Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
@@ -117,7 +118,8 @@ async function inferRead(
   const analysis: Analysis = { task, context, watch, name: task.name ?? inputName, image, plan };
   const output = await openOutputFolder(task.outputFolder, task.roots.output, { local: task.local });
   try {
-    const limits = { check, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
+    const delivers = task.delivery !== undefined;
+    const limits = { check, delivers, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
     return await withName(output.fdPath, analysis.name, limits, (held) => answer(analysis, output, held));
   } finally {
     output.close();
@@ -159,10 +161,14 @@ function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receip
 /** While NAME is held: what lies there already, or else a result computed, made and committed now. */
 async function answer(read: Analysis, output: Opened, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
-  const folder = output.fdPath;
+  const { fdPath: folder, realPath } = output;
+  const placeOf = (receipt: Receipt, reused: boolean) =>
+    task.delivery === undefined || objectsOf(receipt).length === 0
+      ? undefined
+      : { folder: realPath, name, reused };
   const found = await earlierResult(folder, name, await held.existing(), () => keyOf(image, plan));
   if (found?.reusable === true) {
-    await context.willCommit?.(verdictOf("reused", image, found.receipt));
+    await context.willCommit?.(verdictOf("reused", image, found.receipt), placeOf(found.receipt, true));
     return answerOf(read, found.receipt, true);
   }
   await requireRoom(folder, roomFor(image, accepting(plan)));
@@ -174,11 +180,13 @@ async function answer(read: Analysis, output: Opened, held: Held): Promise<Answe
   if (found !== undefined) refuseLoss(name, found.receipt, receipt);
   checkTime(task, context);
   // Written while the files are staged; without it they do not appear
-  const allowed = context.willCommit?.(verdictOf(receipt.status, image, receipt)).then((patient) => {
+  const place = placeOf(receipt, false);
+  const verdict = verdictOf(receipt.status, image, receipt);
+  const allowed = context.willCommit?.(verdict, place).then((patient) => {
     const known = { name: receiptName(name), input: task.inputPath, patient };
-    context.list?.add(output.realPath, receipt, known);
+    context.list?.add(realPath, receipt, known);
   });
-  await held.commit(made.files, receipt, allowed);
+  await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();
   watch.lap("commit");

@@ -10,7 +10,7 @@ import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { durations } from "../base/durations.js";
 import { infer } from "./infer-image.js";
-import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
+import { isSet, setSign, type InferContext, type InferTask, type ResultPlace, type Signs } from "./task.js";
 import { ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
 import { MemoryBudget } from "../base/memory-budget.js";
@@ -40,8 +40,8 @@ export interface WorkerOptions {
 
 /** A question of a task to the pool, or news for it. */
 export type FromWorker =
-  /** It will commit something: answered when that is written down. */
-  | { type: "will-commit"; cancelId: number; verdict: Verdict }
+  /** It will commit something: answered when that is written down, and what is to be delivered of it. */
+  | { type: "will-commit"; cancelId: number; verdict: Verdict; place: ResultPlace | undefined }
   /** It failed, and its image is of that person. */
   | { type: "was-of"; cancelId: number; whose: Whose };
 
@@ -143,8 +143,8 @@ async function inferred({ task, models: shared, signs }: WorkerTask): Promise<An
       pixelBudget,
       processMemory,
       stopped,
-      willCommit: (verdict) =>
-        pool.call({ type: "will-commit", cancelId, verdict }) as Promise<string | undefined>,
+      willCommit: (verdict, place) =>
+        pool.call({ type: "will-commit", cancelId, verdict, place }) as Promise<string | undefined>,
       list,
       wasOf: (found) => (whose = found),
     };

@@ -9,6 +9,7 @@ import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
+import type { DeliveryService } from "../doors/deliver/service.js";
 import type { DoorsService } from "../doors/service.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
@@ -38,6 +39,9 @@ export const REMEDIES = {
   door_closed:
     "End what has the port, or give another in the file of RADSERVE_DOORS; it is tried again by itself.",
   received_waiting: "radserve doctor and the log say more of the code; it is tried again by itself.",
+  destination_away: "See whether it runs and can be reached from here; it is tried again by itself.",
+  delivery_set_aside:
+    "radserve deliver list says which and why. radserve deliver retry sends them again once that is mended.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs --state paused lists them, and radserve explain JOB says more.",
   box_silent: "See whether that machine runs and reaches the database.",
@@ -100,6 +104,7 @@ export interface Sources {
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
+  deliveries?: Pick<DeliveryService, "figures"> | undefined;
   log: Logger;
 }
 
@@ -126,7 +131,7 @@ export class Conditions {
 
   /** The condition that keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
   list(): Condition[] {
-    const { fault, keys, models, gpus, certificates, bulk, doors } = this.sources;
+    const { fault, keys, models, gpus, certificates, bulk, doors, deliveries } = this.sources;
     const blocking = fault();
     const refusedKeys = keys();
     const { trouble, paused_for, boxes } = bulk();
@@ -160,6 +165,24 @@ export class Conditions {
       ...(doors?.figures.troubles ?? []).map(({ condition, where, message }) =>
         of(condition, where, message),
       ),
+      ...Object.entries(deliveries?.figures ?? {}).flatMap(([name, one]) => {
+        const where = `destination ${name}`;
+        const waiting = one.waiting + one.sent;
+        return [
+          ...(one.away_since === null || waiting === 0
+            ? []
+            : [
+                of(
+                  "destination_away",
+                  where,
+                  `${name} takes nothing since ${one.away_since}: ${waiting} objects wait.`,
+                ),
+              ]),
+          ...(one.set_aside === 0
+            ? []
+            : [of("delivery_set_aside", where, `${one.set_aside} objects for ${name} were set aside.`)]),
+        ];
+      }),
       ...(trouble === null
         ? []
         : [of("bulk_unavailable", "bulk queue", `Jobs wait, and none can be sent: ${trouble}.`)]),

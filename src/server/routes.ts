@@ -16,6 +16,7 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
+import { listDeliveries, retryDeliveries } from "./deliveries.js";
 import { complete, stow } from "./doors.js";
 import { download, upload } from "./file-transfer.js";
 import {
@@ -103,6 +104,7 @@ export const ROUTES: readonly Route[] = [
       "model_not_found",
       "no_model_accepts",
       "output_invalid",
+      "delivery_unavailable",
       "overloaded",
       "model_unavailable",
       "shutting_down",
@@ -255,6 +257,26 @@ export const ROUTES: readonly Route[] = [
       "shutting_down",
     ],
     ...complete,
+  },
+  {
+    method: "GET",
+    path: "/deliveries",
+    id: "listDeliveries",
+    interaction: "search",
+    tag: "results",
+    summary:
+      "Results of this subject that are not delivered yet, or were set aside (all with the claim admin)",
+    errors: ["not_found", "shutting_down"],
+    ...listDeliveries,
+  },
+  {
+    method: "POST",
+    path: "/deliveries/retry",
+    id: "retryDeliveries",
+    tag: "results",
+    summary: "Sends objects again that were set aside",
+    errors: ["path_not_allowed", "not_found", "shutting_down"],
+    ...retryDeliveries,
   },
   {
     ...view,

@@ -28,7 +28,7 @@ export function privatePlace(t: Test, extra: Record<string, string> = {}): Place
   return place;
 }
 
-function ctPlace(extra: Record<string, string>): Place {
+export function ctPlace(extra: Record<string, string>): Place {
   // What lies in output folders is compared by name; report.test.ts tests the reports
   const place = makePlace({ RADSERVE_THREADS: "2", RADSERVE_JOB_REPORTS: "off", ...extra });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;

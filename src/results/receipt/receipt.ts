@@ -6,6 +6,7 @@
 import { z } from "zod";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
+import { deliveredSchema } from "./delivery.js";
 
 export const RECEIPT_SCHEMA = "radserve.receipt/1";
 
@@ -265,6 +266,11 @@ export const receiptSchema = z.object({
     .describe("The one field that comparisons leave out"),
 });
 
+/** An object on its way, as answers tell of it. */
+export const deliveryInAnswer = deliveredSchema
+  .pick({ path: true, sop_instance_uid: true, state: true, how: true, reason: true })
+  .extend({ destination: z.string() });
+
 /** The 200 of POST /single_inference. */
 export const answerSchema = z.object({
   request_id: z.string(),
@@ -274,6 +280,10 @@ export const answerSchema = z.object({
   reused: z.boolean().describe("A finished, valid result lay there and nothing was computed"),
   models: z.array(modelResult),
   warnings: z.array(warning).describe("What the reader had to assume or repair in the file"),
+  deliveries: z
+    .array(deliveryInAnswer)
+    .optional()
+    .describe("Of a request that delivers: each object for each destination"),
   timings_ms: z.record(z.string(), z.number()),
 });
 
@@ -282,6 +292,7 @@ export type ReceiptModel = Receipt["models"][number];
 export type Finding = z.infer<typeof finding>;
 export type Measurement = z.infer<typeof measurement>;
 export type OutputFile = z.infer<typeof outputFile>;
+export type DeliveryInAnswer = z.infer<typeof deliveryInAnswer>;
 export type Answer = z.infer<typeof answerSchema>;
 
 /** The text of NAME.json as Radserve writes it. */
