@@ -354,7 +354,7 @@ export class Runner {
         this.#clear(item);
         return undefined;
       }
-      const { models, outputs } = request;
+      const { models, outputs, group } = request;
       const task = {
         requestId: `${job_id}.${index}`,
         inputPath: paths.input,
@@ -363,6 +363,7 @@ export class Runner {
         roots: { input, output },
         ...(paths.series === undefined ? {} : { seriesInstanceUid: paths.series, name: paths.name }),
         ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
+        ...(group === undefined || paths.isCase ? {} : { group }),
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
       };

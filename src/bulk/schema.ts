@@ -1,7 +1,14 @@
 /** Requests and answers of the bulk pages: one schema each, for the types, the checks and the published contract. */
 import { z } from "zod";
 import { errorObjectSchema } from "../base/errors.js";
-import { choice, clientPath, inputImagePath, keepableText, outputFolderPath } from "../inference/request.js";
+import {
+  choice,
+  clientPath,
+  group,
+  inputImagePath,
+  keepableText,
+  outputFolderPath,
+} from "../inference/request.js";
 import { outputKindSchema } from "../manifest/manifest.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
@@ -20,6 +27,7 @@ const items = z
   .min(1)
   .max(MOST_ITEMS);
 const rest = {
+  group,
   ...choice,
   idempotency_key: keepableText(200)
     .regex(WITHOUT_NUL)
@@ -102,6 +110,7 @@ export const jobSchema = z.object({
   request: z.object({
     input_folder_path: z.string().optional(),
     output_folder_path: z.string().optional(),
+    group,
     models: z.array(z.string()).optional(),
     outputs: z.array(outputKindSchema).optional(),
   }),

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { modelName, outputKindSchema } from "../manifest/manifest.js";
 import { ABSOLUTE_NAME, EXPECTED_NAME } from "../files/path-map.js";
+import { RadserveError } from "../base/errors.js";
 import { keepable } from "../base/validation.js";
 
 const LONGEST_TIMEOUT_MS = 3_600_000;
@@ -49,6 +50,24 @@ export const choice = {
     .describe("What to write; json always is. Without it, what each model's manifest says"),
 };
 
+/** Of single and bulk requests. */
+export const group = z
+  .enum(["series"])
+  .optional()
+  .describe(
+    "Each series of a folder is one item with one receipt, SEG and SR, for models of single images too, which look at its slices one by one",
+  );
+
+/** @throws RadserveError bad_request for a group of a file */
+export function checkGroup(asked: "series" | undefined, kind: "file" | "folder"): void {
+  if (asked !== undefined && kind === "file")
+    throw new RadserveError(
+      "bad_request",
+      'group: expected input_image_path to name a folder where group is "series"; found a file. Name the folder of its series, or leave group out.',
+      { field: "group" },
+    );
+}
+
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
   output_folder_path: outputFolderPath,
@@ -60,6 +79,7 @@ export const singleRequestSchema = z.strictObject({
     .describe(
       "Which series of a folder is meant; where absent, the only one, or the only one that an active model of series takes",
     ),
+  group,
   ...choice,
   priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),
   timeout_ms: z

@@ -21,7 +21,7 @@ import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
-import { singleRequestSchema } from "../inference/request.js";
+import { checkGroup, singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import { monotonic } from "../base/monotonic.js";
 import { answerSchema, type Answer } from "../results/receipt/receipt.js";
@@ -155,6 +155,7 @@ async function checkPaths(
   output: string,
   roots: Roots,
   minimumFreeBytes: number,
+  group: InferTask["group"],
 ): Promise<boolean> {
   const looks = await Promise.allSettled([
     openInput(input, roots.input),
@@ -163,6 +164,8 @@ async function checkPaths(
   for (const look of looks) if (look.status === "fulfilled") look.value.close();
   // If both fail, the fault of the input is answered
   for (const look of looks) if (look.status === "rejected") throw look.reason;
+  const [named] = looks;
+  if (named.status === "fulfilled") checkGroup(group, named.value.kind);
   return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }
 
@@ -204,7 +207,7 @@ const inferSingle: Handler = async (ctx, services) => {
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
   const roots = await rootsOf(caller, services);
-  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk);
+  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
   if (services.stopping()) throw shuttingDown();
   await waitForModels(services, deadline);
   candidatesOf(services.models.entries, body.models, services.models.problems);
@@ -219,6 +222,7 @@ const inferSingle: Handler = async (ctx, services) => {
     local,
     deadline,
     ...(body.series_instance_uid === undefined ? {} : { seriesInstanceUid: body.series_instance_uid }),
+    ...(body.group === undefined ? {} : { group: body.group }),
     ...(body.models === undefined ? {} : { models: body.models }),
     ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
   };
