@@ -4,9 +4,8 @@
  */
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Finding } from "../receipt/receipt.js";
-import { invalid, type FrameResult, type Interpreted } from "../kinds/finding.js";
+import { invalid, type FrameResult, type GroupGeometry, type Interpreted } from "../kinds/finding.js";
 import { resultKindOf } from "../kinds/kinds.js";
-import type { GroupGeometry } from "../kinds/totals.js";
 
 /**
  * Findings and measurements of one frame or of a volume, in the order of outputs and labels.

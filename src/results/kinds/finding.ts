@@ -23,6 +23,9 @@ export interface FrameResult {
   planes?: readonly Plane[] | undefined;
 }
 
+/** How the slices of a group lie, or why they are no straight and whole volume, in words. */
+export type GroupGeometry = VolumeGeometry | { missing: string };
+
 /** The frame or volume that findings are about. */
 export type Part = Omit<FrameResult, "outputs">;
 

@@ -7,9 +7,8 @@ import type { EngineOutput } from "../../engine/types.js";
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Range, Rgb } from "../colour.js";
 import type { Finding } from "../receipt/receipt.js";
-import type { Interpreted, Part } from "./finding.js";
+import type { GroupGeometry, Interpreted, Part } from "./finding.js";
 import type { LegendRow, Scope } from "./legend-row.js";
-import type { GroupGeometry } from "./totals.js";
 
 export type Given<Name extends EngineOutput["kind"]> = Extract<EngineOutput, { kind: Name }>;
 

@@ -10,9 +10,18 @@ import type { Rgb } from "../colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { measure } from "./measurements.js";
 import { scalesOfLabels } from "./regions.js";
-import { finite, frameOf, invalid, named, thresholdOf, type Interpreted, type Part } from "./finding.js";
-import { highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
-import { totals, type GroupGeometry } from "./totals.js";
+import {
+  finite,
+  frameOf,
+  invalid,
+  named,
+  thresholdOf,
+  type GroupGeometry,
+  type Interpreted,
+  type Part,
+} from "./finding.js";
+import { framesWith, highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
+import { totals } from "./totals.js";
 import type { Cuboid, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
 
 /** The concept that PS3.16 uses for areas of regions. */
@@ -263,7 +272,8 @@ function row(label: string, all: readonly Finding[], colour: Rgb | undefined, sc
       : largest?.volume !== undefined
         ? volumeText(largest.volume)
         : "";
-  const told = total === undefined || !present ? value : `${volumeText(total)}  ·  ${value}`;
+  const inSlices = `in ${framesWith(findings)} of ${scope.frames}`;
+  const told = total === undefined || !present ? value : `${digits(total.ml)} mL  ·  ${inSlices}`;
   return { label, present, colour, hollow: false, scored: false, gauge: undefined, value: told };
 }
 

@@ -1,13 +1,9 @@
 /** What is said of a label over all slices of a group: whether it is in any of them, and in how many. */
-import type { VolumeGeometry } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { own } from "../../manifest/texts.js";
 import type { Finding } from "../receipt/receipt.js";
 import { named, type Interpreted } from "./finding.js";
 import { NO_UNITS } from "./measurements.js";
-
-/** How the slices of a group lie, or why they are no straight and whole volume, in words. */
-export type GroupGeometry = VolumeGeometry | { missing: string };
 
 /** The measurement that says in how many slices a label is. */
 export const SLICES = "Slices";
