@@ -306,6 +306,7 @@ models
     "to which sides depth, height and width of the training images grow: SPL",
   )
   .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
+  .option("--single", "nnU-Net's 2d: a model of single images, and not of the slices of a series")
   .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
   .option("--roles <file>", "several channels: which series each is, by tag rules (JSON)")
   .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")

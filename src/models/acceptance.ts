@@ -15,6 +15,7 @@ import { RadserveError } from "../base/errors.js";
 import type { Attributes, Image, Interpretation, Series, StackTolerance, Warning } from "../images/image.js";
 import {
   imageInputs,
+  isVolume,
   neighboursOf,
   toleranceOf,
   type ImageInput,
@@ -82,6 +83,7 @@ function imageReasons(manifest: Manifest, image: Image): Reason[] {
     ...among("units", rules.units, unitsOf(image), "unit of pixel values"),
     ...sizeReasons(rules, image),
     ...neighbourReasons(manifest, image),
+    ...spacingReasons(manifest, image),
     ...imageInputs(manifest).flatMap((input) => inputReasons(input, image)),
     ...attributeReasons(manifest, image),
   ];
@@ -190,6 +192,15 @@ function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
         "Expected slices with their neighbours, found a single image: send the folder that holds the series.",
     },
   ];
+}
+
+/** Images that are taken for volumes of one slice are resampled by their spacing. */
+function spacingReasons(manifest: Manifest, image: Image): Reason[] {
+  if (manifest.accepts.dimensions === "series" || !imageInputs(manifest).some(isVolume)) return [];
+  if (Array.from({ length: image.frameCount }).every((_, frame) => image.spacing(frame) !== undefined))
+    return [];
+  const message = "Expected a pixel spacing, by which the model resamples the image; found none.";
+  return [{ code: "spacing_required", message }];
 }
 
 /** Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells the fault. */

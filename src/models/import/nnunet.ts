@@ -159,7 +159,7 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
   }));
   const accepts = pictures
     ? acceptsPictures(dataset.file_ending, channels.length, choices, gaps)
-    : acceptsOf(names, choices.modality, gaps);
+    : acceptsOf(names, choices, gaps);
   const several =
     channels.length > 1 && !pictures
       ? rolesOf(channels, files.roles, accepts.modality ?? [], gaps)
@@ -185,7 +185,13 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
         ...prepared,
         resampling: resamplingOf(chosen, gaps),
       };
-  const output = outputOf(dataset, pictures ? "area" : "volume", gaps);
+  if (choices.single === true) {
+    if (reader !== "SimpleITKIO" || channels.length > 1 || chosen.patch_size?.length !== 2)
+      gaps.refuse("--single", "Expected a 2d configuration of one channel, whose images SimpleITKIO reads");
+    if (plans.transpose_forward.join() !== "0,1,2")
+      gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for single images");
+  }
+  const output = outputOf(dataset, pictures || choices.single === true ? "area" : "volume", gaps);
   const cascade = cascadeOf(chosen, output, choices.previous, gaps);
   return {
     accepts,
@@ -278,7 +284,8 @@ function volumeInput(
     );
   // NibabelIOWithReorient turns images to RAS; arrays are z, y, x then.
   const turned = reader === "NibabelIOWithReorient" ? "SAR" : undefined;
-  const letters = choices.orientation ?? turned;
+  // A single image has no sides of its own: it is taken as it lies
+  const letters = choices.orientation ?? (choices.single === true ? "SPL" : turned);
   if (turned !== undefined && letters !== turned)
     gaps.refuse("--orientation", `${reader} turns images to ${turned}: expected no other, found ${letters}`);
   if (!isOrientation(letters))
@@ -448,7 +455,11 @@ function acceptsPictures(
   };
 }
 
-function acceptsOf(channels: readonly string[], asked: string | undefined, gaps: Gaps) {
+function acceptsOf(
+  channels: readonly string[],
+  { modality: asked, single = false }: ImportChoices,
+  gaps: Gaps,
+) {
   const other = channels.find((channel) => channel !== "CT");
   const modality = asked?.split(",").map((name) => name.trim()) ?? (other === undefined ? ["CT"] : ["?"]);
   if (asked === undefined && other !== undefined)
@@ -459,7 +470,7 @@ function acceptsOf(channels: readonly string[], asked: string | undefined, gaps:
   return {
     formats: ["dicom"],
     modality,
-    dimensions: "series",
+    dimensions: single ? "2d" : "series",
     ...(modality.every((name) => name === "CT") ? { units: ["HU"] } : {}),
   };
 }
