@@ -48,6 +48,10 @@ function does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void>
   };
 }
 
+const GROUP = new Option(
+  "--group <what>",
+  "series: each series of a folder is one item, for models of single images too",
+).choices(["series"]);
 const JSON_HELP = "print JSON, for programs";
 
 const BULK_HELP = `
@@ -202,6 +206,7 @@ program
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .addOption(GROUP)
   .option("--json", "print the answer of POST /single_inference")
   .action(does(async () => (await import("./commands/infer.js")).inferFile));
 
@@ -212,6 +217,7 @@ program
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .addOption(GROUP)
   .option("--detach", "print the job's id and leave it to the server")
   .option("--idempotency-key <key>", "the same key and folders give the same job, not a second one")
   .option("--json", "print the job, and what failed, as JSON at the end")
@@ -310,6 +316,7 @@ models
     "to which sides depth, height and width of the training images grow: SPL",
   )
   .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
+  .option("--single", "nnU-Net's 2d: a model of single images, and not of the slices of a series")
   .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
   .option("--roles <file>", "several channels: which series each is, by tag rules (JSON)")
   .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")

@@ -25,6 +25,7 @@ const TOGETHER = {
   maximum: "highest of all frames",
   mean: "mean of all frames",
   noisy_or: "noisy-or of all frames",
+  total: "all slices together",
 };
 
 function placeOf({ frame, box, point, over_frames: over }: Finding): string {

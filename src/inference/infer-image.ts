@@ -63,9 +63,12 @@ function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started:
 async function inferFolder(folder: Opened, candidates: ModelEntry[], started: Started): Promise<Answer> {
   const memory = new SliceMemory(started.context.processMemory, patienceOf(started));
   try {
+    const { seriesInstanceUid: uid, asCase = false, group } = started.task;
+    const grouped = group !== undefined;
     const takes = (image: Image) =>
-      candidates.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
-    const { seriesInstanceUid: uid, asCase = false } = started.task;
+      candidates.some(
+        (entry) => (grouped || takesWhole(entry.manifest)) && accepts(entry, image).length === 0,
+      );
     const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
     let noCase: ReturnType<typeof whyNoCase> = [];
     const caseOf = (found: Candidates) => {
@@ -74,7 +77,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
       return chosen;
     };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
-    const choice = { uid, takes, tolerance, caseOf };
+    const choice = { uid, takes, tolerance, ...(grouped ? { grouped } : { caseOf }) };
     const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch((error: unknown) => {
       throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
     });

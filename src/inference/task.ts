@@ -26,6 +26,8 @@ export interface InferTask {
   seriesInstanceUid?: string;
   /** The folder is to be taken as a case of several series or images, and as nothing else. */
   asCase?: boolean;
+  /** A series of a folder is for models of single images, too. */
+  group?: "series";
   /** Names of models to run; without it, all that accept the image. */
   models?: string[];
   outputs?: OutputKind[];

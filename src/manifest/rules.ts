@@ -28,7 +28,7 @@ import { checkRange } from "./value-range.js";
 export function manifestCrossChecks(m: Manifest, issue: Report): void {
   const around: Around = {
     outputs: m.outputs,
-    volume: imageInputs(m).some(isVolume),
+    volume: m.accepts.dimensions === "series",
     final: m.stage === "final",
   };
   const eachOutput = (check: (output: ModelOutput, at: Report) => void) => {
@@ -113,7 +113,7 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
   const first = m.outputs.findIndex(isInModelGrid);
   if (first < 0) return;
   const at: Report = (path, message) => issue(["outputs", first, "segment_grid", ...path], message);
-  if (!imageInputs(m).some(isVolume)) at([], "Volumes alone have segments in the grid of the model");
+  if (m.accepts.dimensions !== "series") at([], "Volumes alone have segments in the grid of the model");
   const segmentations = m.outputs.filter(isSegmentation);
   if (segmentations.some((output) => !isInModelGrid(output)))
     at([], "Expected one segment_grid: all segments are in one SEG object");
@@ -381,9 +381,13 @@ export function thresholdMistake(output: ModelOutput, threshold: number): string
   return `Expected 0 to 1, where the scores of this output lie; found ${threshold}, with which it would ${threshold > 1 ? "never" : "always"} be present`;
 }
 
+/** An image alone may be a volume of one slice, whose depth nothing changes. */
+const isFlat = ({ resampling, orientation }: ImageInput): boolean =>
+  resampling?.spacing_mm[0] === null && orientation === "SPL";
+
 function checkInput(input: ImageInput, dimensions: string, issue: Report): void {
   const volume = isVolume(input);
-  if (volume !== (dimensions === "series"))
+  if (volume !== (dimensions === "series") && !(volume && isFlat(input)))
     issue(["layout"], `Layout ${input.layout} does not go with accepts.dimensions "${dimensions}"`);
   if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
     issue(["size", "depth"], volume ? "Required for volumes" : "Only for volumes");

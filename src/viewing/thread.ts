@@ -99,8 +99,9 @@ async function replayed(
       replay({ ...{ receipt, image, engine, forms }, models: entries }),
     );
   };
-  const { series_instance_uid: uid, case: members } = receipt.source;
-  return withInput(inputPath, roots.input, (source) => withSource(source, { uid, members }, again));
+  const { series_instance_uid: uid, case: members, group } = receipt.source;
+  const choice = { uid, members, grouped: group !== undefined };
+  return withInput(inputPath, roots.input, (source) => withSource(source, choice, again));
 }
 
 /** @param choice which series of a folder is meant, or which case */

@@ -162,7 +162,8 @@ function groupOf(group: Group): Dataset {
   const { finding, seg, segment } = group;
   const outline = outlineOf(finding);
   if (outline !== undefined && finding.present) return outlineGroup(group, outline);
-  if (seg !== undefined && segment !== undefined && finding.present) return segmentGroup(group, seg, segment);
+  const isSegment = finding.present && (finding.over_frames === undefined || finding.volume !== undefined);
+  if (isSegment && seg !== undefined && segment !== undefined) return segmentGroup(group, seg, segment);
   return wholeGroup(group);
 }
 
@@ -202,9 +203,9 @@ function algorithmItems(subject: Subject): Dataset[] {
 }
 
 /** Finding, category and site with its side. */
-function findingItems(subject: Subject, label: Label): Dataset[] {
+function findingItems(subject: Subject, label: Label, frame: number | undefined): Dataset[] {
   const { category, finding_site } = label;
-  const side = sideOf(subject.image, label);
+  const side = sideOf(subject.image, label, frame);
   const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
   return [
     ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
@@ -216,14 +217,16 @@ function findingItems(subject: Subject, label: Label): Dataset[] {
 }
 
 /** The items with which the group of a region begins. */
-function headItems({ subject, known }: Group, id: string, uid: string): Dataset[] {
-  return [...tracking(id, uid), ...findingItems(subject, known.label), ...algorithmItems(subject)];
+function headItems({ subject, finding, known }: Group, id: string, uid: string): Dataset[] {
+  const items = findingItems(subject, known.label, finding.frame);
+  return [...tracking(id, uid), ...items, ...algorithmItems(subject)];
 }
 
 /** The score is a probability only if the manifest says how it was calibrated. */
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
   const { score, threshold, margin, over_frames: over } = finding;
-  const how = over === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
+  const how =
+    over === undefined || over === "total" ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
   const calibrated = kindOf(known.output).givesProbabilities?.(known.output) === true;
   return [
     ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS, undefined, how)]),
@@ -314,7 +317,7 @@ function wholeGroup(group: Group): Dataset {
       `${subject.model.name}: ${label.label}${onFrame(finding)}`,
       trackingUid(subject, ["image", known.o, known.index, finding.frame ?? 0]),
     ),
-    ...evaluated(subject, label, finding.present),
+    ...evaluated(subject, label, finding),
     ...algorithmItems(subject),
     ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame)),
     ...scoreItems(group),
@@ -324,8 +327,8 @@ function wholeGroup(group: Group): Dataset {
 }
 
 /** A label that is absent must not stand there as a finding, for readers that stop at that item. */
-function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] {
-  const items = findingItems(subject, label);
+function evaluated(subject: Subject, label: Label, { present, frame }: Finding): Dataset[] {
+  const items = findingItems(subject, label, frame);
   if (present) return items;
   return items.filter((item) => item["RelationshipType"] !== "CONTAINS");
 }

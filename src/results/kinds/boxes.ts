@@ -8,6 +8,7 @@ import type { Finding } from "../receipt/receipt.js";
 import { finite, invalid, isPresent, named, thresholdOf } from "./finding.js";
 import { framesWith, highest, scoreText, type Scope } from "./legend-row.js";
 import type { Given, ResultKind } from "./kind.js";
+import { totals } from "./totals.js";
 
 export const boxes: ResultKind<Detection | DetectionTable | ProbabilityMap, Given<"boxes">> = {
   gives: "boxes",
@@ -32,6 +33,7 @@ export const boxes: ResultKind<Detection | DetectionTable | ProbabilityMap, Give
     );
     return { findings: [...found, ...missing] };
   },
+  overFrames: (output, _, findings, group) => (group === undefined ? {} : totals(labelsOf(output), findings)),
   isOf: ({ box, score, area, volume }) =>
     area === undefined && volume === undefined && (box !== undefined || score === undefined),
   row: (label, findings, colour, scope) => ({

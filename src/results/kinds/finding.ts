@@ -11,6 +11,8 @@ export interface FrameResult {
   frame?: number | undefined;
   outputs: readonly EngineOutput[];
   spacing: Spacing | undefined;
+  /** The frame is a slice of a group, whose volumes are told together. */
+  grouped?: boolean | undefined;
   /** Where parts of the frame have scales of their own. */
   regions?: readonly Region[] | undefined;
   /** How a whole series lies; counts are then of voxels. */
@@ -20,6 +22,9 @@ export interface FrameResult {
   /** The pixels of the frame, or of the volume's slices in their order, with the meaning that the model gives them. */
   planes?: readonly Plane[] | undefined;
 }
+
+/** How the slices of a group lie, or why they are no straight and whole volume, in words. */
+export type GroupGeometry = VolumeGeometry | { missing: string };
 
 /** The frame or volume that findings are about. */
 export type Part = Omit<FrameResult, "outputs">;

@@ -31,9 +31,11 @@ const finding = z.object({
       "Of labels that exclude each other, at the one with the highest score: how far the second is below",
     ),
   over_frames: z
-    .enum(["maximum", "mean", "noisy_or"])
+    .enum(["maximum", "mean", "noisy_or", "total"])
     .optional()
-    .describe("Of a finding about all frames or slices: how their scores became one"),
+    .describe(
+      "Of a finding about all frames or slices: how their scores became one; total: what was found in any of the slices of a group, with their volume",
+    ),
   frame: z
     .int()
     .min(1)
@@ -188,6 +190,7 @@ const slices = z.array(
     sop_instance_uid: z.string().optional(),
     file_sha256: sha256,
     frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
+    instance_number: z.int().optional().describe("Of a group"),
   }),
 );
 
@@ -217,9 +220,17 @@ export const receiptSchema = z.object({
     sop_instance_uid: z.string().optional(),
     series_instance_uid: z.string().optional(),
     study_instance_uid: z.string().optional(),
+    group: z
+      .literal("series")
+      .optional()
+      .describe(
+        "A series that was asked for as one item: models of single images looked at its slices one by one",
+      ),
     slices: slices
       .optional()
-      .describe("Of a folder taken as one series: its slices, sorted along their normal"),
+      .describe(
+        "Of a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber where they are no volume",
+      ),
     case: z
       .array(
         z.object({
