@@ -10,7 +10,16 @@ import type { Rgb } from "../colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { measure } from "./measurements.js";
 import { scalesOfLabels } from "./regions.js";
-import { finite, frameOf, invalid, named, thresholdOf, type Interpreted, type Part } from "./finding.js";
+import {
+  finite,
+  frameOf,
+  invalid,
+  named,
+  noPatientSpacing,
+  thresholdOf,
+  type Interpreted,
+  type Part,
+} from "./finding.js";
 import { highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
 import type { Cuboid, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
 
@@ -194,16 +203,10 @@ const NO_AREA: Warning = {
   message: "An area is of a single image; of a series, volumes are given.",
 };
 
-function segmentationWarnings(asked: readonly string[], { spacing, regions }: Part): Warning[] {
+function segmentationWarnings(asked: readonly string[], part: Part): Warning[] {
   const warnings: Warning[] = [];
-  if (spacing?.patient !== true && regions === undefined)
-    warnings.push({
-      code: "no_patient_spacing",
-      message:
-        spacing === undefined
-          ? "The image does not say how large its pixels are; areas are in pixels only."
-          : `The image gives ${spacing.source}, which is not known to be spacing in the patient; areas are in pixels only.`,
-    });
+  if (part.spacing?.patient !== true && part.regions === undefined)
+    warnings.push(noPatientSpacing(part, "areas are in pixels only"));
   if (asked.includes("volume"))
     warnings.push({
       code: "volume_not_measured",
