@@ -5,7 +5,6 @@
 import { closeSync, fstatSync, type Dirent } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
-import { accepts } from "../models/acceptance.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { groupsOf } from "../base/groups.js";
@@ -15,9 +14,9 @@ import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
 import type { Candidates } from "../images/dicom/case.js";
-import type { Image } from "../images/image.js";
 import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
-import { caseFor, whyNoCase } from "../inference/plan.js";
+import { caseFor, judgeSeries, whyNoCase } from "../inference/plan.js";
+import { PREFERENCES } from "../models/prefer.js";
 import { casePath, seriesPath } from "./item-paths.js";
 import { UNREAD } from "./jobs.js";
 import { SliceMemory } from "../inference/reading-memory.js";
@@ -212,7 +211,10 @@ interface Judged {
   ofCase: { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean } | undefined;
 }
 
-function skippedSeries(at: string, { code, message }: RadserveError): Found {
+/** A series that a model takes, and to which each such model prefers another one of the folder. */
+const isBehind = (found: Found): boolean => found.is === "skipped" && PREFERENCES.has(found.reason.code);
+
+function skippedSeries(at: string, { code, message }: { code: string; message: string }): Found {
   const reason = { code, message: `No model took the folder as one series. ${message}` };
   return { path: at, is: "skipped", reason };
 }
@@ -250,7 +252,7 @@ class SeriesOfFolder {
     const { series, ofCase } = await this.#judged(folder, here);
     for (const { uid, found } of series) {
       yield found;
-      if (found.is === "input") taken.add(uid);
+      if (found.is === "input" || isBehind(found)) taken.add(uid);
     }
     if (ofCase !== undefined) yield ofCase.found;
     const single = this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
@@ -303,13 +305,18 @@ class SeriesOfFolder {
 
   /** The possible series that a model takes, or that are none; `uid` is undefined if the folder itself is the item. */
   #decided(series: Study["series"], possible: ReadonlySet<string>, here: string): Judged["series"] {
-    const takes = (image: Image) =>
-      this.#models.some((entry) => takesSeries(entry.manifest) && accepts(entry, image).length === 0);
-    return series.flatMap(({ uid, alone, image }) => {
-      const fault = image instanceof RadserveError ? image : undefined;
-      if (!possible.has(uid) || !(image instanceof RadserveError || takes(image))) return [];
+    const verdicts = judgeSeries(
+      this.#models,
+      series.map(({ image }) => image),
+    );
+    return series.flatMap(({ uid, alone, image }, i) => {
+      const { taken = false, why = [] } = verdicts[i] ?? {};
+      const behind = why.find(({ code }) => PREFERENCES.has(code));
+      const fault = image instanceof RadserveError ? image : behind;
+      if (!possible.has(uid) || (!taken && fault === undefined)) return [];
       const at = alone ? here : seriesPath(here, uid);
-      const found: Found = fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
+      const found: Found =
+        taken || fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
       return [{ uid: alone ? undefined : uid, found }];
     });
   }

@@ -20,11 +20,19 @@ import type { Image } from "../images/image.js";
 import type { Answer, Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
-import { accepting, bytesAtMost, bytesInMemory, candidatesOf, caseFor, planOf, whyNoCase } from "./plan.js";
+import {
+  accepting,
+  bytesAtMost,
+  bytesInMemory,
+  candidatesOf,
+  caseFor,
+  judgeSeries,
+  planOf,
+  whyNoCase,
+} from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
-import { takesWhole, toleranceOf } from "../manifest/manifest.js";
-import { accepts } from "../models/acceptance.js";
+import { toleranceOf } from "../manifest/manifest.js";
 import { readImage } from "../images/read-image.js";
 import { SliceMemory, withFile, type Patience } from "./reading-memory.js";
 import { readWholeHere } from "../files/descriptor.js";
@@ -62,8 +70,7 @@ function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started:
 async function inferFolder(folder: Opened, candidates: ModelEntry[], started: Started): Promise<Answer> {
   const memory = new SliceMemory(started.context.processMemory, patienceOf(started));
   try {
-    const takes = (image: Image) =>
-      candidates.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
+    const judge = (series: readonly (Image | RadserveError)[]) => judgeSeries(candidates, series);
     const { seriesInstanceUid: uid, asCase = false } = started.task;
     const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
     let noCase: ReturnType<typeof whyNoCase> = [];
@@ -73,7 +80,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
       return chosen;
     };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
-    const choice = { uid, takes, tolerance, caseOf };
+    const choice = { uid, judge, tolerance, caseOf };
     const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch((error: unknown) => {
       throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
     });

@@ -257,6 +257,28 @@ export const receiptSchema = z.object({
       .describe(
         "Of a folder taken as a case: the series or images that models looked at together. Results lie in the first, which the other fields of source describe, but for bytes and file_sha256",
       ),
+    not_chosen: z
+      .array(
+        z.object({
+          modality: z.string().optional(),
+          series_instance_uid: z.string().optional(),
+          sop_instance_uid: z.string().optional(),
+          frames: z.int(),
+          why: z.array(
+            z.object({
+              model: z.string(),
+              role: z.string().optional(),
+              code: z.string(),
+              message: z.string(),
+            }),
+          ),
+        }),
+      )
+      .max(50)
+      .optional()
+      .describe(
+        "Of a folder of several series, if none was named: the others, and why each model did not take them. The first 50",
+      ),
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
   warnings: z.array(warning),
