@@ -6,7 +6,7 @@ import type { Marks, Verification } from "../src/viewing/messages.js";
 import { asked, call, callBlob, judge, useLoaded, type Fault } from "./api.js";
 import { baseName, bytes, count, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
-import { ModelResult } from "./result.js";
+import { ModelResult, valueText } from "./result.js";
 import { Corners, Drawn, EyeTools, innerWidth, useEye, useFrame } from "./viewer.js";
 
 type Model = Receipt["models"][number];
@@ -71,7 +71,7 @@ function useMarks({ receiptPath }: Paths, model: Model | undefined, frame: numbe
   return { marks: mine, url, fault: loaded.fault };
 }
 
-/** Boxes and points of a frame, in the source's pixels. */
+/** Boxes, points and lines of a frame, in the source's pixels. */
 function Boxes({
   model,
   frame,
@@ -85,15 +85,26 @@ function Boxes({
 }) {
   const { rows, columns } = receipt.source;
   const here = model.findings.filter(({ frame: of, present }) => present && (of ?? 1) === frame);
-  const placed = here.flatMap(({ box, point, label, score }) => {
-    const corner = box === undefined ? point : { x: box.x0, y: box.y0 };
-    return corner === undefined ? [] : [{ box, corner, label, score }];
+  const placed = here.flatMap(({ box, corners, point, label, score }) => {
+    const corner = corners?.[0] ?? (box === undefined ? point : { x: box.x0, y: box.y0 });
+    const said = score === undefined ? label : `${label} ${score.toFixed(2)}`;
+    return corner === undefined ? [] : [{ box, corners, corner, said }];
+  });
+  const measured = model.measurements.flatMap((one) => {
+    const [[corner] = []] = one.lines ?? [];
+    const isHere = corner !== undefined && (one.frame ?? 1) === frame;
+    return isHere ? [{ lines: one.lines ?? [], corner, said: `${one.name} ${valueText(one)}` }] : [];
   });
   return (
     <>
       <svg class="over" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" aria-hidden="true">
-        {placed.map(({ box, corner: { x, y } }, i) =>
-          box === undefined ? (
+        {measured.flatMap(({ lines }, i) =>
+          lines.map((line, n) => <polyline key={`${i} ${n}`} points={listed(line)} />),
+        )}
+        {placed.map(({ box, corners, corner: { x, y } }, i) =>
+          corners !== undefined ? (
+            <polygon key={i} points={listed(corners)} />
+          ) : box === undefined ? (
             <path key={i} d={`M ${x} ${y} h 0`} />
           ) : (
             <rect key={i} x={x} y={y} width={box.x1 - x} height={box.y1 - y} />
@@ -102,10 +113,9 @@ function Boxes({
       </svg>
       {labels && (
         <div class="over stage-labels" aria-hidden="true">
-          {placed.map(({ corner: { x, y }, label, score }, i) => (
+          {[...placed, ...measured].map(({ corner: { x, y }, said }, i) => (
             <span key={i} style={{ left: `${(100 * x) / columns}%`, top: `${(100 * y) / rows}%` }}>
-              {label}
-              {score !== undefined && ` ${score.toFixed(2)}`}
+              {said}
             </span>
           ))}
         </div>
@@ -113,6 +123,9 @@ function Boxes({
     </>
   );
 }
+
+const listed = (points: readonly { x: number; y: number }[]): string =>
+  points.map(({ x, y }) => `${x},${y}`).join(" ");
 
 type Shape = [width: number, height: number];
 

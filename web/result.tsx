@@ -45,6 +45,7 @@ const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
   ["Threshold", ({ threshold }) => threshold?.toFixed(3) ?? ""],
   ["Margin", ({ margin }) => margin?.toFixed(3) ?? ""],
   ["Size", sizeOf],
+  ["Turned", ({ angle }) => (angle === undefined ? "" : `${figure(angle)}°`)],
   ["Place", placeOf],
 ];
 
@@ -95,23 +96,30 @@ const unitOf = (value: string): string =>
     ? ""
     : value
         .replace("[hnsf'U]", "HU")
+        .replace("{pixels}", "pixels")
+        .replace(/^deg$/, "°")
         .replace(/\{[^}]*\}/g, "")
         .replace(
           /^([mck]?m|HU)([23])$/,
           (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
         );
 
+export const valueText = ({ value, unit }: Model["measurements"][number]): string =>
+  `${figure(value)} ${unitOf(unit.value)}`.trim();
+
 function Measurements({ model }: { model: Model }) {
   if (model.measurements.length === 0) return null;
   return (
     <Table label={`Measurements of ${model.name}`} head={["Measurement", "Of", "Value"]}>
-      {model.measurements.map(({ name, label, frame, value, unit }, i) => (
+      {model.measurements.map((one, i) => (
         <tr key={i}>
-          <th scope="row">{name}</th>
-          <td>{[label ?? "", frame === undefined ? "" : `frame ${frame}`].filter(Boolean).join(", ")}</td>
-          <td class="figure">
-            {figure(value)} {unitOf(unit.value)}
+          <th scope="row">{one.name}</th>
+          <td>
+            {[one.label ?? "", one.frame === undefined ? "" : `frame ${one.frame}`]
+              .filter(Boolean)
+              .join(", ")}
           </td>
+          <td class="figure">{valueText(one)}</td>
         </tr>
       ))}
     </Table>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/spec.h"
+#include "postprocess/turned.h"
 #include "prepare/geometry.h"
 
 namespace radserve {
@@ -17,9 +18,12 @@ struct Box {
   int label = 0;
   /// The row of a detection table that it comes from.
   size_t row = 0;
+  /// Of a turned box, whose edges are those of the box along the axes round it; in the source some may lie outside.
+  std::optional<Quad> corners = std::nullopt;
 };
 
-/// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left of it.
+/// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left of it. Of a
+/// turned box the edges are those round the part of it that lies in the image.
 std::optional<Box> InSource(const Box& box, const Geometry& geometry);
 
 /// Regions (8-connected) of a rows x columns probability map that covers the tensor become boxes in source

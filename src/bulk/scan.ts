@@ -5,7 +5,6 @@
 import { closeSync, fstatSync, type Dirent } from "node:fs";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
-import { accepts } from "../models/acceptance.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { groupsOf } from "../base/groups.js";
@@ -14,10 +13,12 @@ import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js"
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
-import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
+import { accepts } from "../models/acceptance.js";
+import type { Candidates } from "../images/dicom/case.js";
 import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
-import { caseFor, whyNoCase } from "../inference/plan.js";
+import { caseFor, judgeSeries, whyNoCase } from "../inference/plan.js";
+import { PREFERENCES } from "../models/prefer.js";
 import { casePath, seriesPath } from "./item-paths.js";
 import { UNREAD } from "./jobs.js";
 import { SliceMemory } from "../inference/reading-memory.js";
@@ -215,7 +216,10 @@ interface Judged {
   ofCase: { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean } | undefined;
 }
 
-function skippedSeries(at: string, { code, message }: RadserveError): Found {
+/** A series that a model takes, and to which each such model prefers another one of the folder. */
+const isBehind = (found: Found): boolean => found.is === "skipped" && PREFERENCES.has(found.reason.code);
+
+function skippedSeries(at: string, { code, message }: { code: string; message: string }): Found {
   const reason = { code, message: `No model took the folder as one series. ${message}` };
   return { path: at, is: "skipped", reason };
 }
@@ -259,7 +263,7 @@ class SeriesOfFolder {
     const { series, ofCase, apart } = await this.#judged(folder, here);
     for (const { uid, found } of series) {
       yield found;
-      if (found.is === "input") taken.add(uid);
+      if (found.is === "input" || isBehind(found)) taken.add(uid);
     }
     if (ofCase !== undefined) yield ofCase.found;
     const single =
@@ -326,13 +330,19 @@ class SeriesOfFolder {
     here: string,
     untaken: (uid: string) => boolean,
   ): Judged["series"] {
-    const takes = (image: Image) =>
-      this.#models.some((entry) => this.#takesSeries(entry.manifest) && accepts(entry, image).length === 0);
-    return series.flatMap(({ uid, alone, image }) => {
-      const fault = image instanceof RadserveError ? image : undefined;
-      if (!possible.has(uid) || !(image instanceof RadserveError || takes(image) || untaken(uid))) return [];
+    const verdicts = judgeSeries(
+      this.#models,
+      series.map(({ image }) => image),
+      this.options.grouped,
+    );
+    return series.flatMap(({ uid, alone, image }, i) => {
+      const { taken = false, why = [] } = verdicts[i] ?? {};
+      const behind = why.find(({ code }) => PREFERENCES.has(code));
+      const fault = image instanceof RadserveError ? image : behind;
+      if (!possible.has(uid) || (!taken && fault === undefined && !untaken(uid))) return [];
       const at = alone ? here : seriesPath(here, uid);
-      const found: Found = fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
+      const found: Found =
+        taken || fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
       return [{ uid: alone ? undefined : uid, found }];
     });
   }

@@ -124,7 +124,16 @@ export type EngineOutput =
       kind: "boxes";
       tensor: string;
       /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
-      boxes: { x0: number; y0: number; x1: number; y1: number; score: number; label: number }[];
+      boxes: {
+        x0: number;
+        y0: number;
+        x1: number;
+        y1: number;
+        score: number;
+        label: number;
+        /** Of a turned box, whose edges are then those round its part within the source; as in the receipt. */
+        corners?: { x: number; y: number }[];
+      }[];
     }
   | {
       kind: "points";

@@ -21,11 +21,19 @@ import { objectsOf } from "../results/receipt/delivery.js";
 import type { Answer, Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
-import { accepting, bytesAtMost, bytesInMemory, candidatesOf, caseFor, planOf, whyNoCase } from "./plan.js";
+import {
+  accepting,
+  bytesAtMost,
+  bytesInMemory,
+  candidatesOf,
+  caseFor,
+  judgeSeries,
+  planOf,
+  whyNoCase,
+} from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
-import { takesWhole, toleranceOf } from "../manifest/manifest.js";
-import { accepts } from "../models/acceptance.js";
+import { toleranceOf } from "../manifest/manifest.js";
 import { readImage } from "../images/read-image.js";
 import { SliceMemory, withFile, type Patience } from "./reading-memory.js";
 import { readWholeHere } from "../files/descriptor.js";
@@ -65,10 +73,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
   try {
     const { seriesInstanceUid: uid, asCase = false, group } = started.task;
     const grouped = group !== undefined;
-    const takes = (image: Image) =>
-      candidates.some(
-        (entry) => (grouped || takesWhole(entry.manifest)) && accepts(entry, image).length === 0,
-      );
+    const judge = (series: readonly (Image | RadserveError)[]) => judgeSeries(candidates, series, grouped);
     const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
     let noCase: ReturnType<typeof whyNoCase> = [];
     const caseOf = (found: Candidates) => {
@@ -77,7 +82,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
       return chosen;
     };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
-    const choice = { uid, takes, tolerance, ...(grouped ? { grouped } : { caseOf }) };
+    const choice = { uid, judge, tolerance, ...(grouped ? { grouped } : { caseOf }) };
     const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch((error: unknown) => {
       throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
     });

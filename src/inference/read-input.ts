@@ -74,9 +74,7 @@ export async function readSeriesFolder(
 ): Promise<Image> {
   const { files, leftOut } = await readFiles(folder, memory, limits, true);
   const chosen = chosenCase(files, choice);
-  return chosen === undefined
-    ? seriesImage(files, leftOut, choice)
-    : caseImage(chosen.members, chosen.candidates, leftOut);
+  return chosen === undefined ? seriesImage(files, leftOut, choice) : caseImage(chosen, leftOut);
 }
 
 function chosenCase(files: readonly SeriesFile[], { uid, caseOf, members }: FolderChoice): Case | undefined {

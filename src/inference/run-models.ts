@@ -314,8 +314,8 @@ function keepFrame(
   plane: Plane | undefined,
 ): void {
   if (masks !== undefined) masks[frame] = outputs;
-  const { findings } = said;
-  const value = { outputs: () => outputs, findings, ...(plane && { data: plane.data }) };
+  const { findings, measurements } = said;
+  const value = { outputs: () => outputs, findings, measurements, ...(plane && { data: plane.data }) };
   highlights.offer({ frame, weight: weightOf(said), value });
 }
 

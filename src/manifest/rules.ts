@@ -11,6 +11,7 @@ import {
   MOST_CHANNELS,
   numbersOf,
   partsOf,
+  takesWhole,
   type AttributeInput,
   type ImageInput,
   type Manifest,
@@ -66,6 +67,11 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     issue(
       ["accepts", "modality"],
       'Expected the modalities or the SOP classes that the model was made for, for example ["CT"] (or sop_class): without either it would take every DICOM image, a dose or a map too',
+    );
+  if (m.accepts.prefer !== undefined && m.roles === undefined && !takesWhole(m))
+    issue(
+      ["accepts", "prefer"],
+      "Expected a model of whole series, with neighbours or with roles: others take the images of every series",
     );
   checkFrames(m, issue);
   m.inputs.forEach((input, i) => {

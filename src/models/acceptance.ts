@@ -3,7 +3,7 @@
  * the rule, what was expected and what was found, but never a value that could tell who the patient is.
  *
  * Which rules apply to which formats: `formats`, `units`, `photometric`, `dimensions`, `max_frames`, `min_rows`,
- * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules` and the
+ * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules`, `any_of` and the
  * `envelope` are about DICOM attributes and apply to DICOM alone: a PNG has no attributes, and `formats` says whether
  * the model takes PNG. In DICOM an absent or empty attribute is refused if a list demands a value; each of the `rules`
  * says for itself what happens then (`if_absent`). Every slice of a series is looked at; a slice that is refused
@@ -116,10 +116,21 @@ function dicomReasons(rules: Accepts, image: Image): Reason[] {
     ...among("modality", rules.modality, [source.modality], "Modality"),
     ...among("sop_class", rules.sop_class, [source.sopClassUid], "SOPClassUID", sopClassName),
     ...among("body_part", rules.body_part, bodyParts, "BodyPartExamined"),
-    ...(rules.rules ?? []).flatMap((rule) =>
-      unique(all.flatMap((attributes) => tagReasons(rule, attributes))),
-    ),
+    ...ruleReasons(rules.rules, all),
+    ...listReasons(rules.any_of, all),
   ];
+}
+
+const ruleReasons = (rules: readonly TagRule[] = [], all: readonly Attributes[]): Reason[] =>
+  rules.flatMap((rule) => unique(all.flatMap((attributes) => tagReasons(rule, attributes))));
+
+/** Why none of several lists of rules holds. */
+function listReasons(lists: readonly (readonly TagRule[])[] = [], all: readonly Attributes[]): Reason[] {
+  const refused = lists.map((list) => ruleReasons(list, all));
+  if (refused.length === 0 || refused.some((reasons) => reasons.length === 0)) return [];
+  const said = refused.map((reasons) => reasons.map(({ message }) => message).join(" "));
+  const message = `Expected one of ${lists.length} lists of rules to hold; none does. ${said.map((one, i) => `(${i + 1}) ${one}`).join(" ")}`;
+  return [{ code: "any_of_not_accepted", message }];
 }
 
 /** If there is a list, every found value must be in it; undefined stands for an absent value and is in no list. */

@@ -4,6 +4,7 @@ import {
   checkedFrame,
   warn,
   type Image,
+  type NotChosen,
   type PixelFormat,
   type Series,
   type StackTolerance,
@@ -144,12 +145,17 @@ export interface Stacking {
   grouped?: boolean | undefined;
 }
 
+/** What models say of a series: whether one takes it and prefers no other, and why the others do not. */
+export interface Verdict extends Pick<NotChosen, "why"> {
+  taken: boolean;
+}
+
 /** Which of several series is meant. */
 export interface SeriesChoice extends Stacking {
   /** SeriesInstanceUID. */
   uid?: string | undefined;
-  /** Without `uid`: the only series that this is true of. */
-  takes?: ((image: Image) => boolean) | undefined;
+  /** Without `uid`: the only series of which this says that models take it. */
+  judge?: ((series: readonly (Image | RadserveError)[]) => readonly Verdict[]) | undefined;
 }
 
 /**
@@ -164,7 +170,8 @@ export function seriesImage(
   choice: SeriesChoice = {},
 ): Image {
   const groups = [...groupsOf(files)];
-  const chosen = groups.length === 1 ? fits(groups, choice) : chooseSeries(groups, choice);
+  const { files: chosen, notChosen } =
+    groups.length === 1 ? { files: fits(groups, choice) } : chooseSeries(groups, choice);
   const others = groups.length - 1;
   const beside = files.length - chosen.length;
   const apart: Warning[] =
@@ -176,7 +183,9 @@ export function seriesImage(
             message: `Left out: ${beside} images of ${others} other series in the folder.`,
           },
         ];
-  return imageOf(chosen, [...leftOut, ...apart], others, choice);
+  const image = imageOf(chosen, [...leftOut, ...apart], others, choice);
+  if (notChosen !== undefined) image.notChosen = notChosen;
+  return image;
 }
 
 /** Each series of a folder, or why it is none that can be used. */
@@ -271,13 +280,14 @@ function groupsOf(files: readonly SeriesFile[]): Group[] {
 }
 
 /** Lists the series that a client may choose from, without a word about the patient. */
-function listOf(groups: readonly Group[]): Record<string, unknown> {
+function listOf(groups: readonly Group[], verdicts: readonly Verdict[] = []): Record<string, unknown> {
   return {
     found: groups.length,
-    series: groups.slice(0, LISTED).map(([uid, files]) => ({
+    series: groups.slice(0, LISTED).map(([uid, files], i) => ({
       series_instance_uid: uid,
       modality: files[0]?.attributes.string("Modality") ?? null,
-      images: files.reduce((sum, { frames }) => sum + frames.length, 0),
+      images: framesOf(files),
+      ...(verdicts[i]?.why.length ? { why: verdicts[i].why } : {}),
     })),
   };
 }
@@ -297,18 +307,38 @@ function noSuchSeries(groups: readonly Group[]): RadserveError {
   );
 }
 
-function chooseSeries(groups: readonly Group[], choice: SeriesChoice): SeriesFile[] {
-  const { uid, takes } = choice;
+const framesOf = (files: readonly SeriesFile[]): number =>
+  files.reduce((sum, { frames }) => sum + frames.length, 0);
+
+function chooseSeries(
+  groups: readonly Group[],
+  { uid, judge, ...stacking }: SeriesChoice,
+): { files: SeriesFile[]; notChosen?: NotChosen[] } {
   if (uid !== undefined) {
     const named = groups.find(([found]) => found === uid);
     if (named === undefined) throw noSuchSeries(groups);
-    return named[1];
+    return { files: named[1] };
   }
-  const taken = groups.filter(([, files]) => isTaken(files, choice));
+  const verdicts = judge?.(groups.map(([, files]) => imageOrFault(files, [], 0, stacking)));
+  const taken = groups.filter((_, i) => verdicts?.[i]?.taken === true);
   const [first, ...more] = taken;
-  if (first !== undefined && more.length === 0) return first[1];
+  if (first !== undefined && more.length === 0) {
+    const notChosen = groups.flatMap((group, i): NotChosen[] => {
+      const [, files] = group;
+      const [head] = files;
+      if (group === first || head === undefined) return [];
+      const frameCount = framesOf(files);
+      return [
+        {
+          image: { source: { ...head.source, sopInstanceUid: undefined }, frameCount },
+          why: verdicts?.[i]?.why ?? [],
+        },
+      ];
+    });
+    return { files: first[1], notChosen };
+  }
   const why =
-    takes === undefined
+    verdicts === undefined
       ? ""
       : taken.length === 0
         ? ", and no active model of series takes one of them"
@@ -316,18 +346,8 @@ function chooseSeries(groups: readonly Group[], choice: SeriesChoice): SeriesFil
   throw seriesInvalid(
     "several_series",
     `Expected one image series in the folder, found ${groups.length}${why}. Name one in series_instance_uid; details.series lists them.`,
-    listOf(groups),
+    listOf(groups, verdicts),
   );
-}
-
-function isTaken(files: readonly SeriesFile[], { takes, ...stacking }: SeriesChoice): boolean {
-  if (takes === undefined) return false;
-  try {
-    return takes(imageOf(files, [], 0, stacking));
-  } catch (error) {
-    if (error instanceof RadserveError && error.code === "series_invalid") return false;
-    throw error;
-  }
 }
 
 /** Attributes that images of one patient, study and acquisition have in common, where they have them. */

@@ -1,7 +1,7 @@
 /** Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps of that. */
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
-import type { Image, Series } from "../../images/image.js";
+import type { Image, NotChosen, Series } from "../../images/image.js";
 import { receiptName } from "../receipt/names.js";
 import {
   RECEIPT_SCHEMA,
@@ -43,8 +43,22 @@ export function sourceOf(name: string, image: Image, pixelSha256: string): Recei
     ...uidsOf(image),
     ...(image.series?.grouped === true ? { group: "series" as const } : {}),
     ...(image.case === undefined ? {} : { case: image.case.members.map(memberOf) }),
+    ...(image.notChosen === undefined || image.notChosen.length === 0
+      ? {}
+      : { not_chosen: image.notChosen.slice(0, MOST_NOT_CHOSEN).map(notChosenOf) }),
   };
 }
+
+/** A receipt lists no more of what was not taken: a folder may hold thousands of files. */
+const MOST_NOT_CHOSEN = 50;
+
+const notChosenOf = ({ image: { source, frameCount }, why }: NotChosen) => ({
+  ...present("modality", source.modality),
+  ...present("series_instance_uid", source.seriesInstanceUid),
+  ...present("sop_instance_uid", source.sopInstanceUid),
+  frames: frameCount,
+  why: [...why],
+});
 
 /** A member of a case, as the receipt tells of it. */
 function memberOf(image: Image): NonNullable<Receipt["source"]["case"]>[number] {

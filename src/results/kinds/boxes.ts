@@ -5,9 +5,9 @@ import type { DetectionTable } from "../../manifest/outputs/detection-table.js";
 import { labelsOf } from "../../manifest/outputs/outputs.js";
 import type { ProbabilityMap } from "../../manifest/outputs/probability-map.js";
 import type { Finding } from "../receipt/receipt.js";
-import { finite, invalid, isPresent, named, thresholdOf } from "./finding.js";
+import { finite, invalid, isPresent, named, pixelAspect, thresholdOf } from "./finding.js";
 import { framesWith, highest, scoreText, type Scope } from "./legend-row.js";
-import type { Given, ResultKind } from "./kind.js";
+import type { Given, Point, ResultKind } from "./kind.js";
 import { totals } from "./totals.js";
 
 export const boxes: ResultKind<Detection | DetectionTable | ProbabilityMap, Given<"boxes">> = {
@@ -24,7 +24,9 @@ export const boxes: ResultKind<Detection | DetectionTable | ProbabilityMap, Give
       const threshold = thresholdOf(label, thresholds[box.label]);
       const { x0, y0, x1, y1 } = box;
       const edges = { x0: finite(x0), y0: finite(y0), x1: finite(x1), y1: finite(y1) };
-      return { ...named(label, part), score, threshold, present: isPresent(score, threshold), box: edges };
+      const turned = box.corners === undefined ? {} : turnedBox(box.corners, pixelAspect(part));
+      const present = isPresent(score, threshold);
+      return { ...named(label, part), score, threshold, present, box: edges, ...turned };
     });
     const missing = labels.flatMap((label, i): Finding[] =>
       given.some((box) => box.label === i)
@@ -42,9 +44,10 @@ export const boxes: ResultKind<Detection | DetectionTable | ProbabilityMap, Give
   }),
   laidBack: (result, { left, top }) => ({
     ...result,
-    boxes: result.boxes.map(({ x0, y0, x1, y1, ...rest }) => ({
+    boxes: result.boxes.map(({ x0, y0, x1, y1, corners, ...rest }) => ({
       ...{ x0: x0 + left, y0: y0 + top, x1: x1 + left, y1: y1 + top },
       ...rest,
+      ...(corners && { corners: corners.map(({ x, y }) => ({ x: x + left, y: y + top })) }),
     })),
   }),
   nothing: (output) => ({
@@ -53,6 +56,15 @@ export const boxes: ResultKind<Detection | DetectionTable | ProbabilityMap, Give
     boxes: [],
   }),
 };
+
+/** @throws RadserveError output_invalid */
+function turnedBox(given: readonly Point[], aspect: number): Pick<Finding, "corners" | "angle"> {
+  const corners = given.map(({ x, y }) => ({ x: finite(x), y: finite(y) }));
+  const [first, second] = corners;
+  if (first === undefined || second === undefined) throw invalid("four corners", `${corners.length}`);
+  const degrees = (Math.atan2((second.y - first.y) * aspect, second.x - first.x) * 180) / Math.PI;
+  return { corners, angle: degrees > 90 ? degrees - 180 : degrees <= -90 ? degrees + 180 : degrees };
+}
 
 function boxesText(findings: readonly Finding[], { frames, called }: Scope): string {
   const found = findings.filter((f) => f.present);

@@ -45,6 +45,20 @@ export function named(label: Label, part: Part): Pick<Finding, "label" | "code" 
 
 export const frameOf = ({ frame }: Part): { frame?: number } => (frame === undefined ? {} : { frame });
 
+/** Height of a pixel divided by its width, as it is in the patient. */
+export const pixelAspect = ({ spacing, planes }: Part): number =>
+  spacing === undefined ? (planes?.[0]?.pixelAspect ?? 1) : spacing.row / spacing.column;
+
+/** @param what is in pixels then */
+export const noPatientSpacing = ({ spacing }: Part, what: string): Warning => ({
+  code: "no_patient_spacing",
+  message: `${
+    spacing === undefined
+      ? "The image does not say how large its pixels are"
+      : `The image gives ${spacing.source}, which is not known to be spacing in the patient`
+  }; ${what}.`,
+});
+
 /** Scores are float32: a score of 0.7 arrives as 0.69999999, so the threshold is rounded in the same way. */
 export const isPresent = (score: number, threshold: number): boolean =>
   Math.fround(score) >= Math.fround(threshold);

@@ -15,6 +15,7 @@ import {
   frameOf,
   invalid,
   named,
+  noPatientSpacing,
   thresholdOf,
   type GroupGeometry,
   type Interpreted,
@@ -229,20 +230,11 @@ const NO_AREA: Warning = {
   message: "An area is of a single image; of a series, volumes are given.",
 };
 
-function segmentationWarnings(
-  asked: readonly string[],
-  { spacing, regions, grouped: isGrouped }: Part,
-): Warning[] {
+function segmentationWarnings(asked: readonly string[], part: Part): Warning[] {
   const warnings: Warning[] = [];
-  if (spacing?.patient !== true && regions === undefined)
-    warnings.push({
-      code: "no_patient_spacing",
-      message:
-        spacing === undefined
-          ? "The image does not say how large its pixels are; areas are in pixels only."
-          : `The image gives ${spacing.source}, which is not known to be spacing in the patient; areas are in pixels only.`,
-    });
-  if (asked.includes("volume") && isGrouped !== true)
+  if (part.spacing?.patient !== true && part.regions === undefined)
+    warnings.push(noPatientSpacing(part, "areas are in pixels only"));
+  if (asked.includes("volume") && part.grouped !== true)
     warnings.push({
       code: "volume_not_measured",
       message: "A volume needs a series of slices; of single frames, areas are given.",

@@ -80,11 +80,11 @@ function measurementRow(name: string, all: readonly Measurement[], { called }: S
 }
 
 /** One value, or the range of those of several frames. */
-function rangeText(all: readonly Measurement[]): string {
+export function rangeText(all: readonly Measurement[]): string {
   const unit = unitText(all[0]?.unit.value ?? "");
   const [least, most] = rangeOf(all.map(({ value }) => value)).map((value) => Number(value.toPrecision(4)));
   const range = least === most ? String(least) : `${least} to ${most}`;
-  return `${range}${unit === "" ? "" : ` ${unit}`}`;
+  return `${range}${unit === "" || unit === "°" ? unit : ` ${unit}`}`;
 }
 
 /** So many measurements of a label stand in its row, beside its area or volume. */
@@ -101,6 +101,8 @@ function firstOf(all: readonly Measurement[]): string[] {
 function unitText(ucum: string): string {
   return ucum
     .replace("[hnsf'U]", "HU")
+    .replace("{pixels}", "px")
+    .replace(/^deg$/, "°")
     .replace(/\{[^}]*\}/g, "")
     .replace(/([a-z])2\b/gi, "$1²")
     .replace(/([a-z])3\b/gi, "$1³")

@@ -47,6 +47,19 @@ const finding = z.object({
     .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
     .optional()
     .describe("Source pixels; edges, x to the right, y down"),
+  corners: z
+    .array(z.object({ x: z.number(), y: z.number() }))
+    .length(4)
+    .optional()
+    .describe(
+      "Of a turned box, whose box is then the one along the rows round its part within the image: its corners, in source pixels as there, beginning with the upper left one of the box before it is turned, and on to its upper right one. Those of a box that reaches beyond the image lie outside",
+    ),
+  angle: z
+    .number()
+    .optional()
+    .describe(
+      "Of a turned box: how far its width, from the first corner to the second, is turned clockwise from the rows, as seen; degrees above -90 to 90, in the patient's proportions where pixels are not square",
+    ),
   point: z
     .object({ x: z.number(), y: z.number() })
     .optional()
@@ -70,6 +83,10 @@ const measurement = z.object({
   frame: z.int().min(1).optional(),
   value: z.number(),
   unit: code.describe("UCUM"),
+  lines: z
+    .array(z.array(z.object({ x: z.number(), y: z.number() })).min(2))
+    .optional()
+    .describe("Of points: the lines that were measured, in source pixels as those of a finding's point"),
 });
 
 const outputFile = z.object({
@@ -251,6 +268,28 @@ export const receiptSchema = z.object({
       .optional()
       .describe(
         "Of a folder taken as a case: the series or images that models looked at together. Results lie in the first, which the other fields of source describe, but for bytes and file_sha256",
+      ),
+    not_chosen: z
+      .array(
+        z.object({
+          modality: z.string().optional(),
+          series_instance_uid: z.string().optional(),
+          sop_instance_uid: z.string().optional(),
+          frames: z.int(),
+          why: z.array(
+            z.object({
+              model: z.string(),
+              role: z.string().optional(),
+              code: z.string(),
+              message: z.string(),
+            }),
+          ),
+        }),
+      )
+      .max(50)
+      .optional()
+      .describe(
+        "Of a folder of several series, if none was named: the others, and why each model did not take them. The first 50",
       ),
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
