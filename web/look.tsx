@@ -83,7 +83,9 @@ function Boxes({
   labels: boolean;
 }) {
   const { rows, columns } = receipt.source;
-  const here = model.findings.filter(({ frame: of, present }) => present && (of ?? 1) === frame);
+  const here = model.findings.filter(
+    ({ frame: of, frames, present }) => present && (frames?.includes(frame) ?? (of ?? 1) === frame),
+  );
   const placed = here.flatMap(({ box, point, label, score }) => {
     const corner = box === undefined ? point : { x: box.x0, y: box.y0 };
     return corner === undefined ? [] : [{ box, corner, label, score }];

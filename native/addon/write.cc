@@ -60,6 +60,10 @@ Napi::Object WriteBox(Napi::Env env, const Box& box) {
   o.Set("y1", box.y1);
   o.Set("score", box.score);
   o.Set("label", box.label);
+  if (box.z1 > box.z0) {
+    o.Set("z0", box.z0);
+    o.Set("z1", box.z1);
+  }
   return o;
 }
 

@@ -14,6 +14,12 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const warning = z.object({ code: z.string(), message: z.string() });
 const transform = z.looseObject({ step: z.string() });
 
+const boxNumber = z
+  .int()
+  .min(1)
+  .optional()
+  .describe("Of a box in a volume: its number among those of its label, from the highest score");
+
 const finding = z.object({
   label: z.string(),
   code: code.optional(),
@@ -41,9 +47,28 @@ const finding = z.object({
       "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
     ),
   box: z
-    .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
+    .object({
+      ...{ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() },
+      ...{ z0: z.number().optional(), z1: z.number().optional() },
+    })
     .optional()
-    .describe("Source pixels; edges, x to the right, y down"),
+    .describe(
+      "Source pixels; edges, x to the right, y down; in a volume z too, along its slices: a box of the first slice alone has 0 and 1",
+    ),
+  number: boxNumber,
+  frames: z
+    .array(z.int().min(1))
+    .optional()
+    .describe(
+      "Of a box in a volume: the frames that it lies in, in the order of z; of a series, the places in source.slices",
+    ),
+  patient_mm: z
+    .object({
+      centre: z.array(z.number()).length(3).describe("To the left, to the back, to the head (PS3.3 C.7.6.2)"),
+      size: z.array(z.number()).length(3).describe("Along x, y and z of the box, which may be oblique"),
+    })
+    .optional()
+    .describe("Where a box in a volume lies in the patient"),
   point: z
     .object({ x: z.number(), y: z.number() })
     .optional()
@@ -65,6 +90,7 @@ const measurement = z.object({
     ),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
+  number: boxNumber,
   value: z.number(),
   unit: code.describe("UCUM"),
 });
