@@ -2,8 +2,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -14,11 +12,11 @@
 namespace radserve {
 namespace {
 
-/// Which of a box's six numbers say where it lies along one axis of the tensor, and what the two are.
+/// Numbers of a box along one axis of the tensor: its edges, or its middle and its side.
 struct AxisColumns {
   size_t first = 0;
   size_t second = 0;
-  enum class Form { kEdges, kCentreSize, kStartSize } form = Form::kEdges;
+  bool centred = false;
 };
 
 /// A level of a network with anchors: its two tensors, and the sides of its anchors.
@@ -34,7 +32,7 @@ struct Own {
   double shift = 0;
   /// Empty where the graph lists its boxes.
   std::vector<Level> levels;
-  std::array<float, 6> coder{};
+  std::vector<double> coder;
   double least_score = 0;
   float least_size = 0;
   size_t most = 0;
@@ -46,32 +44,19 @@ struct Own {
 /// No side of an anchor grows more than so many times (MONAI's and torchvision's BoxCoder).
 const float kMostGrowth = std::log(1000.0F / 16.0F);
 
-struct Candidate {
-  float score = 0;
-  int label = 0;
-  /// Number of its box.
-  size_t box = 0;
+/// What one run of the graph found, and what is known of it.
+struct Run {
+  const OutputSpec& spec;
+  const Own& own;
+  const TensorByName& tensors;
+  const VolumePlacement& placement;
+  const SeenWindow& window;
+  std::span<const double> thresholds;
 };
 
-/// Candidates of one level, or of a list: the best `most` that reach their least score, best first.
-std::vector<Candidate> BestOf(const std::vector<Candidate>& all, const Own& own,
-                              std::span<const double> thresholds, const std::string& tensor) {
-  std::vector<Candidate> best;
-  for (const Candidate& one : all) {
-    if (!std::isfinite(one.score)) {
-      throw EngineError("output_invalid",
-                        "The model gave a score in \"" + tensor + "\" that is no finite number.");
-    }
-    const double least = std::fmin(own.least_score, thresholds[static_cast<size_t>(one.label)]);
-    if (one.score >= static_cast<float>(least)) best.push_back(one);
-  }
-  std::ranges::stable_sort(best, std::greater{}, &Candidate::score);
-  if (best.size() > own.most) best.resize(own.most);
-  return best;
-}
-
 /// Puts a box of a window into the tensor, cut off where window or image end. False if too little is left.
-bool Place(const Own& own, const VolumePlacement& placement, const SeenWindow& window, Cuboid& box) {
+bool Place(const Run& run, Cuboid& box) {
+  const auto& [spec, own, tensors, placement, window, thresholds] = run;
   bool large = true;
   double weight = 0;
   for (size_t a = 0; a < 3; ++a) {
@@ -102,31 +87,28 @@ bool Place(const Own& own, const VolumePlacement& placement, const SeenWindow& w
   return large;
 }
 
-double Volume(const Cuboid& box) {
-  float volume = 1;
-  for (size_t a = 0; a < 3; ++a) volume *= box.high[a] - box.low[a];
-  return static_cast<double>(volume);
-}
-
 /// Intersection over union.
 double Overlap(const Cuboid& a, const Cuboid& b) {
-  float shared = 1;
+  double shared = 1;
+  double own = 1;
+  double other = 1;
   for (size_t i = 0; i < 3; ++i) {
-    shared *= std::max(0.0F, std::min(a.high[i], b.high[i]) - std::max(a.low[i], b.low[i]));
+    shared *=
+        std::max(0.0, static_cast<double>(std::min(a.high[i], b.high[i]) - std::max(a.low[i], b.low[i])));
+    own *= static_cast<double>(a.high[i] - a.low[i]);
+    other *= static_cast<double>(b.high[i] - b.low[i]);
   }
-  return static_cast<double>(shared) / (Volume(a) + Volume(b) - static_cast<double>(shared));
+  return shared / (own + other - shared);
 }
 
-void SortByScore(std::vector<Cuboid>& boxes) {
+/// Sorts, and leaves the best of those that overlap: greedy non-maximum suppression.
+std::vector<Cuboid> Suppressed(std::vector<Cuboid> boxes, std::optional<double> iou, bool per_class) {
   std::ranges::stable_sort(boxes, std::greater{}, &Cuboid::score);
-}
-
-/// Greedy non-maximum suppression of boxes that are sorted.
-std::vector<Cuboid> Suppressed(const std::vector<Cuboid>& boxes, double iou, bool per_class) {
+  if (!iou) return boxes;
   std::vector<Cuboid> kept;
   for (const Cuboid& box : boxes) {
     const bool hidden = std::ranges::any_of(kept, [&](const Cuboid& better) {
-      return (!per_class || better.label == box.label) && Overlap(better, box) > iou;
+      return (!per_class || better.label == box.label) && Overlap(better, box) > *iou;
     });
     if (!hidden) kept.push_back(box);
   }
@@ -198,40 +180,43 @@ std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou, std::span<c
     boxes = std::move(others);
     if (scores <= 0) break;
   }
-  SortByScore(clusters);
-  return clusters;
+  return Suppressed(std::move(clusters), std::nullopt, false);
 }
 
-/// Ends what one run found: boxes that hide others are left, and the best of those.
-void Keep(std::vector<Cuboid> own, const OutputSpec& spec, std::vector<Cuboid>& found) {
-  SortByScore(own);
-  if (spec.nms_iou) own = Suppressed(own, *spec.nms_iou, spec.nms_per_class);
-  if (own.size() > static_cast<size_t>(spec.max_boxes)) own.resize(static_cast<size_t>(spec.max_boxes));
-  found.insert(found.end(), own.begin(), own.end());
-}
-
-std::vector<Candidate> Candidates(std::vector<float> scores, std::span<const float> classes,
-                                  const OutputSpec& spec) {
-  const size_t columns = spec.classes_tensor.empty() ? static_cast<size_t>(spec.labels) : 1;
+/// Adds the best boxes of a list or of a level. `scores` has so many for each box; `decode` gives the box of a number, as the
+/// graph counts.
+template <typename Decode>
+void AddBest(const Run& run, const std::string& tensor, std::vector<float> scores, size_t columns,
+             std::span<const float> classes, const Decode& decode, std::vector<Cuboid>& found) {
+  const OutputSpec& spec = run.spec;
+  CheckFinite(scores, tensor);
   if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
   for (size_t i = 0; spec.activation == Activation::kSoftmax && i < scores.size(); i += columns) {
     Softmax(std::span(scores).subspan(i, columns));
   }
-  CheckProbabilities(scores, spec.scores_tensor);
-  std::vector<Candidate> candidates;
+  CheckProbabilities(scores, tensor);
+  std::vector<std::pair<size_t, int>> best;
   for (size_t i = 0; i < scores.size(); ++i) {
     const int label =
         classes.empty() ? static_cast<int>(i % columns) : LabelOfClass(classes[i], scores[i] > 0, spec);
-    if (label >= 0) candidates.push_back({scores[i], label, i / columns});
+    if (label < 0) continue;
+    const double least = std::fmin(run.own.least_score, run.thresholds[static_cast<size_t>(label)]);
+    if (scores[i] >= static_cast<float>(least)) best.emplace_back(i, label);
   }
-  return candidates;
+  std::ranges::stable_sort(best, std::greater{}, [&](const auto& one) { return scores[one.first]; });
+  if (best.size() > run.own.most) best.resize(run.own.most);
+  for (const auto& [at, label] : best) {
+    Cuboid box = decode(at / columns);
+    box.score = scores[at];
+    box.label = label;
+    if (Place(run, box)) found.push_back(box);
+  }
 }
 
-std::vector<Cuboid> Listed(const OutputSpec& spec, const Own& own, const TensorByName& tensors,
-                           const VolumePlacement& placement, const SeenWindow& window,
-                           std::span<const double> thresholds) {
-  const Tensor& boxes = tensors(spec.tensor);
-  const Tensor& scores = tensors(spec.scores_tensor);
+void AddListed(const Run& run, std::vector<Cuboid>& found) {
+  const OutputSpec& spec = run.spec;
+  const Tensor& boxes = run.tensors(spec.tensor);
+  const Tensor& scores = run.tensors(spec.scores_tensor);
   if (boxes.shape.empty() || boxes.shape.back() != 6) InvalidOutput(boxes, "six numbers a box");
   const std::vector<float> values = AsFloats(boxes);
   const size_t count = values.size() / 6;
@@ -244,103 +229,87 @@ std::vector<Cuboid> Listed(const OutputSpec& spec, const Own& own, const TensorB
   }
   std::vector<float> classes;
   if (!spec.classes_tensor.empty()) {
-    const Tensor& given = tensors(spec.classes_tensor);
-    if (given.Elements() != count)
-      InvalidOutput(given, "one class for each of " + std::to_string(count) + " boxes");
-    classes = AsFloats(given);
-    CheckFinite(classes, given.name);
+    classes = AsFloats(run.tensors(spec.classes_tensor));
+    CheckFinite(classes, spec.classes_tensor);
+    if (classes.size() != count)
+      InvalidOutput(run.tensors(spec.classes_tensor),
+                    "one class for each of " + std::to_string(count) + " boxes");
   }
-  std::vector<Cuboid> placed;
-  for (const Candidate& one :
-       BestOf(Candidates(AsFloats(scores), classes, spec), own, thresholds, scores.name)) {
-    Cuboid box{{}, {}, one.score, one.label};
-    for (size_t a = 0; a < 3; ++a) {
-      const auto& [first, second, form] = own.columns[a];
-      const float unit = spec.normalised ? static_cast<float>(window.sides[a]) : 1;
-      const float at = values[one.box * 6 + first] * unit;
-      const float other = values[one.box * 6 + second] * unit;
-      box.low[a] = form == AxisColumns::Form::kCentreSize ? at - 0.5F * other : at;
-      box.high[a] = form == AxisColumns::Form::kEdges ? other : box.low[a] + other;
-    }
-    if (Place(own, placement, window, box)) placed.push_back(box);
-  }
-  return placed;
+  AddBest(
+      run, scores.name, AsFloats(scores), columns, classes,
+      [&](size_t number) {
+        Cuboid box;
+        for (size_t a = 0; a < 3; ++a) {
+          const auto& [first, second, centred] = run.own.columns[a];
+          const float unit = spec.normalised ? static_cast<float>(run.window.sides[a]) : 1;
+          const float at = values[number * 6 + first] * unit;
+          const float other = values[number * 6 + second] * unit;
+          box.low[a] = centred ? at - 0.5F * other : at;
+          box.high[a] = centred ? at + 0.5F * other : other;
+        }
+        return box;
+      },
+      found);
 }
 
-/// The box that a network made of an anchor: its middle moves by sides of the anchor, and its sides grow by exponents (Girshick
-/// et al. 2014, appendix C). Anchors lie in the middle of the voxels that a place of the map stands for, cut off to a whole
+/// Boxes that a network made of anchors: the middle moves by sides of the anchor, and the sides grow by exponents (Girshick et
+/// al. 2014, appendix C). Anchors lie in the middle of the voxels that a place of the map stands for, cut off to a whole
 /// one, and half their sides are rounded to whole voxels, halves to even (MONAI's AnchorGeneratorWithAnchorShape).
-Cuboid OfAnchor(const Own& own, const std::array<float, 3>& anchor, const std::array<int, 3>& place,
-                const std::array<int, 3>& stride, const std::array<float, 6>& code) {
-  Cuboid box;
-  for (size_t a = 0; a < 3; ++a) {
-    const float side = 2 * std::nearbyint(anchor[a] / 2);
-    const auto centre = static_cast<float>(place[a] * stride[a] + stride[a] / 2);
-    const float middle = code[a] / own.coder[a] * side + centre;
-    const float size = std::exp(std::min(code[a + 3] / own.coder[a + 3], kMostGrowth)) * side;
-    box.low[a] = middle - 0.5F * size;
-    box.high[a] = middle + 0.5F * size;
-  }
-  return box;
-}
-
-std::vector<Cuboid> OfLevel(const Level& level, const OutputSpec& spec, const Own& own,
-                            const TensorByName& tensors, const VolumePlacement& placement,
-                            const SeenWindow& window, std::span<const double> thresholds) {
-  const Tensor& scores = tensors(level.scores);
-  const Tensor& codes = tensors(level.boxes);
-  const auto anchors = static_cast<int64_t>(level.anchors.size());
+void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
+  const Tensor& scores = run.tensors(level.scores);
+  const Tensor& codes = run.tensors(level.boxes);
+  const auto labels = static_cast<size_t>(run.spec.labels);
+  const size_t channels = level.anchors.size() * labels;
   std::vector<int64_t> shape = scores.shape;
-  if (shape.size() != 5 || shape[0] != 1 || shape[1] != anchors * spec.labels ||
+  if (shape.size() != 5 || shape[0] != 1 || shape[1] != static_cast<int64_t>(channels) ||
       std::ranges::count(shape, 0) > 0) {
-    InvalidOutput(scores, "[1, " + std::to_string(anchors * spec.labels) +
+    InvalidOutput(scores, "[1, " + std::to_string(channels) +
                               ", depth, height, width], a score of each label for each anchor,");
   }
-  shape[1] = anchors * 6;
+  shape[1] = static_cast<int64_t>(level.anchors.size() * 6);
   if (codes.shape != shape) InvalidOutput(codes, "the shape " + ShapeText(shape));
-  std::array<int, 3> sides{};
-  std::array<int, 3> stride{};
-  for (size_t a = 0; a < 3; ++a) {
-    sides[a] = static_cast<int>(shape[a + 2]);
-    stride[a] = window.sides[a] / sides[a];
-  }
-  const size_t places =
-      static_cast<size_t>(sides[0]) * static_cast<size_t>(sides[1]) * static_cast<size_t>(sides[2]);
-  const auto labels = static_cast<size_t>(spec.labels);
+  const std::array<size_t, 3> sides = {static_cast<size_t>(shape[2]), static_cast<size_t>(shape[3]),
+                                       static_cast<size_t>(shape[4])};
+  const size_t places = sides[0] * sides[1] * sides[2];
   // In the order of places, then anchors, then labels: of equal scores the first counts.
   const std::vector<float> maps = AsFloats(scores);
   std::vector<float> ordered(maps.size());
-  const size_t channels = level.anchors.size() * labels;
   for (size_t i = 0; i < ordered.size(); ++i) ordered[i] = maps[i % channels * places + i / channels];
-  std::vector<Cuboid> placed;
-  for (const Candidate& one :
-       BestOf(Candidates(std::move(ordered), {}, spec), own, thresholds, scores.name)) {
-    const size_t anchor = one.box % level.anchors.size();
-    const size_t place = one.box / level.anchors.size();
-    std::array<float, 6> code{};
-    for (size_t k = 0; k < 6; ++k) {
-      LoadRow(codes, static_cast<ptrdiff_t>((anchor * 6 + k) * places + place), 1, 1, &code[k]);
-    }
-    const auto at = static_cast<int>(place);
-    const std::array<int, 3> index = {at / (sides[1] * sides[2]), at / sides[2] % sides[1], at % sides[2]};
-    Cuboid box = OfAnchor(own, level.anchors[anchor], index, stride, code);
-    box.score = one.score;
-    box.label = one.label;
-    if (Place(own, placement, window, box)) placed.push_back(box);
-  }
-  return placed;
+  AddBest(
+      run, scores.name, std::move(ordered), labels, {},
+      [&](size_t number) {
+        const size_t anchor = number % level.anchors.size();
+        const size_t place = number / level.anchors.size();
+        std::array<size_t, 3> index = {place / sides[2] / sides[1], place / sides[2] % sides[1],
+                                       place % sides[2]};
+        Cuboid box;
+        for (size_t a = 0; a < 3; ++a) {
+          const auto code = [&](size_t k) {
+            float value = 0;
+            LoadRow(codes, static_cast<ptrdiff_t>((anchor * 6 + k) * places + place), 1, 1, &value);
+            return value / static_cast<float>(run.own.coder[k]);
+          };
+          const size_t stride = static_cast<size_t>(run.window.sides[a]) / sides[a];
+          const float side = 2 * std::nearbyint(level.anchors[anchor][a] / 2);
+          const float middle = code(a) * side + static_cast<float>(index[a] * stride + stride / 2);
+          const float size = std::exp(std::min(code(a + 3), kMostGrowth)) * side;
+          box.low[a] = middle - 0.5F * size;
+          box.high[a] = middle + 0.5F * size;
+        }
+        return box;
+      },
+      found);
 }
 
 void Collect(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
              const SeenWindow& window, std::span<const double> thresholds, std::vector<Cuboid>& found) {
-  const Own& own = std::any_cast<const Own&>(spec.own);
-  if (own.levels.empty()) return Keep(Listed(spec, own, tensors, placement, window, thresholds), spec, found);
+  const Run run{spec, std::any_cast<const Own&>(spec.own), tensors, placement, window, thresholds};
   std::vector<Cuboid> all;
-  for (const Level& level : own.levels) {
-    const std::vector<Cuboid> more = OfLevel(level, spec, own, tensors, placement, window, thresholds);
-    all.insert(all.end(), more.begin(), more.end());
-  }
-  Keep(std::move(all), spec, found);
+  if (run.own.levels.empty()) AddListed(run, all);
+  for (const Level& level : run.own.levels) AddLevel(run, level, all);
+  all = Suppressed(std::move(all), spec.nms_iou, spec.nms_per_class);
+  if (all.size() > static_cast<size_t>(spec.max_boxes)) all.resize(static_cast<size_t>(spec.max_boxes));
+  found.insert(found.end(), all.begin(), all.end());
 }
 
 /// In pixels and slices of the source, cut off where it ends; nothing if no part of it is left.
@@ -368,12 +337,10 @@ std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
                         std::span<const SeenWindow> windows, const VolumePlacement& placement,
                         std::span<const double> thresholds) {
   const Own& own = std::any_cast<const Own&>(spec.own);
-  SortByScore(found);
+  found = Suppressed(std::move(found), own.weighted ? std::nullopt : own.windows_iou, own.windows_per_class);
   if (own.windows_iou && own.weighted) {
     if (found.size() > own.most) found.resize(own.most);
     found = Clustered(std::move(found), *own.windows_iou, windows, placement);
-  } else if (own.windows_iou) {
-    found = Suppressed(found, *own.windows_iou, own.windows_per_class);
   }
   std::vector<Box> boxes;
   for (const Cuboid& one : found) {
@@ -385,7 +352,6 @@ std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
 }
 
 void Read(const Description& o, OutputSpec& spec) {
-  using Form = AxisColumns::Form;
   Own own;
   ReadBoxes(o, spec);
   spec.scores_tensor = o.Text("scores");
@@ -394,23 +360,18 @@ void Read(const Description& o, OutputSpec& spec) {
   own.least_score = o.Number("least_score");
   own.least_size = static_cast<float>(o.Number("least_size"));
   own.most = static_cast<size_t>(o.Int("most"));
-  if (o.Has("windows_iou")) {
-    own.windows_iou = o.Number("windows_iou");
-    own.windows_per_class = o.Flag("windows_per_class");
-    own.weighted = o.Flag("weighted");
-  }
+  if (o.Has("windows_iou")) own.windows_iou = o.Number("windows_iou");
+  own.windows_per_class = o.Flag("windows_per_class");
+  own.weighted = o.Flag("weighted");
   if (o.Has("columns")) {
-    size_t axis = 0;
-    for (const AxisColumns& columns : o.List("columns", [](const Description& one) {
-           const Form form = one.OneOf<Form>(
-               "form", {{"edges", Form::kEdges}, {"centre", Form::kCentreSize}, {"start", Form::kStartSize}});
-           return AxisColumns{static_cast<size_t>(one.Int("first")), static_cast<size_t>(one.Int("second")),
-                              form};
-         })) {
-      own.columns.at(axis++) = columns;
+    const std::vector<int> columns = o.Ints("columns");
+    for (size_t a = 0; a < 3; ++a) {
+      own.columns[a] = {static_cast<size_t>(columns.at(3 * a)), static_cast<size_t>(columns.at(3 * a + 1)),
+                        columns.at(3 * a + 2) != 0};
     }
   }
   if (o.Has("levels")) {
+    own.coder = o.Numbers("coder");
     own.levels = o.List("levels", [](const Description& one) {
       Level level{one.Text("scores"), one.Text("boxes"), {}};
       const std::vector<double> sides = one.Numbers("anchors");
@@ -420,12 +381,10 @@ void Read(const Description& o, OutputSpec& spec) {
       }
       return level;
     });
-    const std::vector<double> coder = o.Numbers("coder");
-    std::ranges::transform(coder, own.coder.begin(), [](double one) { return static_cast<float>(one); });
-    for (size_t i = 1; i < own.levels.size(); ++i) {
-      spec.level_tensors.push_back(own.levels[i].scores);
-      spec.level_tensors.push_back(own.levels[i].boxes);
-    }
+  }
+  for (size_t i = 1; i < own.levels.size(); ++i) {
+    spec.level_tensors.push_back(own.levels[i].scores);
+    spec.level_tensors.push_back(own.levels[i].boxes);
   }
   spec.own = std::move(own);
 }

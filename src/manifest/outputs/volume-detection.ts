@@ -1,35 +1,25 @@
 /** Boxes in volumes: from a graph that lists them, or from the maps of one with anchors (MONAI's RetinaNet). */
 import { z } from "zod";
 import { text } from "../texts.js";
-import { OF_BOXES, toBoxes } from "./detection.js";
+import { checkActivation, classes, listFaults, OF_BOXES, toBoxes } from "./detection.js";
 import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
-import { isFault, outputTensor, tensorText, type Fault, type GraphSide } from "./graph-fit.js";
+import { isFault, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
 import type { Kind, NativeFields, Report } from "./kind.js";
 
 const AXES = ["depth", "height", "width"] as const;
 const PARTS = ["min", "max", "centre", "size"] as const;
-type Axis = (typeof AXES)[number];
-
-const COLUMNS = AXES.flatMap((axis) => PARTS.map((part) => `${axis}_${part}` as const));
-/** What two numbers of a box along an axis are together. */
-const FORMS = { edges: ["min", "max"], centre: ["centre", "size"], start: ["min", "size"] } as const;
 
 const listed = z
   .strictObject({
     kind: z.literal("listed"),
     tensor: text.describe("[1, boxes, 6], or without the 1"),
     columns: z
-      .array(z.enum(COLUMNS))
+      .array(z.enum(AXES.flatMap((axis) => PARTS.map((part) => `${axis}_${part}` as const))))
       .length(6)
       .describe(
-        "What the six numbers of a box are, in their order: along each axis of the input tensor min and max, or centre and size, or min and size. Boxes xyzxyz of a graph whose tensor is [1, channels, x, y, z] are depth_min height_min width_min depth_max height_max width_max",
+        "What the six numbers of a box are, in their order: along each axis of the input tensor min and max, or centre and size. Boxes xyzxyz of a graph that takes [1, channels, x, y, z] are depth_min height_min width_min depth_max height_max width_max",
       ),
     normalised,
-    scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
-    classes: z
-      .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
-      .optional()
-      .describe("Without it, scores hold one column a label"),
   })
   .describe("The graph ends in boxes, in voxels of its input; it cannot know where these lie in the patient");
 
@@ -52,7 +42,6 @@ const anchors = z
       )
       .min(1)
       .max(16),
-    activation: z.enum(["none", "sigmoid"]).describe("Of the scores"),
     coder: z
       .array(z.number().positive())
       .length(6)
@@ -62,11 +51,21 @@ const anchors = z
     "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole one",
   );
 
+const greedy = {
+  iou: score.describe("A box goes if it shares more than this with a better one that stays"),
+  per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
+};
+
 const schema = z
   .strictObject({
     kind: z.literal("volume_detection"),
     input: onInput,
     boxes: z.discriminatedUnion("kind", [listed, anchors]),
+    scores: z.strictObject({
+      tensor: text.optional().describe("Of listed boxes; levels name their own"),
+      activation: z.enum(["none", "sigmoid", "softmax"]),
+    }),
+    classes,
     counted_from: z
       .enum(["edges", "centres"])
       .describe(
@@ -87,16 +86,12 @@ const schema = z
     nms: z
       .discriminatedUnion("kind", [
         z.strictObject({ kind: z.literal("none") }),
-        z.strictObject({
-          kind: z.literal("greedy"),
-          iou: score.describe("A box goes if it shares more than this with a better one that stays"),
-          per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
-        }),
+        z.strictObject({ kind: z.literal("greedy"), ...greedy }),
       ])
       .describe("Non-maximum suppression of what one run of the graph gives, over a window or the volume"),
     windows: z
       .discriminatedUnion("kind", [
-        z.strictObject({ kind: z.literal("nms"), iou: score, per_class: z.boolean() }),
+        z.strictObject({ kind: z.literal("nms"), ...greedy }),
         z.strictObject({ kind: z.literal("weighted"), iou: score }),
       ])
       .optional()
@@ -104,9 +99,6 @@ const schema = z
         "With tiling, how boxes of different windows are merged. nms: the best stays, greedily; weighted: those of a label that share more than iou with its best become one in their weighted mean, whose score falls where windows that see it found nothing (nnDetection's weighted box clustering)",
       ),
     max_boxes: maxBoxes,
-    measurements: z
-      .array(z.enum(["volume", "longest_side"]))
-      .describe("Of each box: its volume in mL, and its longest side in mm"),
     labels,
   })
   .describe(
@@ -121,101 +113,94 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
   ofImages: false,
   mergesWindows: true,
   hasUnitScores: () => true,
-  checkWhole: ({ boxes, windows }, { tiled }, issue) => {
+  checkWhole: (output, { tiled }, issue) => {
+    const { boxes, scores, windows } = output;
     if (tiled !== (windows !== undefined))
       issue(
         ["windows"],
         tiled ? "Expected nms or weighted: boxes of several windows are merged" : "Only with tiling",
       );
-    if (boxes.kind === "listed") checkListed(boxes, (path, message) => issue(["boxes", ...path], message));
+    if (boxes.kind === "listed") checkColumns(boxes.columns, issue);
+    if ((boxes.kind === "listed") !== (scores.tensor !== undefined))
+      issue(["scores", "tensor"], boxes.kind === "listed" ? "Expected its name" : "Only with listed boxes");
+    if (boxes.kind === "anchors" && (output.classes !== undefined || scores.activation === "softmax"))
+      issue(["boxes", "kind"], "Anchors have a score for each label by itself: no classes, and no softmax");
+    checkActivation({ ...output, boxes: { tensor: "" } }, issue);
   },
-  graphFaults,
+  graphFaults: (output, graph) =>
+    output.boxes.kind === "listed"
+      ? listFaults({ ...output, boxes: output.boxes }, 6, graph)
+      : levelFaults(output.boxes.levels, output.labels.length, graph),
   native,
-  decoding: ({ boxes, counted_from, candidates, nms, windows, max_boxes }, thresholds) => [
-    { step: "boxes", ...boxes, counted_from },
-    { step: "candidates", ...candidates },
-    ...(nms.kind === "none" ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),
-    ...(windows === undefined ? [] : [{ step: "merge_windows", ...windows, by: windows.kind }]),
-    ...toBoxes(thresholds, undefined, max_boxes),
-  ],
+  decoding: (output, thresholds) => {
+    const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
+    return [
+      { step: "boxes", ...boxes, counted_from },
+      { step: "scores", ...scores, ...(output.classes === undefined ? {} : { classes: output.classes }) },
+      { step: "candidates", ...candidates },
+      ...(nms.kind === "none" ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),
+      ...(windows === undefined ? [] : [{ step: "merge_windows", ...windows }]),
+      ...toBoxes(thresholds, undefined, max_boxes),
+    ];
+  },
 };
 
-type Listed = Extract<VolumeDetection["boxes"], { kind: "listed" }>;
+type Anchors = Extract<VolumeDetection["boxes"], { kind: "anchors" }>;
+type Columns = Extract<VolumeDetection["boxes"], { kind: "listed" }>["columns"];
 
-/** Where the two numbers of a box along an axis stand, and what they are; undefined if they are not one of the forms. */
-function columnsOf(columns: Listed["columns"], axis: Axis) {
+/** Where the two numbers along an axis stand, and whether they are its middle and its side: -1 for what is not there. */
+function columnsOf(
+  columns: Columns,
+  axis: (typeof AXES)[number],
+): [first: number, second: number, centred: number] {
   const at = (part: (typeof PARTS)[number]) => columns.indexOf(`${axis}_${part}`);
-  const forms = Object.entries(FORMS).map(([form, [a, b]]) => ({ form, first: at(a), second: at(b) }));
-  const count = columns.filter((column) => column.startsWith(axis)).length;
-  return forms.find(({ first, second }) => count === 2 && first >= 0 && second >= 0);
+  return at("centre") === -1 ? [at("min"), at("max"), 0] : [at("centre"), at("size"), 1];
 }
 
-function checkListed({ columns, scores, classes }: Listed, issue: Report): void {
-  const missing = AXES.filter((axis) => columnsOf(columns, axis) === undefined);
+function checkColumns(columns: Columns, issue: Report): void {
+  const isWhole = (axis: (typeof AXES)[number]) =>
+    !columnsOf(columns, axis).includes(-1) &&
+    columns.filter((column) => column.startsWith(axis)).length === 2;
+  const missing = AXES.filter((axis) => !isWhole(axis));
   if (missing.length > 0)
-    issue(
-      ["columns"],
-      `Expected of ${missing.join(" and ")} each min and max, or centre and size, or min and size`,
-    );
-  if (classes !== undefined && scores.activation === "softmax")
-    issue(
-      ["scores", "activation"],
-      "Softmax goes over one score a label; with a classes tensor there is one score a box",
-    );
+    issue(["boxes", "columns"], `Expected of ${missing.join(" and ")} each min and max, or centre and size`);
 }
 
-function native({ boxes, counted_from, candidates, nms, windows, max_boxes }: VolumeDetection): NativeFields {
+function native(output: VolumeDetection): NativeFields {
+  const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
   const common = {
-    ...candidates,
-    max_boxes,
+    ...{ ...candidates, max_boxes, activation: scores.activation, centres: counted_from === "centres" },
     normalised: boxes.kind === "listed" && boxes.normalised,
-    centres: counted_from === "centres",
     ...(nms.kind === "none" ? {} : { iou: nms.iou, per_class: nms.per_class }),
-    ...(windows === undefined
-      ? {}
-      : {
-          ...{ windows_iou: windows.iou, weighted: windows.kind === "weighted" },
-          windows_per_class: windows.kind === "weighted" || windows.per_class,
-        }),
+    ...(windows === undefined ? {} : { windows_iou: windows.iou, weighted: windows.kind === "weighted" }),
+    windows_per_class: windows?.kind === "nms" && windows.per_class,
   };
   if (boxes.kind === "anchors") {
-    const [first] = boxes.levels;
-    const levels = boxes.levels.map((level) => ({ ...level, anchors: level.anchors.flat() }));
-    const names = { tensor: first?.boxes ?? "", scores: first?.scores ?? "" };
-    return { ...common, ...names, levels, activation: boxes.activation, coder: boxes.coder };
+    const { levels, coder } = boxes;
+    const names = { tensor: levels[0]?.boxes ?? "", scores: levels[0]?.scores ?? "" };
+    return {
+      ...{ ...common, ...names, coder },
+      levels: levels.map((level) => ({ ...level, anchors: level.anchors.flat() })),
+    };
   }
-  const { tensor, columns, scores, classes } = boxes;
   return {
-    ...{ ...common, tensor, scores: scores.tensor, activation: scores.activation },
-    columns: AXES.map((axis) => columnsOf(columns, axis) ?? { form: "edges", first: 0, second: 0 }),
-    ...(classes === undefined ? {} : { classes: classes.tensor, first: classes.first }),
+    ...{ ...common, tensor: boxes.tensor, scores: scores.tensor },
+    columns: AXES.flatMap((axis) => columnsOf(boxes.columns, axis)),
+    ...(output.classes === undefined ? {} : { classes: output.classes.tensor, first: output.classes.first }),
   };
 }
 
-/** Boxes and scores lie one after the other: in a tensor that runs the other way each score is another box's. */
-function graphFaults({ boxes, labels: list }: VolumeDetection, { tensors }: GraphSide): Fault[] {
-  const fault = (path: (string | number)[], name: string, axis: number, wanted: number, what: string) => {
-    const info = outputTensor(name, tensors, ["boxes", ...path]);
-    if (isFault(info)) return [info];
-    const found = info.shape.at(axis) ?? -1;
-    if (found < 0 || found === wanted) return [];
-    const message = `Expected ${wanted} (${what}) in dimension ${axis < 0 ? "last" : axis + 1}, found ${found}: the graph's "${info.name}" is ${tensorText(info)}`;
-    return [{ path: ["boxes", ...path], message }];
-  };
-  if (boxes.kind === "anchors")
-    return boxes.levels.flatMap(({ scores, boxes: moves, anchors: own }, i) => [
-      ...fault(["levels", i, "scores"], scores, 1, own.length * list.length, "anchors times labels"),
-      ...fault(["levels", i, "boxes"], moves, 1, own.length * 6, "six numbers an anchor"),
-    ]);
-  const { tensor, scores, classes } = boxes;
-  const columns = classes === undefined ? list.length : 1;
-  return [
-    ...fault(["tensor"], tensor, -1, 6, "the six numbers of a box"),
-    // A tensor of one score a box may or may not have a dimension for it
-    ...(columns === 1 ? [] : fault(["scores", "tensor"], scores.tensor, -1, columns, "a score a label")),
-  ].concat(
-    classes === undefined
-      ? []
-      : [outputTensor(classes.tensor, tensors, ["boxes", "classes", "tensor"], true)].filter(isFault),
+/** A map of other anchors, or of other labels, would give each box another's score. */
+function levelFaults(levels: Anchors["levels"], count: number, { tensors }: GraphSide): Fault[] {
+  return levels.flatMap((level, i) =>
+    (["scores", "boxes"] as const).flatMap((part) => {
+      const path = ["boxes", "levels", i, part];
+      const info = outputTensor(level[part], tensors, path);
+      if (isFault(info)) return [info];
+      const wanted = level.anchors.length * (part === "boxes" ? 6 : count);
+      const found = info.shape[1] ?? -1;
+      if (info.shape.length === 5 && (found < 0 || found === wanted)) return [];
+      return [{ ...unfit("", `[1, ${wanted}, depth, height, width]`, info), path }];
+    }),
   );
 }

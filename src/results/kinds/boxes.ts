@@ -45,8 +45,7 @@ export const boxes: ResultKind<
         ? []
         : [{ ...named(label, part), threshold: thresholdOf(label, thresholds[i]), present: false }],
     );
-    const asked = output.kind === "volume_detection" ? output.measurements : [];
-    return { findings: [...found, ...missing], measurements: found.flatMap((one) => measured(one, asked)) };
+    return { findings: [...found, ...missing], measurements: found.flatMap(measured) };
   },
   isOf: ({ box, score, area, volume }) =>
     area === undefined && volume === undefined && (box !== undefined || score === undefined),
@@ -106,26 +105,20 @@ function inVolume(box: Solid, { volume, slices = [] }: Part): Pick<Finding, "box
   };
 }
 
-function measured(
-  { label, number, patient_mm }: Finding,
-  asked: VolumeDetection["measurements"],
-): Measurement[] {
-  if (patient_mm === undefined) return [];
+function measured({ label, number, patient_mm }: Finding): Measurement[] {
+  if (patient_mm === undefined || number === undefined) return [];
   const { size } = patient_mm;
-  const of = { label, ...(number === undefined ? {} : { number }) };
-  const volume = {
-    ...{ ...of, name: "Volume of the box", unit: MILLILITER },
-    code: dcm("121219", "Volume of bounding three dimensional region"),
-    value: size.reduce((a, b) => a * b, 1) / CUBIC_MM_PER_ML,
-  };
-  const longest = {
-    ...{ ...of, name: "Longest side of the box", unit: MILLIMETER },
-    code: sct("103339001", "Long axis"),
-    value: Math.max(...size),
-  };
   return [
-    ...(asked.includes("volume") ? [volume] : []),
-    ...(asked.includes("longest_side") ? [longest] : []),
+    {
+      ...{ name: "Volume of the box", label, number, unit: MILLILITER },
+      code: dcm("121219", "Volume of bounding three dimensional region"),
+      value: size.reduce((a, b) => a * b, 1) / CUBIC_MM_PER_ML,
+    },
+    {
+      ...{ name: "Longest side of the box", label, number, unit: MILLIMETER },
+      code: sct("103339001", "Long axis"),
+      value: Math.max(...size),
+    },
   ];
 }
 

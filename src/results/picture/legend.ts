@@ -87,7 +87,7 @@ const MOST_IN_ROW = 2;
 
 /** The first measurements that a manifest asks of a label. */
 function firstOf(all: readonly Measurement[]): string[] {
-  const own = all.filter(({ name }) => name !== "Area" && name !== "Volume");
+  const own = all.filter(({ name, number }) => name !== "Area" && name !== "Volume" && number === undefined);
   const names = [...new Set(own.map(({ name }) => name))].slice(0, MOST_IN_ROW);
   return names.map((name) => `${name} ${rangeText(own.filter((m) => m.name === name))}`);
 }

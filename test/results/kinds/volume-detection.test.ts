@@ -61,12 +61,12 @@ const level = (number: number) => ({
 });
 const maps: VolumeDetection = {
   kind: "volume_detection",
-  boxes: { kind: "anchors", levels: [level(0), level(1)], activation: "sigmoid", coder: [1, 1, 1, 1, 1, 1] },
+  boxes: { kind: "anchors", levels: [level(0), level(1)], coder: [1, 1, 1, 1, 1, 1] },
+  scores: { activation: "sigmoid" },
   counted_from: "centres",
   candidates: { least_score: 0.55, least_size: 1, most: 60 },
   nms: { kind: "greedy", iou: 0.22, per_class: true },
   max_boxes: 40,
-  measurements: ["volume", "longest_side"],
   labels: [label("solid"), label("subsolid")],
 };
 const listed: VolumeDetection = {
@@ -76,9 +76,9 @@ const listed: VolumeDetection = {
     tensor: "boxes",
     columns: ["depth_min", "height_min", "depth_max", "height_max", "width_min", "width_max"],
     normalised: false,
-    scores: { tensor: "scores", activation: "none" },
-    classes: { tensor: "labels", first: 0 },
   },
+  scores: { tensor: "scores", activation: "none" },
+  classes: { tensor: "labels", first: 0 },
 };
 const input: Manifest["inputs"][number] = {
   ...{ tensor: "image", dtype: "float32", layout: "NCDHW", size: { kind: "source" }, fit: "stretch" },
@@ -255,7 +255,7 @@ t.test("what receipt, report and picture say of a box in a volume", { skip: need
   }
   t.match(
     model.decoding!.map(({ step }) => step),
-    ["boxes", "candidates", "nms", "merge_windows", "thresholds", "to_source", "best"],
+    ["boxes", "scores", "candidates", "nms", "merge_windows", "thresholds", "to_source", "best"],
   );
 
   const { attributes } = openFile(readFileSync(paths.find((path) => path.endsWith(".sr.dcm"))!));
@@ -346,7 +346,7 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
   });
   const depth = ["depth_centre", "depth_size"] as const;
   t.strictSame(
-    messages(modelOf(columns(...depth, "height_min", "height_size", "width_min", "width_max"))),
+    messages(modelOf(columns(...depth, "height_centre", "height_size", "width_min", "width_max"))),
     [],
   );
   t.match(messages(modelOf(columns(...depth, "height_centre", "height_max", "width_min", "width_min"))), [
@@ -360,7 +360,9 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
   });
   const lists = { boxes: [1, -1, 6], scores: [1, -1], labels: [1, -1] };
   t.strictSame(volumeDetection.graphFaults(listed, side(lists)), []);
-  t.match(volumeDetection.graphFaults(listed, side({ ...lists, boxes: [1, 6, 80] })), [{ message: /six/ }]);
+  t.match(volumeDetection.graphFaults(listed, side({ ...lists, boxes: [1, 6, 80] })), [
+    { message: /6 numbers/ },
+  ]);
   const levels = {
     ...{ scores_0: [1, 6, -1, -1, -1], boxes_0: [1, 18, -1, -1, -1] },
     ...{ scores_1: [1, 6, -1, -1, -1], boxes_1: [1, 18, -1, -1, -1] },
