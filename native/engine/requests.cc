@@ -381,26 +381,41 @@ void InferRequest::RunModel(const TaskContext& context) {
 void InferRequest::CollectWindows(const TaskContext& context) {
   const std::vector<std::string> names = model->OutputNames();
   const VolumePlacement& placement = prepared_.at(0).volume->placement;
+  const Tensor whole = inputs.at(0);
   found_.resize(model->outputs.size());
   std::vector<std::array<std::byte, 32>> digests;
+  TiledView view = ViewAlong({}, nullptr, context);
+  if (dump) view.batch = 1;
+  Tensor went_in;
+  size_t most = 0;
   const auto see = [&](std::span<const Tensor> given, const SeenWindow& window) {
     const TensorByName tensor = [&](const std::string& name) -> const Tensor& {
       return given[static_cast<size_t>(std::ranges::find(names, name) - names.begin())];
     };
+    size_t count = 0;
     for (size_t i = 0; i < found_.size(); ++i) {
       const OutputSpec& spec = model->outputs[i];
+      const size_t before = found_[i].size();
       spec.kind->collect(spec, tensor, placement, window, thresholds[i], found_[i]);
+      count += found_[i].size() - before;
     }
     windows_.push_back(window);
+    if (dump && (raw.empty() || count > most)) {
+      most = count;
+      inputs = {went_in};
+      raw.assign(given.begin(), given.end());
+    }
     for (const Tensor& one : given) digests.push_back(Sha256(std::span(one.data, one.Bytes())));
   };
   const auto run = [&](const Tensor& windows) {
+    went_in = windows;
     auto outputs_of_windows =
         model->session->Run(std::span(&windows, 1), names, context.Wide(), context.stop());
     model->SeeWindows();
     return outputs_of_windows;
   };
-  ForWindows(inputs[0], *model->tiling, ViewAlong({}, nullptr, context), context.stop(), run, see);
+  ForWindows(whole, *model->tiling, view, context.stop(), run, see);
+  if (dump) return;
   const std::vector<int64_t> shape = {static_cast<int64_t>(windows_.size()),
                                       static_cast<int64_t>(names.size()), 32};
   Tensor& told = raw.emplace_back(MakeTensorForOverwrite(names.front(), Dtype::kUint8, shape));

@@ -178,7 +178,8 @@ class InferRequest : public ModelRequest {
   /// Runs the model on this thread.
   void RunModel(const TaskContext& context);
   void PostprocessAll(const TaskContext& context);
-  /// Boxes in volumes: runs the windows here, and keeps what each of them found instead of what came out.
+  /// Boxes in volumes: runs the windows here, and keeps what each of them found instead of what came out. If the tensors are
+  /// asked for, they are those of the window that found most: what goes through the graph by itself.
   void CollectWindows(const TaskContext& context);
   /// The only output of a volume whose windows are blended slice by slice: they run here.
   void RunSlices(const TaskContext& context);

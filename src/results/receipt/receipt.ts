@@ -132,7 +132,7 @@ const receiptModel = modelResult.extend({
   raw_sha256: sha256
     .optional()
     .describe(
-      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices",
+      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices; of boxes that windows found over those of the tensors of each window",
     ),
   ensemble: z
     .object({

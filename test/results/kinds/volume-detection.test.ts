@@ -20,6 +20,7 @@ import { labelsOf } from "../../../src/manifest/outputs/outputs.js";
 import { volumeDetection, type VolumeDetection } from "../../../src/manifest/outputs/volume-detection.js";
 import { manifestSchema } from "../../../src/manifest/rules.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
+import { planeOf } from "../../../src/results/picture/draw-result.js";
 import { inPatient } from "../../../src/results/kinds/boxes.js";
 import { kindOfGiven } from "../../../src/results/kinds/kinds.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
@@ -307,6 +308,17 @@ t.test("what receipt, report and picture say of a box in a volume", { skip: need
   const changed = await replay({ receipt, image, models: [entry], engine });
   t.ok(changed.some(({ verdict }) => verdict === "differs"));
 
+  const planes = await Promise.all(
+    volumeOf(image).frames.map(async (frame) => planeOf(image, frame, await image.frame(frame))),
+  );
+  const { tensors } = await engine.infer(entry.nativeId!, planes, { geometry, dump: true });
+  t.strictSame(tensors!.inputs[0]!.shape, [1, 1, 16, 16, 12], "a canary is the window that found most");
+  const alone = await engine.runTensors(entry.nativeId!, tensors!.inputs);
+  for (const { name, data } of tensors!.outputs) {
+    const alike = alone.find((one) => one.name === name);
+    t.equal(Buffer.compare(data, alike!.data), 0, `${name} comes of it`);
+  }
+
   const adrift = await run(t, engine, entry, writeSeries(folder, "axial", { FrameOfReferenceUID: "" }));
   t.notOk(adrift.paths.some((path) => path.endsWith(".sr.dcm")));
   t.ok(adrift.model.warnings.some(({ message }) => message.includes("FrameOfReferenceUID")));
@@ -325,6 +337,13 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
       .error?.issues.map(({ message }) => message) ?? [];
   for (const [, manifest] of Object.values(WAYS)) t.strictSame(messages(manifest), []);
   const nms = { kind: "nms", iou: 0.2, per_class: true } as const;
+  const page = readFileSync("docs/models.md", "utf8").split("## Boxes in volumes")[1]!;
+  const [example, other] = Array.from(
+    page.matchAll(/```json\n([^`]*)```/g),
+    ([, json = ""]) => JSON.parse(json) as object,
+  );
+  t.strictSame(messages({ ...modelOf(maps), ...example }), [], "the example of the documents");
+  t.strictSame(messages(modelOf({ ...maps, ...other })), [], "and the other one");
   t.match(messages(modelOf(maps, { tiling })), [/boxes of several windows are merged/]);
   t.match(messages(modelOf({ ...maps, windows: nms })), [/Only with tiling/]);
   const gaussian = { kind: "gaussian", sigma: 0.125, centre: "half", least: 0.001 } as const;
