@@ -25,11 +25,13 @@ import { inPatient } from "../../../src/results/kinds/boxes.js";
 import { kindOfGiven } from "../../../src/results/kinds/kinds.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { attributesOf, CT, dicomFile, type Attributes } from "../../support/dicom.js";
-import { sct } from "../../support/model-parts.js";
+import { constant, sct } from "../../support/model-parts.js";
 import { ADDON, commandsAre, needs } from "../../support/needs.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { manifestOf } from "../../support/test-models.js";
+import { loadOptions, writeModel } from "../../support/tiny-models.js";
 import { objectErrors } from "../../support/validators.js";
+import { geometryOf, slicesOf } from "../../support/volumes.js";
 
 const REFERENCE = resolve("test/reference/boxes");
 
@@ -223,6 +225,81 @@ t.test("boxes of a volume and those of MONAI and nnDetection", { skip: needs(ADD
     }
     t.ok(boxes > 30 && most < 5e-3, `${way}: ${boxes} boxes within ${most.toFixed(5)} mm (scores: 0.001)`);
   }
+});
+
+t.test("mirrored windows, and the forms of a box", { skip: needs(ADDON) }, async (t) => {
+  const { engine, folder } = engineWithFolder(t, "volume-detection-forms");
+  const sides: [number, number, number] = [8, 10, 12];
+  const plain: Manifest["inputs"][number] = {
+    ...{ tensor: "x", dtype: "float32", layout: "NCDHW", size: { kind: "source" }, fit: "none" },
+    ...{ interpolation: "linear", values: { kind: "stored" }, monochrome1: "refuse", channels: "grayscale" },
+    ...{ colour_source: "refuse", normalisation: { kind: "none" }, background: 0 },
+  };
+  let count = 0;
+  /** The places of a constant box, along slices, rows and columns. */
+  const places = async (numbers: number[], boxes: object, more: object, windows?: typeof tiling) => {
+    const graph = constant(`box-${++count}`, "boxes", ["d", "h", "w"], [1, 6], numbers);
+    const scored = {
+      ...graph,
+      outputs: [...graph.outputs, { name: "scores", dtype: "float32" as const, shape: ["n", 1] }],
+      initializers: [
+        ...(graph.initializers ?? []),
+        { name: "score", dtype: "float32" as const, shape: [1, 1], data: [0.75] },
+      ],
+      nodes: [...graph.nodes, { op: "Add", inputs: ["zeros", "score"], outputs: ["scores"] }],
+    };
+    const output = {
+      ...{ ...maps, scores: { tensor: "scores", activation: "none" }, labels: [label("solid")] },
+      boxes: { kind: "listed", tensor: "boxes", normalised: false, ...boxes },
+      ...more,
+    } as VolumeDetection;
+    const modelPath = writeModel(folder, scored);
+    const { id } = await engine.load(
+      loadOptions(modelPath, { inputs: [plain], outputs: [output], tiling: windows }),
+    );
+    const planes = slicesOf(new Uint16Array(8 * 10 * 12), sides);
+    const { outputs } = await engine.infer(id, planes, { geometry: geometryOf("SPL") });
+    const [found] = outputs;
+    if (found?.kind !== "boxes") throw new Error("They are boxes");
+    return found.boxes.map(({ z0, z1, y0, y1, x0, x1 }) => [z0, z1, y0, y1, x0, x1].join(" ")).sort();
+  };
+  const ends = ["depth_min", "depth_max", "height_min", "height_max", "width_min", "width_max"];
+  const edges = { counted_from: "edges" };
+  const box = [1, 4, 2, 5, 3, 8];
+  t.strictSame(await places(box, { columns: ends }, edges), ["1 4 2 5 3 8"]);
+  t.strictSame(await places(box, { columns: ends }, {}), ["1.5 4.5 2.5 5.5 3.5 8.5"], "from the centres");
+  const middles = [
+    "width_centre",
+    "height_centre",
+    "depth_centre",
+    "depth_size",
+    "height_size",
+    "width_size",
+  ];
+  t.strictSame(await places([5.5, 3.5, 2.5, 3, 3, 5], { columns: middles }, edges), ["1 4 2 5 3 8"]);
+  const parts = [5.5 / 12, 0.35, 0.3125, 0.375, 0.3, 5 / 12];
+  const [relative] = await places(parts, { columns: middles, normalised: true }, edges);
+  t.ok(far(relative!.split(" ").map(Number), box) < 1e-5, "parts of the sides");
+  const mirrored = {
+    ...tiling,
+    window: sides,
+    mirror: ["depth", "height", "width"] as ("depth" | "height" | "width")[],
+  };
+  const merged = { windows: { kind: "nms", iou: 0.9, per_class: true } };
+  const both = (a: string[], b: string[], c: string[]) =>
+    a.flatMap((z) => b.flatMap((y) => c.map((x) => `${z} ${y} ${x}`))).sort();
+  t.strictSame(
+    await places(box, { columns: ends }, { ...edges, ...merged }, mirrored),
+    both(["1 4", "4 7"], ["2 5", "5 8"], ["3 8", "4 9"]),
+  );
+  t.strictSame(
+    await places(box, { columns: ends }, merged, mirrored),
+    both(["1.5 4.5", "3.5 6.5"], ["2.5 5.5", "4.5 7.5"], ["3.5 8.5", "3.5 8.5"]).filter(
+      (one, i, all) => all.indexOf(one) === i,
+    ),
+    "from the centres",
+  );
+  await t.rejects(places([1, NaN, 2, 5, 3, 8], { columns: ends }, edges), { code: "output_invalid" });
 });
 
 t.test("what receipt, report and picture say of a box in a volume", { skip: needs(ADDON) }, async (t) => {
