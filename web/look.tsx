@@ -84,7 +84,9 @@ function Boxes({
   labels: boolean;
 }) {
   const { rows, columns } = receipt.source;
-  const here = model.findings.filter(({ frame: of, present }) => present && (of ?? 1) === frame);
+  const here = model.findings.filter(
+    ({ frame: of, frames, present }) => present && (frames?.includes(frame) ?? (of ?? 1) === frame),
+  );
   const placed = here.flatMap(({ box, corners, point, label, score }) => {
     const corner = corners?.[0] ?? (box === undefined ? point : { x: box.x0, y: box.y0 });
     const said = score === undefined ? label : `${label} ${score.toFixed(2)}`;

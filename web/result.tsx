@@ -15,7 +15,8 @@ interface Shown {
   show?: ((frame: number) => void) | undefined;
 }
 
-function sizeOf({ area, volume }: Finding): string {
+function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
+  if (mm !== undefined) return `${mm.size.map(figure).join(" × ")} mm`;
   if (volume !== undefined) return `${figure(volume.ml)} mL`;
   if (area === undefined) return "";
   return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
@@ -28,7 +29,7 @@ const TOGETHER = {
   total: "all slices together",
 };
 
-function placeOf({ frame, box, point, over_frames: over }: Finding): string {
+function placeOf({ frame, frames, box, point, over_frames: over }: Finding): string {
   if (over !== undefined) return TOGETHER[over];
   const where =
     box === undefined
@@ -36,8 +37,15 @@ function placeOf({ frame, box, point, over_frames: over }: Finding): string {
         ? ""
         : `${figure(point.x)}, ${figure(point.y)}`
       : `${Math.round(box.x0)}, ${Math.round(box.y0)} to ${Math.round(box.x1)}, ${Math.round(box.y1)}`;
-  return [frame === undefined ? "" : `frame ${frame}`, where].filter((part) => part !== "").join("; ");
+  const ends = frames === undefined ? "" : `slices ${frames[0]} to ${frames.at(-1)}`;
+  return [frame === undefined ? ends : `frame ${frame}`, where].filter((part) => part !== "").join("; ");
 }
+
+const numbered = ({ label, number }: { label?: string | undefined; number?: number | undefined }): string =>
+  [label, number].filter((part) => part !== undefined).join(" ");
+
+/** The frame that shows a finding, if it is not about all of them. */
+const middleOf = ({ frame, frames = [] }: Finding): number | undefined => frame ?? frames[frames.length >> 1];
 
 /** A column of the findings, which is left out where no finding has anything in it. */
 const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
@@ -64,7 +72,7 @@ function Findings({ model: { name, findings }, show }: Shown) {
     >
       {findings.map((finding, i) => (
         <tr key={i}>
-          <th scope="row">{finding.label}</th>
+          <th scope="row">{numbered(finding)}</th>
           <td>{finding.present ? <Badge state="yes" tone="busy" /> : "no"}</td>
           {columns.map(([title, of]) => (
             <td key={title} class="figure">
@@ -73,12 +81,12 @@ function Findings({ model: { name, findings }, show }: Shown) {
           ))}
           {show !== undefined && (
             <td>
-              {finding.frame !== undefined && (
-                <button type="button" class="small" onClick={() => show(finding.frame ?? 1)}>
+              {middleOf(finding) !== undefined && (
+                <button type="button" class="small" onClick={() => show(middleOf(finding) ?? 1)}>
                   Show
                   <span class="unseen">
                     {" "}
-                    {finding.label} on frame {finding.frame}
+                    {numbered(finding)} on frame {middleOf(finding)}
                   </span>
                 </button>
               )}
@@ -115,9 +123,7 @@ function Measurements({ model }: { model: Model }) {
         <tr key={i}>
           <th scope="row">{one.name}</th>
           <td>
-            {[one.label ?? "", one.frame === undefined ? "" : `frame ${one.frame}`]
-              .filter(Boolean)
-              .join(", ")}
+            {[numbered(one), one.frame === undefined ? "" : `frame ${one.frame}`].filter(Boolean).join(", ")}
           </td>
           <td class="figure">{valueText(one)}</td>
         </tr>

@@ -84,19 +84,6 @@ std::vector<Box> Choose(const std::vector<Candidate>& candidates, const OutputSp
   return out;
 }
 
-/// The label that a class number means; -1 for one that means none.
-int LabelOf(float number, const OutputSpec& spec) {
-  const float label = std::round(number) - static_cast<float>(spec.first_class);
-  const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
-  return whole && label >= 0 && label < static_cast<float>(spec.labels) ? static_cast<int>(label) : -1;
-}
-
-[[noreturn]] void UnknownClass(float number, const OutputSpec& spec) {
-  throw EngineError("output_invalid", "The model gave class " + std::to_string(number) + "; expected " +
-                                          std::to_string(spec.first_class) + " to " +
-                                          std::to_string(spec.first_class + spec.labels - 1) + ".");
-}
-
 void Activate(std::span<float> scores, Activation activation) {
   if (activation == Activation::kSigmoid) Sigmoid(scores);
   if (activation == Activation::kSoftmax) Softmax(scores);
@@ -135,11 +122,25 @@ bool Reaches(float score, double threshold) { return !(score < static_cast<float
 
 }  // namespace
 
+int LabelOfClass(float number, bool counts, const OutputSpec& spec) {
+  const float label = std::round(number) - static_cast<float>(spec.first_class);
+  const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
+  if (whole && label >= 0 && label < static_cast<float>(spec.labels)) return static_cast<int>(label);
+  if (!counts) return -1;
+  throw EngineError("output_invalid", "The model gave class " + std::to_string(number) + "; expected " +
+                                          std::to_string(spec.first_class) + " to " +
+                                          std::to_string(spec.first_class + spec.labels - 1) + ".");
+}
+
 void ReadDetections(const Description& own, OutputSpec& spec) {
   spec.box_format = own.OneOf<BoxFormat>("format", {{"xyxy", BoxFormat::kXyxy},
                                                     {"xywh", BoxFormat::kXywh},
                                                     {"cxcywh", BoxFormat::kCxcywh},
                                                     {"yxyx", BoxFormat::kYxyx}});
+  ReadBoxes(own, spec);
+}
+
+void ReadBoxes(const Description& own, OutputSpec& spec) {
   spec.normalised = own.Flag("normalised");
   spec.max_boxes = own.Int("max_boxes");
   if (own.Has("first")) spec.first_class = own.Int("first");
@@ -212,9 +213,8 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
       candidates.push_back(candidate);
     };
     if (!raw.classes.empty()) {
-      const int label = LabelOf(raw.classes[i], spec);
       // Rows that a network fills up with nothing have no area or no score.
-      if (label < 0 && area && scores[0] > 0) UnknownClass(raw.classes[i], spec);
+      const int label = LabelOfClass(raw.classes[i], area && scores[0] > 0, spec);
       if (label >= 0) add(label, scores[0]);
     } else if (spec.several_labels) {
       for (size_t k = 0; k < columns; ++k) add(static_cast<int>(k), scores[k]);

@@ -33,6 +33,13 @@ struct RawDetections {
 /// Reads the fields that both kinds with boxes of a network have.
 void ReadDetections(const Description& own, OutputSpec& spec);
 
+/// Those of them that boxes in volumes have, too: all but the order of a box's numbers.
+void ReadBoxes(const Description& own, OutputSpec& spec);
+
+/// The index of the label that a class number means; -1 for one that means none, where it does not count. Throws
+/// output_invalid where it does.
+int LabelOfClass(float number, bool counts, const OutputSpec& spec);
+
 /// Takes a table apart. Throws output_invalid if its shape is not [1, boxes, columns] (or the other way round),
 /// where the 1 may be left out.
 RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec);

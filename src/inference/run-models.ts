@@ -251,6 +251,7 @@ async function runSample(
     spacing: frame === undefined ? undefined : image.spacing(frame),
     regions: frame === undefined ? undefined : image.regions?.(frame),
     volume: volume?.geometry,
+    slices: volume?.frames,
     flawed: volume?.flaws !== undefined,
     grouped: image.series?.grouped,
     planes: measuredPlanes(sample, stacks, manifest),
@@ -264,7 +265,7 @@ async function runSample(
   if (frame !== undefined) told.facts[frame] = preparation;
   else told.facts = Array.from({ length: image.frameCount }, () => preparation);
   const planes = stacks[0]?.planes ?? [];
-  if (volume !== undefined) keepVolume(outcome, volume, planes);
+  if (volume !== undefined) keepVolume(outcome, volume, planes, said);
   // The only frame is not decoded once more for the picture.
   else keepFrame(outcome, frame ?? 0, said, image.frameCount === 1 ? planes[sample.centre ?? 0] : undefined);
 }
@@ -325,8 +326,17 @@ function weightOf({ findings }: Interpreted): number {
   return shown.reduce((sum, { area }) => sum + (area?.pixels ?? 1), 0);
 }
 
-/** @param planes of the volume's slices, in their order */
-function keepVolume({ planned, outputs, drawn }: Outcome, volume: Volume, planes: Plane[]): void {
+/**
+ * Of a box its middle slice is shown.
+ * @param planes of the volume's slices, in their order
+ */
+function keepVolume(
+  { planned, outputs, drawn }: Outcome,
+  volume: Volume,
+  planes: Plane[],
+  { findings }: Interpreted,
+): void {
+  const solids = findings.filter(({ present, frames }) => present && frames !== undefined);
   if (drawn.masks !== undefined)
     for (const [slice, frame] of volume.frames.entries()) drawn.masks[frame] = sliceOutputs(outputs, slice);
   const grid = planned.outputs.includes("seg") ? modelGridOf(outputs) : undefined;
@@ -337,11 +347,15 @@ function keepVolume({ planned, outputs, drawn }: Outcome, volume: Volume, planes
   const marked = markedPixels(outputs, planes.length);
   const crossing = fullestCrossing(outputs, marked);
   if (crossing !== undefined) drawn.marked = { volume, planes, outputs, crossing };
-  for (const [slice, weight] of marked.slices.entries()) {
+  for (const [slice, pixels] of marked.slices.entries()) {
     const data = planes[slice]?.data;
-    const shown = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 };
+    const frame = volume.frames[slice] ?? 0;
+    const here = solids.filter(({ frames }) => frames?.includes(frame + 1));
+    const middles = here.filter(({ frames = [] }) => frames[frames.length >> 1] === frame + 1);
+    const weight = Math.max(0, ...middles.map(({ score = 1 }) => score)) + pixels;
+    const shown = { outputs: () => sliceOutputs(outputs, slice), findings: here, slice: slice + 1 };
     const value = { ...shown, ...(data && { data }) };
-    drawn.highlights.offer({ frame: volume.frames[slice] ?? 0, weight, value });
+    drawn.highlights.offer({ frame, weight, value });
   }
 }
 

@@ -217,7 +217,7 @@ async function stageDelivery(
   delivery: Delivery,
 ): Promise<void> {
   await step("write the delivery");
-  const { replaces: _, ...before } = (await readDelivery(`${dir}/${deliveryName(name)}`)) ?? {};
+  const { replaces: _replaced, ...before } = (await readDelivery(`${dir}/${deliveryName(name)}`)) ?? {};
   const whole = "id" in before ? { ...delivery, replaces: before } : delivery;
   await writeAndReadBack(staging.at(DELIVERY), Buffer.from(deliveryText(whole)));
 }

@@ -3,6 +3,8 @@ import type { Label } from "../../manifest/outputs/fields.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { dcm, own, sct, type Code } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
+import { volumeOf } from "../../images/dicom/volume.js";
+import { inPatient } from "../kinds/boxes.js";
 import type { Point } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { DEGREE } from "../kinds/point-measures.js";
@@ -16,9 +18,11 @@ import {
   spatialCoordinates,
   text,
   uidRef,
+  volumeSurface,
   type Relationship,
 } from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
+import { frameOfReferenceOf } from "./frame-positions.js";
 import {
   LABEL_MAP_SEGMENTATION,
   segFrameNumber,
@@ -111,8 +115,9 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
   };
 }
 
-/** What findings and measurements of one label on one frame have in common. */
-const placeOf = ({ label, frame }: Pick<Measurement, "label" | "frame">) => `${frame ?? 0} ${label ?? ""}`;
+/** What findings and measurements of one label on one frame, or of one box of a volume, have in common. */
+const placeOf = ({ label, frame, number }: Pick<Measurement, "label" | "frame" | "number">) =>
+  `${frame ?? 0} ${number ?? 0} ${label ?? ""}`;
 
 /**
  * The findings that a report tells: a box below its threshold is left out, and a label of which only such boxes were
@@ -164,6 +169,7 @@ interface Group {
 function groupOf(group: Group): Dataset {
   const { subject, finding, seg, segment } = group;
   const outline = outlineOf(finding, subject);
+  if (finding.frames !== undefined && finding.present) return solidGroup(group, finding.frames);
   if (outline !== undefined && finding.present) return outlineGroup(group, outline);
   const isSegment = finding.present && (finding.over_frames === undefined || finding.volume !== undefined);
   if (isSegment && seg !== undefined && segment !== undefined) return segmentGroup(group, seg, segment);
@@ -320,6 +326,48 @@ function outlineGroup(group: Group, outline: readonly Point[]): Dataset {
     ...headItems(group, id, uid),
     spatialCoordinates("CONTAINS", dcm("111030", "Image Region"), outline, frame),
     ...scoreItems(group),
+  ]);
+}
+
+/** Corners of the six faces of a box from 0 to 1, each in turn. */
+const FACES = [0, 1, 2].flatMap((axis) =>
+  [0, 1].map((end) =>
+    [
+      [0, 0],
+      [1, 0],
+      [1, 1],
+      [0, 1],
+    ].map((corner) => corner.toSpliced(axis, 0, end)),
+  ),
+);
+
+/** TID 1411 with a box in a volume: its surface in the patient, and the slices that it lies in. */
+function solidGroup(group: Group, frames: readonly number[]): Dataset {
+  const { subject, finding, known, own } = group;
+  const { box, number = 1 } = finding;
+  const { geometry } = volumeOf(subject.image);
+  const frameOfReference = frameOfReferenceOf(subject.attributes);
+  if (box?.z0 === undefined || box.z1 === undefined || frameOfReference === undefined)
+    throw new Error("A box in a volume has slices, and a source with a frame of reference");
+  const [low, high] = [
+    [box.x0, box.y0, box.z0],
+    [box.x1, box.y1, box.z1],
+  ];
+  const faces = FACES.map((face) =>
+    face.map((corner) => {
+      const [x = 0, y = 0, z = 0] = corner.map((end, axis) => (end === 0 ? low : high)[axis] ?? 0);
+      return inPatient(geometry, x, y, z);
+    }),
+  );
+  const id = `${subject.model.name}: ${known.label.label} ${number}`;
+  const uid = trackingUid(subject, ["solid", known.o, known.index, number]);
+  const seen = frames.flatMap((frame) => framesOf(subject, frame));
+  return container("CONTAINS", GROUP, "1411", [
+    ...headItems(group, id, uid),
+    ...volumeSurface(dcm("121231", "Volume Surface"), faces, frameOfReference),
+    ...images("CONTAINS", dcm("121233", "Source image for segmentation"), seen),
+    ...scoreItems(group),
+    ...measured(own),
   ]);
 }
 

@@ -17,6 +17,8 @@ export interface FrameResult {
   regions?: readonly Region[] | undefined;
   /** How a whole series lies; counts are then of voxels. */
   volume?: VolumeGeometry | undefined;
+  /** Of a volume, which frame (from 0) each slice is. */
+  slices?: readonly number[] | undefined;
   /** Whether its slices do not follow each other straight and evenly. */
   flawed?: boolean | undefined;
   /** The pixels of the frame, or of the volume's slices in their order, with the meaning that the model gives them. */

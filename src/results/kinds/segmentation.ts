@@ -31,7 +31,7 @@ const SQUARE_CENTIMETER: Code = { value: "cm2", scheme: "UCUM", meaning: "square
 const SQUARE_MM_PER_SQUARE_CM = 100;
 /** The concept that PS3.16 uses for volumes of regions. */
 const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
-const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
+export const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
 export const CUBIC_MM_PER_ML = 1000;
 
 export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {

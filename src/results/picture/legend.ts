@@ -92,7 +92,9 @@ const MOST_IN_ROW = 2;
 
 /** The first measurements that a manifest asks of a label. */
 function firstOf(all: readonly Measurement[]): string[] {
-  const own = all.filter(({ name }) => !["Area", "Volume", SLICES].includes(name));
+  const own = all.filter(
+    ({ name, number }) => !["Area", "Volume", SLICES].includes(name) && number === undefined,
+  );
   const names = [...new Set(own.map(({ name }) => name))].slice(0, MOST_IN_ROW);
   return names.map((name) => `${name} ${rangeText(own.filter((m) => m.name === name))}`);
 }

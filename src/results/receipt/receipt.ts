@@ -15,6 +15,12 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const warning = z.object({ code: z.string(), message: z.string() });
 const transform = z.looseObject({ step: z.string() });
 
+const boxNumber = z
+  .int()
+  .min(1)
+  .optional()
+  .describe("Of a box in a volume: its number among those of its label, from the highest score");
+
 const finding = z.object({
   label: z.string(),
   code: code.optional(),
@@ -44,9 +50,14 @@ const finding = z.object({
       "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
     ),
   box: z
-    .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
+    .object({
+      ...{ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() },
+      ...{ z0: z.number().optional(), z1: z.number().optional() },
+    })
     .optional()
-    .describe("Source pixels; edges, x to the right, y down"),
+    .describe(
+      "Source pixels; edges, x to the right, y down; in a volume z too, along its slices: a box of the first slice alone has 0 and 1",
+    ),
   corners: z
     .array(z.object({ x: z.number(), y: z.number() }))
     .length(4)
@@ -60,6 +71,20 @@ const finding = z.object({
     .describe(
       "Of a turned box: how far its width, from the first corner to the second, is turned clockwise from the rows, as seen; degrees above -90 to 90, in the patient's proportions where pixels are not square",
     ),
+  number: boxNumber,
+  frames: z
+    .array(z.int().min(1))
+    .optional()
+    .describe(
+      "Of a box in a volume: the frames that it lies in, in the order of z; of a series, the places in source.slices",
+    ),
+  patient_mm: z
+    .object({
+      centre: z.array(z.number()).length(3).describe("To the left, to the back, to the head (PS3.3 C.7.6.2)"),
+      size: z.array(z.number()).length(3).describe("Along x, y and z of the box, which may be oblique"),
+    })
+    .optional()
+    .describe("Where a box in a volume lies in the patient"),
   point: z
     .object({ x: z.number(), y: z.number() })
     .optional()
@@ -81,6 +106,7 @@ const measurement = z.object({
     ),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
+  number: boxNumber,
   value: z.number(),
   unit: code.describe("UCUM"),
   lines: z
@@ -126,7 +152,7 @@ const receiptModel = modelResult.extend({
   raw_sha256: sha256
     .optional()
     .describe(
-      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices",
+      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices; of boxes that windows found over those of the tensors of each window",
     ),
   ensemble: z
     .object({
