@@ -217,8 +217,10 @@ async function stageDelivery(
   delivery: Delivery,
 ): Promise<void> {
   await step("write the delivery");
-  const { replaces: _replaced, ...before } = (await readDelivery(`${dir}/${deliveryName(name)}`)) ?? {};
-  const whole = "id" in before ? { ...delivery, replaces: before } : delivery;
+  const before = await readDelivery(`${dir}/${deliveryName(name)}`);
+  // Of one that replaced another the earlier one is not told again
+  delete before?.replaces;
+  const whole = before === undefined ? delivery : { ...delivery, replaces: before };
   await writeAndReadBack(staging.at(DELIVERY), Buffer.from(deliveryText(whole)));
 }
 
