@@ -203,7 +203,7 @@ const settings = {
   doors: absolute
     .optional()
     .describe(
-      "File that says how images come in from modalities and PACS (docs/doors.md); nothing comes in unless it is set",
+      "File that says how images come in from modalities and PACS, and results go there (docs/doors.md); nothing does unless it is set",
     ),
   minimum_free_disk: size
     .default(256 * 1024 * 1024)
