@@ -48,6 +48,10 @@ function does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void>
   };
 }
 
+const GROUP = new Option(
+  "--group <what>",
+  "series: each series of a folder is one item, for models of single images too",
+).choices(["series"]);
 const JSON_HELP = "print JSON, for programs";
 
 const BULK_HELP = `
@@ -206,6 +210,7 @@ program
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .addOption(GROUP)
   .option("--json", "print the answer of POST /single_inference")
   .action(does(async () => (await import("./commands/infer.js")).inferFile));
 
@@ -216,6 +221,7 @@ program
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .addOption(GROUP)
   .option("--detach", "print the job's id and leave it to the server")
   .option("--idempotency-key <key>", "the same key and folders give the same job, not a second one")
   .option("--json", "print the job, and what failed, as JSON at the end")
@@ -244,7 +250,7 @@ for (const [action, description] of Object.entries({
   pause: "start no more of its images",
   resume: "go on",
   cancel: "what runs ends, the rest never starts, written results stay",
-  retry: "run its failed images again",
+  retry: "run its failed images again; of a cancelled job those that were cancelled, too",
   purge: "forget a job that has ended; its results stay",
 } satisfies Record<JobAction, string>))
   jobs
@@ -310,6 +316,14 @@ program
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/drift.js")).drift));
 
+program
+  .command("results")
+  .description("the list of results")
+  .command("index")
+  .description("make the list of results again from the receipts of output roots")
+  .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
+  .action(does(async () => (await import("./commands/results.js")).indexResults));
+
 const models = program.command("models").description("models and their manifests");
 models
   .command("list")
@@ -331,6 +345,7 @@ models
     "to which sides depth, height and width of the training images grow: SPL",
   )
   .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
+  .option("--single", "nnU-Net's 2d: a model of single images, and not of the slices of a series")
   .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
   .option("--roles <file>", "several channels: which series each is, by tag rules (JSON)")
   .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")

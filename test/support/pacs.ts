@@ -6,15 +6,12 @@ import os from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
-import {
-  destinationSchema,
-  type DicomSettings,
-  type StowSettings,
-} from "../../src/doors/deliver/destination-settings.js";
-import type { Destination, ObjectToSend, Sent } from "../../src/doors/deliver/destination.js";
+import { destinationSchema } from "../../src/doors/deliver/destination-settings.js";
+import type { Destination, ObjectToSend, Proved, Sent } from "../../src/doors/deliver/destination.js";
 import { openDestination } from "../../src/doors/deliver/open-destination.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
+import { object } from "./doors.js";
 import { endsWithTest } from "./ends-with-test.js";
 import { freePort } from "./server.js";
 
@@ -36,7 +33,12 @@ export function testFolder(): string {
 }
 
 /** An Orthanc that is empty, or has the storage of one before. @param change of its configuration */
-export async function startOrthanc(t: Test, change: object = {}, folder = testFolder()): Promise<Pacs> {
+export async function startOrthanc(
+  t: Test,
+  change: object = {},
+  folder = testFolder(),
+  environment: Record<string, string> = {},
+): Promise<Pacs> {
   const [http, dicom] = [await freePort(), await freePort()];
   mkdirSync(path.join(folder, "db"), { recursive: true });
   const file = path.join(folder, "orthanc.json");
@@ -48,11 +50,17 @@ export async function startOrthanc(t: Test, change: object = {}, folder = testFo
       Plugins: [DICOM_WEB_PLUGIN],
     },
     ...{ DicomAlwaysAllowGet: true, DicomAlwaysAllowMove: true, DicomCheckCalledAet: true },
+    // This version does not know label maps otherwise
+    UnknownSopClassAccepted: true,
     ...{ DicomWeb: { Enable: true, Root: "/dicom-web/" }, StableAge: 1 },
     ...change,
   };
   writeFileSync(file, JSON.stringify(configuration));
-  const child = spawn("Orthanc", [file], { stdio: ["ignore", "ignore", "pipe"], cwd: folder });
+  const child = spawn("Orthanc", [file], {
+    stdio: ["ignore", "ignore", "pipe"],
+    cwd: folder,
+    env: { ...process.env, ...environment },
+  });
   const said: string[] = [];
   child.stderr.on("data", (data: Buffer) => said.push(data.toString()));
   const exit = once(child, "exit");
@@ -92,15 +100,9 @@ export function objectOf(file: string): ObjectToSend {
   };
 }
 
-type Given<Settings> = Partial<{ [Field in keyof Settings]: Settings[Field] | undefined }>;
-
-/** A destination as the settings would have it. */
-export function destinationOf(
-  t: Test,
-  settings: Given<Omit<StowSettings, "timeout">> | Given<Omit<DicomSettings, "timeout">>,
-  timeout = "20s",
-): Destination {
-  const destination = openDestination("pacs", destinationSchema.parse({ timeout, ...settings }));
+/** A destination as the settings would have it. @param timeout in seconds */
+export function destinationOf(t: Test, settings: object, timeout = 20): Destination {
+  const destination = openDestination("pacs", { ...destinationSchema.parse(settings), timeout });
   t.teardown(() => destination.close());
   return destination;
 }
@@ -117,4 +119,19 @@ export async function sentTo(
     told.set(uid, sent);
   }
   return told;
+}
+
+export const provedBy = (destination: Destination, object: ObjectToSend): Promise<Proved> =>
+  destination.prove(object, new AbortController().signal);
+
+const folder = { made: "" };
+
+/** So many small objects, in files. */
+export function slicesToSend(count: number): ObjectToSend[] {
+  folder.made ||= testFolder();
+  return Array.from({ length: count }, (_, i) => {
+    const file = path.join(folder.made, `${i + 1}.dcm`);
+    writeFileSync(file, object(i + 1).file);
+    return objectOf(file);
+  });
 }

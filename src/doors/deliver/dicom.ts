@@ -83,21 +83,28 @@ export class DicomDestination implements Destination {
 
   async #sendChunk(objects: readonly ObjectToSend[], tell: Tell, signal: AbortSignal): Promise<void> {
     const left = [...objects];
-    while (left.length > 0) {
+    const allAway = (error: unknown) => {
+      for (const object of left.splice(0)) tell(object, { state: "away", reason: faultText(error) });
+    };
+    // What an association is lost with is away, and what comes after it gets another one
+    for (let lost = 0; left.length > 0;) {
       let caller: Caller;
       const options = { ...this.#options(signal), contexts: proposals(left) };
       try {
         caller = await this.#call(options);
       } catch (error) {
-        for (const object of left) tell(object, { state: "away", reason: faultText(error) });
+        allAway(error);
         return;
       }
-      // What the connection was lost with is away; what comes after it gets another one
       for (let object = left.shift(); object !== undefined; object = left.shift()) {
         try {
           tell(object, await this.#sendOne(caller, object, options));
+          lost = 0;
         } catch (error) {
           tell(object, { state: "away", reason: faultText(error) });
+          lost += 1;
+          // Two in turn: it is not the objects
+          if (lost > 1) allAway(error);
           break;
         }
       }

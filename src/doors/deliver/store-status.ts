@@ -19,14 +19,14 @@ const WORDS: Readonly<Record<number, string>> = {
   0xb000: "elements were coerced",
   0xb006: "elements were discarded",
   0xb007: "the data set does not match its SOP class",
-  0xc000: "cannot understand",
+  0xc000: "cannot be understood or processed",
   0xc122: "transfer syntax not supported",
 };
 
 /** "0xA700, out of resources", and the peer's comment where it gave one, without what is no plain text. */
 export function statusText(status: number, comment = ""): string {
   const words = WORDS[status] ?? WORDS[status & 0xff00] ?? WORDS[status & 0xf000];
-  const said = comment.replace(/[^\x20-\x7e]/g, "?").trim();
+  const said = comment.trim().replace(/[^\x20-\x7e]/g, "?");
   const hex = `0x${status.toString(16).toUpperCase().padStart(4, "0")}`;
   return [hex, ...(words === undefined ? [] : [words]), ...(said === "" ? [] : [`"${said}"`])].join(", ");
 }
