@@ -155,7 +155,7 @@ const topics = {
     doors: absolute
       .optional()
       .describe(
-        "File that says how images come in from modalities and PACS (docs/doors.md); nothing comes in unless it is set",
+        "File that says how images come in from modalities and PACS, and results go there (docs/doors.md); nothing does unless it is set",
       ),
   },
   Results: {

@@ -76,6 +76,10 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
     0: "every result is there, with its size and hash, and nothing else",
     1: "something differs",
   },
+  "deliver verify": {
+    0: "every object is there and equal",
+    1: "one is missing, differs or could not be read back",
+  },
   verify: { 0: "everything is there and equal", 1: "something differs, is missing or cannot be replayed" },
   "models check": { 0: "no mistake", 1: "there are mistakes, or the folder cannot be read" },
   "models reload": { 0: "every model that has changed serves", 1: "some do not; those of before go on" },
@@ -261,6 +265,31 @@ jobs
   .option("--retry", "run images again whose results are missing or damaged")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
+
+const deliver = program.command("deliver").description("what goes to destinations (docs/doors.md)");
+deliver
+  .command("list")
+  .description("what waits, is to be proven, or was set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
+  .option("--destination <name>", "for this one alone")
+  .addOption(new Option("--limit <number>", "how many results").default("50", "50"))
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverList));
+deliver
+  .command("retry [id]")
+  .description("send again what was set aside: of one result, or of all (RADSERVE_URL, RADSERVE_TOKEN)")
+  .option("--destination <name>", "to this one alone")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverRetry));
+deliver
+  .command("verify <paths...>")
+  .description("read back from the destinations what was delivered: receipts (NAME.json), or folders of them")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverVerify));
+deliver
+  .command("scan [folders...]")
+  .description("find results that are to be delivered and that no queue has (default: RADSERVE_OUTPUT_ROOTS)")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverScan));
 
 program
   .command("inspect [file]")

@@ -4,7 +4,7 @@ import { useContext, useEffect, useState } from "preact/hooks";
 import { Look } from "./look.js";
 import { call, judge, usePoll, type Fault } from "./api.js";
 import { baseName, count, moment, percent, span, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Facts, FaultNote, Table } from "./parts.js";
+import { Allowed, Badge, Card, Copy, Deliveries, Facts, FaultNote, Table } from "./parts.js";
 
 const LOOK_MS = 3_000;
 const SLOW_MS = 10_000;
@@ -232,6 +232,7 @@ function Fate({ item }: { item: Item }) {
           </ul>
         </details>
       )}
+      <Deliveries deliveries={item.deliveries} />
       {item.outputs.length > 0 && (
         <details>
           <summary>{count(item.outputs.length)} files</summary>

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
 import { Look } from "./look.js";
 import { baseName, bytes, figure, milliseconds, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Table } from "./parts.js";
+import { Allowed, Badge, Card, Copy, Deliveries, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
 type Finding = Model["findings"][number];
@@ -197,6 +197,7 @@ export function Result({ answer }: { answer: Answer }) {
             <strong>{words(code)}</strong> {message}
           </p>
         ))}
+        <Deliveries deliveries={answer.deliveries} />
         <p>
           Receipt <code>{answer.receipt_path}</code>{" "}
           <Copy text={answer.receipt_path} what="the path of the receipt" />

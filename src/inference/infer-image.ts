@@ -17,8 +17,7 @@ import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/commit/compose.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
-import { objectsOf } from "../results/receipt/delivery.js";
-import type { Answer, Receipt } from "../results/receipt/receipt.js";
+import { objectsOf, type Answer, type Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
 import {

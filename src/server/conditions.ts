@@ -104,7 +104,7 @@ export interface Sources {
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
-  deliveries?: Pick<DeliveryService, "figures"> | undefined;
+  deliveries?: Pick<DeliveryService, "spool" | "figures"> | undefined;
   log: Logger;
 }
 
@@ -118,7 +118,8 @@ export class Conditions {
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
-    this.#folders = await foldersNow(this.sources.config, this.sources.doors?.spool);
+    const { config, doors, deliveries } = this.sources;
+    this.#folders = await foldersNow(config, doors?.spool ?? deliveries?.spool);
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();

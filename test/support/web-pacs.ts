@@ -42,7 +42,7 @@ const uidOf = (file: Buffer) => openFile(file).attributes.string("SOPInstanceUID
 
 export async function webPacs(t: Test): Promise<WebPacs> {
   let manner: Manner = "keep";
-  let reading: Promise<void> = Promise.resolve();
+  let reading: Promise<undefined> = Promise.resolve(undefined);
   const pacs = { kept: new Map<string, Buffer>(), sent: [] as string[], read: [] as string[] };
   const store = (files: Buffer[], response: ServerResponse) => {
     const uids = files.map(uidOf);
@@ -61,13 +61,15 @@ export async function webPacs(t: Test): Promise<WebPacs> {
         ? ["00081198", uids.map((uid) => item(uid, failed))]
         : ["00081199", uids.map((uid) => item(uid))];
     response.writeHead(manner === "refuse" ? 409 : 200, { "Content-Type": "application/dicom+json" });
-    response.end(JSON.stringify({ [tag as string]: { vr: "SQ", Value: items } }));
+    response.end(JSON.stringify({ [tag]: { vr: "SQ", Value: items } }));
   };
   const serve = () =>
     createServer((request, response) => {
       void (async () => {
-        if (request.method === "POST")
-          return store(partsOf(await buffer(request), request.headers["content-type"] ?? ""), response);
+        if (request.method === "POST") {
+          store(partsOf(await buffer(request), request.headers["content-type"] ?? ""), response);
+          return;
+        }
         const uid = request.url?.split("/").at(-1) ?? "";
         pacs.read.push(uid);
         await reading;
@@ -94,8 +96,10 @@ export async function webPacs(t: Test): Promise<WebPacs> {
     url: `http://127.0.0.1:${port}/dicom-web`,
     behave: (next) => (manner = next),
     holdReading() {
-      let go = () => undefined as void;
-      reading = new Promise((resolve) => (go = resolve));
+      let go: () => void = () => undefined;
+      reading = new Promise((resolve) => {
+        go = () => resolve(undefined);
+      });
       return () => go();
     },
     stop,

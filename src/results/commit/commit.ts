@@ -218,7 +218,7 @@ async function stageDelivery(
 ): Promise<void> {
   await step("write the delivery");
   const before = await readDelivery(`${dir}/${deliveryName(name)}`);
-  // Of one that replaced another the earlier one is not told again
+  // Not what that one has replaced, and so on
   delete before?.replaces;
   const whole = before === undefined ? delivery : { ...delivery, replaces: before };
   await writeAndReadBack(staging.at(DELIVERY), Buffer.from(deliveryText(whole)));

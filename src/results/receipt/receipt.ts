@@ -375,3 +375,14 @@ export type Answer = z.infer<typeof answerSchema>;
 export function receiptText(receipt: Receipt): string {
   return `${JSON.stringify(receipt, null, 2)}\n`;
 }
+
+/** The objects of a result that can be delivered: those of DICOM. */
+export function objectsOf({ models }: Receipt) {
+  return models.flatMap((model) =>
+    model.outputs.flatMap(({ path, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 }) =>
+      sop_class_uid === undefined || sop_instance_uid === undefined || series_instance_uid === undefined
+        ? []
+        : { path, model: model.name, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 },
+    ),
+  );
+}
