@@ -21,6 +21,7 @@ import { volumeDetection, type VolumeDetection } from "../../../src/manifest/out
 import { manifestSchema } from "../../../src/manifest/rules.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import { planeOf } from "../../../src/results/picture/draw-result.js";
+import { interpret } from "../../../src/results/findings/findings.js";
 import { inPatient } from "../../../src/results/kinds/boxes.js";
 import { kindOfGiven } from "../../../src/results/kinds/kinds.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
@@ -408,6 +409,18 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
   t.match(kindOfGiven(given).laidBack!(given, part, { slices: 99, rows: 99, columns: 99 }), {
     boxes: [{ x0: 31, x1: 33, y0: 22, y1: 24, z0: 15, z1: 16 }],
   });
+  for (const [z0, z1, frames] of [
+    [0, 1, [3]],
+    [0.9999999, 2.0000001, [2]],
+    [0.5, 2.5, [3, 2, 1]],
+    [2.9999999, 3, [1]],
+    [1, 1.0000001, [2]],
+  ] as const) {
+    const thin = { ...given, boxes: [{ ...box, z0, z1, score: 0.6 }] };
+    const volume = { outputs: [thin], spacing: undefined, volume: geometryOf("SPL"), slices: [2, 1, 0] };
+    const { findings } = interpret([maps], [[0.55, 0.55]], volume);
+    t.strictSame(findings[0]!.frames, frames, `the frames of ${z0} to ${z1}`);
+  }
   const messages = (manifest: Manifest) =>
     manifestSchema
       .safeParse({ ...manifest, stage: "draft", results: { outputs: ["json"] } })
