@@ -101,6 +101,7 @@ function firstOf(all: readonly Measurement[]): string[] {
 function unitText(ucum: string): string {
   return ucum
     .replace("[hnsf'U]", "HU")
+    .replace(/^a$/, "years")
     .replace(/\{[^}]*\}/g, "")
     .replace(/([a-z])2\b/gi, "$1²")
     .replace(/([a-z])3\b/gi, "$1³")
