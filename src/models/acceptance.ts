@@ -147,7 +147,7 @@ function among(
   const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : shown(value))))];
   const wanted =
     expected.length > MAX_LISTED
-      ? `to be one of the ${expected.length} in accepts.${rule}`
+      ? `to be among the ${expected.length} of accepts.${rule}`
       : expected.map(shown).join(" or ");
   return [
     { code: `${rule}_not_accepted`, message: `Expected ${what} ${wanted}, found ${values.join(", ")}.` },
