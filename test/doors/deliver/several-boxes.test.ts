@@ -52,7 +52,7 @@ await t.test("the objects of a job are delivered, whichever box makes them, and 
   await pacs.start();
   const folder = path.join(place.output, "again");
   await until(() => names.every((name) => proven({ output: folder }, name)));
-  t.match(deliveryOf({ output: folder }, names[0]!), { priority: "bulk", request_id: `${again}.0` });
+  t.match(deliveryOf({ output: folder }, names[0]), { priority: "bulk", request_id: `${again}.0` });
 });
 
 await t.test("the commands say what waits, try again, and read back", async (t) => {
