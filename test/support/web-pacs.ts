@@ -3,7 +3,6 @@ import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
-import type { Test } from "tap";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 
 /** What it does with what it is sent. */
@@ -16,6 +15,8 @@ export interface WebPacs {
   /** UIDs in the order in which they were sent, and read back. */
   sent: string[];
   read: string[];
+  /** When each was sent for the last time (milliseconds since 1970). */
+  sentAt: Map<string, number>;
   behave(manner: Manner): void;
   /** What read back is held until the test lets it go. */
   holdReading(): () => void;
@@ -40,13 +41,19 @@ function partsOf(body: Buffer, type: string): Buffer[] {
 
 const uidOf = (file: Buffer) => openFile(file).attributes.string("SOPInstanceUID") ?? "";
 
-export async function webPacs(t: Test): Promise<WebPacs> {
+export async function webPacs(t: { teardown: (end: () => Promise<void>) => void }): Promise<WebPacs> {
   let manner: Manner = "keep";
   let reading: Promise<undefined> = Promise.resolve(undefined);
-  const pacs = { kept: new Map<string, Buffer>(), sent: [] as string[], read: [] as string[] };
+  const pacs = {
+    kept: new Map<string, Buffer>(),
+    sent: [] as string[],
+    read: [] as string[],
+    sentAt: new Map<string, number>(),
+  };
   const store = (files: Buffer[], response: ServerResponse) => {
     const uids = files.map(uidOf);
     pacs.sent.push(...uids);
+    for (const uid of uids) pacs.sentAt.set(uid, Date.now());
     if (manner === "hang") return;
     if (manner === "keep") files.forEach((file, i) => pacs.kept.set(uids[i]!, file));
     // The last bytes are of the pixels or of the last item
