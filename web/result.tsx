@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
 import { Look } from "./look.js";
 import { baseName, bytes, figure, milliseconds, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Table } from "./parts.js";
+import { Allowed, Badge, Card, Copy, Deliveries, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
 type Finding = Model["findings"][number];
@@ -15,7 +15,8 @@ interface Shown {
   show?: ((frame: number) => void) | undefined;
 }
 
-function sizeOf({ area, volume }: Finding): string {
+function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
+  if (mm !== undefined) return `${mm.size.map(figure).join(" × ")} mm`;
   if (volume !== undefined) return `${figure(volume.ml)} mL`;
   if (area === undefined) return "";
   return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
@@ -25,9 +26,10 @@ const TOGETHER = {
   maximum: "highest of all frames",
   mean: "mean of all frames",
   noisy_or: "noisy-or of all frames",
+  total: "all slices together",
 };
 
-function placeOf({ frame, box, point, over_frames: over }: Finding): string {
+function placeOf({ frame, frames, box, point, over_frames: over }: Finding): string {
   if (over !== undefined) return TOGETHER[over];
   const where =
     box === undefined
@@ -35,8 +37,15 @@ function placeOf({ frame, box, point, over_frames: over }: Finding): string {
         ? ""
         : `${figure(point.x)}, ${figure(point.y)}`
       : `${Math.round(box.x0)}, ${Math.round(box.y0)} to ${Math.round(box.x1)}, ${Math.round(box.y1)}`;
-  return [frame === undefined ? "" : `frame ${frame}`, where].filter((part) => part !== "").join("; ");
+  const ends = frames === undefined ? "" : `slices ${frames[0]} to ${frames.at(-1)}`;
+  return [frame === undefined ? ends : `frame ${frame}`, where].filter((part) => part !== "").join("; ");
 }
+
+const numbered = ({ label, number }: { label?: string | undefined; number?: number | undefined }): string =>
+  [label, number].filter((part) => part !== undefined).join(" ");
+
+/** The frame that shows a finding, if it is not about all of them. */
+const middleOf = ({ frame, frames = [] }: Finding): number | undefined => frame ?? frames[frames.length >> 1];
 
 /** A column of the findings, which is left out where no finding has anything in it. */
 const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
@@ -44,6 +53,7 @@ const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
   ["Threshold", ({ threshold }) => threshold?.toFixed(3) ?? ""],
   ["Margin", ({ margin }) => margin?.toFixed(3) ?? ""],
   ["Size", sizeOf],
+  ["Turned", ({ angle }) => (angle === undefined ? "" : `${figure(angle)}°`)],
   ["Place", placeOf],
 ];
 
@@ -62,7 +72,7 @@ function Findings({ model: { name, findings }, show }: Shown) {
     >
       {findings.map((finding, i) => (
         <tr key={i}>
-          <th scope="row">{finding.label}</th>
+          <th scope="row">{numbered(finding)}</th>
           <td>{finding.present ? <Badge state="yes" tone="busy" /> : "no"}</td>
           {columns.map(([title, of]) => (
             <td key={title} class="figure">
@@ -71,12 +81,12 @@ function Findings({ model: { name, findings }, show }: Shown) {
           ))}
           {show !== undefined && (
             <td>
-              {finding.frame !== undefined && (
-                <button type="button" class="small" onClick={() => show(finding.frame ?? 1)}>
+              {middleOf(finding) !== undefined && (
+                <button type="button" class="small" onClick={() => show(middleOf(finding) ?? 1)}>
                   Show
                   <span class="unseen">
                     {" "}
-                    {finding.label} on frame {finding.frame}
+                    {numbered(finding)} on frame {middleOf(finding)}
                   </span>
                 </button>
               )}
@@ -94,23 +104,28 @@ const unitOf = (value: string): string =>
     ? ""
     : value
         .replace("[hnsf'U]", "HU")
+        .replace("{pixels}", "pixels")
+        .replace(/^deg$/, "°")
         .replace(/\{[^}]*\}/g, "")
         .replace(
           /^([mck]?m|HU)([23])$/,
           (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
         );
 
+export const valueText = ({ value, unit }: Model["measurements"][number]): string =>
+  `${figure(value)} ${unitOf(unit.value)}`.trim();
+
 function Measurements({ model }: { model: Model }) {
   if (model.measurements.length === 0) return null;
   return (
     <Table label={`Measurements of ${model.name}`} head={["Measurement", "Of", "Value"]}>
-      {model.measurements.map(({ name, label, frame, value, unit }, i) => (
+      {model.measurements.map((one, i) => (
         <tr key={i}>
-          <th scope="row">{name}</th>
-          <td>{[label ?? "", frame === undefined ? "" : `frame ${frame}`].filter(Boolean).join(", ")}</td>
-          <td class="figure">
-            {figure(value)} {unitOf(unit.value)}
+          <th scope="row">{one.name}</th>
+          <td>
+            {[numbered(one), one.frame === undefined ? "" : `frame ${one.frame}`].filter(Boolean).join(", ")}
           </td>
+          <td class="figure">{valueText(one)}</td>
         </tr>
       ))}
     </Table>
@@ -182,6 +197,7 @@ export function Result({ answer }: { answer: Answer }) {
             <strong>{words(code)}</strong> {message}
           </p>
         ))}
+        <Deliveries deliveries={answer.deliveries} />
         <p>
           Receipt <code>{answer.receipt_path}</code>{" "}
           <Copy text={answer.receipt_path} what="the path of the receipt" />

@@ -101,6 +101,8 @@ struct ResamplingSpec {
   /// If the largest spacing of the volume, or else of the tensor, is more than so many times the smallest, each slice is
   /// resampled by itself, and the nearest slice counts between them. 0: never.
   double separate_above = 0;
+  /// The tensor's sides are rounded up to multiples of these; what is more lies behind the volume and is background.
+  std::array<int, 3> multiple_of = {1, 1, 1};
   /// No value leaves the range of those that it is made of: of the volume, or of the slice if slices are separate.
   bool keep_range = false;
   /// Only the box around all values that are not 0 counts; the rest is as if the volume did not have it.
@@ -219,6 +221,8 @@ struct MaskStep {
 };
 
 enum class BoxFormat { kXyxy, kXywh, kCxcywh, kYxyx };
+/// What two boxes share: by their edges, as outlines of turned boxes, or as distributions (turned.h).
+enum class Overlap { kEdges, kPolygon, kProbabilistic };
 
 /// Where the numbers of a box stand in the one tensor that holds them all; columns count from 0.
 struct TableSpec {
@@ -237,6 +241,9 @@ struct TableSpec {
   /// The first coefficient of a box's mask, and how many there are.
   std::optional<int> coefficients = std::nullopt;
   int coefficient_count = 0;
+  /// How much each box is turned, and how many radians clockwise a number of that column stands for.
+  std::optional<int> angle = std::nullopt;
+  double angle_unit = 1;
 };
 
 struct OutputKind;
@@ -264,6 +271,8 @@ struct OutputSpec {
   bool normalised = false;
   std::string scores_tensor;
   std::string classes_tensor;
+  /// Those of a graph that gives scores and boxes level by level, from the second level on.
+  std::vector<std::string> level_tensors;
   /// Then `tensor` holds boxes, scores and classes.
   std::optional<TableSpec> table;
   /// kPrototypes: number of the output that finds the boxes.
@@ -273,6 +282,9 @@ struct OutputSpec {
   bool several_labels = false;
   std::optional<double> nms_iou;
   bool nms_per_class = false;
+  /// A box goes because of any better one, whether that stays or not.
+  bool nms_fast = false;
+  Overlap nms_overlap = Overlap::kEdges;
   int max_boxes = 1;
   double map_threshold = 0.5;
   double minimum_area = 0;
@@ -283,6 +295,7 @@ struct OutputSpec {
     std::vector<std::string> names = {tensor};
     if (!scores_tensor.empty()) names.push_back(scores_tensor);
     if (!classes_tensor.empty()) names.push_back(classes_tensor);
+    names.insert(names.end(), level_tensors.begin(), level_tensors.end());
     return names;
   }
 };

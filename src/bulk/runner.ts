@@ -355,7 +355,7 @@ export class Runner {
         this.#clear(item);
         return undefined;
       }
-      const { models, outputs, destinations } = request;
+      const { models, outputs, group, destinations } = request;
       const requestId = `${job_id}.${index}`;
       const asked_at = item.created_at.toISOString();
       const asked = { id: requestId, request_id: requestId, subject, asked_at, priority: "bulk" } as const;
@@ -367,6 +367,7 @@ export class Runner {
         roots: { input, output },
         ...(paths.series === undefined ? {} : { seriesInstanceUid: paths.series, name: paths.name }),
         ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
+        ...(group === undefined || paths.isCase ? {} : { group }),
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
         ...(destinations === undefined ? {} : { delivery: deliveryOf(asked, destinations) }),

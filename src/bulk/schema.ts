@@ -5,6 +5,7 @@ import {
   choice,
   clientPath,
   deliveryOfJob,
+  group,
   inputImagePath,
   keepableText,
   outputFolderPath,
@@ -27,6 +28,7 @@ const items = z
   .min(1)
   .max(MOST_ITEMS);
 const rest = {
+  group,
   ...choice,
   ...deliveryOfJob,
   idempotency_key: keepableText(200)
@@ -110,6 +112,7 @@ export const jobSchema = z.object({
   request: z.object({
     input_folder_path: z.string().optional(),
     output_folder_path: z.string().optional(),
+    group,
     models: z.array(z.string()).optional(),
     outputs: z.array(outputKindSchema).optional(),
     destinations: z.array(z.string()).optional().describe("To which the objects of its results go"),

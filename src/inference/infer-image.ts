@@ -11,21 +11,28 @@ import { requireRoom } from "../files/durable-files.js";
 import { openInput, openOutputFolder, type Opened, type OpenedInput } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
-import { caseName } from "../results/receipt/names.js";
+import { caseName, receiptName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/commit/compose.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
-import { objectsOf } from "../results/receipt/delivery.js";
-import type { Answer, Receipt } from "../results/receipt/receipt.js";
+import { objectsOf, type Answer, type Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
-import { accepting, bytesAtMost, bytesInMemory, candidatesOf, caseFor, planOf, whyNoCase } from "./plan.js";
+import {
+  accepting,
+  bytesAtMost,
+  bytesInMemory,
+  candidatesOf,
+  caseFor,
+  judgeSeries,
+  planOf,
+  whyNoCase,
+} from "./plan.js";
 import { FOLDER_LIMITS, readSeriesFolder } from "./read-input.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
-import { takesWhole, toleranceOf } from "../manifest/manifest.js";
-import { accepts } from "../models/acceptance.js";
+import { toleranceOf } from "../manifest/manifest.js";
 import { readImage } from "../images/read-image.js";
 import { SliceMemory, withFile, type Patience } from "./reading-memory.js";
 import { readWholeHere } from "../files/descriptor.js";
@@ -63,9 +70,9 @@ function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started:
 async function inferFolder(folder: Opened, candidates: ModelEntry[], started: Started): Promise<Answer> {
   const memory = new SliceMemory(started.context.processMemory, patienceOf(started));
   try {
-    const takes = (image: Image) =>
-      candidates.some((entry) => takesWhole(entry.manifest) && accepts(entry, image).length === 0);
-    const { seriesInstanceUid: uid, asCase = false } = started.task;
+    const { seriesInstanceUid: uid, asCase = false, group } = started.task;
+    const grouped = group !== undefined;
+    const judge = (series: readonly (Image | RadserveError)[]) => judgeSeries(candidates, series, grouped);
     const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
     let noCase: ReturnType<typeof whyNoCase> = [];
     const caseOf = (found: Candidates) => {
@@ -74,7 +81,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
       return chosen;
     };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
-    const choice = { uid, takes, tolerance, caseOf };
+    const choice = { uid, judge, tolerance, ...(grouped ? { grouped } : { caseOf }) };
     const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch((error: unknown) => {
       throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
     });
@@ -159,8 +166,9 @@ function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receip
 }
 
 /** While NAME is held: what lies there already, or else a result computed, made and committed now. */
-async function answer(read: Analysis, { fdPath: folder, realPath }: Opened, held: Held): Promise<Answer> {
+async function answer(read: Analysis, output: Opened, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
+  const { fdPath: folder, realPath } = output;
   const placeOf = (receipt: Receipt, reused: boolean) =>
     task.delivery === undefined || objectsOf(receipt).length === 0
       ? undefined
@@ -180,7 +188,11 @@ async function answer(read: Analysis, { fdPath: folder, realPath }: Opened, held
   checkTime(task, context);
   // Written while the files are staged; without it they do not appear
   const place = placeOf(receipt, false);
-  const allowed = context.willCommit?.(verdictOf(receipt.status, image, receipt), place);
+  const verdict = verdictOf(receipt.status, image, receipt);
+  const allowed = context.willCommit?.(verdict, place).then((patient) => {
+    const known = { name: receiptName(name), input: task.inputPath, patient };
+    context.list?.add(realPath, receipt, known);
+  });
   await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();

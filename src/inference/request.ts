@@ -114,6 +114,24 @@ export function destinationsFor(
   return chosen;
 }
 
+/** Of single and bulk requests. */
+export const group = z
+  .enum(["series"])
+  .optional()
+  .describe(
+    "Each series of a folder is one item with one receipt, SEG and SR, for models of single images too, which look at its slices one by one",
+  );
+
+/** @throws RadserveError bad_request for a group of a file */
+export function checkGroup(asked: "series" | undefined, kind: "file" | "folder"): void {
+  if (asked !== undefined && kind === "file")
+    throw new RadserveError(
+      "bad_request",
+      'group: expected input_image_path to name a folder where group is "series"; found a file. Name the folder of its series, or leave group out.',
+      { field: "group" },
+    );
+}
+
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
   output_folder_path: outputFolderPath,
@@ -125,6 +143,7 @@ export const singleRequestSchema = z.strictObject({
     .describe(
       "Which series of a folder is meant; where absent, the only one, or the only one that an active model of series takes",
     ),
+  group,
   ...choice,
   deliver: z
     .enum(["wait", "queue", "none"])

@@ -11,6 +11,7 @@ import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
 import type { Delivery } from "../results/receipt/delivery.js";
+import type { ListWriter } from "../results/list/list.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Plan } from "./plan.js";
 
@@ -25,6 +26,8 @@ export interface InferTask {
   seriesInstanceUid?: string;
   /** The folder is to be taken as a case of several series or images, and as nothing else. */
   asCase?: boolean;
+  /** A series of a folder is for models of single images, too. */
+  group?: "series";
   /** Names of models to run; without it, all that accept the image. */
   models?: string[];
   outputs?: OutputKind[];
@@ -65,10 +68,13 @@ export interface InferContext {
   /** True as soon as the task was told to stop: its client has gone, its time is over, or the server stops. */
   stopped?: (() => boolean) | undefined;
   /**
-   * Resolves when it is written down what will be committed, or given out; without it there is no audit.
+   * Resolves when it is written down what will be committed, or given out, with the hash of the patient's id; without it
+   * there is no audit.
    * @param place of a result that is to be delivered
    */
-  willCommit?: ((verdict: Verdict, place?: ResultPlace) => Promise<void>) | undefined;
+  willCommit?: ((verdict: Verdict, place?: ResultPlace) => Promise<string | undefined>) | undefined;
+  /** Lists what will be committed; without it nothing is listed. */
+  list?: ListWriter | undefined;
   /** Told whose image the task is of, when it is read. */
   wasOf?: ((whose: Whose) => void) | undefined;
 }

@@ -4,7 +4,7 @@
  * done only to a task that did not end of itself soon after it was told to; the others on its thread run again.
  */
 import type { EngineOptions } from "../engine/types.js";
-import type { FromWorker } from "./worker.js";
+import type { FromWorker, WorkerOptions } from "./worker.js";
 import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
 import { FairQueue } from "./fair-queue.js";
 import type { Trail } from "../audit/action.js";
@@ -72,6 +72,8 @@ export interface PoolOptions {
   /** The outputs that the settings ask for, for all models. */
   outputs?: InferContext["outputs"];
   forms?: InferContext["forms"];
+  /** Where results are listed; without it they are not. */
+  lists?: WorkerOptions["lists"];
   /** Resolves when it is kept that a result is to be delivered. @throws RadserveError delivery_unavailable */
   intend?: (delivery: Delivery, place: ResultPlace) => Promise<void>;
   /** Stops the native part of a task that a thread has already. */
@@ -149,21 +151,24 @@ export class InferencePool {
   }
 
   #threadPool({ niceness, operatesAtOnce, ...kind }: typeof SINGLE): ThreadPool {
-    const { threads, engine, outputs, forms, log } = this.options;
+    const { threads, engine, outputs, forms, lists, log } = this.options;
     const running = this.#runningCount;
     return new ThreadPool({
       threads,
       ...kind,
       places: this.places,
-      workerData: { engine, outputs, forms, threads, running, niceness, operatesAtOnce },
+      workerData: { engine, outputs, forms, lists, threads, running, niceness, operatesAtOnce },
       answering: (message) => this.#answer(message),
       failed: (error) =>
         log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
     });
   }
 
-  /** @throws RadserveError audit_failed, delivery_unavailable where it cannot be written down what will be committed */
-  async #answer(message: FromWorker): Promise<void> {
+  /**
+   * @returns the hash of the patient's id, where something will be committed
+   * @throws RadserveError audit_failed, delivery_unavailable where it cannot be written down what will be committed
+   */
+  async #answer(message: FromWorker): Promise<string | undefined> {
     const entry = this.#running.get(message.cancelId);
     if (message.type === "was-of") entry?.trail?.wasOf(message.whose);
     else if (entry === undefined) throw new Error("A task that does not run wants to commit something");
@@ -171,8 +176,9 @@ export class InferencePool {
       const { delivery } = entry.task;
       const { verdict, place } = message;
       if (delivery !== undefined && place !== undefined) await this.#intend(delivery, place);
-      await entry.trail?.willCommit(verdict);
+      return entry.trail?.willCommit(verdict);
     }
+    return undefined;
   }
 
   async #intend(delivery: Delivery, place: ResultPlace): Promise<void> {

@@ -32,6 +32,7 @@ export const REMEDIES = {
   disk_full: "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.",
   certificate_expires: "Replace the file; a running server takes it within seconds.",
   certificate_refused: "Correct the file. Until then the server goes on with the certificates of before.",
+  key_refused: "Let the server's user read the keys folder and its files, or correct or remove the file.",
   model_failed: "radserve status says why with a token, and radserve models check explains.",
   gpu_lost: "Restart the server to use it again.",
   spool_not_writable: "Let the server's user write to the spool of RADSERVE_DOORS.",
@@ -96,12 +97,14 @@ export interface Sources {
   config: Config;
   /** Why the server is not ready. */
   fault: () => RadserveError | undefined;
+  /** What is wrong with the keys. */
+  keys: () => string | undefined;
   models: () => readonly { name: string; health: string; error?: string }[];
   gpus: () => EngineStats["gpus"];
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
-  deliveries?: Pick<DeliveryService, "figures"> | undefined;
+  deliveries?: Pick<DeliveryService, "spool" | "figures"> | undefined;
   log: Logger;
 }
 
@@ -115,7 +118,8 @@ export class Conditions {
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
-    this.#folders = await foldersNow(this.sources.config, this.sources.doors?.spool);
+    const { config, doors, deliveries } = this.sources;
+    this.#folders = await foldersNow(config, doors?.spool ?? deliveries?.spool);
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
@@ -128,8 +132,9 @@ export class Conditions {
 
   /** The condition that keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
   list(): Condition[] {
-    const { fault, models, gpus, certificates, bulk, doors, deliveries } = this.sources;
+    const { fault, keys, models, gpus, certificates, bulk, doors, deliveries } = this.sources;
     const blocking = fault();
+    const refusedKeys = keys();
     const { trouble, paused_for, boxes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
@@ -141,6 +146,7 @@ export class Conditions {
               remedy: ERRORS[blocking.code].remedy,
             },
           ]),
+      ...(refusedKeys === undefined ? [] : [of("key_refused", "keys folder", refusedKeys)]),
       ...models()
         .filter(({ health }) => health === "failed")
         .map(({ name, error = "failed" }) =>

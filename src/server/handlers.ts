@@ -24,7 +24,7 @@ import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
-import { destinationsFor, singleRequestSchema } from "../inference/request.js";
+import { checkGroup, destinationsFor, singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import { monotonic } from "../base/monotonic.js";
 import { deliveriesOf, deliveryOf } from "../results/receipt/delivery.js";
@@ -161,6 +161,7 @@ async function checkPaths(
   output: string,
   roots: Roots,
   minimumFreeBytes: number,
+  group: InferTask["group"],
 ): Promise<boolean> {
   const looks = await Promise.allSettled([
     openInput(input, roots.input),
@@ -169,6 +170,8 @@ async function checkPaths(
   for (const look of looks) if (look.status === "fulfilled") look.value.close();
   // If both fail, the fault of the input is answered
   for (const look of looks) if (look.status === "rejected") throw look.reason;
+  const [named] = looks;
+  if (named.status === "fulfilled") checkGroup(group, named.value.kind);
   return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }
 
@@ -211,7 +214,7 @@ const inferSingle: Handler = async (ctx, services) => {
   const caller = callerOf(ctx);
   const to = destinationsFor(body, services.deliveries?.known, caller.destinations);
   const roots = await rootsOf(caller, services);
-  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk);
+  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
   if (services.stopping()) throw shuttingDown();
   await waitForModels(services, deadline);
   candidatesOf(services.models.entries, body.models, services.models.problems);
@@ -228,6 +231,7 @@ const inferSingle: Handler = async (ctx, services) => {
     local,
     deadline,
     ...(body.series_instance_uid === undefined ? {} : { seriesInstanceUid: body.series_instance_uid }),
+    ...(body.group === undefined ? {} : { group: body.group }),
     ...(body.models === undefined ? {} : { models: body.models }),
     ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
     ...(to.length === 0 ? {} : { delivery: deliveryOf({ ...asked, subject: caller.subject }, to) }),

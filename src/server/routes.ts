@@ -32,7 +32,16 @@ import {
 import { giveHeld, hold, type Held } from "./held.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
 import { asset, index } from "./page.js";
-import { listPaths, showDrift, showMarks, showPicture, showResult, showVerification } from "./viewing.js";
+import {
+  listPaths,
+  listResults,
+  showDrift,
+  showFrame,
+  showMarks,
+  showPicture,
+  showResult,
+  showVerification,
+} from "./viewing.js";
 
 const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
 /** Errors of reading an image. */
@@ -279,11 +288,27 @@ export const ROUTES: readonly Route[] = [
   },
   {
     ...view,
+    path: "/results/list",
+    id: "listResults",
+    summary: "Results that were written here, the latest first",
+    errors: VIEW_ERRORS,
+    ...listResults,
+  },
+  {
+    ...view,
     path: "/results/picture",
     id: "getResultPicture",
     summary: "A frame of the image that a result is of, as its window shows it",
     errors: SOURCE_ERRORS,
     ...showPicture,
+  },
+  {
+    ...view,
+    path: "/results/frame",
+    id: "getResultFrame",
+    summary: "The values of a frame of the image that a result is of, and what a viewer shows of it",
+    errors: SOURCE_ERRORS,
+    ...showFrame,
   },
   {
     ...view,

@@ -10,6 +10,7 @@ import path from "node:path";
 import { Audit } from "../audit/audit.js";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
+import { listName } from "../results/list/list.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { DoorsService } from "../doors/service.js";
@@ -253,6 +254,7 @@ class ServingProcess {
       engine: options,
       outputs: config.outputs,
       forms: resultForms(config),
+      lists: { roots: roots.output, box: listName(config.state_dir) },
       ...(deliveries === undefined
         ? {}
         : { intend: (delivery, place) => deliveries.intend(delivery, place) }),
@@ -323,6 +325,7 @@ class ServingProcess {
       ...{ config, log: this.log },
       // A server that loads or stops is not ready, and nothing is wrong with it
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
+      keys: () => keyring.trouble(),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
       certificates: () => certificates,

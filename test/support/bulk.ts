@@ -201,13 +201,18 @@ export function bulkOf(server: TestServer): Bulk {
 }
 
 /** A box that works on the jobs which another takes, with the same database, folders and lengths of time. */
-export async function startWorker(t: Test, { environment, input, output }: Place): Promise<TestServer> {
+export async function startWorker(
+  t: Test,
+  { environment, input, output }: Place,
+  extra: Record<string, string> = {},
+): Promise<TestServer> {
   const durations = Object.entries(environment).filter(([name]) =>
     /^(NODE_OPTIONS|TEST_DURATIONS)$/.test(name),
   );
   const worker = await startServer(
     bulkPlace(t, {
       ...Object.fromEntries(durations),
+      ...extra,
       DATABASE_URL: environment["DATABASE_URL"]!,
       RADSERVE_ROLE: "worker",
       RADSERVE_INPUT_ROOTS: input,

@@ -3,7 +3,6 @@ import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
-import type { Test } from "tap";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 
 /** What it does with what it is sent. */
@@ -16,6 +15,8 @@ export interface WebPacs {
   /** UIDs in the order in which they were sent, and read back. */
   sent: string[];
   read: string[];
+  /** When each was sent for the last time (milliseconds since 1970). */
+  sentAt: Map<string, number>;
   behave(manner: Manner): void;
   /** What read back is held until the test lets it go. */
   holdReading(): () => void;
@@ -40,13 +41,19 @@ function partsOf(body: Buffer, type: string): Buffer[] {
 
 const uidOf = (file: Buffer) => openFile(file).attributes.string("SOPInstanceUID") ?? "";
 
-export async function webPacs(t: Test): Promise<WebPacs> {
+export async function webPacs(t: { teardown: (end: () => Promise<void>) => void }): Promise<WebPacs> {
   let manner: Manner = "keep";
-  let reading: Promise<void> = Promise.resolve();
-  const pacs = { kept: new Map<string, Buffer>(), sent: [] as string[], read: [] as string[] };
+  let reading: Promise<undefined> = Promise.resolve(undefined);
+  const pacs = {
+    kept: new Map<string, Buffer>(),
+    sent: [] as string[],
+    read: [] as string[],
+    sentAt: new Map<string, number>(),
+  };
   const store = (files: Buffer[], response: ServerResponse) => {
     const uids = files.map(uidOf);
     pacs.sent.push(...uids);
+    for (const uid of uids) pacs.sentAt.set(uid, Date.now());
     if (manner === "hang") return;
     if (manner === "keep") files.forEach((file, i) => pacs.kept.set(uids[i]!, file));
     // The last bytes are of the pixels or of the last item
@@ -61,13 +68,15 @@ export async function webPacs(t: Test): Promise<WebPacs> {
         ? ["00081198", uids.map((uid) => item(uid, failed))]
         : ["00081199", uids.map((uid) => item(uid))];
     response.writeHead(manner === "refuse" ? 409 : 200, { "Content-Type": "application/dicom+json" });
-    response.end(JSON.stringify({ [tag as string]: { vr: "SQ", Value: items } }));
+    response.end(JSON.stringify({ [tag]: { vr: "SQ", Value: items } }));
   };
   const serve = () =>
     createServer((request, response) => {
       void (async () => {
-        if (request.method === "POST")
-          return store(partsOf(await buffer(request), request.headers["content-type"] ?? ""), response);
+        if (request.method === "POST") {
+          store(partsOf(await buffer(request), request.headers["content-type"] ?? ""), response);
+          return;
+        }
         const uid = request.url?.split("/").at(-1) ?? "";
         pacs.read.push(uid);
         await reading;
@@ -94,8 +103,10 @@ export async function webPacs(t: Test): Promise<WebPacs> {
     url: `http://127.0.0.1:${port}/dicom-web`,
     behave: (next) => (manner = next),
     holdReading() {
-      let go = () => undefined as void;
-      reading = new Promise((resolve) => (go = resolve));
+      let go: () => void = () => undefined;
+      reading = new Promise((resolve) => {
+        go = () => resolve(undefined);
+      });
       return () => go();
     },
     stop,

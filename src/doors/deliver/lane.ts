@@ -2,28 +2,21 @@
  * The way to one destination: what is due is sent, and read back, some objects at a time. One box at a time sends to a
  * destination, so that what is urgent goes first whoever has it. A destination that is away delays nothing but its own.
  */
-import { closeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "../../base/durations.js";
 import { monotonic } from "../../base/monotonic.js";
 import { faultForLog, type Logger } from "../../base/log.js";
-import { readStart } from "../../files/descriptor.js";
-import { openPlain } from "../../files/disk.js";
-import { ifMissing } from "../../files/durable-files.js";
 import { NameLock } from "../../files/name-lock.js";
-import { readFileMeta } from "../../images/dicom/dicom-file.js";
-import { EXPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
 import type { Delivered, Delivery, DeliveryState } from "../../results/receipt/delivery.js";
 import type { Destination, ObjectToSend, Proved, Sent } from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
-import { isUnderway, objectsFor, type Outbox, type Pending } from "./outbox.js";
+import { isUnderway, objectsFor, objectToSend, type Outbox, type Pending } from "./outbox.js";
 
 /** Objects that are sent over one association or in requests one after the other, before something more urgent may go. */
 const MOST_OBJECTS = 64;
 /** Times that a destination may fail with an object, or say that it has one and have it not. */
 const MOST_TRIES = 5;
 const PROVED_AT_ONCE = 4;
-const META_BYTES = 4096;
 
 /** What becomes of an object by an answer. */
 type Change = Pick<Delivered, "state"> &
@@ -219,7 +212,8 @@ export class Lane {
       if (!(await outbox.refresh(pending))) pending.notBefore.set(name, monotonic() + later);
       else
         for (const object of objectsFor(pending, name)) {
-          const toSend = await this.#objectOf(pending, object);
+          const place = [pending.folder, pending.place, object.path].filter((part) => part !== "");
+          const toSend = await objectToSend(place.join("/"), pending.study, object);
           if (toSend === undefined) gone.push([object.sop_instance_uid, GONE]);
           else found.set(object.sop_instance_uid, toSend);
         }
@@ -233,25 +227,6 @@ export class Lane {
     }
     pending.notBefore.set(name, monotonic() + later);
     return new Map();
-  }
-
-  /** @returns undefined where its file is not there @throws what the system says */
-  async #objectOf(pending: Pending, object: Delivered): Promise<ObjectToSend | undefined> {
-    const { sop_class_uid, sop_instance_uid, series_instance_uid, sha256 } = object;
-    const file = [pending.folder, pending.place, object.path].filter((part) => part !== "").join("/");
-    const fd = await openPlain(file).catch(ifMissing(undefined));
-    if (fd === undefined) return undefined;
-    try {
-      const { transferSyntax } = readFileMeta(await readStart(fd, META_BYTES)) ?? {};
-      return {
-        ...{ path: file, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 },
-        study_instance_uid: pending.study,
-        // Of a file that is none of DICOM any more, whose hash is another
-        transfer_syntax_uid: transferSyntax ?? EXPLICIT_VR_LITTLE_ENDIAN,
-      };
-    } finally {
-      closeSync(fd);
-    }
   }
 
   async #send(going: readonly Going[]): Promise<void> {

@@ -15,7 +15,8 @@ import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { stat } from "../../files/disk.js";
-import { ifMissing, syncFolder } from "../../files/durable-files.js";
+import { readStart } from "../../files/descriptor.js";
+import { ifMissing, syncFolder, withPlain } from "../../files/durable-files.js";
 import { holdsSomething } from "../../files/folder-mark.js";
 import { withInput } from "../../files/guarded-paths.js";
 import { deliveryName, undeliveredNumber } from "../../files/helper-names.js";
@@ -28,17 +29,20 @@ import { PREVIOUS, PREVIOUS_DELIVERY } from "../../results/commit/staging.js";
 import {
   deliverySchema,
   deliveryText,
-  objectsOf,
   readDelivery,
   type Delivered,
   type Delivery,
 } from "../../results/receipt/delivery.js";
 import { receiptName } from "../../results/receipt/names.js";
-import type { Receipt } from "../../results/receipt/receipt.js";
+import { objectsOf, type Receipt } from "../../results/receipt/receipt.js";
+import { readFileMeta } from "../../images/dicom/dicom-file.js";
+import type { ObjectToSend } from "./destination.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import { isTaken } from "./takes.js";
 
 const AT_ONCE = 8;
+/** In which the File Meta Information of an object lies. */
+const META_BYTES = 4096;
 const MOST_BYTES = 16 * 1024 * 1024;
 const NAME_OF_ENTRY = /^([0-9a-f][0-9a-f.-]{0,80})\.json$/;
 
@@ -85,6 +89,23 @@ const isOver = (delivery: Delivery) =>
 /** The objects of a result that have to go to a destination, or to be proven there. */
 export const objectsFor = ({ delivery }: Pending, destination: string): Delivered[] =>
   (delivery.destinations[destination] ?? []).filter(isUnderway);
+
+/**
+ * An object as it is sent, by its file.
+ * @returns undefined where that is not there @throws what the system says
+ */
+export async function objectToSend(
+  file: string,
+  study_instance_uid: string,
+  object: Delivered,
+): Promise<ObjectToSend | undefined> {
+  const { sop_class_uid, sop_instance_uid, series_instance_uid, sha256 } = object;
+  return withPlain(file, async (fd) => ({
+    ...{ path: file, sop_class_uid, sop_instance_uid, series_instance_uid, study_instance_uid, sha256 },
+    // A file that is none of DICOM any more has another hash
+    transfer_syntax_uid: readFileMeta(await readStart(fd, META_BYTES))?.transferSyntax ?? "",
+  }));
+}
 
 const PRIORITIES = ["stat", "routine", "bulk"];
 const inOrder = (a: Pending, b: Pending) =>
@@ -254,7 +275,12 @@ export class Outbox {
       if (isOver(delivery) || delivery.id !== id) await this.#drop(id);
     }
     this.#entries.delete(id);
-    return found === undefined ? undefined : this.#enter(entry, found);
+    if (found === undefined) return undefined;
+    const { folder, name } = entry;
+    // It may have replaced them
+    for (const other of this.#pending.values())
+      if (other.folder === folder && other.name === name) await this.refresh(other).catch(() => false);
+    return this.#enter(entry, found);
   }
 
   #enter({ folder, name }: Entry, { delivery, place, order, study }: Located & { study: string }): Pending {

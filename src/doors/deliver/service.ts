@@ -45,6 +45,8 @@ export interface DeliveriesOptions {
 
 export class DeliveryService {
   readonly known: KnownDestinations;
+  /** Where the queue is, if not in the state directory. */
+  readonly spool: string | undefined;
   readonly #thread: ServiceThread<ToDeliver, unknown>;
   #figures: DeliveryFigures = {};
 
@@ -52,6 +54,7 @@ export class DeliveryService {
     const { config, settings, outputRoots, log } = options;
     const { log_level, minimum_free_disk } = config;
     this.known = knownDestinations(settings);
+    this.spool = settings.spool;
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),
       workerData: {

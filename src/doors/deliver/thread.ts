@@ -68,7 +68,7 @@ async function answer(call: ToDeliver): Promise<unknown> {
     case "outcome":
       return outcomeOf(call);
     case "list":
-      return chosen(call.filter).slice(0, call.most).map(undelivered);
+      return list(call);
     case "retry":
       return retry(call.filter);
     case "hurry":
@@ -123,6 +123,13 @@ function chosen({ id, destination, subject, within }: DeliveryFilter): Pending[]
         isInside(one.folder, within),
     )
     .sort((a, b) => b.delivery.asked_at.localeCompare(a.delivery.asked_at));
+}
+
+async function list({ filter, most }: ToDeliver & { type: "list" }): Promise<Undelivered[]> {
+  const some = chosen(filter).slice(0, most);
+  // Another box, or a newer result, may have changed them
+  await Promise.all(some.map((one) => outbox.refresh(one).catch(() => false)));
+  return some.map(undelivered);
 }
 
 function undelivered({ id, folder, name, place, delivery }: Pending): Undelivered {

@@ -336,6 +336,7 @@ export class Arrivals {
       const request = {
         input_folder_path: await this.#inputOf(group, all),
         output_folder_path: path.join(output_folder, peer, study),
+        group: "series",
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
         ...(deliver === undefined

@@ -98,10 +98,7 @@ interface Result {
   wasFree: boolean;
 }
 
-async function commit(
-  target: Target,
-  { files, receipt, allowed, delivery, wasFree }: Result,
-): Promise<void> {
+async function commit(target: Target, { files, receipt, allowed, delivery, wasFree }: Result): Promise<void> {
   const text = checked(target, files, receipt);
   const place = `${target.dir}/${receiptName(target.name)}`;
   // A file that has appeared since keeps its name: neither way of publishing a lone receipt writes over it
@@ -220,8 +217,10 @@ async function stageDelivery(
   delivery: Delivery,
 ): Promise<void> {
   await step("write the delivery");
-  const { replaces: _, ...before } = (await readDelivery(`${dir}/${deliveryName(name)}`)) ?? {};
-  const whole = "id" in before ? { ...delivery, replaces: before } : delivery;
+  const before = await readDelivery(`${dir}/${deliveryName(name)}`);
+  // Not what that one has replaced, and so on
+  delete before?.replaces;
+  const whole = before === undefined ? delivery : { ...delivery, replaces: before };
   await writeAndReadBack(staging.at(DELIVERY), Buffer.from(deliveryText(whole)));
 }
 

@@ -2,6 +2,7 @@
  * Moves what a staging folder holds into place, or puts the output folder back as it was. A killed process may have done
  * any of the steps before.
  */
+import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import { lstat, readdir, rename, unlink } from "../../files/disk.js";
 import { hashFile, ifMissing, moveIfThere, syncFolder } from "../../files/durable-files.js";
@@ -33,9 +34,10 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
   const { dir, name, step } = target;
   const old = await refuseForeign(target, receipt, staging);
   const [place, delivery] = [`${dir}/${receiptName(name)}`, `${dir}/${deliveryName(name)}`];
-  await step("move the old receipt aside");
+  await step("move the old delivery aside");
   // While the old receipt is in its place, so is the old file of its delivery
-  if (await exists(place)) await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY));
+  if (await exists(place)) await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY)).catch(ifTooLong);
+  await step("move the old receipt aside");
   await moveIfThere(place, staging.at(PREVIOUS));
   const fresh = [...filesOf(receipt).keys()];
   const aside = await replaced(target, staging, receipt, old);
@@ -48,6 +50,7 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
     await step(`move ${file} into place`);
     await moveIfThere(staging.at(`files/${file}`), `${dir}/${file}`);
   }
+  await step("move the delivery into place");
   await moveIfThere(staging.at(DELIVERY), delivery);
   await syncFolder(dir);
   await step("move the receipt into place");
@@ -132,7 +135,7 @@ export async function rollBack(target: Target, staging: Staging, receipt: Receip
     await step("put the old receipt back");
     const delivery = `${dir}/${deliveryName(name)}`;
     const isAside = !(await exists(`${dir}/${receiptName(name)}`));
-    if (isAside) await moveIfThere(delivery, staging.at(DELIVERY));
+    if (isAside) await moveIfThere(delivery, staging.at(DELIVERY)).catch(ifTooLong);
     await moveIfThere(staging.at(PREVIOUS_DELIVERY), delivery);
     if (isAside) await moveIfThere(staging.at(PREVIOUS), `${dir}/${receiptName(name)}`);
     await syncFolder(dir);
@@ -172,7 +175,14 @@ export async function recover(target: Target): Promise<void> {
 /** A delivery without a receipt is of a result that somebody has removed. */
 async function dropDelivery({ dir, name }: Target): Promise<void> {
   if (!(await exists(`${dir}/${receiptName(name)}`)))
-    await unlink(`${dir}/${deliveryName(name)}`).catch(ifMissing(undefined));
+    await unlink(`${dir}/${deliveryName(name)}`)
+      .catch(ifMissing(undefined))
+      .catch(ifTooLong);
+}
+
+/** A file system that cannot hold the name of the file of a delivery has none, and nothing is to be delivered there. */
+function ifTooLong(error: unknown): void {
+  if (errno(error) !== "ENAMETOOLONG") throw error;
 }
 
 /** Whether each file that a staged receipt lists is there, staged or in place, unharmed, with nothing foreign in its way. */

@@ -1,4 +1,5 @@
 /** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
+import type { Vector } from "../../images/vectors.js";
 import type { Code } from "../../manifest/texts.js";
 import type { Point } from "../kinds/kind.js";
 import { codeItem } from "./codes.js";
@@ -100,14 +101,36 @@ export function segmentReference(name: Code, reference: Dataset): Dataset {
 }
 
 /**
- * A point, or a closed line through several, in a frame's pixels: the first one's upper left corner is 0\0 and its middle
- * 0.5\0.5 (PS3.3 C.18.6).
+ * A point, or a line through several, in a frame's pixels: the first one's upper left corner is 0\0 and its middle
+ * 0.5\0.5 (PS3.3 C.18.6). A line that goes back to its first point is closed.
  */
-export function spatialCoordinates(name: Code, points: readonly Point[], frame: SourceFrame): Dataset {
-  const isClosed = points.length > 1;
+export function spatialCoordinates(
+  relationship: Relationship,
+  name: Code,
+  points: readonly Point[],
+  frame: SourceFrame,
+): Dataset {
   const graphic = {
-    GraphicType: isClosed ? "POLYLINE" : "POINT",
-    GraphicData: [...points, ...(isClosed ? points.slice(0, 1) : [])].flatMap(({ x, y }) => [x, y]),
+    GraphicType: points.length > 1 ? "POLYLINE" : "POINT",
+    GraphicData: points.flatMap(({ x, y }) => [x, y]),
   };
-  return item("CONTAINS", "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
+  return item(relationship, "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
+}
+
+/**
+ * The surface of a body as flat polygons, one item each, in the patient's millimetres (PS3.3 C.18.9).
+ * @param frameOfReference of the positions
+ */
+export function volumeSurface(
+  name: Code,
+  polygons: readonly (readonly Readonly<Vector>[])[],
+  frameOfReference: Dataset[string],
+): Dataset[] {
+  return polygons.map((polygon) =>
+    item("CONTAINS", "SCOORD3D", name, {
+      GraphicType: "POLYGON",
+      GraphicData: [...polygon, ...polygon.slice(0, 1)].flat(),
+      ReferencedFrameOfReferenceUID: frameOfReference,
+    }),
+  );
 }

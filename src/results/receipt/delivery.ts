@@ -6,7 +6,6 @@
 import { z } from "zod";
 import { withPlain } from "../../files/durable-files.js";
 import { fillFrom } from "../../files/descriptor.js";
-import type { Receipt, ReceiptModel } from "./receipt.js";
 
 export const DELIVERY_SCHEMA = "radserve.delivery/1";
 
@@ -98,16 +97,5 @@ export function deliveriesOf(delivery: Delivery | undefined, pathOf: (name: stri
       ...(how === undefined ? {} : { how }),
       ...(reason === undefined ? {} : { reason }),
     })),
-  );
-}
-
-/** The objects of a result that can be delivered: those of DICOM. */
-export function objectsOf({ models }: Receipt) {
-  return models.flatMap((model: ReceiptModel) =>
-    model.outputs.flatMap(({ path, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 }) =>
-      sop_class_uid === undefined || sop_instance_uid === undefined || series_instance_uid === undefined
-        ? []
-        : { path, model: model.name, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 },
-    ),
   );
 }
