@@ -84,8 +84,8 @@ Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessi
 Napi::Object WriteStats(Napi::Env env, Engine& engine);
 Napi::Object WriteInference(Napi::Env env, InferRequest& request);
 
-template <typename T, typename Write>
-Napi::Array WriteList(Napi::Env env, const std::vector<T>& items, const Write& write) {
+template <typename List, typename Write>
+Napi::Array WriteList(Napi::Env env, const List& items, const Write& write) {
   Napi::Array array = Napi::Array::New(env, items.size());
   for (uint32_t i = 0; i < items.size(); ++i) array.Set(i, write(items[i]));
   return array;

@@ -60,6 +60,14 @@ Napi::Object WriteBox(Napi::Env env, const Box& box) {
   o.Set("y1", box.y1);
   o.Set("score", box.score);
   o.Set("label", box.label);
+  if (box.corners) {
+    o.Set("corners", WriteList(env, *box.corners, [&](const Corner& corner) {
+            Napi::Object at = Napi::Object::New(env);
+            at.Set("x", corner.x);
+            at.Set("y", corner.y);
+            return at;
+          }));
+  }
   if (box.z1 > box.z0) {
     o.Set("z0", box.z0);
     o.Set("z1", box.z1);

@@ -221,6 +221,8 @@ struct MaskStep {
 };
 
 enum class BoxFormat { kXyxy, kXywh, kCxcywh, kYxyx };
+/// What two boxes share: by their edges, as outlines of turned boxes, or as distributions (turned.h).
+enum class Overlap { kEdges, kPolygon, kProbabilistic };
 
 /// Where the numbers of a box stand in the one tensor that holds them all; columns count from 0.
 struct TableSpec {
@@ -239,6 +241,9 @@ struct TableSpec {
   /// The first coefficient of a box's mask, and how many there are.
   std::optional<int> coefficients = std::nullopt;
   int coefficient_count = 0;
+  /// How much each box is turned, and how many radians clockwise a number of that column stands for.
+  std::optional<int> angle = std::nullopt;
+  double angle_unit = 1;
 };
 
 struct OutputKind;
@@ -277,6 +282,9 @@ struct OutputSpec {
   bool several_labels = false;
   std::optional<double> nms_iou;
   bool nms_per_class = false;
+  /// A box goes because of any better one, whether that stays or not.
+  bool nms_fast = false;
+  Overlap nms_overlap = Overlap::kEdges;
   int max_boxes = 1;
   double map_threshold = 0.5;
   double minimum_area = 0;

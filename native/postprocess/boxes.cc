@@ -54,6 +54,18 @@ std::vector<Region> Measure(const Regions& found, std::span<const float> map, in
 
 std::optional<Box> InSource(const Box& box, const Geometry& g) {
   Box b = box;
+  if (b.corners) {
+    for (Corner& corner : *b.corners) corner = {g.ToSourceX(corner.x), g.ToSourceY(corner.y)};
+    const std::vector<Corner> seen =
+        Clipped(*b.corners,
+                CornersOf({g.source_columns / 2.0, g.source_rows / 2.0, static_cast<double>(g.source_columns),
+                           static_cast<double>(g.source_rows), 0}));
+    if (!(AreaOf(seen) > 0)) return std::nullopt;
+    const auto [left, right] = std::ranges::minmax(seen, {}, &Corner::x);
+    const auto [top, bottom] = std::ranges::minmax(seen, {}, &Corner::y);
+    b.x0 = left.x, b.x1 = right.x, b.y0 = top.y, b.y1 = bottom.y;
+    return b;
+  }
   b.x0 = std::clamp(g.ToSourceX(box.x0), 0.0, static_cast<double>(g.source_columns));
   b.x1 = std::clamp(g.ToSourceX(box.x1), 0.0, static_cast<double>(g.source_columns));
   b.y0 = std::clamp(g.ToSourceY(box.y0), 0.0, static_cast<double>(g.source_rows));

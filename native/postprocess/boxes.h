@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/spec.h"
+#include "postprocess/turned.h"
 #include "prepare/geometry.h"
 
 namespace radserve {
@@ -18,6 +19,8 @@ struct Box {
   int label = 0;
   /// The row of a detection table that it comes from.
   size_t row = 0;
+  /// Of a turned box, whose edges are those of the box along the axes round it; in the source some may lie outside.
+  std::optional<Quad> corners = std::nullopt;
   /// Of a volume: edges along its slices; a box of one slice has z1 - z0 = 1. Both 0 for an image.
   double z0 = 0, z1 = 0;
 };
@@ -31,7 +34,8 @@ struct Cuboid {
   double weight = 1;
 };
 
-/// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left of it.
+/// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left of it. Of a
+/// turned box the edges are those round the part of it that lies in the image.
 std::optional<Box> InSource(const Box& box, const Geometry& geometry);
 
 /// Regions (8-connected) of a rows x columns probability map that covers the tensor become boxes in source

@@ -19,6 +19,7 @@ namespace {
 struct Candidate {
   Box box;
   float area = 0;
+  Turned turned = {};
 };
 
 /// Edges in tensor pixels, of numbers in the order of the format.
@@ -44,13 +45,27 @@ std::array<float, 4> Edges(const float* v, const OutputSpec& spec, const Geometr
 }
 
 /// Intersection over union; NaN, which is no overlap, where neither has an area.
-float Overlap(const Candidate& a, const Candidate& b) {
+float OfEdges(const Candidate& a, const Candidate& b) {
   const auto side = [](double a0, double a1, double b0, double b1) {
     return std::max(0.0f, static_cast<float>(std::min(a1, b1)) - static_cast<float>(std::max(a0, b0)));
   };
   const float shared =
       side(a.box.x0, a.box.x1, b.box.x0, b.box.x1) * side(a.box.y0, a.box.y1, b.box.y0, b.box.y1);
   return shared / (a.area + b.area - shared);
+}
+
+/// What the spec compares.
+double Shared(const Candidate& a, const Candidate& b, const OutputSpec& spec) {
+  switch (spec.nms_overlap) {
+    case Overlap::kEdges:
+      return static_cast<double>(OfEdges(a, b));
+    case Overlap::kPolygon:
+      // What does not meet by its edges shares nothing
+      return OfEdges(a, b) > 0 ? PolygonOverlap(*a.box.corners, *b.box.corners) : 0;
+    case Overlap::kProbabilistic:
+      return ProbabilisticOverlap(a.turned, b.turned);
+  }
+  return 0;
 }
 
 /// `candidates` best first.
@@ -61,10 +76,10 @@ std::vector<Box> Choose(const std::vector<Candidate>& candidates, const OutputSp
     if (out.size() >= static_cast<size_t>(spec.max_boxes)) break;
     const bool hidden = spec.nms_iou && std::ranges::any_of(kept, [&](const Candidate& better) {
                           return (!spec.nms_per_class || better.box.label == candidate.box.label) &&
-                                 static_cast<double>(Overlap(better, candidate)) > *spec.nms_iou;
+                                 Shared(better, candidate, spec) > *spec.nms_iou;
                         });
+    if (spec.nms_iou && (spec.nms_fast || !hidden)) kept.push_back(candidate);
     if (hidden) continue;
-    if (spec.nms_iou) kept.push_back(candidate);
     if (const std::optional<Box> seen = InSource(candidate.box, g)) out.push_back(*seen);
   }
   return out;
@@ -88,6 +103,19 @@ void FinishScores(RawDetections& raw, size_t columns, const OutputSpec& spec) {
   for (size_t i = 0; i < count; ++i) {
     for (float& score : of_box(i)) score *= raw.objectness[i];
   }
+}
+
+/// The candidate of a turned box: its edges are those round it.
+void Turn(Candidate& candidate, const RawDetections& raw, const OutputSpec& spec) {
+  Box& box = candidate.box;
+  const auto number = [&](size_t k) { return static_cast<double>(raw.boxes[box.row * 4 + k]); };
+  const double angle = static_cast<double>(raw.angles[box.row]) * spec.table->angle_unit;
+  candidate.turned = {number(0), number(1), number(2), number(3), angle};
+  box.corners = CornersOf(candidate.turned);
+  const auto [left, right] = std::ranges::minmax(*box.corners, {}, &Corner::x);
+  const auto [top, bottom] = std::ranges::minmax(*box.corners, {}, &Corner::y);
+  box.x0 = left.x, box.x1 = right.x, box.y0 = top.y, box.y1 = bottom.y;
+  candidate.area = static_cast<float>((box.x1 - box.x0) * (box.y1 - box.y0));
 }
 
 /// float32 on both sides: a score of 0.7 arrives as 0.69999999.
@@ -120,6 +148,10 @@ void ReadBoxes(const Description& own, OutputSpec& spec) {
   if (own.Has("iou")) {
     spec.nms_iou = own.Number("iou");
     spec.nms_per_class = own.Flag("per_class");
+    spec.nms_fast = own.Flag("fast");
+    spec.nms_overlap = own.OneOf<Overlap>("overlap", {{"edges", Overlap::kEdges},
+                                                      {"polygon", Overlap::kPolygon},
+                                                      {"probabilistic", Overlap::kProbabilistic}});
   }
 }
 
@@ -177,11 +209,13 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   for (size_t k = 0; k < scores; ++k) take(table.score + static_cast<int>(k), scores, k, raw.scores);
   if (table.class_column) take(*table.class_column, 1, 0, raw.classes);
   if (table.objectness) take(*table.objectness, 1, 0, raw.objectness);
+  if (table.angle) take(*table.angle, 1, 0, raw.angles);
   const auto kinds = static_cast<size_t>(table.coefficients ? table.coefficient_count : 0);
   for (size_t k = 0; k < kinds; ++k) {
     take(*table.coefficients + static_cast<int>(k), kinds, k, raw.coefficients);
   }
   CheckFinite(raw.classes, tensor.name);
+  CheckFinite(raw.angles, tensor.name);
   return raw;
 }
 
@@ -201,7 +235,9 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
     const bool area = x1 > x0 && y1 > y0;
     const auto add = [&](int label, float score) {
       if (!area || !Reaches(score, thresholds[static_cast<size_t>(label)])) return;
-      candidates.push_back({{x0, y0, x1, y1, score, label, i}, (x1 - x0) * (y1 - y0)});
+      Candidate candidate{{x0, y0, x1, y1, score, label, i}, (x1 - x0) * (y1 - y0)};
+      if (!raw.angles.empty()) Turn(candidate, raw, spec);
+      candidates.push_back(candidate);
     };
     if (!raw.classes.empty()) {
       // Rows that a network fills up with nothing have no area or no score.

@@ -27,6 +27,8 @@ struct RawDetections {
   std::vector<float> objectness;
   /// How much of each prototype a box's mask has, those of a box side by side; may be empty.
   std::vector<float> coefficients;
+  /// How much each box, whose numbers are then its centre and sides, is turned; empty for boxes along the axes.
+  std::vector<float> angles = {};
 };
 
 /// Reads the fields that both kinds with boxes of a network have.
@@ -53,7 +55,7 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec);
 ///
 /// Best first, equal scores in the tensor's order. Boxes are decoded and compared in float32, as
 /// torchvision.ops.nms and box_convert do on a CPU: a box is suppressed where its intersection over union with a
-/// better one that was kept is greater than the limit. Throws output_invalid for numbers that are not finite,
+/// better one that was kept is greater than the limit. What turned boxes share is computed in float64. Throws output_invalid for numbers that are not finite,
 /// for classes outside the labels, and for scores of a table that are no probabilities.
 std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, const Geometry& geometry,
                                   std::span<const double> thresholds);

@@ -134,7 +134,12 @@ export type EngineOutput =
       kind: "boxes";
       tensor: string;
       /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
-      boxes: (Edges & { score: number; label: number })[];
+      boxes: (Edges & {
+        score: number;
+        label: number;
+        /** Of a turned box, whose edges are then those round its part within the source; as in the receipt. */
+        corners?: { x: number; y: number }[];
+      })[];
     }
   | {
       kind: "points";

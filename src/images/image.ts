@@ -189,7 +189,10 @@ export interface SliceIdentity {
 
 /** Facts about the files of an image that was read from many. */
 export interface Series {
-  volume: Volume;
+  /** @throws RadserveError series_invalid for a grouped series whose slices are no volume */
+  readonly volume: Volume;
+  /** The series was asked for as one item for models of single images too, which look at its slices one by one. */
+  grouped: boolean;
   /** In the order of the image's frames, which is the order of the slices. */
   slices: readonly SliceIdentity[];
   /** The data set of each file; the image's own `attributes` are those of the first slice's. */
@@ -273,6 +276,15 @@ export interface Case {
   members: readonly [Image, ...Image[]];
   /** All of the folder that they were chosen from, they themselves among them. */
   candidates: readonly Candidate[];
+  /** Those of them that are none of the members. */
+  notChosen?: readonly NotChosen[] | undefined;
+}
+
+/** A series or image of a folder that a choice left out. */
+export interface NotChosen {
+  image: Pick<Image, "source" | "frameCount">;
+  /** For each model that could have taken it. */
+  why: readonly { model: string; role?: string; code: string; message: string }[];
 }
 
 export interface Image {
@@ -302,6 +314,8 @@ export interface Image {
   transforms: TransformStep[];
   /** Present if the image is a folder that holds one series: its frames are the slices, sorted. */
   series?: Series;
+  /** Of a folder of several series: those that were not taken, where a rule and nobody by name chose. */
+  notChosen?: readonly NotChosen[];
   /** Present if the image is a case of several: then the rest is that of its first member, but for what tells of all. */
   case?: Case;
   /** Frees the file's bytes, if the image keeps them; nothing may be asked of the image from then on. */

@@ -1,10 +1,12 @@
 /** Which models a request is about, and which of them take the image. */
 import { accepts, roleReasons, type Reason } from "../models/acceptance.js";
-import { chooseCase, fill, isRegridded, rolesIn, type Filled } from "../models/roles.js";
+import { preferred } from "../models/prefer.js";
+import { chooseCase, faultReason, fill, isRegridded, rolesIn, type Filled } from "../models/roles.js";
 import { RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Candidates } from "../images/dicom/case.js";
+import type { Verdict } from "../images/dicom/series.js";
 import type { Case, Image } from "../images/image.js";
 import { straightOf } from "../models/straighten.js";
 import {
@@ -217,6 +219,35 @@ export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly Mod
       message: `Expected a pixel spacing for the region's margin of ${region.margin_mm} mm, found none.`,
     });
   return own;
+}
+
+/**
+ * Which series of a folder the models of whole series take: of all that one takes, those that it prefers.
+ * @param series each as an image, or why it is none
+ * @param grouped series are for models of single images, too
+ */
+export function judgeSeries(
+  candidates: readonly Pick<ModelEntry, "name" | "manifest">[],
+  series: readonly (Image | RadserveError)[],
+  grouped = false,
+): Verdict[] {
+  const verdicts = series.map(() => ({ taken: false, why: [] as Verdict["why"][number][] }));
+  for (const entry of candidates) {
+    if (!(grouped || takesWhole(entry.manifest)) || entry.manifest.roles !== undefined) continue;
+    const judged = series.map((image, i) => ({
+      image,
+      verdict: verdicts[i],
+      reasons: image instanceof RadserveError ? [faultReason(image)] : accepts(entry, image),
+    }));
+    const isTaken = (one: (typeof judged)[number]): one is typeof one & { image: Image } =>
+      one.reasons.length === 0;
+    const { left, behind } = preferred(entry.manifest.accepts, judged.filter(isTaken));
+    for (const { verdict } of left) if (verdict !== undefined) verdict.taken = true;
+    for (const [{ reasons }, reason] of behind) reasons.push(reason);
+    for (const { verdict, reasons } of judged)
+      verdict?.why.push(...reasons.map((reason) => ({ model: entry.name, ...reason })));
+  }
+  return verdicts;
 }
 
 /**

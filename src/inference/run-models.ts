@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, Plane, Preparation } from "../engine/types.js";
+import { volumeOf } from "../images/dicom/volume.js";
 import { warn, type Image, type Volume, type Warning } from "../images/image.js";
 import { firstModelOf, imageInputs, type Manifest } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
@@ -15,7 +16,7 @@ import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
 import { rolesIn, type Filled } from "../models/roles.js";
 import { isOfMasks } from "../results/dicom/objects/table.js";
-import type { Interpreted } from "../results/kinds/finding.js";
+import type { GroupGeometry, Interpreted } from "../results/kinds/finding.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
@@ -252,6 +253,7 @@ async function runSample(
     volume: volume?.geometry,
     slices: volume?.frames,
     flawed: volume?.flaws !== undefined,
+    grouped: image.series?.grouped,
     planes: measuredPlanes(sample, stacks, manifest),
   });
   const { findings } = said;
@@ -276,11 +278,22 @@ function tellOverFrames({ planned, told, given }: Outcome, image: Image): void {
     manifest.outputs,
     thresholds,
     told.said.flatMap(({ findings }) => findings),
+    image.series?.grouped === true ? geometryOf(image) : undefined,
   );
   const { findings } = whole;
   if (findings.length === 0) return;
   whole.warnings.push(...checkSides({ image, outputs: manifest.outputs, findings, results: [] }));
   told.said.unshift(whole);
+}
+
+/** How the slices of a group lie. */
+function geometryOf(image: Image): GroupGeometry {
+  try {
+    return volumeOf(image).geometry;
+  } catch (error) {
+    if (!(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
+    return { missing: error.message };
+  }
 }
 
 /** The pixels in whose grid the outputs are: those of the first part, or of the frame among them. */
@@ -302,8 +315,8 @@ function keepFrame(
   plane: Plane | undefined,
 ): void {
   if (masks !== undefined) masks[frame] = outputs;
-  const { findings } = said;
-  const value = { outputs: () => outputs, findings, ...(plane && { data: plane.data }) };
+  const { findings, measurements } = said;
+  const value = { outputs: () => outputs, findings, measurements, ...(plane && { data: plane.data }) };
   highlights.offer({ frame, weight: weightOf(said), value });
 }
 

@@ -95,6 +95,23 @@ const accepts = z.strictObject({
   min_rows: z.int().min(1).optional(),
   min_columns: z.int().min(1).optional(),
   rules: z.array(tagRule).optional(),
+  any_of: z
+    .array(z.array(tagRule).min(1))
+    .min(2)
+    .optional()
+    .describe("Lists of rules: of one of them all have to hold, and all of `rules`"),
+  prefer: z
+    .array(
+      z.discriminatedUnion("by", [
+        z.strictObject({ by: z.enum(["most_slices", "thinnest"]) }),
+        z.strictObject({ by: z.literal("kernel"), order: z.array(text).min(1).describe("The best first") }),
+      ]),
+    )
+    .min(1)
+    .optional()
+    .describe(
+      "Which of several series of a folder is taken where the model takes more than one, for itself or for a role: that with the most slices; the least SliceThickness; the ConvolutionKernel that comes first in the order. A later one decides between those that are equal by the earlier; what does not say comes last. If several are left, nothing is guessed, as without it",
+    ),
 });
 
 const envelopeRule = z.strictObject({
@@ -234,34 +251,36 @@ const roleName = z
     "Expected 1 to 32 of a-z, 0-9, _ and -, beginning and ending with a letter or digit",
   );
 
+const roleRules = z
+  .array(
+    z.strictObject({
+      tag: keyword,
+      index: z.int().min(0).optional().describe("Which value of a multi-valued attribute; any where absent"),
+      in: z.array(text).min(1).optional().describe("One of the values is one of these"),
+      not_in: z.array(text).min(1).optional(),
+      contains: z
+        .array(text)
+        .min(1)
+        .optional()
+        .describe("One of these texts is part of one of the values, in capitals or not"),
+      not_contains: z.array(text).min(1).optional(),
+      min: z.number().optional(),
+      max: z.number().optional(),
+    }),
+  )
+  .min(1)
+  .max(32);
+
 const role = z.strictObject({
   role: roleName,
-  rules: z
-    .array(
-      z.strictObject({
-        tag: keyword,
-        index: z
-          .int()
-          .min(0)
-          .optional()
-          .describe("Which value of a multi-valued attribute; any where absent"),
-        in: z.array(text).min(1).optional().describe("One of the values is one of these"),
-        not_in: z.array(text).min(1).optional(),
-        contains: z
-          .array(text)
-          .min(1)
-          .optional()
-          .describe("One of these texts is part of one of the values, in capitals or not"),
-        not_contains: z.array(text).min(1).optional(),
-        min: z.number().optional(),
-        max: z.number().optional(),
-      }),
-    )
-    .min(1)
-    .max(32)
-    .describe(
-      "All of them have to hold, in every file. Where an attribute is absent, in, contains, min and max do not hold, not_in and not_contains do",
-    ),
+  rules: roleRules.describe(
+    "All of them have to hold, in every file. Where an attribute is absent, in, contains, min and max do not hold, not_in and not_contains do",
+  ),
+  any_of: z
+    .array(roleRules)
+    .min(2)
+    .optional()
+    .describe("Lists of such rules: of one of them all have to hold, and all of `rules`"),
   study: z
     .enum(["latest", "earlier"])
     .optional()

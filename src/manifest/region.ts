@@ -85,7 +85,8 @@ const SAME_ROLES =
 
 /** Whether two models look at the same series of a folder, and their results lie in the same. */
 function sameRoles(a: Manifest, b: Manifest): boolean {
-  const known = ({ roles = [] }: Manifest) => roles.map(({ rules, study }) => JSON.stringify([study, rules]));
+  const known = ({ roles = [], accepts: { prefer } }: Manifest) =>
+    roles.map(({ rules, any_of, study }) => JSON.stringify([study, rules, any_of, prefer]));
   const [ours, theirs] = [known(a), known(b)];
   return ours[0] === theirs[0] && ours.toSorted().join("\n") === theirs.toSorted().join("\n");
 }

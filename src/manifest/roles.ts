@@ -43,8 +43,8 @@ export function checkRoles(m: Manifest, issue: Report): void {
     if (!partsOfModel(m).some((part) => roleOf(part) === name))
       issue(["roles", i, "role"], `Expected an input whose roles name "${name}"; found none`);
   });
-  m.roles.forEach(({ rules, study }, i) => {
-    rules.forEach((rule, r) => {
+  m.roles.forEach(({ rules, any_of = [], study }, i) => {
+    [...rules, ...any_of.flat()].forEach((rule, r) => {
       if (Object.keys(rule).every((key) => key === "tag" || key === "index"))
         issue(["roles", i, "rules", r], "Expected in, not_in, contains, not_contains, min or max");
     });

@@ -11,6 +11,7 @@ import {
   MOST_CHANNELS,
   numbersOf,
   partsOf,
+  takesWhole,
   type AttributeInput,
   type ImageInput,
   type Manifest,
@@ -28,7 +29,7 @@ import { checkRange } from "./value-range.js";
 export function manifestCrossChecks(m: Manifest, issue: Report): void {
   const around: Around = {
     outputs: m.outputs,
-    volume: imageInputs(m).some(isVolume),
+    volume: m.accepts.dimensions === "series",
     tiled: m.tiling !== undefined,
     final: m.stage === "final",
   };
@@ -68,6 +69,11 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     issue(
       ["accepts", "modality"],
       'Expected the modalities or the SOP classes that the model was made for, for example ["CT"] (or sop_class): without either it would take every DICOM image, a dose or a map too',
+    );
+  if (m.accepts.prefer !== undefined && m.roles === undefined && !takesWhole(m))
+    issue(
+      ["accepts", "prefer"],
+      "Expected a model of whole series, with neighbours or with roles: others take the images of every series",
     );
   checkFrames(m, issue);
   m.inputs.forEach((input, i) => {
@@ -116,7 +122,7 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
   const first = m.outputs.findIndex(isInModelGrid);
   if (first < 0) return;
   const at: Report = (path, message) => issue(["outputs", first, "segment_grid", ...path], message);
-  if (!imageInputs(m).some(isVolume)) at([], "Volumes alone have segments in the grid of the model");
+  if (m.accepts.dimensions !== "series") at([], "Volumes alone have segments in the grid of the model");
   const segmentations = m.outputs.filter(isSegmentation);
   if (segmentations.some((output) => !isInModelGrid(output)))
     at([], "Expected one segment_grid: all segments are in one SEG object");
@@ -407,9 +413,13 @@ export function thresholdMistake(output: ModelOutput, threshold: number): string
   return `Expected 0 to 1, where the scores of this output lie; found ${threshold}, with which it would ${threshold > 1 ? "never" : "always"} be present`;
 }
 
+/** An image alone may be a volume of one slice, whose depth nothing changes. */
+const isFlat = ({ resampling, orientation }: ImageInput): boolean =>
+  resampling?.spacing_mm[0] === null && orientation === "SPL";
+
 function checkInput(input: ImageInput, dimensions: string, issue: Report): void {
   const volume = isVolume(input);
-  if (volume !== (dimensions === "series"))
+  if (volume !== (dimensions === "series") && !(volume && isFlat(input)))
     issue(["layout"], `Layout ${input.layout} does not go with accepts.dimensions "${dimensions}"`);
   if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
     issue(["size", "depth"], volume ? "Required for volumes" : "Only for volumes");

@@ -3,7 +3,7 @@
  * the rule, what was expected and what was found, but never a value that could tell who the patient is.
  *
  * Which rules apply to which formats: `formats`, `units`, `photometric`, `dimensions`, `max_frames`, `min_rows`,
- * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules` and the
+ * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules`, `any_of` and the
  * `envelope` are about DICOM attributes and apply to DICOM alone: a PNG has no attributes, and `formats` says whether
  * the model takes PNG. In DICOM an absent or empty attribute is refused if a list demands a value; each of the `rules`
  * says for itself what happens then (`if_absent`). Every slice of a series is looked at; a slice that is refused
@@ -12,9 +12,10 @@
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
-import type { Attributes, Image, Interpretation, StackTolerance, Warning } from "../images/image.js";
+import type { Attributes, Image, Interpretation, Series, StackTolerance, Warning } from "../images/image.js";
 import {
   imageInputs,
+  isVolume,
   neighboursOf,
   toleranceOf,
   type ImageInput,
@@ -82,6 +83,7 @@ function imageReasons(manifest: Manifest, image: Image): Reason[] {
     ...among("units", rules.units, unitsOf(image), "unit of pixel values"),
     ...sizeReasons(rules, image),
     ...neighbourReasons(manifest, image),
+    ...spacingReasons(manifest, image),
     ...imageInputs(manifest).flatMap((input) => inputReasons(input, image)),
     ...attributeReasons(manifest, image),
   ];
@@ -114,10 +116,21 @@ function dicomReasons(rules: Accepts, image: Image): Reason[] {
     ...among("modality", rules.modality, [source.modality], "Modality"),
     ...among("sop_class", rules.sop_class, [source.sopClassUid], "SOPClassUID", sopClassName),
     ...among("body_part", rules.body_part, bodyParts, "BodyPartExamined"),
-    ...(rules.rules ?? []).flatMap((rule) =>
-      unique(all.flatMap((attributes) => tagReasons(rule, attributes))),
-    ),
+    ...ruleReasons(rules.rules, all),
+    ...listReasons(rules.any_of, all),
   ];
+}
+
+const ruleReasons = (rules: readonly TagRule[] = [], all: readonly Attributes[]): Reason[] =>
+  rules.flatMap((rule) => unique(all.flatMap((attributes) => tagReasons(rule, attributes))));
+
+/** Why none of several lists of rules holds. */
+function listReasons(lists: readonly (readonly TagRule[])[] = [], all: readonly Attributes[]): Reason[] {
+  const refused = lists.map((list) => ruleReasons(list, all));
+  if (refused.length === 0 || refused.some((reasons) => reasons.length === 0)) return [];
+  const said = refused.map((reasons) => reasons.map(({ message }) => message).join(" "));
+  const message = `Expected one of ${lists.length} lists of rules to hold; none does. ${said.map((one, i) => `(${i + 1}) ${one}`).join(" ")}`;
+  return [{ code: "any_of_not_accepted", message }];
 }
 
 /** If there is a list, every found value must be in it; undefined stands for an absent value and is in no list. */
@@ -154,13 +167,15 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   const reasons: Reason[] = [];
   const refuse = (code: string, message: string) => reasons.push({ code, message });
   if (rules.dimensions === "series") reasons.push(...volumeReasons(image, toleranceOf({ accepts: rules })));
-  else if (image.series?.volume.flaws !== undefined) reasons.push(...volumeReasons(image));
-  if (rules.dimensions === "2d" && frameCount !== 1)
+  else if (isFlawed(image.series)) reasons.push(...volumeReasons(image));
+  const single = rules.dimensions === "2d";
+  const oneByOne = single && isOfSingles(image.series);
+  if (single && frameCount !== 1 && !oneByOne)
     refuse(
       "single_frame_required",
-      `Expected one frame, found ${frameCount}${image.series === undefined ? "" : " slices of a series: send them one by one"}.`,
+      `Expected one frame, found ${frameCount}${image.series === undefined ? "" : ' slices of a series: send them one by one, or with group "series"'}.`,
     );
-  if (rules.max_frames !== undefined && frameCount > rules.max_frames)
+  if (rules.max_frames !== undefined && frameCount > rules.max_frames && !oneByOne)
     refuse("too_many_frames", `Expected at most ${rules.max_frames} frames, found ${frameCount}.`);
   if (rules.min_rows !== undefined && format.rows < rules.min_rows)
     refuse("too_few_rows", `Expected at least ${rules.min_rows} rows, found ${format.rows}.`);
@@ -168,6 +183,14 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
     refuse("too_few_columns", `Expected at least ${rules.min_columns} columns, found ${format.columns}.`);
   return reasons;
 }
+
+/** The slices of a group are looked at one by one, however they lie. */
+const isFlawed = (series: Series | undefined): boolean =>
+  series?.grouped === false && series.volume.flaws !== undefined;
+
+/** A group of files that are single images each. */
+const isOfSingles = (series: Series | undefined): boolean =>
+  series?.grouped === true && series.slices.every(({ frame }) => frame === undefined);
 
 /** Why slices of the image have no neighbours. */
 function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
@@ -180,6 +203,15 @@ function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
         "Expected slices with their neighbours, found a single image: send the folder that holds the series.",
     },
   ];
+}
+
+/** Images that are taken for volumes of one slice are resampled by their spacing. */
+function spacingReasons(manifest: Manifest, image: Image): Reason[] {
+  if (manifest.accepts.dimensions === "series" || !imageInputs(manifest).some(isVolume)) return [];
+  if (Array.from({ length: image.frameCount }).every((_, frame) => image.spacing(frame) !== undefined))
+    return [];
+  const message = "Expected a pixel spacing, by which the model resamples the image; found none.";
+  return [{ code: "spacing_required", message }];
 }
 
 /** Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells the fault. */

@@ -71,7 +71,7 @@ function identity(manifest: Manifest, sha256: string): [string, string][] {
 
 /** Every rule of `accepts`, so that none can be left out of the card. */
 function taken({ accepts, inputs, tiling, roles = [] }: Manifest): [string, string][] {
-  const { rules = [], sop_class: classes, dimensions, ...others } = accepts;
+  const { rules = [], any_of = [], prefer = [], sop_class: classes, dimensions, ...others } = accepts;
   const named = Object.entries(others).map(([key, value]): [string, string] => [
     plain(key.replaceAll("_", " ")),
     plain(Array.isArray(value) ? value.map(String).join(", ") : JSON.stringify(value)),
@@ -91,11 +91,21 @@ function taken({ accepts, inputs, tiling, roles = [] }: Manifest): [string, stri
       plain(tag),
       plain(`${ruleText(rule)}. ${reason}`),
     ]),
-    ...roles.map(({ role, rules: own, study }): [string, string] => [
+    ...any_of.map((list, i): [string, string] => [`One of, ${i + 1}`, plain(rulesText(list))]),
+    ...(prefer.length === 0
+      ? []
+      : [
+          ["Of several series", plain(prefer.map((one) => ruleText({ ...one })).join(", then "))] as [
+            string,
+            string,
+          ],
+        ]),
+    ...roles.map(({ role, rules: own, any_of: lists = [], study }): [string, string] => [
       `Role ${plain(role)}`,
       plain(
         [
-          ...own.map(({ tag, ...rule }) => `${tag} ${ruleText(rule)}`),
+          rulesText(own),
+          ...(lists.length === 0 ? [] : [lists.map(rulesText).join(", or ")]),
           ...(study === undefined ? [] : [`of the ${study} study`]),
         ].join("; "),
       ),
@@ -109,6 +119,9 @@ const DIMENSIONS: Readonly<Record<string, string>> = {
   "2d_frames": "frame by itself",
   series: "series as one volume",
 };
+
+const rulesText = (rules: readonly { tag: string; reason?: string }[]): string =>
+  rules.map(({ tag, ...rule }) => `${tag} ${ruleText({ ...rule, reason: undefined })}`).join("; ");
 
 const ruleText = (rule: Record<string, unknown>): string =>
   Object.entries(rule)

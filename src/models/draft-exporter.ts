@@ -74,35 +74,41 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
         ]
       : undefined;
   const masks = task === "segment" ? (second?.shape[1] ?? -1) : 0;
-  if ((task !== "detect" && task !== "segment") || first.shape.length !== 3 || masks < 0) return undefined;
-  const coefficients = masks > 0 ? ["mask_coefficients"] : [];
+  if (!["detect", "segment", "obb"].includes(task) || first.shape.length !== 3 || masks < 0) return undefined;
+  const turned = task === "obb";
+  const more = turned ? ["angle"] : masks > 0 ? ["mask_coefficients"] : [];
+  const extra = turned ? 1 : masks;
   const common = {
     normalised: false,
     max_boxes: MAX_BOXES,
     ...(masks > 0 ? { mask_coefficients: masks } : {}),
+    ...(turned ? { angle: "radians_clockwise" } : {}),
     ...labelled,
   };
   const table = (): Draft | undefined => {
     const [, columns, rows] = first.shape;
     // The graph could be either, and nothing is guessed
-    if (columns === 4 + labels + masks && rows === 6 + masks) return undefined;
-    if (columns === 4 + labels + masks)
+    if (columns === 4 + labels + extra && rows === 6 + extra) return undefined;
+    if (columns === 4 + labels + extra)
       return {
         kind: "detection_table",
         tensor: first.name,
         axes: "columns_boxes",
-        columns: ["cx", "cy", "w", "h", "class_scores", ...coefficients],
+        columns: ["cx", "cy", "w", "h", "class_scores", ...more],
         scores: { activation: "none", labels_per_box: "one" },
-        nms: { kind: "greedy", iou: OVERLAP, per_class: true },
+        nms: {
+          ...{ kind: turned ? "fast" : "greedy", iou: OVERLAP, per_class: true },
+          ...(turned ? { overlap: "probabilistic" } : {}),
+        },
         ...common,
       };
     // Without overlapping boxes (YOLOv10, YOLO26), or with their suppression in the graph
-    if (rows === 6 + masks)
+    if (rows === 6 + extra)
       return {
         kind: "detection_table",
         tensor: first.name,
         axes: "boxes_columns",
-        columns: ["x1", "y1", "x2", "y2", "score", "class", ...coefficients],
+        columns: [...(turned ? ["cx", "cy", "w", "h"] : ["x1", "y1", "x2", "y2"]), "score", "class", ...more],
         scores: { activation: "none" },
         classes: { first: 0 },
         nms: { kind: "none" },
@@ -111,7 +117,7 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
     return undefined;
   };
   const boxes = table();
-  if (boxes === undefined || task === "detect" || second === undefined) return boxes && [boxes];
+  if (boxes === undefined || task !== "segment" || second === undefined) return boxes && [boxes];
   return [
     boxes,
     {

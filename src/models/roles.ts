@@ -9,6 +9,7 @@ import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Candidate, Case, Image, Warning } from "../images/image.js";
 import type { Manifest, Role } from "../manifest/manifest.js";
 import { dataSets, numbersOf, stringsOf } from "./attribute-values.js";
+import { preferred } from "./prefer.js";
 
 /** One refusal, as acceptance.ts gives them. */
 interface Reason {
@@ -24,6 +25,9 @@ export interface Filled {
 
 type RoleRule = Role["rules"][number];
 
+/** Candidates that another one was preferred to, and why. */
+type Behind = Map<Candidate, { role: string } & Reason>;
+
 /** Below this part of the first role's voxels the rest is said to be background. */
 const WHOLE = 0.999;
 /** Images that a refusal lists. */
@@ -38,17 +42,25 @@ const isSeries = ({ accepts }: Pick<Manifest, "accepts">): boolean => accepts.di
 export function fill(
   manifest: Manifest,
   candidates: readonly Candidate[],
-): { roles: Filled[] } | { reasons: Reason[] } {
+): { roles: Filled[]; behind: Behind } | { reasons: Reason[] } {
   const { roles = [] } = manifest;
+  const behind: Behind = new Map();
   const taken = candidates.filter(({ image }) => isTaken(manifest, image));
   const studies = studiesOf(taken);
   const what = isSeries(manifest) ? "series" : "image";
   const reasons: Reason[] = [];
   const filled: { role: string; found: Candidate }[] = [];
-  for (const { role, rules, study } of roles) {
-    const fitting = taken.filter(
-      ({ image }) => isOfStudy(image, study, studies) && rules.every((rule) => holds(rule, image)),
+  for (const { role, rules, any_of: lists = [[]], study } of roles) {
+    const obeying = taken.filter(
+      ({ image }) =>
+        isOfStudy(image, study, studies) &&
+        lists.some((list) => [...rules, ...list].every((rule) => holds(rule, image))),
     );
+    const sound = obeying.filter(({ fault }) => fault === undefined);
+    const few = manifest.accepts.prefer === undefined || sound.length === 0;
+    const chosen = preferred(manifest.accepts, few ? obeying : sound);
+    for (const [candidate, reason] of chosen.behind) behind.set(candidate, { role, ...reason });
+    const fitting = chosen.left;
     const [only, ...more] = fitting;
     if (only === undefined)
       reasons.push({
@@ -71,15 +83,14 @@ export function fill(
     });
   }
   for (const { role, found } of filled)
-    if (found.fault !== undefined)
-      reasons.push({
-        code: `series_${String(found.fault.details?.["reason"])}`,
-        message: `Role "${role}": ${found.fault.message}`,
-      });
+    if (found.fault !== undefined) {
+      const { code, message } = faultReason(found.fault);
+      reasons.push({ code, message: `Role "${role}": ${message}` });
+    }
   if (reasons.length > 0) return { reasons };
   const images = filled.map(({ role, found }) => ({ role, image: found.image }));
   const apart = togetherReasons(manifest, images);
-  return apart.length > 0 ? { reasons: apart } : { roles: images };
+  return apart.length > 0 ? { reasons: apart } : { roles: images, behind };
 }
 
 /** The formats that a model takes at all: the rest of its `accepts` is asked of each role when it is known. */
@@ -244,7 +255,7 @@ export function chooseCase(
   found: Candidates,
   takes: (manifest: Manifest, roles: readonly Filled[]) => boolean,
 ): Case | undefined {
-  const cases = new Map<string, { name: string; members: Image[]; candidates: readonly Candidate[] }>();
+  const cases = new Map<string, { name: string; members: Image[] } & Omit<Case, "members">>();
   for (const { name, manifest } of models) {
     if (manifest.roles === undefined) continue;
     const candidates = isSeries(manifest) ? found.series() : found.images();
@@ -252,7 +263,12 @@ export function chooseCase(
     if ("reasons" in filled || !takes(manifest, filled.roles)) continue;
     const members = membersOf(filled.roles);
     const key = JSON.stringify(members.map(({ source }) => source.fileSha256));
-    if (!cases.has(key)) cases.set(key, { name, members, candidates });
+    const notChosen = candidates.flatMap((one) =>
+      members.includes(one.image)
+        ? []
+        : [{ image: one.image, why: [{ model: name, ...whyNot(one, filled.behind) }] }],
+    );
+    if (!cases.has(key)) cases.set(key, { name, members, candidates, notChosen });
   }
   const [first, ...others] = cases.values();
   if (others.length > 0)
@@ -263,8 +279,18 @@ export function chooseCase(
     );
   const [leading, ...rest] = first?.members ?? [];
   if (first === undefined || leading === undefined) return undefined;
-  return { members: [leading, ...rest], candidates: first.candidates };
+  return { members: [leading, ...rest], candidates: first.candidates, notChosen: first.notChosen };
 }
+
+const whyNot = (one: Candidate, behind: Behind): Reason & { role?: string } =>
+  behind.get(one) ?? (one.fault === undefined ? NO_ROLE : faultReason(one.fault));
+const NO_ROLE = { code: "no_role", message: "The rules of no role take it." };
+
+/** Why the files of a series are no volume, as a refusal. */
+export const faultReason = ({ details, message }: RadserveError): Reason => ({
+  code: `series_${String(details?.["reason"])}`,
+  message,
+});
 
 /** The images of all roles, the leading one first and the others by their UIDs: roles of models may differ in order. */
 export function membersOf(roles: readonly Filled[]): Image[] {

@@ -183,13 +183,25 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         { mask_coefficients: 8, columns: ["cx", "cy", "w", "h", "class_scores", "mask_coefficients"] },
         { kind: "segmentation", tensor: "output1", activation: "prototypes", boxes: "output0" },
       ]);
+      const turned = await drafted("obb", { ...exported, task: "obb" }, [[1, 8, 10]]);
+      t.match(turned.data.manifest.outputs, [
+        {
+          columns: ["cx", "cy", "w", "h", "class_scores", "angle"],
+          angle: "radians_clockwise",
+          nms: { kind: "fast", overlap: "probabilistic" },
+        },
+      ]);
+      const chosen = await drafted("obb-ended", { ...exported, task: "obb" }, [[1, 300, 7]]);
+      t.match(chosen.data.manifest.outputs, [
+        { columns: ["cx", "cy", "w", "h", "score", "class", "angle"], nms: { kind: "none" } },
+      ]);
       const classify = await drafted("classify", { ...exported, task: "classify" }, [[1, 3]]);
       t.match(classify.data.manifest, {
         inputs: [{ fit: "crop" }],
         outputs: [{ kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] }],
       });
       // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are read
-      for (const { data } of [detect, ended, segment, classify]) {
+      for (const { data } of [detect, ended, segment, turned, chosen, classify]) {
         const asked = data.missing.map(({ path }) => path);
         t.strictSame(
           asked.filter((path) => path.startsWith("outputs") && !/\.labels\[\d\]\./.test(path)),

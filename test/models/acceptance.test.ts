@@ -176,6 +176,7 @@ t.test("every slice of a series counts", (t) => {
   const other = imageOf({ attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"], KVP: 80 } });
   image.series = {
     others: 0,
+    grouped: false,
     volume: {
       frames: [0, 1],
       geometry: {

@@ -13,6 +13,10 @@ TableSpec Columns(const Description& o) {
   table.score = o.Int("score");
   table.score_a_label = o.Flag("score_a_label");
   if (o.Has("class_column")) table.class_column = o.Int("class_column");
+  if (o.Has("angle")) {
+    table.angle = o.Int("angle");
+    table.angle_unit = o.Number("angle_unit");
+  }
   if (o.Has("objectness")) {
     table.objectness = o.Int("objectness");
     table.objectness_activation = o.OneOf<Activation>(

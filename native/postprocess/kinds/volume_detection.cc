@@ -278,7 +278,8 @@ std::optional<Box> InSource(const Cuboid& cuboid, double shift, const VolumePlac
     edges[static_cast<size_t>(axis.source_axis)] = {std::min(from, to), std::max(from, to)};
   }
   const auto& [slices, rows, columns] = edges;
-  return Box{columns[0], rows[0], columns[1], rows[1], cuboid.score, cuboid.label, 0, slices[0], slices[1]};
+  return Box{columns[0],   rows[0], columns[1],   rows[1],   cuboid.score,
+             cuboid.label, 0,       std::nullopt, slices[0], slices[1]};
 }
 
 std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,

@@ -5,7 +5,9 @@ import {
   checkedFrame,
   warn,
   type Candidate,
+  type Case,
   type Image,
+  type NotChosen,
   type SourceIdentity,
   type TransformStep,
   type Warning,
@@ -74,15 +76,9 @@ class FileImage implements Image {
 /**
  * The members of a case as one image: the frames, the geometry and the attributes are those of the first, in which
  * results lie; identity, warnings and steps are those of all.
- * @param members in the order in which they count; the first leads
- * @param candidates all of the folder among which the members were chosen
  */
-export function caseImage(
-  members: readonly [Image, ...Image[]],
-  candidates: readonly Candidate[],
-  leftOut: readonly Warning[],
-): Image {
-  return new CaseImage(members, candidates, leftOut);
+export function caseImage(chosen: Case, leftOut: readonly Warning[]): Image {
+  return new CaseImage(chosen, leftOut);
 }
 
 class CaseImage implements Image {
@@ -92,16 +88,14 @@ class CaseImage implements Image {
   readonly attributes;
   readonly transforms: TransformStep[];
   readonly case;
+  readonly notChosen: readonly NotChosen[];
   readonly series?: NonNullable<Image["series"]>;
   readonly #leading: Image;
   readonly #own: Warning[];
 
-  constructor(
-    members: readonly [Image, ...Image[]],
-    candidates: readonly Candidate[],
-    leftOut: readonly Warning[],
-  ) {
+  constructor({ members, candidates, notChosen = [] }: Case, leftOut: readonly Warning[]) {
     const [leading] = members;
+    this.notChosen = notChosen;
     this.#leading = leading;
     this.#own = [...leftOut];
     this.case = { members, candidates };

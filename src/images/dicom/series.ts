@@ -1,8 +1,10 @@
 /** The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are read when asked for. */
 import {
+  ANY_STACK,
   checkedFrame,
   warn,
   type Image,
+  type NotChosen,
   type PixelFormat,
   type Series,
   type StackTolerance,
@@ -12,6 +14,7 @@ import {
   type TransformStep,
   type Warning,
   type Interpretation,
+  type Volume,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
@@ -24,7 +27,7 @@ import { seriesInvalid } from "./series-fault.js";
 import { ReadAhead } from "./read-ahead.js";
 import { suvOf } from "./suv.js";
 import { mixedStorage, storageOf, storedAlike } from "./series-storage.js";
-import { assemble, sortingStep, volumeCaveats } from "./volume.js";
+import { assemble, checkFormats, sortingStep, volumeCaveats, type SliceFacts } from "./volume.js";
 import { RadserveError } from "../../base/errors.js";
 import { sha256 } from "../../files/durable-files.js";
 import { SECONDARY_CAPTURE, type FrameGeometry } from "./geometry.js";
@@ -134,14 +137,25 @@ function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIde
   return undefined;
 }
 
-/** Which of several series is meant. */
-export interface SeriesChoice {
-  /** SeriesInstanceUID. */
-  uid?: string | undefined;
-  /** Without `uid`: the only series that this is true of. */
-  takes?: ((image: Image) => boolean) | undefined;
+/** As what the files of a series are taken. */
+export interface Stacking {
   /** The tilt and the missing slices that some model takes; none where absent. */
   tolerance?: StackTolerance | undefined;
+  /** For models of single images too: slices that are no volume are no fault then. */
+  grouped?: boolean | undefined;
+}
+
+/** What models say of a series: whether one takes it and prefers no other, and why the others do not. */
+export interface Verdict extends Pick<NotChosen, "why"> {
+  taken: boolean;
+}
+
+/** Which of several series is meant. */
+export interface SeriesChoice extends Stacking {
+  /** SeriesInstanceUID. */
+  uid?: string | undefined;
+  /** Without `uid`: the only series of which this says that models take it. */
+  judge?: ((series: readonly (Image | RadserveError)[]) => readonly Verdict[]) | undefined;
 }
 
 /**
@@ -156,7 +170,8 @@ export function seriesImage(
   choice: SeriesChoice = {},
 ): Image {
   const groups = [...groupsOf(files)];
-  const chosen = groups.length === 1 ? fits(groups, choice) : chooseSeries(groups, choice);
+  const { files: chosen, notChosen } =
+    groups.length === 1 ? { files: fits(groups, choice) } : chooseSeries(groups, choice);
   const others = groups.length - 1;
   const beside = files.length - chosen.length;
   const apart: Warning[] =
@@ -168,19 +183,21 @@ export function seriesImage(
             message: `Left out: ${beside} images of ${others} other series in the folder.`,
           },
         ];
-  return imageOf(chosen, [...leftOut, ...apart], others, choice.tolerance);
+  const image = imageOf(chosen, [...leftOut, ...apart], others, choice);
+  if (notChosen !== undefined) image.notChosen = notChosen;
+  return image;
 }
 
 /** Each series of a folder, or why it is none that can be used. */
 export function studySeries(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
-  tolerance?: StackTolerance,
+  stacking: Stacking,
 ): { uid: string; alone: boolean; image: Image | RadserveError }[] {
   const groups = groupsOf(files);
   return groups.map(([uid, found]) => ({
     ...{ uid, alone: groups.length === 1 },
-    image: imageOrFault(found, leftOut, groups.length - 1, tolerance),
+    image: imageOrFault(found, leftOut, groups.length - 1, stacking),
   }));
 }
 
@@ -188,10 +205,10 @@ function imageOrFault(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
   others: number,
-  tolerance?: StackTolerance,
+  stacking: Stacking = {},
 ): Image | RadserveError {
   try {
-    return imageOf(files, leftOut, others, tolerance);
+    return imageOf(files, leftOut, others, stacking);
   } catch (error) {
     if (error instanceof RadserveError && error.code === "series_invalid") return error;
     throw error;
@@ -210,14 +227,10 @@ function imageOf(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
   others: number,
-  tolerance: StackTolerance | undefined,
+  stacking: Stacking,
 ): Image {
-  const caveats = [
-    ...checkOneSeries(files),
-    ...frameOfReferenceCaveats(files),
-    ...checkConcatenations(files),
-  ];
-  const image = new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
+  const caveats = [...checkOneSeries(files), ...checkConcatenations(files)];
+  const image = new SeriesImage(files, [...leftOut, ...caveats], others, stacking);
   checkInstances(files);
   return image;
 }
@@ -267,13 +280,14 @@ function groupsOf(files: readonly SeriesFile[]): Group[] {
 }
 
 /** Lists the series that a client may choose from, without a word about the patient. */
-function listOf(groups: readonly Group[]): Record<string, unknown> {
+function listOf(groups: readonly Group[], verdicts: readonly Verdict[] = []): Record<string, unknown> {
   return {
     found: groups.length,
-    series: groups.slice(0, LISTED).map(([uid, files]) => ({
+    series: groups.slice(0, LISTED).map(([uid, files], i) => ({
       series_instance_uid: uid,
       modality: files[0]?.attributes.string("Modality") ?? null,
-      images: files.reduce((sum, { frames }) => sum + frames.length, 0),
+      images: framesOf(files),
+      ...(verdicts[i]?.why.length ? { why: verdicts[i].why } : {}),
     })),
   };
 }
@@ -293,18 +307,38 @@ function noSuchSeries(groups: readonly Group[]): RadserveError {
   );
 }
 
-function chooseSeries(groups: readonly Group[], choice: SeriesChoice): SeriesFile[] {
-  const { uid, takes } = choice;
+const framesOf = (files: readonly SeriesFile[]): number =>
+  files.reduce((sum, { frames }) => sum + frames.length, 0);
+
+function chooseSeries(
+  groups: readonly Group[],
+  { uid, judge, ...stacking }: SeriesChoice,
+): { files: SeriesFile[]; notChosen?: NotChosen[] } {
   if (uid !== undefined) {
     const named = groups.find(([found]) => found === uid);
     if (named === undefined) throw noSuchSeries(groups);
-    return named[1];
+    return { files: named[1] };
   }
-  const taken = groups.filter(([, files]) => isTaken(files, choice));
+  const verdicts = judge?.(groups.map(([, files]) => imageOrFault(files, [], 0, stacking)));
+  const taken = groups.filter((_, i) => verdicts?.[i]?.taken === true);
   const [first, ...more] = taken;
-  if (first !== undefined && more.length === 0) return first[1];
+  if (first !== undefined && more.length === 0) {
+    const notChosen = groups.flatMap((group, i): NotChosen[] => {
+      const [, files] = group;
+      const [head] = files;
+      if (group === first || head === undefined) return [];
+      const frameCount = framesOf(files);
+      return [
+        {
+          image: { source: { ...head.source, sopInstanceUid: undefined }, frameCount },
+          why: verdicts?.[i]?.why ?? [],
+        },
+      ];
+    });
+    return { files: first[1], notChosen };
+  }
   const why =
-    takes === undefined
+    verdicts === undefined
       ? ""
       : taken.length === 0
         ? ", and no active model of series takes one of them"
@@ -312,18 +346,8 @@ function chooseSeries(groups: readonly Group[], choice: SeriesChoice): SeriesFil
   throw seriesInvalid(
     "several_series",
     `Expected one image series in the folder, found ${groups.length}${why}. Name one in series_instance_uid; details.series lists them.`,
-    listOf(groups),
+    listOf(groups, verdicts),
   );
-}
-
-function isTaken(files: readonly SeriesFile[], { takes, tolerance }: SeriesChoice): boolean {
-  if (takes === undefined) return false;
-  try {
-    return takes(imageOf(files, [], 0, tolerance));
-  } catch (error) {
-    if (error instanceof RadserveError && error.code === "series_invalid") return false;
-    throw error;
-  }
 }
 
 /** Attributes that images of one patient, study and acquisition have in common, where they have them. */
@@ -413,6 +437,60 @@ interface Slice {
   facts: FrameFacts;
 }
 
+/** How the slices of a series lie, and in which order they are its frames. */
+interface Stacked {
+  /** Or why they are none. */
+  volume: Volume | RadserveError;
+  order: readonly number[];
+  caveats: readonly Warning[];
+  step: TransformStep;
+}
+
+function stacked(
+  slices: readonly Slice[],
+  files: readonly SeriesFile[],
+  { tolerance, grouped }: Stacking,
+): Stacked {
+  const facts = slices.map(({ file, facts: { plane, planeFault, spacing, interpretation } }): SliceFacts => ({
+    ...{ format: file.format, plane, planeFault, spacing },
+    units: () => interpretation.units,
+  }));
+  try {
+    const caveats = frameOfReferenceCaveats(files);
+    // What a result of a group looks like must not depend on which models were asked
+    const { frames, ...body } = assemble(facts, grouped === true ? ANY_STACK : tolerance);
+    const volume: Volume = { ...body, frames: frames.map((_, i) => i) };
+    return {
+      volume,
+      order: frames,
+      caveats: [...caveats, ...volumeCaveats(volume)],
+      step: sortingStep(volume),
+    };
+  } catch (error) {
+    if (grouped !== true || !(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
+    checkFormats(facts);
+    const message = `The slices are no volume, and were looked at one by one. ${error.message}`;
+    const caveats = slices.length === 1 ? [] : [{ code: "no_volume", message }];
+    const step = { step: "sort_slices", by: "InstanceNumber", slices: slices.length };
+    return { volume: error, order: byNumber(slices), caveats, step };
+  }
+}
+
+/** By InstanceNumber; images without one come last, and equal ones in the order of their UIDs and frames. */
+function byNumber(slices: readonly Slice[]): number[] {
+  const keys = slices.map(({ file: { attributes, source } }) => ({
+    number: attributes.number("InstanceNumber") ?? Infinity,
+    uid: source.sopInstanceUid ?? "",
+  }));
+  const order = (a: number, b: number) => {
+    const [one, other] = [keys[a], keys[b]];
+    if (one === undefined || other === undefined || (one.number === other.number && one.uid === other.uid))
+      return a - b;
+    return one.number === other.number ? (one.uid < other.uid ? -1 : 1) : one.number < other.number ? -1 : 1;
+  };
+  return slices.map((_, i) => i).sort(order);
+}
+
 class SeriesImage implements Image {
   readonly source: SourceIdentity;
   readonly format: PixelFormat;
@@ -428,7 +506,10 @@ class SeriesImage implements Image {
   };
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
   readonly regions = (frame: number) => this.#slice(frame).facts.regions;
-  readonly plane = (frame: number) => this.#slice(frame).facts.plane;
+  /** Planes of several frames of reference say nothing together. */
+  readonly plane = (frame: number) => (this.#isScattered ? undefined : this.#slice(frame).facts.plane);
+  readonly planeFault = (frame: number) => this.#slice(frame).facts.planeFault;
+  readonly #isScattered: boolean;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];
   /** By what all files of the series say together, where they are of positron emission. */
@@ -439,35 +520,27 @@ class SeriesImage implements Image {
   /** How files of one frame are compressed; undefined before one was opened. */
   #coding: DicomFileImage["coding"] | "none";
 
-  constructor(
-    files: readonly SeriesFile[],
-    leftOut: readonly Warning[],
-    others: number,
-    tolerance: StackTolerance | undefined,
-  ) {
+  constructor(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number, stacking: Stacking) {
     const found = files.flatMap((file) => file.frames.map((facts, frame): Slice => ({ file, frame, facts })));
-    const { frames, ...body } = assemble(
-      found.map(({ file, facts }) => ({
-        format: file.format,
-        plane: facts.plane,
-        planeFault: facts.planeFault,
-        spacing: facts.spacing,
-        units: () => facts.interpretation.units,
-      })),
-      tolerance,
-    );
-    this.#slices = frames.flatMap((frame) => found[frame] ?? []);
+    const { volume, order, caveats, step } = stacked(found, files, stacking);
+    this.#slices = order.flatMap((frame) => found[frame] ?? []);
     const inOrder = [...new Set(this.#slices.map(({ file }) => file))];
     const slices = this.#slices.map((slice) => identityOf(slice, inOrder.indexOf(slice.file)));
     const first = this.#slice(0);
     this.series = {
-      volume: { ...body, frames: slices.map((_, i) => i) },
+      get volume() {
+        if (volume instanceof RadserveError) throw volume;
+        return volume;
+      },
+      grouped: stacking.grouped === true,
       slices,
       attributes: inOrder.map((file) => file.attributes),
       others,
     };
     this.format = storageOf(inOrder);
     this.#suv = suvOf(inOrder);
+    this.#isScattered =
+      volume instanceof RadserveError && volume.details?.["reason"] === "mixed_frame_of_reference";
     this.frameCount = slices.length;
     this.#frames = new ReadAhead(
       slices.length,
@@ -482,8 +555,8 @@ class SeriesImage implements Image {
       sopInstanceUid: undefined,
       transferSyntaxUid: common(files.map((file) => file.source.transferSyntaxUid)),
     };
-    this.warnings = [...leftOut, ...volumeCaveats(this.series.volume)];
-    this.transforms = [sortingStep(this.series.volume)];
+    this.warnings = [...leftOut, ...caveats];
+    this.transforms = [step];
     const mixed = mixedStorage(inOrder, this.format);
     if (mixed !== undefined) {
       this.transforms.push(mixed.step);

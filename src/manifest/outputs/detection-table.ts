@@ -13,6 +13,23 @@ import {
 } from "./graph-fit.js";
 import { type Kind, type NativeFields } from "./kind.js";
 
+/** The radians clockwise that an angle of 1 stands for. */
+const RADIANS = {
+  ...{ radians_clockwise: 1, radians_counterclockwise: -1 },
+  ...{ degrees_clockwise: Math.PI / 180, degrees_counterclockwise: -Math.PI / 180 },
+};
+const ANGLES = Object.keys(RADIANS) as (keyof typeof RADIANS)[];
+
+const nmsFields = {
+  per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
+  overlap: z
+    .enum(["polygon", "probabilistic"])
+    .optional()
+    .describe(
+      "Of turned boxes, which need it. polygon: intersection over union of their outlines; probabilistic: of distributions in their place (probiou of Ultralytics)",
+    ),
+};
+
 const schema = z
   .strictObject({
     kind: z.literal("detection_table"),
@@ -28,12 +45,13 @@ const schema = z
         z.enum([
           ...(["x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy"] as const),
           ...(["score", "class", "objectness", "class_scores", "mask_coefficients", "unused"] as const),
+          "angle",
         ]),
       )
       .min(5)
       .max(4096)
       .describe(
-        "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; mask_coefficients stands for as many columns as the field of that name says; unused may be there more than once",
+        "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; mask_coefficients stands for as many columns as the field of that name says; angle is how much a box cx cy w h is turned; unused may be there more than once",
       ),
     normalised,
     scores: z.strictObject({
@@ -53,6 +71,12 @@ const schema = z
       .max(1024)
       .optional()
       .describe("With a column mask_coefficients: how many there are, one for each prototype"),
+    angle: z
+      .enum(ANGLES)
+      .optional()
+      .describe(
+        "With a column angle: its unit, and the way in which a positive one turns the box's width from the rows of the image, as seen. radians_clockwise: Ultralytics (OBB), MMRotate; degrees_counterclockwise: Detectron2",
+      ),
     objectness: z.strictObject({ activation: z.enum(["none", "sigmoid"]) }).optional(),
     classes: z
       .strictObject({ first: z.int().min(0).describe("Number of the first label") })
@@ -64,10 +88,19 @@ const schema = z
         z.strictObject({
           kind: z.literal("greedy"),
           iou: score.describe("A box goes if it shares more than this with a better one that stays"),
-          per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
+          ...nmsFields,
+        }),
+        z.strictObject({
+          kind: z.literal("fast"),
+          iou: score.describe(
+            "A box goes if it shares more than this with a better one, whether that stays or not (YOLACT; Ultralytics for turned boxes)",
+          ),
+          ...nmsFields,
         }),
       ])
-      .describe("Non-maximum suppression, of what reaches its threshold; the same as torchvision.ops.nms"),
+      .describe(
+        "Non-maximum suppression, of what reaches its threshold; greedy is the same as torchvision.ops.nms",
+      ),
     max_boxes: maxBoxes,
     labels,
   })
@@ -86,16 +119,22 @@ export const detectionTable: Kind<DetectionTable> & { schema: typeof schema } = 
   native,
   decoding: (output, thresholds) => {
     const { tensor, axes, columns, normalised: relative, scores, objectness, classes } = output;
-    const { mask_coefficients, nms, max_boxes } = output;
+    const { mask_coefficients, angle, max_boxes } = output;
+    const { kind, ...nms } = output.nms;
     return [
       {
         step: "table",
         ...{ tensor, axes, columns, normalised: relative },
         ...(mask_coefficients === undefined ? {} : { mask_coefficients }),
+        ...(angle === undefined ? {} : { angle }),
       },
       { step: "scores", ...scores, ...(classes === undefined ? {} : { classes }) },
       ...(objectness === undefined ? [] : [{ step: "multiply_objectness", ...objectness }]),
-      ...toBoxes(thresholds, nms.kind === "none" ? undefined : nms, max_boxes),
+      ...toBoxes(
+        thresholds,
+        "iou" in nms ? { ...(kind === "fast" ? { kind } : {}), ...nms } : undefined,
+        max_boxes,
+      ),
     ];
   },
 };
@@ -123,6 +162,7 @@ interface TableLayout {
   scoreALabel: boolean;
   classColumn?: number;
   objectness?: number;
+  angle?: number;
   /** The first of the mask coefficients. */
   coefficients?: number;
   /** How many columns the tensor has. */
@@ -146,6 +186,7 @@ function tableLayout({ columns, labels, mask_coefficients = 1 }: Columns): Table
     throw new RangeError("Expected the columns of a box and of its scores.");
   const [classColumn, objectness] = [starts.get("class"), starts.get("objectness")];
   const coefficients = starts.get("mask_coefficients");
+  const angle = starts.get("angle");
   return {
     format,
     box: BOXES[format].map((column) => starts.get(column) ?? -1),
@@ -153,6 +194,7 @@ function tableLayout({ columns, labels, mask_coefficients = 1 }: Columns): Table
     scoreALabel: starts.has("class_scores"),
     ...(classColumn === undefined ? {} : { classColumn }),
     ...(objectness === undefined ? {} : { objectness }),
+    ...(angle === undefined ? {} : { angle }),
     ...(coefficients === undefined ? {} : { coefficients }),
     columns: count,
   };
@@ -215,6 +257,23 @@ function columnMistakes(output: DetectionTable): { path: string[]; message: stri
     has("mask_coefficients") ? "Expected how many there are" : "Only with a column mask_coefficients",
   );
   expect(
+    has("angle") === (output.angle !== undefined),
+    ["angle"],
+    has("angle") ? `Expected how it is counted: ${ANGLES.join(", ")}` : "Only with a column angle",
+  );
+  expect(!has("angle") || has("cx"), ["columns"], "A turned box is cx cy w h");
+  expect(
+    !has("angle") || !output.normalised,
+    ["normalised"],
+    "Expected false: the sides of a turned box lie along no side of the tensor",
+  );
+  expect(!has("angle") || !has("mask_coefficients"), ["columns"], "Turned boxes have no masks");
+  expect(
+    output.nms.kind === "none" || has("angle") === (output.nms.overlap !== undefined),
+    ["nms", "overlap"],
+    has("angle") ? "Expected polygon or probabilistic: boxes are turned" : "Only with a column angle",
+  );
+  expect(
     has("class_scores") === (scores.labels_per_box !== undefined),
     ["scores", "labels_per_box"],
     has("class_scores")
@@ -231,7 +290,7 @@ function columnMistakes(output: DetectionTable): { path: string[]; message: stri
 
 function native(output: DetectionTable): NativeFields {
   const { format, columns, box, score: scores, scoreALabel, ...where } = tableLayout(output);
-  const { classColumn, objectness, coefficients } = where;
+  const { classColumn, objectness, angle, coefficients } = where;
   return {
     tensor: output.tensor,
     format,
@@ -246,14 +305,22 @@ function native(output: DetectionTable): NativeFields {
       ...(objectness === undefined || output.objectness === undefined
         ? {}
         : { objectness, objectness_activation: output.objectness.activation }),
+      ...(angle === undefined || output.angle === undefined
+        ? {}
+        : { angle, angle_unit: RADIANS[output.angle] }),
       ...(coefficients === undefined || output.mask_coefficients === undefined
         ? {}
         : { coefficients, coefficient_count: output.mask_coefficients }),
     },
     ...(output.classes === undefined ? {} : { first: output.classes.first }),
-    ...(output.nms.kind === "none" ? {} : { iou: output.nms.iou, per_class: output.nms.per_class }),
+    ...(output.nms.kind === "none" ? {} : nativeNms(output.nms)),
   };
 }
+
+const nativeNms = (nms: Exclude<DetectionTable["nms"], { kind: "none" }>) => ({
+  ...{ iou: nms.iou, per_class: nms.per_class },
+  ...{ fast: nms.kind === "fast", overlap: nms.overlap ?? "edges" },
+});
 
 /** Read the other way round, the numbers of a table would be another box's. */
 function graphFaults(output: DetectionTable, { tensors }: GraphSide): Fault[] {

@@ -49,7 +49,7 @@ export const detection: Kind<Detection> & { schema: typeof schema } = {
     activation: scores.activation,
     max_boxes,
     ...(kinds === undefined ? {} : { classes: kinds.tensor, first: kinds.first }),
-    ...(nms === undefined ? {} : { iou: nms.iou, per_class: nms.per_class }),
+    ...(nms === undefined ? {} : { ...nms, fast: false, overlap: "edges" }),
   }),
   decoding: ({ boxes, scores, classes: kinds, nms, max_boxes }, thresholds) => [
     { step: "boxes", ...boxes },
@@ -78,12 +78,12 @@ export function checkActivation(list: List, issue: Report): void {
 /** The steps from numbers of boxes to those that are found. */
 export function toBoxes(
   thresholds: Readonly<Record<string, number>>,
-  nms: { iou: number; per_class: boolean } | undefined,
+  nms: { iou: number; per_class: boolean; kind?: "fast"; overlap?: string | undefined } | undefined,
   max_boxes: number,
 ): DecodingStep[] {
   return [
     { step: "thresholds", at_or_above: thresholds },
-    ...(nms === undefined ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),
+    ...(nms === undefined ? [] : [{ step: "nms", ...nms }]),
     { step: "to_source", counted_from: "edges" },
     { step: "best", max_boxes },
   ];

@@ -1,9 +1,9 @@
 /** The places of named points, one for each label, as networks that find landmarks give them. */
 import { z } from "zod";
-import { text } from "../texts.js";
-import { labels, normalised, onInput } from "./fields.js";
+import { code, text } from "../texts.js";
+import { labels, normalised, onInput, type Label } from "./fields.js";
 import { isFault, mapFaults, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
-import { labelNames, type Kind, type Report } from "./kind.js";
+import { labelNames, type Kind, type Name, type Report } from "./kind.js";
 
 const table = z
   .strictObject({
@@ -23,6 +23,34 @@ const table = z
     "The tensor is [1, labels, columns], or the same in one row. Without this field it holds heatmaps [1, labels, height, width] over the input tensor, and a label's point is the middle of the pixel with the highest value, the first of equal ones, which is its score",
   );
 
+const point = z.string().min(1).max(64);
+const line = z.tuple([point, point]);
+const corner = z.tuple([point, point, point]);
+const lines = z.tuple([point, point, point, point]);
+const named = {
+  name: point.describe("Of the measurement, by which it is told from all others of the model"),
+  code: code.optional().describe("What is measured; required in stage final"),
+};
+const along = z
+  .union([z.enum(["rows", "columns"]), line])
+  .optional()
+  .describe(
+    "Distances are counted along the image's rows or columns, or the line through two points, instead of straight",
+  );
+
+const measure = z
+  .discriminatedUnion("type", [
+    z.strictObject({ ...named, type: z.literal("distance"), points: line, along }),
+    z.strictObject({ ...named, type: z.literal("line_distance"), points: corner }),
+    z.strictObject({ ...named, type: z.literal("angle"), points: corner }),
+    z.strictObject({ ...named, type: z.literal("line_angle"), points: lines }),
+    z.strictObject({ ...named, type: z.literal("ratio"), points: lines, along, percent: z.boolean() }),
+  ])
+  .describe(
+    "A number that is made of points. distance: between two, mm; line_distance: of the first from the straight line through the other two, mm; angle: at the second, between the lines to the first and the third, 0 to 180 degrees; line_angle: between the direction from the first to the second and that from the third to the fourth, as the angle of Cobb, 0 to 180 degrees; ratio: the distance of the first two by that of the other two, times 100 with percent, and below 0 where they lie the other way round along a line. Distances are in pixels, with a warning, where the image does not tell the size of its pixels in the patient; all are in the patient's proportions where pixels are not square. If a point is not there nothing is measured, which a warning says",
+  );
+export type Measure = z.infer<typeof measure>;
+
 const schema = z.strictObject({
   kind: z.literal("keypoints"),
   tensor: text,
@@ -30,6 +58,7 @@ const schema = z.strictObject({
   table: table.optional(),
   activation: z.enum(["none", "sigmoid"]).describe("Of the scores"),
   labels: labels.describe("One for each point; without a column score no label has a threshold"),
+  measures: z.array(measure).min(1).max(255).optional(),
 });
 export type Keypoints = z.infer<typeof schema>;
 
@@ -42,10 +71,16 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
   ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
   ...{ blends: false, hasMean: false },
   labels: (output) => output.labels,
-  names: (output) => labelNames(output.labels),
+  names: ({ labels: list, measures = [] }) => [
+    ...labelNames(list),
+    ...measures.map(({ name }, i): Name => ({ what: "value", name, at: ["measures", i, "name"] })),
+  ],
   needsThresholds: hasScores,
   hasUnitScores: ({ activation }) => activation === "sigmoid",
-  checkWhole: (output, _, issue) => {
+  checkWhole: (output, { final }, issue) => {
+    output.measures?.forEach((one, i) =>
+      checkMeasure(one, output.labels, final, (path, message) => issue(["measures", i, ...path], message)),
+    );
     if (output.table !== undefined) checkColumns(output.table.columns, issue);
     if (hasScores(output)) return;
     if (output.activation !== "none") issue(["activation"], "Expected none: there is no column score");
@@ -62,13 +97,29 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
     ...{ tensor, activation },
     ...(found === undefined ? {} : { table: nativeTable(found) }),
   }),
-  decoding: ({ tensor, table: found, activation }, thresholds) => [
+  decoding: ({ tensor, table: found, activation, measures }, thresholds) => [
     found === undefined ? { step: "heatmaps", tensor } : { step: "table", tensor, ...found },
     { step: "scores", activation },
     { step: "thresholds", at_or_above: thresholds },
     { step: "to_source", counted_from: "edges" },
+    ...(measures === undefined ? [] : [{ step: "measures", of: measures }]),
   ],
 };
+
+function checkMeasure(one: Measure, list: readonly Label[], final: boolean, issue: Report): void {
+  const labelled = list.map(({ label }) => label);
+  const unknown = (name: string, path: (string | number)[]) => {
+    if (!labelled.includes(name))
+      issue(path, `No label is called "${name}"; labels are ${labelled.join(", ")}`);
+  };
+  one.points.forEach((name, i) => unknown(name, ["points", i]));
+  const across = "along" in one && Array.isArray(one.along) ? one.along : [];
+  across.forEach((name, i) => unknown(name, ["along", i]));
+  const pairs = one.points.length === 4 ? [one.points.slice(0, 2), one.points.slice(2)] : [one.points];
+  if ([...pairs, across].some((some) => new Set(some).size < some.length))
+    issue(["points"], "Expected different points: a line from a point to itself has no direction");
+  if (final && one.code === undefined) issue(["code"], "Required in stage final");
+}
 
 type Table = z.infer<typeof table>;
 

@@ -101,16 +101,20 @@ export function segmentReference(name: Code, reference: Dataset): Dataset {
 }
 
 /**
- * A point, or a closed line through several, in a frame's pixels: the first one's upper left corner is 0\0 and its middle
- * 0.5\0.5 (PS3.3 C.18.6).
+ * A point, or a line through several, in a frame's pixels: the first one's upper left corner is 0\0 and its middle
+ * 0.5\0.5 (PS3.3 C.18.6). A line that goes back to its first point is closed.
  */
-export function spatialCoordinates(name: Code, points: readonly Point[], frame: SourceFrame): Dataset {
-  const isClosed = points.length > 1;
+export function spatialCoordinates(
+  relationship: Relationship,
+  name: Code,
+  points: readonly Point[],
+  frame: SourceFrame,
+): Dataset {
   const graphic = {
-    GraphicType: isClosed ? "POLYLINE" : "POINT",
-    GraphicData: [...points, ...(isClosed ? points.slice(0, 1) : [])].flatMap(({ x, y }) => [x, y]),
+    GraphicType: points.length > 1 ? "POLYLINE" : "POINT",
+    GraphicData: points.flatMap(({ x, y }) => [x, y]),
   };
-  return item("CONTAINS", "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
+  return item(relationship, "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
 }
 
 /**

@@ -7,6 +7,7 @@ import { volumeOf } from "../../images/dicom/volume.js";
 import { inPatient } from "../kinds/boxes.js";
 import type { Point } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
+import { DEGREE } from "../kinds/point-measures.js";
 import { codeOf } from "./codes.js";
 import {
   coded,
@@ -48,6 +49,7 @@ const GROUP = dcm("125007", "Measurement Group");
 const NO_UNITS: Code = { value: "1", scheme: "UCUM", meaning: "no units" };
 const SCORE = own("score", "Score");
 const PROBABILITY = own("probability", "Calibrated probability");
+const ANGLE = own("angle-to-rows", "Clockwise angle of the width to the rows");
 const THRESHOLD = own("threshold", "Threshold of the score");
 const SOURCE_OF_MEASUREMENT = dcm("121112", "Source of Measurement");
 const MARGIN = own("margin", "Margin of the score to the second");
@@ -141,9 +143,10 @@ function foundOf({ findings }: Said): Finding[] {
   });
 }
 
-function isRegion({ finding, seg, segment }: Group): boolean {
+function isRegion({ subject, finding, seg, segment }: Group): boolean {
   return (
-    finding.present && (outlineOf(finding) !== undefined || (seg !== undefined && segment !== undefined))
+    finding.present &&
+    (outlineOf(finding, subject) !== undefined || (seg !== undefined && segment !== undefined))
   );
 }
 
@@ -164,11 +167,12 @@ interface Group {
 }
 
 function groupOf(group: Group): Dataset {
-  const { finding, seg, segment } = group;
-  const outline = outlineOf(finding);
+  const { subject, finding, seg, segment } = group;
+  const outline = outlineOf(finding, subject);
   if (finding.frames !== undefined && finding.present) return solidGroup(group, finding.frames);
   if (outline !== undefined && finding.present) return outlineGroup(group, outline);
-  if (seg !== undefined && segment !== undefined && finding.present) return segmentGroup(group, seg, segment);
+  const isSegment = finding.present && (finding.over_frames === undefined || finding.volume !== undefined);
+  if (isSegment && seg !== undefined && segment !== undefined) return segmentGroup(group, seg, segment);
   return wholeGroup(group);
 }
 
@@ -208,9 +212,9 @@ function algorithmItems(subject: Subject): Dataset[] {
 }
 
 /** Finding, category and site with its side. */
-function findingItems(subject: Subject, label: Label): Dataset[] {
+function findingItems(subject: Subject, label: Label, frame: number | undefined): Dataset[] {
   const { category, finding_site } = label;
-  const side = sideOf(subject.image, label);
+  const side = sideOf(subject.image, label, frame);
   const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
   return [
     ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
@@ -222,40 +226,87 @@ function findingItems(subject: Subject, label: Label): Dataset[] {
 }
 
 /** The items with which the group of a region begins. */
-function headItems({ subject, known }: Group, id: string, uid: string): Dataset[] {
-  return [...tracking(id, uid), ...findingItems(subject, known.label), ...algorithmItems(subject)];
+function headItems({ subject, finding, known }: Group, id: string, uid: string): Dataset[] {
+  const items = findingItems(subject, known.label, finding.frame);
+  return [...tracking(id, uid), ...items, ...algorithmItems(subject)];
 }
 
 /** The score is a probability only if the manifest says how it was calibrated. */
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
-  const { score, threshold, margin, over_frames: over } = finding;
-  const how = over === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
+  const { score, threshold, margin, angle, over_frames: over } = finding;
+  const how =
+    over === undefined || over === "total" ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
   const calibrated = kindOf(known.output).givesProbabilities?.(known.output) === true;
   return [
     ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS, undefined, how)]),
     ...(threshold === undefined ? [] : [num(THRESHOLD, threshold, NO_UNITS)]),
     ...(margin === undefined ? [] : [num(MARGIN, margin, NO_UNITS)]),
+    ...(angle === undefined ? [] : [num(ANGLE, angle, DEGREE)]),
   ];
 }
 
-function measured(own: readonly Measurement[], relationship?: Relationship): Dataset[] {
+/** @param from what the number was measured of (TID 320) */
+function measured(
+  own: readonly Measurement[],
+  relationship?: Relationship,
+  from: readonly Dataset[] = [],
+): Dataset[] {
   return own.map(({ name, code, derivation, value, unit }) => {
     const how = derivation === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, derivation)];
-    return num(codeOf({ label: name, code }), value, unit, relationship, how);
+    return num(codeOf({ label: name, code }), value, unit, relationship, [...how, ...from]);
   });
 }
 
 /** Corners of a box, or a point alone; undefined for findings that are neither. */
-function outlineOf({ box, point }: Finding): Point[] | undefined {
+function outlineOf({ box, corners, point }: Finding, { image }: Subject): Point[] | undefined {
   if (point !== undefined) return [point];
   if (box === undefined) return undefined;
   const { x0, y0, x1, y1 } = box;
-  return [
-    { x: x0, y: y0 },
-    { x: x1, y: y0 },
-    { x: x1, y: y1 },
-    { x: x0, y: y1 },
+  const outline =
+    corners === undefined
+      ? [
+          { x: x0, y: y0 },
+          { x: x1, y: y0 },
+          { x: x1, y: y1 },
+          { x: x0, y: y1 },
+        ]
+      : withinImage(corners, image.format);
+  return [...outline, ...outline.slice(0, 1)];
+}
+
+/** The part of a convex outline, or of a line, within the image: coordinates end there (PS3.3 C.18.6.1.2). */
+function withinImage(
+  points: readonly Point[],
+  { rows, columns }: { rows: number; columns: number },
+): Point[] {
+  const inside = [
+    ({ x }: Point) => x,
+    ({ y }: Point) => y,
+    ({ x }: Point) => columns - x,
+    ({ y }: Point) => rows - y,
   ];
+  return inside.reduce<Point[]>(
+    (left, from) =>
+      left.flatMap((a, i) => {
+        const b = left[(i + 1) % left.length] ?? a;
+        const [at, next] = [from(a), from(b)];
+        const kept = at >= 0 ? [a] : [];
+        if (at >= 0 === next >= 0) return kept;
+        const part = at / (at - next);
+        return [...kept, { x: a.x + part * (b.x - a.x), y: a.y + part * (b.y - a.y) }];
+      }),
+    [...points],
+  );
+}
+
+/** The lines that a number is of; all but the ends of an open one lie in the image. */
+function linesOf({ lines = [], frame }: Measurement, subject: Subject): Dataset[] {
+  const [at] = framesOf(subject, frame);
+  if (at === undefined) throw new Error("An image has a frame");
+  return lines.map((line) => {
+    const points = withinImage(line, subject.image.format).slice(0, line.length);
+    return spatialCoordinates("INFERRED FROM", SOURCE_OF_MEASUREMENT, points, at);
+  });
 }
 
 /** TID 1410 with a box or a point. */
@@ -273,7 +324,7 @@ function outlineGroup(group: Group, outline: readonly Point[]): Dataset {
   ]);
   return container("CONTAINS", GROUP, "1410", [
     ...headItems(group, id, uid),
-    spatialCoordinates(dcm("111030", "Image Region"), outline, frame),
+    spatialCoordinates("CONTAINS", dcm("111030", "Image Region"), outline, frame),
     ...scoreItems(group),
   ]);
 }
@@ -362,7 +413,7 @@ function wholeGroup(group: Group): Dataset {
       `${subject.model.name}: ${label.label}${onFrame(finding)}`,
       trackingUid(subject, ["image", known.o, known.index, finding.frame ?? 0]),
     ),
-    ...evaluated(subject, label, finding.present),
+    ...evaluated(subject, label, finding),
     ...algorithmItems(subject),
     ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame)),
     ...scoreItems(group),
@@ -372,13 +423,13 @@ function wholeGroup(group: Group): Dataset {
 }
 
 /** A label that is absent must not stand there as a finding, for readers that stop at that item. */
-function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] {
-  const items = findingItems(subject, label);
+function evaluated(subject: Subject, label: Label, { present, frame }: Finding): Dataset[] {
+  const items = findingItems(subject, label, frame);
   if (present) return items;
   return items.filter((item) => item["RelationshipType"] !== "CONTAINS");
 }
 
-/** TID 1501 with a value that the model measured, a regression. */
+/** TID 1501 with a value that the model measured, of points or as a regression. */
 function valueGroup(subject: Subject, measurement: Measurement): Dataset {
   const { name, frame } = measurement;
   return container("CONTAINS", GROUP, "1501", [
@@ -388,6 +439,6 @@ function valueGroup(subject: Subject, measurement: Measurement): Dataset {
     ),
     ...algorithmItems(subject),
     ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, frame)),
-    ...measured([measurement]),
+    ...measured([measurement], undefined, linesOf(measurement, subject)),
   ]);
 }

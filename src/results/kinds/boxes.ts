@@ -9,10 +9,11 @@ import type { ProbabilityMap } from "../../manifest/outputs/probability-map.js";
 import type { VolumeDetection } from "../../manifest/outputs/volume-detection.js";
 import { dcm, sct, type Code } from "../../manifest/texts.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
-import { finite, invalid, isPresent, named, thresholdOf, type Part } from "./finding.js";
+import { finite, invalid, isPresent, named, pixelAspect, thresholdOf, type Part } from "./finding.js";
 import { framesWith, highest, scoreText, type Scope } from "./legend-row.js";
-import type { Given, ResultKind } from "./kind.js";
+import type { Given, Point, ResultKind } from "./kind.js";
 import { CUBIC_MM_PER_ML, MILLILITER } from "./segmentation.js";
+import { totals } from "./totals.js";
 
 const MILLIMETER: Code = { value: "mm", scheme: "UCUM", meaning: "millimeter" };
 
@@ -34,8 +35,9 @@ export const boxes: ResultKind<
       const threshold = thresholdOf(label, thresholds[box.label]);
       const { x0, y0, x1, y1 } = box;
       const edges = { x0: finite(x0), y0: finite(y0), x1: finite(x1), y1: finite(y1) };
+      const turned = box.corners === undefined ? {} : turnedBox(box.corners, pixelAspect(part));
       const said = { ...named(label, part), score, threshold, present: isPresent(score, threshold) };
-      if (box.z0 === undefined || box.z1 === undefined) return { ...said, box: edges };
+      if (box.z0 === undefined || box.z1 === undefined) return { ...said, box: edges, ...turned };
       const number = (counts.get(box.label) ?? 0) + 1;
       counts.set(box.label, number);
       return { ...said, ...inVolume({ ...edges, z0: finite(box.z0), z1: finite(box.z1) }, part), number };
@@ -47,6 +49,7 @@ export const boxes: ResultKind<
     );
     return { findings: [...found, ...missing], measurements: found.flatMap(measured) };
   },
+  overFrames: (output, _, findings, group) => (group === undefined ? {} : totals(labelsOf(output), findings)),
   isOf: ({ box, score, area, volume }) =>
     area === undefined && volume === undefined && (box !== undefined || score === undefined),
   row: (label, findings, colour, scope) => ({
@@ -55,14 +58,24 @@ export const boxes: ResultKind<
   }),
   laidBack: (result, { left, top, slice }) => ({
     ...result,
-    boxes: result.boxes.map(({ x0, y0, x1, y1, z0, z1, ...rest }) => ({
+    boxes: result.boxes.map(({ x0, y0, x1, y1, z0, z1, corners, ...rest }) => ({
       ...{ x0: x0 + left, y0: y0 + top, x1: x1 + left, y1: y1 + top },
       ...(z0 === undefined || z1 === undefined ? {} : { z0: z0 + slice, z1: z1 + slice }),
       ...rest,
+      ...(corners && { corners: corners.map(({ x, y }) => ({ x: x + left, y: y + top })) }),
     })),
   }),
   nothing: (output) => ({ kind: "boxes", tensor: tensorOf(output), boxes: [] }),
 };
+
+/** @throws RadserveError output_invalid */
+function turnedBox(given: readonly Point[], aspect: number): Pick<Finding, "corners" | "angle"> {
+  const corners = given.map(({ x, y }) => ({ x: finite(x), y: finite(y) }));
+  const [first, second] = corners;
+  if (first === undefined || second === undefined) throw invalid("four corners", `${corners.length}`);
+  const degrees = (Math.atan2((second.y - first.y) * aspect, second.x - first.x) * 180) / Math.PI;
+  return { corners, angle: degrees > 90 ? degrees - 180 : degrees <= -90 ? degrees + 180 : degrees };
+}
 
 function tensorOf(output: Detection | DetectionTable | ProbabilityMap | VolumeDetection): string {
   if ("tensor" in output) return output.tensor;

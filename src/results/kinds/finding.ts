@@ -11,6 +11,8 @@ export interface FrameResult {
   frame?: number | undefined;
   outputs: readonly EngineOutput[];
   spacing: Spacing | undefined;
+  /** The frame is a slice of a group, whose volumes are told together. */
+  grouped?: boolean | undefined;
   /** Where parts of the frame have scales of their own. */
   regions?: readonly Region[] | undefined;
   /** How a whole series lies; counts are then of voxels. */
@@ -22,6 +24,9 @@ export interface FrameResult {
   /** The pixels of the frame, or of the volume's slices in their order, with the meaning that the model gives them. */
   planes?: readonly Plane[] | undefined;
 }
+
+/** How the slices of a group lie, or why they are no straight and whole volume, in words. */
+export type GroupGeometry = VolumeGeometry | { missing: string };
 
 /** The frame or volume that findings are about. */
 export type Part = Omit<FrameResult, "outputs">;
@@ -41,6 +46,20 @@ export function named(label: Label, part: Part): Pick<Finding, "label" | "code" 
 }
 
 export const frameOf = ({ frame }: Part): { frame?: number } => (frame === undefined ? {} : { frame });
+
+/** Height of a pixel divided by its width, as it is in the patient. */
+export const pixelAspect = ({ spacing, planes }: Part): number =>
+  spacing === undefined ? (planes?.[0]?.pixelAspect ?? 1) : spacing.row / spacing.column;
+
+/** @param what is in pixels then */
+export const noPatientSpacing = ({ spacing }: Part, what: string): Warning => ({
+  code: "no_patient_spacing",
+  message: `${
+    spacing === undefined
+      ? "The image does not say how large its pixels are"
+      : `The image gives ${spacing.source}, which is not known to be spacing in the patient`
+  }; ${what}.`,
+});
 
 /** Scores are float32: a score of 0.7 arrives as 0.69999999, so the threshold is rounded in the same way. */
 export const isPresent = (score: number, threshold: number): boolean =>

@@ -5,6 +5,7 @@ import type { Finding } from "../receipt/receipt.js";
 import { finite, isPresent, named, thresholdOf } from "./finding.js";
 import { framesWith, scoreRow } from "./legend-row.js";
 import type { Given, ResultKind } from "./kind.js";
+import { measurePoints } from "./point-measures.js";
 
 export const keypoints: ResultKind<Keypoints, Given<"points">> = {
   gives: "points",
@@ -26,7 +27,15 @@ export const keypoints: ResultKind<Keypoints, Given<"points">> = {
       if (reached) warnings.push(outside(label.label));
       return { ...scored, present: false };
     });
-    return { findings, warnings };
+    const there = new Map(
+      findings.flatMap(({ label, present, point }) => (present && point ? [[label, point] as const] : [])),
+    );
+    const measured = measurePoints(output.measures ?? [], there, part);
+    return {
+      findings,
+      measurements: measured.measurements,
+      warnings: [...warnings, ...measured.warnings],
+    };
   },
   isOf: ({ box, area, volume }) => box === undefined && area === undefined && volume === undefined,
   row: (label, findings, colour, scope) => {

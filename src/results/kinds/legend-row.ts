@@ -70,7 +70,7 @@ export function scoreText(score: number, threshold: number, present: boolean): s
   return `score ${score}, threshold ${threshold}`;
 }
 
-const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or" };
+const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "" };
 
 /**
  * A row of a label that is told by its score alone: the highest, or that of all frames, and its threshold, or how far the

@@ -1,6 +1,6 @@
 /** Which region of an ultrasound image a label lies in, and so which scale its area has (PS3.3 C.8.5.5). */
 import type { Region } from "../../images/image.js";
-import type { Given } from "./kind.js";
+import type { Given, Point } from "./kind.js";
 
 type Scale = NonNullable<Region["scale"]>;
 
@@ -34,6 +34,20 @@ export function scalesOfLabels(
     const scale = scales[Math.max(found, FIRST) - FIRST];
     return outside || scale === undefined ? "outside" : several ? "several" : scale;
   });
+}
+
+/** The one scale of all points, each by the regions of the highest priority that it lies in; undefined if there is none. */
+export function scaleOfPoints(points: readonly Point[], regions: readonly Region[]): Scale | undefined {
+  const scales = points.map(({ x, y }) => {
+    const around = regions.filter(({ x0, y0, x1, y1 }) => x >= x0 && x <= x1 + 1 && y >= y0 && y <= y1 + 1);
+    const high = around.filter(({ highPriority }) => highPriority);
+    const counting = high.length > 0 ? high : around;
+    const found = distinctScales(counting);
+    return found.length === 1 && counting.every(({ scale }) => scale !== undefined) ? found[0] : undefined;
+  });
+  const [first] = scales;
+  const isOne = scales.every((scale) => scale?.row === first?.row && scale?.column === first?.column);
+  return isOne ? first : undefined;
 }
 
 function distinctScales(regions: readonly Region[]): Scale[] {

@@ -10,8 +10,19 @@ import type { Rgb } from "../colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { measure } from "./measurements.js";
 import { scalesOfLabels } from "./regions.js";
-import { finite, frameOf, invalid, named, thresholdOf, type Interpreted, type Part } from "./finding.js";
-import { highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
+import {
+  finite,
+  frameOf,
+  invalid,
+  named,
+  noPatientSpacing,
+  thresholdOf,
+  type GroupGeometry,
+  type Interpreted,
+  type Part,
+} from "./finding.js";
+import { framesWith, highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
+import { totals } from "./totals.js";
 import type { Cuboid, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
 
 /** The concept that PS3.16 uses for areas of regions. */
@@ -28,6 +39,7 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
   summary: ({ counts, model }) => `pixels of each label ${counts.join(", ")}${inOwnGrid(model)}`,
   judgedBy: "mask",
   interpret: segmented,
+  overFrames: inGroup,
   isOf: ({ area, volume }) => area !== undefined || volume !== undefined,
   row,
   marks,
@@ -180,31 +192,49 @@ function inVolume(
     output.labels.map(() => step),
   );
   const measurements = volumes.flatMap(({ label: { label }, ml }, i): Measurement[] => [
-    ...(output.measurements.includes("volume")
-      ? [{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER }]
-      : []),
+    ...(output.measurements.includes("volume") ? [measuredVolume(label, ml)] : []),
     ...(more.measurements[i] ?? []),
   ]);
   const warnings = output.measurements.includes("area") ? [NO_AREA, ...more.warnings] : more.warnings;
   return { findings, measurements, warnings };
 }
 
+/** The areas of slices add up to a volume where the slices do. */
+function inGroup(
+  output: Segmentation,
+  _: readonly number[],
+  findings: readonly Finding[],
+  group: GroupGeometry | undefined,
+): Partial<Interpreted> {
+  if (group === undefined) return {};
+  if ("missing" in group) {
+    const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
+    return { ...totals(output.labels, findings), warnings: [{ code: "volume_not_measured", message }] };
+  }
+  const voxel = group.columnSpacing * group.rowSpacing * group.sliceSpacing;
+  const told = totals(output.labels, findings, (mine) => {
+    const voxels = mine.reduce((sum, { area }) => sum + (area?.pixels ?? 0), 0);
+    return { voxels, ml: (voxels * voxel) / CUBIC_MM_PER_ML };
+  });
+  if (!output.measurements.includes("volume")) return told;
+  const volumes = told.findings.map(({ label, volume }) => measuredVolume(label, volume?.ml ?? NaN));
+  return { ...told, measurements: [...volumes, ...told.measurements] };
+}
+
+const measuredVolume = (label: string, ml: number): Measurement => ({
+  ...{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER },
+});
+
 const NO_AREA: Warning = {
   code: "area_not_measured",
   message: "An area is of a single image; of a series, volumes are given.",
 };
 
-function segmentationWarnings(asked: readonly string[], { spacing, regions }: Part): Warning[] {
+function segmentationWarnings(asked: readonly string[], part: Part): Warning[] {
   const warnings: Warning[] = [];
-  if (spacing?.patient !== true && regions === undefined)
-    warnings.push({
-      code: "no_patient_spacing",
-      message:
-        spacing === undefined
-          ? "The image does not say how large its pixels are; areas are in pixels only."
-          : `The image gives ${spacing.source}, which is not known to be spacing in the patient; areas are in pixels only.`,
-    });
-  if (asked.includes("volume"))
+  if (part.spacing?.patient !== true && part.regions === undefined)
+    warnings.push(noPatientSpacing(part, "areas are in pixels only"));
+  if (asked.includes("volume") && part.grouped !== true)
     warnings.push({
       code: "volume_not_measured",
       message: "A volume needs a series of slices; of single frames, areas are given.",
@@ -221,7 +251,9 @@ function thresholdOfPixels(
   return mayOverlap(activation) ? { threshold: thresholdOf(label, threshold) } : {};
 }
 
-function row(label: string, findings: readonly Finding[], colour: Rgb | undefined, scope: Scope): LegendRow {
+function row(label: string, all: readonly Finding[], colour: Rgb | undefined, scope: Scope): LegendRow {
+  const total = all.find((f) => f.over_frames !== undefined)?.volume;
+  const findings = all.filter((f) => f.over_frames === undefined);
   const present = findings.some((f) => f.present);
   // Frames may differ in the size of their pixels
   const measured = findings.every((f) => f.area?.cm2 !== undefined);
@@ -232,7 +264,9 @@ function row(label: string, findings: readonly Finding[], colour: Rgb | undefine
       : largest?.volume !== undefined
         ? volumeText(largest.volume)
         : "";
-  return { label, present, colour, hollow: false, scored: false, gauge: undefined, value };
+  const inSlices = `in ${framesWith(findings)} of ${scope.frames}`;
+  const told = total === undefined || !present ? value : `${digits(total.ml)} mL  ·  ${inSlices}`;
+  return { label, present, colour, hollow: false, scored: false, gauge: undefined, value: told };
 }
 
 function areasText(largest: Finding, findings: readonly Finding[], scope: Scope): string {

@@ -22,6 +22,8 @@ export interface View {
   results: readonly EngineOutput[];
   /** The plane's findings; those with boxes are drawn. */
   findings: readonly Finding[];
+  /** Those of the plane; those with lines are drawn. */
+  measurements?: readonly Measurement[] | undefined;
 }
 
 /** One frame; its picture is of `renderSize`. */
@@ -213,7 +215,7 @@ function letterRoom(
 /** Width of the column of tags beside a panel, with the room before it; 0 if there is no tag. */
 function tagRoom({ shots, model }: OverlayInput, panel: { width: number }, metrics: Metrics): number {
   const unit = tagUnit(metrics.unit, panel.width);
-  const widest = shots.map(({ findings }) => tagWidth(findings, model.outputs, unit));
+  const widest = shots.map((shot) => tagWidth(shot, model.outputs, unit));
   const most = Math.max(0, ...widest);
   return most === 0 ? 0 : most + sizer(metrics)(BESIDE);
 }

@@ -7,7 +7,7 @@ import type { Image, Interpretation, PlanePosition, Spacing } from "../../images
 import { alongNormal } from "../../images/vectors.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { meantBy } from "../../models/input-values.js";
-import type { Finding, ReceiptModel } from "../receipt/receipt.js";
+import type { Finding, Measurement, ReceiptModel } from "../receipt/receipt.js";
 import {
   sectionSizes,
   renderSize,
@@ -29,6 +29,7 @@ import { reslices, whyNoSections, type MarkedVolume } from "./reslice.js";
 export interface Shown {
   outputs: () => EngineOutput[];
   findings: readonly Finding[];
+  measurements?: readonly Measurement[] | undefined;
   /** Stored values, where they are still in memory: of an image's only frame, and of the slices of a volume. */
   data?: Uint8Array;
   /** Number among the slices of a volume, from 1. */
@@ -98,6 +99,7 @@ export async function overlayInput(request: DrawRequest): Promise<OverlayInput> 
       edges: edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation")),
       results: value.outputs(),
       findings: value.findings,
+      measurements: value.measurements,
     });
   }
   return { shots, ...(await sectionsOf(request, source)), source, model: manifest, opacity, ...result };

@@ -99,6 +99,7 @@ function drawBoxes(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arra
   const { source, model } = input;
   const marks = {
     findings: at.shot.findings,
+    measurements: at.shot.measurements,
     source,
     outputs: model.outputs,
     unit: tagUnit(sheet.metrics.unit, at.width),

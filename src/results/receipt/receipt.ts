@@ -6,6 +6,7 @@
 import { z } from "zod";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
+import { deliveredSchema } from "./delivery.js";
 
 export const RECEIPT_SCHEMA = "radserve.receipt/1";
 
@@ -36,9 +37,11 @@ const finding = z.object({
       "Of labels that exclude each other, at the one with the highest score: how far the second is below",
     ),
   over_frames: z
-    .enum(["maximum", "mean", "noisy_or"])
+    .enum(["maximum", "mean", "noisy_or", "total"])
     .optional()
-    .describe("Of a finding about all frames or slices: how their scores became one"),
+    .describe(
+      "Of a finding about all frames or slices: how their scores became one; total: what was found in any of the slices of a group, with their volume",
+    ),
   frame: z
     .int()
     .min(1)
@@ -54,6 +57,19 @@ const finding = z.object({
     .optional()
     .describe(
       "Source pixels; edges, x to the right, y down; in a volume z too, along its slices: a box of the first slice alone has 0 and 1",
+    ),
+  corners: z
+    .array(z.object({ x: z.number(), y: z.number() }))
+    .length(4)
+    .optional()
+    .describe(
+      "Of a turned box, whose box is then the one along the rows round its part within the image: its corners, in source pixels as there, beginning with the upper left one of the box before it is turned, and on to its upper right one. Those of a box that reaches beyond the image lie outside",
+    ),
+  angle: z
+    .number()
+    .optional()
+    .describe(
+      "Of a turned box: how far its width, from the first corner to the second, is turned clockwise from the rows, as seen; degrees above -90 to 90, in the patient's proportions where pixels are not square",
     ),
   number: boxNumber,
   frames: z
@@ -93,6 +109,10 @@ const measurement = z.object({
   number: boxNumber,
   value: z.number(),
   unit: code.describe("UCUM"),
+  lines: z
+    .array(z.array(z.object({ x: z.number(), y: z.number() })).min(2))
+    .optional()
+    .describe("Of points: the lines that were measured, in source pixels as those of a finding's point"),
 });
 
 const outputFile = z.object({
@@ -213,6 +233,7 @@ const slices = z.array(
     sop_instance_uid: z.string().optional(),
     file_sha256: sha256,
     frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
+    instance_number: z.int().optional().describe("Of a group"),
   }),
 );
 
@@ -242,9 +263,17 @@ export const receiptSchema = z.object({
     sop_instance_uid: z.string().optional(),
     series_instance_uid: z.string().optional(),
     study_instance_uid: z.string().optional(),
+    group: z
+      .literal("series")
+      .optional()
+      .describe(
+        "A series that was asked for as one item: models of single images looked at its slices one by one",
+      ),
     slices: slices
       .optional()
-      .describe("Of a folder taken as one series: its slices, sorted along their normal"),
+      .describe(
+        "Of a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber where they are no volume",
+      ),
     case: z
       .array(
         z.object({
@@ -265,6 +294,28 @@ export const receiptSchema = z.object({
       .optional()
       .describe(
         "Of a folder taken as a case: the series or images that models looked at together. Results lie in the first, which the other fields of source describe, but for bytes and file_sha256",
+      ),
+    not_chosen: z
+      .array(
+        z.object({
+          modality: z.string().optional(),
+          series_instance_uid: z.string().optional(),
+          sop_instance_uid: z.string().optional(),
+          frames: z.int(),
+          why: z.array(
+            z.object({
+              model: z.string(),
+              role: z.string().optional(),
+              code: z.string(),
+              message: z.string(),
+            }),
+          ),
+        }),
+      )
+      .max(50)
+      .optional()
+      .describe(
+        "Of a folder of several series, if none was named: the others, and why each model did not take them. The first 50",
       ),
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
@@ -291,6 +342,11 @@ export const receiptSchema = z.object({
     .describe("The one field that comparisons leave out"),
 });
 
+/** An object on its way, as answers tell of it. */
+export const deliveryInAnswer = deliveredSchema
+  .pick({ path: true, sop_instance_uid: true, state: true, how: true, reason: true })
+  .extend({ destination: z.string() });
+
 /** The 200 of POST /single_inference. */
 export const answerSchema = z.object({
   request_id: z.string(),
@@ -300,6 +356,10 @@ export const answerSchema = z.object({
   reused: z.boolean().describe("A finished, valid result lay there and nothing was computed"),
   models: z.array(modelResult),
   warnings: z.array(warning).describe("What the reader had to assume or repair in the file"),
+  deliveries: z
+    .array(deliveryInAnswer)
+    .optional()
+    .describe("Of a request that delivers: each object for each destination"),
   timings_ms: z.record(z.string(), z.number()),
 });
 
@@ -308,9 +368,21 @@ export type ReceiptModel = Receipt["models"][number];
 export type Finding = z.infer<typeof finding>;
 export type Measurement = z.infer<typeof measurement>;
 export type OutputFile = z.infer<typeof outputFile>;
+export type DeliveryInAnswer = z.infer<typeof deliveryInAnswer>;
 export type Answer = z.infer<typeof answerSchema>;
 
 /** The text of NAME.json as Radserve writes it. */
 export function receiptText(receipt: Receipt): string {
   return `${JSON.stringify(receipt, null, 2)}\n`;
+}
+
+/** The objects of a result that can be delivered: those of DICOM. */
+export function objectsOf({ models }: Receipt) {
+  return models.flatMap((model) =>
+    model.outputs.flatMap(({ path, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 }) =>
+      sop_class_uid === undefined || sop_instance_uid === undefined || series_instance_uid === undefined
+        ? []
+        : { path, model: model.name, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 },
+    ),
+  );
 }

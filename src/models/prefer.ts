@@ -1,0 +1,56 @@
+/** Which of several series a model takes, where its manifest says which it prefers (`accepts.prefer`). */
+import type { Image } from "../images/image.js";
+import type { Manifest } from "../manifest/manifest.js";
+import { dataSets, numbersOf, stringsOf } from "./attribute-values.js";
+
+type Preference = NonNullable<Manifest["accepts"]["prefer"]>[number];
+
+/** One refusal, as acceptance.ts gives them. */
+interface Reason {
+  code: string;
+  message: string;
+}
+
+/** A number that is the less the more a series is preferred; infinite for one that does not say. */
+function rank(preference: Preference, image: Image): number {
+  if (preference.by === "most_slices") return -image.frameCount;
+  const numbers = dataSets(image).flatMap((attributes) =>
+    preference.by === "kernel"
+      ? stringsOf(attributes, "ConvolutionKernel").map((kernel) => preference.order.indexOf(kernel))
+      : numbersOf(attributes, "SliceThickness"),
+  );
+  // A series is as thick as its thickest slice, and has a kernel that is in the order in all of its files
+  return numbers.length === 0 || numbers.includes(-1) ? Infinity : numbers.reduce((a, b) => Math.max(a, b));
+}
+
+const CODES = { most_slices: "not_most_slices", thinnest: "not_thinnest", kernel: "not_kernel" };
+/** The codes of reasons why a series is behind another. */
+export const PREFERENCES: ReadonlySet<string> = new Set(Object.values(CODES));
+
+const WHY = {
+  most_slices: (chosen: number, found: number) =>
+    `The series that was preferred has ${-chosen} slices; this one has ${-found}.`,
+  thinnest: (chosen: number, found: number) =>
+    `The slices of the series that was preferred are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
+  kernel: () => "The ConvolutionKernel of the series that was preferred comes before that of this one.",
+};
+
+/**
+ * @returns those of the images before which no other is, and of each other one why it is behind
+ */
+export function preferred<T extends { image: Image }>(
+  { prefer = [] }: Manifest["accepts"],
+  images: readonly T[],
+): { left: readonly T[]; behind: Map<T, Reason> } {
+  let left = images;
+  const behind = new Map<T, Reason>();
+  for (const preference of prefer) {
+    const ranks = new Map(left.map((one) => [one, rank(preference, one.image)]));
+    const best = [...ranks.values()].reduce((a, b) => Math.min(a, b), Infinity);
+    for (const [one, found] of ranks)
+      if (found > best)
+        behind.set(one, { code: CODES[preference.by], message: WHY[preference.by](best, found) });
+    left = left.filter((one) => ranks.get(one) === best);
+  }
+  return { left, behind };
+}
