@@ -256,7 +256,7 @@ t.test("mirrored windows, and the forms of a box", { skip: needs(ADDON) }, async
     } as VolumeDetection;
     const modelPath = writeModel(folder, scored);
     const { id } = await engine.load(
-      loadOptions(modelPath, { inputs: [plain], outputs: [output], tiling: windows }),
+      loadOptions(modelPath, { inputs: [plain], outputs: [output], tiling: windows, batching: { max: 4 } }),
     );
     const planes = slicesOf(new Uint16Array(8 * 10 * 12), sides);
     const { outputs } = await engine.infer(id, planes, { geometry: geometryOf("SPL") });
@@ -299,6 +299,12 @@ t.test("mirrored windows, and the forms of a box", { skip: needs(ADDON) }, async
       (one, i, all) => all.indexOf(one) === i,
     ),
     "from the centres",
+  );
+  const halves = { ...tiling, window: [8, 10, 6], overlap: 0 };
+  t.strictSame(
+    await places([1, 4, 2, 5, 1, 4], { columns: ends }, { ...edges, ...merged }, halves),
+    ["1 4 2 5 1 4", "1 4 2 5 7 10"],
+    "windows that run together",
   );
   await t.rejects(places([1, NaN, 2, 5, 3, 8], { columns: ends }, edges), { code: "output_invalid" });
 });
