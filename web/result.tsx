@@ -104,7 +104,7 @@ const unitOf = (value: string): string =>
         );
 
 export const valueText = ({ value, unit }: Model["measurements"][number]): string =>
-  `${figure(value)} ${unitOf(unit.value)}`.trim();
+  `${figure(value)} ${unitOf(unit.value)}`.trim().replace(" °", "°");
 
 function Measurements({ model }: { model: Model }) {
   if (model.measurements.length === 0) return null;
