@@ -93,9 +93,11 @@ function Boxes({
     return corner === undefined ? [] : [{ box, corners, corner, said }];
   });
   const measured = model.measurements.flatMap((one) => {
-    const [[corner] = []] = one.lines ?? [];
-    const isHere = corner !== undefined && (one.frame ?? 1) === frame;
-    return isHere ? [{ lines: one.lines ?? [], corner, said: `${one.name} ${valueText(one)}` }] : [];
+    const [[from, to] = []] = one.lines ?? [];
+    if (from === undefined || to === undefined || (one.frame ?? 1) !== frame) return [];
+    // The names of points stand at the points
+    const corner = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+    return [{ lines: one.lines ?? [], corner, said: `${one.name} ${valueText(one)}` }];
   });
   return (
     <>

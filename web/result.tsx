@@ -111,7 +111,7 @@ const unitOf = (value: string): string =>
         );
 
 export const valueText = ({ value, unit }: Pick<Model["measurements"][number], "value" | "unit">): string =>
-  `${figure(value)} ${unitOf(unit.value)}`.trim();
+  `${figure(value)} ${unitOf(unit.value)}`.trim().replace(" °", "°");
 
 /** What is measured of all together, and of each frame: a row for each label and frame, a column for each measurement. */
 function Measurements({ model, part = "frame" }: Shown) {
