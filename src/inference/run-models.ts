@@ -252,7 +252,7 @@ async function runSample(
     regions: frame === undefined ? undefined : image.regions?.(frame),
     volume: volume?.geometry,
     flawed: volume?.flaws !== undefined,
-    grouped: image.series?.grouped,
+    inGroup: image.frameCount > 1 && image.series?.grouped,
     planes: measuredPlanes(sample, stacks, manifest),
   });
   const { findings } = said;

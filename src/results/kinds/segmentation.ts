@@ -10,16 +10,7 @@ import type { Rgb } from "../colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { measure } from "./measurements.js";
 import { scalesOfLabels } from "./regions.js";
-import {
-  finite,
-  frameOf,
-  invalid,
-  named,
-  thresholdOf,
-  type GroupGeometry,
-  type Interpreted,
-  type Part,
-} from "./finding.js";
+import { finite, frameOf, invalid, named, thresholdOf, type Interpreted, type Part } from "./finding.js";
 import { framesWith, highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
 import { totals } from "./totals.js";
 import type { Cuboid, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
@@ -38,7 +29,22 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
   summary: ({ counts, model }) => `pixels of each label ${counts.join(", ")}${inOwnGrid(model)}`,
   judgedBy: "mask",
   interpret: segmented,
-  overFrames: inGroup,
+  // The areas of slices add up to a volume where the slices do
+  overFrames: (output, _, findings, group) => {
+    if (group === undefined) return {};
+    if ("missing" in group) {
+      const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
+      return { ...totals(output.labels, findings), warnings: [{ code: "volume_not_measured", message }] };
+    }
+    const voxel = group.columnSpacing * group.rowSpacing * group.sliceSpacing;
+    const told = totals(output.labels, findings, (mine) => {
+      const voxels = mine.reduce((sum, { area }) => sum + (area?.pixels ?? 0), 0);
+      return { voxels, ml: (voxels * voxel) / CUBIC_MM_PER_ML };
+    });
+    if (!output.measurements.includes("volume")) return told;
+    const volumes = told.findings.map(({ label, volume }) => measuredVolume(label, volume?.ml ?? NaN));
+    return { ...told, measurements: [...volumes, ...told.measurements] };
+  },
   isOf: ({ area, volume }) => area !== undefined || volume !== undefined,
   row,
   marks,
@@ -198,28 +204,6 @@ function inVolume(
   return { findings, measurements, warnings };
 }
 
-/** The areas of slices add up to a volume where the slices do. */
-function inGroup(
-  output: Segmentation,
-  _: readonly number[],
-  findings: readonly Finding[],
-  group: GroupGeometry | undefined,
-): Partial<Interpreted> {
-  if (group === undefined) return {};
-  if ("missing" in group) {
-    const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
-    return { ...totals(output.labels, findings), warnings: [{ code: "volume_not_measured", message }] };
-  }
-  const voxel = group.columnSpacing * group.rowSpacing * group.sliceSpacing;
-  const told = totals(output.labels, findings, (mine) => {
-    const voxels = mine.reduce((sum, { area }) => sum + (area?.pixels ?? 0), 0);
-    return { voxels, ml: (voxels * voxel) / CUBIC_MM_PER_ML };
-  });
-  if (!output.measurements.includes("volume")) return told;
-  const volumes = told.findings.map(({ label, volume }) => measuredVolume(label, volume?.ml ?? NaN));
-  return { ...told, measurements: [...volumes, ...told.measurements] };
-}
-
 const measuredVolume = (label: string, ml: number): Measurement => ({
   ...{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER },
 });
@@ -229,10 +213,7 @@ const NO_AREA: Warning = {
   message: "An area is of a single image; of a series, volumes are given.",
 };
 
-function segmentationWarnings(
-  asked: readonly string[],
-  { spacing, regions, grouped: isGrouped }: Part,
-): Warning[] {
+function segmentationWarnings(asked: readonly string[], { spacing, regions, inGroup }: Part): Warning[] {
   const warnings: Warning[] = [];
   if (spacing?.patient !== true && regions === undefined)
     warnings.push({
@@ -242,7 +223,7 @@ function segmentationWarnings(
           ? "The image does not say how large its pixels are; areas are in pixels only."
           : `The image gives ${spacing.source}, which is not known to be spacing in the patient; areas are in pixels only.`,
     });
-  if (asked.includes("volume") && isGrouped !== true)
+  if (asked.includes("volume") && inGroup !== true)
     warnings.push({
       code: "volume_not_measured",
       message: "A volume needs a series of slices; of single frames, areas are given.",
