@@ -191,7 +191,7 @@ async function answer(read: Analysis, output: Opened, held: Held): Promise<Answe
   const verdict = verdictOf(receipt.status, image, receipt);
   const allowed = context.willCommit?.(verdict, place).then((patient) => {
     const known = { name: receiptName(name), input: task.inputPath, patient };
-    context.list?.add(realPath, receipt, known);
+    context.list?.add(output, receipt, known);
   });
   await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);

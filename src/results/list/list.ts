@@ -13,6 +13,7 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
+  readlinkSync,
   readSync,
   unlinkSync,
   writeSync,
@@ -111,10 +112,8 @@ function inFolder<T>(root: string, use: (at: (name: string) => string) => T): T 
   }
 }
 
-/** Appends lines to the files of a box. Each thread that writes has one of its own. */
+/** Appends lines to the files of a box. */
 export class ListWriter {
-  readonly #files = new Map<string, number>();
-
   /**
    * @param roots real paths of the output roots
    * @param box a name that no other box has, and that is one of a file
@@ -125,53 +124,55 @@ export class ListWriter {
   ) {}
 
   /**
-   * Where nothing can be written the result appears all the same: it is in its folder, and `rebuild` lists it.
-   * @param folder real path of the folder that the receipt appears in; one in no root is not listed
+   * Where nothing can be written the result appears all the same: it is in its folder, and `rebuild` lists it. Nothing stays
+   * open, so that a share can be unmounted.
+   * @param folder the folder that the receipt appears in, held open, and its real path; one in no root is not listed
    */
-  add(folder: string, receipt: Receipt, known: Pick<Row, "input" | "patient"> & { name: string }): void {
+  add(
+    { fdPath, realPath }: { fdPath: string; realPath: string },
+    receipt: Receipt,
+    { name, ...known }: Pick<Row, "input" | "patient"> & { name: string },
+  ): void {
     const root = this.roots
-      .filter((one) => folder === one || folder.startsWith(one === "/" ? one : `${one}/`))
+      .filter((one) => realPath === one || realPath.startsWith(one === "/" ? one : `${one}/`))
       .sort((a, b) => b.length - a.length)[0];
     if (root === undefined) return;
-    const { name, ...more } = known;
-    const row = rowOf(receipt, { ...more, receipt: path.relative(root, path.join(folder, name)) });
-    const line = `${JSON.stringify(row)}\n`;
+    const parts = path.relative(root, realPath).split("/").filter(Boolean);
+    const row = rowOf(receipt, { ...known, receipt: [...parts, name].join("/") });
+    const { O_DIRECTORY, O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
     try {
-      // A list that is made again removes this file: then the line goes into a new one, too
-      do writeSync(this.#fileOf(root), line);
-      while (this.#isGone(root));
+      // Up from the folder that is held: where the root's share has gone, its mount point is another folder
+      const above = openSync(`${fdPath}${"/..".repeat(parts.length)}`, O_DIRECTORY);
+      try {
+        if (readlinkSync(descriptorPath(above)) !== root) return;
+        makeFolder(descriptorPath(above));
+        const flags = O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW;
+        const isGone = () =>
+          inFolder(descriptorPath(above), (at) => {
+            const fd = openSync(at(`${this.box}${LINES}`), flags, 0o600);
+            try {
+              writeSync(fd, `${JSON.stringify(row)}\n`);
+              return fstatSync(fd).nlink === 0;
+            } finally {
+              closeSync(fd);
+            }
+          });
+        // A list that is made again removes this file: then the line goes into a new one, too
+        while (isGone());
+      } finally {
+        closeSync(above);
+      }
     } catch {
-      this.#drop(root);
+      // It is listed when the list is made again
     }
   }
+}
 
-  #fileOf(root: string): number {
-    let fd = this.#files.get(root);
-    if (fd !== undefined) return fd;
-    try {
-      mkdirSync(path.join(root, LIST_FOLDER), { mode: 0o700 });
-    } catch (error) {
-      if (errno(error) !== "EEXIST") throw error;
-    }
-    const { O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
-    fd = inFolder(root, (at) =>
-      openSync(at(`${this.box}${LINES}`), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0o600),
-    );
-    this.#files.set(root, fd);
-    return fd;
-  }
-
-  #isGone(root: string): boolean {
-    const fd = this.#files.get(root);
-    if (fd === undefined || fstatSync(fd).nlink > 0) return false;
-    this.#drop(root);
-    return true;
-  }
-
-  #drop(root: string): void {
-    const fd = this.#files.get(root);
-    this.#files.delete(root);
-    if (fd !== undefined) closeSync(fd);
+function makeFolder(root: string): void {
+  try {
+    mkdirSync(path.join(root, LIST_FOLDER), { mode: 0o700 });
+  } catch (error) {
+    if (errno(error) !== "EEXIST") throw error;
   }
 }
 
@@ -333,7 +334,7 @@ export async function rebuild(
     },
   };
   await readReceipts(root, found, { unreadable });
-  mkdirSync(path.join(root, LIST_FOLDER), { recursive: true, mode: 0o700 });
+  makeFolder(root);
   const before = new Map<string, Row>();
   inFolder(root, (at) => {
     const names = readdirSync(at(".")).filter((name) => name.endsWith(LINES));
