@@ -8,6 +8,7 @@ import { monotonic } from "../../base/monotonic.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { NameLock } from "../../files/name-lock.js";
 import type { Delivered, Delivery, DeliveryState } from "../../results/receipt/delivery.js";
+import { belongsTo } from "../../results/receipt/names.js";
 import type { Destination, ObjectToSend, Proved, Sent } from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
 import { isUnderway, objectsFor, objectToSend, type Outbox, type Pending } from "./outbox.js";
@@ -213,7 +214,9 @@ export class Lane {
       else
         for (const object of objectsFor(pending, name)) {
           const place = [pending.folder, pending.place, object.path].filter((part) => part !== "");
-          const toSend = await objectToSend(place.join("/"), pending.study, object);
+          // Nobody else's file, whatever somebody has written beside the receipt
+          const isOurs = belongsTo(pending.name, object.path);
+          const toSend = isOurs ? await objectToSend(place.join("/"), pending.study, object) : undefined;
           if (toSend === undefined) gone.push([object.sop_instance_uid, GONE]);
           else found.set(object.sop_instance_uid, toSend);
         }
@@ -248,12 +251,17 @@ export class Lane {
       answers.set(uid, sent);
     const answerOf = (uid: string): Sent =>
       answers.get(uid) ?? { state: "away", reason: "The destination did not say what became of it." };
+    // What a stop has broken off is sent again by the next process, and is no news
+    const isTold = (uid: string) => !this.#isClosed() || answerOf(uid).state === "stored";
     for (const { one, objects } of some) {
       for (const { sop_instance_uid: uid } of objects)
         if (answerOf(uid).state !== "stored") one.unstored.add(uid);
       one.written = this.#write(
         one.pending,
-        objects.map(({ sop_instance_uid: uid }) => [uid, afterSending(answerOf(uid), proves)]),
+        objects
+          .map(({ sop_instance_uid: uid }) => uid)
+          .filter(isTold)
+          .map((uid) => [uid, afterSending(answerOf(uid), proves)]),
       );
     }
     const stored = [...answers.values()].filter(({ state }) => state === "stored").length;

@@ -1,9 +1,10 @@
 /** From a request to the PACS and back: real server and files, and a PACS over HTTP. */
-import { readdirSync } from "node:fs";
+import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { DeliveryInAnswer } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
+import { writeSlice } from "../../support/bulk.js";
 import { deliveringPlace, deliveryOf, listed, proven, statesOf } from "../../support/deliveries.js";
 import { until } from "../../support/postgres.js";
 import { issueToken, startServer, type Place, type TestServer } from "../../support/server.js";
@@ -216,4 +217,27 @@ await t.test("a destination has the kinds and models that it takes", async (t) =
   const { body } = await infer(server, { deliver: "wait" });
   t.match(body.deliveries, [{ destination: "pacs", path: /\.sr\.dcm$/, state: "proven" }]);
   t.equal(body.deliveries?.length, 1);
+});
+
+await t.test("what is urgent goes first, and where nothing can be kept there is no result", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  writeSlice(path.join(place.input, "urgent.dcm"), 2);
+  const server = await started(t, place);
+  await infer(server, { outputs: ["sr"] });
+  const urgent = path.join(place.input, "urgent.dcm");
+  await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
+  await pacs.start();
+  await until(() => proven(place));
+  t.equal(pacs.sent[0], deliveryOf(place, "urgent.dcm").destinations["pacs"]?.[0]?.sop_instance_uid);
+  // As a share that is away, for whoever may write everywhere
+  const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+  rmSync(queue, { recursive: true });
+  writeFileSync(queue, "");
+  const output = path.join(place.output, "other");
+  const request = { output_folder_path: output };
+  t.match(await infer(server, request), { status: 503, body: { error: "delivery_unavailable" } });
+  t.same(readdirSync(output), []);
+  t.match(await infer(server, { ...request, deliver: "none" }), { status: 200 });
 });

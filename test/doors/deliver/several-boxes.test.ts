@@ -1,9 +1,12 @@
 /** Deliveries of jobs, of boxes that share a queue, and by the command line. */
-import { readdirSync, rmSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { promisify } from "node:util";
 import t from "tap";
 import { bulkPlace, nameOf, startBulk, startWorker, writeSlices } from "../../support/bulk.js";
 import { deliveringPlace, deliveryOf, listed, proven } from "../../support/deliveries.js";
+import { commandsAre } from "../../support/needs.js";
 import { until } from "../../support/postgres.js";
 import { radserve } from "../../support/server.js";
 import { webPacs } from "../../support/web-pacs.js";
@@ -78,4 +81,31 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
   t.match(await radserve(place, "deliver", "verify", receipt), { status: 0, stdout: /pacs +proven/ });
   pacs.kept.clear();
   t.match(await radserve(place, "deliver", "verify", place.output), { status: 1, stdout: /pacs +missing/ });
+});
+
+await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, async (t) => {
+  const pacs = await webPacs(t);
+  const page = readFileSync("docs/doors.md", "utf8");
+  const block = (name: string) =>
+    new RegExp(`\\n\`\`\`${name}\\n([^]*?)\\n\`\`\``).exec(page)?.[1] ?? String(t.fail(name));
+  const place = deliveringPlace({ pacs });
+  const settings = block("json out").replace("http://localhost:8042/dicom-web", pacs.url);
+  writeFileSync(place.environment["RADSERVE_DOORS"]!, settings);
+  const { server } = await startBulk(t, place);
+  const commands = block("console out")
+    .replace(/^\$ /gm, "")
+    .replaceAll("bin/radserve", path.resolve("bin/radserve"))
+    .replaceAll("/srv/images/in", place.input)
+    .replaceAll("/srv/images/out", place.output)
+    .replaceAll(":8500", `:${server.port}`);
+  const { stdout } = await promisify(execFile)("bash", ["-euo", "pipefail", "-c", commands], {
+    cwd: place.directory,
+    env: {
+      ...place.environment,
+      TOKEN: server.token,
+      RADSERVE_URL: server.url,
+      RADSERVE_TOKEN: server.token,
+    },
+  });
+  t.match(stdout, /"state":"proven"[^]*\n0 objects[^]*\npacs +proven[^]*\n0 results/);
 });
