@@ -2,7 +2,7 @@
 
 import { errno } from "../../base/errno.js";
 import { sha256 } from "../../files/durable-files.js";
-import { readRegular } from "../../files/regular-file.js";
+import { openRegular } from "../../files/regular-file.js";
 
 export interface ObjectToSend {
   path: string;
@@ -56,10 +56,21 @@ export interface Destination {
   close(): void;
 }
 
+const MOST_READ = 1024 * 1024 * 1024;
+
 /** The bytes of an object's file, or why it is not sent. A file that is not there may lie on a share that is away. */
 export async function bytesToSend({ path, sha256: expected }: ObjectToSend): Promise<Buffer | Unsent> {
   try {
-    const bytes = await readRegular(path);
+    const handle = await openRegular(path);
+    let bytes: Buffer;
+    try {
+      // In large pieces: readFile() takes three times as long
+      bytes = Buffer.allocUnsafeSlow((await handle.stat()).size);
+      for (let at = 0, read = 1; read > 0 && at < bytes.length; at += read)
+        ({ bytesRead: read } = await handle.read(bytes, at, Math.min(bytes.length - at, MOST_READ), at));
+    } finally {
+      await handle.close();
+    }
     if (sha256(bytes) === expected) return bytes;
     return { state: "refused", reason: "The file of the object has other bytes than were committed." };
   } catch (error) {

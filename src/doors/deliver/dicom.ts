@@ -28,6 +28,7 @@ import {
   type ObjectToSend,
   type Proved,
   type Sent,
+  type Unsent,
 } from "./destination.js";
 import { readCredentials, type DicomSettings } from "./destination-settings.js";
 import { proofBy } from "./proof.js";
@@ -96,9 +97,13 @@ export class DicomDestination implements Destination {
         allAway(error);
         return;
       }
+      let next: ReturnType<typeof bytesToSend> | undefined;
       for (let object = left.shift(); object !== undefined; object = left.shift()) {
         try {
-          tell(object, await this.#sendOne(caller, object, options));
+          const bytes = await (next ?? bytesToSend(object));
+          // The next one is read while this one is sent
+          next = left[0] && bytesToSend(left[0]);
+          tell(object, await this.#sendOne(caller, object, bytes, options));
           lost = 0;
         } catch (error) {
           tell(object, { state: "away", reason: faultText(error) });
@@ -113,9 +118,13 @@ export class DicomDestination implements Destination {
     }
   }
 
-  async #sendOne(caller: Caller, object: ObjectToSend, options: CallOptions): Promise<Sent> {
+  async #sendOne(
+    caller: Caller,
+    object: ObjectToSend,
+    bytes: Buffer | Unsent,
+    options: CallOptions,
+  ): Promise<Sent> {
     const { sop_class_uid: sopClassUid, sop_instance_uid: sopInstanceUid, transfer_syntax_uid: own } = object;
-    const bytes = await bytesToSend(object);
     if (!Buffer.isBuffer(bytes)) return bytes;
     const isImplicit = caller.contextOf(sopClassUid, own) === undefined;
     if (isImplicit && caller.contextOf(sopClassUid, IMPLICIT_VR_LITTLE_ENDIAN) === undefined)

@@ -21,7 +21,9 @@ import { sentBy, statusText } from "./store-status.js";
 
 /** One request has so many objects and bytes at most, but one object always. */
 const MOST_OBJECTS = 100;
-const MOST_BYTES = 64 * 1024 * 1024;
+const MOST_BYTES = 32 * 1024 * 1024;
+/** Objects that are read beside each other: a thread waits for the disk several times with each. */
+const READ_AHEAD = 4;
 const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 /** However lively the peer is, a request and its answer do not take longer. */
 const MOST_MS = 3_600_000;
@@ -29,7 +31,7 @@ const MOST_MS = 3_600_000;
 /** Statuses of HTTP by which a peer says something about what was sent; all others are about itself, or who calls. */
 const OF_CONTENT = [400, 406, 409, 411, 413, 415, 422];
 
-const uids = z.object({ Value: z.tuple([z.string()]) });
+const uids = z.object({ Value: z.tuple([z.string().trim()]) });
 const item = z.object({
   "00081155": uids,
   "00081196": z
@@ -71,22 +73,14 @@ export class StowDestination implements Destination {
   }
 
   async *send(objects: readonly ObjectToSend[], signal: AbortSignal): AsyncGenerator<[string, Sent]> {
-    let batch: Loaded[] = [];
-    let bytesOfBatch = 0;
-    for (const object of objects) {
-      const bytes = await bytesToSend(object);
-      if (!Buffer.isBuffer(bytes)) {
-        yield [object.sop_instance_uid, bytes];
-        continue;
-      }
-      if (batch.length >= MOST_OBJECTS || (batch.length > 0 && bytesOfBatch + bytes.length > MOST_BYTES)) {
-        yield* this.#sendBatch(batch, signal);
-        [batch, bytesOfBatch] = [[], 0];
-      }
-      batch.push({ object, bytes });
-      bytesOfBatch += bytes.length;
+    const batches = loaded(objects);
+    // The next one is read while this one is sent
+    let next = batches.next();
+    for (let batch = await next; batch.done !== true; batch = await next) {
+      next = batches.next();
+      yield* batch.value.unsent;
+      if (batch.value.objects.length > 0) yield* this.#sendBatch(batch.value.objects, signal);
     }
-    if (batch.length > 0) yield* this.#sendBatch(batch, signal);
   }
 
   async *#sendBatch(batch: readonly Loaded[], signal: AbortSignal): AsyncGenerator<[string, Sent]> {
@@ -185,6 +179,35 @@ export class StowDestination implements Destination {
   close(): void {
     this.#agent.destroy();
   }
+}
+
+interface Batch {
+  objects: Loaded[];
+  unsent: [string, Sent][];
+}
+
+async function* loaded(objects: readonly ObjectToSend[]): AsyncGenerator<Batch, undefined> {
+  let batch: Batch = { objects: [], unsent: [] };
+  let bytesOfBatch = 0;
+  const ahead: ReturnType<typeof bytesToSend>[] = [];
+  for (const [i, object] of objects.entries()) {
+    ahead.push(...objects.slice(i + ahead.length, i + READ_AHEAD).map(bytesToSend));
+    const bytes = await (ahead.shift() ?? bytesToSend(object));
+    if (!Buffer.isBuffer(bytes)) {
+      batch.unsent.push([object.sop_instance_uid, bytes]);
+      continue;
+    }
+    if (
+      batch.objects.length >= MOST_OBJECTS ||
+      (bytesOfBatch > 0 && bytesOfBatch + bytes.length > MOST_BYTES)
+    ) {
+      yield batch;
+      [batch, bytesOfBatch] = [{ objects: [], unsent: [] }, 0];
+    }
+    batch.objects.push({ object, bytes });
+    bytesOfBatch += bytes.length;
+  }
+  yield batch;
 }
 
 /** What an answer to STOW-RS says of the objects that it names. */
