@@ -232,6 +232,8 @@ await t.test("what is urgent goes first, and where nothing can be kept there is 
   await infer(server, { outputs: ["sr"] });
   const urgent = path.join(place.input, "urgent.dcm");
   await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
+  // The next process looks at all that waits before it sends anything
+  process.kill(server.servingPid(), "SIGKILL");
   await pacs.start();
   await until(() => proven(place));
   t.equal(pacs.sent[0], deliveryOf(place, "urgent.dcm").destinations["pacs"]?.[0]?.sop_instance_uid);
