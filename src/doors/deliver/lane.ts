@@ -85,6 +85,8 @@ export interface LaneOptions {
   /** The folder of the queue. */
   queue: string;
   log: Logger;
+  /** Resolves when what a process before has left was looked at, so that what is urgent goes first. */
+  ready: Promise<unknown>;
   /** Writes a line into the audit. @throws RadserveError audit_failed */
   tell: (told: DeliveryTold) => Promise<void>;
 }
@@ -125,7 +127,8 @@ export class Lane {
   }
 
   async #run(): Promise<void> {
-    const { outbox, name, log } = this.options;
+    const { outbox, name, log, ready } = this.options;
+    await ready;
     while (!this.#isClosed()) {
       this.#alarm = new AbortController();
       try {
@@ -210,7 +213,8 @@ export class Lane {
     const gone: [string, Change][] = [];
     const later = durations.doorRetry;
     try {
-      if (!(await outbox.refresh(pending))) pending.notBefore.set(name, monotonic() + later);
+      if (!(await outbox.refresh(pending)) || (await outbox.waitsForOlder(pending, name)))
+        pending.notBefore.set(name, monotonic() + later);
       else
         for (const object of objectsFor(pending, name)) {
           const place = [pending.folder, pending.place, object.path].filter((part) => part !== "");

@@ -412,6 +412,25 @@ export class Outbox {
     return false;
   }
 
+  /** Whether a result that this one has replaced is still to go to a destination, on whatever box. */
+  async waitsForOlder({ folder, name, order, delivery }: Pending, destination: string): Promise<boolean> {
+    if (delivery.replaces?.open !== true) return false;
+    const older = async ({ fdPath }: { fdPath: string }) => {
+      for (const entry of await readdir(fdPath)) {
+        if ((undeliveredNumber(entry, name) ?? Infinity) >= order) continue;
+        const found = await readDelivery(`${fdPath}/${entry}/${PREVIOUS_DELIVERY}`);
+        const objects = found?.destinations[destination];
+        if (found === undefined || (objects !== null && objects?.some(isUnderway) !== true)) continue;
+        // Its entry may be lost
+        if (!this.#pending.has(found.id) && !this.#entries.has(found.id))
+          await this.keep({ folder, name, reused: false, delivery: found });
+        return true;
+      }
+      return false;
+    };
+    return withInput(folder, this.options.outputRoots, older, "output");
+  }
+
   async #drop(id: string): Promise<void> {
     await rm(`${this.options.folder}/${id}.json`, { force: true });
     this.#entries.delete(id);

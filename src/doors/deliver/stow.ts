@@ -31,7 +31,7 @@ const MOST_MS = 3_600_000;
 /** Statuses of HTTP by which a peer says something about what was sent; all others are about itself, or who calls. */
 const OF_CONTENT = [400, 406, 409, 411, 413, 415, 422];
 
-const uids = z.object({ Value: z.tuple([z.string()]) });
+const uids = z.object({ Value: z.tuple([z.string().trim()]) });
 const item = z.object({
   "00081155": uids,
   "00081196": z

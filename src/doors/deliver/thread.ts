@@ -6,6 +6,7 @@ import { workerData } from "node:worker_threads";
 import { durations } from "../../base/durations.js";
 import { createLog, faultForLog } from "../../base/log.js";
 import { answerOwner } from "../../base/service-thread.js";
+import { within } from "../../base/waiting.js";
 import { deliveryName } from "../../files/helper-names.js";
 import { receiptName } from "../../results/receipt/names.js";
 import { readDelivery, type Delivery } from "../../results/receipt/delivery.js";
@@ -36,11 +37,14 @@ const outbox = new Outbox({
     for (const lane of lanes.values()) lane.wake();
   },
 });
+let looking: NodeJS.Timeout | undefined;
+// A share that is away holds up what lies on others no longer than that
+const ready = within(look(), durations.doorRetryMost);
 for (const [name, settings] of Object.entries(destinations))
   lanes.set(
     name,
     new Lane({
-      ...{ name, outbox, queue, log, proves: settings.prove !== false },
+      ...{ name, outbox, queue, log, ready, proves: settings.prove !== false },
       destination: openDestination(name, settings),
       tell: async (line) => {
         await owner.call({ type: "tell", told: line });
@@ -48,10 +52,7 @@ for (const [name, settings] of Object.entries(destinations))
     }),
   );
 
-let looking: NodeJS.Timeout | undefined;
 const figuring = setInterval(tellFigures, durations.doorFigures).unref();
-void look();
-
 async function look(): Promise<void> {
   try {
     await outbox.look();
