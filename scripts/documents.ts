@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
-import { settingsTable } from "../src/config.js";
+import { settingsTable, type SettingRow } from "../src/config.js";
 import { ERRORS } from "../src/base/errors.js";
 import { sopClassName } from "../src/images/dicom/dictionary.js";
 import {
@@ -39,10 +39,18 @@ function errorRows(): string {
 
 function settingRows(): string {
   const head = "| Variable | In the file | Default | Meaning |\n| --- | --- | --- | --- |\n";
-  const rows = settingsTable().map(
-    (s) => `| \`${s.variable}\` | ${codeCell(s.key ?? "")} | ${codeCell(s.default)} | ${cell(s.meaning)} |`,
-  );
-  return head + rows.join("\n");
+  const row = (s: SettingRow) =>
+    `| \`${s.variable}\` | ${codeCell(s.key ?? "")} | ${codeCell(s.default)} | ${cell(s.meaning)} |`;
+  const all = settingsTable();
+  return [...new Set(all.map(({ topic }) => topic))]
+    .map(
+      (topic) =>
+        `### ${topic}\n\n${head}${all
+          .filter((s) => s.topic === topic)
+          .map(row)
+          .join("\n")}`,
+    )
+    .join("\n\n");
 }
 
 /** One page with two tables. */
@@ -59,7 +67,9 @@ function filled(page: string, marker: string, rows: string): [string, string] {
 function withTable(text: string, page: string, marker: string, rows: string): string {
   const from = text.indexOf(`<!-- ${marker} -->`);
   if (from === -1) throw new Error(`${page} has no <!-- ${marker} -->`);
-  const end = text.indexOf("\n\n", from);
+  // Several tables have a mark behind them, one ends with its empty line
+  const mark = text.indexOf(`\n\n<!-- end of ${marker} -->`, from);
+  const end = mark === -1 ? text.indexOf("\n\n", from) : mark;
   return `${text.slice(0, from)}<!-- ${marker} -->\n${rows}${text.slice(end)}`;
 }
 

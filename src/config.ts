@@ -63,225 +63,252 @@ function isPostgresUrl(text: string): boolean {
   return /^postgres(ql)?:$/.test(URL.canParse(text) ? new URL(text).protocol : "");
 }
 
-/** The settings as the configuration file spells them. Order is the order of the published table. */
+/** The settings as the configuration file spells them, by what they are about. The published tables have this order. */
+const topics = {
+  Folders: {
+    input_roots: roots.default([]).describe("Folders that inputs may lie in; required to serve"),
+    output_roots: roots.default([]).describe("Folders that results may go to; required to serve"),
+    path_map: z
+      .array(z.strictObject({ from: z.string().regex(ABSOLUTE_NAME, EXPECTED_FROM), to: absolute }))
+      .default([])
+      .describe(
+        'Clients\' names of folders, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers are mapped back',
+      ),
+    models_dir: absolute.optional().describe("Folder of model folders (default: the package's models)"),
+    state_dir: absolute
+      .optional()
+      .describe(
+        "Keys, queue, caches; one process at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
+      ),
+    keys_dir: absolute
+      .optional()
+      .describe(
+        "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
+      ),
+    minimum_free_disk: size
+      .default(256 * 1024 * 1024)
+      .describe("Free space below which an output folder is disk_full"),
+  },
+  "Address and TLS": {
+    port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and says which"),
+    host: z
+      .string()
+      .min(1)
+      .default("0.0.0.0")
+      .describe("Address to listen on; 127.0.0.1 for this machine only"),
+    tls_cert: absolute
+      .optional()
+      .describe(
+        "Certificate of the server in PEM, then those between it and its CA; with it, the port speaks TLS alone",
+      ),
+    tls_key: absolute.optional().describe("Private key of tls_cert in PEM, not readable by everybody"),
+    tls_client_ca: absolute
+      .optional()
+      .describe("CA certificates in PEM; with it, every client needs a certificate of one of them (mTLS)"),
+    trusted_proxies: networks.describe(
+      "Addresses or networks of proxies whose X-Forwarded-For or Forwarded names the client; without it these headers are ignored",
+    ),
+    max_connections: z
+      .int()
+      .min(1)
+      .default(4096)
+      .describe(
+        "Connections at a time; for one more, the one that has been idle for longest is closed, else it gets 503 overloaded",
+      ),
+    max_connections_per_address: z
+      .int()
+      .min(1)
+      .default(1024)
+      .describe(
+        "Connections at a time of one address (of IPv6: of one /64 network); more get 503 overloaded; trusted proxies have no such limit",
+      ),
+    metrics_allow: networks.describe(
+      "Addresses or networks that read /metrics without a token, beside this machine",
+    ),
+  },
+  Tokens: {
+    issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
+    audience: z.string().min(1).optional().describe("Tokens must have this `aud`"),
+    token_max_age: duration
+      .optional()
+      .describe(
+        'Longest time that a token may live, from its `iat` and from now, for example "825d" (default: no limit)',
+      ),
+    failed_tokens: z
+      .int()
+      .min(0)
+      .default(20)
+      .describe(
+        "Refused tokens of one address in a minute, after which each further 401 to it comes a second later; good tokens never wait; 0: no limit",
+      ),
+  },
+  "Files over HTTP, modalities and PACS": {
+    files_by_http: z
+      .array(z.enum(["upload", "download", "view"]))
+      .default([])
+      .describe(
+        "What clients without the share may do over HTTP: upload images into the input folders, download results from the output folders, view results with their images on the page; nothing unless it is set",
+      ),
+    upload_limit: size
+      .default(MAX_FILE_BYTES)
+      .describe("Largest file that may be uploaded; longer ones than the default are not read"),
+    doors: absolute
+      .optional()
+      .describe(
+        "File that says how images come in from modalities and PACS, and results go there (docs/doors.md); nothing does unless it is set",
+      ),
+  },
+  Results: {
+    outputs: z
+      .array(outputKindSchema)
+      .min(1)
+      .optional()
+      .describe(
+        "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); a request's own `outputs` goes before (default: what each model's manifest says)",
+      ),
+    overlay_opacity: z
+      .number()
+      .min(0.1)
+      .max(0.9)
+      .default(RESULT_FORMS.overlayOpacity)
+      .describe("How opaque masks are laid over the image in pictures, from 0.1 to 0.9"),
+    segmentation_type: z
+      .enum(SEGMENTATION_TYPES)
+      .default(RESULT_FORMS.segmentationType)
+      .describe(
+        "How segmentations are written: binary, a bit plane for each label, or labelmap, one label map for all labels, where they do not overlap and the PACS reads Label Map Segmentation Storage",
+      ),
+  },
+  "Work and memory": {
+    threads: z
+      .int()
+      .min(1)
+      .max(1024)
+      .optional()
+      .describe(
+        "Worker threads that read and write images, one more for stat requests and one more that no subject has beside all others, and as many again for bulk jobs (default: one a core)",
+      ),
+    memory: size
+      .optional()
+      .describe(
+        'Memory that the images in work may take together, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
+      ),
+    deadline_seconds: z
+      .number()
+      .min(1)
+      .max(86_400)
+      .default(300)
+      .describe(
+        "Longest time for an inference: of a request without `timeout_ms` from its arrival, of a bulk item from its begin; then it fails with deadline_exceeded",
+      ),
+    max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
+    body_limit: size
+      .default(8 * 1024 * 1024)
+      .describe("Largest body of a bulk request; a single one may have 64 KiB"),
+    rate_limit: z
+      .number()
+      .min(0)
+      .default(0)
+      .describe(
+        "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
+      ),
+    requests_per_subject: z
+      .int()
+      .min(1)
+      .optional()
+      .describe(
+        "Requests of one subject that may be in work or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
+      ),
+    providers: z
+      .array(z.enum(["cpu", "cuda"]))
+      .min(1)
+      .default(["cpu"])
+      .describe(
+        "Where models run: cpu, cuda, or both in order of preference; cuda refuses to start where it cannot work",
+      ),
+    gpu_fallback: z
+      .literal("cpu")
+      .optional()
+      .describe("cpu: run there where cuda was asked for and cannot work"),
+    gpus: z
+      .array(z.int().min(0))
+      .min(1)
+      .optional()
+      .describe(
+        "Numbers of the GPUs to use; each model goes to one that has room, the one with the least waiting work first (default: 0)",
+      ),
+    gpu_memory: size
+      .optional()
+      .describe(
+        'Most memory of each GPU that all models there may take together, weights included, for example "8GiB" (default: no limit)',
+      ),
+    model_idle: duration
+      .optional()
+      .describe(
+        'Time without use after which a model gives its memory back, on CPUs and GPUs, for example "30m"; its next request waits until it is loaded again (default: models stay)',
+      ),
+  },
+  Jobs: {
+    database_url: z
+      .string()
+      .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+      .optional()
+      .describe("PostgreSQL of the bulk queue; a private one where absent"),
+    role: z
+      .enum(["api", "worker", "both"])
+      .default("both")
+      .describe(
+        "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
+      ),
+    postgres_bin: absolute
+      .optional()
+      .describe(
+        "Folder of PostgreSQL's programs for the private database (default: the newest of the distribution, else the npm package's)",
+      ),
+    pause_after_failures: z
+      .int()
+      .min(0)
+      .default(50)
+      .describe(
+        "So many images of a bulk job that fail one after the other for one reason pause the job with repeated_failures; 0: none do",
+      ),
+    jobs_per_subject: z
+      .int()
+      .min(1)
+      .default(1000)
+      .describe(
+        "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 rate_limited until one has ended",
+      ),
+    job_reports: z
+      .enum(["off", "text", "pictures"])
+      .default("pictures")
+      .describe(
+        "What is written into the output folder when a bulk job ends: a page and a table with small pictures, without them (text), or nothing (off)",
+      ),
+  },
+  "Log and stop": {
+    log_level: z
+      .enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"])
+      .default("info")
+      .describe("Least severe lines that are logged"),
+    grace_seconds: z
+      .number()
+      .min(0)
+      .max(3600)
+      .default(30)
+      .describe("On stop, time for admitted requests to finish before they fail with shutting_down"),
+  },
+};
+
 const settings = {
-  port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and says which"),
-  host: z
-    .string()
-    .min(1)
-    .default("0.0.0.0")
-    .describe("Address to listen on; 127.0.0.1 for this machine only"),
-  input_roots: roots.default([]).describe("Folders that inputs may lie in; required to serve"),
-  output_roots: roots.default([]).describe("Folders that results may go to; required to serve"),
-  path_map: z
-    .array(z.strictObject({ from: z.string().regex(ABSOLUTE_NAME, EXPECTED_FROM), to: absolute }))
-    .default([])
-    .describe(
-      'Clients\' names of folders, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers are mapped back',
-    ),
-  models_dir: absolute.optional().describe("Folder of model folders (default: the package's models)"),
-  state_dir: absolute
-    .optional()
-    .describe(
-      "Keys, queue, caches; one process at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
-    ),
-  keys_dir: absolute
-    .optional()
-    .describe(
-      "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
-    ),
-  outputs: z
-    .array(outputKindSchema)
-    .min(1)
-    .optional()
-    .describe(
-      "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); a request's own `outputs` goes before (default: what each model's manifest says)",
-    ),
-  overlay_opacity: z
-    .number()
-    .min(0.1)
-    .max(0.9)
-    .default(RESULT_FORMS.overlayOpacity)
-    .describe("How opaque masks are laid over the image in pictures, from 0.1 to 0.9"),
-  segmentation_type: z
-    .enum(SEGMENTATION_TYPES)
-    .default(RESULT_FORMS.segmentationType)
-    .describe(
-      "How segmentations are written: binary, a bit plane for each label, or labelmap, one label map for all labels, where they do not overlap and the PACS reads Label Map Segmentation Storage",
-    ),
-  database_url: z
-    .string()
-    .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
-    .optional()
-    .describe("PostgreSQL of the bulk queue; a private one where absent"),
-  role: z
-    .enum(["api", "worker", "both"])
-    .default("both")
-    .describe(
-      "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
-    ),
-  postgres_bin: absolute
-    .optional()
-    .describe(
-      "Folder of PostgreSQL's programs for the private database (default: the newest of the distribution, else the npm package's)",
-    ),
-  providers: z
-    .array(z.enum(["cpu", "cuda"]))
-    .min(1)
-    .default(["cpu"])
-    .describe(
-      "Where models run: cpu, cuda, or both in order of preference; cuda refuses to start where it cannot work",
-    ),
-  gpu_fallback: z
-    .literal("cpu")
-    .optional()
-    .describe("cpu: run there where cuda was asked for and cannot work"),
-  gpus: z
-    .array(z.int().min(0))
-    .min(1)
-    .optional()
-    .describe(
-      "Numbers of the GPUs to use; each model goes to one that has room, the one with the least waiting work first (default: 0)",
-    ),
-  gpu_memory: size
-    .optional()
-    .describe(
-      'Most memory of each GPU that all models there may take together, weights included, for example "8GiB" (default: no limit)',
-    ),
-  model_idle: duration
-    .optional()
-    .describe(
-      'Time without use after which a model gives its memory back, on CPUs and GPUs, for example "30m"; its next request waits until it is loaded again (default: models stay)',
-    ),
-  threads: z
-    .int()
-    .min(1)
-    .max(1024)
-    .optional()
-    .describe(
-      "Worker threads that read and write images, one more for stat requests and one more that no subject has beside all others, and as many again for bulk jobs (default: one a core)",
-    ),
-  deadline_seconds: z
-    .number()
-    .min(1)
-    .max(86_400)
-    .default(300)
-    .describe(
-      "Longest time for an inference: of a request without `timeout_ms` from its arrival, of a bulk item from its begin; then it fails with deadline_exceeded",
-    ),
-  pause_after_failures: z
-    .int()
-    .min(0)
-    .default(50)
-    .describe(
-      "So many images of a bulk job that fail one after the other for one reason pause the job with repeated_failures; 0: none do",
-    ),
-  job_reports: z
-    .enum(["off", "text", "pictures"])
-    .default("pictures")
-    .describe(
-      "What is written into the output folder when a bulk job ends: a page and a table with small pictures, without them (text), or nothing (off)",
-    ),
-  memory: size
-    .optional()
-    .describe(
-      'Memory that the images in work may take together, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
-    ),
-  max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
-  body_limit: size
-    .default(8 * 1024 * 1024)
-    .describe("Largest body of a bulk request; a single one may have 64 KiB"),
-  files_by_http: z
-    .array(z.enum(["upload", "download", "view"]))
-    .default([])
-    .describe(
-      "What clients without the share may do over HTTP: upload images into the input folders, download results from the output folders, view results with their images on the page; nothing unless it is set",
-    ),
-  upload_limit: size
-    .default(MAX_FILE_BYTES)
-    .describe("Largest file that may be uploaded; longer ones than the default are not read"),
-  doors: absolute
-    .optional()
-    .describe(
-      "File that says how images come in from modalities and PACS (docs/doors.md); nothing comes in unless it is set",
-    ),
-  minimum_free_disk: size
-    .default(256 * 1024 * 1024)
-    .describe("Free space below which an output folder is disk_full"),
-  rate_limit: z
-    .number()
-    .min(0)
-    .default(0)
-    .describe(
-      "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
-    ),
-  requests_per_subject: z
-    .int()
-    .min(1)
-    .optional()
-    .describe(
-      "Requests of one subject that may be in work or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
-    ),
-  jobs_per_subject: z
-    .int()
-    .min(1)
-    .default(1000)
-    .describe(
-      "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 rate_limited until one has ended",
-    ),
-  max_connections: z
-    .int()
-    .min(1)
-    .default(4096)
-    .describe(
-      "Connections at a time; for one more, the one that has been idle for longest is closed, else it gets 503 overloaded",
-    ),
-  max_connections_per_address: z
-    .int()
-    .min(1)
-    .default(1024)
-    .describe(
-      "Connections at a time of one address (of IPv6: of one /64 network); more get 503 overloaded; trusted proxies have no such limit",
-    ),
-  failed_tokens: z
-    .int()
-    .min(0)
-    .default(20)
-    .describe(
-      "Refused tokens of one address in a minute, after which each further 401 to it comes a second later; good tokens never wait; 0: no limit",
-    ),
-  trusted_proxies: networks.describe(
-    "Addresses or networks of proxies whose X-Forwarded-For or Forwarded names the client; without it these headers are ignored",
-  ),
-  metrics_allow: networks.describe(
-    "Addresses or networks that read /metrics without a token, beside this machine",
-  ),
-  tls_cert: absolute
-    .optional()
-    .describe(
-      "Certificate of the server in PEM, then those between it and its CA; with it, the port speaks TLS alone",
-    ),
-  tls_key: absolute.optional().describe("Private key of tls_cert in PEM, not readable by everybody"),
-  tls_client_ca: absolute
-    .optional()
-    .describe("CA certificates in PEM; with it, every client needs a certificate of one of them (mTLS)"),
-  issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
-  audience: z.string().min(1).optional().describe("Tokens must have this `aud`"),
-  token_max_age: duration
-    .optional()
-    .describe(
-      'Longest time that a token may live, from its `iat` and from now, for example "825d" (default: no limit)',
-    ),
-  grace_seconds: z
-    .number()
-    .min(0)
-    .max(3600)
-    .default(30)
-    .describe("On stop, time for admitted requests to finish before they fail with shutting_down"),
-  log_level: z
-    .enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"])
-    .default("info")
-    .describe("Least severe lines that are logged"),
+  ...topics.Folders,
+  ...topics["Address and TLS"],
+  ...topics.Tokens,
+  ...topics["Files over HTTP, modalities and PACS"],
+  ...topics.Results,
+  ...topics["Work and memory"],
+  ...topics.Jobs,
+  ...topics["Log and stop"],
 };
 const schema = z.strictObject(settings);
 export type Settings = z.output<typeof schema>;
@@ -338,6 +365,8 @@ function variableOf(key: string): string {
 }
 
 export interface SettingRow {
+  /** What it is about. */
+  topic: string;
   variable: string;
   key: string | undefined;
   default: string;
@@ -346,10 +375,12 @@ export interface SettingRow {
 
 /** One row a setting, for the README and `radserve doctor`. */
 export function settingsTable(): SettingRow[] {
+  const topicOf = (key: string) => Object.entries(topics).find(([, all]) => key in all)?.[0] ?? "";
   const rows = Object.entries(settings).map(([key, type]) => {
     const fallback = type.safeParse(undefined);
     const value: unknown = fallback.success ? fallback.data : undefined;
     return {
+      topic: topicOf(key),
       variable: variableOf(key),
       key,
       default: value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value),
@@ -357,6 +388,7 @@ export function settingsTable(): SettingRow[] {
     };
   });
   const rest = Object.entries(ENVIRONMENT_ONLY).map(([variable, meaning]) => ({
+    topic: "Only in the environment",
     variable,
     key: undefined,
     default: "",

@@ -48,6 +48,10 @@ function does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void>
   };
 }
 
+const GROUP = new Option(
+  "--group <what>",
+  "series: each series of a folder is one item, for models of single images too",
+).choices(["series"]);
 const JSON_HELP = "print JSON, for programs";
 
 const BULK_HELP = `
@@ -71,6 +75,10 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
   "jobs reconcile": {
     0: "every result is there, with its size and hash, and nothing else",
     1: "something differs",
+  },
+  "deliver verify": {
+    0: "every object is there and equal",
+    1: "one is missing, differs or could not be read back",
   },
   verify: { 0: "everything is there and equal", 1: "something differs, is missing or cannot be replayed" },
   "models check": { 0: "no mistake", 1: "there are mistakes, or the folder cannot be read" },
@@ -140,6 +148,8 @@ token
   )
   .option("--input-root <folder>", "narrow its inputs to this folder (repeatable)", several)
   .option("--output-root <folder>", "narrow its outputs to this folder (repeatable)", several)
+  .option("--destination <name>", "deliver to this destination of the doors alone (repeatable)", several)
+  .option("--no-deliver", "deliver to none")
   .option("--admin", "sees the jobs of all subjects")
   .action(does(async () => (await import("./commands/token.js")).tokenIssue));
 token
@@ -200,6 +210,7 @@ program
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .addOption(GROUP)
   .option("--json", "print the answer of POST /single_inference")
   .action(does(async () => (await import("./commands/infer.js")).inferFile));
 
@@ -210,6 +221,7 @@ program
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .addOption(GROUP)
   .option("--detach", "print the job's id and leave it to the server")
   .option("--idempotency-key <key>", "the same key and folders give the same job, not a second one")
   .option("--json", "print the job, and what failed, as JSON at the end")
@@ -238,7 +250,7 @@ for (const [action, description] of Object.entries({
   pause: "start no more of its images",
   resume: "go on",
   cancel: "what runs ends, the rest never starts, written results stay",
-  retry: "run its failed images again",
+  retry: "run its failed images again; of a cancelled job those that were cancelled, too",
   purge: "forget a job that has ended; its results stay",
 } satisfies Record<JobAction, string>))
   jobs
@@ -253,6 +265,31 @@ jobs
   .option("--retry", "run images again whose results are missing or damaged")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
+
+const deliver = program.command("deliver").description("what goes to destinations (docs/doors.md)");
+deliver
+  .command("list")
+  .description("what waits, is to be proven, or was set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
+  .option("--destination <name>", "for this one alone")
+  .addOption(new Option("--limit <number>", "how many results").default("50", "50"))
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverList));
+deliver
+  .command("retry [id]")
+  .description("send again what was set aside: of one result, or of all (RADSERVE_URL, RADSERVE_TOKEN)")
+  .option("--destination <name>", "to this one alone")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverRetry));
+deliver
+  .command("verify <paths...>")
+  .description("read back from the destinations what was delivered: receipts (NAME.json), or folders of them")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverVerify));
+deliver
+  .command("scan [folders...]")
+  .description("find results that are to be delivered and that no queue has (default: RADSERVE_OUTPUT_ROOTS)")
+  .option("--json", JSON_HELP)
+  .action(does(async () => (await import("./commands/deliver.js")).deliverScan));
 
 program
   .command("inspect [file]")
@@ -279,6 +316,14 @@ program
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/drift.js")).drift));
 
+program
+  .command("results")
+  .description("the list of results")
+  .command("index")
+  .description("make the list of results again from the receipts of output roots")
+  .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
+  .action(does(async () => (await import("./commands/results.js")).indexResults));
+
 const models = program.command("models").description("models and their manifests");
 models
   .command("list")
@@ -300,6 +345,7 @@ models
     "to which sides depth, height and width of the training images grow: SPL",
   )
   .option("--modality <name>", "modality of DICOM, where the files do not say it: MR")
+  .option("--single", "nnU-Net's 2d: a model of single images, and not of the slices of a series")
   .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
   .option("--roles <file>", "several channels: which series each is, by tag rules (JSON)")
   .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")

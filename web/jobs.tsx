@@ -4,7 +4,7 @@ import { useContext, useEffect, useState } from "preact/hooks";
 import { Look } from "./look.js";
 import { call, judge, usePoll, type Fault } from "./api.js";
 import { baseName, count, moment, percent, span, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Facts, FaultNote, Table } from "./parts.js";
+import { Allowed, Badge, Card, Copy, Deliveries, Facts, FaultNote, Table } from "./parts.js";
 
 const LOOK_MS = 3_000;
 const SLOW_MS = 10_000;
@@ -27,10 +27,11 @@ const PARTS = ["succeeded", "partial", "skipped", "failed", "cancelled"] as cons
 function Progress({ job }: { job: Job }) {
   const { counts } = job;
   const all = Math.max(job.total ?? doneOf(job) + counts.queued + counts.running, 1);
+  const worked = doneOf(job) - counts.cancelled;
   const text =
     job.total === null
       ? `Scanning: ${count(all)} images found`
-      : `${count(doneOf(job))} of ${count(job.total)} images (${percent(doneOf(job), job.total)})`;
+      : `${count(worked)} of ${count(job.total)} images (${percent(worked, job.total)})`;
   return (
     <div class="job-progress">
       <div
@@ -39,7 +40,7 @@ function Progress({ job }: { job: Job }) {
         aria-label="Images done"
         aria-valuemin={0}
         aria-valuemax={all}
-        aria-valuenow={doneOf(job)}
+        aria-valuenow={worked}
         aria-valuetext={text}
       >
         {PARTS.map((part) => (
@@ -49,6 +50,7 @@ function Progress({ job }: { job: Job }) {
       <span class="quiet">
         {text}
         {counts.failed > 0 && `, ${count(counts.failed)} failed`}
+        {counts.cancelled > 0 && `, ${count(counts.cancelled)} cancelled`}
       </span>
     </div>
   );
@@ -66,7 +68,7 @@ interface JobPage {
 }
 
 /** Goes through pages by their cursors, forth and back. */
-function Pager({
+export function Pager({
   cursors,
   next,
   go,
@@ -134,15 +136,17 @@ export function JobsView() {
   );
 }
 
+/** Images that run again if somebody says so. */
+const againOf = ({ counts }: Job) => counts.failed + counts.cancelled;
+
 type Order = "pause" | "resume" | "retry" | "cancel";
 
 function ordersOf(job: Job): Order[] {
-  const { state, counts, paused_reason: reason } = job;
+  const { state, counts } = job;
   const orders: Order[] = [];
   if (state === "paused") orders.push("resume");
   else if (!isOver(job)) orders.push("pause");
-  if (reason !== null && reason.code !== "paused_by_request" && state === "paused") orders.push("pause");
-  if (counts.failed > 0 && state !== "cancelled") orders.push("retry");
+  if (againOf(job) > 0 && (state !== "cancelled" || counts.running === 0)) orders.push("retry");
   if (!isOver(job)) orders.push("cancel");
   return orders;
 }
@@ -171,7 +175,11 @@ function Orders({ job, done }: { job: JobDetails; done: () => void }) {
         {ordersOf(job).map((what) =>
           what !== "cancel" ? (
             <button key={what} type="button" disabled={busy} onClick={() => void order(what)}>
-              {what === "retry" ? `Retry ${count(job.counts.failed)} failed` : words(what)}
+              {what !== "retry"
+                ? words(what)
+                : job.state === "cancelled"
+                  ? `Run the other ${count(againOf(job))}`
+                  : `Retry ${count(againOf(job))} failed`}
             </button>
           ) : sure ? (
             <span key={what} class="sure">
@@ -224,6 +232,7 @@ function Fate({ item }: { item: Item }) {
           </ul>
         </details>
       )}
+      <Deliveries deliveries={item.deliveries} />
       {item.outputs.length > 0 && (
         <details>
           <summary>{count(item.outputs.length)} files</summary>

@@ -1,5 +1,5 @@
 /** A result with its image: the picture, what is marked on it, its slices, and everything that the receipt says. */
-import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useContext, useEffect, useMemo, useState } from "preact/hooks";
 import { stepText } from "../src/images/step-text.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Marks, Verification } from "../src/viewing/messages.js";
@@ -7,6 +7,7 @@ import { asked, call, callBlob, judge, useLoaded, type Fault } from "./api.js";
 import { baseName, bytes, count, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
 import { ModelResult, valueText } from "./result.js";
+import { Corners, Drawn, EyeTools, innerWidth, useEye, useFrame } from "./viewer.js";
 
 type Model = Receipt["models"][number];
 
@@ -83,7 +84,9 @@ function Boxes({
   labels: boolean;
 }) {
   const { rows, columns } = receipt.source;
-  const here = model.findings.filter(({ frame: of, present }) => present && (of ?? 1) === frame);
+  const here = model.findings.filter(
+    ({ frame: of, frames, present }) => present && (frames?.includes(frame) ?? (of ?? 1) === frame),
+  );
   const placed = here.flatMap(({ box, corners, point, label, score }) => {
     const corner = corners?.[0] ?? (box === undefined ? point : { x: box.x0, y: box.y0 });
     const said = score === undefined ? label : `${label} ${score.toFixed(2)}`;
@@ -114,11 +117,23 @@ function Boxes({
       </svg>
       {labels && (
         <div class="over stage-labels" aria-hidden="true">
-          {[...placed, ...measured].map(({ corner: { x, y }, said }, i) => (
-            <span key={i} style={{ left: `${(100 * x) / columns}%`, top: `${(100 * y) / rows}%` }}>
-              {said}
-            </span>
-          ))}
+          {[
+            ...placed.map((one) => ({ ...one, isPoint: one.box === undefined })),
+            ...measured.map((one) => ({ ...one, isPoint: false })),
+          ].map(({ isPoint, corner: { x, y }, said }, i) => {
+            const across = (100 * x) / columns;
+            // The label of a point lies over or under it, and within the picture; points mostly lie side by side
+            const beside = i % 2 === 1 ? "0.3rem" : "calc(-100% - 0.3rem)";
+            const style = {
+              ...{ left: `${across}%`, top: `${(100 * y) / rows}%` },
+              ...(isPoint ? { transform: `translate(${-across}%, ${beside})` } : {}),
+            };
+            return (
+              <span key={i} style={style}>
+                {said}
+              </span>
+            );
+          })}
         </div>
       )}
     </>
@@ -133,7 +148,7 @@ type Shape = [width: number, height: number];
 /** The place of the picture in its true proportions: whatever lies over it has the same edges. */
 const boxOf = ([width, height]: Shape) => ({
   aspectRatio: `${width} / ${height}`,
-  width: `min(100%, ${(70 * width) / height}vh)`,
+  width: innerWidth([width, height]),
 });
 
 function Stage({
@@ -155,43 +170,69 @@ function Stage({
   const model = drawn.find(({ name }) => name === chosen);
   const pictures = useMemo(() => new Pictures(), []);
   useEffect(() => () => pictures.forget(), [pictures]);
-  const page = asked("/results/picture", { path: paths.receiptPath, input_path: paths.inputPath, frame });
+  const [hidden, hide] = useState("");
+  const seen = useFrame(paths, frame);
+  const step = (by: number) => setFrame(Math.min(frames, Math.max(1, frame + by)));
+  const overlay = () => {
+    hide(chosen);
+    choose(hidden);
+  };
+  const { eye, setEye, window, probe, stage, handlers } = useEye(seen.frame, { step, overlay });
+  // The server draws what the browser cannot: colours, tables, curves
+  const page =
+    seen.frame === undefined || window !== undefined
+      ? null
+      : asked("/results/picture", { path: paths.receiptPath, input_path: paths.inputPath, frame });
   const picture = useLoaded(page, async (signal) => ({
     page,
     url: await pictures.get(
-      page,
-      async () => new Blob([await callBlob(page, signal)], { type: "image/png" }),
+      page ?? "",
+      async () => new Blob([await callBlob(page ?? "", signal)], { type: "image/png" }),
     ),
   }));
   const { marks, url, fault } = useMarks(paths, model, frame);
   const [shape, setShape] = useState<Shape>([receipt.source.columns, receipt.source.rows]);
-  const stage = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    const place = stage.current;
-    if (place === null || frames === 1) return;
-    const wheel = (event: WheelEvent) => {
-      event.preventDefault();
-      setFrame(Math.min(frames, Math.max(1, frame + Math.sign(event.deltaY))));
-    };
-    // The page itself must not scroll meanwhile
-    place.addEventListener("wheel", wheel, { passive: false });
-    return () => place.removeEventListener("wheel", wheel);
-  }, [frame, frames]);
-  const here = picture.data?.page === page ? picture.data.url : undefined;
+  const here = page !== null && picture.data?.page === page ? picture.data.url : undefined;
+  const isShown = seen.frame !== undefined && (window !== undefined || here !== undefined);
   const unit = receipt.source.slices === undefined ? "Frame" : "Slice";
+  const alt = `${unit} ${frame} of ${frames} of ${baseName(paths.inputPath)}`;
+  const facts = seen.frame?.facts;
+  useEffect(() => {
+    if (facts !== undefined) setShape([facts.columns, facts.rows * facts.pixel_aspect]);
+  }, [facts]);
   return (
     <Card title="Picture" wide>
-      <div class="stage" ref={stage} data-frame={here === undefined ? "" : frame}>
-        {here !== undefined && (
-          <div class="stage-inner" style={boxOf(shape)}>
-            <img
-              class="over"
-              src={here}
-              onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) =>
-                setShape([naturalWidth, naturalHeight])
-              }
-              alt={`${unit} ${frame} of ${frames} of ${baseName(paths.inputPath)}`}
-            />
+      <div
+        class="stage"
+        ref={stage}
+        data-frame={isShown ? frame : ""}
+        tabIndex={0}
+        role="application"
+        aria-label="Picture"
+        aria-describedby="stage-keys"
+        {...handlers}
+      >
+        {isShown && seen.frame !== undefined && (
+          <div
+            class="stage-inner"
+            style={{
+              ...boxOf(shape),
+              transform: `translate(${eye.pan[0]}px, ${eye.pan[1]}px) scale(${eye.zoom})`,
+            }}
+          >
+            {window !== undefined ? (
+              <Drawn frame={seen.frame} window={window} inverted={eye.inverted} label={alt} />
+            ) : (
+              <img
+                class="over picture"
+                src={here}
+                style={eye.inverted ? { filter: "invert(1)" } : {}}
+                onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) =>
+                  setShape([naturalWidth, naturalHeight])
+                }
+                alt={alt}
+              />
+            )}
             {url !== undefined && (
               <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
             )}
@@ -200,8 +241,18 @@ function Stage({
             )}
           </div>
         )}
-        {here === undefined && <div class="stage-inner" style={boxOf(shape)} />}
+        {!isShown && <div class="stage-inner" style={boxOf(shape)} />}
+        {isShown && seen.frame !== undefined && (
+          <Corners
+            frame={seen.frame}
+            window={window}
+            place={frames === 1 ? "" : `${unit} ${count(frame)} of ${count(frames)}`}
+            probe={probe}
+            zoom={eye.zoom}
+          />
+        )}
       </div>
+      {seen.fault !== undefined && <FaultNote fault={seen.fault} />}
       {picture.fault !== undefined && <FaultNote fault={picture.fault} />}
       {fault !== undefined && <FaultNote fault={fault} />}
       <div class="tools">
@@ -220,6 +271,7 @@ function Stage({
             />
           </label>
         )}
+        <EyeTools frame={seen.frame} eye={eye} setEye={setEye} />
         {drawn.length > 0 && (
           <label>
             Overlay
@@ -266,9 +318,10 @@ function Stage({
           ))}
         </ul>
       )}
-      <p class="quiet">
-        Shown by the window of the file, and only where it is the image that the receipt names. For
-        orientation; a diagnosis is made at a workstation.
+      <p class="quiet" id="stage-keys">
+        Keys: arrows go through slices, + and − zoom, f fits, i inverts, o switches the overlay. Only the
+        image that the receipt names is shown. A drag sets the window, with Shift it moves the picture; Ctrl
+        and the wheel zoom. For orientation; a diagnosis is made at a workstation.
       </p>
     </Card>
   );
@@ -414,7 +467,7 @@ export function Look(paths: Paths) {
   if (fault !== undefined) return <FaultNote fault={fault} />;
   if (receipt === undefined || busy) return <p class="quiet">Asking the server…</p>;
   const many = receipt.source.frames > 1;
-  const parts = receipt.source.slices === undefined ? "frames" : "slices";
+  const part = receipt.source.slices === undefined ? "frame" : "slice";
   return (
     <section class="grid wide" aria-label="What was found">
       <Stage paths={paths} receipt={receipt} frame={frame} setFrame={setFrame} />
@@ -430,13 +483,14 @@ export function Look(paths: Paths) {
             checked={all}
             onChange={({ currentTarget }) => setAll(currentTarget.checked)}
           />
-          Findings of all {parts}
+          Findings of all {part}s
         </label>
       )}
       {receipt.models.map((model) => (
         <ModelResult
           key={model.name}
           model={many && !all ? onFrame(model, frame) : model}
+          part={part}
           files={false}
           show={many && all ? setFrame : undefined}
         >

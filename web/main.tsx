@@ -7,6 +7,7 @@ import { DriftPage } from "./drift.js";
 import { ItemView, JobsView, JobView } from "./jobs.js";
 import { OverviewView } from "./overview.js";
 import { Allowed } from "./parts.js";
+import { ResultsView } from "./results.js";
 import { SendView } from "./send.js";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
@@ -92,6 +93,7 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
 const VIEWS = [
   ["#/", "Overview"],
   ["#/jobs", "Jobs"],
+  ["#/results", "Results"],
   ["#/send", "Send"],
   ["#/drift", "Over time"],
 ] as const;
@@ -148,6 +150,8 @@ function Signed({ leave }: { leave: () => void }) {
         <Allowed.Provider value={polled.data?.files_by_http ?? []}>
           {view === "#/send" ? (
             <SendView overview={polled.data} />
+          ) : view === "#/results" ? (
+            <ResultsView hash={hash} overview={polled.data} />
           ) : view === "#/drift" ? (
             <DriftPage />
           ) : job !== undefined && item !== undefined ? (

@@ -181,7 +181,10 @@ export function OverviewView({ data: overview, fault }: Polled<Overview>) {
               ["Requests waiting", `${count(requests.waiting)} of ${count(requests.most_waiting)}`],
               ["Images of jobs in work", count(jobs.running)],
               ["Images of jobs waiting", count(jobs.queued)],
-              ["Jobs that wait for something", count(jobs.paused)],
+              [
+                "Jobs that wait for something",
+                jobs.paused === 0 ? "0" : <a href="#/jobs">{count(jobs.paused)}</a>,
+              ],
             ]}
           />
         </Card>

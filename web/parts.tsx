@@ -2,6 +2,7 @@
 import { createContext, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Fault } from "./api.js";
+import type { DeliveryInAnswer } from "../src/results/receipt/receipt.js";
 import { words } from "./format.js";
 
 /** The uses of files over HTTP that the server's settings allow. */
@@ -168,5 +169,29 @@ export function Table({
         <tbody>{children}</tbody>
       </table>
     </div>
+  );
+}
+
+const AS_IT_SHOULD = ["waiting", "sent", "accepted", "proven"];
+
+/** Where the objects of a result are, in a line for each destination and state. */
+export function Deliveries({ deliveries = [] }: { deliveries?: readonly DeliveryInAnswer[] | undefined }) {
+  const lines = new Map<string, DeliveryInAnswer[]>();
+  for (const one of deliveries) {
+    const key = `${one.destination} ${one.state}`;
+    lines.set(key, [...(lines.get(key) ?? []), one]);
+  }
+  return (
+    <>
+      {[...lines].map(([key, objects]) => {
+        const { destination = "", state = "waiting", reason } = objects[0] ?? {};
+        return (
+          <p key={key} class={AS_IT_SHOULD.includes(state) ? "quiet" : "note warn"}>
+            {destination}: {objects.length} {words(state)}
+            {reason !== undefined && ` (${reason})`}
+          </p>
+        );
+      })}
+    </>
   );
 }

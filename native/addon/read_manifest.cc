@@ -111,6 +111,11 @@ ResamplingSpec ReadResampling(const Napi::Object& o) {
   resampling.order_back = Int(o, "order_back");
   const std::vector<double> spacing = Numbers(o, "spacing_mm");
   for (size_t axis = 0; axis < 3; ++axis) resampling.spacing_mm[axis] = spacing.at(axis);
+  if (Has(o, "multiple_of")) {
+    const std::vector<double> multiples = Numbers(o, "multiple_of");
+    for (size_t axis = 0; axis < 3; ++axis)
+      resampling.multiple_of[axis] = static_cast<int>(multiples.at(axis));
+  }
   if (Has(o, "separate_above")) resampling.separate_above = Number(o, "separate_above");
   resampling.keep_range = Flag(o, "keep_range");
   resampling.clip_last = Text(o, "clip") == "after";

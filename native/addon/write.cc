@@ -68,6 +68,10 @@ Napi::Object WriteBox(Napi::Env env, const Box& box) {
             return at;
           }));
   }
+  if (box.z1 > box.z0) {
+    o.Set("z0", box.z0);
+    o.Set("z1", box.z1);
+  }
   return o;
 }
 

@@ -101,6 +101,8 @@ struct ResamplingSpec {
   /// If the largest spacing of the volume, or else of the tensor, is more than so many times the smallest, each slice is
   /// resampled by itself, and the nearest slice counts between them. 0: never.
   double separate_above = 0;
+  /// The tensor's sides are rounded up to multiples of these; what is more lies behind the volume and is background.
+  std::array<int, 3> multiple_of = {1, 1, 1};
   /// No value leaves the range of those that it is made of: of the volume, or of the slice if slices are separate.
   bool keep_range = false;
   /// Only the box around all values that are not 0 counts; the rest is as if the volume did not have it.
@@ -269,6 +271,8 @@ struct OutputSpec {
   bool normalised = false;
   std::string scores_tensor;
   std::string classes_tensor;
+  /// Those of a graph that gives scores and boxes level by level, from the second level on.
+  std::vector<std::string> level_tensors;
   /// Then `tensor` holds boxes, scores and classes.
   std::optional<TableSpec> table;
   /// kPrototypes: number of the output that finds the boxes.
@@ -291,6 +295,7 @@ struct OutputSpec {
     std::vector<std::string> names = {tensor};
     if (!scores_tensor.empty()) names.push_back(scores_tensor);
     if (!classes_tensor.empty()) names.push_back(classes_tensor);
+    names.insert(names.end(), level_tensors.begin(), level_tensors.end());
     return names;
   }
 };

@@ -14,6 +14,7 @@
 #include "base/atomic_most.h"
 #include "base/error.h"
 #include "engine/client.h"
+#include "postprocess/kind.h"
 #include "runtime/cuda.h"
 #include "runtime/ort.h"
 
@@ -67,6 +68,10 @@ Model::~Model() {
   session.reset();
   if (engine != nullptr) engine->RoomMade();
   if (released) released();
+}
+
+bool Model::FindsBoxes() const {
+  return std::ranges::all_of(outputs, [](const OutputSpec& spec) { return spec.kind->collect != nullptr; });
 }
 
 std::vector<std::string> Model::OutputNames() const {

@@ -61,6 +61,8 @@ struct Model {
   ~Model();
   /// Whether it may be unloaded while nobody uses it, and loaded again for its next use.
   bool Evictable() const { return !settings.hashes.empty(); }
+  /// Whether its outputs are boxes in volumes: what windows find is merged, instead of blended.
+  bool FindsBoxes() const;
   /// Names of the raw outputs, each once, in the manifest's order.
   std::vector<std::string> OutputNames() const;
 };

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "engine/engine.h"
 #include "engine/ensemble.h"
 #include "engine/volume_plan.h"
@@ -163,7 +164,7 @@ std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
   const auto run = [&](std::span<const Tensor> feeds) {
     return model->session->Run(feeds, outputs, context.Wide(), context.stop());
   };
-  if (!model->tiling || inputs.size() != 1) return run(inputs);
+  if (!model->tiling || inputs.size() != 1 || model->FindsBoxes()) return run(inputs);
   ThreadTeam team(Engine::Get().threads(), [&context] { return context.Wide(); });
   return RunTiled(inputs[0], *model->tiling, ViewAlong(lead, &team, context), context.stop(),
                   [&](const Tensor& windows) {
@@ -366,11 +367,62 @@ void InferRequest::RunModel(const TaskContext& context) {
   }
   if (by_slices_) return;
   const auto started = Clock::now();
-  raw = RunHere(inputs, model->OutputNames(), context, lead);
+  if (placement != nullptr && model->FindsBoxes()) {
+    CollectWindows(context);
+  } else {
+    raw = RunHere(inputs, model->OutputNames(), context, lead);
+  }
   const auto took = Clock::now() - started;
   timings.run_ms = Milliseconds(took).count();
   if (!WindowsOnDevice()) model->runs.Ran(1, took);
   if (!dump) inputs.clear();
+}
+
+void InferRequest::CollectWindows(const TaskContext& context) {
+  const std::vector<std::string> names = model->OutputNames();
+  const VolumePlacement& placement = prepared_.at(0).volume->placement;
+  const Tensor whole = inputs.at(0);
+  found_.resize(model->outputs.size());
+  std::vector<std::array<std::byte, 32>> digests;
+  TiledView view = ViewAlong({}, nullptr, context);
+  if (dump) {
+    view.batch = 1;
+    view.begin = nullptr;
+  }
+  Tensor went_in;
+  size_t most = 0;
+  const auto see = [&](std::span<const Tensor> given, const SeenWindow& window) {
+    const TensorByName tensor = [&](const std::string& name) -> const Tensor& {
+      return given[static_cast<size_t>(std::ranges::find(names, name) - names.begin())];
+    };
+    size_t count = 0;
+    for (size_t i = 0; i < found_.size(); ++i) {
+      const OutputSpec& spec = model->outputs[i];
+      const size_t before = found_[i].size();
+      spec.kind->collect(spec, tensor, placement, window, thresholds[i], found_[i]);
+      count += found_[i].size() - before;
+    }
+    windows_.push_back(window);
+    if (dump && (raw.empty() || count > most)) {
+      most = count;
+      inputs = {went_in};
+      raw.assign(given.begin(), given.end());
+    }
+    for (const Tensor& one : given) digests.push_back(Sha256(std::span(one.data, one.Bytes())));
+  };
+  const auto run = [&](const Tensor& windows) {
+    went_in = windows;
+    auto outputs_of_windows =
+        model->session->Run(std::span(&windows, 1), names, context.Wide(), context.stop());
+    model->SeeWindows();
+    return outputs_of_windows;
+  };
+  ForWindows(whole, *model->tiling, view, context.stop(), run, see);
+  if (dump) return;
+  const std::vector<int64_t> shape = {static_cast<int64_t>(windows_.size()),
+                                      static_cast<int64_t>(names.size()), 32};
+  Tensor& told = raw.emplace_back(MakeTensorForOverwrite(names.front(), Dtype::kUint8, shape));
+  std::memcpy(told.data, digests.data(), told.Bytes());
 }
 
 const VolumePlacement* InferRequest::TiledPlacement() const {
@@ -559,7 +611,10 @@ void InferRequest::PostprocessAll(const TaskContext& context) {
     const OutputSpec& spec = model->outputs[i];
     const Prepared& prepared = prepared_.at(spec.input);
     const bool channels_last = model->inputs.at(spec.input).channels_last;
-    if (prepared.volume) {
+    if (!windows_.empty()) {
+      outputs.push_back(PostprocessCuboids(spec, std::move(found_[i]), windows_, prepared.volume->placement,
+                                           thresholds[i]));
+    } else if (prepared.volume) {
       const auto& resampling = model->inputs.at(spec.input).resampling;
       const VolumeView view{channels_last, resampling && resampling->activate_last, dump, &team};
       outputs.push_back(

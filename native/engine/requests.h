@@ -178,6 +178,9 @@ class InferRequest : public ModelRequest {
   /// Runs the model on this thread.
   void RunModel(const TaskContext& context);
   void PostprocessAll(const TaskContext& context);
+  /// Boxes in volumes: runs the windows here, and keeps what each of them found instead of what came out. If the tensors are
+  /// asked for, they are those of the window that found most: what goes through the graph by itself.
+  void CollectWindows(const TaskContext& context);
   /// The only output of a volume whose windows are blended slice by slice: they run here.
   void RunSlices(const TaskContext& context);
   /// Where the tensor of the only input lies, for models of volumes in windows.
@@ -206,6 +209,9 @@ class InferRequest : public ModelRequest {
   std::vector<Prepared> prepared_;
   /// The model runs while its output is post-processed.
   bool by_slices_ = false;
+  /// The windows that CollectWindows ran, and for each output the boxes that they found.
+  std::vector<SeenWindow> windows_;
+  std::vector<std::vector<Cuboid>> found_;
 };
 
 /// Raw tensors through one model. The tensors of one image go the way of images, so that what a canary shows

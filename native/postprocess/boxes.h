@@ -1,6 +1,7 @@
 #ifndef RADSERVE_BOXES_H_
 #define RADSERVE_BOXES_H_
 
+#include <array>
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,6 +21,17 @@ struct Box {
   size_t row = 0;
   /// Of a turned box, whose edges are those of the box along the axes round it; in the source some may lie outside.
   std::optional<Quad> corners = std::nullopt;
+  /// Of a volume: edges along its slices; a box of one slice has z1 - z0 = 1. Both 0 for an image.
+  double z0 = 0, z1 = 0;
+};
+
+/// A box in a volume, along depth, height and width of the tensor, in voxels as the graph counts them.
+struct Cuboid {
+  std::array<double, 3> low{}, high{};
+  float score = 0;
+  int label = 0;
+  /// How much it counts beside boxes of other windows.
+  double weight = 1;
 };
 
 /// A box of tensor pixels in pixels of the source, clamped to the image; nothing if no area is left of it. Of a

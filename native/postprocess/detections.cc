@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "postprocess/activation.h"
+#include "postprocess/kind.h"
 
 namespace radserve {
 namespace {
@@ -84,19 +85,6 @@ std::vector<Box> Choose(const std::vector<Candidate>& candidates, const OutputSp
   return out;
 }
 
-/// The label that a class number means; -1 for one that means none.
-int LabelOf(float number, const OutputSpec& spec) {
-  const float label = std::round(number) - static_cast<float>(spec.first_class);
-  const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
-  return whole && label >= 0 && label < static_cast<float>(spec.labels) ? static_cast<int>(label) : -1;
-}
-
-[[noreturn]] void UnknownClass(float number, const OutputSpec& spec) {
-  throw EngineError("output_invalid", "The model gave class " + std::to_string(number) + "; expected " +
-                                          std::to_string(spec.first_class) + " to " +
-                                          std::to_string(spec.first_class + spec.labels - 1) + ".");
-}
-
 void Activate(std::span<float> scores, Activation activation) {
   if (activation == Activation::kSigmoid) Sigmoid(scores);
   if (activation == Activation::kSoftmax) Softmax(scores);
@@ -135,11 +123,25 @@ bool Reaches(float score, double threshold) { return !(score < static_cast<float
 
 }  // namespace
 
+int LabelOfClass(float number, bool counts, const OutputSpec& spec) {
+  const float label = std::round(number) - static_cast<float>(spec.first_class);
+  const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
+  if (whole && label >= 0 && label < static_cast<float>(spec.labels)) return static_cast<int>(label);
+  if (!counts) return -1;
+  throw EngineError("output_invalid", "The model gave class " + std::to_string(number) + "; expected " +
+                                          std::to_string(spec.first_class) + " to " +
+                                          std::to_string(spec.first_class + spec.labels - 1) + ".");
+}
+
 void ReadDetections(const Description& own, OutputSpec& spec) {
   spec.box_format = own.OneOf<BoxFormat>("format", {{"xyxy", BoxFormat::kXyxy},
                                                     {"xywh", BoxFormat::kXywh},
                                                     {"cxcywh", BoxFormat::kCxcywh},
                                                     {"yxyx", BoxFormat::kYxyx}});
+  ReadBoxes(own, spec);
+}
+
+void ReadBoxes(const Description& own, OutputSpec& spec) {
   spec.normalised = own.Flag("normalised");
   spec.max_boxes = own.Int("max_boxes");
   if (own.Has("first")) spec.first_class = own.Int("first");
@@ -151,6 +153,32 @@ void ReadDetections(const Description& own, OutputSpec& spec) {
                                                       {"polygon", Overlap::kPolygon},
                                                       {"probabilistic", Overlap::kProbabilistic}});
   }
+}
+
+RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, size_t numbers) {
+  const Tensor& boxes = tensors(spec.tensor);
+  const Tensor& scores = tensors(spec.scores_tensor);
+  if (boxes.shape.empty() || boxes.shape.back() != static_cast<int64_t>(numbers)) {
+    InvalidOutput(boxes, std::to_string(numbers) + " numbers a box");
+  }
+  const size_t count = boxes.Elements() / numbers;
+  const size_t columns = spec.classes_tensor.empty() ? static_cast<size_t>(spec.labels) : 1;
+  // With the labels first the numbers would be as many, and each another's.
+  const auto labels = static_cast<int64_t>(columns);
+  const bool side_by_side = columns == 1 || (!scores.shape.empty() && scores.shape.back() == labels);
+  if (scores.Elements() != count * columns || !side_by_side) {
+    InvalidOutput(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) +
+                              " boxes, those of a box side by side");
+  }
+  RawDetections raw{AsFloats(boxes), AsFloats(scores), {}, {}, {}};
+  if (!spec.classes_tensor.empty()) {
+    const Tensor& classes = tensors(spec.classes_tensor);
+    if (classes.Elements() != count)
+      InvalidOutput(classes, "one class for each of " + std::to_string(count) + " boxes");
+    raw.classes = AsFloats(classes);
+    CheckFinite(raw.classes, classes.name);
+  }
+  return raw;
 }
 
 RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
@@ -212,9 +240,8 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
       candidates.push_back(candidate);
     };
     if (!raw.classes.empty()) {
-      const int label = LabelOf(raw.classes[i], spec);
       // Rows that a network fills up with nothing have no area or no score.
-      if (label < 0 && area && scores[0] > 0) UnknownClass(raw.classes[i], spec);
+      const int label = LabelOfClass(raw.classes[i], area && scores[0] > 0, spec);
       if (label >= 0) add(label, scores[0]);
     } else if (spec.several_labels) {
       for (size_t k = 0; k < columns; ++k) add(static_cast<int>(k), scores[k]);

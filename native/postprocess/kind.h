@@ -29,6 +29,15 @@ struct OutputKind {
   /// Raw tensors of one image to the output.
   void (*decode)(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                  std::span<const double> thresholds, OutputResult& out) = nullptr;
+  /// Of boxes in volumes, instead of `decode`: adds those that one run of the graph found, over a window of the tensor or
+  /// over all of it. Throws output_invalid.
+  void (*collect)(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
+                  const SeenWindow& window, std::span<const double> thresholds,
+                  std::vector<Cuboid>& found) = nullptr;
+  /// Merges those of all windows, and gives them in pixels and slices of the source, best first.
+  std::vector<Box> (*settle)(const OutputSpec& spec, std::vector<Cuboid> found,
+                             std::span<const SeenWindow> windows, const VolumePlacement& placement,
+                             std::span<const double> thresholds) = nullptr;
 };
 
 /// The kinds by the names of their files. CMakeLists.txt makes the list of them.

@@ -139,6 +139,11 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
                                const PreparedVolume& volume, const VolumeView& view,
                                std::span<const double> thresholds, const std::stop_token& stop);
 
+/// Boxes that windows over a volume found (OutputKind::collect) as one output.
+OutputResult PostprocessCuboids(const OutputSpec& spec, std::vector<Cuboid> found,
+                                std::span<const SeenWindow> windows, const VolumePlacement& placement,
+                                std::span<const double> thresholds);
+
 /// Channels of a segmentation's tensor: a background before the labels where they exclude each other.
 size_t ChannelsOf(const OutputSpec& spec);
 

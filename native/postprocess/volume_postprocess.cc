@@ -532,6 +532,16 @@ OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, cons
   return out;
 }
 
+OutputResult PostprocessCuboids(const OutputSpec& spec, std::vector<Cuboid> found,
+                                std::span<const SeenWindow> windows, const VolumePlacement& placement,
+                                std::span<const double> thresholds) {
+  OutputResult out;
+  out.kind = spec.kind;
+  out.tensor = spec.tensor;
+  out.boxes = spec.kind->settle(spec, std::move(found), windows, placement, thresholds);
+  return out;
+}
+
 OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tensors,
                                const PreparedVolume& volume, const VolumeView& view,
                                std::span<const double> thresholds, const std::stop_token& stop) {
@@ -539,10 +549,17 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
     const Geometry none;
     return Postprocess(spec, tensors, {none, {}, view.channels_last}, thresholds);
   }
+  if (spec.kind->collect != nullptr) {
+    SeenWindow whole;
+    std::ranges::transform(volume.placement.axes, whole.sides.begin(), &VolumeAxis::tensor);
+    std::vector<Cuboid> found;
+    spec.kind->collect(spec, tensors, volume.placement, whole, thresholds, found);
+    return PostprocessCuboids(spec, std::move(found), {&whole, 1}, volume.placement, thresholds);
+  }
   if (!spec.kind->masks) {
-    throw EngineError("model_unavailable",
-                      "Volumes have classification, regression and segmentation outputs; the output \"" +
-                          spec.tensor + "\" is of another kind.");
+    throw EngineError("model_unavailable", "Expected an output of a kind that volumes have, found \"" +
+                                               spec.tensor + "\" of the kind " +
+                                               std::string(spec.kind->name) + ".");
   }
   OutputResult out;
   out.kind = spec.kind;

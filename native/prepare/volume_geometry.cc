@@ -265,6 +265,7 @@ void PlaceBySplines(const std::array<double, 3>& source_spacing, const Resamplin
       axis.scale = wanted[a] / source_spacing[a];
       axis.offset = splines.first + 0.5 - 0.5 * axis.scale;
     }
+    axis.tensor = RoundUp(axis.count, spec.multiple_of[a]);
     axis.splines = splines;
   }
   const auto forward = SeparateAxis(source_spacing, wanted, spec.separate_above);

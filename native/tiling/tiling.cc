@@ -31,6 +31,20 @@ Grid GridOfOutput(const Tensor& output, int64_t rows, const Grid& window, size_t
                         ". Tiling blends outputs voxel by voxel.");
 }
 
+/// What one of several windows gave, without a copy.
+Tensor RowOf(const Tensor& output, size_t row, size_t rows) {
+  if (rows == 1) return output;
+  if (output.shape.empty() || output.shape[0] != static_cast<int64_t>(rows)) {
+    throw EngineError("output_invalid", "Expected the output \"" + output.name + "\" of " +
+                                            std::to_string(rows) + " windows, found " +
+                                            ShapeText(output.shape) + ". Set batching.max to 1.");
+  }
+  Tensor one = output;
+  one.shape[0] = 1;
+  one.data += row * one.Bytes();
+  return one;
+}
+
 double Bytes(const Sides& sides, double channels) {
   return static_cast<double>(Voxels(sides)) * channels * sizeof(float);
 }
@@ -39,11 +53,13 @@ double Bytes(const Sides& sides, double channels) {
 class WindowRun {
  public:
   /// @param all whether all slices are open at once.
+  /// @param see is shown the outputs, and nothing is blended; null for blending.
   WindowRun(const Tensor& whole, const TilingSpec& spec, const TiledView& view, std::stop_token stop,
-            RunWindows run, bool all)
+            RunWindows run, bool all, SeeWindow see = nullptr)
       : view_(view),
         stop_(std::move(stop)),
         run_(std::move(run)),
+        see_(std::move(see)),
         spatial_(spec.window.size()),
         whole_spatial_(whole.shape.size() - 2),
         from_(GridOf(whole, whole_spatial_, view.channels_last)),
@@ -54,6 +70,8 @@ class WindowRun {
         dtype_(whole.dtype) {
     window_.sides = SidesOf(spec.window);
     cutter_.emplace(whole, from_, window_, spec);
+    Tell();
+    if (see_) return;
     const size_t lead = view.lead.axis;
     open_ = all ? slices() : OpenSlices(windows_, from_.sides, window_.sides[lead], view.lead, view.batch);
     // Weights add up as the outputs of a model do that gives ones.
@@ -61,7 +79,6 @@ class WindowRun {
     ones_ = MakeTensorForOverwrite("", Dtype::kFloat32, voxels.Shape(1, 3));
     std::fill_n(reinterpret_cast<float*>(ones_.data), ones_.Elements(), 1.0F);
     sums_.emplace(ones_, voxels, from_.sides, view.lead, open_, 3);
-    Tell();
   }
 
   const Sides& sides() const { return from_.sides; }
@@ -89,6 +106,7 @@ class WindowRun {
       for (size_t row = 0; row < tiles.size(); ++row) AddAll(outputs.at(row), tiles.subspan(row, 1));
     }
     for (Tile tile : tiles) {
+      if (!sums_) break;
       tile.mirrored = {};
       sums_->Add(ones_, 0, tile, weights_, team());
     }
@@ -133,7 +151,12 @@ class WindowRun {
   }
 
   void AddAll(const std::vector<Tensor>& outputs, std::span<const Tile> tiles) {
-    for (size_t o = 0; o < outputs.size(); ++o) Add(o, outputs[o], tiles);
+    for (size_t o = 0; o < outputs.size() && !see_; ++o) Add(o, outputs[o], tiles);
+    for (size_t row = 0; row < tiles.size() && see_; ++row) {
+      std::vector<Tensor> own;
+      for (const Tensor& output : outputs) own.push_back(RowOf(output, row, tiles.size()));
+      see_(own, {tiles[row].start, window_.sides, tiles[row].mirrored});
+    }
   }
 
   void Add(size_t o, const Tensor& output, std::span<const Tile> tiles) {
@@ -169,6 +192,7 @@ class WindowRun {
   TiledView view_;
   std::stop_token stop_;
   RunWindows run_;
+  SeeWindow see_;
   /// Axes of a window, and of the tensor.
   size_t spatial_;
   size_t whole_spatial_;
@@ -196,6 +220,12 @@ std::vector<Tensor> RunTiled(const Tensor& whole, const TilingSpec& spec, const 
   WindowRun windows(whole, spec, view, stop, run, true);
   while (!windows.Done()) windows.RunBatch();
   return windows.TakeAll();
+}
+
+void ForWindows(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
+                const std::stop_token& stop, const RunWindows& run, const SeeWindow& see) {
+  WindowRun windows(whole, spec, view, stop, run, true, see);
+  while (!windows.Done()) windows.RunBatch();
 }
 
 double BytesOfSums(const Sides& sides, const TilingSpec& spec, const TiledView& view, int64_t channels,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <vector>
 
@@ -66,6 +67,23 @@ struct TiledView {
 /// @returns float32 tensors with the sides of `whole`, channels where the model has them.
 std::vector<Tensor> RunTiled(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
                              const std::stop_token& stop, const RunWindows& run);
+
+/// A window over a tensor of a volume: where it begins (below 0 where padding comes first), its sides, and along which axes
+/// it is mirrored.
+struct SeenWindow {
+  std::array<int, 3> start{};
+  std::array<int, 3> sides{};
+  std::array<bool, 3> mirrored{};
+};
+
+/// Sees what came out for one window: tensors [1, ...].
+using SeeWindow = std::function<void(std::span<const Tensor> outputs, const SeenWindow& window)>;
+
+/// Runs the windows of RunTiled, in the same order, and shows what comes out instead of blending it, whatever its sides are.
+/// Throws output_invalid for outputs that do not hold as many windows as ran together, `cancelled` once `stop` is
+/// requested, and what `run` and `see` throw.
+void ForWindows(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
+                const std::stop_token& stop, const RunWindows& run, const SeeWindow& see);
 
 /// Bytes of the sums that RunTiled, or else TiledSlices, keeps for `channels` over a tensor of these sides (depth,
 /// height, width).

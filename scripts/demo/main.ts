@@ -21,9 +21,10 @@ import { samples, type Samples } from "./samples.js";
 const root = fileURLToPath(new URL("../../..", import.meta.url));
 const cli = join(root, "bin/radserve");
 
-/** 8500, or a free port where that is taken. */
+/** RADSERVE_PORT, otherwise 8500; a free one where that is taken. */
 async function choosePort(): Promise<number> {
-  for (const port of [8500, 0]) {
+  const wanted = Number(process.env["RADSERVE_PORT"] ?? 8500);
+  for (const port of [wanted, 0]) {
     const probe = createServer();
     const free = await new Promise<boolean>((resolve) => {
       probe.once("error", () => resolve(false));
@@ -32,7 +33,10 @@ async function choosePort(): Promise<number> {
     if (!free) continue;
     const address = probe.address();
     await new Promise((resolve) => probe.close(resolve));
-    if (address !== null && typeof address !== "string") return address.port;
+    if (address !== null && typeof address !== "string") {
+      if (address.port !== wanted) console.log(`Port ${wanted} is taken: this demo uses ${address.port}.\n`);
+      return address.port;
+    }
   }
   throw new Error("No free port on 127.0.0.1.");
 }
@@ -58,7 +62,6 @@ async function untilReady(url: string, server: ChildProcess): Promise<void> {
 
 async function start(folder: string, state: string, logs: string): Promise<Demo> {
   const port = await choosePort();
-  if (port !== 8500) console.log(`Port 8500 is taken: this demo uses ${port}.\n`);
   const env = {
     ...process.env,
     RADSERVE_HOST: "127.0.0.1",
@@ -66,6 +69,7 @@ async function start(folder: string, state: string, logs: string): Promise<Demo>
     RADSERVE_STATE_DIR: state,
     RADSERVE_INPUT_ROOTS: join(folder, "input"),
     RADSERVE_OUTPUT_ROOTS: join(folder, "output"),
+    RADSERVE_FILES_BY_HTTP: "view,download",
     RADSERVE_LOG_LEVEL: "warn",
   };
   execFileSync(cli, ["init"], { env, cwd: state, stdio: ["ignore", "ignore", "inherit"] });
@@ -180,7 +184,9 @@ async function main(): Promise<void> {
       await stop();
       return;
     }
-    console.log(`\nThe server is up at ${demo.url} until Ctrl-C. Try:\n
+    console.log(`\nThe server is up until Ctrl-C. Its page shows these results: open ${demo.url}/ and paste this token:\n
+${demo.token}\n
+Or send an image again:\n
 curl -s ${demo.url}/single_inference \\
   -H "Authorization: $(cat ${tokenFile})" -H 'Content-Type: application/json' \\
   -d '${JSON.stringify({ input_image_path: ct, output_folder_path: demo.output })}'\n`);

@@ -19,8 +19,12 @@ export interface Verdict {
 
 /** The facts that an inference tells of itself. */
 export interface Trail {
-  /** Resolves when the disk has the line of what will be committed now. @throws RadserveError audit_failed */
-  willCommit(verdict: Verdict): Promise<void>;
+  /**
+   * Resolves when the disk has the line of what will be committed now.
+   * @returns the keyed hash of the patient's id, as the line has it
+   * @throws RadserveError audit_failed
+   */
+  willCommit(verdict: Verdict): Promise<string | undefined>;
   /** The image of a task that came to nothing. */
   wasOf(whose: Whose): void;
 }
@@ -52,10 +56,11 @@ export class Action implements Trail {
     this.#whose = whose;
   }
 
-  willCommit({ outcome, whose, models }: Verdict): Promise<void> {
+  async willCommit({ outcome, whose, models }: Verdict): Promise<string | undefined> {
     this.#whose = whose;
     this.note({ models });
-    return this.#write(outcome);
+    await this.#write(outcome);
+    return whose.patientId === undefined ? undefined : this.audit.hash("patient", whose.patientId);
   }
 
   /** Writes, before anything is changed, that it was asked for. @throws RadserveError audit_failed */

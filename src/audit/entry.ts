@@ -28,6 +28,11 @@ export const KINDS = [
   "submitted",
   /** Received objects that are removed because their time is over and their job has ended. */
   "removed",
+  /**
+   * Objects of one result and a destination: asked, before they are sent; then what became of them (`sent`, `proven`,
+   * `accepted`, `refused`, `unproven`). The subject asked for it.
+   */
+  "delivery",
   /** A job compared with what lies in its output folders: one page of that. */
   "reconcile",
   /** Any other page that needs a token. */
@@ -66,6 +71,8 @@ const factsSchema = z.object({
   endpoint: z.string().optional(),
   /** The parameters of a list that mean something. */
   query: z.string().optional(),
+  /** The name of a destination. */
+  destination: z.string().optional(),
   job_id: z.string().optional(),
   item: z.int().optional(),
   patient: hash.optional(),
@@ -81,7 +88,7 @@ const factsSchema = z.object({
   ms: z.number().optional(),
   /** Why a token was refused; of trouble, `head_gone`. */
   reason: z.string().optional(),
-  /** How often: refusals that are told together; actions that were refused because no line could be written. How many received objects. */
+  /** How often: refusals that are told together; actions that were refused because no line could be written. How many objects were received, or are delivered. */
   count: z.int().optional(),
   since: z.string().optional(),
   /** token issue, token revoke, key new. */

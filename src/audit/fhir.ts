@@ -77,6 +77,9 @@ const DELETE: Pattern = {
   user: AUTHOR,
 };
 
+/** As BALP's Read without a patient: who has asked for it is told, and the details name the destination. */
+const EXPORT: Pattern = { ...READ, profile: undefined };
+
 const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
 
 /** Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes. */
@@ -89,12 +92,13 @@ function patternOf({ kind, endpoint = "", query, patient }: Entry, interactionOf
     return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
   if (kind === "received" || kind === "submitted") return CREATE;
   if (kind === "removed") return DELETE;
+  if (kind === "delivery") return EXPORT;
   const interaction = interactionOf(endpoint) ?? (endpoint.startsWith("GET ") ? "read" : "patch");
   if (interaction !== "compare") return PATTERNS[interaction];
   return new URLSearchParams(query).get("retry") === "true" ? UPDATE : READ;
 }
 
-const GOOD = new Set(["done", "completed", "partial", "reused"]);
+const GOOD = new Set(["done", "completed", "partial", "reused", "sent", "accepted", "proven"]);
 
 /** A line that was written before anything happened: what came of it has a line of its own. */
 const isIntent = ({ outcome }: Entry) => outcome === "asked";
@@ -140,11 +144,12 @@ function agents({ host, address, subject, jti }: Entry, { client, server, user }
 /** A date without its time tells no more than a string of bits: what the object was is in its details. */
 function details(entry: Entry): object[] {
   const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
-  const { checked, differences, requeued, count, bytes } = entry;
+  const { checked, differences, requeued, count, bytes, destination } = entry;
   const pairs: [string, string | undefined][] = [
     ["endpoint", endpoint],
     ["job_id", job_id],
     ["item", item?.toString()],
+    ["destination", destination],
     ["study", study],
     ["input", input],
     ["output", output],

@@ -254,6 +254,15 @@ export const ERRORS = {
     remedy:
       "`radserve doctor` names what is wrong with the database. Jobs go on by themselves once it is back.",
   },
+  delivery_unavailable: {
+    status: 503,
+    description: "What is to be delivered cannot be kept now, so no result was written.",
+    retryAfter: 10,
+    cause:
+      "The spool of `RADSERVE_DOORS` (without one, the state directory) is away, full or may not be written to; or this box has no destinations, and the one that took the job has.",
+    remedy:
+      "`radserve doctor` says what is wrong with the folder; give all boxes the same file of doors. Jobs go on by themselves; single requests have to be sent again.",
+  },
   shutting_down: {
     status: 503,
     description: "The server is stopping.",

@@ -1,4 +1,7 @@
 /** The bulk pages: what each does to the jobs, and how a job and an item are shown. */
+import { withInput } from "../files/guarded-paths.js";
+import { deliveryName } from "../files/helper-names.js";
+import { deliveriesOf, readDelivery } from "../results/receipt/delivery.js";
 import { translateIn, type PathMapping } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import { parseBody } from "../base/json-body.js";
@@ -208,7 +211,28 @@ async function items({ job, query, database, context }: JobCall): Promise<BulkAn
   const after = cursor === undefined ? -1 : Number(cursor);
   const rows = await listItems(database.readPool, job.id, { after, state, code, limit: limit + 1 });
   const [page, next_cursor] = paged(rows, limit, (row) => String(row.index));
-  return answer({ items: page.map((row) => itemOf(row, job.request, context.config.path_map)), next_cursor });
+  const shown = page.map(async (row) => itemWithDeliveries(row, job.request, context));
+  return answer({ items: await Promise.all(shown), next_cursor });
+}
+
+/** The item, with what became of its objects: the file beside its receipt says that. */
+async function itemWithDeliveries(
+  row: ItemRow,
+  request: JobRequest,
+  { config, roots }: ApiContext,
+): Promise<Item> {
+  const item = itemOf(row, request, config.path_map);
+  if (request.destinations === undefined || item.receipt_path === undefined) return item;
+  const paths = pathsOf(request, row, config.path_map);
+  const file = deliveryName(paths.name);
+  const deliveries = await withInput(
+    paths.outputFolder,
+    roots.output,
+    async ({ fdPath }) =>
+      deliveriesOf(await readDelivery(`${fdPath}/${file}`), (name) => paths.clientOutput(name)),
+    "output",
+  ).catch(() => undefined);
+  return { ...item, ...(deliveries === undefined ? {} : { deliveries }) };
 }
 
 async function purged({ job, caller, database, context }: JobCall): Promise<BulkAnswer> {

@@ -7,6 +7,8 @@ export interface Caller {
   admin: boolean;
   inputRoots: string[] | undefined;
   outputRoots: string[] | undefined;
+  /** Destinations that the token may send to; all if undefined. */
+  destinations?: string[] | undefined;
 }
 
 /** One request, as it came: the bulk thread checks what is in it. */

@@ -359,10 +359,13 @@ const QUEUED_AGAIN = `state = 'queued', result = null, error = null, finished_at
 /** The detail of an error by which a scan says that it read nothing of a folder. */
 export const UNREAD = "unread";
 
-/** Failed items wait again; but for folders that were never read: those have no image yet. */
+/**
+ * Failed items wait again, but for folders that were never read: those have no image yet. Of a cancelled job so do those
+ * that were cancelled, and it goes on; what a scan had not found by then stays unknown.
+ */
 export function retryJob(pool: Pool, scope: Scope, id: string, mark: MarkFolders): Promise<number> {
   return requeue(pool, scope, id, mark, {
-    where: "state = 'failed' and result is null and error->'details'->$2::text is null",
+    where: "state in ('failed', 'cancelled') and result is null and error->'details'->$2::text is null",
     value: UNREAD,
   });
 }
@@ -389,7 +392,8 @@ function requeue(
 ): Promise<number> {
   return transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
-    if (row.cancelled_at !== null) throw conflict("a job that was not cancelled", row);
+    if (row.cancelled_at !== null && row.finished_at === null)
+      throw conflict("a cancelled job of which nothing runs any more", row);
     const { rowCount } = await client.query(
       `update radserve.item set ${QUEUED_AGAIN} where job_id = $1 and ${where}`,
       [id, value],
@@ -398,7 +402,7 @@ function requeue(
     if (items === 0) return 0;
     if (row.finished_at !== null) await mark(row, client);
     await client.query(
-      `update radserve.job set finished_at = null, counts = null, marked = marked or finished_at is not null,
+      `update radserve.job set finished_at = null, cancelled_at = null, counts = null, marked = marked or finished_at is not null,
          streak = 0, streak_reason = null, report = null, report_until = null where id = $1`,
       [id],
     );

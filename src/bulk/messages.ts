@@ -2,6 +2,7 @@
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { Config } from "../config.js";
 import type { ErrorObject } from "../base/errors.js";
+import type { KnownDestinations } from "../inference/request.js";
 import type { InferTask } from "../inference/task.js";
 import type { Summary } from "../results/commit/compose.js";
 import type { OperationName } from "./api.js";
@@ -29,6 +30,7 @@ export interface ThreadOptions {
   config: Config;
   /** Real paths. */
   roots: { input: string[]; output: string[] };
+  destinations?: KnownDestinations | undefined;
   /** Identifies this serving process. */
   processId: string;
   /** The process before this one ended by its own fault. */

@@ -68,6 +68,7 @@ export async function judge(outcome: ItemOutcome, where: Circumstances): Promise
       return { ending: { ...NOT_RUN, afterSeconds: 2, why: error.error } };
     case "disk_full":
     case "audit_failed":
+    case "delivery_unavailable":
     case "model_unavailable":
       return paused({ code: error.error, message: error.message });
   }

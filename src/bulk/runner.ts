@@ -13,6 +13,7 @@ import { openOutputFolder } from "../files/guarded-paths.js";
 import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
+import { deliveryOf } from "../results/receipt/delivery.js";
 import { beat, enter, freeSilent, leave, type BoxContext, type FreedItem, type Instance } from "./boxes.js";
 import { conclude } from "./conclude.js";
 import { asUnavailable, isTableLoss } from "./database.js";
@@ -354,17 +355,22 @@ export class Runner {
         this.#clear(item);
         return undefined;
       }
-      const { models, outputs } = request;
+      const { models, outputs, group, destinations } = request;
+      const requestId = `${job_id}.${index}`;
+      const asked_at = item.created_at.toISOString();
+      const asked = { id: requestId, request_id: requestId, subject, asked_at, priority: "bulk" } as const;
       const task = {
-        requestId: `${job_id}.${index}`,
+        requestId,
         inputPath: paths.input,
         outputFolder: paths.outputFolder,
-        startedAt: item.created_at.toISOString(),
+        startedAt: asked_at,
         roots: { input, output },
         ...(paths.series === undefined ? {} : { seriesInstanceUid: paths.series, name: paths.name }),
         ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
+        ...(group === undefined || paths.isCase ? {} : { group }),
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
+        ...(destinations === undefined ? {} : { delivery: deliveryOf(asked, destinations) }),
       };
       return { id, item: { subject, job_id, item: index }, task };
     } catch (error) {

@@ -13,6 +13,8 @@ import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js"
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
+import type { Image } from "../images/image.js";
+import { accepts } from "../models/acceptance.js";
 import type { Candidates } from "../images/dicom/case.js";
 import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
 import { caseFor, judgeSeries, whyNoCase } from "../inference/plan.js";
@@ -39,6 +41,8 @@ export interface ScanOptions {
   models: readonly ModelEntry[];
   /** Else a folder without an entry counts as one whose share is away. */
   mayBeEmpty?: boolean;
+  /** Each series is one item, for models of single images too. */
+  grouped?: boolean;
   /** Where the slices that are read are counted; without it they are not. */
   memory?: ProcessMemory;
   /** Asked while there is no room for them; what it throws ends the scan. */
@@ -202,11 +206,12 @@ const isGone = (error: unknown) => ["ENOENT", "ELOOP", "ENXIO"].includes(errno(e
 const takesCase = ({ roles }: Manifest): boolean => roles !== undefined;
 const takesSingle = ({ accepts: { dimensions }, roles }: Manifest): boolean =>
   dimensions === "2d" && roles === undefined;
-const takesSeries = (manifest: Manifest): boolean => takesWhole(manifest) && !takesCase(manifest);
 
 type Study = Awaited<ReturnType<typeof readStudyFolder>>;
 
 interface Judged {
+  /** SOPInstanceUIDs of images of a group that are items whatever their series is. */
+  apart?: ReadonlySet<string | undefined>;
   series: { uid: string | undefined; found: Found }[];
   ofCase: { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean } | undefined;
 }
@@ -223,7 +228,8 @@ function skippedSeries(at: string, { code, message }: { code: string; message: s
  * The files of one folder that could be the slices of a series, or members of a case. A folder that is a case for a
  * model with roles is one item beside all others. If a model takes series, or slices with their neighbours, and would
  * take this one, the folder is one item, and its files are items of their own only if a model of single images takes
- * them too; the other models then run on every slice within it.
+ * them too; the other models then run on every slice within it. In groups each series of several images is one item, and
+ * files are items beside it only if a model takes them by themselves and not their series.
  */
 class SeriesOfFolder {
   readonly #files: { path: string; slice: SliceHead }[] = [];
@@ -237,7 +243,12 @@ class SeriesOfFolder {
     this.#models = options.models.filter(({ state }) => state === "ready");
     this.#possible =
       files <= FOLDER_LIMITS.files &&
-      this.#models.some(({ manifest }) => takesWhole(manifest) || takesCase(manifest));
+      this.#models.some(({ manifest }) => this.#takesSeries(manifest) || takesCase(manifest));
+  }
+
+  /** Whether a series may be an item for the model. */
+  #takesSeries(manifest: Manifest): boolean {
+    return !takesCase(manifest) && (this.options.grouped === true || takesWhole(manifest));
   }
 
   /** @returns false for a file that is an item whatever else is in the folder */
@@ -249,18 +260,20 @@ class SeriesOfFolder {
 
   async *decide(folder: OpenedInput, here: string): AsyncGenerator<Found> {
     const taken = new Set<string | undefined>();
-    const { series, ofCase } = await this.#judged(folder, here);
+    const { series, ofCase, apart } = await this.#judged(folder, here);
     for (const { uid, found } of series) {
       yield found;
       if (found.is === "input" || isBehind(found)) taken.add(uid);
     }
     if (ofCase !== undefined) yield ofCase.found;
-    const single = this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
+    const single =
+      this.options.grouped !== true && this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
     // Slices need no items of their own if their series is one, or the folder that holds it alone
     const isPart = ({ seriesInstanceUid: uid, sopInstanceUid }: SliceHead) =>
       taken.has(uid) || taken.has(undefined) || ofCase?.holds(uid, sopInstanceUid) === true;
     for (const { path: at, slice } of this.#files)
-      if (single || !isPart(slice)) yield { path: at, is: "input" };
+      if (single || apart?.has(slice.sopInstanceUid) === true || !isPart(slice))
+        yield { path: at, is: "input" };
   }
 
   /** The series that a model takes or might have taken, and the case that the folder is or might have been. */
@@ -268,7 +281,7 @@ class SeriesOfFolder {
     const counts = new Map<string, number>();
     for (const { slice } of this.#files) {
       const { seriesInstanceUid = "" } = slice;
-      if (this.#fits(slice, takesSeries))
+      if (this.#fits(slice, (manifest) => this.#takesSeries(manifest)))
         counts.set(seriesInstanceUid, (counts.get(seriesInstanceUid) ?? 0) + 1);
     }
     const possible = new Set([...counts].filter(([, count]) => count > 1).map(([uid]) => uid));
@@ -276,9 +289,11 @@ class SeriesOfFolder {
     if (possible.size === 0 && !maybeCase) return { series: [], ofCase: undefined };
     try {
       const { series, candidates } = await this.#read(folder);
+      const apart = this.options.grouped === true ? this.#apart(series, candidates) : [];
       return {
-        series: possible.size === 0 ? [] : this.#decided(series, possible, here),
+        series: possible.size === 0 ? [] : this.#decided(series, possible, here, apart),
         ofCase: maybeCase ? this.#caseOf(candidates, here) : undefined,
+        apart: new Set(apart.map(({ sopInstanceUid }) => sopInstanceUid)),
       };
     } catch (thrown) {
       const error = asRadserveError(thrown);
@@ -294,7 +309,7 @@ class SeriesOfFolder {
     for (;;) {
       const memory = new SliceMemory(this.options.memory, { patient: true, check });
       try {
-        return await readStudyFolder(folder, memory, tolerance);
+        return await readStudyFolder(folder, memory, { tolerance, grouped: this.options.grouped });
       } catch (error) {
         if (!(error instanceof RadserveError) || error.code !== "overloaded") throw error;
       } finally {
@@ -304,21 +319,45 @@ class SeriesOfFolder {
   }
 
   /** The possible series that a model takes, or that are none; `uid` is undefined if the folder itself is the item. */
-  #decided(series: Study["series"], possible: ReadonlySet<string>, here: string): Judged["series"] {
+  #decided(
+    series: Study["series"],
+    possible: ReadonlySet<string>,
+    here: string,
+    apart: readonly Image["source"][],
+  ): Judged["series"] {
     const verdicts = judgeSeries(
       this.#models,
       series.map(({ image }) => image),
+      this.options.grouped,
     );
+    // A group that no model takes, and of which none takes an image, is told once
+    const isUntaken = (uid: string) =>
+      this.options.grouped === true && !apart.some(({ seriesInstanceUid }) => seriesInstanceUid === uid);
     return series.flatMap(({ uid, alone, image }, i) => {
       const { taken = false, why = [] } = verdicts[i] ?? {};
       const behind = why.find(({ code }) => PREFERENCES.has(code));
       const fault = image instanceof RadserveError ? image : behind;
-      if (!possible.has(uid) || (!taken && fault === undefined)) return [];
+      if (!possible.has(uid) || (!taken && fault === undefined && !isUntaken(uid))) return [];
       const at = alone ? here : seriesPath(here, uid);
       const found: Found =
         taken || fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
       return [{ uid: alone ? undefined : uid, found }];
     });
+  }
+
+  /** Images that a model takes by themselves, and not their series. */
+  #apart(series: Study["series"], candidates: Candidates): Image["source"][] {
+    const models = this.#models.filter(({ manifest }) => !takesCase(manifest) && !takesWhole(manifest));
+    const refusing = new Map<string | undefined, ModelEntry[]>();
+    for (const { uid, image } of series)
+      if (!(image instanceof RadserveError))
+        refusing.set(
+          uid,
+          models.filter((entry) => accepts(entry, image).length > 0),
+        );
+    const isApart = (image: Image) =>
+      refusing.get(image.source.seriesInstanceUid)?.some((entry) => accepts(entry, image).length === 0);
+    return candidates.images().flatMap(({ image }) => (isApart(image) === true ? [image.source] : []));
   }
 
   /** The case that the folder is for a model with roles, or why not, if some of its roles are there. */

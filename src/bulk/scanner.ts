@@ -232,6 +232,7 @@ export class Scanner {
       roots: await narrowRoots(roots.input, job.input_roots ?? undefined),
       models: wanted === undefined ? entries : entries.filter(({ name }) => wanted.includes(name)),
       mayBeEmpty: was_empty,
+      grouped: job.request.group === "series",
       memory: this.options.memory,
       check: () => signal.throwIfAborted(),
     });

@@ -1,7 +1,15 @@
 /** Requests and answers of the bulk pages: one schema each, for the types, the checks and the published contract. */
 import { z } from "zod";
 import { errorObjectSchema } from "../base/errors.js";
-import { choice, clientPath, inputImagePath, keepableText, outputFolderPath } from "../inference/request.js";
+import {
+  choice,
+  clientPath,
+  deliveryOfJob,
+  group,
+  inputImagePath,
+  keepableText,
+  outputFolderPath,
+} from "../inference/request.js";
 import { outputKindSchema } from "../manifest/manifest.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
@@ -20,7 +28,9 @@ const items = z
   .min(1)
   .max(MOST_ITEMS);
 const rest = {
+  group,
   ...choice,
+  ...deliveryOfJob,
   idempotency_key: keepableText(200)
     .regex(WITHOUT_NUL)
     .optional()
@@ -102,8 +112,10 @@ export const jobSchema = z.object({
   request: z.object({
     input_folder_path: z.string().optional(),
     output_folder_path: z.string().optional(),
+    group,
     models: z.array(z.string()).optional(),
     outputs: z.array(outputKindSchema).optional(),
+    destinations: z.array(z.string()).optional().describe("To which the objects of its results go"),
   }),
   status_url: z.string(),
 });
@@ -211,6 +223,7 @@ export const itemSchema = z.object({
   outputs: modelResult.shape.outputs,
   models: z.array(modelResult.pick({ name: true, status: true })),
   warnings: answerSchema.shape.warnings,
+  deliveries: answerSchema.shape.deliveries,
   error: errorObjectSchema.optional(),
   reason: skipReasonSchema.optional().describe("Why the file is no input, of skipped ones"),
 });

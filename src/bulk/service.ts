@@ -16,6 +16,7 @@ import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
 import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
+import type { KnownDestinations } from "../inference/request.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
@@ -37,6 +38,7 @@ const LONGEST_REST_MS = 86_400_000;
 export interface BulkOptions {
   config: Config;
   roots: { input: string[]; output: string[] };
+  destinations?: KnownDestinations | undefined;
   pool: InferencePool;
   models: KnownModels & {
     ready(): boolean;
@@ -69,11 +71,11 @@ export class BulkService {
   readonly #ended: Record<string, number> = {};
 
   constructor(private readonly options: BulkOptions) {
-    const { config, roots, pool, crashed, log } = options;
+    const { config, roots, destinations, pool, crashed, log } = options;
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),
       workerData: {
-        ...{ config, roots, crashed, processId: randomUUID() },
+        ...{ config, roots, destinations, crashed, processId: randomUUID() },
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
       } satisfies Omit<ThreadOptions, "memory">,
       places: pool.places,

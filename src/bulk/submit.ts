@@ -13,6 +13,7 @@ import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./schema.js";
 import { parseBody, parseJsonBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
+import { checkGroup, destinationsFor, type KnownDestinations } from "../inference/request.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
@@ -33,6 +34,7 @@ export interface KnownModels {
 export interface SubmitContext {
   config: Config;
   roots: { input: string[]; output: string[] };
+  destinations?: KnownDestinations | undefined;
   models: () => Promise<KnownModels>;
   database: () => Promise<Database>;
   scanner: () => Promise<Scanner>;
@@ -44,9 +46,15 @@ export async function submit(
   context: SubmitContext,
 ): Promise<{ id: string; fresh: boolean }> {
   const { idempotency_key: key, ...body } = parseBody(bulkRequestSchema, parseJsonBody(call.body));
-  const { items, ...request } = body;
+  const { items, deliver, destinations: named, ...rest } = body;
   const sha256 = createHash("sha256").update(canonicalJson(body)).digest("hex");
   const { subject, inputRoots, outputRoots } = call.caller;
+  const to = destinationsFor(
+    { deliver, destinations: named },
+    context.destinations,
+    call.caller.destinations,
+  );
+  const request = to.length === 0 ? rest : { ...rest, destinations: to };
   const before = async () =>
     key === undefined
       ? undefined
@@ -63,7 +71,7 @@ export async function submit(
     candidatesOf(entries, body.models, problems);
   }
   let wasEmpty = false;
-  if (items !== undefined) await checkItems(items, roots, context.config);
+  if (items !== undefined) await checkItems(items, roots, { ...context.config, group: body.group });
   else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
   const id = randomUUID();
   await refuseMany((await context.database()).readPool, { id, subject }, context.config.jobs_per_subject);
@@ -125,6 +133,7 @@ function sameJob(
 }
 
 type Items = NonNullable<BulkRequest["items"]>;
+type Checked = Config & Pick<BulkRequest, "group">;
 
 function itemsOf(jobId: string, items: Items) {
   return items.map(({ input_image_path: input, output_folder_path: output }, index) => ({
@@ -134,7 +143,7 @@ function itemsOf(jobId: string, items: Items) {
   }));
 }
 
-async function checkItems(items: Items, roots: Roots, config: Config): Promise<void> {
+async function checkItems(items: Items, roots: Roots, config: Checked): Promise<void> {
   /** The real path of an output folder, or the one that it will have once it exists. */
   const realFolder = cached(async (folder: string) => {
     const options = { create: false, minimumFreeBytes: config.minimum_free_disk };
@@ -179,7 +188,7 @@ async function checkFolder(folder: string, roots: Roots, { path_map }: Config): 
 async function checkItem(
   { input_image_path, output_folder_path }: Items[number],
   roots: Roots,
-  { path_map }: Config,
+  { path_map, group }: Checked,
   realFolder: (folder: string) => Promise<string>,
 ): Promise<string> {
   const given = translateIn(input_image_path, path_map).path;
@@ -188,6 +197,7 @@ async function checkItem(
     const input = await openInput(given, roots.input);
     name = input.name;
     input.close();
+    checkGroup(group, input.kind);
   } catch (error) {
     // One file that is missing is that item's failure and refuses no other.
     if (!(error instanceof RadserveError) || error.code !== "input_not_found") throw error;

@@ -189,6 +189,7 @@ async function available(): Promise<Parts> {
 const context = {
   config,
   roots,
+  destinations: options.destinations,
   troubles,
   models: () => models,
   database: async () => (await available()).database,

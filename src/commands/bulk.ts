@@ -19,6 +19,7 @@ const MOST_NAMED = 20;
 
 export interface BulkCommand {
   model?: string[];
+  group?: "series";
   outputs?: string;
   detach?: boolean;
   json?: boolean;
@@ -63,6 +64,7 @@ function submit(client: Client, input: string, output: string, options: BulkComm
     input_folder_path: asServerSees(input),
     output_folder_path: asServerSees(output),
     ...(options.model === undefined ? {} : { models: options.model }),
+    ...(options.group === undefined ? {} : { group: options.group }),
     ...(options.outputs === undefined
       ? {}
       : { outputs: options.outputs.split(",").map((one) => one.trim()) }),

@@ -1,8 +1,10 @@
 /** `radserve infer`: the use-case of POST /single_inference without a server and without roots. */
 import { randomUUID } from "node:crypto";
+import { stat } from "node:fs/promises";
 import path from "node:path";
 import { resultForms, type Config } from "../config.js";
 import { infer } from "../inference/infer-image.js";
+import { checkGroup } from "../inference/request.js";
 import { ConfigError } from "../base/errors.js";
 import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import { during } from "./activity.js";
@@ -70,6 +72,7 @@ export interface InferCommand {
   outputs?: string;
   /** SeriesInstanceUID. */
   series?: string;
+  group?: "series";
   json?: boolean;
 }
 
@@ -91,6 +94,8 @@ export async function inferFile(
   outputFolder: string,
   options: InferCommand,
 ): Promise<ExitStatus> {
+  const named = await stat(path.resolve(input)).catch(() => undefined);
+  if (named?.isFile() === true) checkGroup(options.group, "file");
   const outputs = options.outputs === undefined ? undefined : outputKinds(options.outputs);
   return withEngine<ExitStatus>(config, async (engine, providers) => {
     const log = createLog("silent");
@@ -106,6 +111,7 @@ export async function inferFile(
         ...(options.model === undefined ? {} : { models: options.model }),
         ...(outputs === undefined ? {} : { outputs }),
         ...(options.series === undefined ? {} : { seriesInstanceUid: options.series }),
+        ...(options.group === undefined ? {} : { group: options.group }),
         priority: "routine" as const,
         cancelId: 1,
         roots: { input: undefined, output: undefined },

@@ -20,14 +20,24 @@ export async function run(command: () => Promise<number>, json = false): Promise
   try {
     process.exitCode = await command();
   } catch (thrown) {
-    if (thrown instanceof ConfigError) {
-      process.stderr.write(`${thrown.message}\n`);
+    const refused = thrown instanceof ConfigError ? thrown.message : forbidden(thrown);
+    if (refused !== undefined) {
+      process.stderr.write(`${harmless(refused)}\n`);
       process.exitCode = 2;
       return;
     }
     printError(asRadserveError(thrown), json);
     process.exitCode = 1;
   }
+}
+
+/** What to say of a file that this user may not use; undefined of any other error. */
+function forbidden(thrown: unknown): string | undefined {
+  const why = errno(thrown);
+  if (!["EACCES", "EPERM", "EROFS"].includes(why)) return undefined;
+  const { path } = thrown as NodeJS.ErrnoException;
+  if (path === undefined) return undefined;
+  return `Expected to be allowed to use ${path}; found ${why}. Run this as its owner, or as the user that the server runs as.`;
 }
 
 /** The reasons of each model, if none takes an image. */

@@ -17,6 +17,9 @@ export interface IssueCommand {
   expires: string;
   inputRoot?: string[];
   outputRoot?: string[];
+  destination?: string[];
+  /** False: its results are delivered nowhere. */
+  deliver?: boolean;
   admin?: boolean;
 }
 
@@ -61,6 +64,7 @@ export async function newToken(
     subject: [options.subject],
     "input-root": options.inputRoot ?? [],
     "output-root": options.outputRoot ?? [],
+    destination: options.destination ?? [],
   }).find(([, texts]) => texts.some((text) => /[\ufffd\p{Cc}]/u.test(text)));
   if (unfit !== undefined)
     throw new ConfigError(
@@ -84,6 +88,7 @@ export async function newToken(
       admin: options.admin === true,
       inputRoots,
       outputRoots,
+      destinations: options.deliver === false ? [] : options.destination,
       issuer: config.issuer,
       audience: config.audience,
     },

@@ -128,8 +128,9 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
         await models.close();
       }
     });
-  const { series_instance_uid: uid, case: members } = receipt.source;
-  return withImageFile(source, again, { uid, members, tolerance: ANY_STACK });
+  const { series_instance_uid: uid, case: members, group } = receipt.source;
+  const grouped = group !== undefined;
+  return withImageFile(source, again, { uid, members, grouped, tolerance: ANY_STACK });
 }
 
 /** Aligned columns, and one line that says it all. */

@@ -17,7 +17,7 @@ import type { Config } from "../config.js";
 import type { Completed, Submission } from "./receive/arrivals.js";
 import type { DoorFigures, DoorsThreadOptions, FromDoors, Told, ToDoors } from "./receive/messages.js";
 import type { Stored } from "./receive/stow.js";
-import { STOW_PREFIX, type DoorsSettings } from "./settings.js";
+import { STOW_PREFIX, type ReceivingSettings } from "./settings.js";
 
 /** Whose jobs they are that received images become. */
 export const DOORS_SUBJECT = "doors";
@@ -34,7 +34,7 @@ export const stowPeer = (subject: string): string =>
 
 export interface DoorsOptions {
   config: Config;
-  settings: DoorsSettings;
+  settings: ReceivingSettings;
   bulk: Pick<BulkService, "call">;
   audit: Audit;
   log: Logger;

@@ -15,23 +15,17 @@ import { stagingName } from "../files/helper-names.js";
 import { textOfRegularSync } from "../files/regular-file.js";
 import { isInside, realPathToBe } from "../files/roots.js";
 import { readCertificates, refuseOutOfDate, type TlsNames } from "../files/certificates.js";
+import { destinationSchema, readCredentials } from "./deliver/destination-settings.js";
 import { readableInHead } from "../images/dicom/dicom-file.js";
 import { choice } from "../inference/request.js";
 import { tagRule } from "../manifest/manifest.js";
+import { aeTitle } from "./dimse/ae-title.js";
 
 /** Of what comes by STOW-RS; no peer of the settings has such a name. */
 export const STOW_PREFIX = "stow-";
 
 const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
-/** PS3.5 section 6.2, AE: 16 characters of the default repertoire, no backslash, spaces at the ends do not count. */
-const aeTitle = z
-  .string()
-  .regex(
-    /^(?! )[\x20-\x5b\x5d-\x7e]{1,16}(?<! )$/,
-    "Expected an AE title: at most 16 characters of ASCII, no backslash, no space at its ends",
-  );
-
 const peer = z.strictObject({
   ae_title: aeTitle.describe("By which it calls; no proof of who it is"),
   networks: z.array(network).min(1).optional().describe("From where it may call; from anywhere if absent"),
@@ -83,13 +77,21 @@ const rule = z.strictObject({
     .describe('A series or study is complete when nothing of it has come for so long, for example "60s"'),
   ...choice,
   output_folder: absolute.describe("Results lie in PEER/STUDY below it"),
+  deliver: z
+    .array(name)
+    .optional()
+    .describe("Names of destinations of its results; where absent, the file's own `deliver`"),
 });
 export type Rule = z.output<typeof rule>;
 
 const schema = z
   .strictObject({
     $schema: z.string().optional(),
-    spool: absolute.describe("Folder inside an input root, for received images alone; all boxes see it"),
+    spool: absolute
+      .optional()
+      .describe(
+        "Folder inside an input root, for received images and for the queue of deliveries; all boxes see it. Without one, nothing is received, and the queue is in the state directory",
+      ),
     keep: duration
       .default(7 * 86_400)
       .describe('How long received images stay once they are a job, for example "7d" (the default)'),
@@ -97,12 +99,38 @@ const schema = z
       .optional()
       .describe("The port for C-STORE and C-ECHO; without it, images come by STOW-RS alone"),
     peers: z.record(name, peer).default({}).describe("Who may call the port for DICOM, by a name"),
-    rules: z.array(rule).min(1).describe("The first that fits a series takes it; what none takes is kept"),
+    rules: z
+      .array(rule)
+      .default([])
+      .describe(
+        "The first that fits a series takes it; what none takes is kept. Without any, nothing is received",
+      ),
+    destinations: z
+      .record(name, destinationSchema)
+      .default({})
+      .describe("Where results may go, by a name. Nothing else is ever called"),
+    deliver: z
+      .array(name)
+      .default([])
+      .describe("Names of destinations of requests, jobs and rules that name none"),
   })
-  .superRefine(({ peers, rules, dicom }, context) => {
+  .superRefine(({ spool, peers, rules, dicom, destinations, deliver }, context) => {
     const issue = (path: (string | number)[], message: string) =>
       context.addIssue({ code: "custom", path, message });
     const names = Object.keys(peers);
+    const places = Object.keys(destinations);
+    if (rules.length === 0 && (dicom !== undefined || places.length === 0))
+      issue(["rules"], "Expected at least one rule, or destinations alone");
+    if (rules.length > 0 && spool === undefined)
+      issue(["spool"], "Expected a folder, because there are rules");
+    const lists = [
+      { at: ["deliver"], list: deliver },
+      ...rules.map((one, i) => ({ at: ["rules", i, "deliver"], list: one.deliver ?? [] })),
+    ];
+    for (const { at, list } of lists)
+      list.forEach((one, n) => {
+        if (!places.includes(one)) issue([...at, n], "Expected a name of destinations");
+      });
     for (const [i, one] of names.entries()) {
       if (one.startsWith(STOW_PREFIX))
         issue(["peers", one], `Expected a name without ${STOW_PREFIX} before it`);
@@ -132,6 +160,12 @@ const schema = z
   });
 
 export type DoorsSettings = z.output<typeof schema>;
+/** Those of doors through which images come in. */
+export type ReceivingSettings = DoorsSettings & { spool: string };
+
+/** Images come in. */
+export const receives = (doors: DoorsSettings | undefined): doors is ReceivingSettings =>
+  doors?.spool !== undefined && doors.rules.length > 0;
 
 /** The schema of the file, as it is published. */
 export function doorsJsonSchema(): Record<string, unknown> {
@@ -171,6 +205,7 @@ export async function readDoors(
         .join(" "),
     );
   const doors = parsed.data;
+  if (doors.spool === undefined) return doors;
   const spool = spoolAt(doors.spool, fail);
   const [inputs, outputs] = [realRoots(config.input_roots), realRoots(config.output_roots)];
   if (!isInside(spool, inputs) || isInside(spool, outputs))
@@ -196,6 +231,7 @@ export async function checkDoors(
   const { cert: tls_cert, key: tls_key, client_ca: tls_client_ca } = doors?.dicom?.tls ?? {};
   const found = await readCertificates({ tls_cert, tls_key, tls_client_ca }, DOORS_TLS);
   if (found !== undefined) refuseOutOfDate(found);
+  for (const [name, one] of Object.entries(doors?.destinations ?? {})) await readCredentials(name, one);
   return doors;
 }
 

@@ -92,6 +92,16 @@ export interface ModelGridMask {
   fractions?: Uint8Array;
 }
 
+/** Edges of a box; `z` runs along the slices of a volume, and is absent for an image. */
+interface Edges {
+  x0: number;
+  y0: number;
+  x1: number;
+  y1: number;
+  z0?: number;
+  z1?: number;
+}
+
 /** Masks are in source pixels; `values` are raw scores after activation. */
 export type EngineOutput =
   | { kind: "classification"; tensor: string; scores: Float32Array }
@@ -124,16 +134,12 @@ export type EngineOutput =
       kind: "boxes";
       tensor: string;
       /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
-      boxes: {
-        x0: number;
-        y0: number;
-        x1: number;
-        y1: number;
+      boxes: (Edges & {
         score: number;
         label: number;
         /** Of a turned box, whose edges are then those round its part within the source; as in the receipt. */
         corners?: { x: number; y: number }[];
-      }[];
+      })[];
     }
   | {
       kind: "points";

@@ -1,11 +1,18 @@
-/** The entries beside a NAME's results while they are written: its lock, the guard of that, the staging folder. */
+/**
+ * The entries beside a NAME's results: while they are written its lock, the guard of that, and the staging folder; and what
+ * is to be delivered, and was.
+ */
 import type { Stats } from "node:fs";
 import { RadserveError } from "../base/errors.js";
 import { otherKind } from "./regular-file.js";
 
 export const lockName = (name: string): string => `.${name}.lock`;
 export const stagingName = (name: string): string => `.${name}.radserve`;
-/** The longest helper beside NAME: the guard under which a dead owner's lock is removed. */
+/** To where a result is delivered, and how far that is. */
+export const deliveryName = (name: string): string => `.${name}.delivery.json`;
+/** A result that was replaced before it was delivered, with that file and its receipt. @param number from 1, the oldest first */
+export const undeliveredName = (name: string, number: number): string => `.${name}.delivery.${number}`;
+/** The longest helper beside every NAME: the guard under which a dead owner's lock is removed. */
 export const guardName = (name: string): string => `.${name}.lock.break`;
 /**
  * The error for a thing that lies where a helper should be and that Radserve did not make: it is never followed, waited
@@ -22,13 +29,19 @@ export function notOurs(helper: string, expected: string, facts: Stats): Radserv
   );
 }
 
-/** NAME, of what stands beside its results while they are written; undefined of any other entry of a folder. */
+/** NAME, of what stands beside its results; undefined of any other entry of a folder. */
 export function nameOfHelper(entry: string): string | undefined {
-  return /^\.(.+)\.(?:radserve|lock|lock\.break)$/s.exec(entry)?.[1];
+  return /^\.(.+)\.(?:radserve|lock|lock\.break|delivery\.json|delivery\.\d+)$/s.exec(entry)?.[1];
 }
 
-/** Names of folders that hold no results: what lies in one may be removed by the next writer of NAME. */
+/** Names of folders that hold no results: what lies in one may be removed at any time. */
 export function isStagingName(entry: string): boolean {
   const name = nameOfHelper(entry);
-  return name !== undefined && entry === stagingName(name);
+  return name !== undefined && (entry === stagingName(name) || /\.delivery\.\d+$/.test(entry));
+}
+
+/** The number of such a name; undefined of any other entry. */
+export function undeliveredNumber(entry: string, name: string): number | undefined {
+  const number = /^\.(.+)\.delivery\.(\d+)$/s.exec(entry);
+  return number?.[1] === name ? Number(number[2]) : undefined;
 }

@@ -27,6 +27,8 @@ export interface LockOptions {
   deadline?: number;
   /** Asked at each look at the lock; what it throws ends the waiting. */
   check?: () => void;
+  /** The longest pause between two looks, in milliseconds; 40 if absent. */
+  pauseMs?: number;
   /** Milliseconds without a sign of life after which others may take over. */
   leaseMs?: number;
 }
@@ -65,8 +67,9 @@ export class NameLock {
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
     const { deadline = Infinity, check, leaseMs = durations.nameLease } = options;
+    const { pauseMs = LONGEST_POLL_MS } = options;
     const waiter = new Waiter(statSync(dir));
-    for (let pause = 5; ; pause = Math.min(pause * 2, LONGEST_POLL_MS)) {
+    for (let pause = 5; ; pause = Math.min(pause * 2, pauseMs)) {
       check?.();
       const lock = await NameLock.#attempt(dir, name, waiter, leaseMs);
       if (lock !== undefined) return lock;

@@ -189,7 +189,10 @@ export interface SliceIdentity {
 
 /** Facts about the files of an image that was read from many. */
 export interface Series {
-  volume: Volume;
+  /** @throws RadserveError series_invalid for a grouped series whose slices are no volume */
+  readonly volume: Volume;
+  /** The series was asked for as one item for models of single images too, which look at its slices one by one. */
+  grouped: boolean;
   /** In the order of the image's frames, which is the order of the slices. */
   slices: readonly SliceIdentity[];
   /** The data set of each file; the image's own `attributes` are those of the first slice's. */

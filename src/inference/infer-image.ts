@@ -11,13 +11,13 @@ import { requireRoom } from "../files/durable-files.js";
 import { openInput, openOutputFolder, type Opened, type OpenedInput } from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
-import { caseName } from "../results/receipt/names.js";
+import { caseName, receiptName } from "../results/receipt/names.js";
 import { roomFor } from "../results/commit/needed-room.js";
 import { earlierResult, keyOf, refuseLoss } from "../results/commit/reuse.js";
 import { answerOf, receiptOf } from "../results/commit/compose.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
-import type { Answer, Receipt } from "../results/receipt/receipt.js";
+import { objectsOf, type Answer, type Receipt } from "../results/receipt/receipt.js";
 import { type Analysis, checkTime, type InferContext, type InferTask } from "./task.js";
 import { makeResults } from "./make-results.js";
 import {
@@ -70,8 +70,9 @@ function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started:
 async function inferFolder(folder: Opened, candidates: ModelEntry[], started: Started): Promise<Answer> {
   const memory = new SliceMemory(started.context.processMemory, patienceOf(started));
   try {
-    const judge = (series: readonly (Image | RadserveError)[]) => judgeSeries(candidates, series);
-    const { seriesInstanceUid: uid, asCase = false } = started.task;
+    const { seriesInstanceUid: uid, asCase = false, group } = started.task;
+    const grouped = group !== undefined;
+    const judge = (series: readonly (Image | RadserveError)[]) => judgeSeries(candidates, series, grouped);
     const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
     let noCase: ReturnType<typeof whyNoCase> = [];
     const caseOf = (found: Candidates) => {
@@ -80,7 +81,7 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
       return chosen;
     };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
-    const choice = { uid, judge, tolerance, caseOf };
+    const choice = { uid, judge, tolerance, ...(grouped ? { grouped } : { caseOf }) };
     const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch((error: unknown) => {
       throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
     });
@@ -124,10 +125,9 @@ async function inferRead(
   const analysis: Analysis = { task, context, watch, name: task.name ?? inputName, image, plan };
   const output = await openOutputFolder(task.outputFolder, task.roots.output, { local: task.local });
   try {
-    const limits = { check, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
-    return await withName(output.fdPath, analysis.name, limits, (held) =>
-      answer(analysis, output.fdPath, held),
-    );
+    const delivers = task.delivery !== undefined;
+    const limits = { check, delivers, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
+    return await withName(output.fdPath, analysis.name, limits, (held) => answer(analysis, output, held));
   } finally {
     output.close();
   }
@@ -166,11 +166,16 @@ function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receip
 }
 
 /** While NAME is held: what lies there already, or else a result computed, made and committed now. */
-async function answer(read: Analysis, folder: string, held: Held): Promise<Answer> {
+async function answer(read: Analysis, output: Opened, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
+  const { fdPath: folder, realPath } = output;
+  const placeOf = (receipt: Receipt, reused: boolean) =>
+    task.delivery === undefined || objectsOf(receipt).length === 0
+      ? undefined
+      : { folder: realPath, name, reused };
   const found = await earlierResult(folder, name, await held.existing(), () => keyOf(image, plan));
   if (found?.reusable === true) {
-    await context.willCommit?.(verdictOf("reused", image, found.receipt));
+    await context.willCommit?.(verdictOf("reused", image, found.receipt), placeOf(found.receipt, true));
     return answerOf(read, found.receipt, true);
   }
   await requireRoom(folder, roomFor(image, accepting(plan)));
@@ -182,7 +187,13 @@ async function answer(read: Analysis, folder: string, held: Held): Promise<Answe
   if (found !== undefined) refuseLoss(name, found.receipt, receipt);
   checkTime(task, context);
   // Written while the files are staged; without it they do not appear
-  await held.commit(made.files, receipt, context.willCommit?.(verdictOf(receipt.status, image, receipt)));
+  const place = placeOf(receipt, false);
+  const verdict = verdictOf(receipt.status, image, receipt);
+  const allowed = context.willCommit?.(verdict, place).then((patient) => {
+    const known = { name: receiptName(name), input: task.inputPath, patient };
+    context.list?.add(realPath, receipt, known);
+  });
+  await held.commit(made.files, receipt, allowed, place && task.delivery);
   for (const { bytes } of made.files) release(bytes);
   image.release?.();
   watch.lap("commit");

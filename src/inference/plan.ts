@@ -224,14 +224,16 @@ export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly Mod
 /**
  * Which series of a folder the models of whole series take: of all that one takes, those that it prefers.
  * @param series each as an image, or why it is none
+ * @param grouped series are for models of single images, too
  */
 export function judgeSeries(
   candidates: readonly Pick<ModelEntry, "name" | "manifest">[],
   series: readonly (Image | RadserveError)[],
+  grouped = false,
 ): Verdict[] {
   const verdicts = series.map(() => ({ taken: false, why: [] as Verdict["why"][number][] }));
   for (const entry of candidates) {
-    if (!takesWhole(entry.manifest) || entry.manifest.roles !== undefined) continue;
+    if (!(grouped || takesWhole(entry.manifest)) || entry.manifest.roles !== undefined) continue;
     const judged = series.map((image, i) => ({
       image,
       verdict: verdicts[i],
@@ -289,12 +291,19 @@ function caseReasons({ manifest }: Pick<ModelEntry, "manifest">, found: Candidat
   return "reasons" in filled ? filled.reasons : roleReasons(manifest, filled.roles);
 }
 
+/** Models of which the message says why; the details have all. */
+const MOST_SAID = 3;
+
 function noModelAccepts(models: readonly { entry: ModelEntry; reasons: Reason[] }[]): RadserveError {
-  return new RadserveError(
-    "no_model_accepts",
-    "Expected an image that a model takes; details say why each does not.",
-    { models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })) },
-  );
+  const why = models
+    .slice(0, MOST_SAID)
+    .flatMap(({ entry, reasons: [first] }) =>
+      first === undefined ? [] : [`${entry.name}: ${first.message}`],
+    );
+  const more = models.length > MOST_SAID ? ` (${models.length - MOST_SAID} more in details)` : "";
+  return new RadserveError("no_model_accepts", `No model takes this image. ${why.join(" ")}${more}`, {
+    models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
+  });
 }
 
 /**

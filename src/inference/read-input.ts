@@ -1,7 +1,7 @@
 import type { OpenedInput, Opened } from "../files/guarded-paths.js";
 import { caseImage, candidatesOf, memberImages } from "../images/dicom/case.js";
 import type { Candidates, MemberIdentity } from "../images/dicom/case.js";
-import type { Case, Image, StackTolerance, Warning } from "../images/image.js";
+import type { Case, Image, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { closeSync, fstatSync } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
@@ -15,6 +15,7 @@ import {
   type LeftOut,
   type SeriesChoice,
   type SeriesFile,
+  type Stacking,
 } from "../images/dicom/series.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { SliceMemory } from "./reading-memory.js";
@@ -96,10 +97,10 @@ function chosenCase(files: readonly SeriesFile[], { uid, caseOf, members }: Fold
 export async function readStudyFolder(
   folder: Opened,
   memory: SliceMemory,
-  tolerance: StackTolerance,
+  stacking: Stacking,
 ): Promise<{ series: ReturnType<typeof studySeries>; candidates: Candidates }> {
   const { files, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS, false);
-  return { series: studySeries(files, leftOut, tolerance), candidates: candidatesOf(files) };
+  return { series: studySeries(files, leftOut, stacking), candidates: candidatesOf(files) };
 }
 
 /** @param keeps pixels are asked for, so that files stay in memory where there is room */

@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { modelName, outputKindSchema } from "../manifest/manifest.js";
 import { ABSOLUTE_NAME, EXPECTED_NAME } from "../files/path-map.js";
+import { RadserveError } from "../base/errors.js";
 import { keepable } from "../base/validation.js";
 
 const LONGEST_TIMEOUT_MS = 3_600_000;
@@ -49,6 +50,88 @@ export const choice = {
     .describe("What to write; json always is. Without it, what each model's manifest says"),
 };
 
+const destinations = z
+  .array(z.string().min(1).max(32))
+  .min(1)
+  .max(32)
+  .superRefine(unique)
+  .meta({ uniqueItems: true })
+  .optional()
+  .describe("Names of destinations of the file of doors; where absent, its `deliver`");
+
+/** Where DICOM objects go beside the output folder, of a job. */
+export const deliveryOfJob = {
+  deliver: z
+    .enum(["queue", "none"])
+    .optional()
+    .describe("none: the results stay in their folders; queue where absent"),
+  destinations,
+};
+
+/** The destinations of the settings, by name. */
+export interface KnownDestinations {
+  all: readonly string[];
+  /** Those of requests that name none. */
+  usual: readonly string[];
+}
+
+/**
+ * Where the objects of a request go.
+ * @param allowed those that its token may send to; all if undefined
+ * @throws RadserveError bad_request, path_not_allowed
+ */
+export function destinationsFor(
+  asked: { deliver?: "wait" | "queue" | "none" | undefined; destinations?: string[] | undefined },
+  { all, usual }: KnownDestinations = { all: [], usual: [] },
+  allowed?: readonly string[],
+): string[] {
+  const { deliver, destinations: named } = asked;
+  const refuse = (field: string, message: string) => new RadserveError("bad_request", message, { field });
+  const known = all.length === 0 ? "there are none in RADSERVE_DOORS" : `there are ${all.join(", ")}`;
+  if (deliver === "none" && named !== undefined)
+    throw refuse("deliver", "Expected deliver none, or destinations; found both.");
+  if (deliver === "none") return [];
+  const unknown = (named ?? []).filter((name) => !all.includes(name));
+  if (unknown.length > 0)
+    throw refuse(
+      "destinations",
+      `Expected names of destinations; found ${unknown.join(", ")}, and ${known}.`,
+    );
+  const may = (name: string) => allowed?.includes(name) !== false;
+  const forbidden = (named ?? []).filter((name) => !may(name));
+  if (forbidden.length > 0)
+    throw new RadserveError(
+      "path_not_allowed",
+      `This token may not send to ${forbidden.join(", ")}. Leave that out, or use a token that may (radserve token issue --destination).`,
+      { side: "destination", destinations: forbidden },
+    );
+  const chosen = named ?? usual.filter(may);
+  if (chosen.length === 0 && deliver !== undefined)
+    throw refuse(
+      "destinations",
+      `Expected destinations, because none are the usual ones of this token; ${known}.`,
+    );
+  return chosen;
+}
+
+/** Of single and bulk requests. */
+export const group = z
+  .enum(["series"])
+  .optional()
+  .describe(
+    "Each series of a folder is one item with one receipt, SEG and SR, for models of single images too, which look at its slices one by one",
+  );
+
+/** @throws RadserveError bad_request for a group of a file */
+export function checkGroup(asked: "series" | undefined, kind: "file" | "folder"): void {
+  if (asked !== undefined && kind === "file")
+    throw new RadserveError(
+      "bad_request",
+      'group: expected input_image_path to name a folder where group is "series"; found a file. Name the folder of its series, or leave group out.',
+      { field: "group" },
+    );
+}
+
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
   output_folder_path: outputFolderPath,
@@ -60,7 +143,15 @@ export const singleRequestSchema = z.strictObject({
     .describe(
       "Which series of a folder is meant; where absent, the only one, or the only one that an active model of series takes",
     ),
+  group,
   ...choice,
+  deliver: z
+    .enum(["wait", "queue", "none"])
+    .optional()
+    .describe(
+      "wait: the answer comes when the objects are delivered or set aside, or its time is over; queue, which counts where absent: at once; none: the results stay in their folder",
+    ),
+  destinations,
   priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),
   timeout_ms: z
     .int()

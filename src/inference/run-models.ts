@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, Plane, Preparation } from "../engine/types.js";
+import { volumeOf } from "../images/dicom/volume.js";
 import { warn, type Image, type Volume, type Warning } from "../images/image.js";
 import { firstModelOf, imageInputs, type Manifest } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
@@ -15,7 +16,7 @@ import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
 import { rolesIn, type Filled } from "../models/roles.js";
 import { isOfMasks } from "../results/dicom/objects/table.js";
-import type { Interpreted } from "../results/kinds/finding.js";
+import type { GroupGeometry, Interpreted } from "../results/kinds/finding.js";
 import { planeOf, type Shown } from "../results/picture/draw-result.js";
 import { Highlights } from "../results/picture/highlights.js";
 import type { MarkedVolume } from "../results/picture/reslice.js";
@@ -250,7 +251,9 @@ async function runSample(
     spacing: frame === undefined ? undefined : image.spacing(frame),
     regions: frame === undefined ? undefined : image.regions?.(frame),
     volume: volume?.geometry,
+    slices: volume?.frames,
     flawed: volume?.flaws !== undefined,
+    inGroup: image.frameCount > 1 && image.series?.grouped,
     planes: measuredPlanes(sample, stacks, manifest),
   });
   const { findings } = said;
@@ -262,7 +265,7 @@ async function runSample(
   if (frame !== undefined) told.facts[frame] = preparation;
   else told.facts = Array.from({ length: image.frameCount }, () => preparation);
   const planes = stacks[0]?.planes ?? [];
-  if (volume !== undefined) keepVolume(outcome, volume, planes);
+  if (volume !== undefined) keepVolume(outcome, volume, planes, said);
   // The only frame is not decoded once more for the picture.
   else keepFrame(outcome, frame ?? 0, said, image.frameCount === 1 ? planes[sample.centre ?? 0] : undefined);
 }
@@ -275,11 +278,22 @@ function tellOverFrames({ planned, told, given }: Outcome, image: Image): void {
     manifest.outputs,
     thresholds,
     told.said.flatMap(({ findings }) => findings),
+    image.series?.grouped === true ? geometryOf(image) : undefined,
   );
   const { findings } = whole;
   if (findings.length === 0) return;
   whole.warnings.push(...checkSides({ image, outputs: manifest.outputs, findings, results: [] }));
   told.said.unshift(whole);
+}
+
+/** How the slices of a group lie. */
+function geometryOf(image: Image): GroupGeometry {
+  try {
+    return volumeOf(image).geometry;
+  } catch (error) {
+    if (!(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
+    return { missing: error.message };
+  }
 }
 
 /** The pixels in whose grid the outputs are: those of the first part, or of the frame among them. */
@@ -312,8 +326,17 @@ function weightOf({ findings }: Interpreted): number {
   return shown.reduce((sum, { area }) => sum + (area?.pixels ?? 1), 0);
 }
 
-/** @param planes of the volume's slices, in their order */
-function keepVolume({ planned, outputs, drawn }: Outcome, volume: Volume, planes: Plane[]): void {
+/**
+ * Of a box its middle slice is shown.
+ * @param planes of the volume's slices, in their order
+ */
+function keepVolume(
+  { planned, outputs, drawn }: Outcome,
+  volume: Volume,
+  planes: Plane[],
+  { findings }: Interpreted,
+): void {
+  const solids = findings.filter(({ present, frames }) => present && frames !== undefined);
   if (drawn.masks !== undefined)
     for (const [slice, frame] of volume.frames.entries()) drawn.masks[frame] = sliceOutputs(outputs, slice);
   const grid = planned.outputs.includes("seg") ? modelGridOf(outputs) : undefined;
@@ -324,11 +347,15 @@ function keepVolume({ planned, outputs, drawn }: Outcome, volume: Volume, planes
   const marked = markedPixels(outputs, planes.length);
   const crossing = fullestCrossing(outputs, marked);
   if (crossing !== undefined) drawn.marked = { volume, planes, outputs, crossing };
-  for (const [slice, weight] of marked.slices.entries()) {
+  for (const [slice, pixels] of marked.slices.entries()) {
     const data = planes[slice]?.data;
-    const shown = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1 };
+    const frame = volume.frames[slice] ?? 0;
+    const here = solids.filter(({ frames }) => frames?.includes(frame + 1));
+    const middles = here.filter(({ frames = [] }) => frames[frames.length >> 1] === frame + 1);
+    const weight = Math.max(0, ...middles.map(({ score = 1 }) => score)) + pixels;
+    const shown = { outputs: () => sliceOutputs(outputs, slice), findings: here, slice: slice + 1 };
     const value = { ...shown, ...(data && { data }) };
-    drawn.highlights.offer({ frame: volume.frames[slice] ?? 0, weight, value });
+    drawn.highlights.offer({ frame, weight, value });
   }
 }
 

@@ -10,6 +10,8 @@ import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
+import type { Delivery } from "../results/receipt/delivery.js";
+import type { ListWriter } from "../results/list/list.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Plan } from "./plan.js";
 
@@ -24,6 +26,8 @@ export interface InferTask {
   seriesInstanceUid?: string;
   /** The folder is to be taken as a case of several series or images, and as nothing else. */
   asCase?: boolean;
+  /** A series of a folder is for models of single images, too. */
+  group?: "series";
   /** Names of models to run; without it, all that accept the image. */
   models?: string[];
   outputs?: OutputKind[];
@@ -34,8 +38,20 @@ export interface InferTask {
   /** When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the same bytes. */
   startedAt?: string;
   roots: Roots;
+  /** To where its DICOM objects are to be delivered. */
+  delivery?: Delivery;
   /** Both paths lay on disks of this machine when the task was admitted. */
   local?: boolean;
+}
+
+/** The place of a result that is to be delivered. */
+export interface ResultPlace {
+  /** Real path. */
+  folder: string;
+  /** NAME. */
+  name: string;
+  /** It lies there already. */
+  reused: boolean;
 }
 
 export interface InferContext {
@@ -51,8 +67,14 @@ export interface InferContext {
   processMemory?: ProcessMemory | undefined;
   /** True as soon as the task was told to stop: its client has gone, its time is over, or the server stops. */
   stopped?: (() => boolean) | undefined;
-  /** Resolves when it is written down what will be committed, or given out; without it there is no audit. */
-  willCommit?: ((verdict: Verdict) => Promise<void>) | undefined;
+  /**
+   * Resolves when it is written down what will be committed, or given out, with the hash of the patient's id; without it
+   * there is no audit.
+   * @param place of a result that is to be delivered
+   */
+  willCommit?: ((verdict: Verdict, place?: ResultPlace) => Promise<string | undefined>) | undefined;
+  /** Lists what will be committed; without it nothing is listed. */
+  list?: ListWriter | undefined;
   /** Told whose image the task is of, when it is read. */
   wasOf?: ((whose: Whose) => void) | undefined;
 }

@@ -34,7 +34,7 @@ export interface ThreadPoolOptions {
   places: MemoryPlaces;
   failed: (error: unknown) => void;
   /** Answers what a task asks or tells; what it throws, the task gets. */
-  answering: (message: FromWorker) => Promise<void> | void;
+  answering: (message: FromWorker) => Promise<string | undefined> | undefined;
 }
 
 /** The demands of a task on a thread. */

@@ -5,8 +5,15 @@
  */
 import type { EngineOutput, InferOptions, InferResult, Plane } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import type { Image, Volume, VolumeGeometry, Warning } from "../images/image.js";
-import { cascadeOf, imageInputs, neighboursOf, toleranceOf, type Manifest } from "../manifest/manifest.js";
+import type { Image, Spacing, Volume, VolumeGeometry, Warning } from "../images/image.js";
+import {
+  cascadeOf,
+  imageInputs,
+  isVolume,
+  neighboursOf,
+  toleranceOf,
+  type Manifest,
+} from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
 import type { Reason } from "../models/acceptance.js";
 import { interpretationFor } from "../models/input-values.js";
@@ -32,6 +39,7 @@ import {
   type Extent,
   type Grid,
 } from "./region.js";
+import { sliceOutputs } from "../results/findings/volume-outputs.js";
 import type { Cuboid } from "../results/kinds/kind.js";
 
 /** Frames of one image, as they lie behind each other. */
@@ -157,6 +165,25 @@ const meaningView = (manifest: Manifest): View => ({
   back: (result) => result,
 });
 
+/** nnU-Net takes an image for a slice of a volume whose slices lie so many times as far apart as its pixels. */
+const THICK = 999;
+/** Of images that the model does not accept, which may be tried all the same. */
+const NO_SPACING = { row: 1, column: 1 };
+
+/** An image as a volume of one slice; what is said of it is said of the image. */
+const flatView = ({ row, column }: Pick<Spacing, "row" | "column">): View => ({
+  into: (stacks) =>
+    stacks.map((stack) => ({
+      ...stack,
+      geometry: {
+        origin: [0, 0, 0],
+        ...{ columnDirection: [1, 0, 0], rowDirection: [0, 1, 0], sliceDirection: [0, 0, 1] },
+        ...{ columnSpacing: column, rowSpacing: row, sliceSpacing: THICK * Math.max(row, column) },
+      },
+    })),
+  back: (result) => ({ ...result, outputs: sliceOutputs(result.outputs, 0) }),
+});
+
 /** A model that has run on the same sample before another. */
 export interface FirstRun {
   manifest: Manifest;
@@ -205,7 +232,9 @@ export async function inferSample(
   }
   const straight = volume && straightOf(volume, image.format);
   if (straight !== undefined) warnings.push(...straightCaveats(straight));
+  const isFlat = volume === undefined && imageInputs(manifest).some(isVolume);
   const view = composed([
+    ...(isFlat ? [flatView(image.spacing(frame) ?? NO_SPACING)] : []),
     ...(straight === undefined ? [] : [straightView(straight, image.format)]),
     ...(extent?.kind === "part" ? [boxView(extent.box, grid)] : []),
     meaningView(manifest),

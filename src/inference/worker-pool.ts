@@ -4,7 +4,7 @@
  * done only to a task that did not end of itself soon after it was told to; the others on its thread run again.
  */
 import type { EngineOptions } from "../engine/types.js";
-import type { FromWorker } from "./worker.js";
+import type { FromWorker, WorkerOptions } from "./worker.js";
 import { TASKS_PER_THREAD, ThreadPool, type WorkerThread } from "./thread-pool.js";
 import { FairQueue } from "./fair-queue.js";
 import type { Trail } from "../audit/action.js";
@@ -14,11 +14,21 @@ import { RadserveError } from "../base/errors.js";
 import { DistantFault } from "../base/fault.js";
 import { MemoryPlaces, ProcessMemory } from "../base/process-memory.js";
 import { ThreadEnded } from "../base/service-thread.js";
-import { isSet, newSigns, setSign, tooLate, type InferContext, type InferTask, type Signs } from "./task.js";
+import {
+  isSet,
+  newSigns,
+  setSign,
+  tooLate,
+  type InferContext,
+  type InferTask,
+  type ResultPlace,
+  type Signs,
+} from "./task.js";
 import type { Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
+import type { Delivery } from "../results/receipt/delivery.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import type { Summary } from "../results/commit/compose.js";
 
@@ -62,6 +72,10 @@ export interface PoolOptions {
   /** The outputs that the settings ask for, for all models. */
   outputs?: InferContext["outputs"];
   forms?: InferContext["forms"];
+  /** Where results are listed; without it they are not. */
+  lists?: WorkerOptions["lists"];
+  /** Resolves when it is kept that a result is to be delivered. @throws RadserveError delivery_unavailable */
+  intend?: (delivery: Delivery, place: ResultPlace) => Promise<void>;
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
   log: Logger;
@@ -137,25 +151,44 @@ export class InferencePool {
   }
 
   #threadPool({ niceness, operatesAtOnce, ...kind }: typeof SINGLE): ThreadPool {
-    const { threads, engine, outputs, forms, log } = this.options;
+    const { threads, engine, outputs, forms, lists, log } = this.options;
     const running = this.#runningCount;
     return new ThreadPool({
       threads,
       ...kind,
       places: this.places,
-      workerData: { engine, outputs, forms, threads, running, niceness, operatesAtOnce },
+      workerData: { engine, outputs, forms, lists, threads, running, niceness, operatesAtOnce },
       answering: (message) => this.#answer(message),
       failed: (error) =>
         log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
     });
   }
 
-  /** @throws RadserveError audit_failed where it cannot be written down what will be committed */
-  async #answer(message: FromWorker): Promise<void> {
+  /**
+   * @returns the hash of the patient's id, where something will be committed
+   * @throws RadserveError audit_failed, delivery_unavailable where it cannot be written down what will be committed
+   */
+  async #answer(message: FromWorker): Promise<string | undefined> {
     const entry = this.#running.get(message.cancelId);
     if (message.type === "was-of") entry?.trail?.wasOf(message.whose);
     else if (entry === undefined) throw new Error("A task that does not run wants to commit something");
-    else await entry.trail?.willCommit(message.verdict);
+    else {
+      const { delivery } = entry.task;
+      const { verdict, place } = message;
+      if (delivery !== undefined && place !== undefined) await this.#intend(delivery, place);
+      return entry.trail?.willCommit(verdict);
+    }
+    return undefined;
+  }
+
+  async #intend(delivery: Delivery, place: ResultPlace): Promise<void> {
+    const { intend } = this.options;
+    if (intend === undefined)
+      throw new RadserveError(
+        "delivery_unavailable",
+        "Expected RADSERVE_DOORS to name destinations on this box, as on the one that took the request; it names none. Nothing was written.",
+      );
+    await intend(delivery, place);
   }
 
   /** Single requests that wait. */

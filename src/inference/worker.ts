@@ -10,11 +10,12 @@ import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { durations } from "../base/durations.js";
 import { infer } from "./infer-image.js";
-import { isSet, setSign, type InferContext, type InferTask, type Signs } from "./task.js";
+import { isSet, setSign, type InferContext, type InferTask, type ResultPlace, type Signs } from "./task.js";
 import { ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
 import { MemoryBudget } from "../base/memory-budget.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
+import { ListWriter } from "../results/list/list.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { summaryOf, type Summary } from "../results/commit/compose.js";
 import { dcmjsData } from "../images/dicom/dictionary.js";
@@ -24,6 +25,8 @@ export interface WorkerOptions {
   /** The outputs that the settings ask for, for all models. */
   outputs: InferContext["outputs"];
   forms: InferContext["forms"];
+  /** Real paths of the output roots, and a name for the files of this box; without it results are not listed. */
+  lists?: { roots: readonly string[]; box: string } | undefined;
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
@@ -37,8 +40,8 @@ export interface WorkerOptions {
 
 /** A question of a task to the pool, or news for it. */
 export type FromWorker =
-  /** It will commit something: answered when that is written down. */
-  | { type: "will-commit"; cancelId: number; verdict: Verdict }
+  /** It will commit something: answered when that is written down, and what is to be delivered of it. */
+  | { type: "will-commit"; cancelId: number; verdict: Verdict; place: ResultPlace | undefined }
   /** It failed, and its image is of that person. */
   | { type: "was-of"; cancelId: number; whose: Whose };
 
@@ -56,6 +59,8 @@ const WORKED_BYTES = 1 << 24;
 const LOWEST_PRIORITY = 19;
 
 const options = workerData as WorkerOptions;
+
+const list = options.lists === undefined ? undefined : new ListWriter(options.lists.roots, options.lists.box);
 
 giveWay(options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
@@ -138,9 +143,9 @@ async function inferred({ task, models: shared, signs }: WorkerTask): Promise<An
       pixelBudget,
       processMemory,
       stopped,
-      willCommit: async (verdict) => {
-        await pool.call({ type: "will-commit", cancelId, verdict });
-      },
+      willCommit: (verdict, place) =>
+        pool.call({ type: "will-commit", cancelId, verdict, place }) as Promise<string | undefined>,
+      list,
       wasOf: (found) => (whose = found),
     };
     const answer = await infer(task, context);

@@ -27,6 +27,13 @@ export const resampling = z.strictObject({
     .describe(
       "If the largest spacing of the volume, or else of the tensor, is more than so many times the smallest, each slice is resampled by itself, and the nearest slice counts between them (nnU-Net: 3). Never where absent",
     ),
+  multiple_of: z
+    .array(z.int().min(1).max(1024))
+    .length(3)
+    .optional()
+    .describe(
+      "The tensor's sides along depth, height and width are rounded up to multiples of these; what is more lies behind the volume and is background (size_divisible of MONAI's RetinaNetDetector). For boxes in volumes alone",
+    ),
   keep_range: z
     .boolean()
     .describe(

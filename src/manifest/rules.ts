@@ -29,7 +29,8 @@ import { checkRange } from "./value-range.js";
 export function manifestCrossChecks(m: Manifest, issue: Report): void {
   const around: Around = {
     outputs: m.outputs,
-    volume: imageInputs(m).some(isVolume),
+    volume: m.accepts.dimensions === "series",
+    tiled: m.tiling !== undefined,
     final: m.stage === "final",
   };
   const eachOutput = (check: (output: ModelOutput, at: Report) => void) => {
@@ -43,11 +44,12 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
       forEachPart(input, i, issue, (part, at) => checkInput(part, m.accepts.dimensions, at));
     else checkAttributes(input, (path, message) => issue(["inputs", i, ...path], message));
   });
-  if (around.volume)
-    eachOutput((output, at) => {
-      if (!kindOf(output).ofVolumes)
-        at(["kind"], `Expected ${kindsThat("ofVolumes")} for volumes, found ${output.kind}`);
-    });
+  eachOutput((output, at) => {
+    const { ofVolumes, ofImages = true } = kindOf(output);
+    if (around.volume && !ofVolumes)
+      at(["kind"], `Expected ${kindsThat("ofVolumes")} for volumes, found ${output.kind}`);
+    if (!around.volume && !ofImages) at(["kind"], `Volumes alone have ${output.kind}`);
+  });
   const types = new Set(m.outputs.filter(isSegmentation).map(isFractional));
   if (types.size > 1) issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
   if (m.stage === "final" && m.canary === undefined)
@@ -88,6 +90,7 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     checkRegion(m, m.region, (path, message) => issue(["region", ...path], message));
   checkCrop(m, issue);
   checkForeground(m, issue);
+  checkMultiple(m, issue);
   checkAcross(m, issue);
   checkSlices(m, issue);
   checkSegmentGrid(m, issue);
@@ -119,7 +122,7 @@ function checkSegmentGrid(m: Manifest, issue: Report): void {
   const first = m.outputs.findIndex(isInModelGrid);
   if (first < 0) return;
   const at: Report = (path, message) => issue(["outputs", first, "segment_grid", ...path], message);
-  if (!imageInputs(m).some(isVolume)) at([], "Volumes alone have segments in the grid of the model");
+  if (m.accepts.dimensions !== "series") at([], "Volumes alone have segments in the grid of the model");
   const segmentations = m.outputs.filter(isSegmentation);
   if (segmentations.some((output) => !isInModelGrid(output)))
     at([], "Expected one segment_grid: all segments are in one SEG object");
@@ -149,6 +152,17 @@ function checkCrop(m: Manifest, issue: Report): void {
   if (!(m.accepts.photometric ?? [""]).every((one) => wholly.includes(one)))
     at(`Expected accepts.photometric of ${wholly.join(" and ")} alone: elsewhere 0 is not black`);
   checkParts(m, at);
+}
+
+/** What lies behind a volume is background for networks that look for boxes; on maps it was never tried. */
+function checkMultiple(m: Manifest, issue: Report): void {
+  imageInputs(m).forEach(({ tensor, resampling }) => {
+    if (resampling?.multiple_of !== undefined && !m.outputs.every(ofBoxes))
+      issue(
+        ["inputs", m.inputs.findIndex((input) => input.tensor === tensor), "resampling", "multiple_of"],
+        "Expected it where all outputs are boxes in volumes alone",
+      );
+  });
 }
 
 /** What lies outside of the box of a foreground is 0 in all channels of the model: it is the background of those that exclude each other. */
@@ -184,8 +198,12 @@ function checkAcross(m: Manifest, issue: Report): void {
   if (across && m.tiling !== undefined) issue(["tiling"], "Expected none for layout NCWH");
 }
 
-function checkSlices({ accepts: rules, region, roles }: Manifest, issue: Report): void {
+const ofBoxes = (output: ModelOutput): boolean => kindOf(output).mergesWindows === true;
+
+function checkSlices({ accepts: rules, region, roles, outputs }: Manifest, issue: Report): void {
   if (rules.slices === undefined) return;
+  if (outputs.some(ofBoxes))
+    issue(["accepts", "slices"], "Expected none: boxes lie in volumes that are straight and whole");
   if (rules.dimensions !== "series")
     issue(["accepts", "slices"], `Expected accepts.dimensions "series", found "${rules.dimensions}"`);
   if (region !== undefined)
@@ -308,14 +326,22 @@ function checkTiling(m: Manifest, tiling: Tiling, issue: Report): void {
     issue(["mirror"], "Expected each axis once");
   if (input.size.kind !== "source")
     issue([], 'Expected size "source" for the input: windows go over the image as it is, or at spacing_mm');
+  if (m.outputs.every(ofBoxes)) {
+    if (tiling.window.length < 3) issue(["window"], "Expected 3 sides for boxes in volumes");
+    if (tiling.weights.kind !== "constant")
+      issue(
+        ["weights"],
+        "Expected constant: boxes of windows are not blended, the output's windows says how they are merged",
+      );
+  }
   const wrong = m.outputs.find((output) => {
     const { blends, holdsLabels } = kindOf(output);
-    return !blends || holdsLabels?.(output);
+    return !m.outputs.every(ofBoxes) && (!blends || holdsLabels?.(output));
   });
   if (wrong !== undefined)
     issue(
       [],
-      `Expected outputs that can be blended (${kindsThat("blends")}; no label_map), found ${wrong.kind}`,
+      `Expected outputs that can be blended (${kindsThat("blends")}; no label_map), or boxes in volumes alone; found ${wrong.kind}`,
     );
   if (m.execution.providers.includes("cuda"))
     issue([], 'Windows run on the CPU alone so far: expected execution.providers ["cpu"]');
@@ -389,7 +415,9 @@ export function thresholdMistake(output: ModelOutput, threshold: number): string
 
 function checkInput(input: ImageInput, dimensions: string, issue: Report): void {
   const volume = isVolume(input);
-  if (volume !== (dimensions === "series"))
+  // An image alone may be a volume of one slice, whose depth nothing changes
+  const isFlat = input.resampling?.spacing_mm[0] === null && input.orientation === "SPL";
+  if (volume !== (dimensions === "series") && !isFlat)
     issue(["layout"], `Layout ${input.layout} does not go with accepts.dimensions "${dimensions}"`);
   if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
     issue(["size", "depth"], volume ? "Required for volumes" : "Only for volumes");

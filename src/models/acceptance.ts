@@ -15,6 +15,7 @@ import { RadserveError } from "../base/errors.js";
 import type { Attributes, Image, Interpretation, StackTolerance, Warning } from "../images/image.js";
 import {
   imageInputs,
+  isVolume,
   neighboursOf,
   toleranceOf,
   type ImageInput,
@@ -82,6 +83,7 @@ function imageReasons(manifest: Manifest, image: Image): Reason[] {
     ...among("units", rules.units, unitsOf(image), "unit of pixel values"),
     ...sizeReasons(rules, image),
     ...neighbourReasons(manifest, image),
+    ...spacingReasons(manifest, image),
     ...imageInputs(manifest).flatMap((input) => inputReasons(input, image)),
     ...attributeReasons(manifest, image),
   ];
@@ -145,7 +147,7 @@ function among(
   const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : shown(value))))];
   const wanted =
     expected.length > MAX_LISTED
-      ? `to be one of the ${expected.length} in accepts.${rule}`
+      ? `to be among the ${expected.length} of accepts.${rule}`
       : expected.map(shown).join(" or ");
   return [
     { code: `${rule}_not_accepted`, message: `Expected ${what} ${wanted}, found ${values.join(", ")}.` },
@@ -161,17 +163,22 @@ function interpretations(image: Image): Interpretation[] {
 }
 
 function sizeReasons(rules: Accepts, image: Image): Reason[] {
-  const { frameCount, format } = image;
+  const { frameCount, format, series } = image;
   const reasons: Reason[] = [];
   const refuse = (code: string, message: string) => reasons.push({ code, message });
   if (rules.dimensions === "series") reasons.push(...volumeReasons(image, toleranceOf({ accepts: rules })));
-  else if (image.series?.volume.flaws !== undefined) reasons.push(...volumeReasons(image));
-  if (rules.dimensions === "2d" && frameCount !== 1)
+  else if (series?.grouped === false && series.volume.flaws !== undefined)
+    reasons.push(...volumeReasons(image));
+  const single = rules.dimensions === "2d";
+  // A group of files that are single images each
+  const oneByOne =
+    single && series?.grouped === true && series.slices.every((one) => one.frame === undefined);
+  if (single && frameCount !== 1 && !oneByOne)
     refuse(
       "single_frame_required",
-      `Expected one frame, found ${frameCount}${image.series === undefined ? "" : " slices of a series: send them one by one"}.`,
+      `Expected one frame, found ${frameCount}${series === undefined ? "" : ' slices of a series: send them one by one, or with group "series"'}.`,
     );
-  if (rules.max_frames !== undefined && frameCount > rules.max_frames)
+  if (rules.max_frames !== undefined && frameCount > rules.max_frames && !oneByOne)
     refuse("too_many_frames", `Expected at most ${rules.max_frames} frames, found ${frameCount}.`);
   if (rules.min_rows !== undefined && format.rows < rules.min_rows)
     refuse("too_few_rows", `Expected at least ${rules.min_rows} rows, found ${format.rows}.`);
@@ -191,6 +198,15 @@ function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
         "Expected slices with their neighbours, found a single image: send the folder that holds the series.",
     },
   ];
+}
+
+/** Images that are taken for volumes of one slice are resampled by their spacing. */
+function spacingReasons(manifest: Manifest, image: Image): Reason[] {
+  if (manifest.accepts.dimensions === "series" || !imageInputs(manifest).some(isVolume)) return [];
+  if (Array.from({ length: image.frameCount }).every((_, frame) => image.spacing(frame) !== undefined))
+    return [];
+  const message = "Expected a pixel spacing, by which the model resamples the image; found none.";
+  return [{ code: "spacing_required", message }];
 }
 
 /** Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells the fault. */

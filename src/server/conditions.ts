@@ -9,6 +9,7 @@ import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
+import type { DeliveryService } from "../doors/deliver/service.js";
 import type { DoorsService } from "../doors/service.js";
 import type { EngineStats } from "../engine/stats.js";
 import { folderFault, roomFault } from "../files/usable.js";
@@ -31,12 +32,16 @@ export const REMEDIES = {
   disk_full: "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.",
   certificate_expires: "Replace the file; a running server takes it within seconds.",
   certificate_refused: "Correct the file. Until then the server goes on with the certificates of before.",
+  key_refused: "Let the server's user read the keys folder and its files, or correct or remove the file.",
   model_failed: "radserve status says why with a token, and radserve models check explains.",
   gpu_lost: "Restart the server to use it again.",
   spool_not_writable: "Let the server's user write to the spool of RADSERVE_DOORS.",
   door_closed:
     "End what has the port, or give another in the file of RADSERVE_DOORS; it is tried again by itself.",
   received_waiting: "radserve doctor and the log say more of the code; it is tried again by itself.",
+  destination_away: "See whether it runs and can be reached from here; it is tried again by itself.",
+  delivery_set_aside:
+    "radserve deliver list says which and why. radserve deliver retry sends them again once that is mended.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
   job_paused: "radserve jobs --state paused lists them, and radserve explain JOB says more.",
   box_silent: "See whether that machine runs and reaches the database.",
@@ -92,11 +97,14 @@ export interface Sources {
   config: Config;
   /** Why the server is not ready. */
   fault: () => RadserveError | undefined;
+  /** What is wrong with the keys. */
+  keys: () => string | undefined;
   models: () => readonly { name: string; health: string; error?: string }[];
   gpus: () => EngineStats["gpus"];
   certificates: () => Pick<WatchedCertificates, "expiries" | "refused"> | undefined;
   bulk: () => BulkFigures;
   doors?: Pick<DoorsService, "spool" | "figures"> | undefined;
+  deliveries?: Pick<DeliveryService, "spool" | "figures"> | undefined;
   log: Logger;
 }
 
@@ -110,7 +118,8 @@ export class Conditions {
 
   /** Looks now and again, and logs what begins and what ends. */
   async watch(): Promise<void> {
-    this.#folders = await foldersNow(this.sources.config, this.sources.doors?.spool);
+    const { config, doors, deliveries } = this.sources;
+    this.#folders = await foldersNow(config, doors?.spool ?? deliveries?.spool);
     this.#tell();
     if (this.#closed) return;
     this.#timer = setTimeout(() => void this.watch(), durations.conditionsLook).unref();
@@ -123,8 +132,9 @@ export class Conditions {
 
   /** The condition that keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
   list(): Condition[] {
-    const { fault, models, gpus, certificates, bulk, doors } = this.sources;
+    const { fault, keys, models, gpus, certificates, bulk, doors, deliveries } = this.sources;
     const blocking = fault();
+    const refusedKeys = keys();
     const { trouble, paused_for, boxes } = bulk();
     const { expiries, refused } = certificates() ?? { expiries: [] };
     return [
@@ -136,6 +146,7 @@ export class Conditions {
               remedy: ERRORS[blocking.code].remedy,
             },
           ]),
+      ...(refusedKeys === undefined ? [] : [of("key_refused", "keys folder", refusedKeys)]),
       ...models()
         .filter(({ health }) => health === "failed")
         .map(({ name, error = "failed" }) =>
@@ -155,6 +166,24 @@ export class Conditions {
       ...(doors?.figures.troubles ?? []).map(({ condition, where, message }) =>
         of(condition, where, message),
       ),
+      ...Object.entries(deliveries?.figures ?? {}).flatMap(([name, one]) => {
+        const where = `destination ${name}`;
+        const waiting = one.waiting + one.sent;
+        return [
+          ...(one.away_since === null || waiting === 0
+            ? []
+            : [
+                of(
+                  "destination_away",
+                  where,
+                  `${name} takes nothing since ${one.away_since}: ${waiting} objects wait.`,
+                ),
+              ]),
+          ...(one.set_aside === 0
+            ? []
+            : [of("delivery_set_aside", where, `${one.set_aside} objects for ${name} were set aside.`)]),
+        ];
+      }),
       ...(trouble === null
         ? []
         : [of("bulk_unavailable", "bulk queue", `Jobs wait, and none can be sent: ${trouble}.`)]),

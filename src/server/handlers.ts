@@ -1,4 +1,6 @@
 /** The pages: their work begins once the request is known to be allowed. */
+import { randomUUID } from "node:crypto";
+import path from "node:path";
 import type { ParameterizedContext } from "koa";
 import { z } from "zod";
 import type { Action } from "../audit/action.js";
@@ -8,6 +10,7 @@ import { revocationsUnavailable, type Caller } from "./tokens.js";
 import type { OperationName } from "../bulk/api.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Config } from "../config.js";
+import type { DeliveryService } from "../doors/deliver/service.js";
 import type { DoorsService } from "../doors/service.js";
 import { conditionSchema, type Conditions } from "./conditions.js";
 import type { Engine } from "../engine/engine.js";
@@ -21,10 +24,11 @@ import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
-import { singleRequestSchema } from "../inference/request.js";
+import { checkGroup, destinationsFor, singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
 import { monotonic } from "../base/monotonic.js";
-import { answerSchema, type Answer } from "../results/receipt/receipt.js";
+import { deliveriesOf, deliveryOf } from "../results/receipt/delivery.js";
+import { answerSchema, type Answer, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
 import type { History } from "./history.js";
 import { overview, overviewSchema } from "./overview.js";
@@ -71,6 +75,8 @@ export interface Services {
   bulk: BulkService;
   /** Undefined where the settings open none. */
   doors: DoorsService | undefined;
+  /** Undefined where they name no destinations. */
+  deliveries: DeliveryService | undefined;
   metrics: Metrics;
   history: History;
   viewing: ViewingService;
@@ -155,6 +161,7 @@ async function checkPaths(
   output: string,
   roots: Roots,
   minimumFreeBytes: number,
+  group: InferTask["group"],
 ): Promise<boolean> {
   const looks = await Promise.allSettled([
     openInput(input, roots.input),
@@ -163,6 +170,8 @@ async function checkPaths(
   for (const look of looks) if (look.status === "fulfilled") look.value.close();
   // If both fail, the fault of the input is answered
   for (const look of looks) if (look.status === "rejected") throw look.reason;
+  const [named] = looks;
+  if (named.status === "fulfilled") checkGroup(group, named.value.kind);
   return looks.every((look) => look.status === "fulfilled" && look.value.local);
 }
 
@@ -203,24 +212,29 @@ const inferSingle: Handler = async (ctx, services) => {
   const output = translateIn(body.output_folder_path, path_map);
   ctx.state.action?.note({ inputPath: input.path, outputPath: output.path });
   const caller = callerOf(ctx);
+  const to = destinationsFor(body, services.deliveries?.known, caller.destinations);
   const roots = await rootsOf(caller, services);
-  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk);
+  const local = await checkPaths(input.path, output.path, roots, minimum_free_disk, body.group);
   if (services.stopping()) throw shuttingDown();
   await waitForModels(services, deadline);
   candidatesOf(services.models.entries, body.models, services.models.problems);
+  const { requestId } = ctx.state;
+  const startedAt = new Date(admitted).toISOString();
+  const { priority = "routine" } = body;
+  const asked = { id: randomUUID(), priority, request_id: requestId, asked_at: startedAt };
   const task: InferTask = {
-    requestId: ctx.state.requestId,
+    ...{ requestId, priority, startedAt },
     inputPath: input.path,
     outputFolder: output.path,
-    priority: body.priority ?? "routine",
     cancelId: services.pool.newCancelId(),
-    startedAt: new Date(admitted).toISOString(),
     roots,
     local,
     deadline,
     ...(body.series_instance_uid === undefined ? {} : { seriesInstanceUid: body.series_instance_uid }),
+    ...(body.group === undefined ? {} : { group: body.group }),
     ...(body.models === undefined ? {} : { models: body.models }),
     ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
+    ...(to.length === 0 ? {} : { delivery: deliveryOf({ ...asked, subject: caller.subject }, to) }),
   };
   const leave = () => {
     if (!ctx.res.writableFinished) services.pool.cancel(task.cancelId);
@@ -234,8 +248,35 @@ const inferSingle: Handler = async (ctx, services) => {
     ...(error === undefined ? {} : { error: error.error }),
     ...(reasons === undefined ? {} : { reasons: reasons.map(({ code }) => code) }),
   }));
-  ctx.body = inClientsNames(answer, body.input_image_path, output.back);
+  const deliveries = await delivered(services, task, answer, body.deliver === "wait" ? deadline : undefined);
+  ctx.body = {
+    ...inClientsNames(answer, body.input_image_path, output.back),
+    ...(deliveries === undefined
+      ? {}
+      : { deliveries: deliveries.map((one) => ({ ...one, path: output.back(one.path) })) }),
+  };
 };
+
+/**
+ * What has become of the objects of an answer. The result is there: nothing that comes after it is an error of the request.
+ * @param deadline until when it is waited for what is under way
+ */
+async function delivered(
+  { deliveries }: Services,
+  { delivery }: InferTask,
+  answer: Answer,
+  deadline: number | undefined,
+): Promise<DeliveryInAnswer[] | undefined> {
+  if (deliveries === undefined || delivery === undefined) return undefined;
+  const { receipt_path: receipt } = answer;
+  const ms = deadline === undefined ? undefined : Math.max(0, deadline - monotonic());
+  const outcome = await deliveries.outcome(delivery.id, receipt, ms).catch(() => null);
+  if (outcome === null) return undefined;
+  return deliveriesOf(outcome, (name) => path.posix.join(path.posix.dirname(receipt), name)).filter(
+    ({ destination }) => destination in delivery.destinations,
+  );
+}
+
 export const singleInference: Page = {
   body: { SingleRequest: singleRequestSchema },
   answer: { Answer: answerSchema },
@@ -246,10 +287,10 @@ export const singleInference: Page = {
 export function bulk(operation: OperationName): Handler {
   return async (ctx, services) => {
     if (services.stopping()) throw shuttingDown();
-    const { subject, admin, inputRoots, outputRoots } = callerOf(ctx);
+    const { subject, admin, inputRoots, outputRoots, destinations } = callerOf(ctx);
     const { id = "" } = ctx["params"] as { id?: string };
     const answer = await services.bulk.call(operation, {
-      caller: { subject, admin, inputRoots, outputRoots },
+      caller: { subject, admin, inputRoots, outputRoots, destinations },
       jobId: id,
       query: { ...ctx.query },
       body: typeof ctx.request.body === "string" ? ctx.request.body : "",

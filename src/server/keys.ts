@@ -95,6 +95,8 @@ export interface Keyring {
 export interface LivingKeyring extends Keyring {
   /** Resolves when the keys and revocations are those of a moment ago, or it would take too long to know. */
   fresh(): Promise<void>;
+  /** What is wrong with the keys themselves, without a path; undefined where nothing is. */
+  trouble(): string | undefined;
 }
 
 /** A request waits no longer for a look; where the folder's share is away, what was known stays in force. */
@@ -142,6 +144,16 @@ export class WatchedKeys implements LivingKeyring {
 
   listsRevoked(): boolean {
     return this.#revocations.listed;
+  }
+
+  trouble(): string | undefined {
+    if (this.#unreadable) return "The keys folder cannot be read; the keys known before stay in force.";
+    const { length } = this.#problems;
+    if (length === 0) return undefined;
+    return (
+      `${length === 1 ? "A file of the keys folder cannot be used as a key" : `${length} files of the keys folder cannot be used as keys`}; ` +
+      "every token of such a key is an invalid token. The log names the file."
+    );
   }
 
   async fresh(): Promise<void> {

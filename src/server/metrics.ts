@@ -2,7 +2,9 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 import type { BulkService } from "../bulk/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
+import type { DestinationFigures } from "../doors/deliver/messages.js";
 import type { DoorFigures } from "../doors/receive/messages.js";
+import type { DeliveryService } from "../doors/deliver/service.js";
 import type { DoorsService } from "../doors/service.js";
 import type { InferencePool } from "../inference/worker-pool.js";
 import type { ModelEntry } from "../models/entry.js";
@@ -91,6 +93,7 @@ export interface MetricSources {
   models: Parameters<typeof withoutEntry>[0] & { entries: readonly ModelEntry[] };
   bulk: Pick<BulkService, "figures">;
   doors: Pick<DoorsService, "figures"> | undefined;
+  deliveries: Pick<DeliveryService, "figures"> | undefined;
   engine: () => EngineStats;
 }
 
@@ -101,6 +104,7 @@ function serverMetrics({
   models,
   bulk,
   doors,
+  deliveries,
 }: MetricSources): ReadMetric[] {
   return [
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => pool.queued),
@@ -140,12 +144,39 @@ function serverMetrics({
       Object.entries(bulk.figures.ended).map(([state, count]) => [{ state }, count]),
     ),
     ...(doors === undefined ? [] : doorMetrics(doors)),
+    ...(deliveries === undefined ? [] : deliveryMetrics(deliveries)),
     gauge("radserve_model_ready", "1 where the model can be used", () => [
       ...models.entries.map(
         ({ name, version, state }) => [{ model: name, version, state }, state === "ready" ? 1 : 0] as const,
       ),
       ...withoutEntry(models).map(({ name }) => [{ model: name, version: "", state: "failed" }, 0] as const),
     ]),
+  ];
+}
+
+function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): ReadMetric[] {
+  const each = (pick: (figures: DestinationFigures) => readonly Sample[]) => (): Sample[] =>
+    Object.entries(deliveries.figures).flatMap(([destination, figures]) =>
+      pick(figures).map(([labels, value]): Sample => [{ destination, ...labels }, value]),
+    );
+  return [
+    gauge(
+      "radserve_deliveries",
+      "Objects that are to be sent, to be proven, and set aside",
+      each(({ waiting, sent, set_aside }) =>
+        Object.entries({ waiting, sent, set_aside }).map(([state, count]) => [{ state }, count]),
+      ),
+    ),
+    gauge(
+      "radserve_destination_away",
+      "1 while a destination takes nothing",
+      each(({ away_since }) => [[{}, away_since === null ? 0 : 1]]),
+    ),
+    counter(
+      "radserve_deliveries_total",
+      "Objects by what became of them: sent, proven, accepted, refused, unproven",
+      each(({ totals }) => Object.entries(totals).map(([state, count]) => [{ state }, count])),
+    ),
   ];
 }
 

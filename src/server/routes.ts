@@ -16,6 +16,7 @@ import {
   reconcileQuerySchema,
   reconciliationSchema,
 } from "../bulk/schema.js";
+import { listDeliveries, retryDeliveries } from "./deliveries.js";
 import { complete, stow } from "./doors.js";
 import { download, upload } from "./file-transfer.js";
 import {
@@ -31,7 +32,16 @@ import {
 import { giveHeld, hold, type Held } from "./held.js";
 import { openApi, type DescribedRoute } from "./openapi.js";
 import { asset, index } from "./page.js";
-import { listPaths, showDrift, showMarks, showPicture, showResult, showVerification } from "./viewing.js";
+import {
+  listPaths,
+  listResults,
+  showDrift,
+  showFrame,
+  showMarks,
+  showPicture,
+  showResult,
+  showVerification,
+} from "./viewing.js";
 
 const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
 /** Errors of reading an image. */
@@ -94,6 +104,7 @@ export const ROUTES: readonly Route[] = [
       "model_not_found",
       "no_model_accepts",
       "output_invalid",
+      "delivery_unavailable",
       "overloaded",
       "model_unavailable",
       "shutting_down",
@@ -248,6 +259,26 @@ export const ROUTES: readonly Route[] = [
     ...complete,
   },
   {
+    method: "GET",
+    path: "/deliveries",
+    id: "listDeliveries",
+    interaction: "search",
+    tag: "results",
+    summary:
+      "Results of this subject that are not delivered yet, or were set aside (all with the claim admin)",
+    errors: ["not_found", "shutting_down"],
+    ...listDeliveries,
+  },
+  {
+    method: "POST",
+    path: "/deliveries/retry",
+    id: "retryDeliveries",
+    tag: "results",
+    summary: "Sends objects again that were set aside",
+    errors: ["path_not_allowed", "not_found", "shutting_down"],
+    ...retryDeliveries,
+  },
+  {
     ...view,
     path: "/results",
     id: "getResult",
@@ -257,11 +288,27 @@ export const ROUTES: readonly Route[] = [
   },
   {
     ...view,
+    path: "/results/list",
+    id: "listResults",
+    summary: "Results that were written here, the latest first",
+    errors: VIEW_ERRORS,
+    ...listResults,
+  },
+  {
+    ...view,
     path: "/results/picture",
     id: "getResultPicture",
     summary: "A frame of the image that a result is of, as its window shows it",
     errors: SOURCE_ERRORS,
     ...showPicture,
+  },
+  {
+    ...view,
+    path: "/results/frame",
+    id: "getResultFrame",
+    summary: "The values of a frame of the image that a result is of, and what a viewer shows of it",
+    errors: SOURCE_ERRORS,
+    ...showFrame,
   },
   {
     ...view,

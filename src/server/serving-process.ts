@@ -10,10 +10,12 @@ import path from "node:path";
 import { Audit } from "../audit/audit.js";
 import { BulkService } from "../bulk/service.js";
 import { usualMemory } from "../base/process-memory.js";
+import { listName } from "../results/list/list.js";
 import { resultForms, type Config } from "../config.js";
 import { ConfigError, RadserveError } from "../base/errors.js";
 import { DoorsService } from "../doors/service.js";
-import { readDoors, type DoorsSettings } from "../doors/settings.js";
+import { DeliveryService } from "../doors/deliver/service.js";
+import { readDoors, receives, type DoorsSettings } from "../doors/settings.js";
 import { VERSION } from "../base/version.js";
 import { WatchedCertificates } from "../files/certificates.js";
 import { ClientAddresses } from "./client-address.js";
@@ -183,8 +185,7 @@ class ServingProcess {
       log: this.log,
     });
     this.#connections = connections;
-    // A worker takes no requests, of no kind
-    const settings = config.role === "worker" ? undefined : await readDoors(config);
+    const settings = await readDoors(config);
     const parts = this.#startParts(config, {
       audit,
       roots,
@@ -207,11 +208,13 @@ class ServingProcess {
     if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
     this.#stop = async () => {
       await parts.doors?.close();
+      parts.deliveries?.hurry();
       bulk.stop();
       conditions.close();
       for (const timer of parts.timers) clearInterval(timer);
       await parts.viewing.close();
       await this.#finish(parts.pool, bulk, config.grace_seconds * 1000);
+      await parts.deliveries?.close();
       parts.keyring.close();
       certificates?.close();
       await parts.pool.close();
@@ -238,6 +241,10 @@ class ServingProcess {
       (message) => this.log.error(message),
       path.join(config.state_dir, "revoked-tokens"),
     );
+    const deliveries =
+      settings === undefined || Object.keys(settings.destinations).length === 0
+        ? undefined
+        : new DeliveryService({ config, settings, outputRoots: roots.output, audit, log: this.log });
     const pool = new InferencePool({
       threads: config.threads,
       maxQueue: config.max_queue,
@@ -247,6 +254,10 @@ class ServingProcess {
       engine: options,
       outputs: config.outputs,
       forms: resultForms(config),
+      lists: { roots: roots.output, box: listName(config.state_dir) },
+      ...(deliveries === undefined
+        ? {}
+        : { intend: (delivery, place) => deliveries.intend(delivery, place) }),
       cancelRunning: (cancelId) => engine.cancel(cancelId),
       log: this.log,
     });
@@ -264,15 +275,21 @@ class ServingProcess {
       this.log,
     );
     const progress = (cancelId: number) => engine.progress(cancelId);
-    const bulk = new BulkService({ config, roots, pool, models, crashed, audit, progress, log: this.log });
+    const bulk = new BulkService({
+      ...{ config, roots, pool, models, crashed, audit, progress, log: this.log },
+      destinations: deliveries?.known,
+    });
+    // A worker takes no requests, of no kind
     const doors =
-      settings === undefined ? undefined : new DoorsService({ config, settings, bulk, audit, log: this.log });
+      config.role === "worker" || !receives(settings)
+        ? undefined
+        : new DoorsService({ config, settings, bulk, audit, log: this.log });
     const viewing = new ViewingService({
       ...{ engine: options, forms: resultForms(config), log: this.log },
       places: pool.places,
     });
     const metrics = new Metrics({
-      ...{ pool, connections, models, bulk, doors },
+      ...{ pool, connections, models, bulk, doors, deliveries },
       certificates: () => certificates?.expiries ?? [],
       engine: () => engine.stats(),
     });
@@ -295,6 +312,7 @@ class ServingProcess {
         pool,
         bulk,
         doors,
+        deliveries,
         metrics,
         history,
         viewing,
@@ -307,11 +325,13 @@ class ServingProcess {
       ...{ config, log: this.log },
       // A server that loads or stops is not ready, and nothing is wrong with it
       fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
+      keys: () => keyring.trouble(),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
       certificates: () => certificates,
       bulk: () => bulk.figures,
       doors,
+      deliveries,
     });
     return { ...parts, conditions, timers };
   }

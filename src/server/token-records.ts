@@ -32,6 +32,7 @@ const tokenRecordSchema = z.object({
   admin: z.boolean(),
   input_roots: z.array(z.string()).optional(),
   output_roots: z.array(z.string()).optional(),
+  destinations: z.array(z.string()).optional(),
 });
 
 /** The record of an issued token, never the token itself. */

@@ -21,6 +21,8 @@ export interface Caller {
   /** Folders that the token narrows the server's roots to. */
   inputRoots: string[] | undefined;
   outputRoots: string[] | undefined;
+  /** Destinations that it may send to; all if undefined. */
+  destinations?: string[] | undefined;
 }
 
 export interface Expectations {
@@ -57,6 +59,7 @@ const claimsSchema = z.object({
   admin: z.boolean().optional(),
   input_roots: folders,
   output_roots: folders,
+  destinations: z.array(name).optional(),
 });
 
 /** Why a token was refused, for the audit: whoever sent it is told no more than that it was. */
@@ -164,7 +167,7 @@ export function authenticate(
     payloadOf(token, keyFor(parsedHeader.data, keyring.keys()), expected),
   );
   if (!claims.success) throw invalid("claims");
-  const { sub, exp, iat, jti, admin, input_roots, output_roots } = claims.data;
+  const { sub, exp, iat, jti, admin, input_roots, output_roots, destinations } = claims.data;
   const who = { subject: sub, jti };
   if (jti !== undefined && keyring.isRevoked(jti)) throw invalid(new TokenRefused("revoked", who));
   if (exp * 1000 <= Date.now())
@@ -173,7 +176,10 @@ export function authenticate(
     });
   refuseLongLife({ exp, iat }, expected.token_max_age, who);
   if (!keyring.listsRevoked()) throw revocationsUnavailable(new TokenRefused("revocations_unavailable", who));
-  return { subject: sub, admin: admin === true, jti, inputRoots: input_roots, outputRoots: output_roots };
+  return {
+    ...{ subject: sub, admin: admin === true, jti, inputRoots: input_roots, outputRoots: output_roots },
+    ...(destinations === undefined ? {} : { destinations }),
+  };
 }
 
 /** Nobody can say which tokens are revoked: every request with a token is refused with it, and the server is not ready. */
@@ -193,6 +199,7 @@ export interface IssueOptions extends Expectations {
   admin?: boolean;
   inputRoots?: string[] | undefined;
   outputRoots?: string[] | undefined;
+  destinations?: string[] | undefined;
 }
 
 /** The newest key that can sign; undefined where there is none. */
@@ -211,7 +218,8 @@ export function issueToken(
   const issued = Math.floor(Date.now() / 1000);
   const expires = issued + options.lifetimeSeconds;
   const jti = randomBytes(12).toString("hex");
-  const narrowed = { input_roots: options.inputRoots, output_roots: options.outputRoots };
+  const { inputRoots: input_roots, outputRoots: output_roots, destinations } = options;
+  const narrowed = { input_roots, output_roots, destinations };
   const claims = {
     sub: options.subject,
     jti,

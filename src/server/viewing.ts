@@ -13,12 +13,15 @@ import { translateIn } from "../files/path-map.js";
 import type { Root } from "../files/roots.js";
 import { clientPath } from "../inference/request.js";
 import { ModelSharer } from "../models/shared.js";
+import { listedSchema } from "../results/list/list.js";
 import { receiptSchema, type Receipt } from "../results/receipt/receipt.js";
 import {
   driftSchema,
+  frameFactsSchema,
   marksSchema,
   verificationSchema,
   type DriftView,
+  type FrameFacts,
   type Marks,
   type Verification,
   type View,
@@ -100,6 +103,18 @@ export const showPicture = pageByHttp(
   },
 );
 
+/** GET /results/frame: the values of a frame of its image, and what a viewer says in the corners. */
+export const showFrame = pageByHttp(
+  "view",
+  z.strictObject({ path: receiptPath, input_path: inputPath, frame }),
+  { Frame: frameFactsSchema },
+  async (ctx, services, query) => {
+    const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
+    const view = { kind: "frame", receiptPath, inputPath: input, frame: query.frame, roots } as const;
+    ctx.body = await ask<FrameFacts>(ctx, services, view);
+  },
+);
+
 /** GET /results/marks: what a model marked on a frame. */
 export const showMarks = pageByHttp(
   "view",
@@ -133,6 +148,39 @@ export const showVerification = pageByHttp(
       inputPath,
       models,
       roots,
+    });
+  },
+);
+
+/** GET /results/list: the results that were written here, the latest first. */
+export const listResults = pageByHttp(
+  "view",
+  z.strictObject({
+    model: z.string().max(200).optional().describe("That took the image"),
+    finding: z.string().max(200).optional().describe("A label that is present"),
+    status: z.enum(["completed", "partial"]).optional(),
+    modality: z.string().max(16).optional(),
+    text: z.string().max(1000).optional().describe("Part of a path, or a Study or Series Instance UID"),
+    patient: z.string().max(64).optional().describe("PatientID; of results that this box wrote"),
+    from: z.iso.date().optional().describe("UTC"),
+    to: z.iso.date().optional().describe("UTC; the day is included"),
+    limit: z.coerce.number().int().min(1).max(200).default(50),
+    cursor: z.string().max(5000).optional(),
+  }),
+  { ResultList: listedSchema },
+  async (ctx, services, { limit, cursor, patient, to, ...wanted }) => {
+    const { output } = await rootsOf(callerOf(ctx), services);
+    if (patient !== undefined) ctx.state.action?.wasOf({ patientId: patient });
+    ctx.body = await ask<z.infer<typeof listedSchema>>(ctx, services, {
+      kind: "list",
+      roots: services.roots.output,
+      folders: output.map(folderOf),
+      wanted: {
+        ...wanted,
+        patient: patient === undefined ? undefined : services.audit.hash("patient", patient),
+        to: to === undefined ? undefined : `${to}T24`,
+      },
+      ...{ limit, cursor },
     });
   },
 );

@@ -5,6 +5,7 @@ import type { EngineOptions } from "../engine/types.js";
 import type { Root } from "../files/roots.js";
 import type { SharedModels } from "../models/shared.js";
 import type { ResultForms } from "../results/forms.js";
+import type { Wanted } from "../results/list/list.js";
 
 export interface ThreadOptions {
   engine: EngineOptions;
@@ -20,10 +21,63 @@ interface OfResult {
 
 export type View =
   | ({ kind: "receipt" } & OfResult)
+  | ({ kind: "frame"; inputPath: string; frame: number } & OfResult)
   | ({ kind: "picture"; inputPath: string; frame: number } & OfResult)
   | ({ kind: "marks"; model: string; frame: number } & OfResult)
   | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
+  | {
+      kind: "list";
+      /** The server's output roots, and the folders of them that the caller may see; real paths. */
+      roots: readonly string[];
+      folders: readonly string[];
+      wanted: Wanted;
+      limit: number;
+      cursor: string | undefined;
+    }
   | { kind: "drift"; folders: string[]; most: number; week: string | undefined };
+
+const text = z.string().nullable();
+export const frameFactsSchema = z.strictObject({
+  rows: z.int(),
+  columns: z.int(),
+  pixel_aspect: z.number().describe("Height of a pixel divided by its width"),
+  inverted: z.boolean().describe("Small values are shown bright"),
+  window: z
+    .strictObject({
+      center: z.number(),
+      width: z.number(),
+      exact: z.boolean().describe("VOI LUT Function LINEAR_EXACT; otherwise LINEAR"),
+    })
+    .nullable()
+    .describe(
+      "Of the file, by which the picture is drawn; null where that is a table or a curve, or there is none",
+    ),
+  unit: text.describe("Of the values, for example HU; null where it is not known"),
+  spacing: z
+    .tuple([z.number(), z.number()])
+    .nullable()
+    .describe("Millimetres in the patient between rows, then between columns"),
+  sides: z
+    .strictObject({ left: z.string(), right: z.string(), top: z.string(), bottom: z.string() })
+    .nullable()
+    .describe("Which part of the patient lies towards each edge"),
+  position: z.array(z.number()).length(3).nullable().describe("ImagePositionPatient"),
+  patient_name: text,
+  patient_id: text,
+  study_date: text,
+  series_description: text,
+  instance_number: text,
+  values: z
+    .strictObject({
+      signed: z.boolean(),
+      slope: z.number(),
+      intercept: z.number(),
+      base64: z.string().describe("Stored values in 16 bits, little endian, rows from the top"),
+    })
+    .nullable()
+    .describe("Null for colours, for more than 16 bits, and where a table gives the values their meaning"),
+});
+export type FrameFacts = z.infer<typeof frameFactsSchema>;
 
 const segment = z.strictObject({
   number: z.int().min(1),

@@ -18,12 +18,14 @@ import { withFile } from "../inference/reading-memory.js";
 import { displayed, planeOf } from "../results/picture/draw-result.js";
 import { pngOf } from "../results/picture/pixels.js";
 import type { Receipt } from "../results/receipt/receipt.js";
+import { frameFacts } from "./frame-values.js";
+import type { FrameFacts } from "./messages.js";
 import { changed } from "./result-folder.js";
 
 /** Longer sides are scaled down: a screen shows no more. */
 const LONGEST_SIDE = 2048;
 /** Stored values, what is rendered of them, and the picture in which it is packed. */
-const BYTES_A_PIXEL = 3 + 3 + 8;
+const BYTES_A_PIXEL = 3 + 3 + 12;
 const FOLDERS_KNOWN = 4;
 
 /** Which file of a folder has which bytes, as far as it was looked at. */
@@ -44,12 +46,26 @@ export class SourcePictures {
 
   constructor(private readonly tools: PictureTools) {}
 
+  /** A PNG in the image's true proportions; for the rest as `facts`. */
+  draw(source: OpenedInput, receipt: Receipt, frame: number): Promise<Uint8Array> {
+    return this.#with(source, receipt, frame, (image, at) => this.#render(image, at));
+  }
+
   /**
-   * A PNG in the image's true proportions.
+   * The values of a frame, and what is said in the corners.
    * @param frame from 1: of the file, or of the receipt's slices
    * @throws RadserveError bad_request for a frame that the source has not, result_changed; what reading throws
    */
-  async draw(source: OpenedInput, { source: named }: Receipt, frame: number): Promise<Uint8Array> {
+  facts(source: OpenedInput, receipt: Receipt, frame: number): Promise<FrameFacts> {
+    return this.#with(source, receipt, frame, frameFacts);
+  }
+
+  async #with<T>(
+    source: OpenedInput,
+    { source: named }: Receipt,
+    frame: number,
+    use: (image: Image, frame: number) => Promise<T>,
+  ): Promise<T> {
     if (frame > named.frames)
       throw new RadserveError(
         "bad_request",
@@ -62,7 +78,7 @@ export class SourcePictures {
       const file = { size: fstatSync(source.fd).size, read: () => readWhole(source.fd) };
       return this.#read(file, async (image) => {
         if (image.source.fileSha256 !== named.file_sha256) await requirePixels(image, named.pixel_sha256);
-        return this.#render(image, frame - 1);
+        return use(image, frame - 1);
       });
     }
     const slice = slices[frame - 1];
@@ -70,13 +86,13 @@ export class SourcePictures {
       throw changed("the folder of the series that the receipt names; found a file.");
     const bytes = await this.#sliceOf(source, slice.file_sha256);
     const file = { size: bytes.length, read: () => Promise.resolve(bytes) };
-    return this.#read(file, (image) => this.#render(image, (slice.frame ?? 1) - 1));
+    return this.#read(file, (image) => use(image, (slice.frame ?? 1) - 1));
   }
 
-  #read(
+  #read<T>(
     file: { size: number; read: () => Promise<Uint8Array> },
-    use: (image: Image) => Promise<Uint8Array>,
-  ): Promise<Uint8Array> {
+    use: (image: Image) => Promise<T>,
+  ): Promise<T> {
     const patience = { patient: true, check: () => undefined };
     const { memory } = this.tools;
     return withFile(memory, file, patience, async (bytes, most) => {

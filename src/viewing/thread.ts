@@ -19,7 +19,9 @@ import { ModelReader } from "../models/shared.js";
 import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "../results/drift/compare.js";
 import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
+import { listed } from "../results/list/list.js";
 import type { Check } from "../results/commit/verify.js";
+import type { Receipt } from "../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
 import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
 import { withResult, type ResultFolder } from "./result-folder.js";
@@ -40,7 +42,9 @@ function answer(view: View): Promise<unknown> {
     case "receipt":
       return withResult(view.receiptPath, view.roots.output, ({ receipt }) => Promise.resolve(receipt));
     case "picture":
-      return picture(view);
+      return ofFrame(view, (...which) => pictures.draw(...which));
+    case "frame":
+      return ofFrame(view, (...which) => pictures.facts(...which));
     case "marks":
       return withResult(view.receiptPath, view.roots.output, (result) =>
         marks.read(result, view.model, view.frame),
@@ -49,12 +53,22 @@ function answer(view: View): Promise<unknown> {
       return verification(view);
     case "drift":
       return drift(view);
+    case "list":
+      return Promise.resolve(
+        listed(view.roots, view.wanted, {
+          ...view,
+          sees: (receipt) => view.folders.some((folder) => receipt.startsWith(`${folder}/`)),
+        }),
+      );
   }
 }
 
-function picture({ receiptPath, inputPath, roots, frame }: Of<"picture">): Promise<Uint8Array> {
+function ofFrame<T>(
+  { receiptPath, inputPath, roots, frame }: Of<"picture" | "frame">,
+  use: (source: OpenedInput, receipt: Receipt, frame: number) => Promise<T>,
+): Promise<T> {
   return withResult(receiptPath, roots.output, async ({ receipt }) => {
-    return withInput(inputPath, roots.input, (source) => pictures.draw(source, receipt, frame));
+    return withInput(inputPath, roots.input, (source) => use(source, receipt, frame));
   });
 }
 
@@ -85,8 +99,9 @@ async function replayed(
       replay({ ...{ receipt, image, engine, forms }, models: entries }),
     );
   };
-  const { series_instance_uid: uid, case: members } = receipt.source;
-  return withInput(inputPath, roots.input, (source) => withSource(source, { uid, members }, again));
+  const { series_instance_uid: uid, case: members, group } = receipt.source;
+  const choice = { uid, members, grouped: group !== undefined };
+  return withInput(inputPath, roots.input, (source) => withSource(source, choice, again));
 }
 
 /** @param choice which series of a folder is meant, or which case */

@@ -1,10 +1,14 @@
 /** Commands in a shell whose other programs leave early, or whose disk is full. */
 import { spawnSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { CT_SLICE, dicomFile, imageAttributes } from "../support/dicom.js";
-import { makePlace, root } from "../support/server.js";
+import { isRoot } from "../support/postgres.js";
+import { makePlace, radserve, root } from "../support/server.js";
+
+/** Root with fewer rights is an ordinary user to files, and stays root to the machine. */
+const notAsRoot = isRoot ? false : "only root can give up rights";
 
 const place = makePlace();
 t.teardown(() => place.remove());
@@ -57,4 +61,25 @@ t.test("what a terminal would obey is shown instead, in names of files and value
   t.match(json, "1.2\\u001b]0;T\\u0007");
   t.doesNotThrow(() => JSON.parse(json) as unknown);
   t.end();
+});
+
+t.test("a file that the caller may not read is named, and who may", { skip: notAsRoot }, async (t) => {
+  const place = makePlace();
+  t.teardown(() => place.remove());
+  t.equal((await radserve(place, "init")).status, 0);
+  const state = place.environment["RADSERVE_STATE_DIR"]!;
+  mkdirSync(path.join(state, "audit"));
+  const head = path.join(state, "audit-head");
+  writeFileSync(head, "", { mode: 0 });
+  const caps = "-dac_override,-dac_read_search";
+  const without = ["--bounding-set", caps, "--inh-caps", caps, process.execPath];
+  const main = path.join(root, "dist/src/main.js");
+  const ran = spawnSync("setpriv", [...without, main, "audit", "verify"], {
+    env: { ...process.env, ...place.environment },
+    encoding: "utf8",
+  });
+  t.match(ran, {
+    status: 2,
+    stderr: /^Expected to be allowed to use .*audit-head; found EACCES\. Run this as/,
+  });
 });

@@ -5,6 +5,7 @@
 import { parseArgs } from "node:util";
 import type { Options, Scenario } from "./lib/scenario.js";
 import { cancel } from "./scenarios/cancel.js";
+import { deliveries } from "./scenarios/deliveries.js";
 import { doors } from "./scenarios/doors.js";
 import { engineCrash } from "./scenarios/engine-crash.js";
 import { fullDisk } from "./scenarios/full-disk.js";
@@ -17,6 +18,7 @@ const SCENARIOS: Record<string, Scenario> = {
   ...cancel,
   ...fullDisk,
   ...doors,
+  ...deliveries,
   ...engineCrash,
   ...nodes,
   ...stopping,
@@ -29,6 +31,7 @@ const SIZES: Record<string, { full: number; quick?: number }> = {
   "two-networks": { full: 10_000 },
   cancel: { full: 10_000, quick: 300 },
   doors: { full: 1_000, quick: 60 },
+  deliveries: { full: 1_000, quick: 60 },
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },
   "two-nodes": { full: 300 },

@@ -4,7 +4,8 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
-import { makePlace, root, startServer } from "../support/server.js";
+import { doorsPlace } from "../support/doors.js";
+import { root, startServer } from "../support/server.js";
 
 const folder = path.join(root, "deploy/prometheus");
 const promtool = (...words: string[]) => spawnSync("promtool", words, { cwd: folder, encoding: "utf8" });
@@ -27,7 +28,8 @@ t.test(
   "every metric of the rules is one of a server, and every rule has a test",
   { skip: needs(ADDON) },
   async (t) => {
-    const server = await startServer(makePlace());
+    const destinations = { pacs: { type: "stow", url: "http://127.0.0.1:9" } };
+    const server = await startServer(doorsPlace(t, { destinations }).place);
     t.teardown(() => server.stop());
     const figures = await (await fetch(`${server.url}/metrics`)).text();
     const rules = readFileSync(path.join(folder, "radserve.rules.yml"), "utf8");

@@ -53,7 +53,18 @@ const refusals: [string, object, RegExp][] = [
     { peers: { "stow-x": { ae_title: "A" } } },
     /peers\.stow-x: Expected a name without stow-/,
   ],
-  ["no rule", { rules: [] }, /rules: Expected at least 1/],
+  ["a port and no rule", { rules: [] }, /rules: Expected at least one rule/],
+  ["rules and no spool", { spool: undefined }, /spool: Expected a folder, because there are rules/],
+  [
+    "a usual destination that there is not",
+    { deliver: ["pacs"] },
+    /deliver\[0\]: Expected a name of destinations/,
+  ],
+  [
+    "a rule's destination that there is not",
+    { rules: [{ ...RULE, deliver: ["pacs"] }] },
+    /rules\[0\]\.deliver\[0\]: Expected a name of destinations/,
+  ],
   [
     "an unknown sender",
     { rules: [{ ...RULE, from: ["ct2"] }] },

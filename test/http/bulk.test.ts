@@ -327,11 +327,13 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     const receipts = readdirSync(out("many")).filter((name) => name.endsWith(".json"));
     t.equal(receipts.length, job.counts.succeeded, "what is written stays, and nothing more comes");
     t.match(await send("DELETE", `/bulk_inference/${id}`), { status: 200, body: { state: "cancelled" } });
-    t.match(await send("POST", `/bulk_inference/${id}/retry`), {
+    t.match(await send("POST", `/bulk_inference/${id}/pause`), {
       status: 409,
       body: { error: "job_state", message: /this one is cancelled/ },
     });
-    t.match(await send("POST", `/bulk_inference/${id}/pause`), { status: 409 });
+    t.match(await send("POST", `/bulk_inference/${id}/retry`), { status: 200, body: { state: "running" } });
+    const whole = await ended(id);
+    t.match(whole, { state: "completed", counts: { cancelled: 0, succeeded: job.total } });
     t.match(await send("POST", `/bulk_inference/${id}/purge`), { status: 200 });
     t.match(await send("GET", `/bulk_inference/${id}`), { status: 404 });
     t.ok(existsSync(out("many", receipts[0]!)), "forgetting a job touches no result");

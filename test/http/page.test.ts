@@ -141,13 +141,13 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Send the image" }).click();
     const stage = page.locator(".stage[data-frame='1']");
     await stage.locator("img.marks").waitFor();
-    await page.getByText("Slice 1 of 8").waitFor();
+    await page.locator(".tools").getByText("Slice 1 of 8").waitFor();
     const edges = (selector: string) =>
       page.evaluate<number[]>(
         `(() => { const { x, y, width, height } = document.querySelector("${selector}").getBoundingClientRect();
           return [x, y, width, height].map(Math.round); })()`,
       );
-    t.same(await edges(".stage img.marks"), await edges(".stage img"), "the marks lie on the picture");
+    t.same(await edges(".stage img.marks"), await edges(".stage .picture"), "the marks lie on the picture");
     await stage.hover();
     await page.mouse.wheel(0, 100);
     await page.locator(".stage[data-frame='2'] img.marks").waitFor();
@@ -158,6 +158,35 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.locator(".stage[data-frame='8'] img.marks").waitFor();
     await page.getByRole("slider", { name: "Slice" }).fill("4");
     await page.locator(".stage[data-frame='4'] img.marks").waitFor();
+    const corners = page.locator(".corners");
+    t.match(await corners.innerText(), /W 400 L 40/);
+    t.match(await page.locator(".corners .side").allInnerTexts(), ["R", "L", "A", "P"]);
+    const box = (await page.locator(".stage .picture").boundingBox())!;
+    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+    await corners.getByText(/^\(64, 64\) \d+ HU$/).waitFor();
+    const grey = () =>
+      page.evaluate<number>(
+        `document.querySelector("canvas.picture").getContext("2d").getImageData(64, 64, 1, 1).data[0]`,
+      );
+    const before = await grey();
+    await page.getByLabel("Window").selectOption("Bone");
+    await corners.getByText("W 2500 L 480").waitFor();
+    t.ok((await grey()) < before, "in a wider and higher window it is darker");
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width / 2 + 30, box.y + box.height / 2);
+    await page.mouse.up();
+    t.notMatch(await corners.innerText(), /W 2500 L/, "a drag sets it");
+    await page.locator(".stage").press("i");
+    t.ok(await page.getByRole("checkbox", { name: "Invert" }).isChecked());
+    await page.locator(".stage").press("+");
+    await corners.getByText("125 %").waitFor();
+    await page.locator(".stage").press("o");
+    await page.locator("img.marks").waitFor({ state: "detached" });
+    await page.locator(".stage").press("o");
+    await page.locator("img.marks").waitFor();
+    await page.getByRole("button", { name: "Fit" }).click();
+    await corners.getByText("W 400 L 40").waitFor();
+    t.equal(await grey(), before);
     await page.getByRole("slider", { name: "Opacity" }).fill("20");
     t.equal(await page.evaluate(`document.querySelector("img.marks").style.opacity`), "0.2");
     await page.getByRole("slider", { name: "Opacity" }).fill("60");
@@ -168,7 +197,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     const findings = page.getByRole("region", { name: "Findings of ct-tissue" });
     t.equal(await findings.locator("tbody tr").count(), 4, "those of this slice");
     await page.getByLabel("Findings of all slices").check();
-    await findings.getByRole("button", { name: "Show bone on frame 7" }).click();
+    await findings.getByRole("button", { name: "Show bone on slice 7" }).click();
     await page.locator(".stage[data-frame='7'] img.marks").waitFor();
     t.equal(await findings.locator("tbody tr").count(), 32);
     await page.getByLabel("Findings of all slices").uncheck();
@@ -182,6 +211,31 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Verify" }).click();
     await page.getByText("Everything is there and equal.").waitFor();
     await look(t, page, "verified");
+  });
+
+  await t.test("the list of results, and the way from one to the next", async (t) => {
+    await page.getByRole("link", { name: "Results" }).click();
+    const rows = page.getByRole("region", { name: "Results" }).locator("tbody tr");
+    await page.getByRole("link", { name: "series", exact: true }).waitFor();
+    t.match(await rows.allInnerTexts(), [/^.*series\s+CT\s+ct-tissue: .*bone.*Completed/is, /chest\.dcm/]);
+    await look(t, page, "results");
+    await page.getByLabel("Path or UID").fill("nobody");
+    await page.getByRole("button", { name: "Show" }).click();
+    await page.getByText("No result is like that.").waitFor();
+    await page.getByRole("button", { name: "Clear" }).click();
+    await page.getByRole("link", { name: "series", exact: true }).click();
+    await page.locator(".stage[data-frame='1'] img.marks").waitFor();
+    await page.getByRole("link", { name: "Next result" }).click();
+    await heading(page, "chest.dcm").waitFor();
+    await page.locator("img.marks").waitFor();
+    t.equal(await page.getByRole("link", { name: "Next result" }).count(), 0, "it is the last");
+    await look(t, page, "one");
+    await page.getByRole("link", { name: "Previous result" }).click();
+    await heading(page, "series").waitFor();
+    await page.getByRole("link", { name: "All results" }).click();
+    await rows.first().waitFor();
+    await page.getByRole("link", { name: "Send" }).click();
+    await heading(page, "Send").waitFor();
   });
 
   await t.test("how the models do over time", async (t) => {

@@ -4,7 +4,7 @@ import path from "node:path";
 import sharp from "sharp";
 import t, { type Test } from "tap";
 import { receiptText, type Answer, type Receipt } from "../../src/results/receipt/receipt.js";
-import type { DriftView, Marks, Verification } from "../../src/viewing/messages.js";
+import type { DriftView, FrameFacts, Marks, Verification } from "../../src/viewing/messages.js";
 import type { PathList } from "../../src/server/viewing.js";
 import { linesOf, textOf } from "../support/audit.js";
 import { bulkOf, bulkPlace } from "../support/bulk.js";
@@ -107,7 +107,9 @@ t.test("nothing of it is there unless the settings say so", { skip: needs(ADDON)
   const { server } = await started(t, { RADSERVE_FILES_BY_HTTP: "upload,download" });
   for (const page of [
     "/results",
+    "/results/list",
     "/results/picture",
+    "/results/frame",
     "/results/marks",
     "/results/verification",
     "/drift",
@@ -153,6 +155,21 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
         await places(png, ([r, g, b, a]) => a === 255 && String([r, g, b]) === String(colour)),
         bonesOf(z),
       );
+    }
+  });
+
+  await t.test("values of a slice, with what a viewer says of it", async (t) => {
+    for (const number of [5, 1, 3]) {
+      const { status, body } = await get<FrameFacts>(server, "/results/frame", { ...of, frame: number });
+      t.equal(status, 200);
+      t.match(body, {
+        ...{ rows: ROWS, columns: COLUMNS, pixel_aspect: 0.5 / 0.8, inverted: false, unit: "HU" },
+        ...{ window: { center: 320, width: 1000, exact: false }, spacing: [0.5, 0.8] },
+        ...{ sides: { left: "R", right: "L", top: "A", bottom: "P" }, patient_id: "Nobody" },
+        ...{ position: [-10, -20, number - 1], values: { signed: true, slope: 1, intercept: 0 } },
+      });
+      const pixels = Buffer.from(pixelsOf(number - 1)).toString("base64");
+      t.equal(body.values?.base64, pixels, `slice ${number}`);
     }
   });
 

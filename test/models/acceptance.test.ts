@@ -96,7 +96,7 @@ t.test("burned-in-text takes screen captures of any modality, and no CT", (t) =>
   t.strictSame(accepts({ manifest: text }, imageOf()), [
     {
       code: "sop_class_not_accepted",
-      message: "Expected SOPClassUID to be one of the 18 in accepts.sop_class, found CT Image Storage.",
+      message: "Expected SOPClassUID to be among the 18 of accepts.sop_class, found CT Image Storage.",
     },
   ]);
   t.end();
@@ -176,6 +176,7 @@ t.test("every slice of a series counts", (t) => {
   const other = imageOf({ attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"], KVP: 80 } });
   image.series = {
     others: 0,
+    grouped: false,
     volume: {
       frames: [0, 1],
       geometry: {

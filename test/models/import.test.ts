@@ -58,6 +58,14 @@ const CASES: Record<string, Case> = {
     choices: SPL,
     without: { "slices by themselves": ({ resampling }) => delete resampling!.separate_above },
   },
+  "nnunet-torch": {
+    choices: SPL,
+    without: { "data in order 1": ({ resampling }) => (resampling!.order = 3) },
+  },
+  "nnunet-torch-apart": {
+    choices: SPL,
+    without: { "slices by themselves": ({ resampling }) => delete resampling!.separate_above },
+  },
   "nnunet-lowres": {
     choices: MR,
     without: { cropping: ({ resampling }) => (resampling!.crop = "none") },
@@ -148,7 +156,7 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
     };
     plans.configurations["3d_cascade_fullres"] = {
       ...{ inherits_from: "3d_fullres", previous_stage: "3d_lowres", preprocessor_name: "MyPreprocessor" },
-      ...{ resampling_fn_data: "resample_torch_fornnunet", normalization_schemes: ["MyNormalization"] },
+      ...{ resampling_fn_data: "my_resampling", normalization_schemes: ["MyNormalization"] },
     };
     writeFileSync(join(folder, "plans.json"), JSON.stringify(plans));
     writeFileSync(

@@ -80,6 +80,7 @@ t.test("everything else that may be wrong", async (t) => {
   const conditions = new Conditions({
     config,
     fault: () => undefined,
+    keys: () => "A file cannot be used.",
     models: () => [
       { name: "m", health: "failed", error: "model_invalid" },
       { name: "n", health: "ready" },
@@ -100,6 +101,7 @@ t.test("everything else that may be wrong", async (t) => {
     log: createLog("silent"),
   });
   t.match(conditions.list(), [
+    { condition: "key_refused", where: "keys folder" },
     { condition: "model_failed", message: "m failed: model_invalid." },
     { condition: "gpu_lost", where: "GPU 1" },
     { condition: "certificate_expires" },

@@ -178,6 +178,8 @@ t.test("a running server sees new keys, lost keys and revocations", async (t) =>
   await until(() => reports.length > 0);
   t.match(reports[0], /broken\.json/);
   t.equal(watched.keys()[0]?.kid, second.kid, "a broken file takes nothing away");
+  t.match(watched.trouble(), /^A file of the keys folder cannot be used/);
+  t.notMatch(watched.trouble(), at, "anybody may read it: no path");
 });
 
 t.test("records of tokens", async (t) => {

@@ -28,7 +28,7 @@ export function privatePlace(t: Test, extra: Record<string, string> = {}): Place
   return place;
 }
 
-function ctPlace(extra: Record<string, string>): Place {
+export function ctPlace(extra: Record<string, string>): Place {
   // What lies in output folders is compared by name; report.test.ts tests the reports
   const place = makePlace({ RADSERVE_THREADS: "2", RADSERVE_JOB_REPORTS: "off", ...extra });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
@@ -201,13 +201,18 @@ export function bulkOf(server: TestServer): Bulk {
 }
 
 /** A box that works on the jobs which another takes, with the same database, folders and lengths of time. */
-export async function startWorker(t: Test, { environment, input, output }: Place): Promise<TestServer> {
+export async function startWorker(
+  t: Test,
+  { environment, input, output }: Place,
+  extra: Record<string, string> = {},
+): Promise<TestServer> {
   const durations = Object.entries(environment).filter(([name]) =>
     /^(NODE_OPTIONS|TEST_DURATIONS)$/.test(name),
   );
   const worker = await startServer(
     bulkPlace(t, {
       ...Object.fromEntries(durations),
+      ...extra,
       DATABASE_URL: environment["DATABASE_URL"]!,
       RADSERVE_ROLE: "worker",
       RADSERVE_INPUT_ROOTS: input,

@@ -8,6 +8,7 @@ import { nameOfHelper } from "../../src/files/helper-names.js";
 import { NameLock } from "../../src/files/name-lock.js";
 import { withName } from "../../src/results/commit/commit.js";
 import type { ResultFile } from "../../src/results/receipt/names.js";
+import { deliveryOf, type Delivery } from "../../src/results/receipt/delivery.js";
 import { RECEIPT_SCHEMA, type Receipt, type ReceiptModel } from "../../src/results/receipt/receipt.js";
 
 export const hash = (content: string | Uint8Array): string =>
@@ -42,6 +43,13 @@ export function sample(name: string, pixels: string, contents: Record<string, st
   });
   return { files, receipt: receiptOf(name, pixels, models) };
 }
+
+/** What is asked for of a result, by an id. */
+export const deliveryFor = (id: string): Delivery =>
+  deliveryOf(
+    { id, priority: "routine", subject: "tester", request_id: id, asked_at: "2026-01-01T00:00:00.000Z" },
+    ["pacs"],
+  );
 
 export function receiptOf(name: string, pixels: string, models: ReceiptModel[]): Receipt {
   return {

@@ -133,14 +133,16 @@ export async function issueToken(place: Place, ...args: string[]): Promise<strin
       admin: { type: "boolean", default: false },
       "input-root": { type: "string", multiple: true, default: [] },
       "output-root": { type: "string", multiple: true, default: [] },
+      destination: { type: "string", multiple: true, default: [] },
     },
   });
-  const { "input-root": inputRoot, "output-root": outputRoot, ...rest } = values;
+  const { "input-root": inputRoot, "output-root": outputRoot, destination, ...rest } = values;
   const config = loadConfig({ environment: place.environment, directory: place.directory });
   const { token } = await newToken(config, {
     ...rest,
     ...(inputRoot.length === 0 ? {} : { inputRoot }),
     ...(outputRoot.length === 0 ? {} : { outputRoot }),
+    ...(destination.length === 0 ? {} : { destination }),
   });
   return token;
 }

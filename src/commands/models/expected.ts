@@ -38,7 +38,9 @@ export function compareExpected(
 
 function isLabels({ dtype, shape }: Plain, { slices, rows, columns, overlapping }: Segmentation): boolean {
   if (dtype.startsWith("float") || overlapping) return false;
-  return isDeepStrictEqual(shape, slices === undefined ? [rows, columns] : [slices, rows, columns]);
+  // Of a single image other programs have a slice
+  const isOne = slices === undefined && shape.length === 2;
+  return isDeepStrictEqual(shape, isOne ? [rows, columns] : [slices ?? 1, rows, columns]);
 }
 
 /** Probabilities of the whole source; undefined where they are those of a part. */

@@ -1,4 +1,4 @@
-/** The side that is called: negotiates an association, and answers C-ECHO and C-STORE (PS3.7 sections 9.1.1 and 9.1.5). */
+/** The side that is called: negotiates an association, and answers C-ECHO, C-STORE and N-EVENT-REPORT (PS3.7 sections 9.1 and 10.1). */
 import type { Socket } from "node:net";
 import { acceptedOf, Association, type Message } from "./association.js";
 import { COMMANDS, NO_DATA_SET, RESPONSE, STATUS, type Command } from "./command.js";
@@ -43,6 +43,15 @@ export interface AcceptorHandlers {
   taken(sopClassUid: string, proposed: readonly string[]): readonly string[] | undefined;
   /** Resolves when the object is safe. What it throws is answered as 0xC000. */
   store(object: Incoming): Promise<StoreAnswer>;
+  /** Takes a report of the SCP of a SOP class, which calls in that role; absent where none is taken. */
+  event?: ((report: EventReport) => Promise<void>) | undefined;
+}
+
+/** An N-EVENT-REPORT (PS3.7 section 10.1.1). */
+export interface EventReport {
+  eventTypeId: number | undefined;
+  transferSyntax: string;
+  dataSet: AsyncIterable<Buffer>;
 }
 
 /**
@@ -90,7 +99,8 @@ async function negotiated(
   const answers = request.contexts.map((context) => answerContext(context, handlers));
   await socket.write(
     encodeAssociateAccept({
-      ...{ calledAe: request.calledAe, callingAe: request.callingAe, contexts: answers, roles: [] },
+      ...{ calledAe: request.calledAe, callingAe: request.callingAe, contexts: answers },
+      roles: handlers.event === undefined ? [] : request.roles,
       maximumLength: mostData,
       implementationClassUid: IMPLEMENTATION_CLASS_UID,
       implementationVersion: IMPLEMENTATION_VERSION,
@@ -137,6 +147,11 @@ async function answer(association: Association, message: Message, handlers: Acce
           : { affectedSopInstanceUid: command.affectedSopInstanceUid }),
       });
     }
+    case COMMANDS.nEventReport: {
+      if (handlers.event === undefined) return respond({ status: STATUS.unrecognizedOperation });
+      await handlers.event(eventOf(message));
+      return respond(eventResponse(command));
+    }
     default:
       // A response would be to nothing, and a C-CANCEL has no response
       if ((command.commandField & RESPONSE) !== 0)
@@ -144,6 +159,19 @@ async function answer(association: Association, message: Message, handlers: Acce
       return respond({ status: STATUS.unrecognizedOperation });
   }
 }
+
+async function* nothing() {}
+
+export const eventOf = ({ command, context, dataSet = nothing() }: Message): EventReport => ({
+  ...{ eventTypeId: command.eventTypeId, transferSyntax: context.transferSyntax, dataSet },
+});
+
+/** What a response to N-EVENT-REPORT has besides that of every response. */
+export const eventResponse = ({ affectedSopInstanceUid, eventTypeId }: Command): Partial<Command> => ({
+  status: STATUS.success,
+  ...(affectedSopInstanceUid === undefined ? {} : { affectedSopInstanceUid }),
+  ...(eventTypeId === undefined ? {} : { eventTypeId }),
+});
 
 async function stored(
   { callingAe, calledAe }: Association,

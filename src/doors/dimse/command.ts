@@ -5,6 +5,7 @@ import { ProtocolError } from "./pdu.js";
 export const COMMANDS = {
   cStore: 0x0001,
   cGet: 0x0010,
+  cMove: 0x0021,
   cEcho: 0x0030,
   nEventReport: 0x0100,
   nAction: 0x0130,

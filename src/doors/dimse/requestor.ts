@@ -1,7 +1,12 @@
-/** The side that calls: asks for an association, and sends C-ECHO, C-STORE and C-GET over it (PS3.7 section 9.1). */
+/**
+ * The side that calls: asks for an association, and sends C-ECHO, C-STORE, C-GET, C-MOVE and N-ACTION over it (PS3.7 sections
+ * 9.1 and 10.1).
+ */
+import { addAbortListener } from "node:events";
 import { connect as connectPlain, type Socket } from "node:net";
 import { connect as connectTls, type ConnectionOptions } from "node:tls";
 import { IMPLEMENTATION_CLASS_UID, IMPLEMENTATION_VERSION } from "../../results/dicom/elements.js";
+import { eventOf, eventResponse, type EventReport } from "./acceptor.js";
 import { acceptedOf, Association, type AcceptedContext, type Message } from "./association.js";
 import { COMMANDS, NO_DATA_SET, RESPONSE, STATUS, type Command } from "./command.js";
 import {
@@ -68,6 +73,8 @@ export interface CallOptions extends PduLimits {
   /** At most 128. */
   contexts: readonly Proposal[];
   roles?: readonly Roles[];
+  /** Ends the association at once. */
+  signal?: AbortSignal;
 }
 
 /** A status of a response, and the peer's comment where it gave one. */
@@ -89,7 +96,7 @@ export interface Outgoing {
  * @throws AssociationRejected, ProtocolError, ConnectionLost
  */
 export async function call(address: Address, options: CallOptions): Promise<Caller> {
-  const connection = await connected(address, options.idleTimeout);
+  const connection = await connected(address, options);
   const socket = new PduSocket(connection, options);
   const request: AssociateRequest = {
     ...{ callingAe: options.callingAe, calledAe: options.calledAe, roles: options.roles ?? [] },
@@ -116,9 +123,16 @@ export async function call(address: Address, options: CallOptions): Promise<Call
   }
 }
 
-function connected({ host, port, tls }: Address, timeout: number): Promise<Socket> {
+function connected(
+  { host, port, tls }: Address,
+  { idleTimeout: timeout, signal }: Pick<CallOptions, "idleTimeout" | "signal">,
+): Promise<Socket> {
   return new Promise((resolve, reject) => {
     const socket = tls === undefined ? connectPlain({ host, port }) : connectTls({ ...tls, host, port });
+    if (signal !== undefined) {
+      const listening = addAbortListener(signal, () => socket.destroy(new Error("It was interrupted.")));
+      socket.once("close", () => listening[Symbol.dispose]());
+    }
     const failed = (error: Error) => {
       clearTimeout(timer);
       socket.destroy();
@@ -196,6 +210,57 @@ export class Caller {
       const answer = answerOf(responseTo(message, messageId, COMMANDS.cGet));
       if (answer.status !== STATUS.pending) return answer;
     }
+  }
+
+  /**
+   * C-MOVE: the peer sends the objects that the identifier names to the AE title `moveDestination`, whose address it knows.
+   * @param identifier as `get` takes it
+   */
+  async move(context: AcceptedContext, moveDestination: string, identifier: Uint8Array): Promise<Answer> {
+    const affectedSopClassUid = context.abstractSyntax;
+    const move = { commandField: COMMANDS.cMove, priority: MEDIUM, affectedSopClassUid, moveDestination };
+    const messageId = await this.#send(context, move, [identifier]);
+    for (;;) {
+      const answer = answerOf(await this.#response(messageId, COMMANDS.cMove));
+      if (answer.status !== STATUS.pending) return answer;
+    }
+  }
+
+  /** N-ACTION on an instance of the context's SOP class. @param dataSet in the context's transfer syntax */
+  async action(
+    context: AcceptedContext,
+    requestedSopInstanceUid: string,
+    actionTypeId: number,
+    dataSet: Uint8Array,
+  ): Promise<Answer> {
+    const requestedSopClassUid = context.abstractSyntax;
+    const action = {
+      commandField: COMMANDS.nAction,
+      requestedSopClassUid,
+      requestedSopInstanceUid,
+      actionTypeId,
+    };
+    const messageId = await this.#send(context, action, [dataSet]);
+    return answerOf(await this.#response(messageId, COMMANDS.nAction));
+  }
+
+  /** The next N-EVENT-REPORT over this association, which is answered when `take` has resolved. */
+  async event(take: (report: EventReport) => Promise<void>): Promise<void> {
+    const message = await this.#receive();
+    const { command, context } = message;
+    if (command.commandField !== COMMANDS.nEventReport)
+      throw new ProtocolError("Something else than a report came.", "unexpectedPdu");
+    await take(eventOf(message));
+    const { messageId, affectedSopClassUid } = command;
+    await this.#association.send(context.id, {
+      ...{
+        commandField: COMMANDS.nEventReport | RESPONSE,
+        dataSetType: NO_DATA_SET,
+        ...eventResponse(command),
+      },
+      ...(messageId === undefined ? {} : { messageIdRespondedTo: messageId }),
+      ...(affectedSopClassUid === undefined ? {} : { affectedSopClassUid }),
+    });
   }
 
   async #takeOne(

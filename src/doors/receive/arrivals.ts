@@ -332,12 +332,18 @@ export class Arrivals {
       ? all[0]?.mark?.job_id
       : undefined;
     if (jobId === undefined) {
-      const { models, outputs, output_folder } = rule;
+      const { models, outputs, output_folder, deliver } = rule;
       const request = {
         input_folder_path: await this.#inputOf(group, all),
         output_folder_path: path.join(output_folder, peer, study),
+        group: "series",
         ...(models === undefined ? {} : { models }),
         ...(outputs === undefined ? {} : { outputs }),
+        ...(deliver === undefined
+          ? {}
+          : deliver.length === 0
+            ? { deliver: "none" }
+            : { destinations: deliver }),
       };
       const births = await Promise.all(all.map(({ series, names }) => this.#birth(of(group, series), names)));
       const idempotency_key = `received-${sha256(JSON.stringify([request, births, [...objects].sort()]))}`;

@@ -1,12 +1,12 @@
 /** The messages between the thread that serves HTTP and the thread of the doors. */
 import type { ReadableStream } from "node:stream/web";
 import type { Config } from "../../config.js";
-import type { DoorsSettings } from "../settings.js";
+import type { ReceivingSettings } from "../settings.js";
 import type { Submission } from "./arrivals.js";
 
 export interface DoorsThreadOptions {
   config: Pick<Config, "log_level" | "minimum_free_disk" | "upload_limit">;
-  settings: DoorsSettings;
+  settings: ReceivingSettings;
 }
 
 export type ToDoors =

@@ -1,5 +1,6 @@
 /** The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are read when asked for. */
 import {
+  ANY_STACK,
   checkedFrame,
   warn,
   type Image,
@@ -25,7 +26,7 @@ import { seriesInvalid } from "./series-fault.js";
 import { ReadAhead } from "./read-ahead.js";
 import { suvOf } from "./suv.js";
 import { mixedStorage, storageOf, storedAlike } from "./series-storage.js";
-import { assemble, sortingStep, volumeCaveats } from "./volume.js";
+import { assemble, checkFormats, sortingStep, volumeCaveats, type SliceFacts } from "./volume.js";
 import { RadserveError } from "../../base/errors.js";
 import { sha256 } from "../../files/durable-files.js";
 import { SECONDARY_CAPTURE, type FrameGeometry } from "./geometry.js";
@@ -135,19 +136,25 @@ function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIde
   return undefined;
 }
 
+/** As what the files of a series are taken. */
+export interface Stacking {
+  /** The tilt and the missing slices that some model takes; none where absent. */
+  tolerance?: StackTolerance | undefined;
+  /** For models of single images too: slices that are no volume are no fault then. */
+  grouped?: boolean | undefined;
+}
+
 /** What models say of a series: whether one takes it and prefers no other, and why the others do not. */
 export interface Verdict extends Pick<NotChosen, "why"> {
   taken: boolean;
 }
 
 /** Which of several series is meant. */
-export interface SeriesChoice {
+export interface SeriesChoice extends Stacking {
   /** SeriesInstanceUID. */
   uid?: string | undefined;
   /** Without `uid`: the only series of which this says that models take it. */
   judge?: ((series: readonly (Image | RadserveError)[]) => readonly Verdict[]) | undefined;
-  /** The tilt and the missing slices that some model takes; none where absent. */
-  tolerance?: StackTolerance | undefined;
 }
 
 /**
@@ -175,7 +182,7 @@ export function seriesImage(
             message: `Left out: ${beside} images of ${others} other series in the folder.`,
           },
         ];
-  const image = imageOf(chosen, [...leftOut, ...apart], others, choice.tolerance);
+  const image = imageOf(chosen, [...leftOut, ...apart], others, choice);
   if (notChosen !== undefined) image.notChosen = notChosen;
   return image;
 }
@@ -184,12 +191,12 @@ export function seriesImage(
 export function studySeries(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
-  tolerance?: StackTolerance,
+  stacking: Stacking,
 ): { uid: string; alone: boolean; image: Image | RadserveError }[] {
   const groups = groupsOf(files);
   return groups.map(([uid, found]) => ({
     ...{ uid, alone: groups.length === 1 },
-    image: imageOrFault(found, leftOut, groups.length - 1, tolerance),
+    image: imageOrFault(found, leftOut, groups.length - 1, stacking),
   }));
 }
 
@@ -197,10 +204,10 @@ function imageOrFault(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
   others: number,
-  tolerance?: StackTolerance,
+  stacking: Stacking = {},
 ): Image | RadserveError {
   try {
-    return imageOf(files, leftOut, others, tolerance);
+    return imageOf(files, leftOut, others, stacking);
   } catch (error) {
     if (error instanceof RadserveError && error.code === "series_invalid") return error;
     throw error;
@@ -219,14 +226,10 @@ function imageOf(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
   others: number,
-  tolerance: StackTolerance | undefined,
+  stacking: Stacking,
 ): Image {
-  const caveats = [
-    ...checkOneSeries(files),
-    ...frameOfReferenceCaveats(files),
-    ...checkConcatenations(files),
-  ];
-  const image = new SeriesImage(files, [...leftOut, ...caveats], others, tolerance);
+  const caveats = [...checkOneSeries(files), ...checkConcatenations(files)];
+  const image = new SeriesImage(files, [...leftOut, ...caveats], others, stacking);
   checkInstances(files);
   return image;
 }
@@ -308,14 +311,14 @@ const framesOf = (files: readonly SeriesFile[]): number =>
 
 function chooseSeries(
   groups: readonly Group[],
-  { uid, judge, tolerance }: SeriesChoice,
+  { uid, judge, ...stacking }: SeriesChoice,
 ): { files: SeriesFile[]; notChosen?: NotChosen[] } {
   if (uid !== undefined) {
     const named = groups.find(([found]) => found === uid);
     if (named === undefined) throw noSuchSeries(groups);
     return { files: named[1] };
   }
-  const verdicts = judge?.(groups.map(([, files]) => imageOrFault(files, [], 0, tolerance)));
+  const verdicts = judge?.(groups.map(([, files]) => imageOrFault(files, [], 0, stacking)));
   const taken = groups.filter((_, i) => verdicts?.[i]?.taken === true);
   const [first, ...more] = taken;
   if (first !== undefined && more.length === 0) {
@@ -433,6 +436,40 @@ interface Slice {
   facts: FrameFacts;
 }
 
+/** The slices as a volume, or why they are none, and the order in which they are the series' frames. */
+function stacked(slices: readonly Slice[], files: readonly SeriesFile[], { tolerance, grouped }: Stacking) {
+  const facts = slices.map(({ file: { format }, facts: { interpretation, ...geometry } }): SliceFacts => {
+    return { ...geometry, format, units: () => interpretation.units };
+  });
+  try {
+    const caveats = frameOfReferenceCaveats(files);
+    // How a group lies must not depend on the models that were asked
+    const { frames: order, ...body } = assemble(facts, grouped === true ? ANY_STACK : tolerance);
+    const volume = { ...body, frames: order.map((_, i) => i) };
+    return { volume, order, caveats: [...caveats, ...volumeCaveats(volume)], step: sortingStep(volume) };
+  } catch (error) {
+    if (grouped !== true || !(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
+    checkFormats(facts);
+    const message = `The slices are no volume, and were looked at one by one. ${error.message}`;
+    const caveats = slices.length === 1 ? [] : [{ code: "no_volume", message }];
+    const step = { step: "sort_slices", by: "InstanceNumber", slices: slices.length };
+    return { volume: error, order: byNumber(slices), caveats, step };
+  }
+}
+
+/** Images without an InstanceNumber come last, and equal ones in the order of their UIDs and frames. */
+function byNumber(slices: readonly Slice[]): number[] {
+  const keys = slices.map(({ file: { attributes, source } }, i) => ({
+    ...{
+      i,
+      number: attributes.number("InstanceNumber") ?? Number.MAX_VALUE,
+      uid: source.sopInstanceUid ?? "",
+    },
+  }));
+  const inOrder = keys.sort((a, b) => a.number - b.number || (a.uid === b.uid ? 0 : a.uid < b.uid ? -1 : 1));
+  return inOrder.map(({ i }) => i);
+}
+
 class SeriesImage implements Image {
   readonly source: SourceIdentity;
   readonly format: PixelFormat;
@@ -448,7 +485,10 @@ class SeriesImage implements Image {
   };
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
   readonly regions = (frame: number) => this.#slice(frame).facts.regions;
-  readonly plane = (frame: number) => this.#slice(frame).facts.plane;
+  /** Planes of several frames of reference say nothing together. */
+  readonly plane = (frame: number) => (this.#isScattered ? undefined : this.#slice(frame).facts.plane);
+  readonly planeFault = (frame: number) => this.#slice(frame).facts.planeFault;
+  readonly #isScattered: boolean;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
   readonly #slices: readonly Slice[];
   /** By what all files of the series say together, where they are of positron emission. */
@@ -459,35 +499,27 @@ class SeriesImage implements Image {
   /** How files of one frame are compressed; undefined before one was opened. */
   #coding: DicomFileImage["coding"] | "none";
 
-  constructor(
-    files: readonly SeriesFile[],
-    leftOut: readonly Warning[],
-    others: number,
-    tolerance: StackTolerance | undefined,
-  ) {
+  constructor(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number, stacking: Stacking) {
     const found = files.flatMap((file) => file.frames.map((facts, frame): Slice => ({ file, frame, facts })));
-    const { frames, ...body } = assemble(
-      found.map(({ file, facts }) => ({
-        format: file.format,
-        plane: facts.plane,
-        planeFault: facts.planeFault,
-        spacing: facts.spacing,
-        units: () => facts.interpretation.units,
-      })),
-      tolerance,
-    );
-    this.#slices = frames.flatMap((frame) => found[frame] ?? []);
+    const { volume, order, caveats, step } = stacked(found, files, stacking);
+    this.#slices = order.flatMap((frame) => found[frame] ?? []);
     const inOrder = [...new Set(this.#slices.map(({ file }) => file))];
     const slices = this.#slices.map((slice) => identityOf(slice, inOrder.indexOf(slice.file)));
     const first = this.#slice(0);
     this.series = {
-      volume: { ...body, frames: slices.map((_, i) => i) },
+      get volume() {
+        if (volume instanceof RadserveError) throw volume;
+        return volume;
+      },
+      grouped: stacking.grouped === true,
       slices,
       attributes: inOrder.map((file) => file.attributes),
       others,
     };
     this.format = storageOf(inOrder);
     this.#suv = suvOf(inOrder);
+    this.#isScattered =
+      volume instanceof RadserveError && volume.details?.["reason"] === "mixed_frame_of_reference";
     this.frameCount = slices.length;
     this.#frames = new ReadAhead(
       slices.length,
@@ -502,8 +534,8 @@ class SeriesImage implements Image {
       sopInstanceUid: undefined,
       transferSyntaxUid: common(files.map((file) => file.source.transferSyntaxUid)),
     };
-    this.warnings = [...leftOut, ...volumeCaveats(this.series.volume)];
-    this.transforms = [sortingStep(this.series.volume)];
+    this.warnings = [...leftOut, ...caveats];
+    this.transforms = [step];
     const mixed = mixedStorage(inOrder, this.format);
     if (mixed !== undefined) {
       this.transforms.push(mixed.step);

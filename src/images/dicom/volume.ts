@@ -55,7 +55,7 @@ const LISTED = 10;
 const DEGREES = 180 / Math.PI;
 
 /** The facts that decide whether a frame belongs to a volume, and where. */
-interface SliceFacts {
+export interface SliceFacts {
   format: PixelFormat;
   plane: PlanePosition | undefined;
   planeFault?: PlaneFault | undefined;
@@ -86,7 +86,7 @@ export function assemble(slices: readonly SliceFacts[], tolerance: StackToleranc
       { slices: slices.length },
     );
   const all = [first, ...others];
-  checkAlike(first, all);
+  checkAlike(all);
   const axes = axesOf(first.plane);
   checkParallel(first, all);
   const along = all.map(({ plane }) => dot(plane.position, axes.normal));
@@ -197,7 +197,8 @@ function located(slices: readonly SliceFacts[]): LocatedSlice[] {
   return usable;
 }
 
-function checkAlike(first: LocatedSlice, all: readonly LocatedSlice[]): void {
+/** Throws for what no image can be made of, volume or not. */
+export function checkFormats(all: readonly Pick<SliceFacts, "format">[]): void {
   const sizes = new Set(all.map(({ format }) => `${format.columns} x ${format.rows}`));
   if (sizes.size > 1)
     throw seriesInvalid(
@@ -205,13 +206,17 @@ function checkAlike(first: LocatedSlice, all: readonly LocatedSlice[]): void {
       `Expected slices of one size, found ${listed([...sizes])}. Leave out what is no slice of this volume.`,
       { sizes: [...sizes].slice(0, LISTED) },
     );
-  const mixed = MEANING.filter((field) => all.some(({ format }) => format[field] !== first.format[field]));
+  const mixed = MEANING.filter((field) => new Set(all.map(({ format }) => format[field])).size > 1);
   if (mixed.length > 0)
     throw seriesInvalid(
       "mixed_format",
       `Expected slices whose pixels mean the same; they differ in ${mixed.join(", ")}. Leave out what is no slice of this volume.`,
       { fields: mixed },
     );
+}
+
+function checkAlike(all: readonly LocatedSlice[]): void {
+  checkFormats(all);
   const units = new Set(all.map((slice) => slice.units?.() ?? "none"));
   if (units.size > 1)
     throw seriesInvalid(

@@ -3,7 +3,12 @@ import { z } from "zod";
 import { text } from "../texts.js";
 import { labels, maxBoxes, normalised, onInput, score, type Label } from "./fields.js";
 import { isFault, outputTensor, tensorText, type Fault, type GraphSide } from "./graph-fit.js";
-import { labelNames, type DecodingStep, type Kind } from "./kind.js";
+import { labelNames, type DecodingStep, type Kind, type Report } from "./kind.js";
+
+export const classes = z
+  .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
+  .optional()
+  .describe("Without it, scores hold one column a label");
 
 const schema = z.strictObject({
   kind: z.literal("detection"),
@@ -14,10 +19,7 @@ const schema = z.strictObject({
     normalised,
   }),
   scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
-  classes: z
-    .strictObject({ tensor: text, first: z.int().min(0).describe("Number of the first label") })
-    .optional()
-    .describe("Without it, scores hold one column a label"),
+  classes,
   nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),
   max_boxes: maxBoxes,
   labels,
@@ -37,30 +39,41 @@ export const detection: Kind<Detection> & { schema: typeof schema } = {
   schema,
   ...OF_BOXES,
   hasUnitScores: ({ scores }) => scores.activation !== "none",
-  checkWhole: ({ classes, scores }, _, issue) => {
-    if (classes !== undefined && scores.activation === "softmax")
-      issue(
-        ["scores", "activation"],
-        "Softmax goes over one score a label; with a classes tensor there is one score a box",
-      );
-  },
-  graphFaults,
-  native: ({ boxes, scores, classes, nms, max_boxes }) => ({
+  checkWhole: (output, _, issue) => checkActivation(output, issue),
+  graphFaults: (output, graph) => listFaults(output, 4, graph),
+  native: ({ boxes, scores, classes: kinds, nms, max_boxes }) => ({
     tensor: boxes.tensor,
     format: boxes.format,
     normalised: boxes.normalised,
     scores: scores.tensor,
     activation: scores.activation,
     max_boxes,
-    ...(classes === undefined ? {} : { classes: classes.tensor, first: classes.first }),
+    ...(kinds === undefined ? {} : { classes: kinds.tensor, first: kinds.first }),
     ...(nms === undefined ? {} : { ...nms, fast: false, overlap: "edges" }),
   }),
-  decoding: ({ boxes, scores, classes, nms, max_boxes }, thresholds) => [
+  decoding: ({ boxes, scores, classes: kinds, nms, max_boxes }, thresholds) => [
     { step: "boxes", ...boxes },
-    { step: "scores", ...scores, ...(classes === undefined ? {} : { classes }) },
+    { step: "scores", ...scores, ...(kinds === undefined ? {} : { classes: kinds }) },
     ...toBoxes(thresholds, nms, max_boxes),
   ],
 };
+
+/** What a list of boxes has, however many numbers a box has. */
+interface List {
+  boxes: { tensor: string };
+  scores: { tensor?: string | undefined; activation: string };
+  classes?: { tensor: string } | undefined;
+  labels: readonly Label[];
+}
+
+export function checkActivation(list: List, issue: Report): void {
+  const { classes: kinds, scores } = list;
+  if (kinds !== undefined && scores.activation === "softmax")
+    issue(
+      ["scores", "activation"],
+      "Softmax goes over one score a label; with a classes tensor there is one score a box",
+    );
+}
 
 /** The steps from numbers of boxes to those that are found. */
 export function toBoxes(
@@ -77,14 +90,14 @@ export function toBoxes(
 }
 
 /** Boxes and scores lie one after the other: in a tensor that runs the other way each score is another box's. */
-function graphFaults(output: Detection, { tensors }: GraphSide): Fault[] {
+export function listFaults(output: List, numbers: number, { tensors }: GraphSide): Fault[] {
   const columns = output.classes === undefined ? output.labels.length : 1;
   const parts = [
-    { part: "boxes", tensor: output.boxes.tensor, last: 4, what: "the 4 numbers of a box" },
+    { part: "boxes", tensor: output.boxes.tensor, last: numbers, what: `the ${numbers} numbers of a box` },
     // A tensor of one score a box may or may not have a dimension for it.
     {
       part: "scores",
-      tensor: output.scores.tensor,
+      tensor: output.scores.tensor ?? "",
       last: columns === 1 ? undefined : columns,
       what: `a score for each of the ${columns} labels`,
     },

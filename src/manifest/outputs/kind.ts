@@ -15,6 +15,8 @@ export interface Around {
   outputs: readonly AnyOutput[];
   /** Whether an input is a volume. */
   volume: boolean;
+  /** Whether the graph takes windows. */
+  tiled: boolean;
   /** Whether the model's stage is final. */
   final: boolean;
 }
@@ -36,6 +38,8 @@ export interface Kind<Output extends AnyOutput> {
   schema: z.ZodObject<{ kind: z.ZodLiteral<string> }>;
   /** Volumes can have it. */
   ofVolumes: boolean;
+  /** False where single images cannot have it. */
+  ofImages?: false;
   /** It lies in an image, on the grid of an input. */
   placed: boolean;
   /** Its output for a part of an image can be laid back into the whole. */
@@ -44,6 +48,8 @@ export interface Kind<Output extends AnyOutput> {
   canBeEmpty: boolean;
   /** Windows of it can be blended. */
   blends: boolean;
+  /** What windows of it find is merged, instead of blended. */
+  mergesWindows?: true;
   /** It has a mean over several graphs: its numbers stand for the same in each. */
   hasMean: boolean;
   /** Its tensor holds numbers of labels, or prototypes of masks: neither can be blended or has a mean. */

@@ -11,12 +11,14 @@ import type { Kind } from "./kind.js";
 import { probabilityMap } from "./probability-map.js";
 import { regression } from "./regression.js";
 import { segmentation } from "./segmentation.js";
+import { volumeDetection } from "./volume-detection.js";
 
 const KINDS = [
   ...[classification, regression, segmentation],
   ...[detection, detectionTable, probabilityMap],
   heatmap,
   keypoints,
+  volumeDetection,
 ];
 const byName = new Map(KINDS.map((kind) => [kind.schema.shape.kind.value as string, kind as unknown]));
 

@@ -43,6 +43,8 @@ export interface ImportChoices {
   orientation?: string;
   /** Modality of DICOM. */
   modality?: string;
+  /** nnU-Net's 2d: a model of single images, and not of the slices of a series. */
+  single?: boolean;
   /** `all`, `none`, or axes of the network from 0, with commas. */
   mirror?: string;
   /** The folder's name of the model whose labels a cascade is given. */

@@ -11,15 +11,37 @@ import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./g
 /** nnunetv2.configuration.ANISO_THRESHOLD */
 const ANISOTROPIC = 3;
 
+const ofBoth = {
+  is_seg: z.literal(false).default(false),
+  separate_z_anisotropy_threshold: z.number().default(ANISOTROPIC),
+};
+// Slices that are always resampled apart are not offered
+const separate = z.literal(false).nullable();
+
 /** Arguments of resample_data_or_seg_to_shape, with its defaults. */
 const kwargs = z.strictObject({
-  is_seg: z.literal(false).default(false),
+  ...ofBoth,
   order: z.int().default(3),
   order_z: z.literal(0).default(0),
-  // Slices that are always resampled apart are not offered
-  force_separate_z: z.literal(false).nullable().default(false),
-  separate_z_anisotropy_threshold: z.number().default(ANISOTROPIC),
+  force_separate_z: separate.default(false),
 });
+
+/** Those of resample_torch_fornnunet: linear, and the nearest of slices that are resampled apart, as order 1 is. */
+const torchKwargs = z
+  .strictObject({
+    ...ofBoth,
+    num_threads: z.int().optional(),
+    memefficient_seg_resampling: z.boolean().optional(),
+    mode: z.literal("linear").default("linear"),
+    aniso_axis_mode: z.literal("nearest-exact").default("nearest-exact"),
+    force_separate_z: separate.default(null),
+  })
+  .transform((given) => ({ ...given, order: 1 }));
+
+const RESAMPLING = new Map<string, typeof kwargs | typeof torchKwargs>([
+  ["resample_data_or_seg_to_shape", kwargs],
+  ["resample_torch_fornnunet", torchKwargs],
+]);
 
 const configuration = z.looseObject({
   inherits_from: z.string().optional(),
@@ -137,7 +159,10 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
   }));
   const accepts = pictures
     ? acceptsPictures(dataset.file_ending, channels.length, choices, gaps)
-    : acceptsOf(names, choices.modality, gaps);
+    : {
+        ...acceptsOf(names, choices.modality, gaps),
+        ...(choices.single === true ? { dimensions: "2d" } : {}),
+      };
   const several =
     channels.length > 1 && !pictures
       ? rolesOf(channels, files.roles, accepts.modality ?? [], gaps)
@@ -163,7 +188,13 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
         ...prepared,
         resampling: resamplingOf(chosen, gaps),
       };
-  const output = outputOf(dataset, pictures ? "area" : "volume", gaps);
+  if (choices.single === true) {
+    if (reader !== "SimpleITKIO" || channels.length > 1 || chosen.patch_size?.length !== 2)
+      gaps.refuse("--single", "Expected a 2d configuration of one channel, whose images SimpleITKIO reads");
+    if (plans.transpose_forward.join() !== "0,1,2")
+      gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for single images");
+  }
+  const output = outputOf(dataset, pictures || choices.single === true ? "area" : "volume", gaps);
   const cascade = cascadeOf(chosen, output, choices.previous, gaps);
   return {
     accepts,
@@ -256,7 +287,8 @@ function volumeInput(
     );
   // NibabelIOWithReorient turns images to RAS; arrays are z, y, x then.
   const turned = reader === "NibabelIOWithReorient" ? "SAR" : undefined;
-  const letters = choices.orientation ?? turned;
+  // A single image has no sides of its own: it is taken as it lies
+  const letters = choices.orientation ?? (choices.single === true ? "SPL" : turned);
   if (turned !== undefined && letters !== turned)
     gaps.refuse("--orientation", `${reader} turns images to ${turned}: expected no other, found ${letters}`);
   if (!isOrientation(letters))
@@ -359,9 +391,10 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
   const given = (part: "data" | "probabilities") => {
     const key = `resampling_fn_${part}` as const;
     const found = chosen[key] ?? "no function";
-    if (found !== "resample_data_or_seg_to_shape")
-      gaps.refuse(`plans.json: ${key}`, `${found} is not known; resample_data_or_seg_to_shape is`);
-    const parsed = kwargs.safeParse(chosen[`${key}_kwargs`]);
+    const known = RESAMPLING.get(found);
+    if (known === undefined)
+      gaps.refuse(`plans.json: ${key}`, `${found} is not known; ${[...RESAMPLING.keys()].join(" and ")} are`);
+    const parsed = (known ?? kwargs).safeParse(chosen[`${key}_kwargs`]);
     if (parsed.success) return parsed.data;
     for (const { path, message } of parsed.error.issues)
       gaps.refuse(["plans.json", [`${key}_kwargs`, ...path].join(".")].join(": "), message);

@@ -8,6 +8,9 @@
  *     .NAME.radserve/files/          new files not yet in place
  *     .NAME.radserve/previous/       the old result's files, if there are any: to be deleted, or to go back if this one fails
  *     .NAME.radserve/previous.json   the old result's receipt
+ *     .NAME.radserve/delivery.json, previous.delivery.json   the same of the files that say to where it is delivered
+ *
+ * An old result that is not delivered yet is not deleted: its staging folder becomes `.NAME.delivery.N`, until it is.
  *
  * A receipt without files that replaces no result needs none of this. It is written into a file without a name, which
  * is then given its name. On a file system without such files it is staged and renamed straight into place.
@@ -15,17 +18,20 @@
 import { RadserveError } from "../../base/errors.js";
 import { anyThere, rename } from "../../files/disk.js";
 import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/durable-files.js";
-import { stagingName } from "../../files/helper-names.js";
+import { deliveryName, stagingName } from "../../files/helper-names.js";
 import { NameLock, type LockOptions } from "../../files/name-lock.js";
+import { deliveryText, readDelivery, type Delivery } from "../receipt/delivery.js";
 import { receiptSchema, receiptText, type Receipt } from "../receipt/receipt.js";
 import { checkFileName, checkName, receiptName, type ResultFile } from "../receipt/names.js";
 import { publish, recover, rollBack } from "./publish.js";
 import { filesOf, readReceipt, type Existing } from "./reuse.js";
-import { exists, lostLock, MARK, nameTaken, Staging, type Target } from "./staging.js";
+import { DELIVERY, exists, lostLock, MARK, nameTaken, Staging, type Target } from "./staging.js";
 
 export interface HoldOptions extends LockOptions {
   /** Called before each change of the disk, with its name. */
   onStep?: (step: string) => void | Promise<void>;
+  /** The commit may have a delivery. */
+  delivers?: boolean;
 }
 
 /** NAME while its lock is held. */
@@ -35,10 +41,16 @@ export interface Held {
   /**
    * Publishes the files and the receipt that lists exactly them. Replaces an earlier result of the same image.
    * @param allowed what has to be done before the result is decided; it goes on beside the staging
+   * @param delivery what is asked for of a result with files: it appears with them
    * @throws RadserveError output_name_taken, disk_full, path_not_allowed, overloaded (the lock was lost), and what
    * `allowed` throws; then the folder holds what it held before
    */
-  commit(files: readonly ResultFile[], receipt: Receipt, allowed?: Promise<void>): Promise<void>;
+  commit(
+    files: readonly ResultFile[],
+    receipt: Receipt,
+    allowed?: Promise<void>,
+    delivery?: Delivery,
+  ): Promise<void>;
 }
 
 /**
@@ -52,22 +64,23 @@ export async function withName<T>(
   options: HoldOptions,
   work: (held: Held) => Promise<T>,
 ): Promise<T> {
-  checkName(name);
+  checkName(name, options.delivers);
   const lock = await explained(() => NameLock.take(dir, name, options));
   const target: Target = { dir, name, lock, step: options.onStep ?? (() => undefined) };
   let found: Existing | undefined;
   try {
     const place = `${dir}/${receiptName(name)}`;
-    const isFree = !(await anyThere([`${dir}/${stagingName(name)}`, place]));
+    const helpers = [stagingName(name), deliveryName(name)].map((helper) => `${dir}/${helper}`);
+    const isFree = !(await anyThere([place, ...helpers]));
     if (isFree) found = { kind: "none" };
     else await explained(() => recover(target));
     return await work({
       existing: async () => (found ??= await explained(() => readReceipt(place))),
-      commit: (files, receipt, allowed = Promise.resolve()) => {
+      commit: (files, receipt, allowed = Promise.resolve(), delivery) => {
         // If the staging fails first, nobody waits for it
         allowed.catch(() => undefined);
         const wasFree = found?.kind === "none";
-        return explained(() => commit(target, { files, receipt, allowed, wasFree }));
+        return explained(() => commit(target, { files, receipt, allowed, delivery, wasFree }));
       },
     });
   } finally {
@@ -80,11 +93,12 @@ interface Result {
   files: readonly ResultFile[];
   receipt: Receipt;
   allowed: Promise<void>;
+  delivery: Delivery | undefined;
   /** Nothing lay under the receipt's name when its lock was held already. */
   wasFree: boolean;
 }
 
-async function commit(target: Target, { files, receipt, allowed, wasFree }: Result): Promise<void> {
+async function commit(target: Target, { files, receipt, allowed, delivery, wasFree }: Result): Promise<void> {
   const text = checked(target, files, receipt);
   const place = `${target.dir}/${receiptName(target.name)}`;
   // A file that has appeared since keeps its name: neither way of publishing a lone receipt writes over it
@@ -94,7 +108,7 @@ async function commit(target: Target, { files, receipt, allowed, wasFree }: Resu
   try {
     if (alone) await publishAlone(target, staging, { text, allowed });
     else {
-      await stage(target, staging, { text, allowed, files });
+      await stage(target, staging, { text, allowed, files, delivery });
       if (!(await target.lock.isHeld())) throw lostLock();
       await publish(target, staging, receipt);
     }
@@ -174,7 +188,7 @@ async function publishAlone(
 async function stage(
   target: Target,
   staging: Staging,
-  result: Pick<Result, "files" | "allowed"> & { text: Buffer },
+  result: Pick<Result, "files" | "allowed" | "delivery"> & { text: Buffer },
 ): Promise<void> {
   await target.step("make its folder");
   await staging.makeFolder("files");
@@ -187,6 +201,7 @@ async function stage(
       await target.step("write the receipt");
       await writeAndReadBack(staging.at(`${MARK}.part`), result.text);
     })(),
+    ...(result.delivery === undefined ? [] : [stageDelivery(target, staging, result.delivery)]),
   ]);
   await allOf([syncFolder(staging.at("files")), syncFolder(target.dir)]);
   // From the mark on the result is decided: whoever finds it will publish it
@@ -194,6 +209,19 @@ async function stage(
   await target.step("mark it complete");
   await rename(staging.at(`${MARK}.part`), staging.at(MARK));
   await staging.sync();
+}
+
+async function stageDelivery(
+  { dir, name, step }: Target,
+  staging: Staging,
+  delivery: Delivery,
+): Promise<void> {
+  await step("write the delivery");
+  const before = await readDelivery(`${dir}/${deliveryName(name)}`);
+  // Not what that one has replaced, and so on
+  delete before?.replaces;
+  const whole = before === undefined ? delivery : { ...delivery, replaces: before };
+  await writeAndReadBack(staging.at(DELIVERY), Buffer.from(deliveryText(whole)));
 }
 
 /** Waits for all of them even if one fails, so that nothing is written any more into what is put back. */

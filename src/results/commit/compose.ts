@@ -1,7 +1,7 @@
 /** Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps of that. */
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
-import type { Image, SliceIdentity, NotChosen } from "../../images/image.js";
+import type { Image, NotChosen, Series } from "../../images/image.js";
 import { receiptName } from "../receipt/names.js";
 import {
   RECEIPT_SCHEMA,
@@ -41,6 +41,7 @@ export function sourceOf(name: string, image: Image, pixelSha256: string): Recei
     ...present("manufacturer_model_name", equipment(image, "ManufacturerModelName")),
     ...present("transfer_syntax_uid", source.transferSyntaxUid),
     ...uidsOf(image),
+    ...(image.series?.grouped === true ? { group: "series" as const } : {}),
     ...(image.case === undefined ? {} : { case: image.case.members.map(memberOf) }),
     ...(image.notChosen === undefined || image.notChosen.length === 0
       ? {}
@@ -80,7 +81,7 @@ function uidsOf({ source, series }: Image) {
     ...present("sop_instance_uid", source.sopInstanceUid),
     ...present("series_instance_uid", source.seriesInstanceUid),
     ...present("study_instance_uid", source.studyInstanceUid),
-    ...(series === undefined ? {} : { slices: series.slices.map(sliceOf) }),
+    ...(series === undefined ? {} : { slices: slicesOf(series) }),
   };
 }
 
@@ -97,12 +98,16 @@ function equipment({ attributes }: Image, keyword: string): string | undefined {
   return text === "" ? undefined : text;
 }
 
-function sliceOf({ sopInstanceUid, fileSha256, frame }: SliceIdentity) {
-  return {
-    ...present("sop_instance_uid", sopInstanceUid),
-    file_sha256: fileSha256,
-    ...(frame === undefined ? {} : { frame }),
-  };
+function slicesOf({ slices, attributes, grouped }: Series) {
+  return slices.map(({ sopInstanceUid, fileSha256, frame, file }) => {
+    const number = grouped ? attributes[file]?.number("InstanceNumber") : undefined;
+    return {
+      ...present("sop_instance_uid", sopInstanceUid),
+      file_sha256: fileSha256,
+      ...(frame === undefined ? {} : { frame }),
+      ...(Number.isInteger(number) ? { instance_number: number } : {}),
+    };
+  });
 }
 
 function present<K extends string>(key: K, value: string | undefined): Partial<Record<K, string>> {

@@ -2,21 +2,43 @@
  * Moves what a staging folder holds into place, or puts the output folder back as it was. A killed process may have done
  * any of the steps before.
  */
+import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import { lstat, readdir, rename, unlink } from "../../files/disk.js";
 import { hashFile, ifMissing, moveIfThere, syncFolder } from "../../files/durable-files.js";
-import { notOurs, stagingName } from "../../files/helper-names.js";
+import {
+  deliveryName,
+  notOurs,
+  stagingName,
+  undeliveredName,
+  undeliveredNumber,
+} from "../../files/helper-names.js";
+import { readDelivery } from "../receipt/delivery.js";
 import type { Receipt } from "../receipt/receipt.js";
 import { belongsTo, receiptName } from "../receipt/names.js";
 import { filesOf, readReceipt, sameImage } from "./reuse.js";
-import { exists, lostLock, MARK, nameTaken, PREVIOUS, Staging, type Target } from "./staging.js";
+import {
+  DELIVERY,
+  exists,
+  lostLock,
+  MARK,
+  nameTaken,
+  PREVIOUS,
+  PREVIOUS_DELIVERY,
+  Staging,
+  type Target,
+} from "./staging.js";
 
 /** Moves a complete staging folder's files into place. Each step may have been done before: it is also the recovery. */
 export async function publish(target: Target, staging: Staging, receipt: Receipt): Promise<void> {
   const { dir, name, step } = target;
   const old = await refuseForeign(target, receipt, staging);
+  const [place, delivery] = [`${dir}/${receiptName(name)}`, `${dir}/${deliveryName(name)}`];
+  await step("move the old delivery aside");
+  // While the old receipt is in its place, so is the old file of its delivery
+  if (await exists(place)) await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY)).catch(ifTooLong);
   await step("move the old receipt aside");
-  await moveIfThere(`${dir}/${receiptName(name)}`, staging.at(PREVIOUS));
+  await moveIfThere(place, staging.at(PREVIOUS));
   const fresh = [...filesOf(receipt).keys()];
   const aside = await replaced(target, staging, receipt, old);
   if (aside.length > 0) await staging.makeFolder("previous");
@@ -28,14 +50,24 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
     await step(`move ${file} into place`);
     await moveIfThere(staging.at(`files/${file}`), `${dir}/${file}`);
   }
+  await step("move the delivery into place");
+  await moveIfThere(staging.at(DELIVERY), delivery);
   await syncFolder(dir);
   await step("move the receipt into place");
   if (!(await target.lock.isHeld())) throw lostLock();
-  await rename(staging.at(MARK), `${dir}/${receiptName(name)}`);
+  await rename(staging.at(MARK), place);
   await syncFolder(dir);
   await step("remove the staging folder");
   // The result is there; a rest that cannot be removed now is removed by the next taker of NAME.
-  await staging.remove().catch(() => undefined);
+  await leave(target, staging).catch(() => undefined);
+}
+
+/** Removes a staging folder without a mark, unless the old result in it is still to be delivered. */
+async function leave({ dir, name }: Target, staging: Staging): Promise<void> {
+  const old = await readDelivery(staging.at(PREVIOUS_DELIVERY));
+  if (old?.open !== true) return staging.remove();
+  const last = Math.max(0, ...(await readdir(dir)).map((entry) => undeliveredNumber(entry, name) ?? 0));
+  await staging.keepAs(`${dir}/${undeliveredName(name, last + 1)}`);
 }
 
 /**
@@ -101,29 +133,32 @@ export async function rollBack(target: Target, staging: Staging, receipt: Receip
       if (!(await exists(`${dir}/${file}`))) await rename(staging.at(`previous/${file}`), `${dir}/${file}`);
     }
     await step("put the old receipt back");
-    if (!(await exists(`${dir}/${receiptName(name)}`)))
-      await moveIfThere(staging.at(PREVIOUS), `${dir}/${receiptName(name)}`);
+    const delivery = `${dir}/${deliveryName(name)}`;
+    const isAside = !(await exists(`${dir}/${receiptName(name)}`));
+    if (isAside) await moveIfThere(delivery, staging.at(DELIVERY)).catch(ifTooLong);
+    await moveIfThere(staging.at(PREVIOUS_DELIVERY), delivery);
+    if (isAside) await moveIfThere(staging.at(PREVIOUS), `${dir}/${receiptName(name)}`);
     await syncFolder(dir);
     await step("unmark the staging folder");
     await unlink(staging.at(MARK));
     await staging.sync();
   }
   await step("remove the staging folder");
-  await staging.remove();
+  await leave(target, staging);
 }
 
 /** Finishes or removes what an earlier holder of NAME left. */
 export async function recover(target: Target): Promise<void> {
   const path = `${target.dir}/${stagingName(target.name)}`;
   const found = await lstat(path).catch(ifMissing(undefined));
-  if (found === undefined) return;
+  if (found === undefined) return dropDelivery(target);
   if (!found.isDirectory()) throw notOurs(stagingName("NAME"), "a folder", found);
   const staging = await Staging.open(path);
   try {
     const mark = await readReceipt(staging.at(MARK));
     if (mark.kind === "none") {
       await target.step("remove the staging folder");
-      await staging.remove();
+      await leave(target, staging);
     } else if (mark.kind === "foreign") {
       throw nameTaken("a folder that Radserve did not make where results are prepared");
     } else if (await isWhole(target, staging, mark.receipt)) {
@@ -134,6 +169,20 @@ export async function recover(target: Target): Promise<void> {
   } finally {
     staging.close();
   }
+  await dropDelivery(target);
+}
+
+/** A delivery without a receipt is of a result that somebody has removed. */
+async function dropDelivery({ dir, name }: Target): Promise<void> {
+  if (!(await exists(`${dir}/${receiptName(name)}`)))
+    await unlink(`${dir}/${deliveryName(name)}`)
+      .catch(ifMissing(undefined))
+      .catch(ifTooLong);
+}
+
+/** A file system that cannot hold the name of the file of a delivery has none, and nothing is to be delivered there. */
+function ifTooLong(error: unknown): void {
+  if (errno(error) !== "ENAMETOOLONG") throw error;
 }
 
 /** Whether each file that a staged receipt lists is there, staged or in place, unharmed, with nothing foreign in its way. */

@@ -68,18 +68,25 @@ function sameObject({ source }: Receipt, called: Called): boolean {
 
 /**
  * Whether a receipt is of this image: the same object or series, and the same pixels. The file may differ: a PACS may
- * add or correct attributes.
+ * add or correct attributes. A group that has got more slices since is the same.
  */
 export function sameImage(
   receipt: Receipt,
-  source: Pick<Receipt["source"], "pixel_sha256"> & Called,
+  source: Pick<Receipt["source"], "pixel_sha256" | "slices" | "group"> & Called,
 ): boolean {
-  return receipt.source.pixel_sha256 === source.pixel_sha256 && sameObject(receipt, source);
+  const { pixel_sha256: pixels, slices, group } = receipt.source;
+  const files = new Set(source.slices?.map(({ file_sha256 }) => file_sha256));
+  const hasGrown = group === source.group && slices?.every(({ file_sha256 }) => files.has(file_sha256));
+  return (
+    (pixels === source.pixel_sha256 || (group !== undefined && hasGrown === true)) &&
+    sameObject(receipt, source)
+  );
 }
 
 /** The part of what a request would write now that decides whether an earlier result will do. */
 export interface ResultKey extends Called {
   file_sha256: string;
+  group?: Receipt["source"]["group"];
   /** Every model that the request asks about, those that may not accept the image too. */
   models: readonly { name: string; sha256: string; site_thresholds: Readonly<Record<string, number>> }[];
   outputs_requested: readonly string[];
@@ -88,13 +95,14 @@ export interface ResultKey extends Called {
 }
 
 export function keyOf(
-  { source }: Image,
+  { source, series }: Image,
   plan: { models: readonly { entry: ModelEntry }[]; outputs: string[]; from: Receipt["outputs_from"] },
 ): ResultKey {
   return {
     file_sha256: source.fileSha256,
     sop_instance_uid: source.sopInstanceUid,
     series_instance_uid: source.seriesInstanceUid,
+    ...(series?.grouped === true ? { group: "series" } : {}),
     models: plan.models.map(({ entry: { name, sha256, site } }) => ({
       ...{ name, sha256, site_thresholds: site.thresholds },
     })),
@@ -109,7 +117,8 @@ export function keyOf(
  * outputs, no model failed, and every file it lists lies there unchanged.
  */
 export async function reusable(dir: string, receipt: Receipt, key: ResultKey): Promise<boolean> {
-  if (receipt.source.file_sha256 !== key.file_sha256) return false;
+  const { source } = receipt;
+  if (source.file_sha256 !== key.file_sha256 || source.group !== key.group) return false;
   if (key.radserve_version !== undefined && receipt.radserve_version !== key.radserve_version) return false;
   if (receipt.status !== "completed" || receipt.models.some((m) => m.status === "failed")) return false;
   if (!sameNames(receipt.outputs_requested, key.outputs_requested)) return false;

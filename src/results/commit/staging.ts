@@ -4,7 +4,7 @@ import { rm } from "node:fs/promises";
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
-import { lstat, mkdir, openDescriptor, readdir, rmdir } from "../../files/disk.js";
+import { lstat, mkdir, openDescriptor, readdir, rename, rmdir } from "../../files/disk.js";
 import { ifMissing, syncFolder } from "../../files/durable-files.js";
 import { stagingName } from "../../files/helper-names.js";
 import type { NameLock } from "../../files/name-lock.js";
@@ -12,6 +12,9 @@ import type { NameLock } from "../../files/name-lock.js";
 /** Names in the staging folder: the staged receipt, which is the mark, and the receipt that is being replaced. */
 export const MARK = "receipt.json";
 export const PREVIOUS = "previous.json";
+/** Names in it of the files that say to where the new and the old result are delivered. */
+export const DELIVERY = "delivery.json";
+export const PREVIOUS_DELIVERY = "previous.delivery.json";
 /** Opens the folder of that name, and never what a link leads to. */
 const FOLDER_ITSELF = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 /** Retries while a share is busy; each waits a tenth of a second longer than the one before. */
@@ -66,10 +69,20 @@ export class Staging {
     return syncFolder(this.at("."));
   }
 
-  /** Removes this folder; one that another has made under the same name since stays. */
-  async remove(): Promise<void> {
+  /** Another may have made a folder under the same name since. */
+  async #isThere(): Promise<boolean> {
     const [mine, there] = [fstatSync(this.fd), await lstat(this.path).catch(ifMissing(undefined))];
-    if (there?.ino !== mine.ino || there.dev !== mine.dev) return;
+    return there?.ino === mine.ino && there.dev === mine.dev;
+  }
+
+  /** Keeps this folder under another name. */
+  async keepAs(path: string): Promise<void> {
+    if (await this.#isThere()) await rename(this.path, path);
+  }
+
+  /** Removes this folder, unless another has its name. */
+  async remove(): Promise<void> {
+    if (!(await this.#isThere())) return;
     for (const entry of await readdir(this.at(".")))
       await rm(this.at(entry), { recursive: true, force: true, maxRetries: MOST_RETRIES });
     await rmdir(this.path).catch(ifMissing(undefined));

@@ -1,4 +1,5 @@
 /** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
+import type { Vector } from "../../images/vectors.js";
 import type { Code } from "../../manifest/texts.js";
 import type { Point } from "../kinds/kind.js";
 import { codeItem } from "./codes.js";
@@ -114,4 +115,22 @@ export function spatialCoordinates(
     GraphicData: points.flatMap(({ x, y }) => [x, y]),
   };
   return item(relationship, "SCOORD", name, graphic, images("SELECTED FROM", undefined, [frame]));
+}
+
+/**
+ * The surface of a body as flat polygons, one item each, in the patient's millimetres (PS3.3 C.18.9).
+ * @param frameOfReference of the positions
+ */
+export function volumeSurface(
+  name: Code,
+  polygons: readonly (readonly Readonly<Vector>[])[],
+  frameOfReference: Dataset[string],
+): Dataset[] {
+  return polygons.map((polygon) =>
+    item("CONTAINS", "SCOORD3D", name, {
+      GraphicType: "POLYGON",
+      GraphicData: [...polygon, ...polygon.slice(0, 1)].flat(),
+      ReferencedFrameOfReferenceUID: frameOfReference,
+    }),
+  );
 }

@@ -130,9 +130,11 @@ export function positionOf(groups: Attributes): number[] | undefined {
  * reconstruction in nuclear medicine by the numbers of its slices.
  */
 export function hasOwnPositions(image: Image, attributes: Attributes): boolean {
-  const single = image.frameCount === 1 || image.series !== undefined;
+  const { frameCount, series } = image;
+  const inVolume = series?.grouped === false;
+  const single = frameCount === 1 || inVolume || series?.slices.every((slice) => slice.frame === undefined);
   const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector", "SliceVector"];
-  return single || given.some((keyword) => attributes.has(keyword));
+  return single === true || given.some((keyword) => attributes.has(keyword));
 }
 
 /** SliceThickness in the frame's functional groups, else in the object or, in a series, in the slice's file. */

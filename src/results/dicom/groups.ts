@@ -3,6 +3,8 @@ import type { Label } from "../../manifest/outputs/fields.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { dcm, own, sct, type Code } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
+import { volumeOf } from "../../images/dicom/volume.js";
+import { inPatient } from "../kinds/boxes.js";
 import type { Point } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { DEGREE } from "../kinds/point-measures.js";
@@ -16,9 +18,11 @@ import {
   spatialCoordinates,
   text,
   uidRef,
+  volumeSurface,
   type Relationship,
 } from "./content.js";
 import type { Dataset, DicomObject } from "./elements.js";
+import { frameOfReferenceOf } from "./frame-positions.js";
 import {
   LABEL_MAP_SEGMENTATION,
   segFrameNumber,
@@ -111,8 +115,9 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
   };
 }
 
-/** What findings and measurements of one label on one frame have in common. */
-const placeOf = ({ label, frame }: Pick<Measurement, "label" | "frame">) => `${frame ?? 0} ${label ?? ""}`;
+/** What findings and measurements of one label on one frame, or of one box of a volume, have in common. */
+const placeOf = ({ label, frame, number }: Pick<Measurement, "label" | "frame" | "number">) =>
+  `${frame ?? 0} ${number ?? 0} ${label ?? ""}`;
 
 /**
  * The findings that a report tells: a box below its threshold is left out, and a label of which only such boxes were
@@ -164,8 +169,10 @@ interface Group {
 function groupOf(group: Group): Dataset {
   const { subject, finding, seg, segment } = group;
   const outline = outlineOf(finding, subject);
+  if (finding.frames !== undefined && finding.present) return solidGroup(group, finding.frames);
   if (outline !== undefined && finding.present) return outlineGroup(group, outline);
-  if (seg !== undefined && segment !== undefined && finding.present) return segmentGroup(group, seg, segment);
+  const isSegment = finding.present && (finding.over_frames === undefined || finding.volume !== undefined);
+  if (isSegment && seg !== undefined && segment !== undefined) return segmentGroup(group, seg, segment);
   return wholeGroup(group);
 }
 
@@ -205,9 +212,9 @@ function algorithmItems(subject: Subject): Dataset[] {
 }
 
 /** Finding, category and site with its side. */
-function findingItems(subject: Subject, label: Label): Dataset[] {
+function findingItems(subject: Subject, label: Label, frame: number | undefined): Dataset[] {
   const { category, finding_site } = label;
-  const side = sideOf(subject.image, label);
+  const side = sideOf(subject.image, label, frame);
   const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
   return [
     ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
@@ -219,14 +226,16 @@ function findingItems(subject: Subject, label: Label): Dataset[] {
 }
 
 /** The items with which the group of a region begins. */
-function headItems({ subject, known }: Group, id: string, uid: string): Dataset[] {
-  return [...tracking(id, uid), ...findingItems(subject, known.label), ...algorithmItems(subject)];
+function headItems({ subject, finding, known }: Group, id: string, uid: string): Dataset[] {
+  const items = findingItems(subject, known.label, finding.frame);
+  return [...tracking(id, uid), ...items, ...algorithmItems(subject)];
 }
 
 /** The score is a probability only if the manifest says how it was calibrated. */
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
   const { score, threshold, margin, angle, over_frames: over } = finding;
-  const how = over === undefined ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
+  const how =
+    over === undefined || over === "total" ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
   const calibrated = kindOf(known.output).givesProbabilities?.(known.output) === true;
   return [
     ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS, undefined, how)]),
@@ -320,6 +329,48 @@ function outlineGroup(group: Group, outline: readonly Point[]): Dataset {
   ]);
 }
 
+/** Corners of the six faces of a box from 0 to 1, each in turn. */
+const FACES = [0, 1, 2].flatMap((axis) =>
+  [0, 1].map((end) =>
+    [
+      [0, 0],
+      [1, 0],
+      [1, 1],
+      [0, 1],
+    ].map((corner) => corner.toSpliced(axis, 0, end)),
+  ),
+);
+
+/** TID 1411 with a box in a volume: its surface in the patient, and the slices that it lies in. */
+function solidGroup(group: Group, frames: readonly number[]): Dataset {
+  const { subject, finding, known, own } = group;
+  const { box, number = 1 } = finding;
+  const { geometry } = volumeOf(subject.image);
+  const frameOfReference = frameOfReferenceOf(subject.attributes);
+  if (box?.z0 === undefined || box.z1 === undefined || frameOfReference === undefined)
+    throw new Error("A box in a volume has slices, and a source with a frame of reference");
+  const [low, high] = [
+    [box.x0, box.y0, box.z0],
+    [box.x1, box.y1, box.z1],
+  ];
+  const faces = FACES.map((face) =>
+    face.map((corner) => {
+      const [x = 0, y = 0, z = 0] = corner.map((end, axis) => (end === 0 ? low : high)[axis] ?? 0);
+      return inPatient(geometry, x, y, z);
+    }),
+  );
+  const id = `${subject.model.name}: ${known.label.label} ${number}`;
+  const uid = trackingUid(subject, ["solid", known.o, known.index, number]);
+  const seen = frames.flatMap((frame) => framesOf(subject, frame));
+  return container("CONTAINS", GROUP, "1411", [
+    ...headItems(group, id, uid),
+    ...volumeSurface(dcm("121231", "Volume Surface"), faces, frameOfReference),
+    ...images("CONTAINS", dcm("121233", "Source image for segmentation"), seen),
+    ...scoreItems(group),
+    ...measured(own),
+  ]);
+}
+
 /** TID 1411 with a segment through all slices or of a label map, or TID 1410 with a segment on one frame. */
 function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
   const { subject, finding, own } = group;
@@ -362,7 +413,7 @@ function wholeGroup(group: Group): Dataset {
       `${subject.model.name}: ${label.label}${onFrame(finding)}`,
       trackingUid(subject, ["image", known.o, known.index, finding.frame ?? 0]),
     ),
-    ...evaluated(subject, label, finding.present),
+    ...evaluated(subject, label, finding),
     ...algorithmItems(subject),
     ...images("CONTAINS", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame)),
     ...scoreItems(group),
@@ -372,8 +423,8 @@ function wholeGroup(group: Group): Dataset {
 }
 
 /** A label that is absent must not stand there as a finding, for readers that stop at that item. */
-function evaluated(subject: Subject, label: Label, present: boolean): Dataset[] {
-  const items = findingItems(subject, label);
+function evaluated(subject: Subject, label: Label, { present, frame }: Finding): Dataset[] {
+  const items = findingItems(subject, label, frame);
   if (present) return items;
   return items.filter((item) => item["RelationshipType"] !== "CONTAINS");
 }

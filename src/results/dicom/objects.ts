@@ -13,6 +13,7 @@ import { sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import type { FrameOutputs } from "./segments.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
+import { isInPatient } from "./objects/sr.js";
 import { OBJECTS } from "./objects/table.js";
 import type { Subject } from "./subject.js";
 
@@ -92,8 +93,9 @@ function isAdrift({ attributes }: Image): boolean {
  * A DICOM source that nothing can refer to, or in which nothing can be placed, is a fault of the source, and said even if
  * nobody asked.
  */
-function isUnforeseen({ image, ownGrid }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
-  return image.attributes !== undefined && ("missing" in ids || (ownGrid !== undefined && isAdrift(image)));
+function isUnforeseen({ image, ...request }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
+  const places = request.ownGrid !== undefined || request.model.manifest.outputs.some(isInPatient);
+  return image.attributes !== undefined && ("missing" in ids || (places && isAdrift(image)));
 }
 
 function whyNot(

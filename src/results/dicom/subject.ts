@@ -28,12 +28,15 @@ export interface Subject {
 }
 
 /** Everything beside input and model on which the result depends: the model that found the region, and this hospital's thresholds; calibration is in the model's hash. */
-function configuration({ model, roles }: Subject): unknown {
+function configuration({ image, model, roles }: Subject): unknown {
   const { site, first } = model;
+  // A model that takes the whole series says the same of it, grouped or not
+  const isGrouped = image.series?.grouped === true && model.manifest.accepts.dimensions !== "series";
   return {
     thresholds: site.thresholds,
     ...(first === undefined ? {} : { first }),
     ...(roles === undefined ? {} : { roles }),
+    ...(isGrouped ? { group: "series" } : {}),
   };
 }
 

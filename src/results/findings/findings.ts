@@ -4,7 +4,7 @@
  */
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Finding } from "../receipt/receipt.js";
-import { invalid, type FrameResult, type Interpreted } from "../kinds/finding.js";
+import { invalid, type FrameResult, type GroupGeometry, type Interpreted } from "../kinds/finding.js";
 import { resultKindOf } from "../kinds/kinds.js";
 
 /**
@@ -39,15 +39,17 @@ const joined = (all: readonly Partial<Interpreted>[]): Interpreted => ({
 /**
  * Findings about all frames of an image, for outputs whose manifest asks for them.
  * @param findings those of the frames
+ * @param group how the frames lie, if they are the slices of a group
  * @throws RadserveError output_invalid as `interpret`
  */
 export const interpretOver = (
   outputs: readonly ModelOutput[],
   thresholds: readonly (readonly number[])[],
   findings: readonly Finding[],
+  group?: GroupGeometry,
 ): Interpreted =>
   joined(
     outputs.map(
-      (output, i) => resultKindOf(output).overFrames?.(output, thresholds[i] ?? [], findings) ?? {},
+      (output, i) => resultKindOf(output).overFrames?.(output, thresholds[i] ?? [], findings, group) ?? {},
     ),
   );

@@ -76,8 +76,9 @@ function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
   );
 }
 
-/** Frames of one object may show different sides, each by its own functional groups. */
+/** Frames of one object may show different sides, each by its own functional groups, and so may the images of a group. */
 function perFrame(image: Image): boolean {
+  if (image.series?.grouped === true) return true;
   return image.frameCount > 1 && image.attributes?.has("PerFrameFunctionalGroupsSequence") === true;
 }
 

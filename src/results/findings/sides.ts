@@ -19,8 +19,8 @@ export function sideOfCode(value: string, scheme: string): Side | undefined {
   return CODES[`${scheme} ${value}`];
 }
 
-/** What the whole of an image states: findings ask for it on each of very many frames. */
-const statedByAll = new WeakMap<Image, ReadonlySet<Side>>();
+/** What the whole of an image states, or the file of a slice: findings ask for it on each of very many frames. */
+const statedByAll = new WeakMap<Image | Attributes, ReadonlySet<Side>>();
 
 /**
  * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3), Frame Laterality
@@ -29,15 +29,17 @@ const statedByAll = new WeakMap<Image, ReadonlySet<Side>>();
  * @param frame from 1: what is said of other frames of the object does not count; all frames if undefined
  */
 export function statedSides(image: Image, frame: number | undefined): ReadonlySet<Side> {
-  // The frame numbers of a series count slices, and each file is taken whole
-  const one = image.series === undefined ? frame : undefined;
-  const known = one === undefined ? statedByAll.get(image) : undefined;
+  const slice = frame === undefined ? undefined : image.series?.slices[frame - 1];
+  const file = slice && image.series?.attributes[slice.file];
+  const one = slice === undefined ? frame : slice.frame;
+  const known = one === undefined ? statedByAll.get(file ?? image) : undefined;
   if (known !== undefined) return known;
-  const sets = (image.case?.members ?? [image]).flatMap(
+  const all = (image.case?.members ?? [image]).flatMap(
     ({ series, attributes }) => series?.attributes ?? (attributes === undefined ? [] : [attributes]),
   );
+  const sets = file === undefined ? all : [file];
   const sides = new Set(sets.flatMap((set) => statedIn(set, one)));
-  if (one === undefined) statedByAll.set(image, sides);
+  if (one === undefined) statedByAll.set(file ?? image, sides);
   return sides;
 }
 
@@ -72,9 +74,12 @@ const SIDES: Readonly<Record<Side, Code>> = {
   R: { value: "24028007", scheme: "SCT", meaning: "Right" },
 };
 
-/** The side of a label's finding site: the manifest's, else the one that the source shows, if it states one only. */
-export function sideOf(image: Image, label: Label): Code | undefined {
+/**
+ * The side of a label's finding site: the manifest's, else the one that the source shows, if it states one only.
+ * @param slice of a series, from 1, whose file alone counts
+ */
+export function sideOf(image: Image, label: Label, slice?: number): Code | undefined {
   if (label.laterality !== undefined) return label.laterality;
-  const [shown, ...others] = statedSides(image, undefined);
+  const [shown, ...others] = statedSides(image, image.series && slice);
   return shown === undefined || others.length > 0 ? undefined : SIDES[shown];
 }

@@ -11,15 +11,22 @@ export interface FrameResult {
   frame?: number | undefined;
   outputs: readonly EngineOutput[];
   spacing: Spacing | undefined;
+  /** The frame is a slice of a group, whose volumes are told together. */
+  inGroup?: boolean | undefined;
   /** Where parts of the frame have scales of their own. */
   regions?: readonly Region[] | undefined;
   /** How a whole series lies; counts are then of voxels. */
   volume?: VolumeGeometry | undefined;
+  /** Of a volume, which frame (from 0) each slice is. */
+  slices?: readonly number[] | undefined;
   /** Whether its slices do not follow each other straight and evenly. */
   flawed?: boolean | undefined;
   /** The pixels of the frame, or of the volume's slices in their order, with the meaning that the model gives them. */
   planes?: readonly Plane[] | undefined;
 }
+
+/** How the slices of a group lie, or why they are no straight and whole volume, in words. */
+export type GroupGeometry = VolumeGeometry | { missing: string };
 
 /** The frame or volume that findings are about. */
 export type Part = Omit<FrameResult, "outputs">;

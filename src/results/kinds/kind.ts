@@ -7,7 +7,7 @@ import type { EngineOutput } from "../../engine/types.js";
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Range, Rgb } from "../colour.js";
 import type { Finding } from "../receipt/receipt.js";
-import type { Interpreted, Part } from "./finding.js";
+import type { GroupGeometry, Interpreted, Part } from "./finding.js";
 import type { LegendRow, Scope } from "./legend-row.js";
 
 export type Given<Name extends EngineOutput["kind"]> = Extract<EngineOutput, { kind: Name }>;
@@ -57,12 +57,14 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   /**
    * Findings about all frames of an image, made of those of each frame.
    * @param thresholds as for `interpret`
+   * @param group how the frames lie, if they are the slices of a group, for which labels have totals
    */
   overFrames?: (
     output: Output,
     thresholds: readonly number[],
     findings: readonly Finding[],
-  ) => Partial<Pick<Interpreted, "findings" | "warnings">>;
+    group: GroupGeometry | undefined,
+  ) => Partial<Interpreted>;
   /** Whether a finding of one of its labels is of this kind, told by what it holds. */
   isOf: (finding: Finding) => boolean;
   /** A row of the legend for the findings of a label, at least one. */

@@ -18,6 +18,7 @@ const KINDS = {
   probability_map: boxes,
   heatmap,
   keypoints,
+  volume_detection: boxes,
 } satisfies { [Name in ModelOutput["kind"]]: ResultKind<Extract<ModelOutput, { kind: Name }>, never> };
 
 const byGiven = new Map<string, unknown>(Object.values(KINDS).map((kind) => [kind.gives, kind]));

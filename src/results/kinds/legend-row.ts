@@ -59,7 +59,7 @@ export function partOf(
 }
 
 export const framesWith = (findings: readonly Finding[]): number =>
-  new Set(findings.filter((f) => f.present).map((f) => f.frame)).size;
+  new Set(findings.filter((f) => f.present).flatMap((f) => f.frames ?? [f.frame])).size;
 
 /** "score 0.62, threshold 0.50", with as many digits as it takes not to show a score on the wrong side. */
 export function scoreText(score: number, threshold: number, present: boolean): string {
@@ -70,7 +70,7 @@ export function scoreText(score: number, threshold: number, present: boolean): s
   return `score ${score}, threshold ${threshold}`;
 }
 
-const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or" };
+const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "" };
 
 /**
  * A row of a label that is told by its score alone: the highest, or that of all frames, and its threshold, or how far the

@@ -26,7 +26,7 @@ const ibsi = (value: string, meaning: string): Code => ({ value, scheme: "IBSI",
 const ucum = (value: string, meaning: string): Code => ({ value, scheme: "UCUM", meaning });
 const percentile = (number: number): Code => own(`percentile-${number}`, `${number}th percentile`);
 
-const NO_UNITS = ucum("1", "no units");
+export const NO_UNITS = ucum("1", "no units");
 const MILLIMETER = ucum("mm", "millimeter");
 const SQUARE_MILLIMETER = ucum("mm2", "square millimeter");
 

@@ -20,7 +20,8 @@ import {
   type Interpreted,
   type Part,
 } from "./finding.js";
-import { highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
+import { framesWith, highest, partOf, type LegendRow, type Scope } from "./legend-row.js";
+import { totals } from "./totals.js";
 import type { Cuboid, Given, Marks, Point, ResultKind, Sides } from "./kind.js";
 
 /** The concept that PS3.16 uses for areas of regions. */
@@ -29,7 +30,7 @@ const SQUARE_CENTIMETER: Code = { value: "cm2", scheme: "UCUM", meaning: "square
 const SQUARE_MM_PER_SQUARE_CM = 100;
 /** The concept that PS3.16 uses for volumes of regions. */
 const VOLUME: Code = { value: "118565006", scheme: "SCT", meaning: "Volume" };
-const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
+export const MILLILITER: Code = { value: "mL", scheme: "UCUM", meaning: "milliliter" };
 export const CUBIC_MM_PER_ML = 1000;
 
 export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
@@ -37,6 +38,22 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
   summary: ({ counts, model }) => `pixels of each label ${counts.join(", ")}${inOwnGrid(model)}`,
   judgedBy: "mask",
   interpret: segmented,
+  // The areas of slices add up to a volume where the slices do
+  overFrames: (output, _, findings, group) => {
+    if (group === undefined) return {};
+    if ("missing" in group) {
+      const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
+      return { ...totals(output.labels, findings), warnings: [{ code: "volume_not_measured", message }] };
+    }
+    const voxel = group.columnSpacing * group.rowSpacing * group.sliceSpacing;
+    const told = totals(output.labels, findings, (mine) => {
+      const voxels = mine.reduce((sum, { area }) => sum + (area?.pixels ?? 0), 0);
+      return { voxels, ml: (voxels * voxel) / CUBIC_MM_PER_ML };
+    });
+    if (!output.measurements.includes("volume")) return told;
+    const volumes = told.findings.map(({ label, volume }) => measuredVolume(label, volume?.ml ?? NaN));
+    return { ...told, measurements: [...volumes, ...told.measurements] };
+  },
   isOf: ({ area, volume }) => area !== undefined || volume !== undefined,
   row,
   marks,
@@ -189,14 +206,16 @@ function inVolume(
     output.labels.map(() => step),
   );
   const measurements = volumes.flatMap(({ label: { label }, ml }, i): Measurement[] => [
-    ...(output.measurements.includes("volume")
-      ? [{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER }]
-      : []),
+    ...(output.measurements.includes("volume") ? [measuredVolume(label, ml)] : []),
     ...(more.measurements[i] ?? []),
   ]);
   const warnings = output.measurements.includes("area") ? [NO_AREA, ...more.warnings] : more.warnings;
   return { findings, measurements, warnings };
 }
+
+const measuredVolume = (label: string, ml: number): Measurement => ({
+  ...{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER },
+});
 
 const NO_AREA: Warning = {
   code: "area_not_measured",
@@ -207,7 +226,7 @@ function segmentationWarnings(asked: readonly string[], part: Part): Warning[] {
   const warnings: Warning[] = [];
   if (part.spacing?.patient !== true && part.regions === undefined)
     warnings.push(noPatientSpacing(part, "areas are in pixels only"));
-  if (asked.includes("volume"))
+  if (asked.includes("volume") && part.inGroup !== true)
     warnings.push({
       code: "volume_not_measured",
       message: "A volume needs a series of slices; of single frames, areas are given.",
@@ -224,7 +243,9 @@ function thresholdOfPixels(
   return mayOverlap(activation) ? { threshold: thresholdOf(label, threshold) } : {};
 }
 
-function row(label: string, findings: readonly Finding[], colour: Rgb | undefined, scope: Scope): LegendRow {
+function row(label: string, all: readonly Finding[], colour: Rgb | undefined, scope: Scope): LegendRow {
+  const total = all.find((f) => f.over_frames !== undefined)?.volume;
+  const findings = all.filter((f) => f.over_frames === undefined);
   const present = findings.some((f) => f.present);
   // Frames may differ in the size of their pixels
   const measured = findings.every((f) => f.area?.cm2 !== undefined);
@@ -235,7 +256,9 @@ function row(label: string, findings: readonly Finding[], colour: Rgb | undefine
       : largest?.volume !== undefined
         ? volumeText(largest.volume)
         : "";
-  return { label, present, colour, hollow: false, scored: false, gauge: undefined, value };
+  const inSlices = `in ${framesWith(findings)} of ${scope.frames}`;
+  const told = total === undefined || !present ? value : `${digits(total.ml)} mL  ·  ${inSlices}`;
+  return { label, present, colour, hollow: false, scored: false, gauge: undefined, value: told };
 }
 
 function areasText(largest: Finding, findings: readonly Finding[], scope: Scope): string {

@@ -3,6 +3,7 @@ import { rangeOf } from "../../base/range.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
 import { UNJUDGED, type LegendRow, type Scope } from "../kinds/legend-row.js";
+import { SLICES } from "../kinds/totals.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { labelColours } from "../colour.js";
 
@@ -28,7 +29,7 @@ export function legendOf(
     if (row === undefined) return fixedRows?.(output, scope) ?? [];
     return labelsOf(output).flatMap(({ label }, i) => {
       // Two outputs of a model may share a label: its findings are told apart by what they hold
-      const mine = findings.filter((f) => f.label === label && isOf(f));
+      const mine = findings.filter((f) => f.label === label && isOf(f) && !isBareTotal(f));
       if (mine.length === 0) return [];
       const told = row(label, mine, colours[o]?.[i], scope);
       const more = told.present ? firstOf(measurements.filter((m) => m.label === label)) : [];
@@ -52,6 +53,10 @@ export function legendOf(
     rows: [...rows.filter((row) => row.present), ...rows.filter((row) => !row.present), ...values],
   };
 }
+
+/** It says what the row makes of the frames itself. */
+const isBareTotal = ({ over_frames: over, volume }: Finding): boolean =>
+  over === "total" && volume === undefined;
 
 const isScored = (output: ModelOutput): boolean => resultKindOf(output).judgedBy === "score";
 
@@ -87,7 +92,9 @@ const MOST_IN_ROW = 2;
 
 /** The first measurements that a manifest asks of a label. */
 function firstOf(all: readonly Measurement[]): string[] {
-  const own = all.filter(({ name }) => name !== "Area" && name !== "Volume");
+  const own = all.filter(
+    ({ name, number }) => !["Area", "Volume", SLICES].includes(name) && number === undefined,
+  );
   const names = [...new Set(own.map(({ name }) => name))].slice(0, MOST_IN_ROW);
   return names.map((name) => `${name} ${rangeText(own.filter((m) => m.name === name))}`);
 }
@@ -98,6 +105,7 @@ function unitText(ucum: string): string {
     .replace("[hnsf'U]", "HU")
     .replace("{pixels}", "px")
     .replace(/^deg$/, "°")
+    .replace(/^a$/, "years")
     .replace(/\{[^}]*\}/g, "")
     .replace(/([a-z])2\b/gi, "$1²")
     .replace(/([a-z])3\b/gi, "$1³")

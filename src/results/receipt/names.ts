@@ -3,7 +3,7 @@
  * extension, or of the series folder.
  */
 import { RadserveError } from "../../base/errors.js";
-import { guardName } from "../../files/helper-names.js";
+import { deliveryName, guardName } from "../../files/helper-names.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 
 /** A file of a result, before it is written. */
@@ -25,15 +25,16 @@ export const objectName = (name: string, model: string, kind: DicomKind): string
 
 /**
  * Refuses a NAME that cannot be the stem of result files.
+ * @param delivers a file that says to where it is delivered lies beside it
  * @throws RadserveError bad_request if it is empty, holds `/` or NUL, or is too long once suffixes are added
  */
-export function checkName(name: string): void {
+export function checkName(name: string, delivers = false): void {
   if (name === "" || name === "." || name === ".." || /[/\0]/.test(name))
     throw new RadserveError(
       "bad_request",
       "Expected a result name that is one plain file name without a slash. Rename the input.",
     );
-  checkLength(guardName(name));
+  checkLength(delivers ? deliveryName(name) : guardName(name));
 }
 
 /** NAME of the case that a folder is: no series of it is called so, because UIDs have no letters. */

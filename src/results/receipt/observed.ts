@@ -28,7 +28,9 @@ export interface Observed {
 /** The findings of a model, one for each label, in the order in which the receipt first names them. */
 export function observedIn({ findings }: Pick<ReceiptModel, "findings">): Observed[] {
   const labels = new Map<string, Observed>();
-  const whole = new Set(findings.flatMap((one) => (one.over_frames === undefined ? [] : one.label)));
+  const isWhole = ({ over_frames: over, volume }: Found) =>
+    over !== undefined && (over !== "total" || volume !== undefined);
+  const whole = new Set(findings.filter(isWhole).map(({ label }) => label));
   for (const { label, present, score, area, volume, over_frames } of findings) {
     // Where frames were judged together, that is what is said of the image
     if (over_frames === undefined && whole.has(label)) continue;

@@ -6,6 +6,7 @@
 import { z } from "zod";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
+import { deliveredSchema } from "./delivery.js";
 
 export const RECEIPT_SCHEMA = "radserve.receipt/1";
 
@@ -13,6 +14,12 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 
 const warning = z.object({ code: z.string(), message: z.string() });
 const transform = z.looseObject({ step: z.string() });
+
+const boxNumber = z
+  .int()
+  .min(1)
+  .optional()
+  .describe("Of a box in a volume: its number among those of its label, from the highest score");
 
 const finding = z.object({
   label: z.string(),
@@ -30,9 +37,11 @@ const finding = z.object({
       "Of labels that exclude each other, at the one with the highest score: how far the second is below",
     ),
   over_frames: z
-    .enum(["maximum", "mean", "noisy_or"])
+    .enum(["maximum", "mean", "noisy_or", "total"])
     .optional()
-    .describe("Of a finding about all frames or slices: how their scores became one"),
+    .describe(
+      "Of a finding about all frames or slices: how their scores became one; total: what was found in any of the slices of a group, with their volume",
+    ),
   frame: z
     .int()
     .min(1)
@@ -41,9 +50,14 @@ const finding = z.object({
       "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
     ),
   box: z
-    .object({ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() })
+    .object({
+      ...{ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() },
+      ...{ z0: z.number().optional(), z1: z.number().optional() },
+    })
     .optional()
-    .describe("Source pixels; edges, x to the right, y down"),
+    .describe(
+      "Source pixels; edges, x to the right, y down; in a volume z too, along its slices: a box of the first slice alone has 0 and 1",
+    ),
   corners: z
     .array(z.object({ x: z.number(), y: z.number() }))
     .length(4)
@@ -57,6 +71,20 @@ const finding = z.object({
     .describe(
       "Of a turned box: how far its width, from the first corner to the second, is turned clockwise from the rows, as seen; degrees above -90 to 90, in the patient's proportions where pixels are not square",
     ),
+  number: boxNumber,
+  frames: z
+    .array(z.int().min(1))
+    .optional()
+    .describe(
+      "Of a box in a volume: the frames that it lies in, in the order of z; of a series, the places in source.slices",
+    ),
+  patient_mm: z
+    .object({
+      centre: z.array(z.number()).length(3).describe("To the left, to the back, to the head (PS3.3 C.7.6.2)"),
+      size: z.array(z.number()).length(3).describe("Along x, y and z of the box, which may be oblique"),
+    })
+    .optional()
+    .describe("Where a box in a volume lies in the patient"),
   point: z
     .object({ x: z.number(), y: z.number() })
     .optional()
@@ -78,6 +106,7 @@ const measurement = z.object({
     ),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
+  number: boxNumber,
   value: z.number(),
   unit: code.describe("UCUM"),
   lines: z
@@ -123,7 +152,7 @@ const receiptModel = modelResult.extend({
   raw_sha256: sha256
     .optional()
     .describe(
-      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices",
+      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices; of boxes that windows found over those of the tensors of each window",
     ),
   ensemble: z
     .object({
@@ -204,6 +233,7 @@ const slices = z.array(
     sop_instance_uid: z.string().optional(),
     file_sha256: sha256,
     frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
+    instance_number: z.int().optional().describe("Of a group"),
   }),
 );
 
@@ -233,9 +263,17 @@ export const receiptSchema = z.object({
     sop_instance_uid: z.string().optional(),
     series_instance_uid: z.string().optional(),
     study_instance_uid: z.string().optional(),
+    group: z
+      .literal("series")
+      .optional()
+      .describe(
+        "A series that was asked for as one item: models of single images looked at its slices one by one",
+      ),
     slices: slices
       .optional()
-      .describe("Of a folder taken as one series: its slices, sorted along their normal"),
+      .describe(
+        "Of a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber where they are no volume",
+      ),
     case: z
       .array(
         z.object({
@@ -304,6 +342,11 @@ export const receiptSchema = z.object({
     .describe("The one field that comparisons leave out"),
 });
 
+/** An object on its way, as answers tell of it. */
+export const deliveryInAnswer = deliveredSchema
+  .pick({ path: true, sop_instance_uid: true, state: true, how: true, reason: true })
+  .extend({ destination: z.string() });
+
 /** The 200 of POST /single_inference. */
 export const answerSchema = z.object({
   request_id: z.string(),
@@ -313,6 +356,10 @@ export const answerSchema = z.object({
   reused: z.boolean().describe("A finished, valid result lay there and nothing was computed"),
   models: z.array(modelResult),
   warnings: z.array(warning).describe("What the reader had to assume or repair in the file"),
+  deliveries: z
+    .array(deliveryInAnswer)
+    .optional()
+    .describe("Of a request that delivers: each object for each destination"),
   timings_ms: z.record(z.string(), z.number()),
 });
 
@@ -321,9 +368,21 @@ export type ReceiptModel = Receipt["models"][number];
 export type Finding = z.infer<typeof finding>;
 export type Measurement = z.infer<typeof measurement>;
 export type OutputFile = z.infer<typeof outputFile>;
+export type DeliveryInAnswer = z.infer<typeof deliveryInAnswer>;
 export type Answer = z.infer<typeof answerSchema>;
 
 /** The text of NAME.json as Radserve writes it. */
 export function receiptText(receipt: Receipt): string {
   return `${JSON.stringify(receipt, null, 2)}\n`;
+}
+
+/** The objects of a result that can be delivered: those of DICOM. */
+export function objectsOf({ models }: Receipt) {
+  return models.flatMap((model) =>
+    model.outputs.flatMap(({ path, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 }) =>
+      sop_class_uid === undefined || sop_instance_uid === undefined || series_instance_uid === undefined
+        ? []
+        : { path, model: model.name, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 },
+    ),
+  );
 }

@@ -41,7 +41,7 @@ def voxels(seed, sides, ct, border=0):
     values = values if ct else values + 900
     if border:
         inside = np.zeros(sides, bool)
-        inside[border:-1, 1 : -border - 1, border:-border] = True
+        inside[border if sides[0] > 1 else 0 : -1 if sides[0] > 1 else 1, 1 : -border - 1, border:-border] = True
         values = np.where(inside, np.maximum(values, 1), 0)
     return np.round(values).astype(np.int16)
 
@@ -107,6 +107,22 @@ NNUNET = {
     "nnunet-2d": dict(
         configuration="2d", sides=(10, 22, 20), spacing=(1.2, 1.0, 1.1), to=[0.9, 1.25], patch=[12, 12],
         scheme="ZScoreNormalization", transpose=[2, 0, 1], border=2, labels={"background": 0, "left": 1, "right": 2},
+    ),
+    "nnunet-torch": dict(
+        configuration="3d_fullres", sides=(11, 22, 20), spacing=(2.0, 0.9, 0.9), to=[1.5, 1.1, 1.0], patch=[8, 12, 12],
+        scheme="CTNormalization", transpose=[0, 1, 2], labels={"background": 0, "liver": 1, "spleen": 2},
+        resample=dict(force_separate_z=False),
+    ),
+    "nnunet-torch-apart": dict(
+        configuration="3d_fullres", sides=(9, 20, 18), spacing=(5.0, 0.9, 0.9), to=[4.2, 1.0, 0.8], patch=[4, 12, 12],
+        scheme="CTNormalization", transpose=[0, 1, 2], labels={"background": 0, "liver": 1, "spleen": 2},
+        resample=dict(force_separate_z=None, separate_z_anisotropy_threshold=3),
+    ),
+    # An image alone, which SimpleITKIO takes for a slice of a very thick volume
+    "nnunet-2d-single": dict(
+        configuration="2d", sides=(1, 42, 38), spacing=(999 * 0.9, 0.8, 0.9), to=[1.1, 1.25], patch=[12, 12],
+        scheme="ZScoreNormalization", transpose=[0, 1, 2], border=2, labels={"background": 0, "muscle": 1, "fat": 2},
+        mirror=(0, 1),
     ),
     "nnunet-brain": dict(
         configuration="3d_fullres", sides=(13, 24, 22), spacing=(1.8, 0.9, 1.1), to=[1.2, 1.5, 1.0], patch=[8, 8, 12],
@@ -175,7 +191,7 @@ def channel_of(seed, given, sides, spacing, border, hole):
     return stored, {}
 
 
-def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, labels, border=0, regions=None, mirror=(), previous=None, salt=0, channels=None, hole=False):
+def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, labels, border=0, regions=None, mirror=(), previous=None, salt=0, channels=None, hole=False, resample=None):
     from nnunetv2.inference import predict_from_raw_data
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
     from nnunetv2.inference.sliding_window_prediction import compute_gaussian
@@ -230,6 +246,12 @@ def nnunet(name, configuration, sides, spacing, to, patch, scheme, transpose, la
         plans["configurations"][configuration]["previous_stage"] = "3d_lowres"
     if regions:
         dataset["regions_class_order"] = regions
+    if resample:
+        for part in ("data", "seg", "probabilities"):
+            plans["configurations"][configuration][f"resampling_fn_{part}"] = "resample_torch_fornnunet"
+            plans["configurations"][configuration][f"resampling_fn_{part}_kwargs"] = dict(
+                is_seg=part == "seg", memefficient_seg_resampling=False, **resample
+            )
     manager = PlansManager(plans)
     chosen = manager.get_configuration(configuration)
     heads = manager.get_label_manager(dataset).num_segmentation_heads

@@ -5,6 +5,7 @@
  */
 import { ownValue } from "../../../base/own-value.js";
 import type { Attributes } from "../../../images/image.js";
+import type { ModelOutput } from "../../../manifest/outputs/outputs.js";
 import { dcm, own, sct, type Code } from "../../../manifest/texts.js";
 import type { ReceiptModel } from "../../receipt/receipt.js";
 import { coded, container, text, uidRef } from "../content.js";
@@ -186,9 +187,15 @@ function seriesReference({ sopClassUid, sopInstanceUid, seriesInstanceUid }: Com
   return { SeriesInstanceUID: seriesInstanceUid, ReferencedSOPSequence: [object] };
 }
 
+/** Whether the places of an output are told in the patient's millimetres, and not in pixels of a frame. */
+export const isInPatient = ({ kind }: ModelOutput): boolean => kind === "volume_detection";
+
 export const sr: ObjectKind = {
   ofMasks: false,
-  whyNot: () => undefined,
+  whyNot: ({ image, manifest }) =>
+    manifest.outputs.some(isInPatient) && image.attributes?.string("FrameOfReferenceUID") === undefined
+      ? "the source names no FrameOfReferenceUID, to which the places of boxes could be told"
+      : undefined,
   room: ({ labels, frames }) => DOCUMENT_BYTES + FINDING_BYTES * (labels + 1) * frames,
   make: ({ subject, said, seg, predecessor }) => structuredReport({ subject, said, seg, predecessor }),
   fault: ({ attributes }, _, __, known) => reportFault(attributes, known),

@@ -1,0 +1,175 @@
+/** `radserve deliver`: what goes to destinations, by a running server, and what can be said without one. */
+import { readdir } from "node:fs/promises";
+import path from "node:path";
+import { ConfigError } from "../base/errors.js";
+import { createLog } from "../base/log.js";
+import { table } from "../base/table.js";
+import type { Config } from "../config.js";
+import { openDestination } from "../doors/deliver/open-destination.js";
+import { objectToSend, Outbox } from "../doors/deliver/outbox.js";
+import { queueOf } from "../doors/deliver/service.js";
+import { readDoors, type DoorsSettings } from "../doors/settings.js";
+import { deliveryName, isStagingName, nameOfHelper } from "../files/helper-names.js";
+import { resolveRoots } from "../files/roots.js";
+import { readReceipt } from "../results/commit/reuse.js";
+import { readDelivery, type Delivered, type Delivery } from "../results/receipt/delivery.js";
+import { receiptName } from "../results/receipt/names.js";
+import { deliveryListSchema, retriedSchema } from "../server/deliveries.js";
+import { clientWithToken } from "./client.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
+
+interface Choice extends JsonOption {
+  destination?: string;
+}
+
+const queryOf = (fields: Record<string, string | undefined>) =>
+  new URLSearchParams(
+    Object.entries(fields).filter((field): field is [string, string] => field[1] !== undefined),
+  ).toString();
+
+export async function deliverList(config: Config, options: Choice & { limit: string }): Promise<ExitStatus> {
+  const { destination, limit, json } = options;
+  const page = `/deliveries?${queryOf({ destination, limit })}`;
+  const { deliveries } = await clientWithToken(config).call(deliveryListSchema, "GET", page);
+  if (json === true) print(JSON.stringify({ deliveries }, null, 2));
+  else if (deliveries.length === 0) remark("Nothing waits, and nothing was set aside.");
+  else
+    print(
+      table([
+        ["ID", "DESTINATION", "STATE", "SINCE", "OBJECT", "REASON"],
+        ...deliveries.flatMap(({ id, destinations }) =>
+          Object.entries(destinations).flatMap(([to, objects]) =>
+            objects
+              .filter(() => destination === undefined || destination === to)
+              .map(({ state, at, path: file, reason = "" }) => [id, to, state, at, file, reason]),
+          ),
+        ),
+      ]),
+    );
+  return 0;
+}
+
+export async function deliverRetry(
+  config: Config,
+  id: string | undefined,
+  { destination, json }: Choice,
+): Promise<ExitStatus> {
+  const page = `/deliveries/retry?${queryOf({ id, destination })}`;
+  const { retried } = await clientWithToken(config).call(retriedSchema, "POST", page);
+  if (json === true) print(JSON.stringify({ retried }, null, 2));
+  else print(`${retried} objects that were set aside are sent again.`);
+  return 0;
+}
+
+/** @throws ConfigError where there are no destinations */
+async function doorsOf(config: Config): Promise<DoorsSettings> {
+  const doors = await readDoors(config);
+  if (doors !== undefined && Object.keys(doors.destinations).length > 0) return doors;
+  throw new ConfigError("RADSERVE_DOORS: expected a file with destinations; found none.");
+}
+
+/** A result beside whose receipt it is said to where it is delivered. */
+interface Found {
+  folder: string;
+  name: string;
+  delivery: Delivery;
+}
+
+/** The deliveries of receipts, and of all in folders, at any depth. @throws ConfigError where a path is neither */
+async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<Found> {
+  for (const given of paths.map((one) => path.resolve(one))) {
+    const { dir, name } = path.parse(given);
+    const one = given.endsWith(".json") ? await readDelivery(path.join(dir, deliveryName(name))) : undefined;
+    if (one !== undefined) yield { folder: dir, name, delivery: one };
+    else yield* deliveriesBelow(given);
+  }
+}
+
+async function* deliveriesBelow(folder: string): AsyncGenerator<Found> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch(() => {
+    throw new ConfigError(
+      `${folder}: expected a receipt with a delivery beside it, or a folder that can be read.`,
+    );
+  });
+  for (const entry of entries) {
+    if (entry.isDirectory() && !isStagingName(entry.name))
+      yield* deliveriesBelow(path.join(folder, entry.name));
+    const name = nameOfHelper(entry.name);
+    if (!entry.isFile() || name === undefined || entry.name !== deliveryName(name)) continue;
+    const delivery = await readDelivery(path.join(folder, entry.name));
+    if (delivery !== undefined) yield { folder, name, delivery };
+  }
+}
+
+interface Read {
+  destination: string;
+  path: string;
+  state: string;
+  reason?: string;
+}
+
+/** Reads every object back that was delivered, and changes nothing. */
+export async function deliverVerify(
+  config: Config,
+  paths: string[],
+  { json }: JsonOption,
+): Promise<ExitStatus> {
+  const doors = await doorsOf(config);
+  const opened = new Map(
+    Object.entries(doors.destinations).map(([name, settings]) => [name, openDestination(name, settings)]),
+  );
+  const { signal } = new AbortController();
+  const read: Read[] = [];
+  try {
+    for await (const { folder, name, delivery } of deliveriesIn(paths)) {
+      const receipt = await readReceipt(path.join(folder, receiptName(name)));
+      const study = (receipt.kind === "receipt" && receipt.receipt.source.study_instance_uid) || "";
+      for (const [destination, objects] of Object.entries(delivery.destinations))
+        for (const object of (objects ?? []).filter(wasDelivered)) {
+          const file = path.join(folder, object.path);
+          const toSend = await objectToSend(file, study, object);
+          const proved = toSend && (await opened.get(destination)?.prove(toSend, signal));
+          const reason = toSend === undefined ? "its file is gone" : "no destination of this name";
+          const { state, ...more } = proved ?? { state: "unknown", reason };
+          read.push({ destination, path: file, state, ...("reason" in more ? { reason: more.reason } : {}) });
+        }
+    }
+  } finally {
+    for (const destination of opened.values()) destination.close();
+  }
+  if (json === true) print(JSON.stringify({ objects: read }, null, 2));
+  else if (read.length === 0) remark("Nothing was delivered there.");
+  else
+    print(
+      table([
+        ["DESTINATION", "STATE", "OBJECT", "REASON"],
+        ...read.map(({ destination, state, path: file, reason = "" }) => [destination, state, file, reason]),
+      ]),
+    );
+  return read.every(({ state }) => state === "proven") ? 0 : 1;
+}
+
+const wasDelivered = ({ state }: Delivered) => ["sent", "accepted", "proven"].includes(state);
+
+/** Puts what is open into the queue, which a running server looks through every few seconds. */
+export async function deliverScan(
+  config: Config,
+  folders: string[],
+  { json }: JsonOption,
+): Promise<ExitStatus> {
+  const doors = await doorsOf(config);
+  const outputRoots = await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS");
+  const outbox = new Outbox({
+    ...{ folder: queueOf(doors, config), outputRoots, destinations: doors.destinations },
+    ...{ minimumFreeBytes: config.minimum_free_disk, log: createLog("silent"), found: () => undefined },
+  });
+  let found = 0;
+  for await (const { folder, name, delivery } of deliveriesIn(folders.length > 0 ? folders : outputRoots)) {
+    if (!delivery.open) continue;
+    await outbox.keep({ folder, name, reused: true, delivery });
+    found += 1;
+  }
+  if (json === true) print(JSON.stringify({ found }, null, 2));
+  else print(`${found} results that are to be delivered are in the queue.`);
+  return 0;
+}

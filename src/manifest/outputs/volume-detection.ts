@@ -1,0 +1,206 @@
+/** Boxes in volumes: from a graph that lists them, or from the maps of one with anchors (MONAI's RetinaNet). */
+import { z } from "zod";
+import { text } from "../texts.js";
+import { checkActivation, classes, listFaults, OF_BOXES, toBoxes } from "./detection.js";
+import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
+import { isFault, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
+import type { Kind, NativeFields, Report } from "./kind.js";
+
+const AXES = ["depth", "height", "width"] as const;
+const PARTS = ["min", "max", "centre", "size"] as const;
+
+const listed = z
+  .strictObject({
+    kind: z.literal("listed"),
+    tensor: text.describe("[1, boxes, 6], or without the 1"),
+    columns: z
+      .array(z.enum(AXES.flatMap((axis) => PARTS.map((part) => `${axis}_${part}` as const))))
+      .length(6)
+      .describe(
+        "What the six numbers of a box are, in their order: along each axis of the input tensor min and max, or centre and size. Boxes xyzxyz of a graph that takes [1, channels, x, y, z] are depth_min height_min width_min depth_max height_max width_max",
+      ),
+    normalised,
+  })
+  .describe("The graph ends in boxes, in voxels of its input; it cannot know where these lie in the patient");
+
+const anchors = z
+  .strictObject({
+    kind: z.literal("anchors"),
+    levels: z
+      .array(
+        z.strictObject({
+          scores: text.describe("[1, anchors * labels, depth, height, width]"),
+          boxes: text.describe("[1, anchors * 6, depth, height, width]"),
+          anchors: z
+            .array(z.array(z.number().min(1)).length(3))
+            .min(1)
+            .max(64)
+            .describe(
+              "Sides of each anchor along depth, height and width, in voxels of the input tensor (MONAI: base_anchor_shapes times the level's feature_map_scales); half a side is rounded to whole voxels, halves to even",
+            ),
+        }),
+      )
+      .min(1)
+      .max(16),
+    coder: z
+      .array(z.number().positive())
+      .length(6)
+      .describe("By what the network's numbers are divided (weights of the BoxCoder; MONAI: 1 1 1 1 1 1)"),
+  })
+  .describe(
+    "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole one",
+  );
+
+const greedy = {
+  iou: score.describe("A box goes if it shares more than this with a better one that stays"),
+  per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
+};
+
+const schema = z
+  .strictObject({
+    kind: z.literal("volume_detection"),
+    input: onInput,
+    boxes: z.discriminatedUnion("kind", [listed, anchors]),
+    scores: z.strictObject({
+      tensor: text.optional().describe("Of listed boxes; levels name their own"),
+      activation: z.enum(["none", "sigmoid", "softmax"]),
+    }),
+    classes,
+    counted_from: z
+      .enum(["edges", "centres"])
+      .describe(
+        "edges: 0 is the outer edge of the input tensor's first voxel; centres: 0 is its middle (MONAI, whose boxes go through the affine matrix of the image; nnDetection)",
+      ),
+    candidates: z
+      .strictObject({
+        least_score: score.describe("Boxes below it are not looked at, unless a label's threshold is lower"),
+        least_size: z
+          .number()
+          .min(0)
+          .describe("Voxels; a box goes that is thinner where image and window end (MONAI: 1)"),
+        most: z.int().min(1).max(100_000).describe("Of each level, or list, the best so many are looked at"),
+      })
+      .describe(
+        "MONAI: score_thresh, topk_candidates_per_level; nnDetection: model_score_thresh, model_topk",
+      ),
+    nms: z
+      .discriminatedUnion("kind", [
+        z.strictObject({ kind: z.literal("none") }),
+        z.strictObject({ kind: z.literal("greedy"), ...greedy }),
+      ])
+      .describe("Non-maximum suppression of what one run of the graph gives, over a window or the volume"),
+    windows: z
+      .discriminatedUnion("kind", [
+        z.strictObject({ kind: z.literal("nms"), ...greedy }),
+        z.strictObject({ kind: z.literal("weighted"), iou: score }),
+      ])
+      .optional()
+      .describe(
+        "With tiling, how boxes of different windows are merged. nms: the best stays, greedily; weighted: those of a label that share more than iou with its best become one in their weighted mean, whose score falls where windows that see it found nothing (nnDetection's weighted box clustering)",
+      ),
+    max_boxes: maxBoxes,
+    labels,
+  })
+  .describe(
+    "Boxes in volumes, given back in pixels and slices of the source and in millimetres of the patient",
+  );
+export type VolumeDetection = z.infer<typeof schema>;
+
+export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } = {
+  schema,
+  ...OF_BOXES,
+  ofVolumes: true,
+  ofImages: false,
+  mergesWindows: true,
+  hasUnitScores: () => true,
+  checkWhole: (output, { tiled }, issue) => {
+    const { boxes, scores, windows } = output;
+    if (tiled !== (windows !== undefined))
+      issue(
+        ["windows"],
+        tiled ? "Expected nms or weighted: boxes of several windows are merged" : "Only with tiling",
+      );
+    if (boxes.kind === "listed") checkColumns(boxes.columns, issue);
+    if ((boxes.kind === "listed") !== (scores.tensor !== undefined))
+      issue(["scores", "tensor"], boxes.kind === "listed" ? "Expected its name" : "Only with listed boxes");
+    if (boxes.kind === "anchors" && (output.classes !== undefined || scores.activation === "softmax"))
+      issue(["boxes", "kind"], "Anchors have a score for each label by itself: no classes, and no softmax");
+    checkActivation({ ...output, boxes: { tensor: "" } }, issue);
+  },
+  graphFaults: (output, graph) =>
+    output.boxes.kind === "listed"
+      ? listFaults({ ...output, boxes: output.boxes }, 6, graph)
+      : levelFaults(output.boxes.levels, output.labels.length, graph),
+  native,
+  decoding: (output, thresholds) => {
+    const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
+    return [
+      { step: "boxes", ...boxes, counted_from },
+      { step: "scores", ...scores, ...(output.classes === undefined ? {} : { classes: output.classes }) },
+      { step: "candidates", ...candidates },
+      ...(nms.kind === "none" ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),
+      ...(windows === undefined ? [] : [{ step: "merge_windows", ...windows }]),
+      ...toBoxes(thresholds, undefined, max_boxes),
+    ];
+  },
+};
+
+type Anchors = Extract<VolumeDetection["boxes"], { kind: "anchors" }>;
+type Columns = Extract<VolumeDetection["boxes"], { kind: "listed" }>["columns"];
+
+/** Where the two numbers along an axis stand, and whether they are its middle and its side: -1 for what is not there. */
+function columnsOf(
+  columns: Columns,
+  axis: (typeof AXES)[number],
+): [first: number, second: number, centred: number] {
+  const at = (part: (typeof PARTS)[number]) => columns.indexOf(`${axis}_${part}`);
+  return at("centre") === -1 ? [at("min"), at("max"), 0] : [at("centre"), at("size"), 1];
+}
+
+function checkColumns(columns: Columns, issue: Report): void {
+  const isWhole = (axis: (typeof AXES)[number]) =>
+    !columnsOf(columns, axis).includes(-1) &&
+    columns.filter((column) => column.startsWith(axis)).length === 2;
+  const missing = AXES.filter((axis) => !isWhole(axis));
+  if (missing.length > 0)
+    issue(["boxes", "columns"], `Expected of ${missing.join(" and ")} each min and max, or centre and size`);
+}
+
+function native(output: VolumeDetection): NativeFields {
+  const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
+  const common = {
+    ...{ ...candidates, max_boxes, activation: scores.activation, centres: counted_from === "centres" },
+    normalised: boxes.kind === "listed" && boxes.normalised,
+    ...(nms.kind === "none" ? {} : { iou: nms.iou, per_class: nms.per_class, fast: false, overlap: "edges" }),
+    ...(windows === undefined ? {} : { windows_iou: windows.iou, weighted: windows.kind === "weighted" }),
+    windows_per_class: windows?.kind === "nms" && windows.per_class,
+  };
+  if (boxes.kind === "anchors") {
+    const { levels, coder } = boxes;
+    const names = { tensor: levels[0]?.boxes ?? "", scores: levels[0]?.scores ?? "" };
+    return {
+      ...{ ...common, ...names, coder },
+      levels: levels.map((level) => ({ ...level, anchors: level.anchors.flat() })),
+    };
+  }
+  return {
+    ...{ ...common, tensor: boxes.tensor, scores: scores.tensor },
+    columns: AXES.flatMap((axis) => columnsOf(boxes.columns, axis)),
+    ...(output.classes === undefined ? {} : { classes: output.classes.tensor, first: output.classes.first }),
+  };
+}
+
+/** A map of other anchors, or of other labels, would give each box another's score. */
+function levelFaults(levels: Anchors["levels"], count: number, { tensors }: GraphSide): Fault[] {
+  return levels.flatMap((level, i) =>
+    (["scores", "boxes"] as const).flatMap((part) => {
+      const path = ["boxes", "levels", i, part];
+      const info = outputTensor(level[part], tensors, path);
+      if (isFault(info)) return [info];
+      const wanted = level.anchors.length * (part === "boxes" ? 6 : count);
+      const found = info.shape[1] ?? -1;
+      if (info.shape.length === 5 && (found < 0 || found === wanted)) return [];
+      return [{ ...unfit("", `[1, ${wanted}, depth, height, width]`, info), path }];
+    }),
+  );
+}

@@ -1,0 +1,362 @@
+/**
+ * The list of results: `.radserve-results` in each output root, with a file of lines of JSON for each box that writes
+ * there, so that all boxes of a share see all results and nobody has to walk its folders. A line is appended before its
+ * receipt appears, and counts while the receipt is there; of several lines about one receipt the last counts. Nothing
+ * waits for the disk: lines that a power cut took are made again from the receipts (`rebuild`).
+ */
+import { createHash } from "node:crypto";
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readSync,
+  unlinkSync,
+  writeSync,
+} from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { z } from "zod";
+import { errno } from "../../base/errno.js";
+import { descriptorPath } from "../../files/descriptor.js";
+import { readReceipts } from "../drift/read.js";
+import type { Receipt } from "../receipt/receipt.js";
+
+export const LIST_FOLDER = ".radserve-results";
+const LINES = ".jsonl";
+/** The file that `rebuild` writes. */
+const REBUILT = `rebuilt${LINES}`;
+/** Labels of one model that a line names: hundreds of classes would make it longer than the receipt. */
+const MOST_LABELS = 50;
+const CHUNK_BYTES = 1 << 18;
+
+const rowSchema = z.object({
+  at: z.string().describe("When it was written, ISO 8601"),
+  receipt: z.string().describe("Of its receipt"),
+  input: z.string().optional().describe("Of its image or folder; absent where only the receipt is known"),
+  status: z.enum(["completed", "partial"]),
+  modality: z.string().optional(),
+  study: z.string().optional().describe("StudyInstanceUID"),
+  series: z.string().optional().describe("SeriesInstanceUID"),
+  patient: z.string().optional().describe("Keyed hash of PatientID, as in the audit of its box"),
+  models: z.array(
+    z.object({
+      name: z.string(),
+      version: z.string(),
+      status: z.enum(["succeeded", "failed", "not_accepted"]),
+      shadow: z.literal(true).optional(),
+      found: z.array(z.string()).describe("Labels that are present"),
+    }),
+  ),
+});
+/** A result in the list. In its file `receipt` is relative to the root. */
+export type Row = z.infer<typeof rowSchema>;
+
+export const listedSchema = z.strictObject({
+  results: z.array(rowSchema.strict()),
+  next_cursor: z.string().nullable(),
+});
+
+/** What a result has to be, to be given; what is absent is not asked for. */
+export interface Wanted {
+  model?: string | undefined;
+  /** A label that is present. */
+  finding?: string | undefined;
+  status?: Row["status"] | undefined;
+  modality?: string | undefined;
+  /** A part of the path of the receipt or the image, or one of its UIDs. */
+  text?: string | undefined;
+  patient?: string | undefined;
+  /** ISO 8601; `to` is not included. */
+  from?: string | undefined;
+  to?: string | undefined;
+}
+
+/** A line about a receipt. */
+export function rowOf(receipt: Receipt, known: Pick<Row, "receipt" | "input" | "patient">): Row {
+  const { source, models, timings, status } = receipt;
+  return {
+    ...{ at: timings.finished_at, ...known, status, modality: source.modality },
+    ...{ study: source.study_instance_uid, series: source.series_instance_uid },
+    models: models.map(({ name, version, status, shadow, findings }) => {
+      const found = new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])));
+      return {
+        ...{ name, version, status, found: [...found].slice(0, MOST_LABELS) },
+        ...(shadow === undefined ? {} : { shadow }),
+      };
+    }),
+  };
+}
+
+/** A name for the files of the box that has this state directory. */
+export function listName(stateDir: string): string {
+  const host = os.hostname().replace(/[^\w.-]/g, "_");
+  return `${host}-${createHash("sha256").update(stateDir).digest("hex").slice(0, 8)}`;
+}
+
+/** The list's folder in a root, held open. @throws errors of the file system */
+function openFolder(root: string): number {
+  return openSync(path.join(root, LIST_FOLDER), constants.O_DIRECTORY | constants.O_NOFOLLOW);
+}
+
+function inFolder<T>(root: string, use: (at: (name: string) => string) => T): T {
+  const fd = openFolder(root);
+  try {
+    return use((name) => `${descriptorPath(fd)}/${name}`);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Appends lines to the files of a box. Each thread that writes has one of its own. */
+export class ListWriter {
+  readonly #files = new Map<string, number>();
+
+  /**
+   * @param roots real paths of the output roots
+   * @param box a name that no other box has, and that is one of a file
+   */
+  constructor(
+    private readonly roots: readonly string[],
+    private readonly box: string,
+  ) {}
+
+  /**
+   * Where nothing can be written the result appears all the same: it is in its folder, and `rebuild` lists it.
+   * @param folder real path of the folder that the receipt appears in; one in no root is not listed
+   */
+  add(folder: string, receipt: Receipt, known: Pick<Row, "input" | "patient"> & { name: string }): void {
+    const root = this.roots
+      .filter((one) => folder === one || folder.startsWith(one === "/" ? one : `${one}/`))
+      .sort((a, b) => b.length - a.length)[0];
+    if (root === undefined) return;
+    const { name, ...more } = known;
+    const row = rowOf(receipt, { ...more, receipt: path.relative(root, path.join(folder, name)) });
+    const line = `${JSON.stringify(row)}\n`;
+    try {
+      // A list that is made again removes this file: then the line goes into a new one, too
+      do writeSync(this.#fileOf(root), line);
+      while (this.#isGone(root));
+    } catch {
+      this.#drop(root);
+    }
+  }
+
+  #fileOf(root: string): number {
+    let fd = this.#files.get(root);
+    if (fd !== undefined) return fd;
+    try {
+      mkdirSync(path.join(root, LIST_FOLDER), { mode: 0o700 });
+    } catch (error) {
+      if (errno(error) !== "EEXIST") throw error;
+    }
+    const { O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
+    fd = inFolder(root, (at) =>
+      openSync(at(`${this.box}${LINES}`), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0o600),
+    );
+    this.#files.set(root, fd);
+    return fd;
+  }
+
+  #isGone(root: string): boolean {
+    const fd = this.#files.get(root);
+    if (fd === undefined || fstatSync(fd).nlink > 0) return false;
+    this.#drop(root);
+    return true;
+  }
+
+  #drop(root: string): void {
+    const fd = this.#files.get(root);
+    this.#files.delete(root);
+    if (fd !== undefined) closeSync(fd);
+  }
+}
+
+/** Lines of a file from its end to its begin; a last one without its line feed is left out. */
+function* linesFromEnd(fd: number): Generator<string> {
+  let at = fstatSync(fd).size;
+  let rest = Buffer.alloc(0);
+  let isLast = true;
+  while (at > 0) {
+    const chunk = Buffer.alloc(Math.min(CHUNK_BYTES, at));
+    at -= chunk.length;
+    for (let got = 0; got < chunk.length;) {
+      const read = readSync(fd, chunk, got, chunk.length - got, at + got);
+      // It became shorter: what is there is read from now on
+      if (read === 0) return;
+      got += read;
+    }
+    const bytes = Buffer.concat([chunk, rest]);
+    let end = bytes.length;
+    for (let feed = bytes.lastIndexOf(10, end - 1); feed >= 0; feed = bytes.lastIndexOf(10, end - 1)) {
+      if (!isLast) yield bytes.toString("utf8", feed + 1, end);
+      isLast = false;
+      end = feed;
+      if (end === 0) break;
+    }
+    rest = bytes.subarray(0, end);
+  }
+  if (!isLast && rest.length > 0) yield rest.toString("utf8");
+}
+
+/** A row with its receipt's whole path; undefined where a line is none. */
+function parsed(line: string, root: string): Row | undefined {
+  try {
+    const row = rowSchema.safeParse(JSON.parse(line)).data;
+    return row === undefined ? undefined : { ...row, receipt: path.join(root, row.receipt) };
+  } catch {
+    return undefined;
+  }
+}
+
+function* rowsOf(fd: number, root: string): Generator<Row> {
+  for (const line of linesFromEnd(fd)) {
+    const row = parsed(line, root);
+    if (row !== undefined) yield row;
+  }
+}
+
+const isLater = (a: Row, b: Row) => a.at > b.at || (a.at === b.at && a.receipt > b.receipt);
+
+/** All rows of roots, the latest first, as far as each file is in order. */
+function* allRows(roots: readonly string[]): Generator<Row> {
+  const files: number[] = [];
+  try {
+    const heads: { row: Row; rows: Generator<Row> }[] = [];
+    for (const root of roots) {
+      for (const fd of filesOf(root)) {
+        files.push(fd);
+        const rows = rowsOf(fd, root);
+        const first = rows.next();
+        if (first.done !== true) heads.push({ row: first.value, rows });
+      }
+    }
+    while (heads.length > 0) {
+      const latest = heads.reduce((a, b) => (isLater(b.row, a.row) ? b : a));
+      yield latest.row;
+      const next = latest.rows.next();
+      if (next.done === true) heads.splice(heads.indexOf(latest), 1);
+      else latest.row = next.value;
+    }
+  } finally {
+    files.forEach((fd) => closeSync(fd));
+  }
+}
+
+/** The opened files of a root's list; none where there is no list, or it cannot be read. */
+function filesOf(root: string): number[] {
+  try {
+    return inFolder(root, (at) =>
+      readdirSync(at("."))
+        .filter((name) => name.endsWith(LINES))
+        .map((name) => openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)),
+    );
+  } catch (error) {
+    if (["ENOENT", "ENOTDIR", "ELOOP", "EACCES"].includes(errno(error))) return [];
+    throw error;
+  }
+}
+
+function fits(row: Row, wanted: Wanted): boolean {
+  const { model, finding, status, modality, text, patient, from, to } = wanted;
+  const models = model === undefined ? row.models : row.models.filter(({ name }) => name === model);
+  return (
+    (model === undefined || models.some((one) => one.status !== "not_accepted")) &&
+    (finding === undefined || models.some(({ found }) => found.includes(finding))) &&
+    (status === undefined || row.status === status) &&
+    (modality === undefined || row.modality === modality) &&
+    (patient === undefined || row.patient === patient) &&
+    (from === undefined || row.at >= from) &&
+    (to === undefined || row.at < to) &&
+    (text === undefined ||
+      [row.receipt, row.input ?? ""].some((one) => one.toLowerCase().includes(text.toLowerCase())) ||
+      [row.study, row.series].includes(text))
+  );
+}
+
+const cursorOf = ({ at, receipt }: Row) => `${at} ${receipt}`;
+
+/** Lines are in order but for those that were written at the same time: an hour is more than any of them took. */
+const earlier = (time: string) => new Date(Date.parse(time) - 3_600_000).toISOString();
+
+/**
+ * Results of roots, the latest first.
+ * @param sees whether the caller may see a receipt at this path
+ * @param cursor `next_cursor` of the page before
+ * @returns rows with whole paths
+ */
+export function listed(
+  roots: readonly string[],
+  wanted: Wanted,
+  { limit, cursor, sees }: { limit: number; cursor?: string | undefined; sees: (receipt: string) => boolean },
+): z.infer<typeof listedSchema> {
+  const results: Row[] = [];
+  const seen = new Set<string>();
+  const from = wanted.from === undefined ? "" : earlier(wanted.from);
+  let before = cursor;
+  let last: Row | undefined;
+  for (const row of allRows(roots)) {
+    if (row.at < from) break;
+    const isNew = !seen.has(row.receipt);
+    seen.add(row.receipt);
+    if (before !== undefined) {
+      if (before === cursorOf(row)) before = undefined;
+      continue;
+    }
+    if (!isNew) continue;
+    if (!sees(row.receipt) || !fits(row, wanted) || !existsSync(row.receipt)) continue;
+    if (results.length === limit) return { results, next_cursor: last === undefined ? null : cursorOf(last) };
+    last = row;
+    results.push(row);
+  }
+  return { results, next_cursor: null };
+}
+
+/**
+ * Makes the list of a root again from the receipts in its folders. What lines of before knew beyond a receipt is kept.
+ * @returns how many results there are, how many had no line, and how many lines had no result
+ */
+export async function rebuild(
+  root: string,
+  unreadable: (folder: string, why: string | undefined) => void,
+): Promise<{ results: number; added: number; gone: number }> {
+  const rows = new Map<string, Row>();
+  const found = {
+    get receipts() {
+      return rows.size;
+    },
+    add(receipt: Receipt, at: string) {
+      rows.set(at, rowOf(receipt, { receipt: at }));
+    },
+  };
+  await readReceipts(root, found, { unreadable });
+  mkdirSync(path.join(root, LIST_FOLDER), { recursive: true, mode: 0o700 });
+  const before = new Map<string, Row>();
+  inFolder(root, (at) => {
+    const names = readdirSync(at(".")).filter((name) => name.endsWith(LINES));
+    const files = names.map((name) => openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW));
+    const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+    // Whoever writes meanwhile finds its file gone, and writes its line again into a new one
+    names.forEach((name) => unlinkSync(at(name)));
+    for (const fd of files) {
+      for (const row of rowsOf(fd, root)) if (!before.has(row.receipt)) before.set(row.receipt, row);
+      closeSync(fd);
+    }
+    for (const [receipt, row] of before)
+      if (existsSync(receipt) && (rows.get(receipt)?.at ?? row.at) <= row.at) rows.set(receipt, row);
+    const sorted = [...rows.values()].sort((a, b) => (isLater(a, b) ? 1 : -1));
+    const fd = openSync(at(REBUILT), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+    try {
+      for (const row of sorted)
+        writeSync(fd, `${JSON.stringify({ ...row, receipt: path.relative(root, row.receipt) })}\n`);
+    } finally {
+      closeSync(fd);
+    }
+  });
+  const added = [...rows.keys()].filter((receipt) => !before.has(receipt)).length;
+  const gone = [...before.keys()].filter((receipt) => !rows.has(receipt)).length;
+  return { results: rows.size, added, gone };
+}

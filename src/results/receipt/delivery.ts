@@ -1,0 +1,101 @@
+/**
+ * The file `.NAME.delivery.json` beside a receipt: to where the result is delivered, and how far that is. It appears with the
+ * result, so that whoever publishes it knows what was asked for, and is rewritten when something of it was sent or
+ * proven. The receipt does not change: it says what was found, and this what became of it.
+ */
+import { z } from "zod";
+import { withPlain } from "../../files/durable-files.js";
+import { fillFrom } from "../../files/descriptor.js";
+
+export const DELIVERY_SCHEMA = "radserve.delivery/1";
+
+/** Longer than any: a result has few objects. */
+const LONGEST = 16 * 1024 * 1024;
+
+export const DELIVERY_STATES = [
+  "waiting",
+  "sent",
+  "accepted",
+  "proven",
+  "refused",
+  "unproven",
+] as const satisfies string[];
+export type DeliveryState = (typeof DELIVERY_STATES)[number];
+
+/** One object on its way to one destination. */
+export const deliveredSchema = z.object({
+  path: z.string().describe("In the file a name beside the receipt; in HTTP answers the full path"),
+  model: z.string(),
+  sop_class_uid: z.string(),
+  sop_instance_uid: z.string(),
+  series_instance_uid: z.string(),
+  sha256: z.string(),
+  state: z
+    .enum(DELIVERY_STATES)
+    .describe(
+      "waiting: to be sent; sent: the destination says that it has it, and it is read back next; proven: it was read back and is equal; accepted: the destination has said that it has it, and is not to prove it; refused, unproven: set aside, with the reason",
+    ),
+  at: z.iso.datetime().describe("Since when it is in this state"),
+  how: z.string().optional().describe("Of proven: how it was read back"),
+  reason: z.string().optional().describe("Of what did not go well, in the destination's own words"),
+  warning: z.string().optional().describe("With which the destination has taken it"),
+  coerced: z.array(z.string()).optional().describe("Attributes that the destination has set otherwise"),
+  tries: z.int().min(0).describe("How often the destination took it and had it not, or failed with it"),
+});
+export type Delivered = z.infer<typeof deliveredSchema>;
+
+const fields = {
+  schema: z.literal(DELIVERY_SCHEMA),
+  id: z.string(),
+  open: z.boolean().describe("Something of it waits, or is to be proven"),
+  priority: z.enum(["stat", "routine", "bulk"]),
+  subject: z.string().describe("Who asked for it"),
+  request_id: z.string(),
+  asked_at: z.iso.datetime(),
+  destinations: z
+    .record(z.string(), z.array(deliveredSchema).nullable())
+    .describe("The objects for each destination; null until somebody has looked which it takes"),
+};
+export const deliverySchema = z.object({
+  ...fields,
+  replaces: z
+    .object(fields)
+    .optional()
+    .describe("How far the result was delivered that this one replaces, when it did; it stays where it is"),
+});
+export type Delivery = z.infer<typeof deliverySchema>;
+
+/** What is asked for before anything is sent. */
+export function deliveryOf(
+  asked: Pick<Delivery, "id" | "priority" | "subject" | "request_id" | "asked_at">,
+  destinations: readonly string[],
+): Delivery {
+  const to = Object.fromEntries(destinations.map((name) => [name, null]));
+  return { schema: DELIVERY_SCHEMA, ...asked, open: true, destinations: to };
+}
+
+/** What a file says; undefined where there is none, or something else. */
+export async function readDelivery(file: string): Promise<Delivery | undefined> {
+  const text = await withPlain(file, async (fd, { size }) => {
+    const bytes = Buffer.alloc(Math.min(size, LONGEST));
+    return bytes.toString("utf8", 0, await fillFrom(fd, bytes));
+  });
+  try {
+    return deliverySchema.safeParse(JSON.parse(text ?? "null")).data;
+  } catch {
+    return undefined;
+  }
+}
+
+export const deliveryText = (delivery: Delivery): string => `${JSON.stringify(delivery, null, 2)}\n`;
+
+/** What became of each object, as answers tell of it. @param pathOf the client's path of a name beside the receipt */
+export function deliveriesOf(delivery: Delivery | undefined, pathOf: (name: string) => string) {
+  return Object.entries(delivery?.destinations ?? {}).flatMap(([destination, objects]) =>
+    (objects ?? []).map(({ path, sop_instance_uid, state, how, reason }) => ({
+      ...{ destination, path: pathOf(path), sop_instance_uid, state },
+      ...(how === undefined ? {} : { how }),
+      ...(reason === undefined ? {} : { reason }),
+    })),
+  );
+}

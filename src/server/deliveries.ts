@@ -1,0 +1,72 @@
+/** What is not delivered yet, and sending again what was set aside; only where there are destinations. */
+import { z } from "zod";
+import { RadserveError } from "../base/errors.js";
+import { parseBody } from "../base/json-body.js";
+import { undeliveredSchema, type DeliveryFilter } from "../doors/deliver/messages.js";
+import type { DeliveryService } from "../doors/deliver/service.js";
+import { callerOf, rootsOf, type Context, type Page, type Services } from "./handlers.js";
+
+const choice = {
+  id: z.string().max(100).optional().describe("Of one result, as the list names it"),
+  destination: z.string().max(32).optional().describe("Its objects for this destination alone"),
+};
+const listQuery = z.strictObject({
+  ...choice,
+  limit: z.coerce.number().int().min(1).max(1000).default(100).describe("How many at most, the newest first"),
+});
+const retryQuery = z.strictObject(choice);
+
+export const deliveryListSchema = z.object({ deliveries: z.array(undeliveredSchema) });
+export const retriedSchema = z.object({
+  retried: z.int().min(0).describe("Objects that were set aside, and are sent again"),
+});
+
+function deliveriesOf({ deliveries }: Services): DeliveryService {
+  if (deliveries !== undefined) return deliveries;
+  throw new RadserveError(
+    "not_found",
+    "This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.",
+  );
+}
+
+/** The results of a caller: of its subject, in the folders that its token reaches. */
+async function filterOf(
+  ctx: Context,
+  services: Services,
+  { id, destination }: Pick<DeliveryFilter, "id" | "destination">,
+): Promise<DeliveryFilter> {
+  const caller = callerOf(ctx);
+  const { output } = await rootsOf(caller, services);
+  const within = output.map((root) => (typeof root === "string" ? root : root.path));
+  return { id, destination, within, ...(caller.admin ? {} : { subject: caller.subject }) };
+}
+
+export const listDeliveries: Page = {
+  query: listQuery,
+  answer: { DeliveryList: deliveryListSchema },
+  handler: async (ctx, services) => {
+    const deliveries = deliveriesOf(services);
+    const { limit, ...query } = parseBody(listQuery, { ...ctx.query });
+    const found = await deliveries.list(await filterOf(ctx, services, query), limit);
+    ctx.body = { deliveries: found } satisfies z.infer<typeof deliveryListSchema>;
+  },
+};
+
+export const retryDeliveries: Page = {
+  query: retryQuery,
+  answer: { Retried: retriedSchema },
+  handler: async (ctx, services) => {
+    const deliveries = deliveriesOf(services);
+    const filter = await filterOf(ctx, services, parseBody(retryQuery, { ...ctx.query }));
+    const allowed = callerOf(ctx).destinations;
+    if (allowed !== undefined && (filter.destination === undefined || !allowed.includes(filter.destination)))
+      throw new RadserveError(
+        "path_not_allowed",
+        "Expected a destination that this token may send to. Name it, or use another token.",
+        { side: "destination" },
+      );
+    const retried = await deliveries.retry(filter);
+    ctx.state.action?.note({ count: retried });
+    ctx.body = { retried } satisfies z.infer<typeof retriedSchema>;
+  },
+};

@@ -1,0 +1,62 @@
+/** A frame of a result's image as numbers and facts, for who sets a window, points at a pixel and reads the corners. */
+import type { Image, Interpretation } from "../images/image.js";
+import { edgesOf } from "../results/findings/edges.js";
+import { displayed, planeOf } from "../results/picture/draw-result.js";
+import type { Plane } from "../engine/types.js";
+import type { FrameFacts } from "./messages.js";
+
+/** Values of more pixels are not sent: the picture is shown by its own window then. */
+const MOST_VALUES = 16_000_000;
+
+/** @param frame from 0 */
+export async function frameFacts(image: Image, frame: number): Promise<FrameFacts> {
+  const plane = displayed(planeOf(image, frame, await image.frame(frame)));
+  const { interpretation, format, pixelAspect } = plane;
+  const { attributes } = image;
+  const spacing = image.spacing(frame);
+  const text = (keyword: string) => attributes?.string(keyword) ?? null;
+  return {
+    rows: format.rows,
+    columns: format.columns,
+    pixel_aspect: pixelAspect,
+    inverted: format.photometricInterpretation === "MONOCHROME1",
+    window: windowOf(interpretation),
+    unit: interpretation.units ?? null,
+    spacing: spacing?.patient === true ? [spacing.row, spacing.column] : null,
+    sides: edgesOf(image.plane(frame), attributes?.strings("PatientOrientation")) ?? null,
+    position: image.plane(frame)?.position ?? null,
+    patient_name: text("PatientName"),
+    patient_id: text("PatientID"),
+    study_date: text("StudyDate"),
+    series_description: text("SeriesDescription"),
+    instance_number: text("InstanceNumber"),
+    values: valuesOf(plane),
+  };
+}
+
+function windowOf({ voi: [voi] }: Interpretation): FrameFacts["window"] {
+  return voi?.kind === "window" && voi.function !== "SIGMOID"
+    ? { center: voi.center, width: voi.width, exact: voi.function === "LINEAR_EXACT" }
+    : null;
+}
+
+/** Stored values without the bits around them; null where they are no grey integers of at most 16 bits, or go through a table. */
+function valuesOf({ format, data, interpretation: { modality } }: Plane): FrameFacts["values"] {
+  const { bitsAllocated, bitsStored, highBit, signed, float, samplesPerPixel, rows, columns } = format;
+  const grey = samplesPerPixel === 1 && format.photometricInterpretation.startsWith("MONOCHROME");
+  if (!grey || float || bitsAllocated > 16 || modality.kind === "lut" || rows * columns > MOST_VALUES)
+    return null;
+  const given =
+    bitsAllocated === 8
+      ? data
+      : new Uint16Array(data.buffer.slice(data.byteOffset, data.byteOffset + rows * columns * 2));
+  const [low, unused] = [highBit + 1 - bitsStored, 32 - bitsStored];
+  const values = new Int32Array(rows * columns);
+  for (let i = 0; i < values.length; i++) {
+    const bits = ((given[i] ?? 0) >> low) << unused;
+    values[i] = signed ? bits >> unused : bits >>> unused;
+  }
+  const packed = signed ? Int16Array.from(values) : Uint16Array.from(values);
+  const { slope, intercept } = modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
+  return { signed, slope, intercept, base64: Buffer.from(packed.buffer).toString("base64") };
+}

@@ -1,0 +1,243 @@
+/** From a request to the PACS and back: real server and files, and a PACS over HTTP. */
+import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import type { DeliveryInAnswer } from "../../../src/results/receipt/receipt.js";
+import { linesOf } from "../../support/audit.js";
+import { writeSlice } from "../../support/bulk.js";
+import { deliveringPlace, deliveryOf, listed, proven, statesOf } from "../../support/deliveries.js";
+import { until } from "../../support/postgres.js";
+import { issueToken, startServer, type Place, type TestServer } from "../../support/server.js";
+import { webPacs } from "../../support/web-pacs.js";
+
+async function started(t: Test, place: Place): Promise<TestServer> {
+  const server = await startServer(place);
+  t.teardown(async () => {
+    await server.stop();
+    place.remove();
+  });
+  return server;
+}
+
+async function infer(server: Pick<TestServer, "post" | "place">, more: object = {}) {
+  const response = await server.post("/single_inference", {
+    input_image_path: path.join(server.place.input, "image.dcm"),
+    output_folder_path: server.place.output,
+    outputs: ["sr", "seg"],
+    ...more,
+  });
+  const body = (await response.json()) as { deliveries?: DeliveryInAnswer[]; request_id: string } & Record<
+    string,
+    unknown
+  >;
+  return { status: response.status, body };
+}
+
+async function conditions({ url }: TestServer): Promise<{ condition: string; where: string }[]> {
+  const { conditions = [] } = (await (await fetch(`${url}/health/ready`)).json()) as {
+    conditions?: { condition: string; where: string }[];
+  };
+  return conditions;
+}
+
+await t.test(
+  "a request that waits answers when its objects are proven, and a repeat sends nothing",
+  async (t) => {
+    const pacs = await webPacs(t);
+    const place = deliveringPlace({ pacs });
+    const server = await started(t, place);
+    const { status, body } = await infer(server, { deliver: "wait" });
+    t.equal(status, 200);
+    t.same(
+      body.deliveries
+        ?.map(({ path: file, ...one }) => [path.relative(place.output, file), one.state, one.how])
+        .sort(),
+      ["seg", "sr"].map((kind) => [`image.dcm.ct-tissue.${kind}.dcm`, "proven", "wado-rs"]),
+    );
+    t.equal(pacs.kept.size, 2);
+    t.match(deliveryOf(place), { open: false, request_id: body.request_id, subject: "tester" });
+    const again = await infer(server, { deliver: "wait" });
+    t.match(again.body, { reused: true, deliveries: [{ state: "proven" }, { state: "proven" }] });
+    t.equal(pacs.sent.length, 2);
+    t.match(
+      linesOf(place)
+        .filter(({ kind }) => kind === "delivery")
+        .map(({ outcome, destination, count }) => `${outcome} ${destination} ${count}`),
+      ["asked pacs 2", "sent pacs 2", "proven pacs 2"],
+    );
+  },
+);
+
+await t.test(
+  "a destination that is away delays its own alone, and has what waits when it is back",
+  async (t) => {
+    const [pacs, archive] = [await webPacs(t), await webPacs(t)];
+    await archive.stop();
+    const place = deliveringPlace({ pacs, archive });
+    const server = await started(t, place);
+    const { body } = await infer(server, { deliver: "queue", destinations: ["archive", "pacs"] });
+    t.equal(body.deliveries?.length, 4);
+    await until(() => proven(place));
+    t.same(statesOf(deliveryOf(place), "archive"), ["waiting", "waiting"]);
+    await until(async () => (await conditions(server)).length > 0);
+    t.match(await conditions(server), [{ condition: "destination_away", where: "destination archive" }]);
+    t.match(await listed(server), [
+      { receipt_path: path.join(place.output, "image.dcm.json"), replaced: false },
+    ]);
+    const metrics = await (await fetch(`${server.url}/metrics`)).text();
+    t.match(metrics, /radserve_deliveries\{destination="archive",state="waiting"\} 2/);
+    t.match(metrics, /radserve_deliveries_total\{destination="pacs",state="proven"\} 2/);
+    await archive.start();
+    await until(() => proven(place, undefined, "archive"));
+    t.equal(archive.kept.size, 2);
+    t.equal(pacs.sent.length, 2);
+    await until(async () => (await conditions(server)).length === 0);
+    t.same(await listed(server), []);
+    t.notMatch(JSON.stringify(server.log), /Nobody|1\.2\.3\.4/, "no word of the patient");
+  },
+);
+
+await t.test(
+  "what is refused is set aside with the reason, is not sent again, and is when somebody says so",
+  async (t) => {
+    const pacs = await webPacs(t);
+    pacs.behave("refuse");
+    const place = deliveringPlace({ pacs });
+    const server = await started(t, place);
+    const { body } = await infer(server, { deliver: "wait" });
+    t.match(body.deliveries, [
+      { state: "refused", reason: /0122/ },
+      { state: "refused", reason: /0122/ },
+    ]);
+    await infer(server, { deliver: "wait" });
+    t.equal(pacs.sent.length, 2, "a repeat of the request sends nothing");
+    await until(async () => (await conditions(server)).length > 0);
+    t.match(await conditions(server), [{ condition: "delivery_set_aside" }]);
+    process.kill(server.servingPid(), "SIGKILL");
+    await until(async () => (await listed(server).catch(() => [])).length === 1);
+    pacs.behave("keep");
+    const retried = await server.post("/deliveries/retry?destination=pacs", "");
+    t.match(await retried.json(), { retried: 2 });
+    await until(() => !deliveryOf(place).open && statesOf(deliveryOf(place))?.[0] === "proven");
+    t.match(
+      linesOf(place).find(({ endpoint }) => endpoint === "POST /deliveries/retry"),
+      { subject: "tester" },
+    );
+  },
+);
+
+for (const manner of ["lie", "spoil"] as const)
+  await t.test(
+    `a PACS that says SUCCESS and has ${manner === "lie" ? "nothing" : "other bytes"} is found out`,
+    async (t) => {
+      const pacs = await webPacs(t);
+      pacs.behave(manner);
+      const place = deliveringPlace({ pacs });
+      const server = await started(t, place);
+      const { body } = await infer(server, { deliver: "wait", outputs: ["seg"] });
+      t.match(body.deliveries, [{ state: "unproven", reason: manner === "lie" ? /^missing/ : /^differs/ }]);
+      t.equal(pacs.sent.length, 5, "not repeated without end");
+      t.match(deliveryOf(place).destinations["pacs"], [{ tries: 5 }]);
+    },
+  );
+
+await t.test("kill -9 between the result and sending, and between sending and proof", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const server = await started(t, place);
+  await infer(server);
+  process.kill(server.servingPid(), "SIGKILL");
+  const go = pacs.holdReading();
+  await pacs.start();
+  await until(() => statesOf(deliveryOf(place))?.every((state) => state === "sent") === true);
+  process.kill(server.servingPid(), "SIGKILL");
+  go();
+  await until(() => proven(place));
+  t.equal(pacs.sent.length, 2, "what was sent is not sent again");
+});
+
+await t.test("a newer result waits for the one that it has replaced, which is named", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const server = await started(t, place);
+  await infer(server, { outputs: ["seg"] });
+  const first = deliveryOf(place).destinations["pacs"]?.[0]?.sop_instance_uid;
+  await infer(server, { outputs: ["seg", "sr"] });
+  const second = deliveryOf(place);
+  t.match(second.replaces?.destinations["pacs"], [{ sop_instance_uid: first, state: "waiting" }]);
+  t.match(
+    (await listed(server)).map(({ replaced }) => replaced),
+    [false, true],
+  );
+  await pacs.start();
+  await until(() => proven(place));
+  t.equal(pacs.sent[0], first);
+  t.equal(pacs.kept.size, 3);
+  await until(() => !readdirSync(place.output).some((name) => name.includes(".delivery.1")));
+});
+
+await t.test("requests that cannot be meant are refused, and tokens send where they may", async (t) => {
+  const [pacs, archive] = [await webPacs(t), await webPacs(t)];
+  const place = deliveringPlace({ pacs, archive }, { deliver: [] });
+  const server = await started(t, place);
+  for (const [more, field] of [
+    [{ destinations: ["nowhere"] }, "destinations"],
+    [{ deliver: "none", destinations: ["pacs"] }, "deliver"],
+    [{ deliver: "wait" }, "destinations"],
+  ] as const)
+    t.match(await infer(server, more), { status: 400, body: { error: "bad_request", details: { field } } });
+  t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
+  const narrow = await issueToken(place, "--destination", "archive");
+  const other = {
+    ...server,
+    post: (page: string, body: unknown) => server.post(page, body, { Authorization: narrow }),
+  };
+  t.match(await infer(other, { destinations: ["pacs"] }), {
+    status: 403,
+    body: { error: "path_not_allowed" },
+  });
+  const { body } = await infer(other, { destinations: ["archive"], deliver: "wait" });
+  t.match(body, { reused: true, deliveries: [{ destination: "archive", state: "proven" }, {}] });
+  t.equal(pacs.sent.length, 0);
+});
+
+await t.test("a destination has the kinds and models that it takes", async (t) => {
+  const pacs = await webPacs(t);
+  const settings = (more: object) => ({ type: "stow", url: pacs.url, timeout: "5s", ...more });
+  const place = deliveringPlace(
+    { pacs },
+    {
+      destinations: { pacs: settings({ outputs: ["sr"] }), other: settings({ models: ["chest"] }) },
+      deliver: ["pacs", "other"],
+    },
+  );
+  const server = await started(t, place);
+  const { body } = await infer(server, { deliver: "wait" });
+  t.match(body.deliveries, [{ destination: "pacs", path: /\.sr\.dcm$/, state: "proven" }]);
+  t.equal(body.deliveries?.length, 1);
+});
+
+await t.test("what is urgent goes first, and where nothing can be kept there is no result", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  writeSlice(path.join(place.input, "urgent.dcm"), 2);
+  const server = await started(t, place);
+  await infer(server, { outputs: ["sr"] });
+  const urgent = path.join(place.input, "urgent.dcm");
+  await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
+  await pacs.start();
+  await until(() => proven(place));
+  t.equal(pacs.sent[0], deliveryOf(place, "urgent.dcm").destinations["pacs"]?.[0]?.sop_instance_uid);
+  // As a share that is away, for whoever may write everywhere
+  const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+  rmSync(queue, { recursive: true });
+  writeFileSync(queue, "");
+  const output = path.join(place.output, "other");
+  const request = { output_folder_path: output };
+  t.match(await infer(server, request), { status: 503, body: { error: "delivery_unavailable" } });
+  t.same(readdirSync(output), []);
+  t.match(await infer(server, { ...request, deliver: "none" }), { status: 200 });
+});

@@ -1,0 +1,279 @@
+/** C-STORE out, and the three ways to read back: what a PACS may answer, and what it may do wrong. */
+import { once } from "node:events";
+import { rmSync } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
+import t, { type Test } from "tap";
+import { destinationSchema } from "../../../src/doors/deliver/destination-settings.js";
+import { openFile } from "../../../src/images/dicom/dicom-file.js";
+import { TestCa } from "../../support/certificates.js";
+import { EXPLICIT, IMPLICIT, random } from "../../support/dicom.js";
+import { destinationOf, provedBy, sentTo, slicesToSend } from "../../support/pacs.js";
+import { freePort } from "../../support/server.js";
+import { dicomPeer, type Faults } from "../../support/store-peer.js";
+
+async function peer(t: Test, faults: Faults = {}, more: object = {}, timeout?: number) {
+  const pacs = await dicomPeer(t, faults);
+  const to = { type: "dicom", host: "127.0.0.1", port: pacs.port, called_ae: "PACS" };
+  return { pacs, destination: destinationOf(t, { ...to, ...more }, timeout) };
+}
+const states = (told: ReadonlyMap<string, unknown>) => [...told.values()];
+
+await t.test("objects are stored over several associations, read back and proven", async (t) => {
+  const objects = slicesToSend(150);
+  const { pacs, destination } = await peer(t, {}, { associations: 2 });
+  const told = await sentTo(destination, objects);
+  t.equal(told.size, 150);
+  t.ok(states(told).every((sent) => JSON.stringify(sent) === '{"state":"stored"}'));
+  t.equal(pacs.objects.size, 150);
+  t.equal(pacs.visits(), 3, "64 objects of one association");
+  t.match(await provedBy(destination, objects[70]!), { state: "proven", how: "c-get", at: /Z$/ });
+  pacs.close();
+  t.match(states(await sentTo(destination, objects.slice(0, 1))), [
+    { state: "away", reason: /ECONNREFUSED/ },
+  ]);
+  t.match(await provedBy(destination, objects[0]!), { state: "away" });
+});
+
+await t.test("a status is success, a warning, a refusal or another try", async (t) => {
+  const expected: [number, object][] = [
+    [0xb000, { state: "stored", warning: '0xB000, elements were coerced, "because"' }],
+    [0xb007, { state: "stored", warning: /^0xB007/ }],
+    [0x0111, { state: "stored", warning: /there already/ }],
+    [0xa700, { state: "away", reason: '0xA700, out of resources, "because"' }],
+    [0xa702, { state: "away", reason: /^0xA702, out of resources/ }],
+    [0xa900, { state: "refused", reason: /^0xA900, the data set does not match/ }],
+    [0xa901, { state: "refused" }],
+    [0xc000, { state: "refused", reason: /^0xC000, cannot be understood/ }],
+    [0xc123, { state: "refused", reason: /^0xC123, cannot be understood/ }],
+    [0x0122, { state: "refused", reason: /^0x0122, SOP class/ }],
+    [0x0124, { state: "refused", reason: /^0x0124, not authorized/ }],
+    [0x0110, { state: "away", answered: true, reason: /^0x0110, processing failure/ }],
+    [0xfe00, { state: "away", answered: true }],
+    [0xd123, { state: "away", answered: true, reason: /^0xD123/ }],
+  ];
+  const objects = slicesToSend(expected.length);
+  const { destination } = await peer(t, {
+    status: (uid) => expected[objects.findIndex((one) => one.sop_instance_uid === uid)]?.[0] ?? 0,
+    comment: "because\n",
+  });
+  const told = await sentTo(destination, objects);
+  for (const [i, [status, sent]] of expected.entries())
+    t.match(told.get(objects[i]!.sop_instance_uid), sent, status.toString(16));
+});
+
+await t.test("bytes change by the transfer syntax alone, where the peer takes no other", async (t) => {
+  const [object] = slicesToSend(1);
+  const implicit = await peer(t, { takes: (_, proposed) => proposed.find((uid) => uid === IMPLICIT) });
+  t.match(states(await sentTo(implicit.destination, [object!])), [{ state: "stored" }]);
+  const stored = openFile(implicit.pacs.objects.get(object!.sop_instance_uid)!);
+  t.equal(stored.transferSyntax.uid, IMPLICIT);
+  t.equal(stored.transferSyntax.explicit, false);
+  t.match(await provedBy(implicit.destination, object!), { state: "proven" });
+  const coded = { ...object!, transfer_syntax_uid: "1.2.840.10008.1.2.5" };
+  t.match(states(await sentTo((await peer(t, { takes: () => undefined })).destination, [coded])), [
+    { state: "refused", reason: "The peer does not take CT Image Storage in RLE Lossless." },
+  ]);
+});
+
+await t.test("what a connection breaks with is away; the others go through", async (t) => {
+  const objects = slicesToSend(4);
+  const bad = objects[1]!.sop_instance_uid;
+  const { pacs, destination } = await peer(t, { breaks: (uid) => uid === bad });
+  const told = await sentTo(destination, objects);
+  t.match(
+    objects.map(({ sop_instance_uid: uid }) => told.get(uid)),
+    [{ state: "stored" }, { state: "away" }, { state: "stored" }, { state: "stored" }],
+  );
+  t.equal(pacs.visits(), 2);
+  const always = await peer(t, { breaks: () => true });
+  const away = await sentTo(always.destination, objects);
+  t.ok(states(away).every((sent) => JSON.stringify(sent).includes('"away"')));
+  t.equal(away.size, 4);
+  t.equal(always.pacs.visits(), 2, "after two in turn it is not the objects");
+});
+
+await t.test("a PACS that hangs is away, and what is interrupted is, too", async (t) => {
+  const objects = slicesToSend(2);
+  const hanging = await peer(t, { hangs: true }, {}, 0.3);
+  t.match(states(await sentTo(hanging.destination, objects)), [{ state: "away" }, { state: "away" }]);
+  t.match(await provedBy(hanging.destination, objects[0]!), {
+    state: "away",
+    reason: "The peer took too long.",
+  });
+  const { destination } = await peer(t, { hangs: true });
+  const told = await sentTo(destination, objects, AbortSignal.timeout(200));
+  t.match(states(told), [{ state: "away" }, { state: "away" }]);
+  const proof = destination.prove(objects[0]!, new AbortController().signal);
+  destination.close();
+  t.match(await proof, { state: "away" });
+});
+
+await t.test("whoever stops listening ends the sending", async (t) => {
+  const { pacs, destination } = await peer(t);
+  for await (const [, sent] of destination.send(slicesToSend(130), new AbortController().signal)) {
+    t.same(sent, { state: "stored" });
+    break;
+  }
+  t.ok(pacs.objects.size < 130);
+});
+
+await t.test("a rejected association is told in words", async (t) => {
+  const server = createServer((socket) => {
+    socket.once("data", () => socket.end(Buffer.from([3, 0, 0, 0, 0, 4, 0, 1, 1, 7])));
+  }).listen(0, "127.0.0.1");
+  t.teardown(() => server.close());
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const destination = destinationOf(t, { type: "dicom", host: "127.0.0.1", port, called_ae: "PACS" });
+  const [sent] = states(await sentTo(destination, slicesToSend(1)));
+  t.match(sent, { state: "away", reason: /rejected permanently: called AE title not recognized/ });
+});
+
+const WAYS = ["c-get", "c-move", "commitment"] as const;
+
+for (const prove of WAYS)
+  await t.test(`${prove}: proven, missing, differing, and answers that prove nothing`, async (t) => {
+    const [object] = slicesToSend(1);
+    const uid = object!.sop_instance_uid;
+    const listen = async () => ({ port: await freePort(), host: "127.0.0.1" });
+    const tried = async (faults: Faults, timeout?: number) => {
+      const at = await listen();
+      const way = prove === "c-get" ? {} : { listen: at };
+      const callBack = faults.callBack ?? (prove === "c-move" ? () => at.port : undefined);
+      const { destination } = await peer(
+        t,
+        { ...faults, ...(callBack && { callBack }) },
+        { prove, ...way },
+        timeout,
+      );
+      t.match(states(await sentTo(destination, [object!])), [{ state: "stored" }]);
+      return provedBy(destination, object!);
+    };
+    t.match(await tried({}), { state: "proven", how: prove });
+    t.match(await tried({ lies: true }), { state: "missing" }, "a liar is caught");
+    if (prove === "commitment") {
+      t.match(await tried({ failure: 0x0119 }), { state: "differs" });
+      t.match(await tried({ failure: 0x0110 }), { state: "away", reason: /processing failure/ });
+      t.match(await tried({ answer: 0x0110 }), { state: "away" });
+    } else {
+      const changed = await tried({ spoil: (file) => file.fill(0xff, file.length - 2) });
+      t.match(changed, { state: "differs", reason: "Other pixels." });
+      t.match(await tried({ answer: 0xc000 }), { state: "missing", reason: /0xC000/ });
+      t.match(await tried({ answer: 0xa701 }), { state: "away" });
+      t.match(await tried({ answer: 0xa900 }), { state: "not_provable" });
+    }
+    const none = await peer(
+      t,
+      { takes: (uid, proposed) => (uid === object!.sop_class_uid ? proposed[0] : undefined) },
+      { prove, ...(prove === "c-get" ? {} : { listen: await listen() }) },
+    );
+    t.match(
+      await provedBy(none.destination, object!),
+      { state: "not_provable", reason: /does not take/ },
+      uid,
+    );
+  });
+
+await t.test("a commitment may be reported over an association that the peer opens", async (t) => {
+  const listen = { port: await freePort() };
+  const { destination } = await peer(t, { callBack: () => listen.port }, { prove: "commitment", listen });
+  const [object] = slicesToSend(1);
+  await sentTo(destination, [object!]);
+  t.match(await provedBy(destination, object!), { state: "proven", how: "commitment" });
+});
+
+await t.test("a commitment that is never reported is away", async (t) => {
+  const { destination } = await peer(t, { callBack: () => 1 }, { prove: "commitment" }, 0.3);
+  t.match(await provedBy(destination, slicesToSend(1)[0]!), { state: "away" });
+});
+
+await t.test("the port for calls back takes only what was asked for, of the peer", async (t) => {
+  const listen = { port: await freePort() };
+  const { pacs, destination } = await peer(t, { callBack: () => listen.port }, { prove: "c-move", listen });
+  const [one, two] = slicesToSend(2);
+  await sentTo(destination, [one!, two!]);
+  t.match(await provedBy(destination, one!), { state: "proven" });
+  // The peer's own title, and another's, with an object that nobody waits for
+  const back = (calling_ae: string) =>
+    destinationOf(t, {
+      type: "dicom",
+      host: "127.0.0.1",
+      port: listen.port,
+      called_ae: "RADSERVE",
+      calling_ae,
+    });
+  t.match(states(await sentTo(back("PACS"), [two!])), [{ state: "refused", reason: /0x0124.*Nobody asked/ }]);
+  t.match(states(await sentTo(back("OTHER"), [two!])), [{ state: "away", reason: /calling AE title/ }]);
+  t.equal(pacs.objects.size, 2);
+});
+
+await t.test("TLS: the peer's certificate counts, and ours is shown", async (t) => {
+  const ca = new TestCa();
+  t.teardown(() => rmSync(ca.folder, { recursive: true }));
+  const [server, client] = [ca.issue(), ca.issue("radserve")];
+  const pacs = await dicomPeer(
+    t,
+    {},
+    { ...server.pem, ca: ca.pem, requestCert: true, rejectUnauthorized: true },
+  );
+  const to = { type: "dicom", host: "localhost", port: pacs.port, called_ae: "PACS" };
+  const [object] = slicesToSend(1);
+  const files = { cert: client.cert, key: client.key };
+  const send = async (tls: object) => states(await sentTo(destinationOf(t, { ...to, tls }), [object!]));
+  t.match(await send({ ca: ca.file, client: files }), [{ state: "stored" }]);
+  t.match(await send({ ca: ca.file }), [{ state: "away" }]);
+  t.match(await send({ client: files }), [{ state: "away" }]);
+  t.match(states(await sentTo(destinationOf(t, to, 1), [object!])), [{ state: "away" }], "without TLS");
+});
+
+await t.test("no bytes of a peer throw or hang", async (t) => {
+  const next = random(11);
+  const answers: Buffer[] = [];
+  const server = createServer((socket) => {
+    socket.on("error", () => undefined);
+    socket.on("data", () => {
+      const bytes = Buffer.from(answers[Math.floor(next() * answers.length)]!);
+      for (let i = 0; i < 3; i++) bytes[Math.floor(next() * bytes.length)] = Math.floor(next() * 256);
+      socket.end(bytes.subarray(0, Math.ceil(next() * bytes.length)));
+    });
+  }).listen(0, "127.0.0.1");
+  t.teardown(() => server.close());
+  await once(server, "listening");
+  // An acceptance of one context, and an answer of a C-STORE behind it
+  const uid = (type: number, text: string) =>
+    Buffer.concat([Buffer.from([type, 0, 0, text.length]), Buffer.from(text)]);
+  const context = Buffer.concat([Buffer.from([1, 0, 0, 0]), uid(0x40, EXPLICIT)]);
+  const items = Buffer.concat([
+    uid(0x10, "1.2.840.10008.3.1.1.1"),
+    Buffer.from([0x21, 0, 0, context.length]),
+    context,
+    Buffer.from([0x50, 0, 0, 8, 0x51, 0, 0, 4, 0, 0, 64, 0]),
+  ]);
+  const body = Buffer.concat([Buffer.from([0, 1, 0, 0]), Buffer.alloc(64, 0x20), items]);
+  const accept = Buffer.concat([Buffer.from([2, 0, 0, 0, 0, body.length]), body]);
+  answers.push(accept, Buffer.concat([accept, Buffer.from([4, 0, 0, 0, 0, 8, 0, 0, 0, 4, 1, 3, 0, 0])]));
+  const { port } = server.address() as AddressInfo;
+  const destination = destinationOf(t, { type: "dicom", host: "127.0.0.1", port, called_ae: "PACS" }, 5);
+  const [object] = slicesToSend(1);
+  for (let i = 0; i < 150; i++) {
+    t.match(states(await sentTo(destination, [object!])), [{ state: /^(away|refused)$/ }]);
+    t.match(await provedBy(destination, object!), { state: /^(away|not_provable)$/ });
+  }
+});
+
+await t.test("settings by which anybody could call back are refused", (t) => {
+  const base = { type: "dicom", host: "pacs", port: 104, called_ae: "PACS" };
+  const refused: [object, RegExp][] = [
+    [{ prove: "c-move" }, /port to which the peer moves/],
+    [{ listen: { port: 11113, host: "0.0.0.0" } }, /networks from which/],
+    [{ listen: { port: 11113 }, tls: {} }, /none beside tls/],
+    [{ called_ae: "a\\b" }, /AE title/],
+  ];
+  for (const [settings, reason] of refused)
+    t.match(destinationSchema.safeParse({ ...base, ...settings }).error?.message, reason);
+  t.ok(
+    destinationSchema.safeParse({ ...base, listen: { port: 1, host: "0.0.0.0", networks: ["10.0.0.5"] } })
+      .success,
+  );
+  t.end();
+});

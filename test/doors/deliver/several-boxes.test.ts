@@ -1,0 +1,111 @@
+/** Deliveries of jobs, of boxes that share a queue, and by the command line. */
+import { execFile } from "node:child_process";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { promisify } from "node:util";
+import t from "tap";
+import { bulkPlace, nameOf, startBulk, startWorker, writeSlices } from "../../support/bulk.js";
+import { deliveringPlace, deliveryOf, listed, proven } from "../../support/deliveries.js";
+import { commandsAre } from "../../support/needs.js";
+import { until } from "../../support/postgres.js";
+import { radserve } from "../../support/server.js";
+import { webPacs } from "../../support/web-pacs.js";
+
+const COUNT = 6;
+const names = Array.from({ length: COUNT }, (_, i) => nameOf(i));
+
+await t.test("the objects of a job are delivered, whichever box makes them, and after its end", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
+  const bulk = await startBulk(t, place);
+  const worker = await startWorker(t, place, { RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]! });
+  const input = path.join(place.input, "many");
+  writeSlices(input, COUNT);
+  const id = await bulk.submit({
+    ...{ input_folder_path: input, output_folder_path: place.output, outputs: ["sr"] },
+    destinations: ["pacs"],
+  });
+  const job = await bulk.ended(id);
+  t.match(job, { counts: { succeeded: COUNT }, request: { destinations: ["pacs"] } });
+  const item = async () => (await bulk.items(id)).flatMap(({ deliveries = [] }) => deliveries);
+  await until(async () => (await listed(bulk.server)).length === COUNT);
+  t.same(new Set((await item()).map(({ state }) => state)), new Set(["waiting"]));
+  // One of the boxes is gone, with whatever it had
+  for (const pid of [worker.servingPid(), worker.process.pid!]) process.kill(pid, "SIGKILL");
+  await pacs.start();
+  await until(() => names.every((name) => proven(place, name)));
+  t.equal(pacs.kept.size, COUNT);
+  t.equal(pacs.sent.length, COUNT, "none twice");
+  t.match(
+    await item(),
+    Array.from({ length: COUNT }, () => ({ destination: "pacs", state: "proven", how: "wado-rs" })),
+  );
+  t.same(readdirSync(path.join(place.input, "spool/deliveries")), []);
+  // A queue that was lost is made again from what lies beside the receipts
+  await pacs.stop();
+  const again = await bulk.submit({
+    ...{ input_folder_path: input, output_folder_path: path.join(place.output, "again"), outputs: ["sr"] },
+    destinations: ["pacs"],
+  });
+  await bulk.ended(again);
+  process.kill(bulk.server.servingPid(), "SIGKILL");
+  rmSync(path.join(place.input, "spool/deliveries"), { recursive: true });
+  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^6 results/ });
+  await pacs.start();
+  const folder = path.join(place.output, "again");
+  await until(() => names.every((name) => proven({ output: folder }, name)));
+  t.match(deliveryOf({ output: folder }, names[0]), { priority: "bulk", request_id: `${again}.0` });
+});
+
+await t.test("the commands say what waits, try again, and read back", async (t) => {
+  const pacs = await webPacs(t);
+  pacs.behave("refuse");
+  const place = deliveringPlace({ pacs });
+  const bulk = await startBulk(t, place);
+  const { server } = bulk;
+  Object.assign(place.environment, { RADSERVE_URL: server.url, RADSERVE_TOKEN: server.token });
+  const input = path.join(place.input, "image.dcm");
+  const request = { input_image_path: input, output_folder_path: place.output, outputs: ["sr"] };
+  await server.post("/single_inference", { ...request, deliver: "wait" });
+  t.match(await radserve(place, "deliver", "list"), {
+    status: 0,
+    stdout: /pacs +refused .*image\.dcm\.ct-tissue\.sr\.dcm +.*0122/,
+  });
+  t.match(await radserve(place, "status"), { stdout: /delivery_set_aside/ });
+  pacs.behave("keep");
+  t.match(await radserve(place, "deliver", "retry"), { status: 0, stdout: /^1 objects/ });
+  await until(() => proven(place));
+  t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing waits/ });
+  const receipt = path.join(place.output, "image.dcm.json");
+  t.match(await radserve(place, "deliver", "verify", receipt), { status: 0, stdout: /pacs +proven/ });
+  pacs.kept.clear();
+  t.match(await radserve(place, "deliver", "verify", place.output), { status: 1, stdout: /pacs +missing/ });
+});
+
+await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, async (t) => {
+  const pacs = await webPacs(t);
+  const page = readFileSync("docs/doors.md", "utf8");
+  const block = (name: string) =>
+    new RegExp(`\\n\`\`\`${name}\\n([^]*?)\\n\`\`\``).exec(page)?.[1] ?? String(t.fail(name));
+  const place = deliveringPlace({ pacs });
+  const settings = block("json out").replace("http://localhost:8042/dicom-web", pacs.url);
+  writeFileSync(place.environment["RADSERVE_DOORS"]!, settings);
+  const { server } = await startBulk(t, place);
+  const commands = block("console out")
+    .replace(/^\$ /gm, "")
+    .replaceAll("bin/radserve", path.resolve("bin/radserve"))
+    .replaceAll("/srv/images/in", place.input)
+    .replaceAll("/srv/images/out", place.output)
+    .replaceAll(":8500", `:${server.port}`);
+  const { stdout } = await promisify(execFile)("bash", ["-euo", "pipefail", "-c", commands], {
+    cwd: place.directory,
+    env: {
+      ...place.environment,
+      TOKEN: server.token,
+      RADSERVE_URL: server.url,
+      RADSERVE_TOKEN: server.token,
+    },
+  });
+  t.match(stdout, /"state":"proven"[^]*\n0 objects[^]*\npacs +proven[^]*\n0 results/);
+});

@@ -1,0 +1,57 @@
+/** A server that delivers, and what it says of that. */
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { deliverySchema, type Delivery } from "../../src/results/receipt/delivery.js";
+import { deliveryListSchema } from "../../src/server/deliveries.js";
+import { ctPlace, writeSlice } from "./bulk.js";
+import { withDurations } from "./durations.js";
+import type { Place, TestServer } from "./server.js";
+import type { WebPacs } from "./web-pacs.js";
+
+/**
+ * A place whose server delivers to these.
+ * @param more of the file of the doors; a spool is a folder among the inputs
+ */
+export function deliveringPlace(
+  destinations: Record<string, WebPacs>,
+  { spool, ...more }: Record<string, unknown> = {},
+  place: Place = ctPlace({}),
+): Place {
+  Object.assign(
+    place.environment,
+    withDurations({ doorRetry: 50, doorRetryMost: 300, doorFigures: 50, deliveryLook: 200 }),
+  );
+  const file = path.join(place.directory, "doors.json");
+  const of = ({ url }: WebPacs) => ({ type: "stow", url, timeout: "5s" });
+  const folder = path.join(place.input, "spool");
+  if (spool === true) mkdirSync(folder);
+  const doors = {
+    ...(spool === true ? { spool: folder } : {}),
+    destinations: Object.fromEntries(Object.entries(destinations).map(([name, pacs]) => [name, of(pacs)])),
+    deliver: [Object.keys(destinations)[0]],
+    ...more,
+  };
+  writeFileSync(file, JSON.stringify(doors));
+  place.environment["RADSERVE_DOORS"] = file;
+  writeSlice(path.join(place.input, "image.dcm"));
+  return place;
+}
+
+/** What waits, or was set aside. */
+export async function listed({ url, token }: Pick<TestServer, "url" | "token">) {
+  const response = await fetch(`${url}/deliveries`, { headers: { Authorization: token } });
+  return deliveryListSchema.parse(await response.json()).deliveries;
+}
+
+type Folder = Pick<Place, "output">;
+
+/** The file beside a receipt. */
+export const deliveryOf = ({ output }: Folder, name = "image.dcm"): Delivery =>
+  deliverySchema.parse(JSON.parse(readFileSync(path.join(output, `.${name}.delivery.json`), "utf8")));
+
+export const statesOf = (delivery: Delivery, to = "pacs") =>
+  delivery.destinations[to]?.map(({ state }) => state);
+
+/** Each object for a destination is proven. */
+export const proven = (folder: Folder, name?: string, to?: string): boolean =>
+  statesOf(deliveryOf(folder, name), to)?.every((state) => state === "proven") === true;

@@ -1,0 +1,353 @@
+/** A frame under the eye: its window, zoom and pan, the value at the pointer, and what stands in the corners. */
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { FrameFacts } from "../src/viewing/messages.js";
+import { asked, call, useLoaded } from "./api.js";
+import { count, figure } from "./format.js";
+
+export interface Window {
+  center: number;
+  width: number;
+  exact: boolean;
+}
+
+/** A frame with its stored values unpacked. */
+export interface Frame {
+  facts: FrameFacts;
+  stored: Int16Array | Uint16Array | undefined;
+}
+
+/** Windows that readers of CT use, in HU. */
+const PRESETS: readonly [name: string, center: number, width: number][] = [
+  ["Soft tissue", 40, 400],
+  ["Lung", -600, 1500],
+  ["Bone", 480, 2500],
+  ["Brain", 40, 80],
+  ["Liver", 60, 160],
+];
+/** Frames that were shown: who wheels back sees them at once. */
+const KEPT = 48;
+const ZOOM_MOST = 16;
+/** Width of a window that one pixel of a drag changes, as a share of the width. */
+const DRAG_SHARE = 1 / 256;
+
+function unpacked(facts: FrameFacts): Frame {
+  if (facts.values === null) return { facts, stored: undefined };
+  const text = atob(facts.values.base64);
+  const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  const Values = facts.values.signed ? Int16Array : Uint16Array;
+  // The text is not kept beside the numbers
+  const values = { ...facts.values, base64: "" };
+  return { facts: { ...facts, values }, stored: new Values(bytes.buffer) };
+}
+
+export function useFrame(paths: { receiptPath: string; inputPath: string }, frame: number) {
+  const kept = useMemo(() => new Map<string, Frame>(), []);
+  const page = asked("/results/frame", { path: paths.receiptPath, input_path: paths.inputPath, frame });
+  const loaded = useLoaded(page, async (signal) => {
+    let found = kept.get(page);
+    found ??= unpacked(await call<FrameFacts>("GET", page, { signal }));
+    kept.set(page, found);
+    const [oldest] = kept.keys();
+    if (kept.size > KEPT && oldest !== undefined) kept.delete(oldest);
+    return { page, found };
+  });
+  // Another frame's values are never shown for this one
+  return { frame: loaded.data?.page === page ? loaded.data.found : undefined, fault: loaded.fault };
+}
+
+/** The window that a frame is shown with where nobody chose one; undefined where only the server can draw it. */
+export const ownWindow = ({ facts, stored }: Frame): Window | undefined =>
+  stored === undefined || facts.window === null ? undefined : facts.window;
+
+/** From the lowest to the highest value. */
+function fullWindow({ facts: { values }, stored }: Frame): Window | undefined {
+  if (stored === undefined || values === null) return undefined;
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of stored) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  const ends = [low, high].map((value) => value * values.slope + values.intercept);
+  const [from = 0, to = 0] = ends.sort((a, b) => a - b);
+  return { center: (from + to) / 2, width: Math.max(to - from, 1), exact: true };
+}
+
+/** Grey of each stored value, by PS3.3 C.11.2.1.2.1 (LINEAR) or C.11.2.1.3.2 (LINEAR_EXACT). */
+function greys(frame: Frame, { center, width, exact }: Window, inverted: boolean): Uint8ClampedArray {
+  const { slope = 1, intercept = 0, signed = false } = frame.facts.values ?? {};
+  const [middle, span] = exact ? [center, width] : [center - 0.5, Math.max(width - 1, 1e-6)];
+  const table = new Uint8ClampedArray(65_536);
+  for (let i = 0; i < table.length; i++) {
+    const stored = signed ? (i << 16) >> 16 : i;
+    const grey = ((stored * slope + intercept - middle) / span + 0.5) * 255;
+    table[i] = inverted ? 255 - grey : grey;
+  }
+  return table;
+}
+
+/** The frame drawn with a window. */
+export function Drawn({
+  frame,
+  window,
+  inverted,
+  label,
+}: {
+  frame: Frame;
+  window: Window;
+  inverted: boolean;
+  label: string;
+}) {
+  const place = useRef<HTMLCanvasElement>(null);
+  const { rows, columns } = frame.facts;
+  // Before it is shown: never the pixels of another frame under the words of this one
+  useLayoutEffect(() => {
+    const context = place.current?.getContext("2d");
+    const { stored } = frame;
+    if (context === null || context === undefined || stored === undefined) return;
+    const table = greys(frame, window, inverted !== frame.facts.inverted);
+    const picture = context.createImageData(columns, rows);
+    const pixels = new Uint32Array(picture.data.buffer);
+    for (let i = 0; i < stored.length; i++) {
+      const grey = table[(stored[i] ?? 0) & 0xffff] ?? 0;
+      pixels[i] = 0xff000000 | (grey * 0x010101);
+    }
+    context.putImageData(picture, 0, 0);
+  }, [frame, window, inverted]);
+  return (
+    <canvas class="over picture" ref={place} width={columns} height={rows} role="img" aria-label={label} />
+  );
+}
+
+const round = (value: number): string => figure(value).replace("-", "\u2212");
+
+/** Width of the picture in the stage, for CSS. */
+export const innerWidth = ([width, height]: readonly [number, number]): string =>
+  `min(100%, ${(70 * width) / height}vh)`;
+
+/** What stands in the corners and at the edges. */
+export function Corners({
+  frame: { facts },
+  window,
+  place,
+  probe,
+  zoom,
+}: {
+  frame: Frame;
+  window: Window | undefined;
+  place: string;
+  probe: string | undefined;
+  zoom: number;
+}) {
+  const { sides, spacing, rows, columns, pixel_aspect: aspect } = facts;
+  const day = /^(\d{4})(\d{2})(\d{2})$/.exec(facts.study_date ?? "");
+  const bar = spacing === null ? undefined : barOf(spacing[1] * columns);
+  const lines = (parts: (string | null | undefined)[]) =>
+    parts.map((part, i) =>
+      part === null || part === undefined || part === "" ? null : <div key={i}>{part}</div>,
+    );
+  return (
+    <div class="corners">
+      <div class="nw">{lines([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id])}</div>
+      <div class="ne">{lines([day?.slice(1).join("-"), facts.series_description])}</div>
+      <div class="sw">
+        {lines([probe, place, facts.instance_number === null ? null : `Image ${facts.instance_number}`])}
+      </div>
+      <div class="se">
+        {lines([
+          window === undefined ? null : `W ${round(window.width)} L ${round(window.center)}`,
+          zoom === 1 ? null : `${Math.round(zoom * 100)} %`,
+        ])}
+      </div>
+      {bar !== undefined && spacing !== null && (
+        <div
+          class="scale"
+          style={{
+            width: `calc(${innerWidth([columns, rows * aspect])} * ${(zoom * bar) / (spacing[1] * columns)})`,
+          }}
+        >
+          {bar >= 10 ? `${bar / 10} cm` : `${bar} mm`}
+        </div>
+      )}
+      {sides !== null && (
+        <>
+          <div class="side at-left">{sides.left}</div>
+          <div class="side at-right">{sides.right}</div>
+          <div class="side at-top">{sides.top}</div>
+          <div class="side at-bottom">{sides.bottom}</div>
+        </>
+      )}
+    </div>
+  );
+}
+
+/** A round length in mm, of about a fifth of the width. */
+function barOf(width: number): number | undefined {
+  return [100, 50, 20, 10, 5, 2, 1].find((mm) => mm <= width / 4);
+}
+
+/** How a frame is looked at. */
+export interface Eye {
+  window: Window | undefined;
+  inverted: boolean;
+  zoom: number;
+  /** In pixels of the screen. */
+  pan: [x: number, y: number];
+}
+export const PLAIN_EYE: Eye = { window: undefined, inverted: false, zoom: 1, pan: [0, 0] };
+
+const zoomed = (eye: Eye, factor: number): Eye => {
+  const zoom = Math.min(ZOOM_MOST, Math.max(1, eye.zoom * factor));
+  return { ...eye, zoom, pan: zoom === 1 ? [0, 0] : eye.pan };
+};
+
+/**
+ * Mouse and keys on the stage: a drag sets the window, with Shift or the middle button it moves the picture; the wheel goes
+ * through frames, with Ctrl it zooms.
+ * @param step goes so many frames on
+ * @param overlay switches the overlay
+ */
+export function useEye(
+  frame: Frame | undefined,
+  { step, overlay }: { step: (frames: number) => void; overlay: () => void },
+) {
+  const [eye, setEye] = useState(PLAIN_EYE);
+  const [probe, setProbe] = useState<string | undefined>(undefined);
+  const stage = useRef<HTMLDivElement>(null);
+  const drag = useRef<{ x: number; y: number; eye: Eye; pans: boolean } | undefined>(undefined);
+  const latest = useRef({ frame, step });
+  latest.current = { frame, step };
+  const window = eye.window ?? (frame === undefined ? undefined : ownWindow(frame));
+  const starting = () => window ?? (frame === undefined ? undefined : fullWindow(frame));
+
+  useEffect(() => {
+    const place = stage.current;
+    if (place === null) return;
+    const wheel = (event: WheelEvent) => {
+      // The page itself must not scroll meanwhile
+      event.preventDefault();
+      if (event.ctrlKey) setEye((before) => zoomed(before, event.deltaY < 0 ? 1.25 : 0.8));
+      else latest.current.step(Math.sign(event.deltaY));
+    };
+    place.addEventListener("wheel", wheel, { passive: false });
+    return () => place.removeEventListener("wheel", wheel);
+  }, []);
+
+  const valueAt = ({ clientX, clientY }: PointerEvent): string | undefined => {
+    const inner = stage.current?.querySelector(".stage-inner")?.getBoundingClientRect();
+    const values = frame?.facts.values ?? null;
+    if (inner === undefined || frame === undefined || values === null) return undefined;
+    const { rows, columns, unit } = frame.facts;
+    const x = Math.floor(((clientX - inner.x) / inner.width) * columns);
+    const y = Math.floor(((clientY - inner.y) / inner.height) * rows);
+    const stored = x < 0 || x >= columns ? undefined : frame.stored?.[y * columns + x];
+    if (stored === undefined) return undefined;
+    return `(${x}, ${y}) ${round(stored * values.slope + values.intercept)}${unit === null ? "" : ` ${unit}`}`;
+  };
+
+  const handlers = {
+    onPointerDown: (event: PointerEvent) => {
+      const pans = event.shiftKey || event.button === 1;
+      if (event.button > 1) return;
+      const eyeNow = pans ? eye : { ...eye, window: starting() };
+      drag.current = { x: event.clientX, y: event.clientY, eye: eyeNow, pans };
+      stage.current?.setPointerCapture(event.pointerId);
+    },
+    onPointerMove: (event: PointerEvent) => {
+      setProbe(valueAt(event));
+      const from = drag.current;
+      if (from === undefined) return;
+      const [dx, dy] = [event.clientX - from.x, event.clientY - from.y];
+      const before = from.eye.window;
+      if (from.pans) setEye({ ...from.eye, pan: [from.eye.pan[0] + dx, from.eye.pan[1] + dy] });
+      if (from.pans || before === undefined || Math.hypot(dx, dy) < 3) return;
+      const unit = before.width * DRAG_SHARE;
+      const width = Math.max(before.exact ? unit : 1, before.width + 2 * dx * unit);
+      setEye({ ...from.eye, window: { ...before, width, center: before.center + dy * unit } });
+    },
+    onPointerUp: () => {
+      drag.current = undefined;
+    },
+    onPointerLeave: () => {
+      setProbe(undefined);
+    },
+    onDblClick: () => {
+      setEye(PLAIN_EYE);
+    },
+    onKeyDown: (event: KeyboardEvent) => {
+      const act = KEYS[event.key];
+      if (act === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      act({ step, overlay, setEye });
+    },
+  };
+  return { eye, setEye, window, probe, stage, handlers };
+}
+
+type Act = (with_: {
+  step: (frames: number) => void;
+  overlay: () => void;
+  setEye: (change: (eye: Eye) => Eye) => void;
+}) => void;
+const KEYS: Readonly<Record<string, Act>> = {
+  ArrowDown: ({ step }) => step(1),
+  ArrowUp: ({ step }) => step(-1),
+  ArrowRight: ({ step }) => step(1),
+  ArrowLeft: ({ step }) => step(-1),
+  PageDown: ({ step }) => step(10),
+  PageUp: ({ step }) => step(-10),
+  "+": ({ setEye }) => setEye((eye) => zoomed(eye, 1.25)),
+  "-": ({ setEye }) => setEye((eye) => zoomed(eye, 0.8)),
+  f: ({ setEye }) => setEye(() => PLAIN_EYE),
+  i: ({ setEye }) => setEye((eye) => ({ ...eye, inverted: !eye.inverted })),
+  o: ({ overlay }) => overlay(),
+};
+
+/** Window, invert and fit as controls. */
+export function EyeTools({
+  frame,
+  eye,
+  setEye,
+}: {
+  frame: Frame | undefined;
+  eye: Eye;
+  setEye: (change: (eye: Eye) => Eye) => void;
+}) {
+  if (frame?.stored === undefined) return null;
+  const set = (window: Window | undefined) => setEye((before) => ({ ...before, window }));
+  const own =
+    frame.facts.window === null ? "of the file" : `of the file (W ${count(frame.facts.window.width)})`;
+  const preset = PRESETS.find(
+    ([, center, width]) => eye.window?.center === center && eye.window.width === width,
+  );
+  return (
+    <>
+      <label>
+        Window
+        <select
+          value={eye.window === undefined ? "" : (preset?.[0] ?? "own")}
+          onChange={({ currentTarget: { value } }) => {
+            const [, center, width] = PRESETS.find(([name]) => name === value) ?? [];
+            if (value === "full") set(fullWindow(frame));
+            else if (center !== undefined && width !== undefined) set({ center, width, exact: false });
+            else set(undefined);
+          }}
+        >
+          <option value="">{own}</option>
+          {frame.facts.unit === "HU" && PRESETS.map(([name]) => <option key={name}>{name}</option>)}
+          <option value="full">all values</option>
+          {eye.window !== undefined && preset === undefined && <option value="own">by hand</option>}
+        </select>
+      </label>
+      <label>
+        <input
+          type="checkbox"
+          checked={eye.inverted}
+          onChange={({ currentTarget }) =>
+            setEye((before) => ({ ...before, inverted: currentTarget.checked }))
+          }
+        />
+        Invert
+      </label>
+      <button type="button" class="small" onClick={() => setEye(() => PLAIN_EYE)}>
+        Fit
+      </button>
+    </>
+  );
+}
