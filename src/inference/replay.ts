@@ -77,10 +77,15 @@ async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
   return [check("source", "ok", "the file and its decoded pixels are the receipt's")];
 }
 
-/** Receipts of before do not tell of the equipment: what is computed now is compared without it then. */
+/**
+ * Receipts of before do not tell of the equipment: what is computed now is compared without it then. What was not chosen
+ * followed from all models of then; now the receipt names the series.
+ */
 function asTold(source: Receipt["source"], told: Receipt["source"]): Receipt["source"] {
-  if (told.manufacturer !== undefined || told.manufacturer_model_name !== undefined) return source;
   const rest = { ...source };
+  delete rest.not_chosen;
+  if (told.not_chosen !== undefined) rest.not_chosen = told.not_chosen;
+  if (told.manufacturer !== undefined || told.manufacturer_model_name !== undefined) return rest;
   delete rest.manufacturer;
   delete rest.manufacturer_model_name;
   return rest;

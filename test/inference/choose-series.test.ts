@@ -12,6 +12,7 @@ import { chooseCase, fill } from "../../src/models/roles.js";
 import { sourceOf } from "../../src/results/commit/compose.js";
 import { readSeriesFolder } from "../../src/inference/read-input.js";
 import { openInput } from "../../src/files/guarded-paths.js";
+import { replay } from "../../src/inference/replay.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -64,12 +65,24 @@ async function choosing(t: Test, change: Partial<Accepts>, files: Record<string,
     const { receipt_path } = await run();
     return receiptSchema.parse(JSON.parse(readFileSync(receipt_path, "utf8"))).source;
   };
-  return { run, source, folder, models };
+  /** What verification says of the result, for which the receipt names the series. */
+  const verdicts = async () => {
+    const receipt = receiptSchema.parse(JSON.parse(readFileSync((await run()).receipt_path, "utf8")));
+    const input = await openInput(folder, undefined);
+    t.teardown(() => input.close());
+    const uid = receipt.source.series_instance_uid;
+    const image = await readSeriesFolder(input, undefined, undefined, { uid });
+    const checks = await replay({ receipt, image, models: models.entries, engine: engine() });
+    return checks.map(({ verdict }) => verdict);
+  };
+  return { run, source, folder, models, verdicts };
 }
 
 t.test("the series that a model prefers", { skip: needs(ADDON) }, async (t) => {
   await t.test("by each of the rules, and the receipt says why not the others", async (t) => {
-    const most = await (await choosing(t, { prefer: [{ by: "most_slices" }] })).source();
+    const chosen = await choosing(t, { prefer: [{ by: "most_slices" }] });
+    const most = await chosen.source();
+    t.strictSame(await chosen.verdicts(), ["ok", "ok"], "and it can be verified");
     t.match(most, { series_instance_uid: SERIES, frames: 4 });
     t.strictSame(
       most.not_chosen,
