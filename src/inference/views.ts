@@ -167,8 +167,6 @@ const meaningView = (manifest: Manifest): View => ({
 
 /** nnU-Net takes an image for a slice of a volume whose slices lie so many times as far apart as its pixels. */
 const THICK = 999;
-/** Of images that the model does not accept, which may be tried all the same. */
-const NO_SPACING = { row: 1, column: 1 };
 
 /** An image as a volume of one slice; what is said of it is said of the image. */
 const flatView = ({ row, column }: Pick<Spacing, "row" | "column">): View => ({
@@ -234,7 +232,7 @@ export async function inferSample(
   if (straight !== undefined) warnings.push(...straightCaveats(straight));
   const isFlat = volume === undefined && imageInputs(manifest).some(isVolume);
   const view = composed([
-    ...(isFlat ? [flatView(image.spacing(frame) ?? NO_SPACING)] : []),
+    ...(isFlat ? [flatView(image.spacing(frame) ?? { row: 1, column: 1 })] : []),
     ...(straight === undefined ? [] : [straightView(straight, image.format)]),
     ...(extent?.kind === "part" ? [boxView(extent.box, grid)] : []),
     meaningView(manifest),
