@@ -93,9 +93,11 @@ function Boxes({
     return corner === undefined ? [] : [{ box, corners, corner, said }];
   });
   const measured = model.measurements.flatMap((one) => {
-    const [[corner] = []] = one.lines ?? [];
-    const isHere = corner !== undefined && (one.frame ?? 1) === frame;
-    return isHere ? [{ lines: one.lines ?? [], corner, said: `${one.name} ${valueText(one)}` }] : [];
+    const [[from, to] = []] = one.lines ?? [];
+    if (from === undefined || to === undefined || (one.frame ?? 1) !== frame) return [];
+    // The names of points stand at the points
+    const corner = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+    return [{ lines: one.lines ?? [], corner, said: `${one.name} ${valueText(one)}` }];
   });
   return (
     <>
@@ -115,11 +117,23 @@ function Boxes({
       </svg>
       {labels && (
         <div class="over stage-labels" aria-hidden="true">
-          {[...placed, ...measured].map(({ corner: { x, y }, said }, i) => (
-            <span key={i} style={{ left: `${(100 * x) / columns}%`, top: `${(100 * y) / rows}%` }}>
-              {said}
-            </span>
-          ))}
+          {[
+            ...placed.map((one) => ({ ...one, isPoint: one.box === undefined })),
+            ...measured.map((one) => ({ ...one, isPoint: false })),
+          ].map(({ isPoint, corner: { x, y }, said }, i) => {
+            const across = (100 * x) / columns;
+            // The label of a point lies over or under it, and within the picture; points mostly lie side by side
+            const beside = i % 2 === 1 ? "0.3rem" : "calc(-100% - 0.3rem)";
+            const style = {
+              ...{ left: `${across}%`, top: `${(100 * y) / rows}%` },
+              ...(isPoint ? { transform: `translate(${-across}%, ${beside})` } : {}),
+            };
+            return (
+              <span key={i} style={style}>
+                {said}
+              </span>
+            );
+          })}
         </div>
       )}
     </>
@@ -453,7 +467,7 @@ export function Look(paths: Paths) {
   if (fault !== undefined) return <FaultNote fault={fault} />;
   if (receipt === undefined || busy) return <p class="quiet">Asking the server…</p>;
   const many = receipt.source.frames > 1;
-  const parts = receipt.source.slices === undefined ? "frames" : "slices";
+  const part = receipt.source.slices === undefined ? "frame" : "slice";
   return (
     <section class="grid wide" aria-label="What was found">
       <Stage paths={paths} receipt={receipt} frame={frame} setFrame={setFrame} />
@@ -469,13 +483,14 @@ export function Look(paths: Paths) {
             checked={all}
             onChange={({ currentTarget }) => setAll(currentTarget.checked)}
           />
-          Findings of all {parts}
+          Findings of all {part}s
         </label>
       )}
       {receipt.models.map((model) => (
         <ModelResult
           key={model.name}
           model={many && !all ? onFrame(model, frame) : model}
+          part={part}
           files={false}
           show={many && all ? setFrame : undefined}
         >

@@ -13,6 +13,8 @@ type Finding = Model["findings"][number];
 interface Shown {
   model: Model;
   show?: ((frame: number) => void) | undefined;
+  /** The word for one of several. */
+  part?: string | undefined;
 }
 
 function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
@@ -22,23 +24,18 @@ function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
   return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
 }
 
-const TOGETHER = {
-  maximum: "highest of all frames",
-  mean: "mean of all frames",
-  noisy_or: "noisy-or of all frames",
-  total: "all slices together",
-};
+const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "total" };
 
-function placeOf({ frame, frames, box, point, over_frames: over }: Finding): string {
-  if (over !== undefined) return TOGETHER[over];
+function placeOf({ frame, frames, box, point, over_frames: over }: Finding, part: string): string {
+  if (over !== undefined) return `${TOGETHER[over]} of all ${part}s`;
   const where =
     box === undefined
       ? point === undefined
         ? ""
         : `${figure(point.x)}, ${figure(point.y)}`
       : `${Math.round(box.x0)}, ${Math.round(box.y0)} to ${Math.round(box.x1)}, ${Math.round(box.y1)}`;
-  const ends = frames === undefined ? "" : `slices ${frames[0]} to ${frames.at(-1)}`;
-  return [frame === undefined ? ends : `frame ${frame}`, where].filter((part) => part !== "").join("; ");
+  const ends = frames === undefined ? "" : `${part}s ${frames[0]} to ${frames.at(-1)}`;
+  return [frame === undefined ? ends : `${part} ${frame}`, where].filter((one) => one !== "").join("; ");
 }
 
 const numbered = ({ label, number }: { label?: string | undefined; number?: number | undefined }): string =>
@@ -48,7 +45,7 @@ const numbered = ({ label, number }: { label?: string | undefined; number?: numb
 const middleOf = ({ frame, frames = [] }: Finding): number | undefined => frame ?? frames[frames.length >> 1];
 
 /** A column of the findings, which is left out where no finding has anything in it. */
-const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
+const COLUMNS: [name: string, of: (finding: Finding, part: string) => string][] = [
   ["Score", ({ score }) => score?.toFixed(3) ?? ""],
   ["Threshold", ({ threshold }) => threshold?.toFixed(3) ?? ""],
   ["Margin", ({ margin }) => margin?.toFixed(3) ?? ""],
@@ -57,9 +54,9 @@ const COLUMNS: [name: string, of: (finding: Finding) => string][] = [
   ["Place", placeOf],
 ];
 
-function Findings({ model: { name, findings }, show }: Shown) {
+function Findings({ model: { name, findings }, show, part = "frame" }: Shown) {
   if (findings.length === 0) return null;
-  const columns = COLUMNS.filter(([, of]) => findings.some((finding) => of(finding) !== ""));
+  const columns = COLUMNS.filter(([, of]) => findings.some((finding) => of(finding, part) !== ""));
   return (
     <Table
       label={`Findings of ${name}`}
@@ -76,7 +73,7 @@ function Findings({ model: { name, findings }, show }: Shown) {
           <td>{finding.present ? <Badge state="yes" tone="busy" /> : "no"}</td>
           {columns.map(([title, of]) => (
             <td key={title} class="figure">
-              {of(finding)}
+              {of(finding, part)}
             </td>
           ))}
           {show !== undefined && (
@@ -86,7 +83,7 @@ function Findings({ model: { name, findings }, show }: Shown) {
                   Show
                   <span class="unseen">
                     {" "}
-                    {numbered(finding)} on frame {middleOf(finding)}
+                    {numbered(finding)} on {part} {middleOf(finding)}
                   </span>
                 </button>
               )}
@@ -106,26 +103,57 @@ const unitOf = (value: string): string =>
         .replace("[hnsf'U]", "HU")
         .replace("{pixels}", "pixels")
         .replace(/^deg$/, "°")
+        .replace(/^a$/, "years")
         .replace(/\{[^}]*\}/g, "")
         .replace(
           /^([mck]?m|HU)([23])$/,
           (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
         );
 
-export const valueText = ({ value, unit }: Model["measurements"][number]): string =>
-  `${figure(value)} ${unitOf(unit.value)}`.trim();
+export const valueText = ({ value, unit }: Pick<Model["measurements"][number], "value" | "unit">): string =>
+  `${figure(value)} ${unitOf(unit.value)}`.trim().replace(" °", "°");
 
-function Measurements({ model }: { model: Model }) {
-  if (model.measurements.length === 0) return null;
+/** What is measured of all together, and of each frame: a row for each label and frame, a column for each measurement. */
+function Measurements({ model, part = "frame" }: Shown) {
+  const [whole, each] = [true, false].map((isWhole) =>
+    model.measurements.filter(({ frame }) => (frame === undefined) === isWhole),
+  );
   return (
-    <Table label={`Measurements of ${model.name}`} head={["Measurement", "Of", "Value"]}>
-      {model.measurements.map((one, i) => (
-        <tr key={i}>
-          <th scope="row">{one.name}</th>
-          <td>
-            {[numbered(one), one.frame === undefined ? "" : `frame ${one.frame}`].filter(Boolean).join(", ")}
-          </td>
-          <td class="figure">{valueText(one)}</td>
+    <>
+      <MeasurementTable of={model.name} measurements={whole ?? []} part={part} />
+      <MeasurementTable of={`${model.name}, by ${part}`} measurements={each ?? []} part={part} />
+    </>
+  );
+}
+
+function MeasurementTable({
+  of: what,
+  measurements,
+  part,
+}: {
+  of: string;
+  measurements: Model["measurements"];
+  part: string;
+}) {
+  if (measurements.length === 0) return null;
+  const rows = new Map<string, Map<string, string>>();
+  for (const one of measurements) {
+    const { name, frame } = one;
+    const of = [numbered(one), frame === undefined ? "" : `${part} ${frame}`].filter(Boolean).join(", ");
+    const row = rows.get(of) ?? new Map<string, string>();
+    rows.set(of, row.set(name, valueText(one)));
+  }
+  const names = [...new Set(measurements.map(({ name }) => name))];
+  return (
+    <Table label={`Measurements of ${what}`} head={["Of", ...names]}>
+      {[...rows].map(([of, values]) => (
+        <tr key={of}>
+          <th scope="row">{of === "" ? "The image" : of}</th>
+          {names.map((name) => (
+            <td key={name} class="figure">
+              {values.get(name)}
+            </td>
+          ))}
         </tr>
       ))}
     </Table>
@@ -135,6 +163,7 @@ function Measurements({ model }: { model: Model }) {
 export function ModelResult({
   model,
   show,
+  part,
   children,
   files = true,
 }: Shown & { children?: ComponentChildren; files?: boolean }) {
@@ -161,8 +190,8 @@ export function ModelResult({
           {message}
         </p>
       ))}
-      <Findings model={model} show={show} />
-      <Measurements model={model} />
+      <Findings model={model} show={show} part={part} />
+      <Measurements model={model} part={part} />
       {children}
       {files && model.outputs.length > 0 && (
         <ul class="files">

@@ -122,6 +122,7 @@ export function SendView({ overview }: { overview: Overview | undefined }) {
   const [models, setModels] = useState<string[]>([]);
   const [kinds, setKinds] = useState<string[]>([]);
   const [stat, setStat] = useState(false);
+  const [grouped, setGrouped] = useState(false);
   const [busy, setBusy] = useState(false);
   const [fault, setFault] = useState<Fault>();
   const [answer, setAnswer] = useState<Answer>();
@@ -136,6 +137,7 @@ export function SendView({ overview }: { overview: Overview | undefined }) {
     const choice = {
       ...(models.length === 0 ? {} : { models }),
       ...(kinds.length === 0 ? {} : { outputs: kinds }),
+      ...(grouped ? { group: "series" } : {}),
     };
     try {
       if (many) {
@@ -204,6 +206,14 @@ export function SendView({ overview }: { overview: Overview | undefined }) {
           chosen={kinds}
           choose={setKinds}
         />
+        <label class="stat">
+          <input
+            type="checkbox"
+            checked={grouped}
+            onChange={({ currentTarget }) => setGrouped(currentTarget.checked)}
+          />
+          A series of a folder is one item, for models of single images too
+        </label>
         {!many && (
           <label class="stat">
             <input

@@ -385,7 +385,10 @@ void InferRequest::CollectWindows(const TaskContext& context) {
   found_.resize(model->outputs.size());
   std::vector<std::array<std::byte, 32>> digests;
   TiledView view = ViewAlong({}, nullptr, context);
-  if (dump) view.batch = 1;
+  if (dump) {
+    view.batch = 1;
+    view.begin = nullptr;
+  }
   Tensor went_in;
   size_t most = 0;
   const auto see = [&](std::span<const Tensor> given, const SeenWindow& window) {

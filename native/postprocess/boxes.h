@@ -27,7 +27,7 @@ struct Box {
 
 /// A box in a volume, along depth, height and width of the tensor, in voxels as the graph counts them.
 struct Cuboid {
-  std::array<float, 3> low{}, high{};
+  std::array<double, 3> low{}, high{};
   float score = 0;
   int label = 0;
   /// How much it counts beside boxes of other windows.

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "postprocess/activation.h"
+#include "postprocess/kind.h"
 
 namespace radserve {
 namespace {
@@ -152,6 +153,32 @@ void ReadBoxes(const Description& own, OutputSpec& spec) {
                                                       {"polygon", Overlap::kPolygon},
                                                       {"probabilistic", Overlap::kProbabilistic}});
   }
+}
+
+RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, size_t numbers) {
+  const Tensor& boxes = tensors(spec.tensor);
+  const Tensor& scores = tensors(spec.scores_tensor);
+  if (boxes.shape.empty() || boxes.shape.back() != static_cast<int64_t>(numbers)) {
+    InvalidOutput(boxes, std::to_string(numbers) + " numbers a box");
+  }
+  const size_t count = boxes.Elements() / numbers;
+  const size_t columns = spec.classes_tensor.empty() ? static_cast<size_t>(spec.labels) : 1;
+  // With the labels first the numbers would be as many, and each another's.
+  const auto labels = static_cast<int64_t>(columns);
+  const bool side_by_side = columns == 1 || (!scores.shape.empty() && scores.shape.back() == labels);
+  if (scores.Elements() != count * columns || !side_by_side) {
+    InvalidOutput(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) +
+                              " boxes, those of a box side by side");
+  }
+  RawDetections raw{AsFloats(boxes), AsFloats(scores), {}, {}, {}};
+  if (!spec.classes_tensor.empty()) {
+    const Tensor& classes = tensors(spec.classes_tensor);
+    if (classes.Elements() != count)
+      InvalidOutput(classes, "one class for each of " + std::to_string(count) + " boxes");
+    raw.classes = AsFloats(classes);
+    CheckFinite(raw.classes, classes.name);
+  }
+  return raw;
 }
 
 RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {

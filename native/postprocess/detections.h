@@ -9,13 +9,14 @@
 #include "base/spec.h"
 #include "base/tensor.h"
 #include "postprocess/boxes.h"
+#include "postprocess/postprocess.h"
 #include "prepare/geometry.h"
 
 namespace radserve {
 
 /// The numbers of a network's boxes, box by box.
 struct RawDetections {
-  /// Four numbers a box.
+  /// Four numbers a box, or six in a volume.
   std::vector<float> boxes;
   /// One score a box, or one a label.
   std::vector<float> scores;
@@ -39,6 +40,10 @@ void ReadBoxes(const Description& own, OutputSpec& spec);
 /// The index of the label that a class number means; -1 for one that means none, where it does not count. Throws
 /// output_invalid where it does.
 int LabelOfClass(float number, bool counts, const OutputSpec& spec);
+
+/// Boxes of so many numbers, scores and classes in tensors of their own. Throws output_invalid where one does not fit the
+/// others.
+RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, size_t numbers);
 
 /// Takes a table apart. Throws output_invalid if its shape is not [1, boxes, columns] (or the other way round),
 /// where the 1 may be left out.

@@ -210,8 +210,8 @@ const takesSingle = ({ accepts: { dimensions }, roles }: Manifest): boolean =>
 type Study = Awaited<ReturnType<typeof readStudyFolder>>;
 
 interface Judged {
-  /** SOPInstanceUIDs of images that are items whatever their series is. */
-  apart: ReadonlySet<string | undefined>;
+  /** SOPInstanceUIDs of images of a group that are items whatever their series is. */
+  apart?: ReadonlySet<string | undefined>;
   series: { uid: string | undefined; found: Found }[];
   ofCase: { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean } | undefined;
 }
@@ -272,7 +272,8 @@ class SeriesOfFolder {
     const isPart = ({ seriesInstanceUid: uid, sopInstanceUid }: SliceHead) =>
       taken.has(uid) || taken.has(undefined) || ofCase?.holds(uid, sopInstanceUid) === true;
     for (const { path: at, slice } of this.#files)
-      if (single || apart.has(slice.sopInstanceUid) || !isPart(slice)) yield { path: at, is: "input" };
+      if (single || apart?.has(slice.sopInstanceUid) === true || !isPart(slice))
+        yield { path: at, is: "input" };
   }
 
   /** The series that a model takes or might have taken, and the case that the folder is or might have been. */
@@ -285,36 +286,30 @@ class SeriesOfFolder {
     }
     const possible = new Set([...counts].filter(([, count]) => count > 1).map(([uid]) => uid));
     const maybeCase = this.#files.filter(({ slice }) => this.#fits(slice, takesCase)).length > 1;
-    const apart = new Set<string | undefined>();
-    if (possible.size === 0 && !maybeCase) return { series: [], ofCase: undefined, apart };
+    if (possible.size === 0 && !maybeCase) return { series: [], ofCase: undefined };
     try {
       const { series, candidates } = await this.#read(folder);
-      const own = this.options.grouped === true ? this.#apart(series, candidates) : [];
-      for (const { sopInstanceUid } of own) apart.add(sopInstanceUid);
-      // One that no model takes, and of which none takes an image, is told once
-      const untaken = (uid: string) =>
-        this.options.grouped === true && !own.some(({ seriesInstanceUid }) => seriesInstanceUid === uid);
+      const apart = this.options.grouped === true ? this.#apart(series, candidates) : [];
       return {
-        series: possible.size === 0 ? [] : this.#decided(series, possible, here, untaken),
+        series: possible.size === 0 ? [] : this.#decided(series, possible, here, apart),
         ofCase: maybeCase ? this.#caseOf(candidates, here) : undefined,
-        apart,
+        apart: new Set(apart.map(({ sopInstanceUid }) => sopInstanceUid)),
       };
     } catch (thrown) {
       const error = asRadserveError(thrown);
       if (error.code === "internal" || error.code === "overloaded") throw thrown;
-      return { series: [{ uid: undefined, found: skippedSeries(here, error) }], ofCase: undefined, apart };
+      return { series: [{ uid: undefined, found: skippedSeries(here, error) }], ofCase: undefined };
     }
   }
 
   /** A scan has no deadline: it waits while there is no room. */
   async #read(folder: OpenedInput): ReturnType<typeof readStudyFolder> {
     const check = this.options.check ?? (() => undefined);
-    const { grouped } = this.options;
     const tolerance = toleranceOf(...this.#models.map(({ manifest }) => manifest));
     for (;;) {
       const memory = new SliceMemory(this.options.memory, { patient: true, check });
       try {
-        return await readStudyFolder(folder, memory, { tolerance, grouped });
+        return await readStudyFolder(folder, memory, { tolerance, grouped: this.options.grouped });
       } catch (error) {
         if (!(error instanceof RadserveError) || error.code !== "overloaded") throw error;
       } finally {
@@ -328,18 +323,21 @@ class SeriesOfFolder {
     series: Study["series"],
     possible: ReadonlySet<string>,
     here: string,
-    untaken: (uid: string) => boolean,
+    apart: readonly Image["source"][],
   ): Judged["series"] {
     const verdicts = judgeSeries(
       this.#models,
       series.map(({ image }) => image),
       this.options.grouped,
     );
+    // A group that no model takes, and of which none takes an image, is told once
+    const isUntaken = (uid: string) =>
+      this.options.grouped === true && !apart.some(({ seriesInstanceUid }) => seriesInstanceUid === uid);
     return series.flatMap(({ uid, alone, image }, i) => {
       const { taken = false, why = [] } = verdicts[i] ?? {};
       const behind = why.find(({ code }) => PREFERENCES.has(code));
       const fault = image instanceof RadserveError ? image : behind;
-      if (!possible.has(uid) || (!taken && fault === undefined && !untaken(uid))) return [];
+      if (!possible.has(uid) || (!taken && fault === undefined && !isUntaken(uid))) return [];
       const at = alone ? here : seriesPath(here, uid);
       const found: Found =
         taken || fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
@@ -350,20 +348,16 @@ class SeriesOfFolder {
   /** Images that a model takes by themselves, and not their series. */
   #apart(series: Study["series"], candidates: Candidates): Image["source"][] {
     const models = this.#models.filter(({ manifest }) => !takesCase(manifest) && !takesWhole(manifest));
-    const refusing = new Map(
-      series.map(({ uid, image }) => [
-        uid,
-        image instanceof RadserveError ? [] : models.filter((entry) => accepts(entry, image).length > 0),
-      ]),
-    );
-    const own = candidates
-      .images()
-      .filter(({ image }) =>
-        refusing
-          .get(image.source.seriesInstanceUid ?? "")
-          ?.some((entry) => accepts(entry, image).length === 0),
-      );
-    return own.map(({ image }) => image.source);
+    const refusing = new Map<string | undefined, ModelEntry[]>();
+    for (const { uid, image } of series)
+      if (!(image instanceof RadserveError))
+        refusing.set(
+          uid,
+          models.filter((entry) => accepts(entry, image).length > 0),
+        );
+    const isApart = (image: Image) =>
+      refusing.get(image.source.seriesInstanceUid)?.some((entry) => accepts(entry, image).length === 0);
+    return candidates.images().flatMap(({ image }) => (isApart(image) === true ? [image.source] : []));
   }
 
   /** The case that the folder is for a model with roles, or why not, if some of its roles are there. */

@@ -71,7 +71,7 @@ export async function submit(
     candidatesOf(entries, body.models, problems);
   }
   let wasEmpty = false;
-  if (items !== undefined) await checkItems(items, roots, context.config, body.group);
+  if (items !== undefined) await checkItems(items, roots, { ...context.config, group: body.group });
   else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
   const id = randomUUID();
   await refuseMany((await context.database()).readPool, { id, subject }, context.config.jobs_per_subject);
@@ -133,6 +133,7 @@ function sameJob(
 }
 
 type Items = NonNullable<BulkRequest["items"]>;
+type Checked = Config & Pick<BulkRequest, "group">;
 
 function itemsOf(jobId: string, items: Items) {
   return items.map(({ input_image_path: input, output_folder_path: output }, index) => ({
@@ -142,12 +143,7 @@ function itemsOf(jobId: string, items: Items) {
   }));
 }
 
-async function checkItems(
-  items: Items,
-  roots: Roots,
-  config: Config,
-  group: BulkRequest["group"],
-): Promise<void> {
+async function checkItems(items: Items, roots: Roots, config: Checked): Promise<void> {
   /** The real path of an output folder, or the one that it will have once it exists. */
   const realFolder = cached(async (folder: string) => {
     const options = { create: false, minimumFreeBytes: config.minimum_free_disk };
@@ -158,9 +154,7 @@ async function checkItems(
   for (let i = 0; i < items.length; i += CHECKED_AT_ONCE) {
     const some = items.slice(i, i + CHECKED_AT_ONCE);
     const results = await Promise.all(
-      some.map((item, n) =>
-        checkItem(item, roots, { path_map: config.path_map, group }, realFolder).catch(atIndex(i + n)),
-      ),
+      some.map((item, n) => checkItem(item, roots, config, realFolder).catch(atIndex(i + n))),
     );
     for (const [n, result] of results.entries()) {
       const other = taken.get(result);
@@ -194,7 +188,7 @@ async function checkFolder(folder: string, roots: Roots, { path_map }: Config): 
 async function checkItem(
   { input_image_path, output_folder_path }: Items[number],
   roots: Roots,
-  { path_map, group }: Pick<Config, "path_map"> & Pick<BulkRequest, "group">,
+  { path_map, group }: Checked,
   realFolder: (folder: string) => Promise<string>,
 ): Promise<string> {
   const given = translateIn(input_image_path, path_map).path;

@@ -9,9 +9,10 @@ import { openDestination } from "../doors/deliver/open-destination.js";
 import { objectToSend, Outbox } from "../doors/deliver/outbox.js";
 import { queueOf } from "../doors/deliver/service.js";
 import { readDoors, type DoorsSettings } from "../doors/settings.js";
-import { deliveryName, isStagingName, nameOfHelper } from "../files/helper-names.js";
+import { deliveryName, isStagingName, nameOfHelper, undeliveredNumber } from "../files/helper-names.js";
 import { resolveRoots } from "../files/roots.js";
 import { readReceipt } from "../results/commit/reuse.js";
+import { PREVIOUS, PREVIOUS_DELIVERY } from "../results/commit/staging.js";
 import { readDelivery, type Delivered, type Delivery } from "../results/receipt/delivery.js";
 import { receiptName } from "../results/receipt/names.js";
 import { deliveryListSchema, retriedSchema } from "../server/deliveries.js";
@@ -73,14 +74,21 @@ interface Found {
   folder: string;
   name: string;
   delivery: Delivery;
+  /** The receipt, and where the objects lie: elsewhere of a result that a newer one has replaced. */
+  receipt: string;
+  place: string;
 }
+
+const beside = (folder: string, name: string, delivery: Delivery): Found => ({
+  ...{ folder, name, delivery, place: folder, receipt: path.join(folder, receiptName(name)) },
+});
 
 /** The deliveries of receipts, and of all in folders, at any depth. @throws ConfigError where a path is neither */
 async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<Found> {
   for (const given of paths.map((one) => path.resolve(one))) {
     const { dir, name } = path.parse(given);
     const one = given.endsWith(".json") ? await readDelivery(path.join(dir, deliveryName(name))) : undefined;
-    if (one !== undefined) yield { folder: dir, name, delivery: one };
+    if (one !== undefined) yield beside(dir, name, one);
     else yield* deliveriesBelow(given);
   }
 }
@@ -92,12 +100,18 @@ async function* deliveriesBelow(folder: string): AsyncGenerator<Found> {
     );
   });
   for (const entry of entries) {
-    if (entry.isDirectory() && !isStagingName(entry.name))
-      yield* deliveriesBelow(path.join(folder, entry.name));
+    const at = path.join(folder, entry.name);
+    if (entry.isDirectory() && !isStagingName(entry.name)) yield* deliveriesBelow(at);
     const name = nameOfHelper(entry.name);
-    if (!entry.isFile() || name === undefined || entry.name !== deliveryName(name)) continue;
-    const delivery = await readDelivery(path.join(folder, entry.name));
-    if (delivery !== undefined) yield { folder, name, delivery };
+    if (name === undefined) continue;
+    if (undeliveredNumber(entry.name, name) !== undefined) {
+      const delivery = await readDelivery(path.join(at, PREVIOUS_DELIVERY));
+      const [receipt, place] = [path.join(at, PREVIOUS), path.join(at, "previous")];
+      if (delivery !== undefined) yield { folder, name, delivery, receipt, place };
+    } else if (entry.name === deliveryName(name)) {
+      const delivery = await readDelivery(at);
+      if (delivery !== undefined) yield beside(folder, name, delivery);
+    }
   }
 }
 
@@ -121,12 +135,12 @@ export async function deliverVerify(
   const { signal } = new AbortController();
   const read: Read[] = [];
   try {
-    for await (const { folder, name, delivery } of deliveriesIn(paths)) {
-      const receipt = await readReceipt(path.join(folder, receiptName(name)));
+    for await (const { delivery, place, receipt: file } of deliveriesIn(paths)) {
+      const receipt = await readReceipt(file);
       const study = (receipt.kind === "receipt" && receipt.receipt.source.study_instance_uid) || "";
       for (const [destination, objects] of Object.entries(delivery.destinations))
         for (const object of (objects ?? []).filter(wasDelivered)) {
-          const file = path.join(folder, object.path);
+          const file = path.join(place, object.path);
           const toSend = await objectToSend(file, study, object);
           const proved = toSend && (await opened.get(destination)?.prove(toSend, signal));
           const reason = toSend === undefined ? "its file is gone" : "no destination of this name";
@@ -166,7 +180,7 @@ export async function deliverScan(
   let found = 0;
   for await (const { folder, name, delivery } of deliveriesIn(folders.length > 0 ? folders : outputRoots)) {
     if (!delivery.open) continue;
-    await outbox.keep({ folder, name, reused: true, delivery });
+    await outbox.keep({ folder, name, reused: false, delivery });
     found += 1;
   }
   if (json === true) print(JSON.stringify({ found }, null, 2));

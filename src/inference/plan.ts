@@ -291,12 +291,19 @@ function caseReasons({ manifest }: Pick<ModelEntry, "manifest">, found: Candidat
   return "reasons" in filled ? filled.reasons : roleReasons(manifest, filled.roles);
 }
 
+/** Models of which the message says why; the details have all. */
+const MOST_SAID = 3;
+
 function noModelAccepts(models: readonly { entry: ModelEntry; reasons: Reason[] }[]): RadserveError {
-  return new RadserveError(
-    "no_model_accepts",
-    "Expected an image that a model takes; details say why each does not.",
-    { models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })) },
-  );
+  const why = models
+    .slice(0, MOST_SAID)
+    .flatMap(({ entry, reasons: [first] }) =>
+      first === undefined ? [] : [`${entry.name}: ${first.message}`],
+    );
+  const more = models.length > MOST_SAID ? ` (${models.length - MOST_SAID} more in details)` : "";
+  return new RadserveError("no_model_accepts", `No model takes this image. ${why.join(" ")}${more}`, {
+    models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
+  });
 }
 
 /**

@@ -253,7 +253,7 @@ async function runSample(
     volume: volume?.geometry,
     slices: volume?.frames,
     flawed: volume?.flaws !== undefined,
-    grouped: image.series?.grouped,
+    inGroup: image.frameCount > 1 && image.series?.grouped,
     planes: measuredPlanes(sample, stacks, manifest),
   });
   const { findings } = said;

@@ -39,6 +39,7 @@ import {
   type Extent,
   type Grid,
 } from "./region.js";
+import { sliceOutputs } from "../results/findings/volume-outputs.js";
 import type { Cuboid } from "../results/kinds/kind.js";
 
 /** Frames of one image, as they lie behind each other. */
@@ -180,14 +181,7 @@ const flatView = ({ row, column }: Pick<Spacing, "row" | "column">): View => ({
         ...{ columnSpacing: column, rowSpacing: row, sliceSpacing: THICK * Math.max(row, column) },
       },
     })),
-  back: (result) => ({
-    ...result,
-    outputs: result.outputs.map((output) => {
-      const flat = { ...output };
-      if ("slices" in flat) delete flat.slices;
-      return flat;
-    }),
-  }),
+  back: (result) => ({ ...result, outputs: sliceOutputs(result.outputs, 0) }),
 });
 
 /** A model that has run on the same sample before another. */

@@ -413,13 +413,11 @@ export function thresholdMistake(output: ModelOutput, threshold: number): string
   return `Expected 0 to 1, where the scores of this output lie; found ${threshold}, with which it would ${threshold > 1 ? "never" : "always"} be present`;
 }
 
-/** An image alone may be a volume of one slice, whose depth nothing changes. */
-const isFlat = ({ resampling, orientation }: ImageInput): boolean =>
-  resampling?.spacing_mm[0] === null && orientation === "SPL";
-
 function checkInput(input: ImageInput, dimensions: string, issue: Report): void {
   const volume = isVolume(input);
-  if (volume !== (dimensions === "series") && !(volume && isFlat(input)))
+  // An image alone may be a volume of one slice, whose depth nothing changes
+  const isFlat = input.resampling?.spacing_mm[0] === null && input.orientation === "SPL";
+  if (volume !== (dimensions === "series") && !isFlat)
     issue(["layout"], `Layout ${input.layout} does not go with accepts.dimensions "${dimensions}"`);
   if (input.size.kind === "fixed" && volume !== (input.size.depth !== undefined))
     issue(["size", "depth"], volume ? "Required for volumes" : "Only for volumes");

@@ -12,7 +12,7 @@
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
-import type { Attributes, Image, Interpretation, Series, StackTolerance, Warning } from "../images/image.js";
+import type { Attributes, Image, Interpretation, StackTolerance, Warning } from "../images/image.js";
 import {
   imageInputs,
   isVolume,
@@ -147,7 +147,7 @@ function among(
   const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : shown(value))))];
   const wanted =
     expected.length > MAX_LISTED
-      ? `to be one of the ${expected.length} in accepts.${rule}`
+      ? `to be among the ${expected.length} of accepts.${rule}`
       : expected.map(shown).join(" or ");
   return [
     { code: `${rule}_not_accepted`, message: `Expected ${what} ${wanted}, found ${values.join(", ")}.` },
@@ -163,17 +163,20 @@ function interpretations(image: Image): Interpretation[] {
 }
 
 function sizeReasons(rules: Accepts, image: Image): Reason[] {
-  const { frameCount, format } = image;
+  const { frameCount, format, series } = image;
   const reasons: Reason[] = [];
   const refuse = (code: string, message: string) => reasons.push({ code, message });
   if (rules.dimensions === "series") reasons.push(...volumeReasons(image, toleranceOf({ accepts: rules })));
-  else if (isFlawed(image.series)) reasons.push(...volumeReasons(image));
+  else if (series?.grouped === false && series.volume.flaws !== undefined)
+    reasons.push(...volumeReasons(image));
   const single = rules.dimensions === "2d";
-  const oneByOne = single && isOfSingles(image.series);
+  // A group of files that are single images each
+  const oneByOne =
+    single && series?.grouped === true && series.slices.every((one) => one.frame === undefined);
   if (single && frameCount !== 1 && !oneByOne)
     refuse(
       "single_frame_required",
-      `Expected one frame, found ${frameCount}${image.series === undefined ? "" : ' slices of a series: send them one by one, or with group "series"'}.`,
+      `Expected one frame, found ${frameCount}${series === undefined ? "" : ' slices of a series: send them one by one, or with group "series"'}.`,
     );
   if (rules.max_frames !== undefined && frameCount > rules.max_frames && !oneByOne)
     refuse("too_many_frames", `Expected at most ${rules.max_frames} frames, found ${frameCount}.`);
@@ -183,14 +186,6 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
     refuse("too_few_columns", `Expected at least ${rules.min_columns} columns, found ${format.columns}.`);
   return reasons;
 }
-
-/** The slices of a group are looked at one by one, however they lie. */
-const isFlawed = (series: Series | undefined): boolean =>
-  series?.grouped === false && series.volume.flaws !== undefined;
-
-/** A group of files that are single images each. */
-const isOfSingles = (series: Series | undefined): boolean =>
-  series?.grouped === true && series.slices.every(({ frame }) => frame === undefined);
 
 /** Why slices of the image have no neighbours. */
 function neighbourReasons(manifest: Manifest, image: Image): Reason[] {

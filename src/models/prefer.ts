@@ -23,6 +23,10 @@ function rank(preference: Preference, image: Image): number {
   return numbers.length === 0 || numbers.includes(-1) ? Infinity : numbers.reduce((a, b) => Math.max(a, b));
 }
 
+const CODES = { most_slices: "not_most_slices", thinnest: "not_thinnest", kernel: "not_kernel" };
+/** The codes of reasons why a series is behind another. */
+export const PREFERENCES: ReadonlySet<string> = new Set(Object.values(CODES));
+
 const WHY = {
   most_slices: (chosen: number, found: number) =>
     `The series that was preferred has ${-chosen} slices; this one has ${-found}.`,
@@ -30,9 +34,6 @@ const WHY = {
     `The slices of the series that was preferred are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
   kernel: () => "The ConvolutionKernel of the series that was preferred comes before that of this one.",
 };
-
-/** The codes of such reasons. */
-export const PREFERENCES: ReadonlySet<string> = new Set(Object.keys(WHY).map((by) => `not_${by}`));
 
 /**
  * @returns those of the images before which no other is, and of each other one why it is behind
@@ -48,7 +49,7 @@ export function preferred<T extends { image: Image }>(
     const best = [...ranks.values()].reduce((a, b) => Math.min(a, b), Infinity);
     for (const [one, found] of ranks)
       if (found > best)
-        behind.set(one, { code: `not_${preference.by}`, message: WHY[preference.by](best, found) });
+        behind.set(one, { code: CODES[preference.by], message: WHY[preference.by](best, found) });
     left = left.filter((one) => ranks.get(one) === best);
   }
   return { left, behind };

@@ -197,7 +197,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     const findings = page.getByRole("region", { name: "Findings of ct-tissue" });
     t.equal(await findings.locator("tbody tr").count(), 4, "those of this slice");
     await page.getByLabel("Findings of all slices").check();
-    await findings.getByRole("button", { name: "Show bone on frame 7" }).click();
+    await findings.getByRole("button", { name: "Show bone on slice 7" }).click();
     await page.locator(".stage[data-frame='7'] img.marks").waitFor();
     t.equal(await findings.locator("tbody tr").count(), 32);
     await page.getByLabel("Findings of all slices").uncheck();

@@ -8,7 +8,8 @@ import { infer } from "../../src/inference/infer-image.js";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import { modelsCard } from "../../src/models/card.js";
-import { fill } from "../../src/models/roles.js";
+import { chooseCase, fill } from "../../src/models/roles.js";
+import { sourceOf } from "../../src/results/commit/compose.js";
 import { readSeriesFolder } from "../../src/inference/read-input.js";
 import { openInput } from "../../src/files/guarded-paths.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
@@ -179,21 +180,17 @@ t.test("a role takes the candidate that is preferred", async (t) => {
       { role: "sharp", rules: kernel("B70f") },
     ],
   } as unknown as Manifest;
-  let filled: ReturnType<typeof fill> | undefined;
   const image = await readSeriesFolder(input, undefined, undefined, {
-    caseOf: (found) => {
-      filled = fill(manifest, found.series());
-      if ("reasons" in filled) return undefined;
-      const [one, two] = filled.roles.map((role) => role.image);
-      return one && two && { members: [one, two], candidates: found.series() };
-    },
+    caseOf: (found) => chooseCase([{ name: "both", manifest }], found, () => true),
   });
   t.strictSame(
     image.case?.members.map(({ source }) => source.seriesInstanceUid),
     [THIN, SHARP],
   );
-  const behind = filled !== undefined && "behind" in filled ? [...filled.behind] : [];
-  t.match(behind, [[{ image: { frameCount: 4 } }, { role: "soft", code: "not_thinnest" }]]);
+  const { not_chosen } = sourceOf("it", image, "");
+  t.match(not_chosen, [
+    { series_instance_uid: SERIES, frames: 4, why: [{ model: "both", role: "soft", code: "not_thinnest" }] },
+  ]);
   const without = { ...manifest, accepts: { ...manifest.accepts, prefer: undefined } } as unknown as Manifest;
   t.match(fill(without, image.case!.candidates), { reasons: [{ code: "role_several" }] });
 });

@@ -1,5 +1,5 @@
 /** A series as one item for models of single images, with the real engine. */
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { InferTask } from "../../src/inference/task.js";
@@ -188,6 +188,12 @@ t.test("models of single images look at each slice of a group", { skip: needs(AD
     const [mine, other] = [receipt, receiptAt(plain.receipt_path)].map((one) => named(one, "test-volume"));
     t.strictSame(mine!.outputs, other!.outputs, "a model of series says the same of both");
     t.equal((await run(models, folder, join(output, "plain"), group)).reused, false);
+    writeFileSync(join(folder, "e"), slice({ z: 10, fill: 40, attributes: { InstanceNumber: "0" } }));
+    const grown = receiptAt((await run(models, folder, output, group)).receipt_path);
+    t.equal(grown.source.frames, 5, "slices that came late");
+    t.match(named(grown, "tissue"), { predecessor: { sop_class_uid: String } });
+    writeFileSync(join(folder, "e"), slice({ z: 10, fill: 41, attributes: { InstanceNumber: "0" } }));
+    t.match(await failure(run(models, folder, output, group)), { code: "output_name_taken" });
   });
 });
 

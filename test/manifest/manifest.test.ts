@@ -140,7 +140,9 @@ t.test("what no step after the graph could follow is refused by its field", asyn
   });
   t.match(
     kinds.error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`),
-    ["outputs.0.kind: Expected classification, regression, segmentation, volume_detection for volumes, found heatmap"],
+    [
+      "outputs.0.kind: Expected classification, regression, segmentation, volume_detection for volumes, found heatmap",
+    ],
   );
   const input = (change: object) =>
     problemsAfter(t.testdir(), (m) => void Object.assign(m.inputs[0]!, change)).then((p) => [...p.keys()]);

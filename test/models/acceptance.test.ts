@@ -96,7 +96,7 @@ t.test("burned-in-text takes screen captures of any modality, and no CT", (t) =>
   t.strictSame(accepts({ manifest: text }, imageOf()), [
     {
       code: "sop_class_not_accepted",
-      message: "Expected SOPClassUID to be one of the 18 in accepts.sop_class, found CT Image Storage.",
+      message: "Expected SOPClassUID to be among the 18 of accepts.sop_class, found CT Image Storage.",
     },
   ]);
   t.end();

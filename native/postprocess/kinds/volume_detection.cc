@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "postprocess/activation.h"
@@ -12,39 +13,30 @@
 namespace radserve {
 namespace {
 
-/// Numbers of a box along one axis of the tensor: its edges, or its middle and its side.
-struct AxisColumns {
-  size_t first = 0;
-  size_t second = 0;
-  bool centred = false;
-};
-
-/// A level of a network with anchors: its two tensors, and the sides of its anchors.
+/// A level of a network with anchors: its two tensors, and three sides for each anchor.
 struct Level {
   std::string scores;
   std::string boxes;
-  std::vector<std::array<float, 3>> anchors;
+  std::vector<double> anchors;
 };
 
 struct Own {
-  std::array<AxisColumns, 3> columns;
+  /// Of listed boxes, for each axis of the tensor: where its two numbers stand, and whether they are middle and side.
+  std::vector<int> columns;
   /// From how the graph counts to edges: 0.5 where 0 is the centre of the first voxel.
   double shift = 0;
   /// Empty where the graph lists its boxes.
   std::vector<Level> levels;
   std::vector<double> coder;
   double least_score = 0;
-  float least_size = 0;
+  double least_size = 0;
   size_t most = 0;
   std::optional<double> windows_iou;
   bool windows_per_class = false;
   bool weighted = false;
 };
 
-/// No side of an anchor grows more than so many times (MONAI's and torchvision's BoxCoder).
-const float kMostGrowth = std::log(1000.0F / 16.0F);
-
-/// What one run of the graph found, and what is known of it.
+/// One run of the graph, and what is known of it.
 struct Run {
   const OutputSpec& spec;
   const Own& own;
@@ -54,36 +46,37 @@ struct Run {
   std::span<const double> thresholds;
 };
 
+/// The logarithm of how many times the side of an anchor grows at most (MONAI's and torchvision's BoxCoder).
+const double kMostGrowth = std::log(1000.0 / 16);
+
 /// Puts a box of a window into the tensor, cut off where window or image end. False if too little is left.
 bool Place(const Run& run, Cuboid& box) {
-  const auto& [spec, own, tensors, placement, window, thresholds] = run;
   bool large = true;
-  double weight = 0;
+  box.weight = 0;
   for (size_t a = 0; a < 3; ++a) {
-    float& low = box.low[a];
-    float& high = box.high[a];
+    double& low = box.low[a];
+    double& high = box.high[a];
     if (!std::isfinite(low + high)) {
       throw EngineError("output_invalid", "The model gave a box that is no finite number.");
     }
-    const auto side = static_cast<float>(window.sides[a]);
-    if (window.mirrored[a]) {
-      const float end = side - 2 * static_cast<float>(own.shift);
+    const int side = run.window.sides[a];
+    const int start = run.window.start[a];
+    if (run.window.mirrored[a]) {
+      const double end = side - 2 * run.own.shift;
       low = end - std::exchange(high, end - low);
     }
-    const VolumeAxis& axis = placement.axes[a];
-    const auto start = static_cast<float>(window.start[a]);
-    const float first = std::max(0.0F, static_cast<float>(axis.first) - start);
-    const float last = std::min(side, static_cast<float>(axis.first + axis.count) - start);
+    const VolumeAxis& axis = run.placement.axes[a];
+    const double first = std::max(0, axis.first - start);
+    const double last = std::min(side, axis.first + axis.count - start);
     low = std::min(std::max(low, first), last);
     high = std::min(std::max(high, first), last);
-    large = large && high > low && high >= low + own.least_size;
-    const double middle = side / 2.0;
-    const double away = ((low + high) / 2.0 - middle) / (0.8 * middle);
-    weight += std::exp(-away * away / 2) / 3;
+    large = large && high > low && high >= low + run.own.least_size;
+    // A normal distribution around the window's middle (nnDetection's BoxEnsembler)
+    const double away = ((low + high) / side - 1) / 0.8;
+    box.weight += std::exp(-away * away / 2) / 3;
     low += start;
     high += start;
   }
-  box.weight = weight;
   return large;
 }
 
@@ -93,10 +86,9 @@ double Overlap(const Cuboid& a, const Cuboid& b) {
   double own = 1;
   double other = 1;
   for (size_t i = 0; i < 3; ++i) {
-    shared *=
-        std::max(0.0, static_cast<double>(std::min(a.high[i], b.high[i]) - std::max(a.low[i], b.low[i])));
-    own *= static_cast<double>(a.high[i] - a.low[i]);
-    other *= static_cast<double>(b.high[i] - b.low[i]);
+    shared *= std::max(0.0, std::min(a.high[i], b.high[i]) - std::max(a.low[i], b.low[i]));
+    own *= a.high[i] - a.low[i];
+    other *= b.high[i] - b.low[i];
   }
   return shared / (own + other - shared);
 }
@@ -118,23 +110,17 @@ std::vector<Cuboid> Suppressed(std::vector<Cuboid> boxes, std::optional<double> 
 /// How many windows see a voxel of a box, in the mean.
 double SeenBy(const Cuboid& box, std::span<const SeenWindow> windows, const VolumePlacement& placement) {
   double seen = 0;
-  double voxels = 1;
-  std::array<int, 3> from{};
-  std::array<int, 3> to{};
-  for (size_t a = 0; a < 3; ++a) {
-    from[a] = std::clamp(static_cast<int>(box.low[a]), 0, placement.axes[a].tensor - 1);
-    to[a] = std::clamp(static_cast<int>(box.high[a]), from[a] + 1, placement.axes[a].tensor);
-    voxels *= to[a] - from[a];
-  }
   for (const SeenWindow& window : windows) {
-    double shared = 1;
+    double part = 1;
     for (size_t a = 0; a < 3; ++a) {
-      const int end = std::min(to[a], window.start[a] + window.sides[a]);
-      shared *= std::max(0, end - std::max(from[a], window.start[a]));
+      const int from = std::clamp(static_cast<int>(box.low[a]), 0, placement.axes[a].tensor - 1);
+      const int to = std::clamp(static_cast<int>(box.high[a]), from + 1, placement.axes[a].tensor);
+      const int end = std::min(to, window.start[a] + window.sides[a]);
+      part *= static_cast<double>(std::max(0, end - std::max(from, window.start[a]))) / (to - from);
     }
-    seen += shared;
+    seen += part;
   }
-  return seen / voxels;
+  return seen;
 }
 
 /// Weighted box clustering of sorted boxes (Jaeger et al. 2020, Retina U-Net, section 3; nnDetection's): those of a label
@@ -143,9 +129,10 @@ double SeenBy(const Cuboid& box, std::span<const SeenWindow> windows, const Volu
 std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou, std::span<const SeenWindow> windows,
                               const VolumePlacement& placement) {
   std::vector<Cuboid> clusters;
-  while (!boxes.empty()) {
+  // Scores of 0, which come last, have no place in a mean.
+  while (!boxes.empty() && boxes.front().score > 0) {
     const Cuboid best = boxes.front();
-    std::array<double, 6> edges{};
+    Cuboid cluster{{}, {}, 0, best.label};
     double weights = 0;
     double scores = 0;
     double expected = 0;
@@ -157,34 +144,30 @@ std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou, std::span<c
         others.push_back(box);
         continue;
       }
-      const double weight = overlap * box.weight;
-      const double share = weight * static_cast<double>(box.score);
+      const double share = overlap * box.weight * static_cast<double>(box.score);
       for (size_t a = 0; a < 3; ++a) {
-        edges[a] += share * static_cast<double>(box.low[a]);
-        edges[a + 3] += share * static_cast<double>(box.high[a]);
+        cluster.low[a] += share * box.low[a];
+        cluster.high[a] += share * box.high[a];
       }
-      weights += weight;
+      weights += overlap * box.weight;
       scores += share;
       expected += SeenBy(box, windows, placement);
       ++found;
     }
-    const double missing = std::max(0.0, expected / found - found);
-    Cuboid cluster = best;
     for (size_t a = 0; a < 3; ++a) {
-      cluster.low[a] = static_cast<float>(edges[a] / scores);
-      cluster.high[a] = static_cast<float>(edges[a + 3] / scores);
+      cluster.low[a] /= scores;
+      cluster.high[a] /= scores;
     }
+    const double missing = std::max(0.0, expected / found - found);
     cluster.score = static_cast<float>(scores / (weights + missing * weights / found));
-    // Scores of 0 have no place of their own.
-    if (scores > 0) clusters.push_back(cluster);
+    clusters.push_back(cluster);
     boxes = std::move(others);
-    if (scores <= 0) break;
   }
   return Suppressed(std::move(clusters), std::nullopt, false);
 }
 
-/// Adds the best boxes of a list or of a level. `scores` has so many for each box; `decode` gives the box of a number, as the
-/// graph counts.
+/// Adds the best boxes of a list or of a level. `scores` has so many for each box; `decode` gives the edges of the box of a
+/// number along an axis, as the graph counts.
 template <typename Decode>
 void AddBest(const Run& run, const std::string& tensor, std::vector<float> scores, size_t columns,
              std::span<const float> classes, const Decode& decode, std::vector<Cuboid>& found) {
@@ -206,50 +189,28 @@ void AddBest(const Run& run, const std::string& tensor, std::vector<float> score
   std::ranges::stable_sort(best, std::greater{}, [&](const auto& one) { return scores[one.first]; });
   if (best.size() > run.own.most) best.resize(run.own.most);
   for (const auto& [at, label] : best) {
-    Cuboid box = decode(at / columns);
-    box.score = scores[at];
-    box.label = label;
+    Cuboid box{{}, {}, scores[at], label};
+    for (size_t a = 0; a < 3; ++a) std::tie(box.low[a], box.high[a]) = decode(at / columns, a);
     if (Place(run, box)) found.push_back(box);
   }
 }
 
+using Ends = std::pair<double, double>;
+
+Ends Around(double middle, double side) { return {middle - side / 2, middle + side / 2}; }
+
 void AddListed(const Run& run, std::vector<Cuboid>& found) {
   const OutputSpec& spec = run.spec;
-  const Tensor& boxes = run.tensors(spec.tensor);
-  const Tensor& scores = run.tensors(spec.scores_tensor);
-  if (boxes.shape.empty() || boxes.shape.back() != 6) InvalidOutput(boxes, "six numbers a box");
-  const std::vector<float> values = AsFloats(boxes);
-  const size_t count = values.size() / 6;
-  const size_t columns = spec.classes_tensor.empty() ? static_cast<size_t>(spec.labels) : 1;
-  const bool side_by_side =
-      columns == 1 || (!scores.shape.empty() && scores.shape.back() == static_cast<int64_t>(columns));
-  if (scores.Elements() != count * columns || !side_by_side) {
-    InvalidOutput(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) +
-                              " boxes, those of a box side by side");
-  }
-  std::vector<float> classes;
-  if (!spec.classes_tensor.empty()) {
-    classes = AsFloats(run.tensors(spec.classes_tensor));
-    CheckFinite(classes, spec.classes_tensor);
-    if (classes.size() != count)
-      InvalidOutput(run.tensors(spec.classes_tensor),
-                    "one class for each of " + std::to_string(count) + " boxes");
-  }
-  AddBest(
-      run, scores.name, AsFloats(scores), columns, classes,
-      [&](size_t number) {
-        Cuboid box;
-        for (size_t a = 0; a < 3; ++a) {
-          const auto& [first, second, centred] = run.own.columns[a];
-          const float unit = spec.normalised ? static_cast<float>(run.window.sides[a]) : 1;
-          const float at = values[number * 6 + first] * unit;
-          const float other = values[number * 6 + second] * unit;
-          box.low[a] = centred ? at - 0.5F * other : at;
-          box.high[a] = centred ? at + 0.5F * other : other;
-        }
-        return box;
-      },
-      found);
+  const RawDetections raw = ReadLists(spec, run.tensors, 6);
+  const size_t columns = raw.classes.empty() ? static_cast<size_t>(spec.labels) : 1;
+  const auto decode = [&](size_t box, size_t axis) -> Ends {
+    const auto number = [&](size_t k) {
+      const float value = raw.boxes[box * 6 + static_cast<size_t>(run.own.columns[axis * 3 + k])];
+      return static_cast<double>(value) * (spec.normalised ? run.window.sides[axis] : 1);
+    };
+    return run.own.columns[axis * 3 + 2] != 0 ? Around(number(0), number(1)) : Ends{number(0), number(1)};
+  };
+  AddBest(run, spec.scores_tensor, raw.scores, columns, raw.classes, decode, found);
 }
 
 /// Boxes that a network made of anchors: the middle moves by sides of the anchor, and the sides grow by exponents (Girshick et
@@ -258,47 +219,39 @@ void AddListed(const Run& run, std::vector<Cuboid>& found) {
 void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
   const Tensor& scores = run.tensors(level.scores);
   const Tensor& codes = run.tensors(level.boxes);
+  const size_t anchors = level.anchors.size() / 3;
   const auto labels = static_cast<size_t>(run.spec.labels);
-  const size_t channels = level.anchors.size() * labels;
+  const size_t channels = anchors * labels;
   std::vector<int64_t> shape = scores.shape;
   if (shape.size() != 5 || shape[0] != 1 || shape[1] != static_cast<int64_t>(channels) ||
       std::ranges::count(shape, 0) > 0) {
     InvalidOutput(scores, "[1, " + std::to_string(channels) +
                               ", depth, height, width], a score of each label for each anchor,");
   }
-  shape[1] = static_cast<int64_t>(level.anchors.size() * 6);
+  shape[1] = static_cast<int64_t>(anchors * 6);
   if (codes.shape != shape) InvalidOutput(codes, "the shape " + ShapeText(shape));
-  const std::array<size_t, 3> sides = {static_cast<size_t>(shape[2]), static_cast<size_t>(shape[3]),
-                                       static_cast<size_t>(shape[4])};
-  const size_t places = sides[0] * sides[1] * sides[2];
-  // In the order of places, then anchors, then labels: of equal scores the first counts.
   const std::vector<float> maps = AsFloats(scores);
+  const size_t places = maps.size() / channels;
+  // In the order of places, then anchors, then labels: of equal scores the first counts.
   std::vector<float> ordered(maps.size());
   for (size_t i = 0; i < ordered.size(); ++i) ordered[i] = maps[i % channels * places + i / channels];
-  AddBest(
-      run, scores.name, std::move(ordered), labels, {},
-      [&](size_t number) {
-        const size_t anchor = number % level.anchors.size();
-        const size_t place = number / level.anchors.size();
-        std::array<size_t, 3> index = {place / sides[2] / sides[1], place / sides[2] % sides[1],
-                                       place % sides[2]};
-        Cuboid box;
-        for (size_t a = 0; a < 3; ++a) {
-          const auto code = [&](size_t k) {
-            float value = 0;
-            LoadRow(codes, static_cast<ptrdiff_t>((anchor * 6 + k) * places + place), 1, 1, &value);
-            return value / static_cast<float>(run.own.coder[k]);
-          };
-          const size_t stride = static_cast<size_t>(run.window.sides[a]) / sides[a];
-          const float side = 2 * std::nearbyint(level.anchors[anchor][a] / 2);
-          const float middle = code(a) * side + static_cast<float>(index[a] * stride + stride / 2);
-          const float size = std::exp(std::min(code(a + 3), kMostGrowth)) * side;
-          box.low[a] = middle - 0.5F * size;
-          box.high[a] = middle + 0.5F * size;
-        }
-        return box;
-      },
-      found);
+  const auto decode = [&](size_t box, size_t axis) {
+    const size_t anchor = box % anchors;
+    const size_t place = box / anchors;
+    const auto code = [&](size_t k) {
+      float value = 0;
+      LoadRow(codes, static_cast<ptrdiff_t>((anchor * 6 + k) * places + place), 1, 1, &value);
+      return static_cast<double>(value) / run.own.coder[k];
+    };
+    auto index = static_cast<int64_t>(place);
+    for (size_t later = 2; later > axis; --later) index /= shape[later + 2];
+    index %= shape[axis + 2];
+    const int64_t stride = run.window.sides[axis] / shape[axis + 2];
+    const double side = 2 * std::nearbyint(level.anchors[anchor * 3 + axis] / 2);
+    return Around(code(axis) * side + static_cast<double>(index * stride + stride / 2),
+                  std::exp(std::min(code(axis + 3), kMostGrowth)) * side);
+  };
+  AddBest(run, scores.name, std::move(ordered), labels, {}, decode, found);
 }
 
 void Collect(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
@@ -317,20 +270,16 @@ std::optional<Box> InSource(const Cuboid& cuboid, double shift, const VolumePlac
   std::array<std::array<double, 2>, 3> edges{};
   for (size_t a = 0; a < 3; ++a) {
     const VolumeAxis& axis = placement.axes[a];
-    const auto at = [&](float edge) {
-      return std::clamp(axis.ToSource(static_cast<double>(edge) + shift), 0.0,
-                        static_cast<double>(axis.source));
-    };
-    auto& [from, to] = edges[static_cast<size_t>(axis.source_axis)];
-    from = at(axis.flipped ? cuboid.high[a] : cuboid.low[a]);
-    to = at(axis.flipped ? cuboid.low[a] : cuboid.high[a]);
-    if (to <= from) return std::nullopt;
+    const double from =
+        std::clamp(axis.ToSource(cuboid.low[a] + shift), 0.0, static_cast<double>(axis.source));
+    const double to =
+        std::clamp(axis.ToSource(cuboid.high[a] + shift), 0.0, static_cast<double>(axis.source));
+    if (from == to) return std::nullopt;
+    edges[static_cast<size_t>(axis.source_axis)] = {std::min(from, to), std::max(from, to)};
   }
   const auto& [slices, rows, columns] = edges;
-  Box box{columns[0], rows[0], columns[1], rows[1], cuboid.score, cuboid.label};
-  box.z0 = slices[0];
-  box.z1 = slices[1];
-  return box;
+  return Box{columns[0],   rows[0], columns[1],   rows[1],   cuboid.score,
+             cuboid.label, 0,       std::nullopt, slices[0], slices[1]};
 }
 
 std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
@@ -358,33 +307,20 @@ void Read(const Description& o, OutputSpec& spec) {
   if (o.Has("classes")) spec.classes_tensor = o.Text("classes");
   own.shift = o.Flag("centres") ? 0.5 : 0;
   own.least_score = o.Number("least_score");
-  own.least_size = static_cast<float>(o.Number("least_size"));
+  own.least_size = o.Number("least_size");
   own.most = static_cast<size_t>(o.Int("most"));
   if (o.Has("windows_iou")) own.windows_iou = o.Number("windows_iou");
   own.windows_per_class = o.Flag("windows_per_class");
   own.weighted = o.Flag("weighted");
-  if (o.Has("columns")) {
-    const std::vector<int> columns = o.Ints("columns");
-    for (size_t a = 0; a < 3; ++a) {
-      own.columns[a] = {static_cast<size_t>(columns.at(3 * a)), static_cast<size_t>(columns.at(3 * a + 1)),
-                        columns.at(3 * a + 2) != 0};
-    }
-  }
+  if (o.Has("columns")) own.columns = o.Ints("columns");
   if (o.Has("levels")) {
     own.coder = o.Numbers("coder");
     own.levels = o.List("levels", [](const Description& one) {
-      Level level{one.Text("scores"), one.Text("boxes"), {}};
-      const std::vector<double> sides = one.Numbers("anchors");
-      for (size_t i = 0; i + 2 < sides.size(); i += 3) {
-        level.anchors.push_back({static_cast<float>(sides[i]), static_cast<float>(sides[i + 1]),
-                                 static_cast<float>(sides[i + 2])});
-      }
-      return level;
+      return Level{one.Text("scores"), one.Text("boxes"), one.Numbers("anchors")};
     });
   }
   for (size_t i = 1; i < own.levels.size(); ++i) {
-    spec.level_tensors.push_back(own.levels[i].scores);
-    spec.level_tensors.push_back(own.levels[i].boxes);
+    spec.level_tensors.insert(spec.level_tensors.end(), {own.levels[i].scores, own.levels[i].boxes});
   }
   spec.own = std::move(own);
 }

@@ -14,7 +14,6 @@ import {
   type TransformStep,
   type Warning,
   type Interpretation,
-  type Volume,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
@@ -437,35 +436,17 @@ interface Slice {
   facts: FrameFacts;
 }
 
-/** How the slices of a series lie, and in which order they are its frames. */
-interface Stacked {
-  /** Or why they are none. */
-  volume: Volume | RadserveError;
-  order: readonly number[];
-  caveats: readonly Warning[];
-  step: TransformStep;
-}
-
-function stacked(
-  slices: readonly Slice[],
-  files: readonly SeriesFile[],
-  { tolerance, grouped }: Stacking,
-): Stacked {
-  const facts = slices.map(({ file, facts: { plane, planeFault, spacing, interpretation } }): SliceFacts => ({
-    ...{ format: file.format, plane, planeFault, spacing },
-    units: () => interpretation.units,
-  }));
+/** The slices as a volume, or why they are none, and the order in which they are the series' frames. */
+function stacked(slices: readonly Slice[], files: readonly SeriesFile[], { tolerance, grouped }: Stacking) {
+  const facts = slices.map(({ file: { format }, facts: { interpretation, ...geometry } }): SliceFacts => {
+    return { ...geometry, format, units: () => interpretation.units };
+  });
   try {
     const caveats = frameOfReferenceCaveats(files);
-    // What a result of a group looks like must not depend on which models were asked
-    const { frames, ...body } = assemble(facts, grouped === true ? ANY_STACK : tolerance);
-    const volume: Volume = { ...body, frames: frames.map((_, i) => i) };
-    return {
-      volume,
-      order: frames,
-      caveats: [...caveats, ...volumeCaveats(volume)],
-      step: sortingStep(volume),
-    };
+    // How a group lies must not depend on the models that were asked
+    const { frames: order, ...body } = assemble(facts, grouped === true ? ANY_STACK : tolerance);
+    const volume = { ...body, frames: order.map((_, i) => i) };
+    return { volume, order, caveats: [...caveats, ...volumeCaveats(volume)], step: sortingStep(volume) };
   } catch (error) {
     if (grouped !== true || !(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
     checkFormats(facts);
@@ -476,19 +457,17 @@ function stacked(
   }
 }
 
-/** By InstanceNumber; images without one come last, and equal ones in the order of their UIDs and frames. */
+/** Images without an InstanceNumber come last, and equal ones in the order of their UIDs and frames. */
 function byNumber(slices: readonly Slice[]): number[] {
-  const keys = slices.map(({ file: { attributes, source } }) => ({
-    number: attributes.number("InstanceNumber") ?? Infinity,
-    uid: source.sopInstanceUid ?? "",
+  const keys = slices.map(({ file: { attributes, source } }, i) => ({
+    ...{
+      i,
+      number: attributes.number("InstanceNumber") ?? Number.MAX_VALUE,
+      uid: source.sopInstanceUid ?? "",
+    },
   }));
-  const order = (a: number, b: number) => {
-    const [one, other] = [keys[a], keys[b]];
-    if (one === undefined || other === undefined || (one.number === other.number && one.uid === other.uid))
-      return a - b;
-    return one.number === other.number ? (one.uid < other.uid ? -1 : 1) : one.number < other.number ? -1 : 1;
-  };
-  return slices.map((_, i) => i).sort(order);
+  const inOrder = keys.sort((a, b) => a.number - b.number || (a.uid === b.uid ? 0 : a.uid < b.uid ? -1 : 1));
+  return inOrder.map(({ i }) => i);
 }
 
 class SeriesImage implements Image {

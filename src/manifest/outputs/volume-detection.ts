@@ -171,7 +171,7 @@ function native(output: VolumeDetection): NativeFields {
   const common = {
     ...{ ...candidates, max_boxes, activation: scores.activation, centres: counted_from === "centres" },
     normalised: boxes.kind === "listed" && boxes.normalised,
-    ...(nms.kind === "none" ? {} : { iou: nms.iou, per_class: nms.per_class }),
+    ...(nms.kind === "none" ? {} : { iou: nms.iou, per_class: nms.per_class, fast: false, overlap: "edges" }),
     ...(windows === undefined ? {} : { windows_iou: windows.iou, weighted: windows.kind === "weighted" }),
     windows_per_class: windows?.kind === "nms" && windows.per_class,
   };

@@ -159,7 +159,10 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
   }));
   const accepts = pictures
     ? acceptsPictures(dataset.file_ending, channels.length, choices, gaps)
-    : acceptsOf(names, choices, gaps);
+    : {
+        ...acceptsOf(names, choices.modality, gaps),
+        ...(choices.single === true ? { dimensions: "2d" } : {}),
+      };
   const several =
     channels.length > 1 && !pictures
       ? rolesOf(channels, files.roles, accepts.modality ?? [], gaps)
@@ -455,11 +458,7 @@ function acceptsPictures(
   };
 }
 
-function acceptsOf(
-  channels: readonly string[],
-  { modality: asked, single = false }: ImportChoices,
-  gaps: Gaps,
-) {
+function acceptsOf(channels: readonly string[], asked: string | undefined, gaps: Gaps) {
   const other = channels.find((channel) => channel !== "CT");
   const modality = asked?.split(",").map((name) => name.trim()) ?? (other === undefined ? ["CT"] : ["?"]);
   if (asked === undefined && other !== undefined)
@@ -470,7 +469,7 @@ function acceptsOf(
   return {
     formats: ["dicom"],
     modality,
-    dimensions: single ? "2d" : "series",
+    dimensions: "series",
     ...(modality.every((name) => name === "CT") ? { units: ["HU"] } : {}),
   };
 }

@@ -68,16 +68,19 @@ function sameObject({ source }: Receipt, called: Called): boolean {
 
 /**
  * Whether a receipt is of this image: the same object or series, and the same pixels. The file may differ: a PACS may
- * add or correct attributes. A series that has got more slices since is the same.
+ * add or correct attributes. A group that has got more slices since is the same.
  */
 export function sameImage(
   receipt: Receipt,
-  source: Pick<Receipt["source"], "pixel_sha256" | "slices"> & Called,
+  source: Pick<Receipt["source"], "pixel_sha256" | "slices" | "group"> & Called,
 ): boolean {
-  const { pixel_sha256: pixels, slices } = receipt.source;
+  const { pixel_sha256: pixels, slices, group } = receipt.source;
   const files = new Set(source.slices?.map(({ file_sha256 }) => file_sha256));
-  const hasGrown = slices?.every(({ file_sha256 }) => files.has(file_sha256)) === true;
-  return (pixels === source.pixel_sha256 || hasGrown) && sameObject(receipt, source);
+  const hasGrown = group === source.group && slices?.every(({ file_sha256 }) => files.has(file_sha256));
+  return (
+    (pixels === source.pixel_sha256 || (group !== undefined && hasGrown === true)) &&
+    sameObject(receipt, source)
+  );
 }
 
 /** The part of what a request would write now that decides whether an earlier result will do. */

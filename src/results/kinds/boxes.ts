@@ -101,16 +101,18 @@ export function inPatient(geometry: VolumeGeometry, x: number, y: number, z: num
   return [at(0), at(1), at(2)];
 }
 
-/** A box lies in a slice if more than rounding of it does. */
+/** A box lies in a slice if more than rounding of it does, and in one at least. */
 const TOUCHES = 1e-6;
 
 function inVolume(box: Solid, { volume, slices = [] }: Part): Pick<Finding, "box" | "frames" | "patient_mm"> {
   if (volume === undefined) throw new RangeError("A box with slices is one of a volume");
   const { x0, y0, z0, x1, y1, z1 } = box;
   const { columnSpacing, rowSpacing, sliceSpacing } = volume;
+  const first = Math.min(Math.floor(z0 + TOUCHES), slices.length - 1);
+  const end = Math.max(Math.ceil(z1 - TOUCHES), first + 1);
   return {
     box,
-    frames: slices.slice(Math.floor(z0 + TOUCHES), Math.ceil(z1 - TOUCHES)).map((frame) => frame + 1),
+    frames: slices.slice(first, end).map((frame) => frame + 1),
     patient_mm: {
       centre: inPatient(volume, (x0 + x1) / 2, (y0 + y1) / 2, (z0 + z1) / 2),
       size: [(x1 - x0) * columnSpacing, (y1 - y0) * rowSpacing, (z1 - z0) * sliceSpacing],

@@ -12,7 +12,7 @@ export interface FrameResult {
   outputs: readonly EngineOutput[];
   spacing: Spacing | undefined;
   /** The frame is a slice of a group, whose volumes are told together. */
-  grouped?: boolean | undefined;
+  inGroup?: boolean | undefined;
   /** Where parts of the frame have scales of their own. */
   regions?: readonly Region[] | undefined;
   /** How a whole series lies; counts are then of voxels. */

@@ -17,7 +17,6 @@ import {
   named,
   noPatientSpacing,
   thresholdOf,
-  type GroupGeometry,
   type Interpreted,
   type Part,
 } from "./finding.js";
@@ -39,7 +38,22 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
   summary: ({ counts, model }) => `pixels of each label ${counts.join(", ")}${inOwnGrid(model)}`,
   judgedBy: "mask",
   interpret: segmented,
-  overFrames: inGroup,
+  // The areas of slices add up to a volume where the slices do
+  overFrames: (output, _, findings, group) => {
+    if (group === undefined) return {};
+    if ("missing" in group) {
+      const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
+      return { ...totals(output.labels, findings), warnings: [{ code: "volume_not_measured", message }] };
+    }
+    const voxel = group.columnSpacing * group.rowSpacing * group.sliceSpacing;
+    const told = totals(output.labels, findings, (mine) => {
+      const voxels = mine.reduce((sum, { area }) => sum + (area?.pixels ?? 0), 0);
+      return { voxels, ml: (voxels * voxel) / CUBIC_MM_PER_ML };
+    });
+    if (!output.measurements.includes("volume")) return told;
+    const volumes = told.findings.map(({ label, volume }) => measuredVolume(label, volume?.ml ?? NaN));
+    return { ...told, measurements: [...volumes, ...told.measurements] };
+  },
   isOf: ({ area, volume }) => area !== undefined || volume !== undefined,
   row,
   marks,
@@ -199,28 +213,6 @@ function inVolume(
   return { findings, measurements, warnings };
 }
 
-/** The areas of slices add up to a volume where the slices do. */
-function inGroup(
-  output: Segmentation,
-  _: readonly number[],
-  findings: readonly Finding[],
-  group: GroupGeometry | undefined,
-): Partial<Interpreted> {
-  if (group === undefined) return {};
-  if ("missing" in group) {
-    const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
-    return { ...totals(output.labels, findings), warnings: [{ code: "volume_not_measured", message }] };
-  }
-  const voxel = group.columnSpacing * group.rowSpacing * group.sliceSpacing;
-  const told = totals(output.labels, findings, (mine) => {
-    const voxels = mine.reduce((sum, { area }) => sum + (area?.pixels ?? 0), 0);
-    return { voxels, ml: (voxels * voxel) / CUBIC_MM_PER_ML };
-  });
-  if (!output.measurements.includes("volume")) return told;
-  const volumes = told.findings.map(({ label, volume }) => measuredVolume(label, volume?.ml ?? NaN));
-  return { ...told, measurements: [...volumes, ...told.measurements] };
-}
-
 const measuredVolume = (label: string, ml: number): Measurement => ({
   ...{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER },
 });
@@ -234,7 +226,7 @@ function segmentationWarnings(asked: readonly string[], part: Part): Warning[] {
   const warnings: Warning[] = [];
   if (part.spacing?.patient !== true && part.regions === undefined)
     warnings.push(noPatientSpacing(part, "areas are in pixels only"));
-  if (asked.includes("volume") && part.grouped !== true)
+  if (asked.includes("volume") && part.inGroup !== true)
     warnings.push({
       code: "volume_not_measured",
       message: "A volume needs a series of slices; of single frames, areas are given.",

@@ -105,6 +105,7 @@ function unitText(ucum: string): string {
     .replace("[hnsf'U]", "HU")
     .replace("{pixels}", "px")
     .replace(/^deg$/, "°")
+    .replace(/^a$/, "years")
     .replace(/\{[^}]*\}/g, "")
     .replace(/([a-z])2\b/gi, "$1²")
     .replace(/([a-z])3\b/gi, "$1³")

@@ -7,7 +7,7 @@ import { linesOf } from "../../support/audit.js";
 import { writeSlice } from "../../support/bulk.js";
 import { deliveringPlace, deliveryOf, listed, proven, statesOf } from "../../support/deliveries.js";
 import { until } from "../../support/postgres.js";
-import { issueToken, startServer, type Place, type TestServer } from "../../support/server.js";
+import { issueToken, radserve, startServer, type Place, type TestServer } from "../../support/server.js";
 import { webPacs } from "../../support/web-pacs.js";
 
 async function started(t: Test, place: Place): Promise<TestServer> {
@@ -171,6 +171,10 @@ await t.test("a newer result waits for the one that it has replaced, which is na
     (await listed(server)).map(({ replaced }) => replaced),
     [false, true],
   );
+  // A queue that is lost is made again, with the one that was replaced
+  process.kill(server.servingPid(), "SIGKILL");
+  rmSync(path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries"), { recursive: true });
+  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^2 results/ });
   await pacs.start();
   await until(() => proven(place));
   t.equal(pacs.sent[0], first);

@@ -107,5 +107,5 @@ await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, asy
       RADSERVE_TOKEN: server.token,
     },
   });
-  t.match(stdout, /"state":"proven"[^]*\n0 objects[^]*\npacs +proven[^]*\n0 results/);
+  t.match(stdout, /"state":"proven"[^]*0 objects[^]*\npacs +proven[^]*\n0 results/);
 });

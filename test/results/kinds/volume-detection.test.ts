@@ -21,6 +21,7 @@ import { volumeDetection, type VolumeDetection } from "../../../src/manifest/out
 import { manifestSchema } from "../../../src/manifest/rules.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import { planeOf } from "../../../src/results/picture/draw-result.js";
+import { interpret } from "../../../src/results/findings/findings.js";
 import { inPatient } from "../../../src/results/kinds/boxes.js";
 import { kindOfGiven } from "../../../src/results/kinds/kinds.js";
 import { receiptSchema } from "../../../src/results/receipt/receipt.js";
@@ -255,7 +256,7 @@ t.test("mirrored windows, and the forms of a box", { skip: needs(ADDON) }, async
     } as VolumeDetection;
     const modelPath = writeModel(folder, scored);
     const { id } = await engine.load(
-      loadOptions(modelPath, { inputs: [plain], outputs: [output], tiling: windows }),
+      loadOptions(modelPath, { inputs: [plain], outputs: [output], tiling: windows, batching: { max: 4 } }),
     );
     const planes = slicesOf(new Uint16Array(8 * 10 * 12), sides);
     const { outputs } = await engine.infer(id, planes, { geometry: geometryOf("SPL") });
@@ -298,6 +299,12 @@ t.test("mirrored windows, and the forms of a box", { skip: needs(ADDON) }, async
       (one, i, all) => all.indexOf(one) === i,
     ),
     "from the centres",
+  );
+  const halves = { ...tiling, window: [8, 10, 6], overlap: 0 };
+  t.strictSame(
+    await places([1, 4, 2, 5, 1, 4], { columns: ends }, { ...edges, ...merged }, halves),
+    ["1 4 2 5 1 4", "1 4 2 5 7 10"],
+    "windows that run together",
   );
   await t.rejects(places([1, NaN, 2, 5, 3, 8], { columns: ends }, edges), { code: "output_invalid" });
 });
@@ -408,6 +415,18 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
   t.match(kindOfGiven(given).laidBack!(given, part, { slices: 99, rows: 99, columns: 99 }), {
     boxes: [{ x0: 31, x1: 33, y0: 22, y1: 24, z0: 15, z1: 16 }],
   });
+  for (const [z0, z1, frames] of [
+    [0, 1, [3]],
+    [0.9999999, 2.0000001, [2]],
+    [0.5, 2.5, [3, 2, 1]],
+    [2.9999999, 3, [1]],
+    [1, 1.0000001, [2]],
+  ] as const) {
+    const thin = { ...given, boxes: [{ ...box, z0, z1, score: 0.6 }] };
+    const volume = { outputs: [thin], spacing: undefined, volume: geometryOf("SPL"), slices: [2, 1, 0] };
+    const { findings } = interpret([maps], [[0.55, 0.55]], volume);
+    t.strictSame(findings[0]!.frames, frames, `the frames of ${z0} to ${z1}`);
+  }
   const messages = (manifest: Manifest) =>
     manifestSchema
       .safeParse({ ...manifest, stage: "draft", results: { outputs: ["json"] } })
