@@ -58,14 +58,30 @@ export interface Destination {
 
 const MOST_READ = 1024 * 1024 * 1024;
 
-/** The bytes of an object's file, or why it is not sent. A file that is not there may lie on a share that is away. */
-export async function bytesToSend({ path, sha256: expected }: ObjectToSend): Promise<Buffer | Unsent> {
+/** Memory for one object after the other: with one for each, the collector takes longer than sending. */
+export class Room {
+  #bytes = Buffer.alloc(0);
+
+  of(size: number): Buffer {
+    if (size > this.#bytes.length) this.#bytes = Buffer.allocUnsafeSlow(size);
+    return this.#bytes.subarray(0, size);
+  }
+}
+
+/**
+ * The bytes of an object's file, or why it is not sent. A file that is not there may lie on a share that is away.
+ * @param room that the bytes take
+ */
+export async function bytesToSend(
+  { path, sha256: expected }: ObjectToSend,
+  room = new Room(),
+): Promise<Buffer | Unsent> {
   try {
     const handle = await openRegular(path);
     let bytes: Buffer;
     try {
       // In large pieces: readFile() takes three times as long
-      bytes = Buffer.allocUnsafeSlow((await handle.stat()).size);
+      bytes = room.of((await handle.stat()).size);
       for (let at = 0, read = 1; read > 0 && at < bytes.length; at += read)
         ({ bytesRead: read } = await handle.read(bytes, at, Math.min(bytes.length - at, MOST_READ), at));
     } finally {

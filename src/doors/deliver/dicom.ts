@@ -24,6 +24,7 @@ import {
   mostReadBack,
   NOT_ASKED,
   patience,
+  Room,
   type Destination,
   type ObjectToSend,
   type Proved,
@@ -97,12 +98,14 @@ export class DicomDestination implements Destination {
         allAway(error);
         return;
       }
+      let [room, other] = [new Room(), new Room()];
       let next: ReturnType<typeof bytesToSend> | undefined;
       for (let object = left.shift(); object !== undefined; object = left.shift()) {
         try {
-          const bytes = await (next ?? bytesToSend(object));
+          const bytes = await (next ?? bytesToSend(object, room));
           // The next one is read while this one is sent
-          next = left[0] && bytesToSend(left[0]);
+          [room, other] = [other, room];
+          next = left[0] && bytesToSend(left[0], room);
           tell(object, await this.#sendOne(caller, object, bytes, options));
           lost = 0;
         } catch (error) {

@@ -191,7 +191,7 @@ async function* loaded(objects: readonly ObjectToSend[]): AsyncGenerator<Batch, 
   let bytesOfBatch = 0;
   const ahead: ReturnType<typeof bytesToSend>[] = [];
   for (const [i, object] of objects.entries()) {
-    ahead.push(...objects.slice(i + ahead.length, i + READ_AHEAD).map(bytesToSend));
+    ahead.push(...objects.slice(i + ahead.length, i + READ_AHEAD).map((one) => bytesToSend(one)));
     const bytes = await (ahead.shift() ?? bytesToSend(object));
     if (!Buffer.isBuffer(bytes)) {
       batch.unsent.push([object.sop_instance_uid, bytes]);
