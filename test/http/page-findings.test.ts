@@ -124,7 +124,7 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     await page.getByLabel(/^A series of a folder is one item/).setChecked(grouped);
     await page.getByRole("button", { name: "Send the image" }).click();
     await page.getByRole("heading", { name: `${model} 1.0.0` }).waitFor();
-    await page.locator(".stage-inner img").first().waitFor();
+    await page.locator(".stage-inner .picture").first().waitFor();
   };
   const textOf = (name: string) => page.getByRole("region", { name, exact: true }).innerText();
   const image = path.join(place.input, "chest.dcm");
