@@ -20,7 +20,7 @@ struct Level {
   std::vector<double> anchors;
 };
 
-struct Own {
+struct VolumeBoxes {
   /// Of listed boxes, for each axis of the tensor: where its two numbers stand, and whether they are middle and side.
   std::vector<int> columns;
   /// From how the graph counts to edges: 0.5 where 0 is the centre of the first voxel.
@@ -39,7 +39,7 @@ struct Own {
 /// One run of the graph, and what is known of it.
 struct Run {
   const OutputSpec& spec;
-  const Own& own;
+  const VolumeBoxes& own;
   const TensorByName& tensors;
   const VolumePlacement& placement;
   const SeenWindow& window;
@@ -256,7 +256,7 @@ void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
 
 void Collect(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
              const SeenWindow& window, std::span<const double> thresholds, std::vector<Cuboid>& found) {
-  const Run run{spec, std::any_cast<const Own&>(spec.own), tensors, placement, window, thresholds};
+  const Run run{spec, std::any_cast<const VolumeBoxes&>(spec.own), tensors, placement, window, thresholds};
   std::vector<Cuboid> all;
   if (run.own.levels.empty()) AddListed(run, all);
   for (const Level& level : run.own.levels) AddLevel(run, level, all);
@@ -285,7 +285,7 @@ std::optional<Box> InSource(const Cuboid& cuboid, double shift, const VolumePlac
 std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
                         std::span<const SeenWindow> windows, const VolumePlacement& placement,
                         std::span<const double> thresholds) {
-  const Own& own = std::any_cast<const Own&>(spec.own);
+  const VolumeBoxes& own = std::any_cast<const VolumeBoxes&>(spec.own);
   found = Suppressed(std::move(found), own.weighted ? std::nullopt : own.windows_iou, own.windows_per_class);
   if (own.windows_iou && own.weighted) {
     if (found.size() > own.most) found.resize(own.most);
@@ -300,8 +300,8 @@ std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
   return boxes;
 }
 
-void Read(const Description& o, OutputSpec& spec) {
-  Own own;
+void ReadVolumeBoxes(const Description& o, OutputSpec& spec) {
+  VolumeBoxes own;
   ReadBoxes(o, spec);
   spec.scores_tensor = o.Text("scores");
   if (o.Has("classes")) spec.classes_tensor = o.Text("classes");
@@ -332,7 +332,7 @@ const OutputKind kinds::volume_detection = {
     .gives = "boxes",
     .values = "",
     .placed = true,
-    .read = Read,
+    .read = ReadVolumeBoxes,
     .collect = Collect,
     .settle = Settle,
 };
