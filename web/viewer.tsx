@@ -137,7 +137,8 @@ export function Corners({
 }) {
   const { sides, spacing, rows, columns, pixel_aspect: aspect } = facts;
   const day = /^(\d{4})(\d{2})(\d{2})$/.exec(facts.study_date ?? "");
-  const bar = spacing === null ? undefined : barOf(spacing[1] * columns);
+  const across = spacing?.[1];
+  const bar = across === undefined ? undefined : barOf(across * columns);
   const lines = (parts: (string | null | undefined)[]) =>
     parts.map((part, i) =>
       part === null || part === undefined || part === "" ? null : <div key={i}>{part}</div>,
@@ -155,11 +156,11 @@ export function Corners({
           zoom === 1 ? null : `${Math.round(zoom * 100)} %`,
         ])}
       </div>
-      {bar !== undefined && spacing !== null && (
+      {bar !== undefined && across !== undefined && (
         <div
           class="scale"
           style={{
-            width: `calc(${innerWidth([columns, rows * aspect])} * ${(zoom * bar) / (spacing[1] * columns)})`,
+            width: `calc(${innerWidth([columns, rows * aspect])} * ${(zoom * bar) / (across * columns)})`,
           }}
         >
           {bar >= 10 ? `${bar / 10} cm` : `${bar} mm`}

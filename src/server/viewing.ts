@@ -158,14 +158,14 @@ export const listResults = pageByHttp(
   z.strictObject({
     model: z.string().max(200).optional().describe("That took the image"),
     finding: z.string().max(200).optional().describe("A label that is present"),
-    status: z.enum(["completed", "partial"]).optional(),
-    modality: z.string().max(16).optional(),
+    status: z.enum(["completed", "partial"]).optional().describe("Of the result"),
+    modality: z.string().max(16).optional().describe("Of the image"),
     text: z.string().max(1000).optional().describe("Part of a path, or a Study or Series Instance UID"),
     patient: z.string().max(64).optional().describe("PatientID; of results that this box wrote"),
     from: z.iso.date().optional().describe("UTC"),
     to: z.iso.date().optional().describe("UTC; the day is included"),
-    limit: z.coerce.number().int().min(1).max(200).default(50),
-    cursor: z.string().max(5000).optional(),
+    limit: z.coerce.number().int().min(1).max(200).default(50).describe("Results of a page"),
+    cursor: z.string().max(5000).optional().describe("`next_cursor` of the page before"),
   }),
   { ResultList: listedSchema },
   async (ctx, services, { limit, cursor, patient, to, ...wanted }) => {

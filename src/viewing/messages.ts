@@ -54,7 +54,8 @@ export const frameFactsSchema = z.strictObject({
     ),
   unit: text.describe("Of the values, for example HU; null where it is not known"),
   spacing: z
-    .tuple([z.number(), z.number()])
+    .array(z.number())
+    .length(2)
     .nullable()
     .describe("Millimetres in the patient between rows, then between columns"),
   sides: z
