@@ -4,6 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { receiptSchema, type Receipt } from "../../../src/results/receipt/receipt.js";
 import { isReportName } from "../../../src/bulk/report/names.js";
+import { LIST_FOLDER } from "../../../src/results/list/list.js";
 import { isMarkName } from "../../../src/files/folder-mark.js";
 import type { TestImage } from "./images.js";
 
@@ -100,7 +101,10 @@ export function verify(
   const faults = images.flatMap((image) => faultsOf(image, { input, output, files }, listed));
   // A process that is killed between two file operations leaves the guard of a lock; the next that breaks it removes it
   const isHelper = (name: string) => isMarkName(name) || name.endsWith(".lock.break");
-  const extra = filesBelow(output).filter((file) => !listed.has(file) && !isHelper(path.basename(file)));
+  const isOfList = (file: string) => path.dirname(file) === LIST_FOLDER;
+  const extra = filesBelow(output).filter(
+    (file) => !listed.has(file) && !isHelper(path.basename(file)) && !isOfList(file),
+  );
   const reports = by === "job" ? extra.filter(isReportName) : [];
   if (by === "job") faults.push(...faultsOfReport(reports, images, output));
   faults.push(...extra.filter((file) => !reports.includes(file)).map((file) => `${file}: left over`));
