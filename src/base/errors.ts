@@ -66,6 +66,13 @@ export const ERRORS = {
     cause: "The name in `models` is misspelt, or the model's folder is not in the models folder.",
     remedy: "`radserve models list` shows the names. After a change of the folder: `radserve models reload`.",
   },
+  destination_not_found: {
+    status: 404,
+    description: "There is no such destination, or none is left to send to.",
+    cause:
+      "A name in `destinations` is not in the file of RADSERVE_DOORS, or that has no usual ones, or `deliver` says none beside it.",
+    remedy: "Name destinations of that file, or leave `deliver` and `destinations` out.",
+  },
   job_not_found: {
     status: 404,
     description: "This subject has no such job.",

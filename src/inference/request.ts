@@ -78,7 +78,7 @@ export interface KnownDestinations {
 /**
  * Where the objects of a request go.
  * @param allowed those that its token may send to; all if undefined
- * @throws RadserveError bad_request, path_not_allowed
+ * @throws RadserveError destination_not_found, path_not_allowed
  */
 export function destinationsFor(
   asked: { deliver?: "wait" | "queue" | "none" | undefined; destinations?: string[] | undefined },
@@ -86,7 +86,7 @@ export function destinationsFor(
   allowed?: readonly string[],
 ): string[] {
   const { deliver, destinations: named } = asked;
-  const refuse = (field: string, message: string) => new RadserveError("bad_request", message, { field });
+  const refuse = (field: string, message: string) => new RadserveError("destination_not_found", message, { field });
   const known = all.length === 0 ? "there are none in RADSERVE_DOORS" : `there are ${all.join(", ")}`;
   if (deliver === "none" && named !== undefined)
     throw refuse("deliver", "Expected deliver none, or destinations; found both.");

@@ -102,6 +102,7 @@ export const ROUTES: readonly Route[] = [
       "output_name_taken",
       ...READ_ERRORS,
       "model_not_found",
+      "destination_not_found",
       "no_model_accepts",
       "output_invalid",
       "delivery_unavailable",
@@ -125,7 +126,13 @@ export const ROUTES: readonly Route[] = [
       202: "The job is written down, and will be done",
       200: "The job of before, which has the same idempotency_key and request",
     },
-    ...bulkPage("submit", [...PATH_ERRORS, "model_not_found", "idempotency_conflict", "model_unavailable"]),
+    ...bulkPage("submit", [
+      ...PATH_ERRORS,
+      "model_not_found",
+      "destination_not_found",
+      "idempotency_conflict",
+      "model_unavailable",
+    ]),
   },
   {
     method: "GET",

@@ -84,9 +84,10 @@ await t.test(
     t.match(await listed(server), [
       { receipt_path: path.join(place.output, "image.dcm.json"), replaced: false },
     ]);
-    const metrics = await (await fetch(`${server.url}/metrics`)).text();
-    t.match(metrics, /radserve_deliveries\{destination="archive",state="waiting"\} 2/);
-    t.match(metrics, /radserve_deliveries_total\{destination="pacs",state="proven"\} 2/);
+    const metrics = async () => (await fetch(`${server.url}/metrics`)).text();
+    const total = /radserve_deliveries_total\{destination="pacs",state="proven"\} 2/;
+    await until(async () => total.test(await metrics()));
+    t.match(await metrics(), /radserve_deliveries\{destination="archive",state="waiting"\} 2/);
     await archive.start();
     await until(() => proven(place, undefined, "archive"));
     t.equal(archive.kept.size, 2);
