@@ -192,7 +192,10 @@ await t.test("requests that cannot be meant are refused, and tokens send where t
     [{ deliver: "none", destinations: ["pacs"] }, "deliver"],
     [{ deliver: "wait" }, "destinations"],
   ] as const)
-    t.match(await infer(server, more), { status: 400, body: { error: "bad_request", details: { field } } });
+    t.match(await infer(server, more), {
+      status: 404,
+      body: { error: "destination_not_found", details: { field } },
+    });
   t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
   const narrow = await issueToken(place, "--destination", "archive");
   const other = {
