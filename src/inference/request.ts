@@ -86,7 +86,8 @@ export function destinationsFor(
   allowed?: readonly string[],
 ): string[] {
   const { deliver, destinations: named } = asked;
-  const refuse = (field: string, message: string) => new RadserveError("destination_not_found", message, { field });
+  const refuse = (field: string, message: string) =>
+    new RadserveError("destination_not_found", message, { field });
   const known = all.length === 0 ? "there are none in RADSERVE_DOORS" : `there are ${all.join(", ")}`;
   if (deliver === "none" && named !== undefined)
     throw refuse("deliver", "Expected deliver none, or destinations; found both.");
