@@ -375,12 +375,14 @@ export interface SettingRow {
 
 /** One row a setting, for the README and `radserve doctor`. */
 export function settingsTable(): SettingRow[] {
-  const topicOf = (key: string) => Object.entries(topics).find(([, all]) => key in all)?.[0] ?? "";
-  const rows = Object.entries(settings).map(([key, type]) => {
+  const all = Object.entries(topics).flatMap(([topic, those]) =>
+    Object.entries<z.ZodType>(those).map(([key, type]) => [topic, key, type] as const),
+  );
+  const rows = all.map(([topic, key, type]) => {
     const fallback = type.safeParse(undefined);
     const value: unknown = fallback.success ? fallback.data : undefined;
     return {
-      topic: topicOf(key),
+      topic,
       variable: variableOf(key),
       key,
       default: value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value),

@@ -40,6 +40,10 @@ const clock = new Intl.DateTimeFormat("en-GB", {
 });
 export const moment = (iso: string): string => clock.format(new Date(iso));
 
+/** What base64 stands for. */
+export const bytesOf = (base64: string) =>
+  Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+
 /** A code such as truncated_image as words. */
 export const words = (code: string): string => {
   const spaced = code.replaceAll("_", " ").replace(/^sop class/, "SOP class");

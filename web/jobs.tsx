@@ -4,7 +4,7 @@ import { useContext, useEffect, useState } from "preact/hooks";
 import { Look } from "./look.js";
 import { call, judge, usePoll, type Fault } from "./api.js";
 import { baseName, count, moment, percent, span, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Deliveries, Facts, FaultNote, Table } from "./parts.js";
+import { Allowed, Badge, Card, Copy, Deliveries, Facts, FaultNote, Table, Pager } from "./parts.js";
 
 const LOOK_MS = 3_000;
 const SLOW_MS = 10_000;
@@ -65,30 +65,6 @@ function restOf(job: Job): string {
 interface JobPage {
   jobs: Job[];
   next_cursor: string | null;
-}
-
-/** Goes through pages by their cursors, forth and back. */
-export function Pager({
-  cursors,
-  next,
-  go,
-}: {
-  cursors: string[];
-  next: string | null;
-  go: (cursors: string[]) => void;
-}) {
-  if (cursors.length === 0 && next === null) return null;
-  return (
-    <nav class="pager" aria-label="Pages">
-      <button type="button" disabled={cursors.length === 0} onClick={() => go(cursors.slice(0, -1))}>
-        Previous
-      </button>
-      <span class="quiet">Page {cursors.length + 1}</span>
-      <button type="button" disabled={next === null} onClick={() => next !== null && go([...cursors, next])}>
-        Next
-      </button>
-    </nav>
-  );
 }
 
 const at = (cursors: string[]) => {

@@ -4,7 +4,8 @@ import { stepText } from "../src/images/step-text.js";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Marks, Verification } from "../src/viewing/messages.js";
 import { asked, call, callBlob, judge, useLoaded, type Fault } from "./api.js";
-import { baseName, bytes, count, words } from "./format.js";
+import { baseName, bytes, bytesOf, count, words } from "./format.js";
+import { Kept } from "./kept.js";
 import { Allowed, Badge, Card, Copy, FaultNote, Table, type Tone } from "./parts.js";
 import { ModelResult, valueText } from "./result.js";
 import { Corners, Drawn, EyeTools, innerWidth, useEye, useFrame } from "./viewer.js";
@@ -22,34 +23,8 @@ const hasMasks = ({ outputs }: Model) =>
 const hasBoxes = ({ findings }: Model) =>
   findings.some(({ box, point }) => box !== undefined || point !== undefined);
 
-/** Pictures that were shown, by their addresses: who wheels back sees them at once. */
-const KEPT = 48;
-
-class Pictures {
-  readonly #urls = new Map<string, string>();
-
-  async get(page: string, load: () => Promise<Blob>): Promise<string> {
-    const known = this.#urls.get(page);
-    if (known !== undefined) return known;
-    const url = URL.createObjectURL(await load());
-    this.#urls.set(page, url);
-    const [oldest] = this.#urls;
-    if (this.#urls.size > KEPT && oldest !== undefined) {
-      URL.revokeObjectURL(oldest[1]);
-      this.#urls.delete(oldest[0]);
-    }
-    return url;
-  }
-
-  forget(): void {
-    for (const url of this.#urls.values()) URL.revokeObjectURL(url);
-    this.#urls.clear();
-  }
-}
-
 function pngBlob(base64: string): Blob {
-  const text = atob(base64);
-  return new Blob([Uint8Array.from(text, (character) => character.charCodeAt(0))], { type: "image/png" });
+  return new Blob([bytesOf(base64)], { type: "image/png" });
 }
 
 function useMarks({ receiptPath }: Paths, model: Model | undefined, frame: number) {
@@ -168,7 +143,7 @@ function Stage({
   const [opacity, setOpacity] = useState(50);
   const [labels, setLabels] = useState(true);
   const model = drawn.find(({ name }) => name === chosen);
-  const pictures = useMemo(() => new Pictures(), []);
+  const pictures = useMemo(() => new Kept<string>((url) => URL.revokeObjectURL(url)), []);
   useEffect(() => () => pictures.forget(), [pictures]);
   const [hidden, hide] = useState("");
   const seen = useFrame(paths, frame);
@@ -185,15 +160,14 @@ function Stage({
       : asked("/results/picture", { path: paths.receiptPath, input_path: paths.inputPath, frame });
   const picture = useLoaded(page, async (signal) => ({
     page,
-    url: await pictures.get(
-      page ?? "",
-      async () => new Blob([await callBlob(page ?? "", signal)], { type: "image/png" }),
+    url: await pictures.get(page ?? "", async () =>
+      URL.createObjectURL(new Blob([await callBlob(page ?? "", signal)], { type: "image/png" })),
     ),
   }));
   const { marks, url, fault } = useMarks(paths, model, frame);
   const [shape, setShape] = useState<Shape>([receipt.source.columns, receipt.source.rows]);
   const here = page !== null && picture.data?.page === page ? picture.data.url : undefined;
-  const isShown = seen.frame !== undefined && (window !== undefined || here !== undefined);
+  const shown = window === undefined && here === undefined ? undefined : seen.frame;
   const unit = receipt.source.slices === undefined ? "Frame" : "Slice";
   const alt = `${unit} ${frame} of ${frames} of ${baseName(paths.inputPath)}`;
   const facts = seen.frame?.facts;
@@ -205,14 +179,14 @@ function Stage({
       <div
         class="stage"
         ref={stage}
-        data-frame={isShown ? frame : ""}
+        data-frame={shown === undefined ? "" : frame}
         tabIndex={0}
         role="application"
         aria-label="Picture"
         aria-describedby="stage-keys"
         {...handlers}
       >
-        {isShown && seen.frame !== undefined && (
+        {shown !== undefined && (
           <div
             class="stage-inner"
             style={{
@@ -221,7 +195,7 @@ function Stage({
             }}
           >
             {window !== undefined ? (
-              <Drawn frame={seen.frame} window={window} inverted={eye.inverted} label={alt} />
+              <Drawn frame={shown} window={window} inverted={eye.inverted} label={alt} />
             ) : (
               <img
                 class="over picture"
@@ -241,10 +215,10 @@ function Stage({
             )}
           </div>
         )}
-        {!isShown && <div class="stage-inner" style={boxOf(shape)} />}
-        {isShown && seen.frame !== undefined && (
+        {shown === undefined && <div class="stage-inner" style={boxOf(shape)} />}
+        {shown !== undefined && (
           <Corners
-            frame={seen.frame}
+            frame={shown}
             window={window}
             place={frames === 1 ? "" : `${unit} ${count(frame)} of ${count(frames)}`}
             probe={probe}

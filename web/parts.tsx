@@ -195,3 +195,27 @@ export function Deliveries({ deliveries = [] }: { deliveries?: readonly Delivery
     </>
   );
 }
+
+/** Goes through pages by their cursors, forth and back. */
+export function Pager({
+  cursors,
+  next,
+  go,
+}: {
+  cursors: string[];
+  next: string | null;
+  go: (cursors: string[]) => void;
+}) {
+  if (cursors.length === 0 && next === null) return null;
+  return (
+    <nav class="pager" aria-label="Pages">
+      <button type="button" disabled={cursors.length === 0} onClick={() => go(cursors.slice(0, -1))}>
+        Previous
+      </button>
+      <span class="quiet">Page {cursors.length + 1}</span>
+      <button type="button" disabled={next === null} onClick={() => next !== null && go([...cursors, next])}>
+        Next
+      </button>
+    </nav>
+  );
+}

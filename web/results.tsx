@@ -5,9 +5,8 @@ import type { listedSchema, Row } from "../src/results/list/list.js";
 import type { Overview } from "../src/server/overview.js";
 import { asked, usePoll } from "./api.js";
 import { baseName, moment } from "./format.js";
-import { Pager } from "./jobs.js";
 import { Look } from "./look.js";
-import { Allowed, Badge, FaultNote, Table } from "./parts.js";
+import { Allowed, Badge, FaultNote, Pager, Table } from "./parts.js";
 
 type Listed = z.infer<typeof listedSchema>;
 

@@ -2,7 +2,8 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { FrameFacts } from "../src/viewing/messages.js";
 import { asked, call, useLoaded } from "./api.js";
-import { count, figure } from "./format.js";
+import { bytesOf, count, figure } from "./format.js";
+import { Kept } from "./kept.js";
 
 export interface Window {
   center: number;
@@ -24,16 +25,13 @@ const PRESETS: readonly [name: string, center: number, width: number][] = [
   ["Brain", 40, 80],
   ["Liver", 60, 160],
 ];
-/** Frames that were shown: who wheels back sees them at once. */
-const KEPT = 48;
 const ZOOM_MOST = 16;
 /** Width of a window that one pixel of a drag changes, as a share of the width. */
 const DRAG_SHARE = 1 / 256;
 
 function unpacked(facts: FrameFacts): Frame {
   if (facts.values === null) return { facts, stored: undefined };
-  const text = atob(facts.values.base64);
-  const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  const bytes = bytesOf(facts.values.base64);
   const Values = facts.values.signed ? Int16Array : Uint16Array;
   // The text is not kept beside the numbers
   const values = { ...facts.values, base64: "" };
@@ -41,16 +39,12 @@ function unpacked(facts: FrameFacts): Frame {
 }
 
 export function useFrame(paths: { receiptPath: string; inputPath: string }, frame: number) {
-  const kept = useMemo(() => new Map<string, Frame>(), []);
+  const kept = useMemo(() => new Kept<Frame>(), []);
   const page = asked("/results/frame", { path: paths.receiptPath, input_path: paths.inputPath, frame });
-  const loaded = useLoaded(page, async (signal) => {
-    let found = kept.get(page);
-    found ??= unpacked(await call<FrameFacts>("GET", page, { signal }));
-    kept.set(page, found);
-    const [oldest] = kept.keys();
-    if (kept.size > KEPT && oldest !== undefined) kept.delete(oldest);
-    return { page, found };
-  });
+  const loaded = useLoaded(page, async (signal) => ({
+    page,
+    found: await kept.get(page, async () => unpacked(await call<FrameFacts>("GET", page, { signal }))),
+  }));
   // Another frame's values are never shown for this one
   return { frame: loaded.data?.page === page ? loaded.data.found : undefined, fault: loaded.fault };
 }

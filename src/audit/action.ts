@@ -56,16 +56,15 @@ export class Action implements Trail {
     this.#whose = whose;
   }
 
-  async willCommit({ outcome, whose, models }: Verdict): Promise<string | undefined> {
+  willCommit({ outcome, whose, models }: Verdict): Promise<string | undefined> {
     this.#whose = whose;
     this.note({ models });
-    await this.#write(outcome);
-    return whose.patientId === undefined ? undefined : this.audit.hash("patient", whose.patientId);
+    return this.#write(outcome);
   }
 
   /** Writes, before anything is changed, that it was asked for. @throws RadserveError audit_failed */
-  asked(): Promise<void> {
-    return this.#write("asked");
+  async asked(): Promise<void> {
+    await this.#write("asked");
   }
 
   /** It went well, where no line has said what came of it. @throws RadserveError audit_failed */
@@ -78,17 +77,20 @@ export class Action implements Trail {
     if (code !== this.#written) await this.#write(code);
   }
 
-  async #write(outcome: string): Promise<void> {
+  /** @returns the keyed hash of the patient's id, as the line has it */
+  async #write(outcome: string): Promise<string | undefined> {
     const { inputPath, outputPath, ...about } = this.#about;
     const { patientId, studyInstanceUid } = this.#whose;
     const hash = (what: Named, name: string | undefined) =>
       name === undefined ? undefined : this.audit.hash(what, name);
+    const patient = hash("patient", patientId);
     await this.audit.record({
       ...about,
-      ...{ patient: hash("patient", patientId), study: hash("study", studyInstanceUid) },
+      ...{ patient, study: hash("study", studyInstanceUid) },
       ...{ input: hash("path", inputPath), output: hash("path", outputPath) },
       ...{ outcome, ms: Math.round(performance.now() - this.#began) },
     });
     this.#written = outcome;
+    return patient;
   }
 }

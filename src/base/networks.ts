@@ -12,6 +12,9 @@ export function endsOf(socket: Socket): string {
   return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(" ");
 }
 
+/** From where only this machine calls. */
+export const LOOPBACK: readonly string[] = ["127.0.0.0/8", "::1"];
+
 /** Addresses and networks, such as 10.0.0.5 and 10.0.0.0/8. */
 export class Networks {
   readonly #list = new BlockList();

@@ -4,7 +4,7 @@ import { access, realpath } from "node:fs/promises";
 import { durations } from "../base/durations.js";
 import { errno as errnoOf } from "../base/errno.js";
 import type { ErrorObject } from "../base/errors.js";
-import { FORBIDDEN } from "../files/path-judgement.js";
+import { REFUSED } from "../files/path-judgement.js";
 import { isInside, type Root } from "../files/roots.js";
 import { holdsSomething, isMarked, markName } from "../files/folder-mark.js";
 import type { Ending, LeasedItem } from "./leases.js";
@@ -35,7 +35,6 @@ const SHARE_FAULTS = new Set(
   ),
 );
 /** A folder that the server's user may not write to, now (errno(3)). */
-const REFUSED = new Set([...FORBIDDEN, "EROFS"]);
 /** Errors that also occur when a share is away. */
 const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "internal", "series_invalid"]);
 /** In a scanned folder, a file that fails with one of these is not an input. */

@@ -1,5 +1,4 @@
 /** `radserve drift`: how models do from week to week, from the receipts of output folders and never from images. */
-import path from "node:path";
 import { isDay } from "../audit/folders.js";
 import { ConfigError } from "../base/errors.js";
 import { table } from "../base/table.js";
@@ -7,7 +6,8 @@ import type { Config } from "../config.js";
 import { driftOf, FALSE_MARKS, FEWEST_STUDIES, type Change, type Drift } from "../results/drift/compare.js";
 import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { leftOut, receiptFolders } from "./receipt-folders.js";
+import { print, type ExitStatus } from "./run.js";
 
 export interface DriftCommand {
   json?: boolean;
@@ -21,15 +21,11 @@ export async function drift(
   folders: readonly string[],
   { json = false, week }: DriftCommand,
 ): Promise<ExitStatus> {
-  const roots = folders.length > 0 ? folders.map((folder) => path.resolve(folder)) : config.output_roots;
-  if (roots.length === 0)
-    throw new ConfigError("Expected folders with receipts, or RADSERVE_OUTPUT_ROOTS; found neither.");
+  const roots = receiptFolders(folders, config);
   if (week !== undefined && !isDay(week))
     throw new ConfigError(`--week: expected a day such as 2026-11-16; found "${week}".`);
   const weeks = new Weeks();
-  const unreadable = (folder: string, why: string | undefined) =>
-    remark(`${folder} cannot be read (${why}); its receipts are left out.`);
-  for (const root of roots) await readReceipts(root, weeks, { unreadable });
+  for (const root of roots) await readReceipts(root, weeks, { unreadable: leftOut });
   const found = driftOf(weeks, week === undefined ? undefined : mondayOf(`${week}T00:00:00Z`));
   print(json ? JSON.stringify(found, null, 2) : driftText(found));
   return found.changes.some(({ marked }) => marked) || found.shadow.some(({ marked }) => marked) ? 1 : 0;

@@ -4,6 +4,7 @@ import { clearActivity } from "./activity.js";
 import { ConfigError, asRadserveError, type RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog } from "../base/fault.js";
+import { REFUSED } from "../files/path-judgement.js";
 
 /** 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130: interrupted. */
 export type ExitStatus = 0 | 1 | 2 | 130;
@@ -34,7 +35,7 @@ export async function run(command: () => Promise<number>, json = false): Promise
 /** What to say of a file that this user may not use; undefined of any other error. */
 function forbidden(thrown: unknown): string | undefined {
   const why = errno(thrown);
-  if (!["EACCES", "EPERM", "EROFS"].includes(why)) return undefined;
+  if (!REFUSED.has(why)) return undefined;
   const { path } = thrown as NodeJS.ErrnoException;
   if (path === undefined) return undefined;
   return `Expected to be allowed to use ${path}; found ${why}. Run this as its owner, or as the user that the server runs as.`;

@@ -8,7 +8,7 @@ import path from "node:path";
 import { z } from "zod";
 import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
-import { Networks } from "../base/networks.js";
+import { LOOPBACK, Networks } from "../base/networks.js";
 import { problemsOf } from "../base/validation.js";
 import { absolute, duration, jsonOfFile, network, type Config } from "../config.js";
 import { stagingName } from "../files/helper-names.js";
@@ -150,7 +150,7 @@ const schema = z
           issue(["rules", i, "from", n], `Expected a name of peers, or ${STOW_PREFIX}SUBJECT`);
       });
     });
-    if (dicom === undefined || new Networks(["127.0.0.0/8", "::1"]).has(dicom.host)) return;
+    if (dicom === undefined || new Networks(LOOPBACK).has(dicom.host)) return;
     const open = names.filter((one) => peers[one]?.networks === undefined);
     if (dicom.tls?.client_ca === undefined && open.length > 0)
       issue(

@@ -14,6 +14,8 @@ const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:)/;
 /** Faults of what is not there: no file has a name that its file system cannot hold. */
 export const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG"]);
 export const FORBIDDEN = new Set(["EACCES", "EPERM"]);
+/** What may be missing where something is to be written: the right, or a file system that takes it. */
+export const REFUSED = new Set([...FORBIDDEN, "EROFS"]);
 
 export type Side = "input" | "output";
 

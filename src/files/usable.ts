@@ -5,6 +5,7 @@ import { errno } from "../base/errno.js";
 import { within } from "../base/waiting.js";
 import { freeBytes, statfs } from "./disk.js";
 import { tryMakingLater } from "./durable-files.js";
+import { REFUSED } from "./path-judgement.js";
 
 /** Why a folder cannot be used, in the words of paused jobs. */
 export interface FolderFault {
@@ -25,7 +26,6 @@ const FOUND: Readonly<Record<string, string>> = {
   ESTALE: "the share is away (ESTALE)",
   EIO: "the disk or the share fails (EIO)",
 };
-const FORBIDDEN = new Set(["EACCES", "EPERM", "EROFS"]);
 const FULL = new Set(["ENOSPC", "EDQUOT"]);
 
 /** Looks that have not ended: each holds a thread, so none is begun beside one. */
@@ -62,7 +62,7 @@ export async function folderFault(folder: string, mode: number): Promise<FolderF
     return { condition: "share_unavailable", found: found === undefined ? SILENT : "it is no folder" };
   } catch (error) {
     const code = errno(error);
-    const condition = FORBIDDEN.has(code) ? "forbidden" : FULL.has(code) ? "disk_full" : "share_unavailable";
+    const condition = REFUSED.has(code) ? "forbidden" : FULL.has(code) ? "disk_full" : "share_unavailable";
     return { condition, found: FOUND[code] ?? (code || "it cannot be used") };
   }
 }

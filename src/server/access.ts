@@ -1,7 +1,7 @@
 /** Who may call a route, and how often: its token, what its subject may have at a time, and addresses that need none. */
 import type { Config } from "../config.js";
 import { RadserveError } from "../base/errors.js";
-import { Networks, plainAddress } from "../base/networks.js";
+import { LOOPBACK, Networks, plainAddress } from "../base/networks.js";
 import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./handlers.js";
 import type { LivingKeyring } from "./keys.js";
@@ -115,7 +115,7 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
   const inWork = new RequestsInWork(config.requests_per_subject, "requests");
   const uploads = new RequestsInWork(MOST_UPLOADS, "uploads");
   const bulkBodies = new RequestsInWork(MOST_BULK_BODIES, "bulk requests");
-  const local = new Networks(["127.0.0.0/8", "::1", ...config.metrics_allow]);
+  const local = new Networks([...LOOPBACK, ...config.metrics_allow]);
   return {
     async check(ctx, route) {
       if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;

@@ -69,6 +69,19 @@ async function lookedAt(
   return { receiptPath: receipt, input, roots: await rootsOf(callerOf(ctx), services) };
 }
 
+const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame });
+
+/** Something of a frame of the image that a result is of. */
+async function askOfFrame<T>(
+  kind: "picture" | "frame",
+  ctx: Context,
+  services: Services,
+  query: z.infer<typeof ofFrame>,
+): Promise<T> {
+  const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
+  return ask<T>(ctx, services, { kind, receiptPath, inputPath: input, frame: query.frame, roots });
+}
+
 /** GET /results: the receipt. */
 export const showResult = pageByHttp(
   "view",
@@ -88,12 +101,10 @@ export const showResult = pageByHttp(
  */
 export const showPicture = pageByHttp(
   "view",
-  z.strictObject({ path: receiptPath, input_path: inputPath, frame }),
+  ofFrame,
   "application/octet-stream",
   async (ctx, services, query) => {
-    const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
-    const view = { kind: "picture", receiptPath, inputPath: input, frame: query.frame, roots } as const;
-    const png = await ask<Uint8Array>(ctx, services, view);
+    const png = await askOfFrame<Uint8Array>("picture", ctx, services, query);
     ctx.set({
       "Content-Security-Policy": "default-src 'none'; sandbox",
       "Cross-Origin-Resource-Policy": "same-origin",
@@ -106,12 +117,10 @@ export const showPicture = pageByHttp(
 /** GET /results/frame: the values of a frame of its image, and what a viewer says in the corners. */
 export const showFrame = pageByHttp(
   "view",
-  z.strictObject({ path: receiptPath, input_path: inputPath, frame }),
+  ofFrame,
   { Frame: frameFactsSchema },
   async (ctx, services, query) => {
-    const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
-    const view = { kind: "frame", receiptPath, inputPath: input, frame: query.frame, roots } as const;
-    ctx.body = await ask<FrameFacts>(ctx, services, view);
+    ctx.body = await askOfFrame<FrameFacts>("frame", ctx, services, query);
   },
 );
 

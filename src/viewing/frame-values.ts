@@ -1,5 +1,6 @@
 /** A frame of a result's image as numbers and facts, for who sets a window, points at a pixel and reads the corners. */
 import type { Image, Interpretation } from "../images/image.js";
+import { valueReader } from "../images/stored-values.js";
 import { edgesOf } from "../results/findings/edges.js";
 import { displayed, planeOf } from "../results/picture/draw-result.js";
 import type { Plane } from "../engine/types.js";
@@ -40,23 +41,15 @@ function windowOf({ voi: [voi] }: Interpretation): FrameFacts["window"] {
     : null;
 }
 
-/** Stored values without the bits around them; null where they are no grey integers of at most 16 bits, or go through a table. */
+/** Stored values in 16 bits; null where they are no grey integers of at most 16 bits, or go through a table. */
 function valuesOf({ format, data, interpretation: { modality } }: Plane): FrameFacts["values"] {
-  const { bitsAllocated, bitsStored, highBit, signed, float, samplesPerPixel, rows, columns } = format;
+  const { bitsAllocated, signed, float, samplesPerPixel, rows, columns } = format;
   const grey = samplesPerPixel === 1 && format.photometricInterpretation.startsWith("MONOCHROME");
   if (!grey || float || bitsAllocated > 16 || modality.kind === "lut" || rows * columns > MOST_VALUES)
     return null;
-  const given =
-    bitsAllocated === 8
-      ? data
-      : new Uint16Array(data.buffer.slice(data.byteOffset, data.byteOffset + rows * columns * 2));
-  const [low, unused] = [highBit + 1 - bitsStored, 32 - bitsStored];
-  const values = new Int32Array(rows * columns);
-  for (let i = 0; i < values.length; i++) {
-    const bits = ((given[i] ?? 0) >> low) << unused;
-    values[i] = signed ? bits >> unused : bits >>> unused;
-  }
-  const packed = signed ? Int16Array.from(values) : Uint16Array.from(values);
+  const read = valueReader(data, format);
+  const packed = new (signed ? Int16Array : Uint16Array)(rows * columns);
+  for (let i = 0; i < packed.length; i++) packed[i] = read(i);
   const { slope, intercept } = modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
   return { signed, slope, intercept, base64: Buffer.from(packed.buffer).toString("base64") };
 }

@@ -8,6 +8,7 @@ import { createEngine } from "../engine/engine.js";
 import { readWhole } from "../files/descriptor.js";
 import { withPlain } from "../files/durable-files.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
+import { isInside } from "../files/roots.js";
 import { ANY_STACK, type Image } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { bytesAtMost, planOf } from "../inference/plan.js";
@@ -57,7 +58,7 @@ function answer(view: View): Promise<unknown> {
       return Promise.resolve(
         listed(view.roots, view.wanted, {
           ...view,
-          sees: (receipt) => view.folders.some((folder) => receipt.startsWith(`${folder}/`)),
+          sees: (receipt) => isInside(receipt, view.folders),
         }),
       );
   }

@@ -4,7 +4,7 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
-import { Networks, plainAddress } from "../../base/networks.js";
+import { LOOPBACK, Networks, plainAddress } from "../../base/networks.js";
 import { absolute, duration, network } from "../../config.js";
 import { readCertificates, refuseOutOfDate } from "../../files/certificates.js";
 import { textOfRegular } from "../../files/regular-file.js";
@@ -107,10 +107,10 @@ export type DestinationSettings = z.output<typeof destinationSchema>;
 export type StowSettings = Extract<DestinationSettings, { type: "stow" }>;
 export type DicomSettings = Extract<DestinationSettings, { type: "dicom" }>;
 
-const LOOPBACK = new Networks(["127.0.0.0/8", "::1"]);
+const local = new Networks(LOOPBACK);
 function isLoopback(host: string): boolean {
   const address = plainAddress(host.replace(/^\[|\]$/g, ""));
-  return host === "localhost" || (address !== undefined && LOOPBACK.has(address));
+  return host === "localhost" || (address !== undefined && local.has(address));
 }
 
 /** What a destination's files say, read at each use so that new ones count. */

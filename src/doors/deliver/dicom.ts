@@ -15,6 +15,7 @@ import {
 import { dataSetBytes, fileHead, type Dataset } from "../../results/dicom/elements.js";
 import { derivedUid } from "../../results/dicom/uid.js";
 import { durations } from "../../base/durations.js";
+import type { AcceptedContext } from "../dimse/association.js";
 import { STATUS } from "../dimse/command.js";
 import { call, type Answer, type Caller, type CallOptions, type Outgoing } from "../dimse/requestor.js";
 import { CallBack, COMMITMENT, COMMITMENT_INSTANCE, readReport, type Report } from "./call-back.js";
@@ -160,22 +161,14 @@ export class DicomDestination implements Destination {
 
   async #get(object: ObjectToSend, sent: Buffer, options: CallOptions): Promise<Proved> {
     const { sop_class_uid: sopClass } = object;
-    const caller = await this.#call({
-      ...options,
-      contexts: [{ abstractSyntax: GET, transferSyntaxes: PLAIN }, ...proposals([object])],
-      roles: [{ sopClass, scu: false, scp: true }],
-    });
-    try {
-      const context = caller.contextOf(GET);
-      if (context === undefined) return cannot("does not take C-GET");
+    const more = { contexts: proposals([object]), roles: [{ sopClass, scu: false, scp: true }] };
+    return this.#asked(GET, "C-GET", { ...options, ...more }, async (caller, context) => {
       let found: Buffer | undefined;
       const answer = await caller.get(context, identifier(object, context.transferSyntax), async (one) => {
         if (one.sopInstanceUid === object.sop_instance_uid) found = await fileOf(one, mostReadBack(sent));
       });
-      return await retrieved("c-get", answer, sent, found);
-    } finally {
-      await caller.release().catch(() => caller.abort());
-    }
+      return retrieved("c-get", answer, sent, found);
+    });
   }
 
   async #move(object: ObjectToSend, sent: Buffer, options: CallOptions): Promise<Proved> {
@@ -186,20 +179,29 @@ export class DicomDestination implements Destination {
       found = await fileOf(one, mostReadBack(sent));
     });
     try {
-      const caller = await this.#call({
-        ...options,
-        contexts: [{ abstractSyntax: MOVE, transferSyntaxes: PLAIN }],
-      });
-      try {
-        const context = caller.contextOf(MOVE);
-        if (context === undefined) return cannot("does not take C-MOVE");
+      return await this.#asked(MOVE, "C-MOVE", options, async (caller, context) => {
         const answer = await caller.move(context, destination, identifier(object, context.transferSyntax));
-        return await retrieved("c-move", answer, sent, found);
-      } finally {
-        await caller.release().catch(() => caller.abort());
-      }
+        return retrieved("c-move", answer, sent, found);
+      });
     } finally {
       stop();
+    }
+  }
+
+  /** Asks one thing over an association of its own. */
+  async #asked(
+    abstractSyntax: string,
+    what: string,
+    options: CallOptions,
+    ask: (caller: Caller, context: AcceptedContext) => Promise<Proved>,
+  ): Promise<Proved> {
+    const contexts = [{ abstractSyntax, transferSyntaxes: PLAIN }, ...options.contexts];
+    const caller = await this.#call({ ...options, contexts });
+    try {
+      const context = caller.contextOf(abstractSyntax);
+      return context === undefined ? cannot(`does not take ${what}`) : await ask(caller, context);
+    } finally {
+      await caller.release().catch(() => caller.abort());
     }
   }
 

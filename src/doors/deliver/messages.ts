@@ -1,7 +1,7 @@
 /** The messages between the thread that serves HTTP and the thread that delivers. */
 import { z } from "zod";
 import type { Config } from "../../config.js";
-import { deliveredSchema, type Delivery } from "../../results/receipt/delivery.js";
+import { deliveredSchema } from "../../results/receipt/delivery.js";
 import type { DestinationSettings } from "./destination-settings.js";
 import type { Entry } from "./outbox.js";
 
@@ -75,5 +75,3 @@ export type DeliveryFigures = Record<string, DestinationFigures>;
 export type FromDeliver =
   /** Answered when the audit has its line. */
   { type: "tell"; told: DeliveryTold } | { type: "figures"; figures: DeliveryFigures };
-
-export type DeliveryOutcome = Delivery | undefined;

@@ -23,6 +23,8 @@ import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
 import { descriptorPath } from "../../files/descriptor.js";
+import type { Opened } from "../../files/guarded-paths.js";
+import { isInside } from "../../files/roots.js";
 import { readReceipts } from "../drift/read.js";
 import type { Receipt } from "../receipt/receipt.js";
 
@@ -129,13 +131,11 @@ export class ListWriter {
    * @param folder the folder that the receipt appears in, held open, and its real path; one in no root is not listed
    */
   add(
-    { fdPath, realPath }: { fdPath: string; realPath: string },
+    { fdPath, realPath }: Pick<Opened, "fdPath" | "realPath">,
     receipt: Receipt,
     { name, ...known }: Pick<Row, "input" | "patient"> & { name: string },
   ): void {
-    const root = this.roots
-      .filter((one) => realPath === one || realPath.startsWith(one === "/" ? one : `${one}/`))
-      .sort((a, b) => b.length - a.length)[0];
+    const root = this.roots.filter((one) => isInside(realPath, [one])).sort((a, b) => b.length - a.length)[0];
     if (root === undefined) return;
     const parts = path.relative(root, realPath).split("/").filter(Boolean);
     const row = rowOf(receipt, { ...known, receipt: [...parts, name].join("/") });
