@@ -14,9 +14,6 @@ import { stagingName } from "./helper-names.js";
 /** The room on the disk is looked at again after so many bytes: several files may come at once. */
 const BETWEEN_LOOKS = 64 * 1024 * 1024;
 
-/** Each write is a turn through libuv's threads, and pieces from a network are small. */
-const WRITTEN_TOGETHER = 256 * 1024;
-
 export interface NewFileOptions {
   /** Replaces a file of that name; without it, one with other bytes is file_exists. */
   overwrite: boolean;
@@ -134,25 +131,15 @@ async function fill(
   const hash = createHash("sha256");
   let bytes = 0;
   let look = BETWEEN_LOOKS;
-  let unwritten: Buffer[] = [];
-  let held = 0;
-  const write = async () => {
-    const [first, ...more] = unwritten;
-    if (first !== undefined) await writeAside(fd, more.length === 0 ? first : Buffer.concat(unwritten));
-    [unwritten, held] = [[], 0];
-  };
   for await (const piece of pieces) {
     bytes += piece.length;
     if (bytes > mostBytes) throw tooLarge(mostBytes);
     hash.update(piece);
-    unwritten.push(piece);
-    held += piece.length;
-    if (held >= WRITTEN_TOGETHER) await write();
+    await writeAside(fd, piece);
     if (bytes < look) continue;
     await requireRoom(dir, minimumFreeBytes, "input");
     look = bytes + BETWEEN_LOOKS;
   }
-  await write();
   return { bytes, sha256: hash.digest("hex") };
 }
 
