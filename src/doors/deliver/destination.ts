@@ -107,14 +107,14 @@ export const patience = ({ timeout }: { timeout: number }, bytes: number): numbe
 /** What is kept of an object that is read back, at most: a peer may have decompressed it. */
 export const mostReadBack = (sent: Buffer): number => 4 * sent.length + 256 * 1024 * 1024;
 
-/** What was read back, piece by piece. @throws Error where it is longer than `most` bytes */
+/** What was read back, piece by piece, each of which holds until the next one is asked for. @throws Error where it is longer than `most` bytes */
 export async function gathered(pieces: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
   const found: Uint8Array[] = [];
   let bytes = 0;
   for await (const piece of pieces) {
     bytes += piece.length;
     if (bytes > most) throw new Error("The peer sends more than belongs to the object.");
-    found.push(piece);
+    found.push(Buffer.from(piece));
   }
   return Buffer.concat(found);
 }

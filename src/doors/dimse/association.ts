@@ -27,7 +27,10 @@ export interface AcceptedContext {
 export interface Message {
   context: AcceptedContext;
   command: Command;
-  /** The fragments of the data set, once; what is not taken is skipped by the next receive(). */
+  /**
+   * The fragments of the data set, once, each until the next one is asked for; what is not taken is skipped by the next
+   * receive().
+   */
   dataSet: AsyncIterableIterator<Buffer> | undefined;
 }
 
@@ -81,7 +84,7 @@ export class Association {
     for (let value: DataValue | undefined = first; ; value = await this.#value()) {
       if (value?.command !== true || value.contextId !== first.contextId)
         throw new ProtocolError("A command is interrupted.", "unexpectedPdu");
-      fragments.push(value.data);
+      fragments.push(Buffer.from(value.data));
       bytes += value.data.length;
       if (bytes > MOST_COMMAND_BYTES) throw new ProtocolError("A command is too long.");
       if (value.last) return Buffer.concat(fragments);

@@ -29,7 +29,7 @@ export interface Arriving {
   sopClassUid: string;
   sopInstanceUid: string;
   transferSyntax: string;
-  /** The data set, without preamble and File Meta Information. */
+  /** The data set, without preamble and File Meta Information; a piece holds until the next one is asked for. */
   dataSet: AsyncIterable<Buffer>;
 }
 
@@ -162,17 +162,18 @@ async function readBeginning(
   for (;;) {
     const next = await pieces.next();
     if (next.done !== true) {
-      begun.push(next.value);
       bytes += next.value.length;
+      begun.push(bytes < tried ? Buffer.from(next.value) : next.value);
       if (bytes < tried) continue;
     }
     const whole = next.done === true;
     try {
-      return { head: readHead(Buffer.concat(begun), whole), begun };
+      return { head: readHead(Buffer.concat(begun, Math.min(bytes, tried)), whole), begun };
     } catch (error) {
       const mayCome = error instanceof RadserveError && error.code === "truncated_image";
       if (whole || !mayCome || bytes >= MOST_HEAD_BYTES) throw error;
       tried = bytes * 2;
+      begun.push(Buffer.from(begun.pop() ?? ""));
     }
   }
 }
