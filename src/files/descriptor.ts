@@ -83,6 +83,11 @@ export async function writeAside(fd: number, bytes: Uint8Array): Promise<void> {
     at += (await write(fd, bytes, at, bytes.length - at, null)).bytesWritten;
 }
 
+/** Writes all bytes where the descriptor stands, on the calling thread. */
+export function writeNow(fd: number, bytes: Uint8Array): void {
+  for (let at = 0; at < bytes.length;) at += fs.writeSync(fd, bytes, at);
+}
+
 /** Writes all bytes where the descriptor stands. */
 export async function writeAll(fd: number, bytes: Uint8Array): Promise<void> {
   for (let at = 0; at < bytes.length;) {
