@@ -137,7 +137,10 @@ export class Association {
       bytes = 0;
       return this.#socket.write(...written.splice(0));
     };
-    for (const [isCommand, pieces] of [[true, [encodeCommand(command)]], [false, dataSet]] as const) {
+    for (const [isCommand, pieces] of [
+      [true, [encodeCommand(command)]],
+      [false, dataSet],
+    ] as const) {
       // A fragment is held back, because the last one is marked
       let held: Uint8Array | undefined;
       for await (const piece of pieces ?? [])
