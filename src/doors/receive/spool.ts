@@ -119,7 +119,7 @@ export class Spool {
     const objects = await this.#open(dev, objectsName, drawer);
     let series: Folder | undefined;
     try {
-      const options = { ...this.#limits, overwrite: false, leaveFolder: true } as const;
+      const options = { ...this.#limits, overwrite: false, waits: true, leaveFolder: true } as const;
       const file = await receiveFile(objects.fdPath, name, resumed(begun, pieces), options);
       series = await this.#open(dev, ...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
       // By its path: a folder that was taken away for removal is not there any more
