@@ -1,10 +1,10 @@
 /** Deliveries of jobs, of boxes that share a queue, and by the command line. */
 import { execFile } from "node:child_process";
-import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
-import { bulkPlace, nameOf, startBulk, startWorker, writeSlices } from "../../support/bulk.js";
+import { bulkPlace, hold, nameOf, startBulk, startWorker, writeSlices } from "../../support/bulk.js";
 import { deliveringPlace, deliveryOf, listed, proven } from "../../support/deliveries.js";
 import { commandsAre } from "../../support/needs.js";
 import { until } from "../../support/postgres.js";
@@ -56,6 +56,39 @@ await t.test("the objects of a job are delivered, whichever box makes them, and 
   const folder = path.join(place.output, "again");
   await until(() => names.every((name) => proven({ output: folder }, name)));
   t.match(deliveryOf({ output: folder }, names[0]), { priority: "bulk", request_id: `${again}.0` });
+});
+
+await t.test("another box does not send what one has sent and cannot write down yet", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
+  const bulk = await startBulk(t, place);
+  const other = await startWorker(t, place, { RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]! });
+  const ask = (name: string) =>
+    bulk.server.post("/single_inference", {
+      ...{ input_image_path: path.join(place.input, name), output_folder_path: place.output },
+      ...{ outputs: ["sr"], destinations: ["pacs"] },
+    });
+  const input = path.join(place.input, "image.dcm");
+  await ask("image.dcm");
+  for (const { url } of [bulk.server, other])
+    await until(async () =>
+      /^radserve_deliveries{destination="pacs",state="waiting"} 1$/m.test(
+        await (await fetch(`${url}/metrics`)).text(),
+      ),
+    );
+  // As if a newer result of it were computed
+  const letGo = await hold(t, place.output, ["image.dcm"]);
+  await pacs.start();
+  await until(() => pacs.read.length > 0);
+  // Another result goes its way: whoever sends it may send
+  copyFileSync(input, path.join(place.input, "second.dcm"));
+  await ask("second.dcm");
+  await until(() => proven(place, "second.dcm"));
+  t.same(pacs.sent.length, 2, "each once");
+  await letGo();
+  await until(() => proven(place));
+  t.same(pacs.sent.length, 2, "each once");
 });
 
 await t.test("the commands say what waits, try again, and read back", async (t) => {
