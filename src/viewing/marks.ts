@@ -42,7 +42,7 @@ export class MarkReader {
     if (receipt.models.some(({ name, segmentation_grid: grid }) => name === model && grid !== undefined))
       throw new RadserveError(
         "file_not_found",
-        "Expected a segmentation in the frames of the source; this one lies in the grid of the network. Open it in a viewer that places it by its frame of reference.",
+        "This segmentation is in the grid of the network, not in the frames of the source. Open it in a viewer that places it by its frame of reference.",
       );
     const { source } = receipt;
     if (frame > source.frames)
