@@ -185,7 +185,7 @@ key
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/key.js")).keyList));
 
-const audit = program.command("audit").description("the audit trail: who did what (docs/audit.md)");
+const audit = program.command("audit").description("verify and export the audit trail (docs/audit.md)");
 audit
   .command("verify")
   .description("check that no line was edited, removed, added or moved")
@@ -241,7 +241,7 @@ program
 
 const jobs = program
   .command("jobs")
-  .description("bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
+  .description("list and control bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
 jobs
   .command("list")
   .description("list jobs, newest first")
@@ -277,7 +277,7 @@ jobs
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
-const deliver = program.command("deliver").description("deliveries to destinations (docs/doors.md)");
+const deliver = program.command("deliver").description("list, retry and verify deliveries (docs/doors.md)");
 deliver
   .command("list")
   .description("list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
@@ -329,7 +329,7 @@ program
 
 program
   .command("results")
-  .description("maintain the list of results")
+  .description("rebuild the list of results")
   .command("index")
   .description("rebuild the list of results from the receipts in output roots")
   .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
