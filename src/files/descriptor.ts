@@ -64,15 +64,22 @@ export function readWhole(fd: number): Promise<Uint8Array> {
   return bytesOf(fd, 0);
 }
 
-/** The same; the calling thread copies what the system has in memory, so that only a disk is waited for elsewhere. */
-export function readWholeHere(fd: number): Promise<Uint8Array> {
-  return bytesOf(fd, MOST_FROM_MEMORY);
+/**
+ * The same; the calling thread copies what the system has in memory, so that only a disk is waited for elsewhere.
+ * @param room gives the memory for so many bytes
+ */
+export function readWholeHere(fd: number, room?: (size: number) => Buffer): Promise<Buffer> {
+  return bytesOf(fd, MOST_FROM_MEMORY, room);
 }
 
-async function bytesOf(fd: number, mostFromMemory: number): Promise<Uint8Array> {
+async function bytesOf(
+  fd: number,
+  mostFromMemory: number,
+  room = (size: number): Buffer => Buffer.allocUnsafeSlow(size),
+): Promise<Buffer> {
   const { size } = fs.fstatSync(fd);
   checkFileSize(size);
-  const bytes = Buffer.allocUnsafeSlow(size);
+  const bytes = room(size);
   const had = size <= mostFromMemory ? readNow(fd, bytes) : 0;
   return bytes.subarray(0, had + (await fillFrom(fd, bytes.subarray(had))));
 }
@@ -81,6 +88,11 @@ async function bytesOf(fd: number, mostFromMemory: number): Promise<Uint8Array> 
 export async function writeAside(fd: number, bytes: Uint8Array): Promise<void> {
   for (let at = 0; at < bytes.length;)
     at += (await write(fd, bytes, at, bytes.length - at, null)).bytesWritten;
+}
+
+/** Writes all bytes where the descriptor stands, on the calling thread. */
+export function writeNow(fd: number, bytes: Uint8Array): void {
+  for (let at = 0; at < bytes.length;) at += fs.writeSync(fd, bytes, at);
 }
 
 /** Writes all bytes where the descriptor stands. */

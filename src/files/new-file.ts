@@ -6,8 +6,8 @@ import { createHash, randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
-import { syncDescriptor, writeAside } from "./descriptor.js";
-import { lstat, openDescriptor, rename, unlink } from "./disk.js";
+import { syncDescriptor, writeAside, writeNow } from "./descriptor.js";
+import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
 import { explained, hashFile, ifMissing, requireRoom, syncFolder, UnnamedFile } from "./durable-files.js";
 import { stagingName } from "./helper-names.js";
 
@@ -22,6 +22,8 @@ export interface NewFileOptions {
   mostBytes: number;
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
+  /** The caller has the disk write the folder. */
+  leaveFolder?: true;
 }
 
 export interface NewFile {
@@ -114,7 +116,7 @@ export async function receiveFile(
       options.check?.(sha256);
       await syncDescriptor(draft.fd);
       const outcome = await publish(draft, `${dir}/${name}`, sha256, options.overwrite);
-      await syncFolder(dir);
+      if (options.leaveFolder !== true) await syncFolder(dir);
       return { outcome, bytes, sha256 };
     } finally {
       await draft.drop();
@@ -134,8 +136,10 @@ async function fill(
   for await (const piece of pieces) {
     bytes += piece.length;
     if (bytes > mostBytes) throw tooLarge(mostBytes);
+    // Into this machine's memory at once: a turn through libuv's threads costs several times as much
+    const written = isLocal(fd) ? writeNow(fd, piece) : writeAside(fd, piece);
     hash.update(piece);
-    await writeAside(fd, piece);
+    await written;
     if (bytes < look) continue;
     await requireRoom(dir, minimumFreeBytes, "input");
     look = bytes + BETWEEN_LOOKS;

@@ -322,7 +322,7 @@ export const ROUTES: readonly Route[] = [
     path: "/results/marks",
     id: "getResultMarks",
     summary: "What a model marked on a frame, from the segmentation that it wrote",
-    errors: [...VIEW_ERRORS, "result_changed", "corrupt_image"],
+    errors: SOURCE_ERRORS,
     ...showMarks,
   },
   {

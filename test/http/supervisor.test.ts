@@ -35,6 +35,15 @@ import {
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
 
+/** "" of a thread that has ended. */
+function nameOfThread(pid: number, thread: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/task/${thread}/comm`, "utf8").trim();
+  } catch {
+    return "";
+  }
+}
+
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setTimeout(resolve, 10));
 }
@@ -49,7 +58,13 @@ t.test("requests made while it is down wait and are answered", async (t) => {
     ),
   );
   t.strictSame([...new Set(answers.map(({ status }) => status))], [200]);
-  t.not(server.servingPid(), before);
+  const serving = server.servingPid();
+  t.not(serving, before);
+  const names = readdirSync(`/proc/${serving}/task`).map((thread) => nameOfThread(serving, thread));
+  t.ok(
+    names.filter((name) => name === "libuv-worker").length >= 16,
+    "many syncs of a slow disk go on at once",
+  );
   t.match(await server.logged((line) => /starting it again/.test(line.msg)), { signal: "SIGKILL" });
   t.equal(await server.stop(), 0);
 });
