@@ -44,7 +44,7 @@ export async function call<T>(
   let response: Response;
   let answer: unknown;
   try {
-    response = await fetch(page, {
+    response = await fetch(`.${page}`, {
       method,
       headers: {
         Authorization: token ?? "",
@@ -66,7 +66,7 @@ export async function call<T>(
 export async function callBlob(page: string, signal?: AbortSignal): Promise<Blob> {
   let response: Response;
   try {
-    response = await fetch(page, {
+    response = await fetch(`.${page}`, {
       headers: { Authorization: storedToken() ?? "" },
       ...(signal === undefined ? {} : { signal }),
     });

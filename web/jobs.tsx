@@ -3,7 +3,7 @@ import type { Item, Job, JobDetails } from "../src/bulk/schema.js";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { Look } from "./look.js";
 import { call, judge, saveFile, usePoll, type Fault } from "./api.js";
-import { baseName, count, moment, percent, span, words } from "./format.js";
+import { baseName, count, counted, moment, percent, span, words } from "./format.js";
 import {
   Allowed,
   Badge,
@@ -42,8 +42,8 @@ function Progress({ job }: { job: Job }) {
   const worked = doneOf(job) - counts.cancelled;
   const text =
     job.total === null
-      ? `Scanning: ${count(all)} images found`
-      : `${count(worked)} of ${count(job.total)} images (${percent(worked, job.total)})`;
+      ? `Scanning: ${counted(all, "image")} found`
+      : `${count(worked)} of ${counted(job.total, "image")} (${percent(worked, job.total)})`;
   return (
     <div class="job-progress">
       <div
@@ -94,7 +94,7 @@ export function JobsView() {
     <>
       <h1>Jobs</h1>
       {fault !== undefined && <FaultNote fault={fault} />}
-      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.jobs.length === 0 && (
         <div class="empty">
           <p>No job yet.</p>
@@ -202,17 +202,17 @@ interface ItemPage {
 /** The outcome of one image, in words. */
 function Fate({ item }: { item: Item }) {
   const why = item.error ?? item.reason;
-  if (item.state === "running") return <span class="quiet">in work</span>;
-  if (item.state === "queued") return <span class="quiet">waits</span>;
+  if (item.state === "running") return <span class="quiet">running</span>;
+  if (item.state === "queued") return <span class="quiet">waiting</span>;
   if (item.state === "cancelled") return <span class="quiet">cancelled before it began</span>;
   if (why !== undefined) return <>{why.message}</>;
   return (
     <>
       <FoundBy models={item.models} />
-      {item.reused === true && <span class="quiet"> (was there already)</span>}
+      {item.reused === true && <span class="quiet"> (reused)</span>}
       {item.warnings.length > 0 && (
         <details>
-          <summary>{count(item.warnings.length)} warnings</summary>
+          <summary>{counted(item.warnings.length, "warning")}</summary>
           <ul>
             {item.warnings.map(({ code, message }) => (
               <li key={code + message}>{message}</li>
@@ -223,7 +223,7 @@ function Fate({ item }: { item: Item }) {
       <Deliveries deliveries={item.deliveries} />
       {item.outputs.length > 0 && (
         <details>
-          <summary>{count(item.outputs.length)} files</summary>
+          <summary>{counted(item.outputs.length, "file")}</summary>
           <ul class="files">
             {item.outputs.map((file) => (
               <li key={file.path}>
@@ -280,7 +280,7 @@ function Items({
       {fault !== undefined && <FaultNote fault={fault} />}
       {data?.items.length === 0 && <p class="quiet">None.</p>}
       {data !== undefined && data.items.length > 0 && (
-        <Table label="Images" stacks head={["Number", "Image", "What became of it", "Tries"]}>
+        <Table label="Images" stacks head={["Number", "Image", "Outcome", "Attempts"]}>
           {data.items.map((item) => (
             <tr key={item.index}>
               <td class="figure" data-label="Number ">
@@ -296,7 +296,7 @@ function Items({
               <td>
                 <Fate item={item} />
               </td>
-              <td class="figure" data-label="Tries ">
+              <td class="figure" data-label="Attempts ">
                 {count(item.attempts)}
               </td>
             </tr>
@@ -403,7 +403,7 @@ export function JobView({ id }: { id: string }) {
     return (
       <>
         <h1>Job</h1>
-        {fault === undefined ? <p class="quiet">Asking the server…</p> : <FaultNote fault={fault} />}
+        {fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />}
       </>
     );
   const { counts } = job;
@@ -435,7 +435,7 @@ export function JobView({ id }: { id: string }) {
           <div key={reason + (box ?? "")} class="note warn">
             <strong>{words(reason)}</strong>
             <p>
-              {reason === "paused_by_request" ? "Nothing more is begun until it is resumed." : message}
+              {reason === "paused_by_request" ? "No more images start until the job is resumed." : message}
               {images !== null && ` Images: ${count(images)}.`}
               {box !== null && ` Box: ${box}.`}
               {since !== null && ` Since ${moment(since)}.`}
@@ -445,10 +445,10 @@ export function JobView({ id }: { id: string }) {
         <Orders job={job} done={again} />
         <dl class="paths">
           <dt>Results</dt>
-          <dd>{job.request.output_folder_path ?? "as each image says"}</dd>
+          <dd>{job.request.output_folder_path ?? "as listed for each image"}</dd>
           <dt>Job</dt>
           <dd>
-            {job.job_id} <Copy text={job.job_id} what="the number of the job" />
+            {job.job_id} <Copy text={job.job_id} what="the job id" />
           </dd>
           <Report report={job.report} />
         </dl>
@@ -480,7 +480,7 @@ export function ItemView({ id, index }: { id: string; index: number }) {
       </p>
       <h1 class="path">{item === undefined ? "Result" : baseName(item.input_image_path)}</h1>
       {fault !== undefined && <FaultNote fault={fault} />}
-      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {item?.receipt_path !== undefined && (
         <Look receiptPath={item.receipt_path} inputPath={item.input_image_path} />
       )}

@@ -90,11 +90,11 @@ function Verify({ paths }: { paths: Paths }) {
     setBusy(false);
   };
   return (
-    <Card title="Is it as it was written?" wide>
+    <Card title="Verify this result" wide>
       <p>Every file is compared with the receipt, and the models compute the result again.</p>
       <div class="orders">
         <button type="button" disabled={busy} onClick={() => void verify()}>
-          {busy ? "Computing it again…" : "Verify"}
+          {busy ? "Recomputing…" : "Verify"}
         </button>
       </div>
       <div aria-live="polite">
@@ -103,8 +103,8 @@ function Verify({ paths }: { paths: Paths }) {
           <>
             <p class={found.equal ? "note" : "note bad"}>
               {found.equal
-                ? "Everything is there and equal."
-                : "Something differs, is missing or cannot be replayed."}
+                ? "Verified: every file and every replayed result is equal."
+                : "Not verified: something differs, is missing or cannot be replayed."}
             </p>
             <Table label="Checks" stacks head={["What", "Verdict", "Why"]}>
               {found.checks.map(({ what, verdict, detail }, i) => (
@@ -161,7 +161,7 @@ export function Look(paths: Paths) {
   const [one, setOne] = useState(false);
   const [unseen, setUnseen] = useState<Fault>();
   if (fault !== undefined) return <FaultNote fault={fault} />;
-  if (receipt === undefined || busy) return <p class="quiet">Asking the server…</p>;
+  if (receipt === undefined || busy) return <p class="quiet">Loading…</p>;
   const { frames, rows, columns } = receipt.source;
   const middle = (side: number) => Math.ceil(side / 2);
   const here = place ?? { across: undefined, frame: 1, row: middle(rows), column: middle(columns) };

@@ -123,7 +123,7 @@ const VIEWS = [
 
 function stateOf(overview: Overview | undefined, fault: Fault | undefined): [tone: string, words: string] {
   if (fault?.status === 0) return ["bad", "No connection"];
-  if (overview === undefined) return ["calm", "Asking"];
+  if (overview === undefined) return ["calm", "Loading"];
   return overview.ready ? ["good", "Ready"] : ["bad", "Not ready"];
 }
 
@@ -152,7 +152,7 @@ function Signed({ leave }: { leave: () => void }) {
           main.current?.focus();
         }}
       >
-        To the content
+        Skip to content
       </a>
       <header class="top">
         <Brand />

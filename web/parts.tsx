@@ -84,7 +84,7 @@ export function FaultNote({ fault }: { fault: Fault }) {
   return (
     <div class="note bad" role="alert">
       <strong>{fault.status === 0 ? "No connection" : words(fault.code)}</strong>
-      <p>{fault.status === 0 ? `${fault.message} It is asked again every few seconds.` : fault.message}</p>
+      <p>{fault.status === 0 ? `${fault.message} The page tries again every few seconds.` : fault.message}</p>
       {reasons.length > 0 && (
         <ul>
           {reasons.map((reason) => (

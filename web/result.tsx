@@ -3,7 +3,7 @@ import type { Answer } from "../src/results/receipt/receipt.js";
 import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
 import { Look } from "./look.js";
-import { baseName, bytes, figure, milliseconds, words } from "./format.js";
+import { baseName, bytes, counted, figure, milliseconds, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, Deliveries, NoPictures, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
@@ -24,7 +24,7 @@ function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
   if (mm !== undefined) return `${mm.size.map(figure).join(" × ")} mm`;
   if (volume !== undefined) return `${figure(volume.ml)} mL`;
   if (area === undefined) return "";
-  return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
+  return area.cm2 === undefined ? counted(area.pixels, "pixel") : `${figure(area.cm2)} cm²`;
 }
 
 const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "total" };
@@ -303,7 +303,7 @@ export function Result({ answer }: { answer: Answer }) {
     <section class="grid result" aria-label="Result">
       <Card title={baseName(answer.input_image_path)} aside={<Badge state={answer.status} />} wide>
         <p>
-          {answer.reused ? "This result was there already; nothing was computed." : "The result is written."}
+          {answer.reused ? "This result existed already and was reused." : "The result is written."}
           {total !== undefined && ` It took ${milliseconds(total)}.`}
         </p>
         {answer.warnings.map(({ code, message }) => (

@@ -127,10 +127,10 @@ function List({ overview }: { overview: Overview | undefined }) {
         }}
       />
       {fault !== undefined && <FaultNote fault={fault} />}
-      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.results.length === 0 && (
         <div class="empty">
-          <p>{Object.keys(given).length === 0 ? "No result yet." : "No result is like that."}</p>
+          <p>{Object.keys(given).length === 0 ? "No result yet." : "No result matches."}</p>
         </div>
       )}
       {data !== undefined && data.results.length > 0 && (
@@ -178,7 +178,7 @@ function One({ row, place }: { row: Row; place: number }) {
             give(typed);
           }}
         >
-          <p>The list does not know where the image of this result is.</p>
+          <p>The list has no path for the image of this result.</p>
           <label>
             Path of the image or folder
             <input required value={typed} onInput={({ currentTarget }) => type(currentTarget.value)} />
@@ -198,7 +198,7 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
   const looks = useContext(Allowed).includes("view");
   const place = Number(/^#\/results\/(\d{1,4})$/.exec(hash)?.[1] ?? 0) - 1;
   const row = last.rows[place];
-  if (overview === undefined) return <p class="quiet">Asking the server…</p>;
+  if (overview === undefined) return <p class="quiet">Loading…</p>;
   if (!looks)
     return (
       <>

@@ -251,27 +251,27 @@ export function SendView({
         <Path
           name="input"
           label={many ? "Folder with images" : "Image, or folder of one series"}
-          hint="The path as the server knows it, or as its path map translates it."
+          hint="The path on the server, or one that its path map translates."
           value={input}
           change={setInput}
         />
         <Path
           name="output"
           label="Folder for the results"
-          hint="It is made if it is not there yet."
+          hint="It is created if it does not exist."
           value={output}
           change={setOutput}
         />
         <Choice
           legend="Models"
-          hint="None chosen: every model that accepts the image runs."
+          hint="If none is chosen, every model that accepts the image runs."
           names={known}
           chosen={models}
           choose={setModels}
         />
         <Choice
           legend="Files"
-          hint="None chosen: as each model says. The receipt is always written."
+          hint="If none is chosen, each model decides. The receipt is always written."
           names={KINDS}
           chosen={kinds}
           choose={setKinds}
@@ -282,7 +282,7 @@ export function SendView({
             checked={grouped}
             onChange={({ currentTarget }) => setGrouped(currentTarget.checked)}
           />
-          A series of a folder is one item, for models of single images too
+          Treat each series of a folder as one item, also for models of single images
         </label>
         {!many && (
           <label class="stat">
@@ -291,7 +291,7 @@ export function SendView({
               checked={stat}
               onChange={({ currentTarget }) => setStat(currentTarget.checked)}
             />
-            Stat: before all others
+            Stat: run before all others
           </label>
         )}
         <div class="orders">

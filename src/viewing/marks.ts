@@ -128,7 +128,7 @@ export class MarkReader {
     if (receipt.models.some(({ name, segmentation_grid: grid }) => name === model && grid !== undefined))
       throw new RadserveError(
         "file_not_found",
-        "Expected a segmentation in the frames of the source; this one lies in the grid of the network. Open it in a viewer that places it by its frame of reference.",
+        "This segmentation is in the grid of the network, not in the frames of the source. Open it in a viewer that places it by its frame of reference.",
       );
     const known = await this.#segmentation(result, file);
     const { rows, columns } = known.image.format;

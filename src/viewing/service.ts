@@ -49,7 +49,7 @@ class Lane {
     if (this.#waiting >= MOST_WAITING)
       throw new RadserveError(
         "overloaded",
-        `Expected fewer than ${MOST_WAITING} people to wait for pictures and reports; found that many. Look again shortly.`,
+        `The viewer is busy: ${MOST_WAITING} questions are waiting. Try again shortly.`,
       );
     this.#waiting += 1;
     const answer = this.#last.then(() => {
@@ -69,13 +69,13 @@ class Lane {
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw error;
       if (error.wasEnded) throw stopping();
-      throw new RadserveError("internal", "The thread that reads results ended. Look again.");
+      throw new RadserveError("internal", "The thread that reads results ended. Try again.");
     }
     answer.catch(() => undefined);
     void this.#thread.end();
     throw new RadserveError(
       "deadline_exceeded",
-      `Expected what is looked at to be read within ${this.longestMs / 1000} s; it took longer and was stopped.`,
+      `Reading took longer than ${this.longestMs / 1000} s and was stopped.`,
     );
   }
 
@@ -87,7 +87,7 @@ class Lane {
 }
 
 function stopping(): RadserveError {
-  return new RadserveError("shutting_down", "The server stops. Look again when it is back.");
+  return new RadserveError("shutting_down", "The server is stopping. Try again when it is back.");
 }
 
 export class ViewingService {

@@ -295,14 +295,14 @@ const PLANTED: Planted[] = [
     fault: "a folder of models that is not mounted",
     plant: set("RADSERVE_MODELS_DIR", "/no/such/models"),
     finding: "models",
-    found: /^\/no\/such\/models: there is no such folder/,
+    found: /^\/no\/such\/models: the folder does not exist/,
     fix: /mount/,
   },
   {
     fault: "a folder of models without one",
     plant: (place) => rmSync(model(place), { recursive: true }),
     finding: "models",
-    found: /holds no folder of a model/,
+    found: /has no model folder/,
     fix: /RADSERVE_MODELS_DIR/,
   },
   {
@@ -331,7 +331,7 @@ const PLANTED: Planted[] = [
     fault: "a shared folder of keys that is not mounted",
     plant: set("RADSERVE_KEYS_DIR", "/no/such/share/keys"),
     finding: "keys",
-    found: /^\/no\/such\/share\/keys: there is no such folder/,
+    found: /^\/no\/such\/share\/keys: the folder does not exist/,
     fix: /Mount the shared folder/,
   },
   {
@@ -355,7 +355,7 @@ const PLANTED: Planted[] = [
     fault: "an input root that is not mounted",
     plant: set("RADSERVE_INPUT_ROOTS", "/no/such/share"),
     finding: "input root",
-    found: /^\/no\/such\/share: there is no such folder/,
+    found: /^\/no\/such\/share: the folder does not exist/,
     fix: /Mount the share/,
   },
   {
@@ -370,7 +370,7 @@ const PLANTED: Planted[] = [
     fault: "an output root that is a file",
     plant: set("RADSERVE_OUTPUT_ROOTS", ({ input }) => path.join(input, "image.png")),
     finding: "output root",
-    found: /it is no folder/,
+    found: /it is not a folder/,
     fix: /create the folder/,
   },
   {
@@ -395,7 +395,7 @@ const PLANTED: Planted[] = [
     fault: "a name of clients that leads to no root",
     plant: set("RADSERVE_PATH_MAP", '[{"from": "\\\\\\\\server\\\\share", "to": "/no/such"}]'),
     finding: "path map",
-    found: /leads to \/no\/such, which lies in no root/,
+    found: /maps to \/no\/such, which is in no root/,
     fix: /RADSERVE_PATH_MAP/,
   },
   {
@@ -403,7 +403,7 @@ const PLANTED: Planted[] = [
     plant: set("RADSERVE_MINIMUM_FREE_DISK", "900TB"),
     finding: "disk",
     found: /GiB free, and .* are wanted/,
-    fix: /Make room/,
+    fix: /Free space/,
   },
   {
     fault: "a state directory that others may write to",

@@ -261,7 +261,7 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     await fails({ like: "../models/test-columns" }, { code: "model_not_found", message: /models list/ });
     await fails({ like: "other" }, { code: "model_not_found" });
     await fails({ like: undefined, labels }, { code: "bad_request", message: /Expected --like/ });
-    await fails({ labels: join(place, "gone") }, { code: "bad_request", message: /there is no such file/ });
+    await fails({ labels: join(place, "gone") }, { code: "bad_request", message: /the file does not exist/ });
     for (const lines of ["\n# nothing\n", "a, 1e9999", ", 0.5"]) {
       writeFileSync(labels, lines);
       await fails({ labels }, { code: "bad_request", message: /Expected (one label|"label, threshold")/ });

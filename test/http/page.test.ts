@@ -226,7 +226,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Save series.ct-tissue.seg.dcm" }).click();
     t.equal((await saved).suggestedFilename(), "series.ct-tissue.seg.dcm");
     await page.getByRole("button", { name: "Verify" }).click();
-    await page.getByText("Everything is there and equal.").waitFor();
+    await page.getByText("Verified: every file and every replayed result is equal.").waitFor();
     await look(t, page, "verified");
   });
 
@@ -238,7 +238,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await look(t, page, "results");
     await page.getByLabel("Path or UID").fill("nobody");
     await page.getByRole("button", { name: "Show" }).click();
-    await page.getByText("No result is like that.").waitFor();
+    await page.getByText("No result matches.").waitFor();
     await page.getByRole("button", { name: "Clear" }).click();
     await page.getByRole("link", { name: "series", exact: true }).click();
     await page.locator(".stage[data-frame='1'] img.marks").waitFor();
@@ -344,7 +344,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("link", { name: "Jobs", exact: true }).click();
     await page.getByRole("link", { name: at("many") }).click();
     await page.getByRole("button", { name: "Pause" }).click();
-    await page.getByText("Nothing more is begun until it is resumed.").waitFor();
+    await page.getByText("No more images start until the job is resumed.").waitFor();
     t.match(await bulk.job(id), { state: "paused", paused_reason: { code: "paused_by_request" } });
     await look(t, page, "paused");
     await page.getByRole("button", { name: "Resume" }).click();
@@ -367,7 +367,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.reload();
     await heading(page, "Jobs").waitFor();
     await page.keyboard.press("Tab");
-    t.equal(await page.evaluate("document.activeElement.textContent"), "To the content");
+    t.equal(await page.evaluate("document.activeElement.textContent"), "Skip to content");
     await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
     await page.getByText(/[1-9][\d,]* done, [1-9]\d* failed/).waitFor();

@@ -140,7 +140,7 @@ async function reloadByCommand(t: Test, server: TestServer): Promise<void> {
   writeFileSync(path.join(models, "tissue", "model.onnx"), "another graph");
   const broken = await radserve(place, "models", "reload");
   t.equal(broken.status, 1);
-  t.match(broken.stdout, /^failed\ttissue: Model tissue: model\.onnx: .* The version before goes on\.\n$/);
+  t.match(broken.stdout, /^failed\ttissue: Model tissue: model\.onnx: .* The previous version stays\.\n$/);
   const again = await radserve(place, "models", "reload", "--json");
   t.match(JSON.parse(again.stdout), { added: [], unchanged: [], failed: [{ name: "tissue", kept: true }] });
   rmSync(path.join(models, "tissue"), { recursive: true });

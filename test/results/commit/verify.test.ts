@@ -279,7 +279,10 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   const receipt = join(folder, "ct.dcm.json");
   const beside = command("verify", receipt);
   t.equal(beside.status, 0, beside.stdout + beside.stderr);
-  t.match(beside.stdout, /^ok +ct-tissue +computed again.*\n(.*\n)*Everything is there and equal\.\n$/m);
+  t.match(
+    beside.stdout,
+    /^ok +ct-tissue +computed again.*\n(.*\n)*Verified: every file and every replayed result is equal\.\n$/m,
+  );
 
   const picture = join(folder, "ct.dcm.ct-tissue.png");
   writeFileSync(picture, Buffer.concat([readFileSync(picture), Buffer.from("x")]));
