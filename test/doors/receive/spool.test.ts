@@ -38,8 +38,10 @@ function arriving(attributes: Attributes = {}, more: Partial<Arriving> = {}, eac
       ...attributes,
     }),
   });
+  // As over an association, a piece is in the memory of the one before
+  const memory = Buffer.alloc(each);
   async function* dataSet() {
-    for (const piece of cut(bytes, each)) yield await Promise.resolve(piece);
+    for (const piece of cut(bytes, each)) yield await Promise.resolve(memory.subarray(0, piece.copy(memory)));
   }
   return { sopClassUid: CT, sopInstanceUid: SOP, transferSyntax, dataSet: dataSet(), ...more };
 }
