@@ -2,9 +2,21 @@
 import type { Item, Job, JobDetails } from "../src/bulk/schema.js";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { Look } from "./look.js";
-import { call, judge, usePoll, type Fault } from "./api.js";
+import { call, judge, saveFile, usePoll, type Fault } from "./api.js";
 import { baseName, count, counted, moment, percent, span, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Deliveries, Facts, FaultNote, Table, Pager } from "./parts.js";
+import {
+  Allowed,
+  Badge,
+  Card,
+  Copy,
+  Deliveries,
+  Facts,
+  FaultNote,
+  FoundBy,
+  NoPictures,
+  Table,
+  Pager,
+} from "./parts.js";
 
 const LOOK_MS = 3_000;
 const SLOW_MS = 10_000;
@@ -50,6 +62,7 @@ function Progress({ job }: { job: Job }) {
       <span class="quiet">
         {text}
         {counts.failed > 0 && `, ${count(counts.failed)} failed`}
+        {counts.skipped > 0 && `, ${count(counts.skipped)} left out`}
         {counts.cancelled > 0 && `, ${count(counts.cancelled)} cancelled`}
       </span>
     </div>
@@ -193,10 +206,9 @@ function Fate({ item }: { item: Item }) {
   if (item.state === "queued") return <span class="quiet">waiting</span>;
   if (item.state === "cancelled") return <span class="quiet">cancelled before it began</span>;
   if (why !== undefined) return <>{why.message}</>;
-  const ran = item.models.filter(({ status }) => status === "succeeded").map(({ name }) => name);
   return (
     <>
-      {ran.join(", ")}
+      <FoundBy models={item.models} />
       {item.reused === true && <span class="quiet"> (reused)</span>}
       {item.warnings.length > 0 && (
         <details>
@@ -264,6 +276,7 @@ function Items({
           </button>
         </p>
       )}
+      {!looks && job.counts.succeeded + job.counts.partial > 0 && <NoPictures />}
       {fault !== undefined && <FaultNote fault={fault} />}
       {data?.items.length === 0 && <p class="quiet">None.</p>}
       {data !== undefined && data.items.length > 0 && (
@@ -295,12 +308,24 @@ function Items({
   );
 }
 
-function Failures({ job, choose }: { job: JobDetails; choose: (chosen: Chosen) => void }) {
-  if (job.failures.length === 0) return null;
+/** That no model is for an image is no fault of anything. */
+const isHarmless = ({ state, code }: JobDetails["failures"][number]) =>
+  state === "skipped" || code === "no_model_accepts";
+
+function Reasons({
+  title,
+  reasons,
+  choose,
+}: {
+  title: string;
+  reasons: JobDetails["failures"];
+  choose: (chosen: Chosen) => void;
+}) {
+  if (reasons.length === 0) return null;
   return (
-    <Card title="Failed and skipped, by reason" wide>
-      <Table label="Reasons" stacks head={["Images", "State", "Reason", "For example"]}>
-        {job.failures.map(({ state, code, message, images }) => (
+    <Card title={title} wide>
+      <Table label={title} stacks head={["Images", "State", "Reason", "For example"]}>
+        {reasons.map(({ state, code, message, images }) => (
           <tr key={state + code}>
             <td class="figure" data-label="Images ">
               {count(images)}
@@ -318,6 +343,45 @@ function Failures({ job, choose }: { job: JobDetails; choose: (chosen: Chosen) =
         ))}
       </Table>
     </Card>
+  );
+}
+
+/** The report of a job that has ended, or why there is none. */
+function Report({ report }: Pick<JobDetails, "report">) {
+  const gives = useContext(Allowed).includes("download");
+  const [fault, setFault] = useState<Fault>();
+  if (report === null) return null;
+  const { html_path: html, csv_path: csv, error } = report;
+  const save = async (path: string) => {
+    setFault(undefined);
+    try {
+      await saveFile(path);
+    } catch (thrown) {
+      setFault(judge(thrown));
+    }
+  };
+  return (
+    <>
+      <dt>Report</dt>
+      <dd>
+        {error !== null && `There is none: ${error.message}`}
+        {[html, csv].map((path) =>
+          path === null ? null : (
+            <div key={path}>
+              {gives ? (
+                <button type="button" class="link" onClick={() => void save(path)}>
+                  {baseName(path)}
+                </button>
+              ) : (
+                path
+              )}{" "}
+              <Copy text={path} what={`the path of ${baseName(path)}`} />
+            </div>
+          ),
+        )}
+        {fault !== undefined && <FaultNote fault={fault} />}
+      </dd>
+    </>
   );
 }
 
@@ -360,7 +424,7 @@ export function JobView({ id }: { id: string }) {
             ["Succeeded", count(counts.succeeded)],
             ["Partial", count(counts.partial)],
             ["Failed", count(counts.failed)],
-            ["Skipped", count(counts.skipped)],
+            ["Left out", count(counts.skipped)],
             ["In work", count(counts.running)],
             ["Waiting", count(counts.queued)],
             ["Rate", job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`],
@@ -386,9 +450,19 @@ export function JobView({ id }: { id: string }) {
           <dd>
             {job.job_id} <Copy text={job.job_id} what="the job id" />
           </dd>
+          <Report report={job.report} />
         </dl>
       </section>
-      <Failures job={job} choose={choose} />
+      <Reasons
+        title="Failed, by reason"
+        reasons={job.failures.filter((one) => !isHarmless(one))}
+        choose={choose}
+      />
+      <Reasons
+        title="Not for these models, or no image"
+        reasons={job.failures.filter(isHarmless)}
+        choose={choose}
+      />
       <Items job={job} chosen={chosen ?? { state: firstState(job) }} choose={choose} />
     </>
   );

@@ -6,7 +6,7 @@ import type { Overview } from "../src/server/overview.js";
 import { asked, usePoll } from "./api.js";
 import { baseName, moment } from "./format.js";
 import { Look } from "./look.js";
-import { Allowed, Badge, FaultNote, Pager, Table } from "./parts.js";
+import { Allowed, Badge, FaultNote, FoundBy, NoPictures, Pager, Table } from "./parts.js";
 
 type Listed = z.infer<typeof listedSchema>;
 
@@ -28,24 +28,6 @@ const last: { filters: Filters; cursors: string[]; rows: Row[] } = {
 const linkTo = (place: number): string => `#/results/${place + 1}`;
 
 const nameOf = ({ receipt }: Row): string => baseName(receipt).replace(/\.json$/, "");
-
-/** What the models of a result found, in a line. */
-function Found({ row }: { row: Row }) {
-  const ran = row.models.filter(({ status }) => status !== "not_accepted");
-  return (
-    <>
-      {ran.map(({ name, status, found, shadow }) => (
-        <div key={name}>
-          <span class="quiet">
-            {name}
-            {shadow === true && " (shadow)"}:
-          </span>{" "}
-          {status === "failed" ? "failed" : found.length === 0 ? "nothing found" : found.join(", ")}
-        </div>
-      ))}
-    </>
-  );
-}
 
 const FIELDS: [name: keyof Filters, label: string, type: "search" | "date"][] = [
   ["text", "Path or UID", "search"],
@@ -163,7 +145,7 @@ function List({ overview }: { overview: Overview | undefined }) {
               </th>
               <td data-label="Modality ">{row.modality ?? "–"}</td>
               <td>
-                <Found row={row} />
+                <FoundBy models={row.models} />
               </td>
               <td>
                 <Badge state={row.status} />
@@ -221,9 +203,7 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
     return (
       <>
         <h1>Results</h1>
-        <p class="note">
-          This server does not show results. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> allows it.
-        </p>
+        <NoPictures />
       </>
     );
   return row === undefined ? <List overview={overview} /> : <One key={row.receipt} row={row} place={place} />;

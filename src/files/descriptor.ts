@@ -85,15 +85,12 @@ async function bytesOf(
   return bytes.subarray(0, had + (await fillFrom(fd, bytes.subarray(had))));
 }
 
-/** Writes all bytes where the descriptor stands, on another thread however few they are. */
-export async function writeAside(fd: number, bytes: Uint8Array): Promise<void> {
+/** Writes all bytes where the descriptor stands: on the calling thread, or on another one however few they are. */
+export async function writePiece(fd: number, bytes: Uint8Array, here: boolean): Promise<void> {
   for (let at = 0; at < bytes.length;)
-    at += (await write(fd, bytes, at, bytes.length - at, null)).bytesWritten;
-}
-
-/** Writes all bytes where the descriptor stands, on the calling thread. */
-export function writeNow(fd: number, bytes: Uint8Array): void {
-  for (let at = 0; at < bytes.length;) at += fs.writeSync(fd, bytes, at);
+    at += here
+      ? fs.writeSync(fd, bytes, at)
+      : (await write(fd, bytes, at, bytes.length - at, null)).bytesWritten;
 }
 
 /** Writes all bytes where the descriptor stands. */

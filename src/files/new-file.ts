@@ -7,7 +7,7 @@ import { closeSync } from "node:fs";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
-import { syncDescriptor, writeAside, writeNow } from "./descriptor.js";
+import { syncDescriptor, writePiece } from "./descriptor.js";
 import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
 import { explained, hashFile, ifMissing, requireRoom, syncFolder, UnnamedFile } from "./durable-files.js";
 import { stagingName } from "./helper-names.js";
@@ -23,6 +23,8 @@ export interface NewFileOptions {
   mostBytes: number;
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
+  /** The thread serves nobody else meanwhile: it writes to a disk of this machine itself, which spares several turns. */
+  waits?: true;
   /** The caller has the disk write the folder. */
   leaveFolder?: true;
 }
@@ -129,16 +131,16 @@ async function fill(
   fd: number,
   dir: string,
   pieces: AsyncIterable<Buffer>,
-  { mostBytes, minimumFreeBytes }: NewFileOptions,
+  { mostBytes, minimumFreeBytes, waits }: NewFileOptions,
 ): Promise<{ bytes: number; sha256: string }> {
   const hash = createHash("sha256");
+  const here = waits === true && isLocal(fd);
   let bytes = 0;
   let look = BETWEEN_LOOKS;
   for await (const piece of pieces) {
     bytes += piece.length;
     if (bytes > mostBytes) throw tooLarge(mostBytes);
-    // Into this machine's memory at once: a turn through libuv's threads costs several times as much
-    const written = isLocal(fd) ? writeNow(fd, piece) : writeAside(fd, piece);
+    const written = writePiece(fd, piece, here);
     hash.update(piece);
     await written;
     if (bytes < look) continue;

@@ -109,10 +109,17 @@ export const showResult = pageByHttp(
  */
 export const showPicture = pageByHttp(
   "view",
-  ofFrame,
+  ofFrame.extend({
+    model: z.string().min(1).max(200).optional().describe("Instead of a frame the picture that it wrote"),
+  }),
   "application/octet-stream",
-  async (ctx, services, query) => {
-    const png = await askOfFrame<Uint8Array>("picture", ctx, services, query);
+  async (ctx, services, { model, ...query }) => {
+    let png: Uint8Array;
+    if (model === undefined) png = await askOfFrame<Uint8Array>("picture", ctx, services, query);
+    else {
+      const { receiptPath, roots } = await lookedAt(ctx, services, query);
+      png = await ask<Uint8Array>(ctx, services, { kind: "written", receiptPath, model, roots });
+    }
     ctx.set({
       "Content-Security-Policy": "default-src 'none'; sandbox",
       "Cross-Origin-Resource-Policy": "same-origin",
@@ -142,14 +149,19 @@ export const showMarks = pageByHttp(
     model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
     input_path: inputPath.optional().describe("Of the image or folder; needed with `across`"),
     ...{ frame, across },
+    fullest: z
+      .string()
+      .max(64)
+      .optional()
+      .describe("A label: instead of `frame` that on which it has the most pixels"),
   }),
   { Marks: marksSchema },
   async (ctx, services, query) => {
     const { receiptPath, roots, input: inputPath = "" } = await lookedAt(ctx, services, query);
-    const { model, frame, across } = query;
+    const { model, frame, across, fullest } = query;
     if (across !== undefined && inputPath === "")
       throw new RadserveError("bad_request", "Expected input_path beside across; found none.");
-    const view = { kind: "marks", receiptPath, inputPath, model, frame, across, roots } as const;
+    const view = { kind: "marks", receiptPath, inputPath, model, frame, fullest, across, roots } as const;
     ctx.body = await ask<Marks>(ctx, services, view);
   },
 );

@@ -59,18 +59,19 @@ export class MarkReader {
   constructor(private readonly memory: ProcessMemory) {}
 
   /**
-   * @param frame from 1: of the source, or of the receipt's slices
+   * @param of a frame from 1: of the source, or of the receipt's slices; or a label, of which the fullest frame is meant
    * @throws RadserveError file_not_found where the model wrote no segmentation, bad_request, result_changed
    */
-  async read(result: ResultFolder, model: string, frame: number): Promise<Marks> {
+  async read(result: ResultFolder, model: string, of: number | string): Promise<Marks> {
     const { source } = result.receipt;
+    const known = await this.#known(result, model);
+    const frame = typeof of === "number" ? of : await fullest(known, source, of);
     if (frame > source.frames)
       throw new RadserveError("bad_request", `Expected a frame from 1 to ${source.frames}; found ${frame}.`);
-    const known = await this.#known(result, model);
     const layers: Layer[] = [];
-    for (const { frame: of, segment } of known.byPlace.get(placeIn(source, frame)) ?? [])
-      layers.push({ segment, values: await known.image.frame(of) });
-    return draw(known, source, layers);
+    for (const { frame: at, segment } of known.byPlace.get(placeIn(source, frame)) ?? [])
+      layers.push({ segment, values: await known.image.frame(at) });
+    return { ...(await draw(known, source, layers)), frame };
   }
 
   /**
@@ -99,7 +100,7 @@ export class MarkReader {
           layers.set(segment, layer);
         }
       }
-    return draw(known, size, [...layers.values()]);
+    return { ...(await draw(known, size, [...layers.values()])), frame: null };
   }
 
   async #parts(known: Segmentation, source: Receipt["source"], { frames }: Volume): Promise<Unpacked> {
@@ -200,6 +201,26 @@ function segmentIn(item: Attributes): Segment {
   };
 }
 
+/** The frame, from 1, on which a label has the most pixels: the first of equals. */
+async function fullest(
+  { image, segments, byPlace, isLabelMap }: Segmentation,
+  source: Receipt["source"],
+  wanted: string,
+): Promise<number> {
+  const number = segments.find(({ label }) => label === wanted)?.number;
+  if (number === undefined)
+    throw new RadserveError("bad_request", "Expected a label of the model's segmentation; it has no such.");
+  let best = { frame: 1, pixels: 0 };
+  for (let frame = 1; frame <= source.frames; frame++) {
+    let pixels = 0;
+    for (const { frame: at, segment } of byPlace.get(placeIn(source, frame)) ?? [])
+      if (isLabelMap || segment === number)
+        for (const value of await image.frame(at)) if (isLabelMap ? value === number : value > 0) pixels++;
+    if (pixels > best.pixels) best = { frame, pixels };
+  }
+  return best.frame;
+}
+
 /** The part of a frame beyond which nothing is marked. */
 function cropped(
   values: Uint8Array,
@@ -233,7 +254,7 @@ async function draw(
   { image, segments, isLabelMap }: Segmentation,
   { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
   layers: readonly Layer[],
-): Promise<Marks> {
+): Promise<Omit<Marks, "frame">> {
   const colours = new Map(segments.map(({ number, colour }) => [number, colour]));
   const pixels = new Map<number, number>();
   const rgba = Buffer.alloc(rows * columns * 4);

@@ -25,7 +25,15 @@ export type Across = "row" | "column" | undefined;
 export type View =
   | ({ kind: "receipt" } & OfResult)
   | ({ kind: "frame" | "picture"; inputPath: string; frame: number; across: Across } & OfResult)
-  | ({ kind: "marks"; model: string; inputPath: string; frame: number; across: Across } & OfResult)
+  | ({ kind: "written"; model: string } & OfResult)
+  | ({
+      kind: "marks";
+      model: string;
+      inputPath: string;
+      frame: number;
+      fullest: string | undefined;
+      across: Across;
+    } & OfResult)
   | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
   | {
       kind: "list";
@@ -101,6 +109,7 @@ const segment = z.strictObject({
 });
 
 export const marksSchema = z.strictObject({
+  frame: z.int().min(1).nullable().describe("Which it is; null of a plane across the slices"),
   rows: z.int(),
   columns: z.int(),
   segments: z.array(segment),

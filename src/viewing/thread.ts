@@ -26,7 +26,7 @@ import type { Check } from "../results/commit/verify.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
 import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
-import { withResult, type ResultFolder } from "./result-folder.js";
+import { fileOf, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
 import { sectionAt, sectionFacts, sectionPlane, VolumePlanes, type KnownVolume } from "./volume-planes.js";
 
@@ -49,6 +49,13 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
       return view.across === undefined
         ? ofFrame(view, (...which) => pictures.draw(...which))
         : ofSection(view, (known, section) => drawnPlane(sectionPlane(known, section), engine));
+    case "written":
+      return withResult(view.receiptPath, view.roots.output, (result) => {
+        const { outputs = [] } = result.receipt.models.find(({ name }) => name === view.model) ?? {};
+        const png = outputs.find(({ media_type: type }) => type === "image/png");
+        if (png !== undefined) return fileOf(result, png);
+        throw new RadserveError("file_not_found", "Expected a model of the receipt that wrote a picture.");
+      });
     case "frame":
       return view.across === undefined
         ? ofFrame(view, async (...which) => packed(await pictures.facts(...which), transfer))
@@ -56,7 +63,7 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
     case "marks":
       return view.across === undefined
         ? withResult(view.receiptPath, view.roots.output, (result) =>
-            marks.read(result, view.model, view.frame),
+            marks.read(result, view.model, view.fullest ?? view.frame),
           )
         : ofSection(view, (known, section, result) => marks.readAcross(result, view.model, known, section));
     case "verify":

@@ -34,6 +34,7 @@ const SIZES: Record<string, { full: number; quick?: number }> = {
   cancel: { full: 10_000, quick: 300 },
   doors: { full: 1_000, quick: 60 },
   deliveries: { full: 1_000, quick: 60 },
+  "deliveries-two-boxes": { full: 1_000 },
   "doors-two-boxes": { full: 600, quick: 24 },
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },

@@ -77,7 +77,7 @@ export async function bytesToSend(
   try {
     const bytes = await withPlain(path, (fd) => readWholeHere(fd, (size) => room.of(size)));
     if (bytes === undefined)
-      return { state: "away", reason: "The file of the object cannot be read (no plain file)." };
+      return { state: "away", reason: "The file of the object is not there, or is no plain file." };
     if (sha256(bytes) === expected) return bytes;
     return { state: "refused", reason: "The file of the object has other bytes than were committed." };
   } catch (error) {

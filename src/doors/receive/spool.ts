@@ -15,7 +15,7 @@ import path from "node:path";
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
-import { noteDevice, openDescriptor } from "../../files/disk.js";
+import { noteDevice, onBlockDevice, openDescriptor } from "../../files/disk.js";
 import { explainedFault, hashFile, syncFolder } from "../../files/durable-files.js";
 import { receiveFile } from "../../files/new-file.js";
 import { isUnmounted } from "../../files/roots.js";
@@ -116,7 +116,7 @@ export class Spool {
     const objects = await this.#open(dev, objectsName, drawer);
     let series: Folder | undefined;
     try {
-      const options = { ...this.#limits, overwrite: false, leaveFolder: true } as const;
+      const options = { ...this.#limits, overwrite: false, waits: true, leaveFolder: true } as const;
       const file = await receiveFile(objects.fdPath, name, resumed(begun, pieces), options);
       series = await this.#open(dev, ...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
       // By its path: a folder that was taken away for removal is not there any more
@@ -138,7 +138,9 @@ export class Spool {
   async #open(dev: number, ...names: readonly string[]): Promise<Folder> {
     const folder = path.join(this.#folder, ...names);
     const flags = constants.O_RDONLY | constants.O_DIRECTORY;
-    const fd = await openDescriptor(folder, flags).catch(async (error: unknown) => {
+    // At once where it is this machine's disk: a folder that is there is found in memory
+    const now = onBlockDevice({ dev });
+    const fd = await openDescriptor(folder, flags, undefined, now).catch(async (error: unknown) => {
       if (!["ENOENT", "ENOTDIR"].includes(errno(error))) throw error;
       return openDescriptor(await this.made(...names), flags);
     });

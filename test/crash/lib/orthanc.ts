@@ -22,8 +22,10 @@ export class CrashOrthanc {
   });
   #pacs: Pacs | undefined;
   #starting: Promise<void> | undefined;
-  /** How often each object was sent, and when for the last time (milliseconds since 1970). */
-  readonly sent = new Map<string, { times: number; at: number }>();
+  /** UIDs in the order in which they were sent. */
+  readonly sent: string[] = [];
+  /** When each was sent for the last time (milliseconds since 1970). */
+  readonly sentAt = new Map<string, number>();
 
   static async start(): Promise<CrashOrthanc> {
     const orthanc = new CrashOrthanc();
@@ -51,12 +53,12 @@ export class CrashOrthanc {
   }
 
   /** The SOPInstanceUIDs of what it has. */
-  async instances(): Promise<string[]> {
+  async instances(): Promise<Set<string>> {
     await this.#starting;
     const all = (await this.#pacs?.rest("/instances?expand")) as {
       MainDicomTags: { SOPInstanceUID: string };
     }[];
-    return all.map(({ MainDicomTags: { SOPInstanceUID: uid } }) => uid);
+    return new Set(all.map(({ MainDicomTags: { SOPInstanceUID: uid } }) => uid));
   }
 
   async stop(): Promise<void> {
@@ -77,8 +79,10 @@ export class CrashOrthanc {
     const body = await buffer(request);
     const type = headers["content-type"] ?? "";
     if (method === "POST")
-      for (const uid of partsOf(body, type).map(uidOf))
-        this.sent.set(uid, { times: (this.sent.get(uid)?.times ?? 0) + 1, at: Date.now() });
+      for (const uid of partsOf(body, type).map(uidOf)) {
+        this.sent.push(uid);
+        this.sentAt.set(uid, Date.now());
+      }
     if (this.#pacs === undefined) throw new Error("The PACS is away.");
     const answer = await fetch(new URL(url, this.#pacs.url), {
       method,

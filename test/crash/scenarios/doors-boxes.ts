@@ -99,9 +99,9 @@ async function bothWays(options: Options): Promise<Outcome> {
     if (slices !== sent) faults.push(`receipts of ${slices} slices of ${sent}`);
     faults.push(...(await notDelivered(results, path.join(first.input, "spool/deliveries"), pacs)));
     const killed = Object.entries(killer.killed).map(([name, count]) => `${name} ${count}`);
-    const again = [...pacs.sent.values()].filter(({ times }) => times > 1).length;
+    const again = pacs.sent.length - pacs.sentAt.size;
     return {
-      summary: `${sent} objects in ${whole.size} studies, ${pacs.sent.size} results delivered, ${again} of them sent again before they were proven; killed: ${killed.join(", ")}; ${seconds(began)}`,
+      summary: `${sent} objects in ${whole.size} studies, ${pacs.sentAt.size} results delivered, ${again} sent again before they were proven; killed: ${killed.join(", ")}; ${seconds(began)}`,
       faults,
     };
   } finally {
@@ -118,12 +118,11 @@ async function notDelivered(results: string, queue: string, pacs: CrashOrthanc):
   const waiting = () => readdirSync(queue).filter((name) => name.endsWith(".json"));
   for (const end = Date.now() + LONGEST_MS; waiting().length > 0 && Date.now() < end;) await delay(200);
   const faults = waiting().map((name) => `${name} is in the queue`);
-  const there = await pacs.instances();
-  const known = new Set(there);
-  for (const uid of pacs.sent.keys())
-    if (!known.has(uid)) faults.push(`${uid}: sent, and not in the Orthanc`);
-  if (there.length !== pacs.sent.size)
-    faults.push(`${there.length} objects in the Orthanc of ${pacs.sent.size}`);
+  const kept = await pacs.instances();
+  for (const uid of pacs.sentAt.keys())
+    if (!kept.has(uid)) faults.push(`${uid}: sent, and not in the Orthanc`);
+  if (kept.size !== pacs.sentAt.size)
+    faults.push(`${kept.size} objects in the Orthanc of ${pacs.sentAt.size}`);
   const receipts = filesBelow(results).filter((file) => file.endsWith(".json") && !/(^|\/)\./.test(file));
   for (const receipt of receipts) {
     const { dir, name } = path.parse(path.join(results, receipt));
@@ -133,7 +132,7 @@ async function notDelivered(results: string, queue: string, pacs: CrashOrthanc):
     if (objects.length === 0) faults.push(`${receipt}: not asked for`);
     for (const { state, sop_instance_uid: uid, at } of objects) {
       if (state !== "proven") faults.push(`${receipt}: ${state}`);
-      if ((pacs.sent.get(uid)?.at ?? 0) > Date.parse(at)) faults.push(`${receipt}: sent after it was proven`);
+      if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at)) faults.push(`${receipt}: sent after it was proven`);
     }
   }
   return faults;
