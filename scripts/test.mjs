@@ -67,6 +67,8 @@ const QUICK = [
   ...["inference/values.test.js", "models/transform-steps.test.js", "results/guards.test.js"],
   ...["results/commit/commit.test.js", "results/dicom/elements.test.js", "results/dicom/objects.test.js"],
   ...["results/findings/findings.test.js", "http/inference.test.js", "bulk/outcome.test.js"],
+  // What is generated: tables of the pages, the contract, and the schemas of doors and receipts (the model's: manifest)
+  ...["scripts/pages.test.js", "doors/settings.test.js", "results/receipt/receipt-schema.test.js"],
 ];
 
 /**
@@ -74,7 +76,7 @@ const QUICK = [
  * file by itself takes a third of a second of the processor for loading tap and what it tests.
  */
 const OWN_PROCESS =
-  /\bprocess\.(?!execPath|pid\b)|globalThis|setDurations|setEnvironmentData|node:(child_process|cluster|worker_threads)|support\/(server|bulk|doors|durations|pages|postgres|processes)\.js/;
+  /\bprocess\.(?!execPath|pid\b)|globalThis|setDurations|setEnvironmentData|node:(child_process|cluster|worker_threads)|support\/(server|bulk|doors|durations|postgres|processes)\.js/;
 /** The remembered seconds of a file that shares, at most, and of all in a process. */
 const SHORT_SECONDS = 8;
 const TOGETHER_SECONDS = 30;
