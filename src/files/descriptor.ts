@@ -6,6 +6,7 @@
 import fs from "node:fs";
 import { promisify } from "node:util";
 import { RadserveError } from "../base/errors.js";
+import { count } from "../base/table.js";
 import { readNow } from "./disk.js";
 
 export const syncDescriptor = promisify(fs.fsync);
@@ -48,7 +49,7 @@ export function checkFileSize(bytes: number): void {
   if (bytes > MAX_FILE_BYTES)
     throw new RadserveError(
       "unsupported_format",
-      `Expected a file of at most ${MAX_FILE_BYTES} bytes; found ${bytes}. Split it, or send its slices as a folder.`,
+      `Expected a file of at most ${count(MAX_FILE_BYTES)} bytes; found ${count(bytes)}. Split it, or send its slices as a folder.`,
       { most: MAX_FILE_BYTES, found: bytes },
     );
 }

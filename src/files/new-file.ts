@@ -6,6 +6,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
 import { errno } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
+import { count } from "../base/table.js";
 import { syncDescriptor, writePiece } from "./descriptor.js";
 import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
 import { explained, hashFile, ifMissing, requireRoom, syncFolder, UnnamedFile } from "./durable-files.js";
@@ -152,7 +153,7 @@ async function fill(
 export function tooLarge(limit: number): RadserveError {
   return new RadserveError(
     "body_too_large",
-    `Expected a file of at most ${limit} bytes; found a larger one.`,
+    `Expected a file of at most ${count(limit)} bytes; found a larger one.`,
     { limit },
   );
 }

@@ -1,10 +1,8 @@
 /** What a destination does, whatever its protocol: objects are sent to it, and read back to see that they are there. */
 
-import { closeSync, fstatSync } from "node:fs";
 import { errno } from "../../base/errno.js";
 import { readWholeHere } from "../../files/descriptor.js";
-import { openPlain } from "../../files/disk.js";
-import { sha256 } from "../../files/durable-files.js";
+import { sha256, withPlain } from "../../files/durable-files.js";
 
 export interface ObjectToSend {
   path: string;
@@ -77,19 +75,13 @@ export async function bytesToSend(
   room = new Room(),
 ): Promise<Buffer | Unsent> {
   try {
-    const fd = await openPlain(path);
-    let bytes: Buffer;
-    try {
-      if (!fstatSync(fd).isFile()) throw new Error("It is something else.");
-      bytes = await readWholeHere(fd, (size) => room.of(size));
-    } finally {
-      closeSync(fd);
-    }
+    const bytes = await withPlain(path, (fd) => readWholeHere(fd, (size) => room.of(size)));
+    if (bytes === undefined)
+      return { state: "away", reason: "The file of the object is not there, or is no plain file." };
     if (sha256(bytes) === expected) return bytes;
     return { state: "refused", reason: "The file of the object has other bytes than were committed." };
   } catch (error) {
-    const why = errno(error) || "no plain file";
-    return { state: "away", reason: `The file of the object cannot be read (${why}).` };
+    return { state: "away", reason: `The file of the object cannot be read (${errno(error)}).` };
   }
 }
 

@@ -110,10 +110,7 @@ export class Spool {
   async keep(peer: string, object: Arriving): Promise<Kept> {
     const { dev } = await stat(this.#folder);
     if (isUnmounted(this.#folder, dev))
-      throw new RadserveError(
-        "input_not_found",
-        "Expected the spool's share to be mounted; it is away. Send it again later.",
-      );
+      throw new RadserveError("input_not_found", "The spool's share is not mounted. Send it again later.");
     try {
       return await this.#kept(peer, object, dev);
     } catch (error) {

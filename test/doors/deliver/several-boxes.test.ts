@@ -51,7 +51,7 @@ await t.test("the objects of a job are delivered, whichever box makes them, and 
   await bulk.ended(again);
   process.kill(bulk.server.servingPid(), "SIGKILL");
   rmSync(path.join(place.input, "spool/deliveries"), { recursive: true });
-  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^6 results/ });
+  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^6 undelivered results/ });
   await pacs.start();
   const folder = path.join(place.output, "again");
   await until(() => names.every((name) => proven({ output: folder }, name)));
@@ -107,9 +107,9 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
   });
   t.match(await radserve(place, "status"), { stdout: /delivery_set_aside/ });
   pacs.behave("keep");
-  t.match(await radserve(place, "deliver", "retry"), { status: 0, stdout: /^1 objects/ });
+  t.match(await radserve(place, "deliver", "retry"), { status: 0, stdout: /^1 set-aside object / });
   await until(() => proven(place));
-  t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing waits/ });
+  t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing is waiting/ });
   const receipt = path.join(place.output, "image.dcm.json");
   t.match(await radserve(place, "deliver", "verify", receipt), { status: 0, stdout: /pacs +proven/ });
   pacs.kept.clear();
@@ -140,5 +140,5 @@ await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, asy
       RADSERVE_TOKEN: server.token,
     },
   });
-  t.match(stdout, /"state":"proven"[^]*0 objects[^]*\npacs +proven[^]*\n0 results/);
+  t.match(stdout, /"state":"proven"[^]*0 set-aside objects[^]*\npacs +proven[^]*\n0 undelivered results/);
 });
