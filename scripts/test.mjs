@@ -45,7 +45,10 @@ const GROUPS = {
     why: "The steps of docs/operations.md start many servers and databases one after the other.",
     files: ["server/upkeep.test.js"],
   },
-  page: { why: "Chromium shows the page for people.", files: ["http/page.test.js"] },
+  page: {
+    why: "Chromium shows the page for people.",
+    files: ["http/page.test.js", "http/page-modalities.test.js"],
+  },
   cuda: {
     why: "A stand-in for the CUDA libraries, over a provider of 600 MB (scripts/test-cuda.mjs).",
     files: ["server/cuda.test.js"],
