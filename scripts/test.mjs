@@ -2,8 +2,9 @@
  * `npm test`, and each group of tests: `node scripts/test.mjs [--quick | --group NAME | FILE...] [--jobs N] [--no-build] [--remember]`.
  *
  * Builds what has changed, and then runs checks and test files beside each other, the longest first. A test file is a
- * process of its own that prints TAP; the run ends with tap's summary over all of them and with the ten slowest. It fails
- * where a check or a test fails, where a file ends without a summary, or leaves processes behind.
+ * process of its own that prints TAP; short ones that change nothing of their process share one, unless they are named.
+ * The run ends with tap's summary over all of them and with the ten slowest. It fails where a check or a test fails, where
+ * a file ends without a summary, or leaves processes behind.
  * --no-build takes what is built, for a run beside another one.
  * --remember writes the seconds of each file to scripts/test-seconds.json, from which the order comes.
  */
@@ -66,7 +67,19 @@ const QUICK = [
   ...["inference/values.test.js", "models/transform-steps.test.js", "results/guards.test.js"],
   ...["results/commit/commit.test.js", "results/dicom/elements.test.js", "results/dicom/objects.test.js"],
   ...["results/findings/findings.test.js", "http/inference.test.js", "bulk/outcome.test.js"],
+  // What is generated: tables of the pages, the contract, and the schemas of doors and receipts (the model's: manifest)
+  ...["scripts/pages.test.js", "doors/settings.test.js", "results/receipt/receipt-schema.test.js"],
 ];
+
+/**
+ * What stands in no file that shares a process: it starts others, changes what all of a process have, or looks at it. A
+ * file by itself takes a third of a second of the processor for loading tap and what it tests.
+ */
+const OWN_PROCESS =
+  /\bprocess\.(?!execPath|pid\b)|globalThis|setDurations|setEnvironmentData|node:(child_process|cluster|worker_threads)|support\/(server|bulk|doors|durations|postgres|processes)\.js/;
+/** The remembered seconds of a file that shares, at most, and of all in a process. */
+const SHORT_SECONDS = 8;
+const TOGETHER_SECONDS = 30;
 
 const bin = (name) => path.join(root, "node_modules/.bin", name);
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
@@ -131,6 +144,27 @@ function chosenFiles(all) {
   if (unknown !== undefined)
     refuse(`There is no group ${unknown}; there are ${Object.keys(GROUPS).join(", ")}.`);
   return all.filter((file) => values.group.includes(groupOf(file)));
+}
+
+/** The files of each process: those that may share one lie together, in their order. */
+function inProcesses(files) {
+  const shares = (file) =>
+    positionals.length === 0 &&
+    groupOf(file) === undefined &&
+    secondsOf(file) <= SHORT_SECONDS &&
+    !OWN_PROCESS.test(readFileSync(path.join(tests, file), "utf8"));
+  const sharing = files.filter(shares);
+  const processes = [];
+  let seconds = Infinity;
+  for (const file of sharing) {
+    seconds += secondsOf(file);
+    if (seconds > TOGETHER_SECONDS) {
+      processes.push([]);
+      seconds = secondsOf(file);
+    }
+    processes.at(-1).push(file);
+  }
+  return [...processes, ...files.filter((file) => !sharing.includes(file)).map((file) => [file])];
 }
 
 /** A group or a file that is not there would never run, and nobody would miss it. */
@@ -216,32 +250,52 @@ function countsOf(text) {
   );
 }
 
+/** What scripts/test-together.mjs told of each file that ended, by the file's name. */
+const toldOf = (text) =>
+  new Map(
+    [...text.matchAll(/^# together: (.*)$/gm)]
+      .map(([, told]) => JSON.parse(told))
+      .map((told) => [told.file, told]),
+  );
+
+/** Counts with one failure more: that of a file which failed beside its assertions. */
+const plusOne = (counts = {}) => ({
+  ...counts,
+  total: (counts.total ?? 0) + 1,
+  fail: (counts.fail ?? 0) + 1,
+});
+
 const total = { total: 0, pass: 0, fail: 0 };
 const durations = {};
 const failed = [];
 
-/** Runs one, adds its counts to the sum, and prints one line; if it failed, everything that it said. */
-async function judge(job) {
-  const { status, seconds, processor, left, text } = await run(job);
+/** Adds the counts of a test file, a check or a process of several files to the sum, and prints one line. */
+function tell(name, { seconds, processor, counts = {} }, faults) {
+  const word = faults.length === 0 ? "ok    " : "FAILED";
+  console.log(`${word} ${name} (${seconds.toFixed(1)} s, ${processor.toFixed(1)} s of processor time)`);
+  for (const [key, n] of Object.entries(counts)) total[key] = (total[key] ?? 0) + n;
+  if (faults.length > 0) failed.push(`${name}: ${faults.join(", ")}`);
+}
+
+/** Runs a check, a test file or several in one process, and tells of each; if it failed, everything that it said. */
+async function judge({ name, files = [], ...job }) {
+  const { status, left, text, ...took } = await run(job);
   const faults = [];
   if (status !== 0) faults.push(`ended with ${status}`);
   if (left.length > 0) faults.push(`left running: ${left.join("; ")}`);
-  if (job.file !== undefined) {
-    durations[job.file] = { seconds, processor };
-    const counts = countsOf(text);
-    if (counts === undefined) faults.push("has no summary");
-    for (const [key, n] of Object.entries(counts ?? {})) total[key] = (total[key] ?? 0) + n;
-    if (faults.length > 0 && !counts?.fail) {
-      total.total += 1;
-      total.fail += 1;
-    }
+  const alone = files.length === 1;
+  const told = alone ? new Map([[name, { ...took, counts: countsOf(text) }]]) : toldOf(text);
+  for (const file of files) {
+    const found = told.get(file) ?? { seconds: 0, processor: 0 };
+    const own = alone ? faults : [];
+    if (found.counts === undefined) own.push("has no summary");
+    else if (found.counts.fail > 0 && !alone) own.push(`${found.counts.fail} failed`);
+    durations[file] = found;
+    const counts = found.counts?.fail || own.length === 0 ? found.counts : plusOne(found.counts);
+    tell(file, { ...found, counts }, own);
   }
-  console.log(
-    `${faults.length === 0 ? "ok    " : "FAILED"} ${job.name} (${seconds.toFixed(1)} s, ${processor.toFixed(1)} s of processor time)`,
-  );
-  if (faults.length === 0) return;
-  failed.push(`${job.name}: ${faults.join(", ")}`);
-  console.log(text);
+  if (!alone) tell(name, took, faults);
+  if (faults.length > 0) console.log(text);
 }
 
 async function runAll(jobs, atOnce) {
@@ -311,14 +365,21 @@ const remembered = existsSync(table) ? JSON.parse(readFileSync(table, "utf8")) :
 const node = nodeBinary();
 const checks = positionals.length > 0 || values.group ? [] : CHECKS;
 const postgres = await startPostgres();
-const jobs = files.map((file) => ({
-  ...{ name: file, file, seconds: remembered[file] ?? UNKNOWN_SECONDS },
-  command: [node, "--enable-source-maps", path.join(tests, file)],
+const secondsOf = (file) => remembered[file] ?? UNKNOWN_SECONDS;
+const jobs = inProcesses(files).map((files) => ({
+  ...{ name: files.length === 1 ? files[0] : `${files.length} files together`, files },
+  seconds: files.reduce((sum, file) => sum + secondsOf(file), 0),
+  command: [
+    ...[node, "--enable-source-maps"],
+    ...(files.length === 1 ? [path.join(tests, files[0])] : [path.join(root, "scripts/test-together.mjs")]),
+  ],
   environment: {
+    // Not among the words: tap names folders after these
+    FILES: files.join(" "),
     ...{ TAP_TIMEOUT: TAP_TIMEOUT_S, PATH: `${path.dirname(node)}:${process.env.PATH}` },
     NODE_COMPILE_CACHE: COMPILE_CACHE,
     ...postgres.environment,
-    ...GROUPS[groupOf(file)]?.environment,
+    ...GROUPS[groupOf(files[0])]?.environment,
   },
 }));
 const ordered = [...checks.filter(({ name }) => !values.quick || name === "types"), ...jobs].sort(

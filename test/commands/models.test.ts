@@ -147,6 +147,8 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         {
           size: { kind: "fixed", height: 64, width: 96 },
           fit: "letterbox",
+          interpolation: "linear",
+          antialias: false,
           channels: "rgb",
           background: null,
         },
@@ -197,7 +199,7 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       ]);
       const classify = await drafted("classify", { ...exported, task: "classify" }, [[1, 3]]);
       t.match(classify.data.manifest, {
-        inputs: [{ fit: "crop" }],
+        inputs: [{ fit: "crop", interpolation: "linear", antialias: undefined }],
         outputs: [{ kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] }],
       });
       // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are read

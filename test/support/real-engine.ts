@@ -9,10 +9,17 @@ import { loadModels, type ModelSet } from "../../src/models/set.js";
 
 let opened: Engine | undefined;
 
-/** One engine for the test's process, on the CPU. */
+/** One engine for a test file, on the CPU: the next file of the process has a new one once this one is closed. */
 export function engine(): Engine {
-  opened ??= createEngine({ provider: "cpu" });
-  return opened;
+  if (opened !== undefined) return opened;
+  const own = createEngine({ provider: "cpu" });
+  const close = own.close.bind(own);
+  own.close = () => {
+    opened = undefined;
+    return close();
+  };
+  opened = own;
+  return own;
 }
 
 /** An engine of the test's own and a new folder, until the test ends. */

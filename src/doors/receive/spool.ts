@@ -58,10 +58,23 @@ export interface SpoolLimits {
 export const isUid = (text: string | undefined): text is string =>
   text !== undefined && text.length <= 64 && /^(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*$/.test(text);
 
+const OBJECTS = "objects";
+
+/** All at once: later each would ask the disk for a sync of its own. */
+async function makeDrawers(objects: string): Promise<void> {
+  for (let i = 0; i < 0x100; i++)
+    await mkdir(path.join(objects, i.toString(16).padStart(2, "0")), { mode: 0o770 }).catch(
+      (error: unknown) => {
+        if (errno(error) !== "EEXIST") throw error;
+      },
+    );
+  await syncFolder(objects);
+}
+
 /** The names of an object below the spool. */
 export function objectPath(sopInstanceUid: string): [string, string, string] {
   const drawer = createHash("sha256").update(sopInstanceUid).digest("hex").slice(0, 2);
-  return ["objects", drawer, `${sopInstanceUid}.dcm`];
+  return [OBJECTS, drawer, `${sopInstanceUid}.dcm`];
 }
 
 /** The names of the folder of a series below the spool. */
@@ -160,6 +173,7 @@ export class Spool {
       folder = path.join(holder, name);
       try {
         await mkdir(folder, { mode: 0o770 });
+        if (folder === path.join(this.#folder, OBJECTS)) await makeDrawers(folder);
         await syncFolder(holder);
       } catch (error) {
         if (errno(error) !== "EEXIST") throw error;

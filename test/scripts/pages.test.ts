@@ -1,0 +1,116 @@
+/** The pages say what the sources say, and their links lead somewhere; their commands: documents.test.ts. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import { z } from "zod";
+import { documents } from "../../scripts/documents.js";
+import { bulkRequestSchema } from "../../src/bulk/schema.js";
+import { singleRequestSchema } from "../../src/inference/request.js";
+import { ROUTES } from "../../src/server/routes.js";
+import {
+  allPages,
+  anchorsOf,
+  blocksOf,
+  COMMAND_PAGES,
+  commandsOf,
+  linksOf,
+  namedIn,
+  pageText,
+  proseOf,
+} from "../support/pages.js";
+
+const root = fileURLToPath(new URL("../../..", import.meta.url));
+
+t.test("generated tables and openapi.yaml are as their sources say", (t) => {
+  for (const [file, text] of documents())
+    t.equal(
+      readFileSync(file, "utf8"),
+      text,
+      `${path.basename(file)}: run npm run documents where it is old`,
+    );
+  t.end();
+});
+
+t.test("every relative link and anchor leads somewhere", (t) => {
+  for (const page of allPages())
+    for (const link of linksOf(page).filter((target) => !/^\w+:/.test(target))) {
+      const [file = "", anchor] = link.split("#");
+      const target = file === "" ? page : path.posix.join(path.posix.dirname(page), file);
+      t.ok(existsSync(path.join(root, target)), `${page}: ${link}`);
+      if (anchor !== undefined) t.ok(anchorsOf(target).has(anchor), `${page}: ${link}`);
+    }
+  t.end();
+});
+
+t.test(
+  "each page that the README should lead to is linked there, and no page is too long to begin with",
+  (t) => {
+    const links = linksOf("README.md");
+    for (const page of allPages().filter(
+      (name) => /^(docs\/|[A-Z]+\.md$)/.test(name) && name !== "README.md",
+    ))
+      t.ok(links.includes(page), page);
+    t.ok(pageText("README.md").split("\n").length <= 151, "the README has at most 150 lines");
+    t.end();
+  },
+);
+
+t.test("blocks are of known kinds, and commands stand in console blocks alone", (t) => {
+  for (const page of COMMAND_PAGES) {
+    for (const { at, info, lines } of blocksOf(page)) {
+      t.ok(["console", "json", "json answer", "text"].includes(info), `${at}: a block of kind "${info}"`);
+      if (info === "json") t.doesNotThrow(() => JSON.parse(lines.join("\n")) as unknown, at);
+      if (info === "text")
+        for (const line of lines)
+          t.notMatch(line, /^(\$ |npm |npx |node |curl |sudo |(bin\/)?radserve )/, at);
+    }
+    t.notMatch(proseOf(page), /\n\n {4,}\S/, `${page} has no indented block`);
+  }
+  t.end();
+});
+
+t.test("routes, fields, npm scripts and codes in the pages are those that there are", (t) => {
+  for (const { method, path: pattern } of ROUTES)
+    t.match(pageText("README.md"), `\`${method} ${pattern.replaceAll(/:(\w+)/g, "{$1}")}\``);
+  const api = pageText("docs/api.md");
+  for (const schema of [singleRequestSchema, bulkRequestSchema])
+    for (const field of Object.keys(z.toJSONSchema(schema, { io: "input" }).properties ?? {}))
+      t.match(api, `\`${field}\``, `docs/api.md tells of ${field}`);
+  const { scripts } = JSON.parse(pageText("package.json")) as { scripts: Record<string, string> };
+  const sources = readdirSync(path.join(root, "src"), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".ts"))
+    .map((name) => readFileSync(path.join(root, "src", name), "utf8"))
+    .join("\n");
+  for (const page of [...COMMAND_PAGES, "CONTRIBUTING.md"])
+    for (const text of [...namedIn(page), ...commandsOf(page).map((command) => command.text)]) {
+      for (const [, script = ""] of text.matchAll(/npm run ([\w:-]+)/g))
+        t.ok(scripts[script], `${page}: ${text}`);
+      if (/^[a-z]+(_[a-z0-9]+)+$/.test(text))
+        t.ok(sources.includes(text), `${page}: ${text} is in the sources`);
+    }
+  t.end();
+});
+
+t.test("tests that the page of security names are there", (t) => {
+  const folders = readdirSync(path.join(root, "test"), { withFileTypes: true }).map(({ name }) => name);
+  const tests = namedIn("docs/security.md").filter((text) => folders.includes(text.split("/")[0] ?? ""));
+  t.ok(tests.length > 0);
+  for (const name of tests)
+    t.ok(
+      [name, `${name}.test.ts`].some((file) => existsSync(path.join(root, "test", file))),
+      name,
+    );
+  t.end();
+});
+
+t.test("files and folders that the architecture names are there", (t) => {
+  for (const name of namedIn("docs/architecture.md").filter((text) =>
+    /^[\w.-]*(\/|\.ts$)[\w./-]*$/.test(text),
+  ))
+    t.ok(
+      ["", "src", "native"].some((folder) => existsSync(path.join(root, folder, name))),
+      name,
+    );
+  t.end();
+});
