@@ -425,7 +425,7 @@ export function JobView({ id }: { id: string }) {
             ["Partial", count(counts.partial)],
             ["Failed", count(counts.failed)],
             ["Skipped", count(counts.skipped)],
-            ["In work", count(counts.running)],
+            ["Running", count(counts.running)],
             ["Waiting", count(counts.queued)],
             ["Rate", job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`],
             [isOver(job) ? "Ended" : "Time left", restOf(job)],

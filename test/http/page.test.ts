@@ -42,8 +42,8 @@ t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
   const parts = [...html.matchAll(/(?:src|href)="([^"]+)"/g)].map((match) => match[1]!);
   t.equal(parts.length, 3);
   for (const part of parts) {
-    t.match(part, /^\/assets\/\w+-[A-Z0-9]{8}\.(js|css|svg)$/);
-    const answer = await fetch(server.url + part);
+    t.match(part, /^\.\/assets\/\w+-[A-Z0-9]{8}\.(js|css|svg)$/);
+    const answer = await fetch(new URL(part, `${server.url}/`));
     t.match(answer, { status: 200 });
     t.match(answer.headers.get("Cache-Control"), /immutable/);
     t.equal(answer.headers.get("Content-Encoding"), "gzip");
@@ -282,7 +282,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
         const receipt = receiptText(receiptOf({ week, study, score }));
         writeFileSync(path.join(place.output, "weeks", `${week}-${study}.json`), receipt);
       }
-    await page.getByRole("button", { name: "Look again" }).click();
+    await page.getByRole("button", { name: "Refresh" }).click();
     // The results of today lie in a later week than the planted ones
     await page.getByRole("heading", { name: "cxr 1.0.0 on One" }).waitFor();
     const token = await issueToken(place, "--output-root", path.join(place.output, "weeks"));
@@ -425,7 +425,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       .first()
       .waitFor();
     server = await startServer(place);
-    await page.getByRole("button", { name: "Look again" }).click();
+    await page.getByRole("button", { name: "Refresh" }).click();
     await page.getByText(/receipts\. The last week is compared/).waitFor();
     await page.getByRole("link", { name: "Overview" }).click();
     await page.getByRole("alert").waitFor({ state: "detached" });
