@@ -24,6 +24,7 @@ import { Spool } from "../src/doors/receive/spool.js";
 import { sha256, syncFolder } from "../src/files/durable-files.js";
 import { EXPLICIT_VR_LITTLE_ENDIAN } from "../src/images/dicom/transfer-syntax.js";
 import { dataSetBytes, fileHead } from "../src/results/dicom/elements.js";
+import { SERVING_FLAGS } from "../src/server/serving-child.js";
 
 const { values } = parseArgs({
   options: {
@@ -101,7 +102,8 @@ async function serveSink(): Promise<void> {
 }
 
 async function startedHere(...args: string[]): Promise<{ child: ChildProcess; port: number }> {
-  const child = fork(fileURLToPath(import.meta.url), ["--slices", String(SLICES), ...args]);
+  const words = ["--slices", String(SLICES), ...args];
+  const child = fork(fileURLToPath(import.meta.url), words, { execArgv: SERVING_FLAGS });
   const [port] = (await once(child, "message")) as [number];
   return { child, port };
 }

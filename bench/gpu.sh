@@ -88,6 +88,7 @@ if [ -e "$here/radserve.tar.xz" ]; then
 else
   root=$(cd "$here/.." && pwd)
   node=node
+  [ -e "$root/build/Release/raw_ort" ] || cmake --build "$root/build" --target raw_ort
 fi
 
 release="$root/build/Release"

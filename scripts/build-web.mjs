@@ -33,7 +33,8 @@ const { outputFiles } = await build({
 });
 
 const made = new Map(outputFiles.map(({ path: file, contents }) => [path.relative(out, file), contents]));
-const called = (extension) => `/${[...made.keys()].find((file) => file.endsWith(extension))}`;
+// Relative, so that a proxy may put the page below a path
+const called = (extension) => `./${[...made.keys()].find((file) => file.endsWith(extension))}`;
 const page = readFileSync(path.join(root, "web/index.html"), "utf8")
   .replace("SCRIPT", called(".js"))
   .replace("STYLE", called(".css"))

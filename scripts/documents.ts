@@ -1,5 +1,5 @@
 /**
- * `npm run documents`: writes what the pages say of errors and settings, and openapi.yaml, from their sources. A table
+ * `npm run documents`: writes what the pages say of errors, settings and outputs, and openapi.yaml, from their sources. A table
  * stands in its page between a marker, such as `<!-- errors -->`, and the next empty line.
  */
 import { readFileSync, writeFileSync } from "node:fs";
@@ -51,6 +51,26 @@ function settingRows(): string {
           .join("\n")}`,
     )
     .join("\n\n");
+}
+
+interface PublishedSchema {
+  properties: { outputs: { items: { oneOf: OutputSchema[] } } };
+}
+interface OutputSchema {
+  properties: Record<string, { const?: string }>;
+  required: string[];
+}
+
+/** Each kind of output with the fields that it needs and those that it may have, from the published schema. */
+function outputRows(): string {
+  const schema = JSON.parse(readFileSync(file("models/model.schema.json"), "utf8")) as PublishedSchema;
+  const listed = (names: string[]) => names.map((name) => `\`${name}\``).join(", ");
+  const rows = schema.properties.outputs.items.oneOf.map(({ properties, required }) => {
+    const others = Object.keys(properties).filter((name) => !required.includes(name));
+    const needed = required.filter((name) => name !== "kind");
+    return `| \`${properties["kind"]?.const ?? ""}\` | ${listed(needed)} | ${listed(others)} |`;
+  });
+  return `| \`kind\` | It needs | It may have |\n| --- | --- | --- |\n${rows.join("\n")}`;
 }
 
 /** One page with two tables. */
@@ -127,6 +147,7 @@ function writtenRows(): string {
 export function documents(): Map<string, string> {
   return new Map([
     filled("docs/api.md", "errors", errorRows()),
+    filled("docs/manifest.md", "outputs", outputRows()),
     filled("docs/operations.md", "settings", settingRows()),
     standards(),
     [file("docs/troubleshooting.md"), troubleshooting()],

@@ -145,6 +145,7 @@ async function upgradeAndBack(older, newer, version) {
 
   const upgraded = dpkg("-i", newer);
   check(`dpkg -i over it`, upgraded.status === 0 && /over \(0\.0\.1\)/.test(upgraded.text), upgraded.text);
+  check("an upgrade does not tell the first steps", !/next three steps/.test(upgraded.text), upgraded.text);
   const own = readFileSync(settings.RADSERVE_CONFIG, "utf8");
   check("the configuration stays as it was written", own.includes("results") && own.includes("threads"), own);
   const { token } = server;
@@ -200,6 +201,11 @@ try {
     writeFileSync(path.join(root, name), "");
   const installed = dpkg("-i", file);
   check("dpkg -i in an empty root", installed.status === 0, installed.text);
+  check(
+    "it tells the next three steps",
+    /next three steps:\n {2}1\. .*\n/.test(installed.text),
+    installed.text,
+  );
   const user = readFileSync(path.join(root, "etc/passwd"), "utf8");
   check("the user radserve is made", /^radserve:x:\d+:\d+:.*nologin$/m.test(user), user);
   const { mode, uid } = statSync(path.join(root, "var/lib/radserve"));

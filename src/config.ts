@@ -66,19 +66,19 @@ function isPostgresUrl(text: string): boolean {
 /** The settings as the configuration file spells them, by what they are about. The published tables have this order. */
 const topics = {
   Folders: {
-    input_roots: roots.default([]).describe("Folders that inputs may lie in; required to serve"),
-    output_roots: roots.default([]).describe("Folders that results may go to; required to serve"),
+    input_roots: roots.default([]).describe("Folders that images may be read from; required to serve"),
+    output_roots: roots.default([]).describe("Folders that results may be written to; required to serve"),
     path_map: z
       .array(z.strictObject({ from: z.string().regex(ABSOLUTE_NAME, EXPECTED_FROM), to: absolute }))
       .default([])
       .describe(
-        'Clients\' names of folders, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers are mapped back',
+        'Clients\' paths and the server\'s paths for them, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers have the client\'s path',
       ),
     models_dir: absolute.optional().describe("Folder of model folders (default: the package's models)"),
     state_dir: absolute
       .optional()
       .describe(
-        "Keys, queue, caches; one process at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
+        "Folder for keys, queue and caches, used by one server at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
       ),
     keys_dir: absolute
       .optional()
@@ -87,10 +87,10 @@ const topics = {
       ),
     minimum_free_disk: size
       .default(256 * 1024 * 1024)
-      .describe("Free space below which an output folder is disk_full"),
+      .describe("Free space below which work for an output folder is refused (disk_full)"),
   },
   "Address and TLS": {
-    port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and says which"),
+    port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and prints it"),
     host: z
       .string()
       .min(1)
@@ -99,12 +99,12 @@ const topics = {
     tls_cert: absolute
       .optional()
       .describe(
-        "Certificate of the server in PEM, then those between it and its CA; with it, the port speaks TLS alone",
+        "Server certificate in PEM, then the intermediate certificates; with it, the port speaks only TLS",
       ),
     tls_key: absolute.optional().describe("Private key of tls_cert in PEM, not readable by everybody"),
     tls_client_ca: absolute
       .optional()
-      .describe("CA certificates in PEM; with it, every client needs a certificate of one of them (mTLS)"),
+      .describe("CA certificates in PEM; with it, every client needs a certificate from one of them (mTLS)"),
     trusted_proxies: networks.describe(
       "Addresses or networks of proxies whose X-Forwarded-For or Forwarded names the client; without it these headers are ignored",
     ),
@@ -113,7 +113,7 @@ const topics = {
       .min(1)
       .default(4096)
       .describe(
-        "Connections at a time; for one more, the one that has been idle for longest is closed, else it gets 503 overloaded",
+        "Connections at a time; beyond it, the longest idle one is closed, else the new one gets 503 overloaded",
       ),
     max_connections_per_address: z
       .int()
@@ -123,7 +123,7 @@ const topics = {
         "Connections at a time of one address (of IPv6: of one /64 network); more get 503 overloaded; trusted proxies have no such limit",
       ),
     metrics_allow: networks.describe(
-      "Addresses or networks that read /metrics without a token, beside this machine",
+      "Addresses or networks that may read /metrics without a token, besides this machine",
     ),
   },
   Tokens: {
@@ -132,7 +132,7 @@ const topics = {
     token_max_age: duration
       .optional()
       .describe(
-        'Longest time that a token may live, from its `iat` and from now, for example "825d" (default: no limit)',
+        'Longest lifetime of a token, from its `iat` and from now, for example "825d" (default: no limit)',
       ),
     failed_tokens: z
       .int()
@@ -147,15 +147,15 @@ const topics = {
       .array(z.enum(["upload", "download", "view"]))
       .default([])
       .describe(
-        "What clients without the share may do over HTTP: upload images into the input folders, download results from the output folders, view results with their images on the page; nothing unless it is set",
+        "What clients may do over HTTP: upload images into input folders, download results from output folders, view results with their images on the page; nothing unless set",
       ),
     upload_limit: size
       .default(MAX_FILE_BYTES)
-      .describe("Largest file that may be uploaded; longer ones than the default are not read"),
+      .describe("Largest upload; files larger than the default cannot be read"),
     doors: absolute
       .optional()
       .describe(
-        "File that says how images come in from modalities and PACS, and results go there (docs/doors.md); nothing does unless it is set",
+        "File with rules for images from modalities and PACS, and for results sent there (docs/doors.md); off unless set",
       ),
   },
   Results: {
@@ -164,19 +164,19 @@ const topics = {
       .min(1)
       .optional()
       .describe(
-        "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); a request's own `outputs` goes before (default: what each model's manifest says)",
+        "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); the `outputs` of a request override it (default: what each model's manifest says)",
       ),
     overlay_opacity: z
       .number()
       .min(0.1)
       .max(0.9)
       .default(RESULT_FORMS.overlayOpacity)
-      .describe("How opaque masks are laid over the image in pictures, from 0.1 to 0.9"),
+      .describe("Opacity of masks in pictures, from 0.1 to 0.9"),
     segmentation_type: z
       .enum(SEGMENTATION_TYPES)
       .default(RESULT_FORMS.segmentationType)
       .describe(
-        "How segmentations are written: binary, a bit plane for each label, or labelmap, one label map for all labels, where they do not overlap and the PACS reads Label Map Segmentation Storage",
+        "Form of SEG objects: binary, a bit plane for each label; or labelmap, one label map for all labels, for labels that do not overlap and a PACS that reads Label Map Segmentation Storage",
       ),
   },
   "Work and memory": {
@@ -186,12 +186,12 @@ const topics = {
       .max(1024)
       .optional()
       .describe(
-        "Worker threads that read and write images, one more for stat requests and one more that no subject has beside all others, and as many again for bulk jobs (default: one a core)",
+        "Worker threads for images of single requests, plus one for stat requests and one that no single subject can occupy, and as many again for bulk jobs (default: one per core)",
       ),
     memory: size
       .optional()
       .describe(
-        'Memory that the images in work may take together, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
+        'Memory for all images in progress, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
       ),
     deadline_seconds: z
       .number()
@@ -199,7 +199,7 @@ const topics = {
       .max(86_400)
       .default(300)
       .describe(
-        "Longest time for an inference: of a request without `timeout_ms` from its arrival, of a bulk item from its begin; then it fails with deadline_exceeded",
+        "Time limit of an inference, after which it fails with deadline_exceeded: for a request without `timeout_ms` from its arrival, for a bulk item from its start",
       ),
     max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
     body_limit: size
@@ -217,19 +217,19 @@ const topics = {
       .min(1)
       .optional()
       .describe(
-        "Requests of one subject that may be in work or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
+        "Requests of one subject that may run or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
       ),
     providers: z
       .array(z.enum(["cpu", "cuda"]))
       .min(1)
       .default(["cpu"])
       .describe(
-        "Where models run: cpu, cuda, or both in order of preference; cuda refuses to start where it cannot work",
+        "Where models run: cpu, cuda, or both in order of preference; with cuda, the server refuses to start if it does not work",
       ),
     gpu_fallback: z
       .literal("cpu")
       .optional()
-      .describe("cpu: run there where cuda was asked for and cannot work"),
+      .describe("cpu: run on the CPU if cuda is requested and does not work"),
     gpus: z
       .array(z.int().min(0))
       .min(1)
@@ -240,12 +240,12 @@ const topics = {
     gpu_memory: size
       .optional()
       .describe(
-        'Most memory of each GPU that all models there may take together, weights included, for example "8GiB" (default: no limit)',
+        'Limit of memory for all models of one GPU, weights included, for example "8GiB" (default: no limit)',
       ),
     model_idle: duration
       .optional()
       .describe(
-        'Time without use after which a model gives its memory back, on CPUs and GPUs, for example "30m"; its next request waits until it is loaded again (default: models stay)',
+        'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the next request loads it again and waits (default: never)',
       ),
   },
   Jobs: {
@@ -253,7 +253,7 @@ const topics = {
       .string()
       .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
       .optional()
-      .describe("PostgreSQL of the bulk queue; a private one where absent"),
+      .describe("PostgreSQL of the bulk queue (default: a private one)"),
     role: z
       .enum(["api", "worker", "both"])
       .default("both")
@@ -270,7 +270,7 @@ const topics = {
       .min(0)
       .default(50)
       .describe(
-        "So many images of a bulk job that fail one after the other for one reason pause the job with repeated_failures; 0: none do",
+        "Pause a bulk job (repeated_failures) after so many consecutive images fail for one reason; 0: never",
       ),
     jobs_per_subject: z
       .int()
@@ -283,20 +283,20 @@ const topics = {
       .enum(["off", "text", "pictures"])
       .default("pictures")
       .describe(
-        "What is written into the output folder when a bulk job ends: a page and a table with small pictures, without them (text), or nothing (off)",
+        "Report in the output folder when a bulk job ends: a page and a table with small pictures, without pictures (text), or none (off)",
       ),
   },
   "Log and stop": {
     log_level: z
       .enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"])
       .default("info")
-      .describe("Least severe lines that are logged"),
+      .describe("Lowest level that is logged"),
     grace_seconds: z
       .number()
       .min(0)
       .max(3600)
       .default(30)
-      .describe("On stop, time for admitted requests to finish before they fail with shutting_down"),
+      .describe("On stop, time for accepted requests to finish before they fail with shutting_down"),
   },
 };
 

@@ -6,9 +6,19 @@ import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
 import { VERSION } from "./base/version.js";
 
+// A reader that has had enough (`| head`) ends the command without a word, with the status of SIGPIPE; a full disk is
+// said. The server's log does not come this way.
+process.stdout.on("error", ({ code }: NodeJS.ErrnoException) => {
+  if (code === "EPIPE") process.exit(141);
+  process.stderr.write(`Standard output cannot be written (${code ?? ""}).\n`);
+  process.exit(1);
+});
+// If the reader of the remarks has gone, nobody is left to tell, and the work goes on.
+process.stderr.on("error", () => undefined);
+
 const program = new Command("radserve")
   .description(
-    "Medical image inference server: DICOM in, ONNX models, results a PACS, a radiologist and a program can use",
+    "Medical image inference server: runs ONNX models on DICOM images and writes results for PACS, people and programs",
   )
   .version(VERSION)
   .option(
@@ -50,18 +60,18 @@ function does(load: () => Promise<Work>): (...given: unknown[]) => Promise<void>
 
 const GROUP = new Option(
   "--group <what>",
-  "series: each series of a folder is one item, for models of single images too",
+  "series: treat each series of a folder as one item, also for models of single images",
 ).choices(["series"]);
 const JSON_HELP = "print JSON, for programs";
 
 const BULK_HELP = `
-Ctrl-C detaches: the job goes on, and radserve jobs shows and cancels it. While the server restarts, the command
-waits for it.`;
+Ctrl-C detaches: the job continues; radserve jobs shows or cancels it. While the server restarts, the command
+waits.`;
 
 /** Meanings of exit statuses, by the words of the command, where they mean more than done and failed. */
 const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
-  serve: { 0: "stopped as it was told", 1: "failed; the log says why" },
-  "audit verify": { 0: "every line is as it was written", 1: "something was changed, or is missing" },
+  serve: { 0: "stopped on request", 1: "failed; the log says why" },
+  "audit verify": { 0: "every line is unchanged", 1: "a line was changed or is missing" },
   infer: {
     0: "the results are written; some models may have failed",
     1: "nothing was written; standard error says why",
@@ -69,28 +79,29 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
   bulk: {
     0: "every image succeeded or was skipped",
     1: "some failed or are partial, or the job was cancelled",
-    2: "wrongly called, or the server refused the job",
-    130: "detached: the job goes on",
+    2: "usage error, or the server refused the job",
+    130: "detached: the job continues",
   },
   "jobs reconcile": {
-    0: "every result is there, with its size and hash, and nothing else",
+    0: "every result is complete and unchanged, and there is nothing else",
     1: "something differs",
   },
   "deliver verify": {
-    0: "every object is there and equal",
+    0: "every object is at its destination, unchanged",
     1: "one is missing, differs or could not be read back",
   },
-  verify: { 0: "everything is there and equal", 1: "something differs, is missing or cannot be replayed" },
+  verify: { 0: "verified", 1: "something differs, is missing or cannot be replayed" },
   "models check": { 0: "no mistake", 1: "there are mistakes, or the folder cannot be read" },
-  "models reload": { 0: "every model that has changed serves", 1: "some do not; those of before go on" },
-  status: { 0: "the server is ready", 1: "it is not, or does not answer" },
+  "models reload": { 0: "every changed model is loaded", 1: "some failed; their previous versions stay" },
+  status: { 0: "the server is ready", 1: "it is not ready, or does not answer" },
+  drift: { 0: "no change beyond chance", 1: "a change beyond chance" },
   explain: { 0: "something was found", 1: "nothing was found" },
-  doctor: { 0: "nothing is wrong", 1: "something is; each problem has its fix" },
+  doctor: { 0: "no problem", 1: "problems, each with its fix" },
 };
 
 function statusesOf(words: string): string {
   const meanings = {
-    ...{ 0: "done", 1: "failed; standard error says why", 2: "wrongly called or configured" },
+    ...{ 0: "done", 1: "failed; standard error says why", 2: "usage or configuration error" },
     ...STATUSES[words],
   };
   const lines = Object.entries(meanings).map(([status, meaning]) => `  ${status.padEnd(4)} ${meaning}`);
@@ -100,7 +111,7 @@ function statusesOf(words: string): string {
 /** Every help text ends with the exit statuses of its command, or of those below it; a wrong call names that text. */
 function tellStatuses(command: Command, words: string[]): void {
   command.addHelpText("after", statusesOf(words.join(" ")));
-  command.showHelpAfterError(`(${["radserve", ...words, "--help"].join(" ")} says how it is called)`);
+  command.showHelpAfterError(`(see ${["radserve", ...words, "--help"].join(" ")})`);
   for (const below of command.commands) tellStatuses(below, [...words, below.name()]);
 }
 
@@ -135,10 +146,10 @@ program
     }
   });
 
-const token = program.command("token").description("tokens of clients");
+const token = program.command("token").description("issue, list and revoke tokens of clients");
 token
   .command("issue")
-  .description("print a new token, alone, on standard output")
+  .description("issue a token and print it")
   .requiredOption("--subject <name>", "who it is for")
   .addOption(
     new Option("--expires <duration>", "for how long: a number with s, m, h, d, w or y").default(
@@ -146,41 +157,41 @@ token
       "365d",
     ),
   )
-  .option("--input-root <folder>", "narrow its inputs to this folder (repeatable)", several)
-  .option("--output-root <folder>", "narrow its outputs to this folder (repeatable)", several)
-  .option("--destination <name>", "deliver to this destination of the doors alone (repeatable)", several)
-  .option("--no-deliver", "deliver to none")
-  .option("--admin", "sees the jobs of all subjects")
+  .option("--input-root <folder>", "read images only from this folder (repeatable)", several)
+  .option("--output-root <folder>", "write results only to this folder (repeatable)", several)
+  .option("--destination <name>", "deliver results only to this destination (repeatable)", several)
+  .option("--no-deliver", "never deliver results")
+  .option("--admin", "see the jobs of all subjects")
   .action(does(async () => (await import("./commands/token.js")).tokenIssue));
 token
   .command("list")
-  .description("issued tokens (never the tokens themselves)")
+  .description("list issued tokens (not the tokens themselves)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/token.js")).tokenList));
 token
   .command("revoke")
-  .description("refuse a token from now on")
+  .description("revoke a token")
   .argument("<jti>", "as `token list` shows it")
   .action(does(async () => (await import("./commands/token.js")).tokenRevoke));
 
-const key = program.command("key").description("keys that sign tokens");
+const key = program.command("key").description("make and list keys that sign tokens");
 key
   .command("new")
-  .description("make a key that issues from now on; tokens of the others stay valid")
+  .description("make a key for new tokens; tokens of older keys stay valid")
   .action(does(async () => (await import("./commands/key.js")).keyNew));
 key
   .command("list")
-  .description("the keys (never their secrets)")
+  .description("list keys (not their secrets)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/key.js")).keyList));
 
-const audit = program.command("audit").description("who did what (docs/operations.md)");
+const audit = program.command("audit").description("verify and export the audit trail (docs/audit.md)");
 audit
   .command("verify")
-  .description("whether any line was edited, removed, added or moved")
+  .description("check that no line was edited, removed, added or moved")
   .option(
     "--head <seq:mac>",
-    "a head from the log that was kept elsewhere: its line must be there (repeatable)",
+    "a head from a log kept elsewhere: its line must be there (repeatable)",
     several,
   )
   .option("--from <day>", "the days before this one are archived elsewhere, for example 2026-11-21")
@@ -189,14 +200,14 @@ audit
   .action(does(async () => (await import("./commands/audit.js")).auditVerify));
 audit
   .command("export")
-  .description("AuditEvents of FHIR R4 by IHE BALP, one a line")
+  .description("print FHIR R4 AuditEvents (IHE BALP), one per line")
   .option("--from <day>", "the first day, for example 2026-11-21 (UTC)")
   .option("--to <day>", "the last day")
   .option("--folder <folder>", "export these files (default: audit in the state directory)")
   .action(does(async () => (await import("./commands/audit.js")).auditExport));
 audit
   .command("hash")
-  .description("by what lines name a patient, a study or a path")
+  .description("print the keyed hash that stands for a patient, a study or a path")
   .option("--patient <PatientID>")
   .option("--study <StudyInstanceUID>")
   .option("--path <path>", "as the server names it")
@@ -216,8 +227,8 @@ program
 
 program
   .command("bulk")
-  .description("give a folder of images to a running server as one job, and show its progress")
-  .argument("<input-folder>", "walked recursively; DICOM is recognised by content")
+  .description("send a folder of images to a running server as one job, and show its progress")
+  .argument("<input-folder>", "searched with its subfolders; DICOM is recognised by content")
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
   .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
@@ -230,28 +241,28 @@ program
 
 const jobs = program
   .command("jobs")
-  .description("bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
+  .description("list and control bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
 jobs
   .command("list")
-  .description("newest first")
+  .description("list jobs, newest first")
   .option("--state <state>", "scanning, running, paused, completed or cancelled")
   .addOption(new Option("--limit <number>", "how many").default("50", "50"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsList));
 jobs
   .command("items <job>")
-  .description("the images of a job, what became of each and why")
+  .description("list the images of a job, each with its outcome")
   .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
   .addOption(new Option("--limit <number>", "how many").default("50", "50"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsItems));
 for (const [action, description] of Object.entries({
-  show: "one job",
-  pause: "start no more of its images",
-  resume: "go on",
-  cancel: "what runs ends, the rest never starts, written results stay",
-  retry: "run its failed images again; of a cancelled job those that were cancelled, too",
-  purge: "forget a job that has ended; its results stay",
+  show: "show one job",
+  pause: "pause a job: no more of its images start",
+  resume: "resume a paused job",
+  cancel: "cancel a job: running images end, the rest never starts, results stay",
+  retry: "run failed images again; of a cancelled job, the cancelled ones too",
+  purge: "remove an ended job from the list; its results stay",
 } satisfies Record<JobAction, string>))
   jobs
     .command(`${action} <job>`)
@@ -261,48 +272,48 @@ for (const [action, description] of Object.entries({
 
 jobs
   .command("reconcile <job>")
-  .description("compare a job with what lies in its output folders")
+  .description("compare a job with the files in its output folders")
   .option("--retry", "run images again whose results are missing or damaged")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
-const deliver = program.command("deliver").description("what goes to destinations (docs/doors.md)");
+const deliver = program.command("deliver").description("list, retry and verify deliveries (docs/doors.md)");
 deliver
   .command("list")
-  .description("what waits, is to be proven, or was set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
-  .option("--destination <name>", "for this one alone")
+  .description("list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
+  .option("--destination <name>", "only this destination")
   .addOption(new Option("--limit <number>", "how many results").default("50", "50"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverList));
 deliver
   .command("retry [id]")
-  .description("send again what was set aside: of one result, or of all (RADSERVE_URL, RADSERVE_TOKEN)")
-  .option("--destination <name>", "to this one alone")
+  .description("send set-aside objects again, of one result or of all (RADSERVE_URL, RADSERVE_TOKEN)")
+  .option("--destination <name>", "only to this destination")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverRetry));
 deliver
   .command("verify <paths...>")
-  .description("read back from the destinations what was delivered: receipts (NAME.json), or folders of them")
+  .description("read delivered objects back, of receipts (NAME.json) or of folders of them")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverVerify));
 deliver
   .command("scan [folders...]")
-  .description("find results that are to be delivered and that no queue has (default: RADSERVE_OUTPUT_ROOTS)")
+  .description("queue undelivered results that no queue has (default: RADSERVE_OUTPUT_ROOTS)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverScan));
 
 program
   .command("inspect [file]")
-  .description("what a file is, its decoded pixels, which models accept it and why others do not")
+  .description("show what a file holds, its decoded pixels, and which models accept it or why not")
   .option("--json", JSON_HELP)
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
-  .option("--preview <file.png>", "write the first frame as its window shows it")
+  .option("--preview <file.png>", "write the first frame as a picture, with the file's window")
   .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
   .action(does(async () => (await import("./commands/inspect.js")).inspectFile));
 
 program
   .command("verify")
-  .description("replay a receipt: every file, every object and every result, byte for byte")
+  .description("verify a result: compare its files with the receipt and compute it again, byte for byte")
   .argument("<NAME.json>", "the receipt of a result")
   .option("--input <path>", "the source, or a folder that it lies in (default: beside the receipt)")
   .option("--json", JSON_HELP)
@@ -310,7 +321,7 @@ program
 
 program
   .command("drift")
-  .description("how models do from week to week, from receipts; 1 if something changed beyond chance")
+  .description("compare results of models from week to week, from receipts")
   .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
   .option("--week <day>", "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)")
   .option("--json", JSON_HELP)
@@ -318,23 +329,23 @@ program
 
 program
   .command("results")
-  .description("the list of results")
+  .description("rebuild the list of results")
   .command("index")
-  .description("make the list of results again from the receipts of output roots")
+  .description("rebuild the list of results from the receipts in output roots")
   .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
   .action(does(async () => (await import("./commands/results.js")).indexResults));
 
-const models = program.command("models").description("models and their manifests");
+const models = program.command("models").description("list, add, check and try models");
 models
   .command("list")
-  .description("models and their status")
+  .description("list models and the state of their files")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).list));
 models
   .command("init <model.onnx>")
   .description("write a draft manifest beside a graph")
-  .option("--like <name>", "take over how this model takes images and gives results")
-  .option("--labels <file>", "with --like: one label a line, with its threshold after a comma")
+  .option("--like <name>", "copy accepted images, preparation and outputs from this model")
+  .option("--labels <file>", "with --like: one label per line, with its threshold after a comma")
   .action(does(async () => (await import("./commands/models.js")).init));
 models
   .command("import <folder>")
@@ -361,24 +372,24 @@ models
   .action(does(async () => (await import("./commands/models.js")).exportNnunet));
 models
   .command("card <name>")
-  .description("a model on a page, in Markdown, from its manifest")
+  .description("print a model card in Markdown, from the manifest")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).card));
 models
   .command("codes <name...>")
-  .description("coded concepts by name, for labels")
+  .description("find coded concepts for labels by name")
   .option("--json", JSON_HELP)
   .action((name: string[], options: { json?: boolean }) =>
     run(async () => (await import("./commands/models.js")).codes(name.join(" "), options), options.json),
   );
 models
   .command("check <folder>")
-  .description("explain every mistake of a model folder")
+  .description("check a model folder and explain every mistake")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).check));
 models
   .command("try <folder> <image>")
-  .description("run one model on one image and look at its tensors")
+  .description("run one model on one image and show its tensors")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--dump <file.npy>", "write the tensor that goes in")
   .option(
@@ -389,39 +400,39 @@ models
   .action(does(async () => (await import("./commands/models.js")).tryModel));
 models
   .command("canary <folder> <image>")
-  .description("make a model's canary from what it makes of an image here")
+  .description("make a model's canary (a reference input and output) from an image")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
-  .option("--absolute <number>", "how far another machine's output may differ")
-  .option("--relative <number>", "the same, as a share of the expected number")
+  .option("--absolute <number>", "largest absolute difference that passes on another machine")
+  .option("--relative <number>", "largest difference as a share of the expected value")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).canary));
 models
   .command("reload")
-  .description("have the running server load what has changed, beside what serves, and swap")
+  .description("let the running server load changed models without interruption")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/reload.js")).reload));
 
 program
   .command("status")
-  .description("status of a running server")
+  .description("show whether a running server is ready, and its models")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/status.js")).status));
 
 program
   .command("explain")
-  .description("why a request, an image or a job failed, and what to do")
+  .description("say why a request, an image or a job failed, and what to do")
   .argument(
     "<id-or-path>",
     "a request id, the id of a job, or the path of an image, an output folder or a receipt",
   )
-  .option("--output <folder>", "with the path of an image: where its results were to go")
-  .addOption(new Option("--limit <number>", "how many of the last events").default("10", "10"))
+  .option("--output <folder>", "with the path of an image: its output folder")
+  .addOption(new Option("--limit <number>", "number of latest events").default("10", "10"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/explain.js")).explain));
 
 program
   .command("doctor")
-  .description("look at everything that serving needs; each problem with its fix")
+  .description("check everything that serving needs; each problem comes with its fix")
   .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(
@@ -432,7 +443,7 @@ program
 
 program
   .command("completion")
-  .description("print a script that completes commands and options in bash or zsh")
+  .description("print a completion script for bash or zsh")
   .addArgument(new Argument("<shell>").choices(["bash", "zsh"]))
   .addHelpText("after", "\nFor example: radserve completion bash > /etc/bash_completion.d/radserve")
   .action((shell: Shell) =>

@@ -44,7 +44,7 @@ export async function call<T>(
   let response: Response;
   let answer: unknown;
   try {
-    response = await fetch(page, {
+    response = await fetch(`.${page}`, {
       method,
       headers: {
         Authorization: token ?? "",
@@ -66,7 +66,7 @@ export async function call<T>(
 export async function callBlob(page: string, signal?: AbortSignal): Promise<Blob> {
   let response: Response;
   try {
-    response = await fetch(page, {
+    response = await fetch(`.${page}`, {
       headers: { Authorization: storedToken() ?? "" },
       ...(signal === undefined ? {} : { signal }),
     });
@@ -76,6 +76,28 @@ export async function callBlob(page: string, signal?: AbortSignal): Promise<Blob
     throw away();
   }
   throw await faultOf(response);
+}
+
+/** Saves a file of an output folder where the browser saves files. @throws Fault */
+export async function saveFile(path: string): Promise<void> {
+  const url = URL.createObjectURL(await callBlob(asked("/files", { path })));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = path.replace(/^.*\//, "");
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** Sends a file to a path in an input folder. @throws Fault */
+export async function sendFile(path: string, file: File): Promise<void> {
+  const response = await fetch(asked("/files", { path }), {
+    method: "PUT",
+    headers: { Authorization: storedToken() ?? "", "Content-Type": "application/octet-stream" },
+    body: file,
+  }).catch(() => {
+    throw away();
+  });
+  if (!response.ok) throw await faultOf(response);
 }
 
 async function faultOf(response: Response): Promise<Fault> {

@@ -168,7 +168,7 @@ function Found({ drift }: { drift: DriftView }) {
             ? `${count(marked.length)} of ${count(drift.tested)} comparisons are beyond chance`
             : drift.tested === 0
               ? "Nothing could be compared yet"
-              : "Nothing changed beyond what chance gives"}
+              : "No change beyond chance"}
         </h2>
         <p>
           {count(drift.receipts)} receipts. The last week is compared with the weeks before, for each model,
@@ -219,13 +219,13 @@ export function DriftPage() {
         <h1>Models over time</h1>
         {looks && (
           <button type="button" disabled={busy} onClick={() => setRound(round + 1)}>
-            {busy ? "Reading receipts…" : "Look again"}
+            {busy ? "Reading receipts…" : "Refresh"}
           </button>
         )}
       </div>
       {!looks && (
         <p>
-          This server does not read results for the page; <code>RADSERVE_FILES_BY_HTTP=view</code> allows it.
+          This server does not show results. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> allows it.
           On the server, <code>radserve drift</code> says the same.
         </p>
       )}

@@ -4,9 +4,11 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 /** A measured value to four digits, without zeros at the end. */
-export const figure = (value: number): string => String(Number(value.toPrecision(4)));
+export const figure = (value: number): string => value.toLocaleString("en", { maximumSignificantDigits: 4 });
 
 export const count = (n: number): string => whole.format(n);
+
+export const counted = (n: number, one: string): string => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 export function bytes(n: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -2,9 +2,21 @@
 import type { Item, Job, JobDetails } from "../src/bulk/schema.js";
 import { useContext, useEffect, useState } from "preact/hooks";
 import { Look } from "./look.js";
-import { call, judge, usePoll, type Fault } from "./api.js";
-import { baseName, count, moment, percent, span, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Deliveries, Facts, FaultNote, Table, Pager } from "./parts.js";
+import { call, judge, saveFile, usePoll, type Fault } from "./api.js";
+import { baseName, count, counted, moment, percent, span, words } from "./format.js";
+import {
+  Allowed,
+  Badge,
+  Card,
+  Copy,
+  Deliveries,
+  Facts,
+  FaultNote,
+  FoundBy,
+  NoPictures,
+  Table,
+  Pager,
+} from "./parts.js";
 
 const LOOK_MS = 3_000;
 const SLOW_MS = 10_000;
@@ -30,8 +42,8 @@ function Progress({ job }: { job: Job }) {
   const worked = doneOf(job) - counts.cancelled;
   const text =
     job.total === null
-      ? `Scanning: ${count(all)} images found`
-      : `${count(worked)} of ${count(job.total)} images (${percent(worked, job.total)})`;
+      ? `Scanning: ${counted(all, "image")} found`
+      : `${count(worked)} of ${counted(job.total, "image")} (${percent(worked, job.total)})`;
   return (
     <div class="job-progress">
       <div
@@ -50,6 +62,7 @@ function Progress({ job }: { job: Job }) {
       <span class="quiet">
         {text}
         {counts.failed > 0 && `, ${count(counts.failed)} failed`}
+        {counts.skipped > 0 && `, ${count(counts.skipped)} left out`}
         {counts.cancelled > 0 && `, ${count(counts.cancelled)} cancelled`}
       </span>
     </div>
@@ -81,7 +94,7 @@ export function JobsView() {
     <>
       <h1>Jobs</h1>
       {fault !== undefined && <FaultNote fault={fault} />}
-      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.jobs.length === 0 && (
         <div class="empty">
           <p>No job yet.</p>
@@ -189,18 +202,17 @@ interface ItemPage {
 /** The outcome of one image, in words. */
 function Fate({ item }: { item: Item }) {
   const why = item.error ?? item.reason;
-  if (item.state === "running") return <span class="quiet">in work</span>;
-  if (item.state === "queued") return <span class="quiet">waits</span>;
+  if (item.state === "running") return <span class="quiet">running</span>;
+  if (item.state === "queued") return <span class="quiet">waiting</span>;
   if (item.state === "cancelled") return <span class="quiet">cancelled before it began</span>;
   if (why !== undefined) return <>{why.message}</>;
-  const ran = item.models.filter(({ status }) => status === "succeeded").map(({ name }) => name);
   return (
     <>
-      {ran.join(", ")}
-      {item.reused === true && <span class="quiet"> (was there already)</span>}
+      <FoundBy models={item.models} />
+      {item.reused === true && <span class="quiet"> (reused)</span>}
       {item.warnings.length > 0 && (
         <details>
-          <summary>{count(item.warnings.length)} warnings</summary>
+          <summary>{counted(item.warnings.length, "warning")}</summary>
           <ul>
             {item.warnings.map(({ code, message }) => (
               <li key={code + message}>{message}</li>
@@ -211,7 +223,7 @@ function Fate({ item }: { item: Item }) {
       <Deliveries deliveries={item.deliveries} />
       {item.outputs.length > 0 && (
         <details>
-          <summary>{count(item.outputs.length)} files</summary>
+          <summary>{counted(item.outputs.length, "file")}</summary>
           <ul class="files">
             {item.outputs.map((file) => (
               <li key={file.path}>
@@ -264,10 +276,11 @@ function Items({
           </button>
         </p>
       )}
+      {!looks && job.counts.succeeded + job.counts.partial > 0 && <NoPictures />}
       {fault !== undefined && <FaultNote fault={fault} />}
       {data?.items.length === 0 && <p class="quiet">None.</p>}
       {data !== undefined && data.items.length > 0 && (
-        <Table label="Images" stacks head={["Number", "Image", "What became of it", "Tries"]}>
+        <Table label="Images" stacks head={["Number", "Image", "Outcome", "Attempts"]}>
           {data.items.map((item) => (
             <tr key={item.index}>
               <td class="figure" data-label="Number ">
@@ -283,7 +296,7 @@ function Items({
               <td>
                 <Fate item={item} />
               </td>
-              <td class="figure" data-label="Tries ">
+              <td class="figure" data-label="Attempts ">
                 {count(item.attempts)}
               </td>
             </tr>
@@ -295,12 +308,24 @@ function Items({
   );
 }
 
-function Failures({ job, choose }: { job: JobDetails; choose: (chosen: Chosen) => void }) {
-  if (job.failures.length === 0) return null;
+/** That no model is for an image is no fault of anything. */
+const isHarmless = ({ state, code }: JobDetails["failures"][number]) =>
+  state === "skipped" || code === "no_model_accepts";
+
+function Reasons({
+  title,
+  reasons,
+  choose,
+}: {
+  title: string;
+  reasons: JobDetails["failures"];
+  choose: (chosen: Chosen) => void;
+}) {
+  if (reasons.length === 0) return null;
   return (
-    <Card title="Failed and skipped, by reason" wide>
-      <Table label="Reasons" stacks head={["Images", "State", "Reason", "For example"]}>
-        {job.failures.map(({ state, code, message, images }) => (
+    <Card title={title} wide>
+      <Table label={title} stacks head={["Images", "State", "Reason", "For example"]}>
+        {reasons.map(({ state, code, message, images }) => (
           <tr key={state + code}>
             <td class="figure" data-label="Images ">
               {count(images)}
@@ -318,6 +343,45 @@ function Failures({ job, choose }: { job: JobDetails; choose: (chosen: Chosen) =
         ))}
       </Table>
     </Card>
+  );
+}
+
+/** The report of a job that has ended, or why there is none. */
+function Report({ report }: Pick<JobDetails, "report">) {
+  const gives = useContext(Allowed).includes("download");
+  const [fault, setFault] = useState<Fault>();
+  if (report === null) return null;
+  const { html_path: html, csv_path: csv, error } = report;
+  const save = async (path: string) => {
+    setFault(undefined);
+    try {
+      await saveFile(path);
+    } catch (thrown) {
+      setFault(judge(thrown));
+    }
+  };
+  return (
+    <>
+      <dt>Report</dt>
+      <dd>
+        {error !== null && `There is none: ${error.message}`}
+        {[html, csv].map((path) =>
+          path === null ? null : (
+            <div key={path}>
+              {gives ? (
+                <button type="button" class="link" onClick={() => void save(path)}>
+                  {baseName(path)}
+                </button>
+              ) : (
+                path
+              )}{" "}
+              <Copy text={path} what={`the path of ${baseName(path)}`} />
+            </div>
+          ),
+        )}
+        {fault !== undefined && <FaultNote fault={fault} />}
+      </dd>
+    </>
   );
 }
 
@@ -339,7 +403,7 @@ export function JobView({ id }: { id: string }) {
     return (
       <>
         <h1>Job</h1>
-        {fault === undefined ? <p class="quiet">Asking the server…</p> : <FaultNote fault={fault} />}
+        {fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />}
       </>
     );
   const { counts } = job;
@@ -360,7 +424,7 @@ export function JobView({ id }: { id: string }) {
             ["Succeeded", count(counts.succeeded)],
             ["Partial", count(counts.partial)],
             ["Failed", count(counts.failed)],
-            ["Skipped", count(counts.skipped)],
+            ["Left out", count(counts.skipped)],
             ["In work", count(counts.running)],
             ["Waiting", count(counts.queued)],
             ["Rate", job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`],
@@ -371,7 +435,7 @@ export function JobView({ id }: { id: string }) {
           <div key={reason + (box ?? "")} class="note warn">
             <strong>{words(reason)}</strong>
             <p>
-              {reason === "paused_by_request" ? "Nothing more is begun until it is resumed." : message}
+              {reason === "paused_by_request" ? "No more images start until the job is resumed." : message}
               {images !== null && ` Images: ${count(images)}.`}
               {box !== null && ` Box: ${box}.`}
               {since !== null && ` Since ${moment(since)}.`}
@@ -381,14 +445,24 @@ export function JobView({ id }: { id: string }) {
         <Orders job={job} done={again} />
         <dl class="paths">
           <dt>Results</dt>
-          <dd>{job.request.output_folder_path ?? "as each image says"}</dd>
+          <dd>{job.request.output_folder_path ?? "as listed for each image"}</dd>
           <dt>Job</dt>
           <dd>
-            {job.job_id} <Copy text={job.job_id} what="the number of the job" />
+            {job.job_id} <Copy text={job.job_id} what="the job id" />
           </dd>
+          <Report report={job.report} />
         </dl>
       </section>
-      <Failures job={job} choose={choose} />
+      <Reasons
+        title="Failed, by reason"
+        reasons={job.failures.filter((one) => !isHarmless(one))}
+        choose={choose}
+      />
+      <Reasons
+        title="Not for these models, or no image"
+        reasons={job.failures.filter(isHarmless)}
+        choose={choose}
+      />
       <Items job={job} chosen={chosen ?? { state: firstState(job) }} choose={choose} />
     </>
   );
@@ -406,7 +480,7 @@ export function ItemView({ id, index }: { id: string; index: number }) {
       </p>
       <h1 class="path">{item === undefined ? "Result" : baseName(item.input_image_path)}</h1>
       {fault !== undefined && <FaultNote fault={fault} />}
-      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {item?.receipt_path !== undefined && (
         <Look receiptPath={item.receipt_path} inputPath={item.input_image_path} />
       )}

@@ -24,6 +24,29 @@ function useHash(): string {
   return hash;
 }
 
+/** Files that were let fall on the page, whichever view is shown; the view that sends them opens. */
+function useDropped(): [files: readonly File[], forget: () => void] {
+  const [files, setFiles] = useState<readonly File[]>([]);
+  useEffect(() => {
+    const end = new AbortController();
+    const isFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") === true;
+    const over = (event: DragEvent) => {
+      // The browser itself would open the file
+      if (isFiles(event)) event.preventDefault();
+    };
+    const drop = (event: DragEvent) => {
+      if (!isFiles(event)) return;
+      event.preventDefault();
+      setFiles([...(event.dataTransfer?.files ?? [])]);
+      location.hash = "#/send";
+    };
+    window.addEventListener("dragover", over, { signal: end.signal });
+    window.addEventListener("drop", drop, { signal: end.signal });
+    return () => end.abort();
+  }, []);
+  return [files, () => setFiles([])];
+}
+
 function Brand() {
   return (
     <span class="brand">
@@ -100,7 +123,7 @@ const VIEWS = [
 
 function stateOf(overview: Overview | undefined, fault: Fault | undefined): [tone: string, words: string] {
   if (fault?.status === 0) return ["bad", "No connection"];
-  if (overview === undefined) return ["calm", "Asking"];
+  if (overview === undefined) return ["calm", "Loading"];
   return overview.ready ? ["good", "Ready"] : ["bad", "Not ready"];
 }
 
@@ -109,6 +132,7 @@ function Signed({ leave }: { leave: () => void }) {
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
   const polled = usePoll<Overview>("/overview", () => OVERVIEW_MS);
+  const [dropped, forget] = useDropped();
   const [, job, item] = /^#\/jobs\/([\w-]+)(?:\/(\d{1,9}))?$/.exec(hash) ?? [];
   const [view, name] = VIEWS.find(([of]) => of !== "#/" && hash.startsWith(of)) ?? VIEWS[0];
   useEffect(() => {
@@ -128,7 +152,7 @@ function Signed({ leave }: { leave: () => void }) {
           main.current?.focus();
         }}
       >
-        To the content
+        Skip to content
       </a>
       <header class="top">
         <Brand />
@@ -149,7 +173,7 @@ function Signed({ leave }: { leave: () => void }) {
       <main ref={main} tabIndex={-1}>
         <Allowed.Provider value={polled.data?.files_by_http ?? []}>
           {view === "#/send" ? (
-            <SendView overview={polled.data} />
+            <SendView overview={polled.data} dropped={dropped} taken={forget} />
           ) : view === "#/results" ? (
             <ResultsView hash={hash} overview={polled.data} />
           ) : view === "#/drift" ? (

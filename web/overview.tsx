@@ -2,7 +2,7 @@
 import type { Overview } from "../src/server/overview.js";
 import type { Polled } from "./api.js";
 import { LastHour } from "./chart.js";
-import { bytes, count, moment, percent, since } from "./format.js";
+import { bytes, count, counted, moment, percent, since } from "./format.js";
 import { Badge, Card, Facts, FaultNote, Meter, Table } from "./parts.js";
 
 /** While the server does not answer nothing is said of how it is. */
@@ -11,13 +11,17 @@ function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
     return (
       <section class="verdict bad" aria-label="State">
         <h1>No connection</h1>
-        <p role="alert">The server does not answer. It is asked again every few seconds.</p>
-        <p class="quiet">What stands below is of {moment(overview.now)}.</p>
+        <p role="alert">The server does not answer. The page tries again every few seconds.</p>
+        <p class="quiet">The figures below are from {moment(overview.now)}.</p>
       </section>
     );
   const { ready, fault, conditions: found } = overview;
   const tone = !ready ? "bad" : found.length > 0 ? "warn" : "good";
-  const title = !ready ? "Not ready" : found.length > 0 ? "Ready; something is wrong" : "All is well";
+  const title = !ready
+    ? "Not ready"
+    : found.length > 0
+      ? `Ready, with ${counted(found.length, "problem")}`
+      : "All is well";
   return (
     <section class={`verdict ${tone}`} aria-label="State">
       <div>
@@ -32,7 +36,8 @@ function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
         <ul>
           {found.map(({ condition, where, message, remedy }) => (
             <li key={`${condition} ${where}`}>
-              <code>{condition}</code> {message} {remedy}
+              <code>{condition}</code> {condition === "job_paused" ? <a href="#/jobs">{message}</a> : message}{" "}
+              {remedy}
             </li>
           ))}
         </ul>
@@ -101,7 +106,7 @@ function Room({ overview }: { overview: Overview }) {
   return (
     <Card title="Memory and disks">
       <Meter
-        label="Images in work"
+        label="Images in memory"
         part={memory.images_bytes}
         all={memory.images_limit_bytes}
         text={`${bytes(memory.images_bytes)} of ${bytes(memory.images_limit_bytes)}`}
@@ -125,14 +130,14 @@ function Room({ overview }: { overview: Overview }) {
       {gpus.map((gpu) => (
         <Meter
           key={gpu.number}
-          label={`GPU ${gpu.number}${gpu.lost ? " (lost)" : ""}`}
+          label={`GPU ${gpu.number}${gpu.lost ? " (stopped working)" : ""}`}
           part={gpu.total_bytes - gpu.free_bytes}
           all={gpu.total_bytes}
           text={`${bytes(gpu.free_bytes)} free, ${count(gpu.waiting)} waiting`}
           tone={gpu.lost ? "bad" : "calm"}
         />
       ))}
-      <p class="quiet">The serving process takes {bytes(memory.process_bytes)}.</p>
+      <p class="quiet">The server process uses {bytes(memory.process_bytes)}.</p>
     </Card>
   );
 }
@@ -144,7 +149,7 @@ function Boxes({ overview: { boxes, jobs } }: { overview: Overview }) {
       {boxes.length === 0 ? (
         <p class="quiet">Job database is asleep; it starts on demand.</p>
       ) : (
-        <Table label="Boxes" head={["Box", "State", "Runs jobs", "Models", "Last sign of life"]}>
+        <Table label="Boxes" head={["Box", "State", "Runs jobs", "Models", "Last seen"]}>
           {boxes.map((box) => (
             <tr key={box.id}>
               <th scope="row">{box.name}</th>
@@ -164,7 +169,7 @@ function Boxes({ overview: { boxes, jobs } }: { overview: Overview }) {
 
 export function OverviewView({ data: overview, fault }: Polled<Overview>) {
   if (overview === undefined)
-    return fault === undefined ? <p class="quiet">Asking the server…</p> : <FaultNote fault={fault} />;
+    return fault === undefined ? <p class="quiet">Loading…</p> : <FaultNote fault={fault} />;
   const { requests, jobs } = overview;
   return (
     <>
@@ -177,14 +182,11 @@ export function OverviewView({ data: overview, fault }: Polled<Overview>) {
         <Card title="Work now">
           <Facts
             rows={[
-              ["Requests in work", count(requests.running)],
+              ["Requests running", count(requests.running)],
               ["Requests waiting", `${count(requests.waiting)} of ${count(requests.most_waiting)}`],
-              ["Images of jobs in work", count(jobs.running)],
-              ["Images of jobs waiting", count(jobs.queued)],
-              [
-                "Jobs that wait for something",
-                jobs.paused === 0 ? "0" : <a href="#/jobs">{count(jobs.paused)}</a>,
-              ],
+              ["Job images running", count(jobs.running)],
+              ["Job images waiting", count(jobs.queued)],
+              ["Paused jobs", jobs.paused === 0 ? "0" : <a href="#/jobs">{count(jobs.paused)}</a>],
             ]}
           />
         </Card>

@@ -84,7 +84,7 @@ export function FaultNote({ fault }: { fault: Fault }) {
   return (
     <div class="note bad" role="alert">
       <strong>{fault.status === 0 ? "No connection" : words(fault.code)}</strong>
-      <p>{fault.status === 0 ? `${fault.message} It is asked again every few seconds.` : fault.message}</p>
+      <p>{fault.status === 0 ? `${fault.message} The page tries again every few seconds.` : fault.message}</p>
       {reasons.length > 0 && (
         <ul>
           {reasons.map((reason) => (
@@ -217,5 +217,45 @@ export function Pager({
         Next
       </button>
     </nav>
+  );
+}
+
+/** What would let the page show results with their images. */
+export function NoPictures() {
+  return (
+    <p class="note">
+      This server shows no pictures. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> lets the page show
+      results with their images.
+    </p>
+  );
+}
+
+interface Finder {
+  name: string;
+  status: string;
+  shadow?: true | undefined;
+  /** Absent where an earlier version did not note it. */
+  found?: readonly string[] | undefined;
+}
+
+/** What models found in an image, a line for each that took it. */
+export function FoundBy({ models }: { models: readonly Finder[] }) {
+  return (
+    <>
+      {models.flatMap(({ name, status, shadow, found }) =>
+        status === "not_accepted"
+          ? []
+          : [
+              <div key={name}>
+                <span class="quiet">
+                  {name}
+                  {shadow === true && " (shadow)"}
+                  {(status === "failed" || found !== undefined) && ":"}
+                </span>{" "}
+                {status === "failed" ? "failed" : found?.length === 0 ? "nothing found" : found?.join(", ")}
+              </div>,
+            ],
+      )}
+    </>
   );
 }

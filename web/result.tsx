@@ -3,16 +3,19 @@ import type { Answer } from "../src/results/receipt/receipt.js";
 import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
 import { Look } from "./look.js";
-import { baseName, bytes, figure, milliseconds, words } from "./format.js";
-import { Allowed, Badge, Card, Copy, Deliveries, Table } from "./parts.js";
+import { baseName, bytes, counted, figure, milliseconds, words } from "./format.js";
+import { Allowed, Badge, Card, Copy, Deliveries, NoPictures, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
 type Finding = Model["findings"][number];
 
-/** A model's results, and what shows a frame where there is a picture. */
+/** Where something is to be seen: on a frame, or on the one that has the most of a label. */
+export type Seen = { frame: number } | { model: string; label: string };
+
+/** A model's results, and what shows where they are, where there is a picture. */
 interface Shown {
   model: Model;
-  show?: ((frame: number) => void) | undefined;
+  show?: ((where: Seen) => void) | undefined;
   /** The word for one of several. */
   part?: string | undefined;
 }
@@ -21,7 +24,7 @@ function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
   if (mm !== undefined) return `${mm.size.map(figure).join(" × ")} mm`;
   if (volume !== undefined) return `${figure(volume.ml)} mL`;
   if (area === undefined) return "";
-  return area.cm2 === undefined ? `${area.pixels} pixels` : `${figure(area.cm2)} cm²`;
+  return area.cm2 === undefined ? counted(area.pixels, "pixel") : `${figure(area.cm2)} cm²`;
 }
 
 const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "total" };
@@ -41,8 +44,17 @@ function placeOf({ frame, frames, box, point, over_frames: over }: Finding, part
 const numbered = ({ label, number }: { label?: string | undefined; number?: number | undefined }): string =>
   [label, number].filter((part) => part !== undefined).join(" ");
 
-/** The frame that shows a finding, if it is not about all of them. */
-const middleOf = ({ frame, frames = [] }: Finding): number | undefined => frame ?? frames[frames.length >> 1];
+/** Numbers as ranges: 3 to 7, 9. */
+export function ranges(numbers: readonly number[]): string {
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+  const runs: [number, number][] = [];
+  for (const n of sorted) {
+    const last = runs.at(-1);
+    if (last !== undefined && last[1] === n - 1) last[1] = n;
+    else runs.push([n, n]);
+  }
+  return runs.map(([from, to]) => (from === to ? from : `${from} to ${to}`)).join(", ");
+}
 
 /** A column of the findings, which is left out where no finding has anything in it. */
 const COLUMNS: [name: string, of: (finding: Finding, part: string) => string][] = [
@@ -54,9 +66,81 @@ const COLUMNS: [name: string, of: (finding: Finding, part: string) => string][] 
   ["Place", placeOf],
 ];
 
-function Findings({ model: { name, findings }, show, part = "frame" }: Shown) {
+/** What a row of the table says, of one finding or of those of a label on all frames. */
+interface FindingRow {
+  name: string;
+  present: boolean;
+  cells: Readonly<Record<string, string>>;
+  seen: Seen | undefined;
+}
+
+function rowOf(finding: Finding, model: string, part: string): FindingRow {
+  const { frame, frames = [], label, present, volume } = finding;
+  const at = frame ?? frames[frames.length >> 1];
+  return {
+    ...{ name: numbered(finding), present },
+    cells: Object.fromEntries(COLUMNS.map(([title, of]) => [title, of(finding, part)])),
+    seen: at !== undefined ? { frame: at } : present && volume !== undefined ? { model, label } : undefined,
+  };
+}
+
+const extentOf = ({ score, area }: Finding): number => score ?? area?.cm2 ?? area?.pixels ?? 0;
+
+/** The findings of a label on many frames: where it is, and the frame that has most of it. */
+function rowOfLabel(label: string, of: readonly Finding[], part: string): FindingRow {
+  const found = of.filter(({ present }) => present);
+  const all = found.length > 0 ? found : of;
+  const most = all.reduce((best, one) => (extentOf(one) > extentOf(best) ? one : best));
+  const frames = found.flatMap(({ frame }) => frame ?? []);
+  const boxes = found.filter(({ box, point }) => box !== undefined || point !== undefined).length;
+  const [threshold] = of.map((one) => one.threshold);
+  const isOne = of.every((one) => one.threshold === threshold);
+  const on = ` on ${part} ${most.frame ?? ""}`;
+  const size = sizeOf(most);
+  return {
+    ...{ name: label, present: found.length > 0, seen: { frame: most.frame ?? 1 } },
+    cells: {
+      Score: most.score === undefined ? "" : most.score.toFixed(3) + on,
+      Threshold: isOne ? (threshold?.toFixed(3) ?? "") : "",
+      Size: size === "" || found.length === 0 ? "" : size + (most.score === undefined ? on : ""),
+      Place: [
+        ...(boxes > frames.length / 2 && boxes > 1 ? [`${boxes} places`] : []),
+        ...(frames.length === 0 ? [] : [`${part}${frames.length > 1 ? "s" : ""} ${ranges(frames)}`]),
+      ].join("; "),
+    },
+  };
+}
+
+/** A row for each label that was looked for on frame after frame, and one for every other finding. */
+function rowsOf({ name, findings }: Model, part: string): FindingRow[] {
+  const byLabel = new Map<string, Finding[]>();
+  for (const one of findings)
+    if (one.frame !== undefined) byLabel.set(one.label, [...(byLabel.get(one.label) ?? []), one]);
+  const done = new Set<string>();
+  return findings.flatMap((one) => {
+    const { frame, label } = one;
+    const alike = byLabel.get(label) ?? [];
+    if (frame === undefined || new Set(alike.map((each) => each.frame)).size === 1)
+      return [rowOf(one, name, part)];
+    if (done.has(label)) return [];
+    done.add(label);
+    return [rowOfLabel(label, alike, part)];
+  });
+}
+
+function Findings({ model, show, part = "frame" }: Shown) {
+  const { name, findings, measurements } = model;
   if (findings.length === 0) return null;
-  const columns = COLUMNS.filter(([, of]) => findings.some((finding) => of(finding, part) !== ""));
+  // What is measured stands once
+  const isMeasured = findings.every(({ label, area, volume }) => {
+    const what = area !== undefined ? "Area" : "Volume";
+    const sized = area !== undefined || volume !== undefined;
+    return sized && measurements.some((one) => one.label === label && one.name.startsWith(what));
+  });
+  const rows = rowsOf(model, part);
+  const columns = COLUMNS.filter(
+    ([title]) => !(isMeasured && title === "Size") && rows.some(({ cells }) => (cells[title] ?? "") !== ""),
+  );
   return (
     <Table
       label={`Findings of ${name}`}
@@ -67,23 +151,23 @@ function Findings({ model: { name, findings }, show, part = "frame" }: Shown) {
         ...(show === undefined ? [] : ["Picture"]),
       ]}
     >
-      {findings.map((finding, i) => (
+      {rows.map(({ name, present, cells, seen }, i) => (
         <tr key={i}>
-          <th scope="row">{numbered(finding)}</th>
-          <td>{finding.present ? <Badge state="yes" tone="busy" /> : "no"}</td>
-          {columns.map(([title, of]) => (
-            <td key={title} class="figure">
-              {of(finding, part)}
+          <th scope="row">{name}</th>
+          <td>{present ? <Badge state="yes" tone="busy" /> : "no"}</td>
+          {columns.map(([title]) => (
+            <td key={title} class={title === "Place" ? "" : "figure"}>
+              {cells[title]}
             </td>
           ))}
           {show !== undefined && (
             <td>
-              {middleOf(finding) !== undefined && (
-                <button type="button" class="small" onClick={() => show(middleOf(finding) ?? 1)}>
+              {seen !== undefined && (
+                <button type="button" class="small" onClick={() => show(seen)}>
                   Show
                   <span class="unseen">
                     {" "}
-                    {numbered(finding)} on {part} {middleOf(finding)}
+                    {name} {"frame" in seen ? `on ${part} ${seen.frame}` : `where most of it is`}
                   </span>
                 </button>
               )}
@@ -113,35 +197,36 @@ const unitOf = (value: string): string =>
 export const valueText = ({ value, unit }: Pick<Model["measurements"][number], "value" | "unit">): string =>
   `${figure(value)} ${unitOf(unit.value)}`.trim().replace(" °", "°");
 
-/** What is measured of all together, and of each frame: a row for each label and frame, a column for each measurement. */
+/** What is measured of all together, and of each frame: a row for each label, a column for each measurement. */
 function Measurements({ model, part = "frame" }: Shown) {
   const [whole, each] = [true, false].map((isWhole) =>
     model.measurements.filter(({ frame }) => (frame === undefined) === isWhole),
   );
   return (
     <>
-      <MeasurementTable of={model.name} measurements={whole ?? []} part={part} />
-      <MeasurementTable of={`${model.name}, by ${part}`} measurements={each ?? []} part={part} />
+      <MeasurementTable of={model.name} measurements={whole ?? []} />
+      <MeasurementTable of={`${model.name}, by ${part}`} measurements={each ?? []} />
     </>
   );
 }
 
-function MeasurementTable({
-  of: what,
-  measurements,
-  part,
-}: {
-  of: string;
-  measurements: Model["measurements"];
-  part: string;
-}) {
+/** From the least to the greatest, where there are several. */
+function spanOf(values: readonly Model["measurements"][number][]): string {
+  const [least, ...others] = [...values].sort((a, b) => a.value - b.value);
+  const most = others.at(-1);
+  if (least === undefined) return "";
+  const low = valueText(least);
+  return most === undefined || valueText(most) === low ? low : `${figure(least.value)} to ${valueText(most)}`;
+}
+
+function MeasurementTable({ of: what, measurements }: { of: string; measurements: Model["measurements"] }) {
   if (measurements.length === 0) return null;
-  const rows = new Map<string, Map<string, string>>();
+  // A number tells boxes of one frame apart
+  const isOfMany = new Set(measurements.map(({ frame }) => frame)).size > 1;
+  const rows = new Map<string, Model["measurements"]>();
   for (const one of measurements) {
-    const { name, frame } = one;
-    const of = [numbered(one), frame === undefined ? "" : `${part} ${frame}`].filter(Boolean).join(", ");
-    const row = rows.get(of) ?? new Map<string, string>();
-    rows.set(of, row.set(name, valueText(one)));
+    const of = isOfMany ? (one.label ?? "") : numbered(one);
+    rows.set(of, [...(rows.get(of) ?? []), one]);
   }
   const names = [...new Set(measurements.map(({ name }) => name))];
   return (
@@ -151,7 +236,7 @@ function MeasurementTable({
           <th scope="row">{of === "" ? "The image" : of}</th>
           {names.map((name) => (
             <td key={name} class="figure">
-              {values.get(name)}
+              {spanOf(values.filter((one) => one.name === name))}
             </td>
           ))}
         </tr>
@@ -218,7 +303,7 @@ export function Result({ answer }: { answer: Answer }) {
     <section class="grid result" aria-label="Result">
       <Card title={baseName(answer.input_image_path)} aside={<Badge state={answer.status} />} wide>
         <p>
-          {answer.reused ? "This result was there already; nothing was computed." : "The result is written."}
+          {answer.reused ? "This result existed already and was reused." : "The result is written."}
           {total !== undefined && ` It took ${milliseconds(total)}.`}
         </p>
         {answer.warnings.map(({ code, message }) => (
@@ -235,7 +320,12 @@ export function Result({ answer }: { answer: Answer }) {
       {looks ? (
         <Look key={answer.request_id} receiptPath={answer.receipt_path} inputPath={answer.input_image_path} />
       ) : (
-        answer.models.map((model) => <ModelResult key={model.name} model={model} />)
+        <>
+          <NoPictures />
+          {answer.models.map((model) => (
+            <ModelResult key={model.name} model={model} />
+          ))}
+        </>
       )}
     </section>
   );

@@ -6,7 +6,7 @@ import type { Overview } from "../src/server/overview.js";
 import { asked, usePoll } from "./api.js";
 import { baseName, moment } from "./format.js";
 import { Look } from "./look.js";
-import { Allowed, Badge, FaultNote, Pager, Table } from "./parts.js";
+import { Allowed, Badge, FaultNote, FoundBy, NoPictures, Pager, Table } from "./parts.js";
 
 type Listed = z.infer<typeof listedSchema>;
 
@@ -28,24 +28,6 @@ const last: { filters: Filters; cursors: string[]; rows: Row[] } = {
 const linkTo = (place: number): string => `#/results/${place + 1}`;
 
 const nameOf = ({ receipt }: Row): string => baseName(receipt).replace(/\.json$/, "");
-
-/** What the models of a result found, in a line. */
-function Found({ row }: { row: Row }) {
-  const ran = row.models.filter(({ status }) => status !== "not_accepted");
-  return (
-    <>
-      {ran.map(({ name, status, found, shadow }) => (
-        <div key={name}>
-          <span class="quiet">
-            {name}
-            {shadow === true && " (shadow)"}:
-          </span>{" "}
-          {status === "failed" ? "failed" : found.length === 0 ? "nothing found" : found.join(", ")}
-        </div>
-      ))}
-    </>
-  );
-}
 
 const FIELDS: [name: keyof Filters, label: string, type: "search" | "date"][] = [
   ["text", "Path or UID", "search"],
@@ -145,10 +127,10 @@ function List({ overview }: { overview: Overview | undefined }) {
         }}
       />
       {fault !== undefined && <FaultNote fault={fault} />}
-      {data === undefined && fault === undefined && <p class="quiet">Asking the server…</p>}
+      {data === undefined && fault === undefined && <p class="quiet">Loading…</p>}
       {data?.results.length === 0 && (
         <div class="empty">
-          <p>{Object.keys(given).length === 0 ? "No result yet." : "No result is like that."}</p>
+          <p>{Object.keys(given).length === 0 ? "No result yet." : "No result matches."}</p>
         </div>
       )}
       {data !== undefined && data.results.length > 0 && (
@@ -163,7 +145,7 @@ function List({ overview }: { overview: Overview | undefined }) {
               </th>
               <td data-label="Modality ">{row.modality ?? "–"}</td>
               <td>
-                <Found row={row} />
+                <FoundBy models={row.models} />
               </td>
               <td>
                 <Badge state={row.status} />
@@ -196,7 +178,7 @@ function One({ row, place }: { row: Row; place: number }) {
             give(typed);
           }}
         >
-          <p>The list does not know where the image of this result is.</p>
+          <p>The list has no path for the image of this result.</p>
           <label>
             Path of the image or folder
             <input required value={typed} onInput={({ currentTarget }) => type(currentTarget.value)} />
@@ -216,14 +198,12 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
   const looks = useContext(Allowed).includes("view");
   const place = Number(/^#\/results\/(\d{1,4})$/.exec(hash)?.[1] ?? 0) - 1;
   const row = last.rows[place];
-  if (overview === undefined) return <p class="quiet">Asking the server…</p>;
+  if (overview === undefined) return <p class="quiet">Loading…</p>;
   if (!looks)
     return (
       <>
         <h1>Results</h1>
-        <p class="note">
-          This server shows no results. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> lets it.
-        </p>
+        <NoPictures />
       </>
     );
   return row === undefined ? <List overview={overview} /> : <One key={row.receipt} row={row} place={place} />;

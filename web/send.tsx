@@ -4,7 +4,7 @@ import type { Accepted } from "../src/bulk/schema.js";
 import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
 import type { PathList } from "../src/server/viewing.js";
-import { asked, call, judge, type Fault } from "./api.js";
+import { asked, call, Fault, judge, sendFile } from "./api.js";
 import { Allowed, FaultNote } from "./parts.js";
 import { Result } from "./result.js";
 
@@ -115,10 +115,39 @@ function Path({
   );
 }
 
-export function SendView({ overview }: { overview: Overview | undefined }) {
+/** The folder that dropped files go to: beside what was typed, else the first that the token reaches. */
+async function folderFor(typed: string, looks: boolean): Promise<string> {
+  const beside = typed.replace(/[^/]*$/, "").replace(/\/$/, "");
+  const [first] =
+    beside !== "" || !looks ? [] : (await call<PathList>("GET", asked("/paths", { side: "input" }))).paths;
+  const folder = beside === "" ? first?.path : beside;
+  if (folder === undefined)
+    throw new Fault(
+      400,
+      "bad_request",
+      "It is not known where files may go: type the path of an image folder first, with a slash behind it.",
+      undefined,
+      undefined,
+    );
+  return `${folder}/dropped-${new Date().toISOString().replace(/\W|\.\d+/g, "")}`;
+}
+
+export function SendView({
+  overview,
+  dropped,
+  taken,
+}: {
+  overview: Overview | undefined;
+  /** Files that were let fall on the page, and what forgets them, so that they are sent once. */
+  dropped: readonly File[];
+  taken: () => void;
+}) {
   const [many, setMany] = useState(false);
   const [input, setInput] = useState("");
-  const [output, setOutput] = useState("");
+  const [typed, setOutput] = useState<string>();
+  const output = typed ?? overview?.disks[0]?.folder ?? "";
+  const [sent, setSent] = useState("");
+  const allowed = useContext(Allowed);
   const [models, setModels] = useState<string[]>([]);
   const [kinds, setKinds] = useState<string[]>([]);
   const [stat, setStat] = useState(false);
@@ -129,6 +158,29 @@ export function SendView({ overview }: { overview: Overview | undefined }) {
   const known =
     overview?.models.filter(({ health }) => health === "ready").map(({ name }) => [name, name] as const) ??
     [];
+
+  const take = async () => {
+    taken();
+    setFault(undefined);
+    setAnswer(undefined);
+    try {
+      const folder = await folderFor(input, allowed.includes("view"));
+      for (const [i, file] of dropped.entries()) {
+        setSent(`Sending ${i + 1} of ${dropped.length}…`);
+        await sendFile(`${folder}/${file.name}`, file);
+      }
+      const [only] = dropped;
+      setInput(dropped.length === 1 && only !== undefined ? `${folder}/${only.name}` : folder);
+      setSent(dropped.length === 1 ? "The file is there." : `${dropped.length} files are there.`);
+    } catch (thrown) {
+      setSent("");
+      setFault(judge(thrown));
+    }
+  };
+  const takes = allowed.includes("upload");
+  useEffect(() => {
+    if (dropped.length > 0 && takes) void take();
+  }, [dropped, takes]);
 
   const send = async () => {
     setBusy(true);
@@ -178,30 +230,48 @@ export function SendView({ overview }: { overview: Overview | undefined }) {
             </label>
           </div>
         </fieldset>
+        {takes ? (
+          <p class="quiet">
+            A file that is dropped on the page is sent to the server; then its path stands here.
+          </p>
+        ) : (
+          dropped.length > 0 &&
+          overview !== undefined && (
+            <p class="note warn" role="alert">
+              This server takes no files from the page. The setting <code>RADSERVE_FILES_BY_HTTP=upload</code>{" "}
+              lets it; until then send an image by its path.
+            </p>
+          )
+        )}
+        {sent !== "" && (
+          <p class="note" role="status">
+            {sent}
+          </p>
+        )}
         <Path
           name="input"
           label={many ? "Folder with images" : "Image, or folder of one series"}
-          hint="The path as the server knows it, or as its path map translates it."
+          hint="The path on the server, or one that its path map translates."
           value={input}
           change={setInput}
         />
         <Path
           name="output"
           label="Folder for the results"
-          hint="It is made if it is not there yet."
+          hint="It is created if it does not exist."
           value={output}
           change={setOutput}
         />
         <Choice
           legend="Models"
-          hint="None chosen: every model that accepts the image runs."
+          hint="If none is chosen, every model that accepts the image runs."
           names={known}
           chosen={models}
           choose={setModels}
         />
         <Choice
           legend="Files"
-          hint="None chosen: as each model says. The receipt is always written."
+          hint="If none is chosen, each model decides. The receipt is always written."
           names={KINDS}
           chosen={kinds}
           choose={setKinds}
@@ -212,7 +282,7 @@ export function SendView({ overview }: { overview: Overview | undefined }) {
             checked={grouped}
             onChange={({ currentTarget }) => setGrouped(currentTarget.checked)}
           />
-          A series of a folder is one item, for models of single images too
+          Treat each series of a folder as one item, also for models of single images
         </label>
         {!many && (
           <label class="stat">
@@ -221,7 +291,7 @@ export function SendView({ overview }: { overview: Overview | undefined }) {
               checked={stat}
               onChange={({ currentTarget }) => setStat(currentTarget.checked)}
             />
-            Stat: before all others
+            Stat: run before all others
           </label>
         )}
         <div class="orders">

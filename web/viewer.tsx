@@ -1,9 +1,25 @@
 /** A frame under the eye: its window, zoom and pan, the value at the pointer, and what stands in the corners. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { FrameFacts } from "../src/viewing/messages.js";
+import type { Across, FrameFacts } from "../src/viewing/messages.js";
 import { asked, call, useLoaded } from "./api.js";
 import { bytesOf, count, figure } from "./format.js";
 import { Kept } from "./kept.js";
+
+export interface Paths {
+  receiptPath: string;
+  inputPath: string;
+}
+
+/** What is looked at: a frame, or the plane through a row or a column of every slice; all from 1. */
+export interface Place {
+  across: Across;
+  frame: number;
+  row: number;
+  column: number;
+}
+export type Go = (to: Partial<Place>) => void;
+
+export const placeIn = (place: Place): number => place[place.across ?? "frame"];
 
 export interface Window {
   center: number;
@@ -14,7 +30,7 @@ export interface Window {
 /** A frame with its stored values unpacked. */
 export interface Frame {
   facts: FrameFacts;
-  stored: Int16Array | Uint16Array | undefined;
+  stored: Int16Array | Uint16Array | Float32Array | undefined;
 }
 
 /** Windows that readers of CT use, in HU. */
@@ -32,21 +48,28 @@ const DRAG_SHARE = 1 / 256;
 function unpacked(facts: FrameFacts): Frame {
   if (facts.values === null) return { facts, stored: undefined };
   const bytes = bytesOf(facts.values.base64);
-  const Values = facts.values.signed ? Int16Array : Uint16Array;
+  const Values = { int16: Int16Array, uint16: Uint16Array, float32: Float32Array }[facts.values.type];
   // The text is not kept beside the numbers
   const values = { ...facts.values, base64: "" };
   return { facts: { ...facts, values }, stored: new Values(bytes.buffer) };
 }
 
-export function useFrame(paths: { receiptPath: string; inputPath: string }, frame: number) {
+/** A frame, or a plane across the slices, which comes when the server has read them all. */
+export function useFrame(paths: Paths, place: Place) {
   const kept = useMemo(() => new Kept<Frame>(), []);
-  const page = asked("/results/frame", { path: paths.receiptPath, input_path: paths.inputPath, frame });
+  const { across } = place;
+  const page = asked("/results/frame", {
+    ...{ path: paths.receiptPath, input_path: paths.inputPath, frame: placeIn(place), across },
+  });
   const loaded = useLoaded(page, async (signal) => ({
     page,
-    found: await kept.get(page, async () => unpacked(await call<FrameFacts>("GET", page, { signal }))),
+    found: await kept.get(page, async () =>
+      unpacked(await call<FrameFacts>("GET", page, { signal, patient: across !== undefined })),
+    ),
   }));
   // Another frame's values are never shown for this one
-  return { frame: loaded.data?.page === page ? loaded.data.found : undefined, fault: loaded.fault };
+  const mine = loaded.data?.page === page ? loaded.data.found : undefined;
+  return { frame: mine, fault: loaded.busy ? undefined : loaded.fault };
 }
 
 /** The window that a frame is shown with where nobody chose one; undefined where only the server can draw it. */
@@ -57,23 +80,33 @@ export const ownWindow = ({ facts, stored }: Frame): Window | undefined =>
 function fullWindow({ facts: { values }, stored }: Frame): Window | undefined {
   if (stored === undefined || values === null) return undefined;
   let [low, high] = [Infinity, -Infinity];
-  for (const value of stored) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  for (const value of stored) {
+    // Padding is no number, and neither less nor more
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
   const ends = [low, high].map((value) => value * values.slope + values.intercept);
   const [from = 0, to = 0] = ends.sort((a, b) => a - b);
   return { center: (from + to) / 2, width: Math.max(to - from, 1), exact: true };
 }
 
-/** Grey of each stored value, by PS3.3 C.11.2.1.2.1 (LINEAR) or C.11.2.1.3.2 (LINEAR_EXACT). */
-function greys(frame: Frame, { center, width, exact }: Window, inverted: boolean): Uint8ClampedArray {
-  const { slope = 1, intercept = 0, signed = false } = frame.facts.values ?? {};
+/** Grey of a stored value, by PS3.3 C.11.2.1.2.1 (LINEAR) or C.11.2.1.3.2 (LINEAR_EXACT). */
+function greyOf(frame: Frame, { center, width, exact }: Window, inverted: boolean) {
+  const { slope = 1, intercept = 0 } = frame.facts.values ?? {};
   const [middle, span] = exact ? [center, width] : [center - 0.5, Math.max(width - 1, 1e-6)];
-  const table = new Uint8ClampedArray(65_536);
-  for (let i = 0; i < table.length; i++) {
-    const stored = signed ? (i << 16) >> 16 : i;
+  return (stored: number): number => {
     const grey = ((stored * slope + intercept - middle) / span + 0.5) * 255;
-    table[i] = inverted ? 255 - grey : grey;
-  }
-  return table;
+    return inverted ? 255 - grey : grey;
+  };
+}
+
+/** The greys of a frame's pixels, rows from the top. */
+function greys({ stored = new Uint16Array() }: Frame, of: (stored: number) => number): Uint8ClampedArray {
+  if (stored instanceof Float32Array) return Uint8ClampedArray.from(stored, of);
+  const signed = stored instanceof Int16Array;
+  const table = new Uint8ClampedArray(65_536);
+  for (let i = 0; i < table.length; i++) table[i] = of(signed ? (i << 16) >> 16 : i);
+  return Uint8ClampedArray.from(stored, (value) => table[value & 0xffff] ?? 0);
 }
 
 /** The frame drawn with a window. */
@@ -93,15 +126,11 @@ export function Drawn({
   // Before it is shown: never the pixels of another frame under the words of this one
   useLayoutEffect(() => {
     const context = place.current?.getContext("2d");
-    const { stored } = frame;
-    if (context === null || context === undefined || stored === undefined) return;
-    const table = greys(frame, window, inverted !== frame.facts.inverted);
+    if (context === null || context === undefined || frame.stored === undefined) return;
     const picture = context.createImageData(columns, rows);
     const pixels = new Uint32Array(picture.data.buffer);
-    for (let i = 0; i < stored.length; i++) {
-      const grey = table[(stored[i] ?? 0) & 0xffff] ?? 0;
-      pixels[i] = 0xff000000 | (grey * 0x010101);
-    }
+    const found = greys(frame, greyOf(frame, window, inverted !== frame.facts.inverted));
+    for (let i = 0; i < found.length; i++) pixels[i] = 0xff000000 | ((found[i] ?? 0) * 0x010101);
     context.putImageData(picture, 0, 0);
   }, [frame, window, inverted]);
   return (
@@ -196,11 +225,11 @@ const zoomed = (eye: Eye, factor: number): Eye => {
  * Mouse and keys on the stage: a drag sets the window, with Shift or the middle button it moves the picture; the wheel goes
  * through frames, with Ctrl it zooms.
  * @param step goes so many frames on
- * @param overlay switches the overlay
+ * @param others what keys switch: the overlay, and to the next plane
  */
 export function useEye(
   frame: Frame | undefined,
-  { step, overlay }: { step: (frames: number) => void; overlay: () => void },
+  { step, ...others }: { step: (frames: number) => void; overlay: () => void; plane: () => void },
 ) {
   const [eye, setEye] = useState(PLAIN_EYE);
   const [probe, setProbe] = useState<string | undefined>(undefined);
@@ -232,7 +261,7 @@ export function useEye(
     const x = Math.floor(((clientX - inner.x) / inner.width) * columns);
     const y = Math.floor(((clientY - inner.y) / inner.height) * rows);
     const stored = x < 0 || x >= columns ? undefined : frame.stored?.[y * columns + x];
-    if (stored === undefined) return undefined;
+    if (stored === undefined || Number.isNaN(stored)) return undefined;
     return `(${x}, ${y}) ${round(stored * values.slope + values.intercept)}${unit === null ? "" : ` ${unit}`}`;
   };
 
@@ -269,7 +298,7 @@ export function useEye(
       const act = KEYS[event.key];
       if (act === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
-      act({ step, overlay, setEye });
+      act({ step, ...others, setEye });
     },
   };
   return { eye, setEye, window, probe, stage, handlers };
@@ -278,6 +307,7 @@ export function useEye(
 type Act = (with_: {
   step: (frames: number) => void;
   overlay: () => void;
+  plane: () => void;
   setEye: (change: (eye: Eye) => Eye) => void;
 }) => void;
 const KEYS: Readonly<Record<string, Act>> = {
@@ -292,6 +322,7 @@ const KEYS: Readonly<Record<string, Act>> = {
   f: ({ setEye }) => setEye(() => PLAIN_EYE),
   i: ({ setEye }) => setEye((eye) => ({ ...eye, inverted: !eye.inverted })),
   o: ({ overlay }) => overlay(),
+  p: ({ plane }) => plane(),
 };
 
 /** Window, invert and fit as controls. */

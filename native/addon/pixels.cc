@@ -18,14 +18,14 @@ std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
   return {array.Data(), array.ByteLength()};
 }
 
-size_t Number(const Napi::Value& value, int64_t least, const char* name) {
+size_t AtLeast(const Napi::Value& value, int64_t least, const char* name) {
   if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < least) Unexpected(name);
   return static_cast<size_t>(value.As<Napi::Number>().Int64Value());
 }
 
-size_t Count(const Napi::Value& value, const char* name) { return Number(value, 1, name); }
+size_t Count(const Napi::Value& value, const char* name) { return AtLeast(value, 1, name); }
 
-size_t Index(const Napi::Value& value, const char* name) { return Number(value, 0, name); }
+size_t Index(const Napi::Value& value, const char* name) { return AtLeast(value, 0, name); }
 
 const char* NameOf(RleFault fault) {
   switch (fault) {

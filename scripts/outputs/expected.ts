@@ -56,6 +56,12 @@ export const EXPECTED: readonly Expected[] = [
     reason: "Regions of ultrasound that have no scale are listed too (PS3.3 C.8.5.5)",
   },
   {
+    cases: /./,
+    path: /^answer\.(?:message|(?:.*\.)?reasons\.\d+\.message)$/,
+    reason:
+      "A refusal begins with the first model and its reason, and says that a value is not among those of a field",
+  },
+  {
     cases: /^damaged\//,
     path: /./,
     reason:

@@ -33,7 +33,7 @@ export function auditFailed(cause?: unknown): RadserveError {
   return new RadserveError(
     "audit_failed",
     "Expected to write down in the audit what was asked for; that could not be done, so nothing was done. " +
-      "Tell whoever runs the server: the state directory's disk may be full, or not be writable.",
+      "Tell the administrator: the disk of the state directory may be full or not writable.",
     why === "" ? undefined : { errno: why },
     { cause },
   );

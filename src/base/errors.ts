@@ -19,46 +19,45 @@ interface ErrorKind {
 export const ERRORS = {
   bad_request: {
     status: 400,
-    description: "The request is not of the documented form.",
+    description: "The request is not valid.",
     cause:
-      "The body is no JSON, has an unknown or misspelt field, or a value of another type. The message names the field.",
+      "The body is not JSON, or a field is unknown, misspelt or of the wrong type. The message names the field.",
     remedy: "Correct the field that the message names. openapi.yaml has the exact form, with examples.",
   },
   unauthorized: {
     status: 401,
     description: "The token is missing, expired or invalid.",
     cause:
-      "No token was sent, or `Bearer ` stands before it; it has expired or was revoked; or another server's key has signed it. The audit says which (`radserve explain REQUEST_ID`).",
+      "No token was sent, it follows the word `Bearer`, it has expired or was revoked, or another server signed it. The audit says which (`radserve explain REQUEST_ID`).",
     remedy:
       "Make a token on the server with `radserve token issue --subject NAME` and send it alone in `Authorization`. If all tokens fail at once, compare the clocks and the keys folder: `radserve doctor`.",
   },
   path_not_allowed: {
     status: 403,
-    description: "A path lies outside the allowed roots.",
+    description: "The path is outside the folders that may be used.",
     cause:
-      "The path, after all links are followed, lies in no folder of `RADSERVE_INPUT_ROOTS` or `RADSERVE_OUTPUT_ROOTS`, or the token is narrowed to others; or that folder is not there now, because its share is not mounted; or the server's user may not open it.",
+      "With all links followed, the path is in no folder of `RADSERVE_INPUT_ROOTS` or `RADSERVE_OUTPUT_ROOTS`, or in none that this token allows; or the folder's share is not mounted; or the server's user may not open it.",
     remedy:
-      "Look whether each root is there (`radserve doctor`), and mount what is missing. Send a path as the server names it, or add the client's name of the share to `RADSERVE_PATH_MAP`. If the path is right, let the server's user read (or write) it.",
+      "Check the roots with `radserve doctor`, and mount what is missing. Send the path as the server names it, or add the client's name of the share to `RADSERVE_PATH_MAP`. If the path is right, let the server's user read (or write) it.",
   },
   not_found: {
     status: 404,
-    description: "There is no such page.",
-    cause: "The address is misspelt, or the client speaks to another version.",
+    description: "There is no such endpoint.",
+    cause: "The address is misspelt, or belongs to another version of Radserve.",
     remedy: "Compare the address with openapi.yaml; a running server gives it at `/openapi.json`.",
   },
   input_not_found: {
     status: 404,
     description: "The input file or folder does not exist.",
-    cause: "The file was moved, is not written yet, or its share is not mounted on the server.",
+    cause: "The file was moved, is not yet written, or its share is not mounted on the server.",
     remedy:
-      "On the server, look for the path as its user. If the share is away, mount it and send the request again.",
+      "Look for the path on the server, as the user that the server runs as. If the share is missing, mount it and send the request again.",
   },
   file_not_found: {
     status: 404,
     description: "There is no such file to download.",
-    cause: "The name is misspelt, the result is not written yet, or somebody moved it away.",
-    remedy:
-      "Take the names from `outputs` and `receipt_path` of the answer or the receipt, and send them as they stand there.",
+    cause: "The name is misspelt, the result is not yet written, or it was moved.",
+    remedy: "Use the names in `outputs` and `receipt_path` of the answer or the receipt, unchanged.",
   },
   model_not_found: {
     status: 404,
@@ -68,47 +67,46 @@ export const ERRORS = {
   },
   destination_not_found: {
     status: 404,
-    description: "There is no such destination, or none is left to send to.",
+    description: "There is no such destination, or none to send to.",
     cause:
-      "A name in `destinations` is not in the file of RADSERVE_DOORS, or that has no usual ones, or `deliver` says none beside it.",
-    remedy: "Name destinations of that file, or leave `deliver` and `destinations` out.",
+      "A name in `destinations` is not in the file of `RADSERVE_DOORS`, or that file has no default destination, or `deliver` is `none`.",
+    remedy: "Use destinations of that file, or omit `deliver` and `destinations`.",
   },
   job_not_found: {
     status: 404,
-    description: "This subject has no such job.",
+    description: "There is no such job for this subject.",
     cause:
-      "The job is another subject's, was purged, ended more than 30 days ago, or is of another database.",
+      "The job belongs to another subject, was purged, ended more than 30 days ago, or is in another database.",
     remedy:
-      "Use a token of the subject that sent the job, or one with `--admin`. `radserve jobs list` shows what there is.",
+      "Use a token of the subject that sent the job, or one made with `--admin`. `radserve jobs list` shows the jobs.",
   },
   method_not_allowed: {
     status: 405,
-    description: "The page exists, with another method.",
-    cause: "A GET was sent where a POST is expected, or the other way round.",
+    description: "The endpoint exists, with another method.",
+    cause: "For example, GET was sent where POST is expected.",
     remedy: "Use the method that openapi.yaml names.",
   },
   output_name_taken: {
     status: 409,
-    description: "Another image's result lies under that name.",
+    description: "The result of another image already has this name.",
     cause:
       "Two images with the same file name were sent to one output folder. The results of the first are never overwritten.",
     remedy:
-      "Send the second to another output folder, or rename it. If the first result is not wanted any more, move its files away, the receipt `NAME.json` too.",
+      "Send the second image to another output folder, or rename it. To replace the first result, move its files away first, including the receipt `NAME.json`.",
   },
   file_exists: {
     status: 409,
-    description: "Another file of that name is there, and an upload does not replace it unless it says so.",
+    description: "A different file has this name; an upload replaces it only with `overwrite=true`.",
     cause: "Two images have one name, or the image was changed since it was first sent.",
     remedy:
-      "Send it under another name, or with `overwrite=true` if the old one is not wanted. The same bytes again are no error.",
+      "Use another name, or `overwrite=true` to replace the file. Sending the same bytes again is not an error.",
   },
   result_changed: {
     status: 409,
-    description: "A file of a result, or its image, is not the one that the receipt names.",
+    description: "A file of the result, or its image, has changed since the result was written.",
     cause:
-      "The file was changed or exchanged since the result was written, or another image lies at that path now.",
-    remedy:
-      "`radserve verify NAME.json` says of each file whether it is as it was written. Send the image again if the result is still wanted.",
+      "The file was changed or replaced after the result was written, or another image is at that path now.",
+    remedy: "`radserve verify NAME.json` checks each file. Send the image again for a new result.",
   },
   idempotency_conflict: {
     status: 409,
@@ -118,28 +116,28 @@ export const ERRORS = {
   },
   job_state: {
     status: 409,
-    description: "The job is in a state in which this cannot be done.",
-    cause: "For example a job is to be purged that still runs, or to be resumed that is not paused.",
-    remedy: "`radserve jobs show JOB` says its state; cancel or wait first.",
+    description: "The state of the job does not allow this.",
+    cause: "For example, a running job cannot be purged, and only a paused job can be resumed.",
+    remedy: "`radserve jobs show JOB` shows its state. Wait, or cancel the job first.",
   },
   body_too_large: {
     status: 413,
     description: "The request body is larger than allowed.",
     cause: "A single request has more than 64 KiB, or a bulk request more than `RADSERVE_BODY_LIMIT`.",
-    remedy: "Send a folder instead of a long list, several requests, or raise the limit.",
+    remedy: "Send a folder instead of a long list, split the request, or raise the limit.",
   },
   range_not_satisfiable: {
     status: 416,
-    description: "The file ends before the first byte that was asked for.",
-    cause: "The client goes on with a download that is whole already, or the file is another one by now.",
+    description: "The requested range begins after the end of the file.",
+    cause: "The download is already complete, or the file has changed since it began.",
     remedy:
       "Compare the size with `Content-Range` of the answer. Send the `ETag` of the first part in `If-Range` to go on safely.",
   },
   unsupported_format: {
     status: 415,
-    description: "The file is of no format that can be read.",
+    description: "The file format is not supported.",
     cause:
-      "The file is no DICOM, PNG, JPEG or TIFF, whatever its name says, or a kind of these that is not read.",
+      "By its content the file is not DICOM, PNG, JPEG or TIFF, or it is a variant that is not supported.",
     remedy:
       "`radserve inspect FILE` says what it is. Send the original from the archive, not a report or a video.",
   },
@@ -148,17 +146,17 @@ export const ERRORS = {
     description: "The DICOM transfer syntax cannot be decoded.",
     cause: "The file is compressed in a way for which there is no decoder, such as MPEG video.",
     remedy:
-      "Let the archive send it in another transfer syntax, for example Explicit VR Little Endian. docs/reading.md lists those that are read.",
+      "Let the archive send it in another transfer syntax, for example Explicit VR Little Endian. docs/reading.md lists the supported ones.",
   },
   no_pixel_data: {
     status: 422,
-    description: "The DICOM object holds no image.",
+    description: "The DICOM object has no pixel data.",
     cause: "The object is a report, a presentation state or a plan.",
-    remedy: "Nothing is wrong: there is no image in it. In bulk jobs such files are skipped.",
+    remedy: "Nothing to do: the object holds no image. Bulk jobs skip such files.",
   },
   corrupt_image: {
     status: 422,
-    description: "The file contradicts itself or cannot be decoded.",
+    description: "The file is damaged: it contradicts itself or cannot be decoded.",
     cause:
       "Elements contradict each other (size, bits, number of frames), or the compressed data is damaged: often a broken transfer or disk.",
     remedy: "`radserve inspect FILE` says where. Fetch the file again from its source and compare sizes.",
@@ -166,59 +164,58 @@ export const ERRORS = {
   truncated_image: {
     status: 422,
     description: "The file ends before its pixels do.",
-    cause: "The file was copied only in part, or is still being written.",
-    remedy: "Wait until it is whole, or copy it again; then send the request again.",
+    cause: "The file was copied incompletely, or is still being written.",
+    remedy: "Wait until the file is complete, or copy it again; then send the request again.",
   },
   decode_suspect: {
     status: 422,
-    description: "The decoder's output cannot be what the file holds.",
+    description: "The decoded pixels cannot be what the file holds, so no result was made.",
     cause:
-      "Frames came out constant or with values that the file's bits cannot hold: the decoder or the file is wrong, so no result was made.",
+      "Frames decoded to one constant value, or to values that the file's bits cannot hold: the decoder or the file is wrong.",
     remedy:
       "Look at the image in a viewer. If it looks right there, report it with the transfer syntax; convert it to an uncompressed one meanwhile.",
   },
   series_invalid: {
     status: 422,
     description: "The slices do not form one volume.",
-    cause: "Slices are missing, lie twice, are tilted, or belong to several series.",
+    cause: "Slices are missing, duplicated or tilted, or belong to several series.",
     remedy:
-      "The message names the slices or lists the series. Complete the series, or send a folder that holds one series alone.",
+      "Complete the series, or send a folder with one series only. The message names the slices or lists the series.",
   },
   no_model_accepts: {
     status: 422,
     description: "No active model takes this image.",
     cause:
-      "No model is made for this modality, body part, size or kind of pixels; or the model that is has release `off` or failed to load.",
+      "No model is for this modality, body part, size or kind of pixels; or the model for it has release `off` or failed to load.",
     remedy:
-      "`details` has each model's reasons; `radserve inspect FILE` shows them again. Send another image, or activate the model that is meant for it.",
+      "`details` has the reasons of each model; `radserve inspect FILE` shows them again. Send another image, or activate the model for it.",
   },
   output_invalid: {
     status: 422,
-    description: "A model's output failed its checks; nothing of it was written.",
-    cause: "The model gave no number (NaN), a wrong shape, or a DICOM object failed its check after writing.",
+    description: "A model's output failed its checks and was not written.",
+    cause: "The model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
     remedy:
-      "`radserve models check FOLDER` runs its canary. Tell the model's maker which image it was; other models of the request are not touched.",
+      "`radserve models check FOLDER` runs its canary. Report the image to the maker of the model. Other models of the request are not affected.",
   },
   cancelled: {
     status: 499,
-    description: "The caller cancelled the work or went away.",
+    description: "The work was cancelled, or the client closed the connection.",
     cause: "The client closed the connection, or the job was cancelled.",
-    remedy: "Nothing, if that was wanted. Else raise the client's own time limit and send it again.",
+    remedy: "Nothing, if that was intended. Otherwise raise the client's timeout and send the request again.",
   },
   rate_limited: {
     status: 429,
-    description: "This subject sends more than its rate, or has too many requests or open jobs at a time.",
+    description: "This subject exceeds its request rate, or has too many requests or open jobs.",
     retryAfter: 1,
     cause:
-      "One subject sends faster than `RADSERVE_RATE_LIMIT`, or has more in work than `RADSERVE_REQUESTS_PER_SUBJECT` or `RADSERVE_JOBS_PER_SUBJECT`.",
+      "One subject sends faster than `RADSERVE_RATE_LIMIT`, or has more than `RADSERVE_REQUESTS_PER_SUBJECT` requests or `RADSERVE_JOBS_PER_SUBJECT` jobs at a time.",
     remedy: "Wait as `Retry-After` says. Give each program a subject of its own, or raise the limit.",
   },
   internal: {
     status: 500,
-    description: "A fault of the server; look the request id up in its log.",
-    cause: "A fault of the program that nobody foresaw.",
-    remedy:
-      "Look the request id up in the server's log and report the line of the fault. The request may be sent again.",
+    description: "Internal error. The server's log has the cause under the request id.",
+    cause: "An unexpected error in Radserve.",
+    remedy: "Find the request id in the server's log and report that line. The request may be sent again.",
   },
   engine_crash: {
     status: 500,
@@ -227,48 +224,48 @@ export const ERRORS = {
     cause:
       "The process crashed twice while it worked on this image alone: the image, the model or the runtime is at fault.",
     remedy:
-      "Keep the image. Try it with `radserve infer` and each model in turn (`--model`); report it to who made the model and to Radserve.",
+      "Keep the image. Try it with `radserve infer` and each model in turn (`--model`); report it to the maker of the model and to Radserve.",
   },
   revocations_unavailable: {
     status: 503,
-    description: "Nobody can say whether the token was revoked: the keys folder has lost its revocations.",
+    description: "Tokens cannot be checked: the keys folder has lost its list of revoked tokens.",
     retryAfter: 10,
     cause:
-      "The keys folder is a share that is away, or its folder `revoked` was removed. No token is trusted meanwhile.",
-    remedy: "Mount the share or put the folder back; the server goes on by itself within seconds.",
+      "The share of the keys folder is not mounted, or its folder `revoked` was removed. Until it is back, every token is refused.",
+    remedy: "Mount the share or restore the folder; the server recovers by itself within seconds.",
   },
   overloaded: {
     status: 503,
-    description: "The server has all the work it can hold.",
+    description: "The server is at capacity.",
     retryAfter: 2,
     cause:
       "More requests than `RADSERVE_MAX_QUEUE`, more connections, or larger images than fit in the memory for images at once.",
     remedy:
-      "Wait as `Retry-After` says. If it lasts: more boxes, fewer clients at once, or a larger `RADSERVE_MEMORY`. `/metrics` says which limit it is.",
+      "Wait as `Retry-After` says. If it persists, add boxes, run fewer clients at once, or raise `RADSERVE_MEMORY`. `/metrics` shows which limit is reached.",
   },
   model_unavailable: {
     status: 503,
-    description: "The model asked for is not loaded.",
+    description: "The requested model is not loaded.",
     retryAfter: 30,
     cause: "The model failed to load, or its canary failed, or the models are still being loaded.",
     remedy:
-      "`radserve status` says why; `radserve models check FOLDER` explains it. Mend the folder, then `radserve models reload`.",
+      "`radserve status` says why; `radserve models check FOLDER` explains it. Correct the folder, then run `radserve models reload`.",
   },
   bulk_unavailable: {
     status: 503,
-    description: "Bulk work cannot be taken now.",
-    cause: "PostgreSQL is down, full, read-only or does not answer. Single requests are not touched.",
+    description: "Bulk jobs are not available now.",
+    cause: "PostgreSQL is down, full, read-only or does not answer. Single requests are not affected.",
     remedy:
-      "`radserve doctor` names what is wrong with the database. Jobs go on by themselves once it is back.",
+      "`radserve doctor` says what is wrong with the database. Jobs continue by themselves once it is back.",
   },
   delivery_unavailable: {
     status: 503,
-    description: "What is to be delivered cannot be kept now, so no result was written.",
+    description: "The delivery queue cannot be written, so no result was written.",
     retryAfter: 10,
     cause:
-      "The spool of `RADSERVE_DOORS` (without one, the state directory) is away, full or may not be written to; or this box has no destinations, and the one that took the job has.",
+      "The spool of `RADSERVE_DOORS` (without one, the state directory) is missing, full or not writable; or this box has no destinations, and the box that took the job has.",
     remedy:
-      "`radserve doctor` says what is wrong with the folder; give all boxes the same file of doors. Jobs go on by themselves; single requests have to be sent again.",
+      "`radserve doctor` says what is wrong with the folder; give all boxes the same file of `RADSERVE_DOORS`. Jobs continue by themselves; send single requests again.",
   },
   shutting_down: {
     status: 503,
@@ -282,22 +279,22 @@ export const ERRORS = {
     description: "The work did not finish within its time.",
     cause: "The image is large, the machine is busy, or `timeout_ms` is short.",
     remedy:
-      "Repeat it: results may have been written meanwhile. If it happens often, raise `timeout_ms` or `RADSERVE_DEADLINE_SECONDS`, or give the model a GPU.",
+      "Send it again: the result may be there by now. If it happens often, raise `timeout_ms` or `RADSERVE_DEADLINE_SECONDS`, or run the model on a GPU.",
   },
   audit_failed: {
     status: 507,
-    description: "What was asked for could not be written down in the audit, so nothing was done.",
+    description: "The audit trail cannot be written, so nothing was done.",
     retryAfter: 10,
     cause:
-      "The disk of the state directory is full, read-only or gone. Nothing is done that cannot be written down.",
-    remedy: "Make room there (`radserve doctor`); the server tries again every two seconds.",
+      "The disk of the state directory is full, read-only or missing. Radserve does nothing that it cannot audit.",
+    remedy: "Free space there (`radserve doctor`); the server tries again every two seconds.",
   },
   disk_full: {
     status: 507,
-    description: "The output folder's disk has too little room.",
+    description: "The disk of the output folder is full.",
     cause:
-      "Less room than `RADSERVE_MINIMUM_FREE_DISK`, or than the results need, is left on the output folder's disk.",
-    remedy: "Make room. Bulk jobs pause and go on by themselves; single requests have to be sent again.",
+      "The disk of the output folder has less free space than `RADSERVE_MINIMUM_FREE_DISK`, or than the results need.",
+    remedy: "Free space. Paused bulk jobs continue by themselves; send single requests again.",
   },
 } as const satisfies Record<string, ErrorKind>;
 

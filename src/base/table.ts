@@ -24,6 +24,9 @@ export function count(value: number): string {
   return value.toLocaleString("en-US");
 }
 
+/** 1 as "1 image", 12345 as "12,345 images". */
+export const counted = (n: number, one: string): string => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
+
 /** The two largest units of a time: "3 h 20 min", "2 min 5 s", "8 s". */
 export function duration(milliseconds: number): string {
   const seconds = Math.max(0, Math.round(milliseconds / 1000));

@@ -47,7 +47,7 @@ import { detailsOf } from "./job-details.js";
 
 const BY_REQUEST = {
   code: "paused_by_request",
-  message: "Paused by request. POST .../resume lets it go on.",
+  message: "Paused by request. POST .../resume continues it.",
 };
 const NO_WORKER = {
   code: "no_worker",

@@ -299,7 +299,7 @@ async function countFailures(
 }
 
 const FAILED_AGAIN =
-  "%s images in a row failed with %s, and none went well between. Look at GET .../items?state=failed. POST .../resume goes on, and the job does not pause for this reason again; POST .../retry runs the failed ones again.";
+  "%s images in a row failed with %s, and none succeeded between them. See GET .../items?state=failed. POST .../resume continues, and the job does not pause for this reason again; POST .../retry runs the failed ones again.";
 
 /** Ends what a race between boxes may have left: items that wait in a cancelled job, jobs without an open item. */
 export async function tidy(pool: Pool): Promise<void> {

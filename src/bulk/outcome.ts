@@ -111,7 +111,7 @@ async function missingShare({ item, paths, roots }: Circumstances): Promise<Paus
     return {
       code: "share_unavailable",
       message:
-        "The input folder is gone, empty or cannot be read: its share is probably not mounted. Work goes on when it is back.",
+        "The input folder is missing, empty or cannot be read: its share is probably not mounted. Work continues by itself when it is back.",
     };
   const output = await outputOf(item, paths);
   return "code" in output ? output : undefined;
@@ -133,7 +133,7 @@ async function outputOf(
 const OUTPUT_NOT_WRITABLE: Pause = {
   code: "output_not_writable",
   message:
-    "The server's user may not write to the output folder, or its file system is mounted read-only. Work goes on when that is mended.",
+    "The server's user may not write to the output folder, or its file system is mounted read-only. Work continues by itself once that is corrected.",
 };
 
 /**
@@ -158,13 +158,13 @@ async function isOutputRefused(
 const OUTPUT_MISSING: Pause = {
   code: "share_unavailable",
   message:
-    "The output folder is gone or cannot be read: its share is probably not mounted. Work goes on when it is back.",
+    "The output folder is missing or cannot be read: its share is probably not mounted. Work continues by itself when it is back.",
 };
 
 /** @param folder as the client named it */
 const outputReplaced = (folder: string, mark: string): Pause => ({
   code: "output_replaced",
-  message: `The output folder ${folder} is not the one that the job began with: ${mark} is missing in it. Its share is probably not mounted, or another folder is in its place. Work goes on when the folder is back; if this one is to be used, make an empty file of that name in it.`,
+  message: `The output folder ${folder} is not the one that the job began with: ${mark} is missing in it. Its share is probably not mounted, or another folder is in its place. Work continues by itself when the folder is back; if this one is to be used, make an empty file of that name in it.`,
 });
 
 /**

@@ -71,7 +71,7 @@ async function locked<T>(folders: DatabaseFolders, work: () => Promise<T>): Prom
     const why = errno(error) || (error instanceof Error ? error.name : typeof error);
     throw new BulkUnavailable(
       `The bulk queue's database could not be started (${why}).`,
-      `Look whether the disks of ${folders.base} and ${folders.own} can be written and have room.`,
+      `Check that the disks of ${folders.base} and ${folders.own} can be written and have free space.`,
       { cause: error },
     );
   } finally {

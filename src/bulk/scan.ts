@@ -101,7 +101,7 @@ async function enter({ folder, roots }: ScanOptions, here: string): Promise<Open
 
 /** An error that retrying cannot mend, because only another scan could find what there is. */
 function unread(at: string, code: ErrorCode, message: string, details: RadserveError["details"]): Failed {
-  const fix = "Send it as a new request once that is mended.";
+  const fix = "Correct that, then send it as a new request.";
   return failed(at, new RadserveError(code, `${message} ${fix}`, { ...details, [UNREAD]: true }));
 }
 

@@ -57,7 +57,7 @@ interface Scan {
 const HINDERED = {
   code: "share_unavailable",
   message:
-    "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan goes on when it is back.",
+    "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan continues by itself when it is back.",
 };
 
 const executor = (client: Queryable) => ({

@@ -221,7 +221,11 @@ export const itemSchema = z.object({
   reused: z.boolean().optional().describe("A finished, valid result lay there and nothing was computed"),
   receipt_path: z.string().optional(),
   outputs: modelResult.shape.outputs,
-  models: z.array(modelResult.pick({ name: true, status: true })),
+  models: z.array(
+    modelResult
+      .pick({ name: true, status: true })
+      .extend({ found: z.array(z.string()).optional().describe("Labels that are present") }),
+  ),
   warnings: answerSchema.shape.warnings,
   deliveries: answerSchema.shape.deliveries,
   error: errorObjectSchema.optional(),

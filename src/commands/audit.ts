@@ -8,10 +8,10 @@ import { auditEvent } from "../audit/fhir.js";
 import { auditPaths, dayOf, hashOf, isDay, readKey } from "../audit/folders.js";
 import { filesFrom, verifyAudit, type Finding, type Verified } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";
-import { count } from "../base/table.js";
+import { count, counted } from "../base/table.js";
 import { requireFolder, type Config } from "../config.js";
 import { during } from "./activity.js";
-import { print, remark, standardOutput, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus } from "./run.js";
 
 export interface AuditRange {
   folder?: string;
@@ -113,7 +113,7 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
   const isGood = await remarksOfVerify(config, options);
   const { interactionOf } = await import("../server/routes.js");
   let strange = 0;
-  const output = standardOutput();
+  const output = process.stdout;
   for (const name of filesFrom(folder, from)) {
     for await (const text of createInterface({ input: createReadStream(path.join(folder, name)) })) {
       const line = readLine(text);
@@ -127,7 +127,7 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
     }
   }
   if (strange > 0)
-    remark(`${strange} lines are none of the audit and are left out; radserve audit verify says more.`);
+    remark(`Left out: ${counted(strange, "line")} not of the audit. radserve audit verify says more.`);
   return isGood && strange === 0 ? 0 : 1;
 }
 

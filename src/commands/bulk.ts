@@ -9,7 +9,7 @@ import { clientWithToken, type Client } from "./client.js";
 import { hasEnded, summaryText, whyOf } from "./job-text.js";
 import { Progress } from "./progress.js";
 import { during } from "./activity.js";
-import { print, printError, remark, standardOutput, type ExitStatus } from "./run.js";
+import { print, printError, remark, type ExitStatus } from "./run.js";
 
 /** How long the first contact may take: a server that has just been started, or restarts. */
 const FIRST_CONTACT_MS = 15_000;
@@ -49,7 +49,7 @@ export async function bulk(
   }
   const job = await follow(client, accepted.job_id, options.json === true);
   if (job === undefined) {
-    remark(`Detached: the job goes on. radserve jobs show ${accepted.job_id} says how it is.`);
+    remark(`Detached: the job continues. radserve jobs show ${accepted.job_id} shows it.`);
     return 130;
   }
   await tellEnd(client, job, options.json === true);
@@ -84,7 +84,7 @@ function submit(client: Client, input: string, output: string, options: BulkComm
 
 /** Shows the job until it ends; undefined where Ctrl-C leaves it to the server. */
 async function follow(client: Client, id: string, json: boolean): Promise<Job | undefined> {
-  const progress = new Progress(json ? process.stderr : standardOutput());
+  const progress = new Progress(json ? process.stderr : process.stdout);
   const leaving = new AbortController();
   const leave = () => leaving.abort();
   process.once("SIGINT", leave);

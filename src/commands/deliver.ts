@@ -3,7 +3,7 @@ import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { ConfigError } from "../base/errors.js";
 import { createLog } from "../base/log.js";
-import { table } from "../base/table.js";
+import { counted, table } from "../base/table.js";
 import type { Config } from "../config.js";
 import { openDestination } from "../doors/deliver/open-destination.js";
 import { objectToSend, Outbox } from "../doors/deliver/outbox.js";
@@ -33,7 +33,7 @@ export async function deliverList(config: Config, options: Choice & { limit: str
   const page = `/deliveries?${queryOf({ destination, limit })}`;
   const { deliveries } = await clientWithToken(config).call(deliveryListSchema, "GET", page);
   if (json === true) print(JSON.stringify({ deliveries }, null, 2));
-  else if (deliveries.length === 0) remark("Nothing waits, and nothing was set aside.");
+  else if (deliveries.length === 0) remark("Nothing is waiting or set aside.");
   else
     print(
       table([
@@ -58,7 +58,7 @@ export async function deliverRetry(
   const page = `/deliveries/retry?${queryOf({ id, destination })}`;
   const { retried } = await clientWithToken(config).call(retriedSchema, "POST", page);
   if (json === true) print(JSON.stringify({ retried }, null, 2));
-  else print(`${retried} objects that were set aside are sent again.`);
+  else print(`${counted(retried, "set-aside object")} will be sent again.`);
   return 0;
 }
 
@@ -184,6 +184,6 @@ export async function deliverScan(
     found += 1;
   }
   if (json === true) print(JSON.stringify({ found }, null, 2));
-  else print(`${found} results that are to be delivered are in the queue.`);
+  else print(`${counted(found, "undelivered result")} in the queue.`);
   return 0;
 }

@@ -1,7 +1,7 @@
 /** `radserve drift`: how models do from week to week, from the receipts of output folders and never from images. */
 import { isDay } from "../audit/folders.js";
 import { ConfigError } from "../base/errors.js";
-import { table } from "../base/table.js";
+import { count, counted, table } from "../base/table.js";
 import type { Config } from "../config.js";
 import { driftOf, FALSE_MARKS, FEWEST_STUDIES, type Change, type Drift } from "../results/drift/compare.js";
 import { readReceipts } from "../results/drift/read.js";
@@ -40,10 +40,10 @@ function driftText(found: Drift): string {
   const { receipts, tested, changes } = found;
   const marked = changes.filter((one) => one.marked);
   const parts = [
-    `${receipts} receipts; ${tested} comparisons of the last week with the weeks before, ${marked.length} beyond chance`,
+    `${counted(receipts, "receipt")}; ${counted(tested, "comparison")} of the last week with the weeks before, ${count(marked.length)} beyond chance`,
     ...(tested === 0
       ? [
-          `Nothing was compared: it takes ${FEWEST_STUDIES} studies in the last week and before, of one model and scanner.`,
+          `Nothing was compared: a comparison needs ${FEWEST_STUDIES} studies of one model and scanner, in the last week and before.`,
         ]
       : []),
     ...(marked.length === 0 ? [] : ["", changesTable(marked)]),

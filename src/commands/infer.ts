@@ -9,6 +9,7 @@ import { ConfigError } from "../base/errors.js";
 import { outputKindSchema, type OutputKind } from "../manifest/manifest.js";
 import { during } from "./activity.js";
 import { createLog } from "../base/log.js";
+import { count } from "../base/table.js";
 import { loadModels, withoutEntry } from "../models/set.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { withEngine } from "../server/start-engine.js";
@@ -19,8 +20,7 @@ const placeOf = ({ frame }: { frame?: number | undefined }) =>
 
 /** A number with as many digits as anybody reads: three that mean something, or all before the point. */
 export function figure(value: number): string {
-  if (Number.isInteger(value)) return String(value);
-  return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+  return Math.abs(value) >= 100 ? count(Math.round(value)) : String(Number(value.toPrecision(3)));
 }
 
 /** Scores are called scores: they are probabilities only where the model says so. */
@@ -60,7 +60,7 @@ function summary(answer: Answer): string {
     ];
   });
   return [
-    `${answer.status}${answer.reused ? " (was there already)" : ""}: ${answer.receipt_path}`,
+    `${answer.status}${answer.reused ? " (reused)" : ""}: ${answer.receipt_path}`,
     ...answer.warnings.map(({ message }) => `Warning: ${message}`),
     ...lines,
   ].join("\n");

@@ -1,6 +1,6 @@
 /** Jobs and items of bulk work as people read them. */
 import { ITEM_STATES, type Item, type Job, type JobDetails, type Reconciliation } from "../bulk/schema.js";
-import { count, duration, table } from "../base/table.js";
+import { count, counted, duration, table } from "../base/table.js";
 
 /** Images whose fate is settled. */
 export function done({ counts }: Job): number {
@@ -74,7 +74,7 @@ export function jobsTable(jobs: readonly Job[], now = Date.now()): string {
 /** "disk_full since 2026-11-21T12:00:00.000Z on box-1: The disk is full.", with how many images where not all wait. */
 function waitingText({ reason, message, since, box, images }: JobDetails["waiting"][number]): string {
   const head = [
-    images === null ? reason : `${count(images)} images: ${reason}`,
+    images === null ? reason : `${counted(images, "image")}: ${reason}`,
     ...(since === null ? [] : [`since ${since}`]),
     ...(box === null ? [] : [`on ${box}`]),
   ];
@@ -85,7 +85,7 @@ function boxText({ name, alive, works, ready, running, seen_at }: JobDetails["bo
   const state = !alive
     ? `silent since ${seen_at}`
     : !works
-      ? "alive, runs no images"
+      ? "alive, does not run jobs"
       : ready
         ? "alive"
         : "alive, its models are not ready";
@@ -147,9 +147,6 @@ export function itemsTable(items: readonly Item[]): string {
 export function summaryText(job: Job): string {
   const milliseconds =
     job.finished_at === null ? 0 : Date.parse(job.finished_at) - Date.parse(job.created_at);
-  const of =
-    job.total === null
-      ? ""
-      : `${count(job.total)} ${job.total === 1 ? "image" : "images"} in ${duration(milliseconds)}: `;
+  const of = job.total === null ? "" : `${counted(job.total, "image")} in ${duration(milliseconds)}: `;
   return `${job.state}: ${of}${countsText(job)}`;
 }

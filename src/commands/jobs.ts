@@ -2,6 +2,7 @@
 import type { z } from "zod";
 import { type Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
+import { counted } from "../base/table.js";
 import { clientWithToken, type Client } from "./client.js";
 import {
   ITEM_STATES,
@@ -138,11 +139,10 @@ export async function jobsReconcile(
   else {
     if (found.differences.length > 0) print(differencesTable(found.differences));
     const again = found.requeued === 0 ? "" : ` ${found.requeued} run again.`;
-    print(
-      found.differences.length === 0
-        ? `${found.checked} images compared: everything is there and equal.`
-        : `${found.checked} images compared: ${found.differences.length} differences.${again}`,
-    );
+    const differing = found.differences.length;
+    const verdict =
+      differing === 0 ? "every result is complete and unchanged" : counted(differing, "difference");
+    print(`${counted(found.checked, "image")} compared: ${verdict}.${again}`);
   }
   return found.differences.length === 0 ? 0 : 1;
 }

@@ -12,7 +12,7 @@ import { remark } from "./run.js";
  */
 export async function recordCommand(config: Config, facts: Omit<Facts, "kind">): Promise<void> {
   if (!existsSync(config.state_dir)) {
-    remark(`Not in an audit: there is no state directory at ${config.state_dir}.`);
+    remark(`Not audited: there is no state directory at ${config.state_dir}.`);
     return;
   }
   const audit = await Audit.open(config.state_dir, { kind: "command", ...facts }, createLog("silent"));

@@ -52,7 +52,7 @@ function say({ report, error }: ReloadOutcome, json: boolean): ExitStatus {
     for (const kind of ["added", "replaced", "removed", "unchanged"] as const)
       for (const name of report[kind]) print(`${kind}\t${name}`);
     for (const { name, error: found, kept } of report.failed)
-      print(`failed\t${name}: ${found.message}${kept ? " The version before goes on." : ""}`);
+      print(`failed\t${name}: ${found.message}${kept ? " The previous version stays." : ""}`);
   }
   return report.failed.length === 0 ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 /** `radserve results index`: the list of results, made again from receipts. */
-import { count } from "../base/table.js";
+import { count, counted } from "../base/table.js";
 import type { Config } from "../config.js";
 import { rebuild } from "../results/list/list.js";
 import { during } from "./activity.js";
@@ -11,7 +11,7 @@ export async function indexResults(config: Config, folders: readonly string[]): 
     const { results, added, gone } = await during(`Reading receipts of ${root}`, () =>
       rebuild(root, leftOut),
     );
-    print(`${root}: ${count(results)} results listed, ${count(added)} of them new; ${count(gone)} are gone`);
+    print(`${root}: ${counted(results, "result")} listed, ${count(added)} new, ${count(gone)} gone`);
   }
   return 0;
 }

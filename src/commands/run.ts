@@ -16,8 +16,6 @@ export interface JsonOption {
 
 /** Runs a command. An error is told in sentences on standard error, or as its object on standard output where `json` asked for it. */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
-  // If the reader of the remarks has gone, nobody is left to tell, and the work goes on.
-  process.stderr.on("error", () => undefined);
   try {
     process.exitCode = await command();
   } catch (thrown) {
@@ -76,23 +74,6 @@ export function printError(error: RadserveError, json = false): void {
     process.stderr.write(`${JSON.stringify(faultForLog(error.cause), null, 2)}\n`);
 }
 
-/** The status that a shell gives for a program that SIGPIPE ended. */
-const READER_GONE = 141;
-
-/** A reader that has had enough (`| head`) ends the command without a word; a full disk is said. */
-function endWithoutReader(error: Error): never {
-  const why = errno(error);
-  if (why !== "EPIPE") remark(`Standard output cannot be written (${why}).`);
-  process.exit(why === "EPIPE" ? READER_GONE : 1);
-}
-
-/** The stream that commands print to. The server does not use it: its log goes there directly. */
-export function standardOutput(): NodeJS.WriteStream {
-  if (!process.stdout.listeners("error").includes(endWithoutReader))
-    process.stdout.on("error", endWithoutReader);
-  return process.stdout;
-}
-
 /**
  * Characters that a terminal obeys (ECMA-48: C0 but tab and line feed, DEL, C1) or turns round (Unicode UAX 9): names of files and
  * values of attributes, which strangers choose, must not write over what else stands there.
@@ -107,7 +88,7 @@ const harmless = (text: string): string =>
 export function print(text: string): void {
   clearActivity();
   const line = harmless(text);
-  standardOutput().write(line.endsWith("\n") ? line : `${line}\n`);
+  process.stdout.write(line.endsWith("\n") ? line : `${line}\n`);
 }
 
 /** Tells people something beside the result on standard output. */

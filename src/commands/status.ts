@@ -69,7 +69,7 @@ export async function status(config: Config, { json }: JsonOption): Promise<Exit
     for (const { number, lost, waiting, taken_bytes, total_bytes } of known.gpus)
       print(
         lost
-          ? `GPU ${number}\tlost; restart the server to use it again`
+          ? `GPU ${number}\tstopped working; restart the server to use it again`
           : `GPU ${number}\t${waiting} waiting\t${gibibytes(taken_bytes)} of ${gibibytes(total_bytes)} GiB taken by models`,
       );
     for (const { name, required, error } of known.problems)

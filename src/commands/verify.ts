@@ -48,7 +48,7 @@ export async function verify(config: Config, file: string, options: VerifyComman
     );
   const checks =
     found.kind === "foreign"
-      ? [check("receipt", "differs", "the file is no receipt of Radserve, or was changed")]
+      ? [check("receipt", "differs", "the file is not a receipt of Radserve, or was changed")]
       : await during("Computing the result again", () =>
           checksOf(config, receiptPath, found.receipt, options.input),
         );
@@ -70,7 +70,7 @@ async function checksOf(
     replayed: async () => replayFrom(config, await sourceIn(given, receipt), receipt),
     missing:
       input === undefined
-        ? "not beside the receipt: name it with --input"
+        ? "the source is not beside the receipt: name it with --input"
         : "nothing is there with the SHA-256 of the receipt's source",
   });
 }
@@ -136,5 +136,5 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
 /** Aligned columns, and one line that says it all. */
 function verdictText(checks: readonly Check[], equal: boolean): string {
   const rows = checks.map(({ what, verdict, detail }) => [WORDS[verdict], what, detail]);
-  return `${table(rows)}\n${equal ? "Everything is there and equal." : "Something differs, is missing or cannot be replayed."}`;
+  return `${table(rows)}\n${equal ? "Verified: every file and every replayed result is equal." : "Not verified: something differs, is missing or cannot be replayed."}`;
 }

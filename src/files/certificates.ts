@@ -325,7 +325,7 @@ export class WatchedCertificates {
       this.#refused = reason ?? "The new certificates cannot be used.";
       this.log.error(
         reason === undefined ? { fault: faultForLog(error) } : { reason },
-        "the new certificates cannot be used; those of before go on",
+        "the new certificates cannot be used; the previous ones stay in use",
       );
     }
   }

@@ -6,6 +6,7 @@
 import fs from "node:fs";
 import { promisify } from "node:util";
 import { RadserveError } from "../base/errors.js";
+import { count } from "../base/table.js";
 import { readNow } from "./disk.js";
 
 export const syncDescriptor = promisify(fs.fsync);
@@ -48,7 +49,7 @@ export function checkFileSize(bytes: number): void {
   if (bytes > MAX_FILE_BYTES)
     throw new RadserveError(
       "unsupported_format",
-      `Expected a file of at most ${MAX_FILE_BYTES} bytes; found ${bytes}. Split it, or send its slices as a folder.`,
+      `Expected a file of at most ${count(MAX_FILE_BYTES)} bytes; found ${count(bytes)}. Split it, or send its slices as a folder.`,
       { most: MAX_FILE_BYTES, found: bytes },
     );
 }
@@ -64,23 +65,32 @@ export function readWhole(fd: number): Promise<Uint8Array> {
   return bytesOf(fd, 0);
 }
 
-/** The same; the calling thread copies what the system has in memory, so that only a disk is waited for elsewhere. */
-export function readWholeHere(fd: number): Promise<Uint8Array> {
-  return bytesOf(fd, MOST_FROM_MEMORY);
+/**
+ * The same; the calling thread copies what the system has in memory, so that only a disk is waited for elsewhere.
+ * @param room gives the memory for so many bytes
+ */
+export function readWholeHere(fd: number, room?: (size: number) => Buffer): Promise<Buffer> {
+  return bytesOf(fd, MOST_FROM_MEMORY, room);
 }
 
-async function bytesOf(fd: number, mostFromMemory: number): Promise<Uint8Array> {
+async function bytesOf(
+  fd: number,
+  mostFromMemory: number,
+  room = (size: number): Buffer => Buffer.allocUnsafeSlow(size),
+): Promise<Buffer> {
   const { size } = fs.fstatSync(fd);
   checkFileSize(size);
-  const bytes = Buffer.allocUnsafeSlow(size);
+  const bytes = room(size);
   const had = size <= mostFromMemory ? readNow(fd, bytes) : 0;
   return bytes.subarray(0, had + (await fillFrom(fd, bytes.subarray(had))));
 }
 
-/** Writes all bytes where the descriptor stands, on another thread however few they are. */
-export async function writeAside(fd: number, bytes: Uint8Array): Promise<void> {
+/** Writes all bytes where the descriptor stands: on the calling thread, or on another one however few they are. */
+export async function writePiece(fd: number, bytes: Uint8Array, here: boolean): Promise<void> {
   for (let at = 0; at < bytes.length;)
-    at += (await write(fd, bytes, at, bytes.length - at, null)).bytesWritten;
+    at += here
+      ? fs.writeSync(fd, bytes, at)
+      : (await write(fd, bytes, at, bytes.length - at, null)).bytesWritten;
 }
 
 /** Writes all bytes where the descriptor stands. */

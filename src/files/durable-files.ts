@@ -7,6 +7,7 @@ import { loadAddon } from "../addon/load-addon.js";
 import { release } from "../addon/bytes.js";
 import { errno, systemError } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
+import { count } from "../base/table.js";
 
 interface FilesAddon {
   /** A new file, as the disk has it and as it reads back; `error` is an errno, 0 where no call failed. */
@@ -180,7 +181,7 @@ export async function requireRoom(
   if (free >= bytes) return;
   throw new RadserveError(
     "disk_full",
-    `Expected at least ${bytes} bytes free on the ${side} folder's disk; found ${free}. Make room there and send the request again.`,
+    `The disk of the ${side} folder has ${count(free)} bytes free; ${count(bytes)} are needed. Free space there and send the request again.`,
     { free_bytes: free, needed_bytes: bytes },
   );
 }

@@ -17,13 +17,13 @@ const LONGEST_LOOK_MS = 2_000;
 const SILENT = "its share or disk does not answer";
 
 const FOUND: Readonly<Record<string, string>> = {
-  ENOENT: "there is no such folder",
+  ENOENT: "the folder does not exist",
   EACCES: "this user may not (EACCES)",
   EPERM: "this user may not (EPERM)",
   EROFS: "its file system is mounted read-only (EROFS)",
   ENOSPC: "its disk is full, or has no inodes left (ENOSPC)",
   EDQUOT: "the quota of this user is used up (EDQUOT)",
-  ESTALE: "the share is away (ESTALE)",
+  ESTALE: "the share is not mounted (ESTALE)",
   EIO: "the disk or the share fails (EIO)",
 };
 const FULL = new Set(["ENOSPC", "EDQUOT"]);
@@ -59,7 +59,7 @@ export async function folderFault(folder: string, mode: number): Promise<FolderF
   try {
     const found = await patiently(`use ${mode} ${folder}`, () => isFolder(folder, mode));
     if (found === true) return undefined;
-    return { condition: "share_unavailable", found: found === undefined ? SILENT : "it is no folder" };
+    return { condition: "share_unavailable", found: found === undefined ? SILENT : "it is not a folder" };
   } catch (error) {
     const code = errno(error);
     const condition = REFUSED.has(code) ? "forbidden" : FULL.has(code) ? "disk_full" : "share_unavailable";

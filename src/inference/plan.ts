@@ -284,7 +284,7 @@ export const whyNoCase = (
 function caseReasons({ manifest }: Pick<ModelEntry, "manifest">, found: Candidates): Reason[] {
   if (manifest.roles === undefined)
     return [
-      { code: "case_not_accepted", message: "Expected one image or series, found a folder of several." },
+      { code: "case_not_accepted", message: "The model takes one image or series; the folder has several." },
     ];
   const series = manifest.accepts.dimensions === "series";
   const filled = fill(manifest, series ? found.series() : found.images());

@@ -99,7 +99,7 @@ function whyNot(
   models: readonly ModelEntry[],
 ): string | undefined {
   if (before.status === "failed") return `it failed then (${before.error?.error ?? "no reason"})`;
-  if (entry === undefined) return "there is no model of this name here";
+  if (entry === undefined) return "no model of this name is installed here";
   if (entry.sha256 !== before.sha256)
     return `the model here is another: version ${entry.version}, SHA-256 ${entry.sha256.slice(0, 12)}`;
   if (receipt.radserve_version !== VERSION)
@@ -214,8 +214,7 @@ function compared(before: ReceiptModel, now: ReceiptModel): Check {
   );
   const wrong = different(now, before, FIELDS);
   const { name } = before;
-  if (wrong === undefined)
-    return check(name, "ok", `computed again: ${before.outputs.length} files and all findings are equal`);
+  if (wrong === undefined) return check(name, "ok", "computed again: all files and findings are equal");
   const which = files.length === 0 ? "" : ` (${files.map(({ path }) => path).join(", ")})`;
   return check(name, "differs", `computed again, there are other ${wrong}${which}`);
 }

@@ -45,7 +45,7 @@ async function replayedOr(
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
     if (error.code === "input_not_found")
-      return all(check("source", "missing", missing), "there is no source");
+      return all(check("source", "missing", missing), "the source is missing");
     if (error.status !== 415 && error.status !== 422) throw error;
     return all(check("source", "differs", `cannot be read: ${error.message}`), "the source is another");
   }

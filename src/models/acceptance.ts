@@ -12,6 +12,7 @@
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
+import { count } from "../base/table.js";
 import type { Attributes, Image, Interpretation, StackTolerance, Warning } from "../images/image.js";
 import {
   imageInputs,
@@ -50,7 +51,7 @@ export function accepts({ manifest }: { manifest: Manifest }, image: Image): Rea
   if (manifest.roles !== undefined) return caseReasons(manifest, image);
   if (image.case === undefined) return imageReasons(manifest, image);
   const message =
-    "Expected one image or series, found a case of several that another model takes together. Name one in series_instance_uid, or this model in models.";
+    "The model takes one image or series; the folder is a case of several that another model takes together. Name one in series_instance_uid, or this model in models.";
   return [{ code: "case_not_accepted", message }];
 }
 
@@ -72,7 +73,7 @@ export function roleReasons(manifest: Manifest, roles: readonly Filled[]): Reaso
 function imageReasons(manifest: Manifest, image: Image): Reason[] {
   const { accepts: rules } = manifest;
   return [
-    ...among("format", rules.formats, [image.source.format], "image format"),
+    ...among("format", rules.formats, [image.source.format], "The image format"),
     ...(image.source.format === "dicom" ? dicomReasons(rules, image) : []),
     ...among(
       "photometric",
@@ -80,7 +81,7 @@ function imageReasons(manifest: Manifest, image: Image): Reason[] {
       [image.format.photometricInterpretation],
       "PhotometricInterpretation",
     ),
-    ...among("units", rules.units, unitsOf(image), "unit of pixel values"),
+    ...among("units", rules.units, unitsOf(image), "The unit of pixel values"),
     ...sizeReasons(rules, image),
     ...neighbourReasons(manifest, image),
     ...spacingReasons(manifest, image),
@@ -129,7 +130,7 @@ function listReasons(lists: readonly (readonly TagRule[])[] = [], all: readonly 
   const refused = lists.map((list) => ruleReasons(list, all));
   if (refused.length === 0 || refused.some((reasons) => reasons.length === 0)) return [];
   const said = refused.map((reasons) => reasons.map(({ message }) => message).join(" "));
-  const message = `Expected one of ${lists.length} lists of rules to hold; none does. ${said.map((one, i) => `(${i + 1}) ${one}`).join(" ")}`;
+  const message = `None of the ${lists.length} lists of rules in accepts.any_of holds. ${said.map((one, i) => `(${i + 1}) ${one}`).join(" ")}`;
   return [{ code: "any_of_not_accepted", message }];
 }
 
@@ -144,14 +145,11 @@ function among(
   if (expected === undefined) return [];
   const wrong = found.filter((value) => value === undefined || !expected.includes(value));
   if (wrong.length === 0) return [];
-  const values = [...new Set(wrong.map((value) => (value === undefined ? "none" : shown(value))))];
-  const wanted =
-    expected.length > MAX_LISTED
-      ? `to be among the ${expected.length} of accepts.${rule}`
-      : expected.map(shown).join(" or ");
-  return [
-    { code: `${rule}_not_accepted`, message: `Expected ${what} ${wanted}, found ${values.join(", ")}.` },
-  ];
+  const values = [...new Set(wrong.map((value) => (value === undefined ? "absent" : shown(value))))];
+  const few = expected.length <= MAX_LISTED;
+  const wanted = few ? expected.map(shown).join(" or ") : `${expected.length} others (accepts.${rule})`;
+  const message = `${what} is ${values.join(", ")}; the model takes ${wanted}.`;
+  return [{ code: `${rule}_not_accepted`, message }];
 }
 
 function unitsOf(image: Image): (string | undefined)[] {
@@ -176,7 +174,7 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   if (single && frameCount !== 1 && !oneByOne)
     refuse(
       "single_frame_required",
-      `Expected one frame, found ${frameCount}${series === undefined ? "" : ' slices of a series: send them one by one, or with group "series"'}.`,
+      `The model takes one frame; found ${count(frameCount)}${series === undefined ? "" : ' slices of a series: send them one by one, or with group "series"'}.`,
     );
   if (rules.max_frames !== undefined && frameCount > rules.max_frames && !oneByOne)
     refuse("too_many_frames", `Expected at most ${rules.max_frames} frames, found ${frameCount}.`);
@@ -195,7 +193,7 @@ function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
     {
       code: "neighbours_required",
       message:
-        "Expected slices with their neighbours, found a single image: send the folder that holds the series.",
+        "The model takes slices with their neighbours; found a single image. Send the folder of the series.",
     },
   ];
 }
@@ -205,7 +203,7 @@ function spacingReasons(manifest: Manifest, image: Image): Reason[] {
   if (manifest.accepts.dimensions === "series" || !imageInputs(manifest).some(isVolume)) return [];
   if (Array.from({ length: image.frameCount }).every((_, frame) => image.spacing(frame) !== undefined))
     return [];
-  const message = "Expected a pixel spacing, by which the model resamples the image; found none.";
+  const message = "The model resamples by pixel spacing; the image has none.";
   return [{ code: "spacing_required", message }];
 }
 
@@ -213,7 +211,7 @@ function spacingReasons(manifest: Manifest, image: Image): Reason[] {
 function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
   if (image.frameCount === 1 && image.series === undefined)
     return [
-      { code: "series_required", message: "Expected a whole series as one volume, found a single image." },
+      { code: "series_required", message: "The model takes a whole series, as a volume; found one image." },
     ];
   const { rows, columns, samplesPerPixel, bitsAllocated } = image.format;
   const bytes = image.frameCount * rows * columns * samplesPerPixel * (bitsAllocated / 8);
@@ -221,7 +219,7 @@ function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
     return [
       {
         code: "volume_too_large",
-        message: `Expected a volume of at most ${LARGEST_VOLUME_BYTES} bytes of pixels, found ${bytes}.`,
+        message: `A volume may have at most ${count(LARGEST_VOLUME_BYTES)} bytes of pixels; found ${count(bytes)}.`,
       },
     ];
   try {
@@ -241,18 +239,18 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
   if (input.monochrome1 === "refuse" && photometricInterpretation === "MONOCHROME1")
     reasons.push({
       code: "monochrome1_not_accepted",
-      message: "Expected PhotometricInterpretation other than MONOCHROME1, found MONOCHROME1.",
+      message: "The model does not take PhotometricInterpretation MONOCHROME1.",
     });
   if (input.channels === "grayscale" && input.colour_source === "refuse" && colour)
     reasons.push({
       code: "colour_not_accepted",
-      message: `Expected a grayscale image, found PhotometricInterpretation ${photometricInterpretation}.`,
+      message: `The model takes grayscale images; found PhotometricInterpretation ${photometricInterpretation}.`,
     });
   const longest = Math.max(image.format.rows, image.format.columns);
   if (input.size.kind === "multiple_of" && input.fit === "none" && longest > input.size.max_side)
     reasons.push({
       code: "too_large",
-      message: `Expected at most ${input.size.max_side} pixels a side, found ${longest}.`,
+      message: `The model takes at most ${count(input.size.max_side)} pixels a side; found ${count(longest)}.`,
     });
   reasons.push(...valueReasons(input.values, interpretations(image)));
   if (input.values.kind === "voi" && input.values.if_absent === "refuse" && !colour) {
@@ -261,7 +259,7 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
     if (fewest <= index)
       reasons.push({
         code: "voi_missing",
-        message: `Expected a window or VOI LUT number ${index + 1}, found ${fewest} in the image.`,
+        message: `The model uses window or VOI LUT number ${index + 1}; the image has ${fewest}.`,
       });
   }
   return reasons;

@@ -45,7 +45,7 @@ function cardOf(model: SoundModel): string {
     ...caveats(manifest),
     `## What it says\n\n${manifest.outputs.map((output, o) => outputText(output, model.thresholds[o] ?? [])).join("\n\n")}`,
     `## How it is checked\n\n${list(checks(manifest))}`,
-    "Written from the manifest. How well the model does is not in it: that is for whoever made it to publish, and for the site to find out on its own images.",
+    "Written from the manifest. It does not say how well the model performs: its maker publishes that, and each site has to measure it on its own images.",
   ].join("\n\n");
 }
 

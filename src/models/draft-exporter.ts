@@ -37,6 +37,8 @@ export function draftByExporter(draft: Draft, graph: GraphInfo, concepts: readon
     ...(sizeOf(metadata["imgsz"] ?? "") ?? {}),
     fit: classifies ? "crop" : "letterbox",
     interpolation: "linear",
+    // OpenCV makes its letterbox, PIL shrinks what is classified
+    ...(classifies ? {} : { antialias: false }),
     ...(input?.["channels"] === null ? { channels: "rgb" } : {}),
   };
   return {

@@ -63,7 +63,7 @@ function explainIssue(schema: JsonSchema, value: unknown, issue: Issue): Problem
   }
   if (issue.code === "custom") return [{ path, message: issue.message }];
   const schemas = schemasAt(schema, value, issue.path);
-  const shape = issue.code === "invalid_type" ? shapeOf(schemas) : "";
+  const shape = issue.code === "invalid_type" ? shapeOf(schemas) : neededBy(schema, value, issue);
   return [
     { path, message: `${expectation(issue)}${shape}; found ${found}${meaning(schemas, value, issue)}` },
   ];
@@ -94,6 +94,17 @@ function shapeOf(schemas: readonly JsonSchema[]): string {
       return ` with ${key} ${constants.map(describe).join(", ")}`;
   }
   return ` with ${(first.required ?? Object.keys(first.properties)).join(", ")}`;
+}
+
+/** What each word needs beside it that is not there, where the word is still to be chosen: ` ("fixed" needs rows, columns)`. */
+function neededBy(schema: JsonSchema, value: unknown, { code, path }: Issue): string {
+  const [beside, key] = [path.slice(0, -1), String(path.at(-1))];
+  if (code !== "invalid_union" || valueAt(value, path) !== null) return "";
+  const needs = schemasAt(schema, value, beside).flatMap(({ properties, required = [] }) => {
+    const open = required.filter((name) => valueAt(value, [...beside, name]) === undefined);
+    return open.length === 0 ? [] : `${describe(properties?.[key]?.const)} needs ${open.join(", ")}`;
+  });
+  return needs.length === 0 ? "" : ` (${needs.join("; ")})`;
 }
 
 /** Every alternative, whatever the value is. */
@@ -141,7 +152,7 @@ function article(expected: string): string {
 /** A found value, short; a missing one and a null say that the field waits to be filled in. */
 function describe(value: unknown): string {
   if (value === undefined) return "nothing: the field is missing";
-  if (value === null) return "null: it is still to be filled in";
+  if (value === null) return "null, which is to be filled in";
   if (Array.isArray(value)) return `a list of ${value.length}`;
   if (typeof value === "object") return "an object";
   if (typeof value === "string" && value.length > 60) return `${JSON.stringify(value.slice(0, 57))}...`;

@@ -103,7 +103,7 @@ async function verifyFile(directory: string, file: ModelFile): Promise<Problem[]
 export function fault(error: unknown): string {
   if (error instanceof RadserveError) return error.message.replace(/\.$/, "");
   const code = errno(error);
-  if (code === "ENOENT") return "there is no such file";
+  if (code === "ENOENT") return "the file does not exist";
   if (code !== "") return code;
   return error instanceof Error ? error.message : "unknown reason";
 }

@@ -29,10 +29,10 @@ export const PREFERENCES: ReadonlySet<string> = new Set(Object.values(CODES));
 
 const WHY = {
   most_slices: (chosen: number, found: number) =>
-    `The series that was preferred has ${-chosen} slices; this one has ${-found}.`,
+    `The chosen series has ${-chosen} slices; this one has ${-found}.`,
   thinnest: (chosen: number, found: number) =>
     `The slices of the series that was preferred are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
-  kernel: () => "The ConvolutionKernel of the series that was preferred comes before that of this one.",
+  kernel: () => "The ConvolutionKernel of the chosen series comes before that of this one in the order.",
 };
 
 /**

@@ -125,7 +125,7 @@ function withoutRegion(report: FolderReport, reports: readonly FolderReport[]): 
 function endedProcess(): RadserveError {
   return new RadserveError(
     "model_unavailable",
-    "The server's process ended while it loaded this model, so it goes on without it. Its log says why; mend or replace the model, then run radserve models reload, or restart the server.",
+    "The server's process ended while it loaded this model, so it runs without it. The log says why. Correct or replace the model, then run radserve models reload, or restart the server.",
   );
 }
 

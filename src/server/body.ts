@@ -3,6 +3,7 @@ import type { IncomingMessage } from "node:http";
 import { finished } from "node:stream/promises";
 import bodyParser from "koa-bodyparser";
 import { RadserveError } from "../base/errors.js";
+import { count } from "../base/table.js";
 import { parseJsonBody } from "../base/json-body.js";
 import type { Context } from "./handlers.js";
 import type { Config } from "../config.js";
@@ -47,7 +48,7 @@ function refuseBody(error: Error, limit: number): never {
   if (status === 413)
     throw new RadserveError(
       "body_too_large",
-      `Expected a body of at most ${limit} bytes; found a larger one.`,
+      `Expected a body of at most ${count(limit)} bytes; found a larger one.`,
       { limit },
     );
   if (status === 415)

@@ -7,6 +7,7 @@ import { z } from "zod";
 import { durations } from "../base/durations.js";
 import { ERRORS, type RadserveError } from "../base/errors.js";
 import type { Logger } from "../base/log.js";
+import { counted } from "../base/table.js";
 import type { BulkFigures } from "../bulk/messages.js";
 import type { Config } from "../config.js";
 import type { DeliveryService } from "../doors/deliver/service.js";
@@ -27,24 +28,25 @@ export type Condition = z.infer<typeof conditionSchema>;
 export const REMEDIES = {
   share_unavailable: "Mount the share, or create the folder.",
   input_not_readable: "Let the server's user read the folder.",
-  output_not_writable: "Let the server's user write to the folder, and mount its file system so that it may.",
+  output_not_writable:
+    "Let the server's user write to the folder; mount a read-only file system for writing.",
   state_not_writable: "Let the server's user write to RADSERVE_STATE_DIR.",
-  disk_full: "Make room, or lower RADSERVE_MINIMUM_FREE_DISK.",
-  certificate_expires: "Replace the file; a running server takes it within seconds.",
-  certificate_refused: "Correct the file. Until then the server goes on with the certificates of before.",
+  disk_full: "Free space, or lower RADSERVE_MINIMUM_FREE_DISK.",
+  certificate_expires: "Replace the file; a running server reads it within seconds.",
+  certificate_refused: "Correct the file. Until then the server keeps the previous certificates.",
   key_refused: "Let the server's user read the keys folder and its files, or correct or remove the file.",
-  model_failed: "radserve status says why with a token, and radserve models check explains.",
+  model_failed: "Run radserve status with a token for the cause, and radserve models check for each mistake.",
   gpu_lost: "Restart the server to use it again.",
   spool_not_writable: "Let the server's user write to the spool of RADSERVE_DOORS.",
   door_closed:
-    "End what has the port, or give another in the file of RADSERVE_DOORS; it is tried again by itself.",
-  received_waiting: "radserve doctor and the log say more of the code; it is tried again by itself.",
-  destination_away: "See whether it runs and can be reached from here; it is tried again by itself.",
+    "Stop the program that has the port, or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
+  received_waiting: "radserve doctor and the log say more about the code. Radserve tries again by itself.",
+  destination_away: "Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
-    "radserve deliver list says which and why. radserve deliver retry sends them again once that is mended.",
+    "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,
-  job_paused: "radserve jobs --state paused lists them, and radserve explain JOB says more.",
-  box_silent: "See whether that machine runs and reaches the database.",
+  job_paused: "radserve jobs list --state paused lists them; radserve explain JOB says more.",
+  box_silent: "Check that this machine runs and reaches the database.",
 } as const;
 type Word = keyof typeof REMEDIES;
 
@@ -155,7 +157,7 @@ export class Conditions {
       ...this.#folders,
       ...gpus()
         .filter(({ lost }) => lost)
-        .map(({ number }) => of("gpu_lost", `GPU ${number}`, `GPU ${number} is lost.`)),
+        .map(({ number }) => of("gpu_lost", `GPU ${number}`, `GPU ${number} stopped working.`)),
       ...expiries.flatMap((expiry) => {
         const message = expiryWarning(expiry);
         return message === undefined
@@ -176,28 +178,24 @@ export class Conditions {
                 of(
                   "destination_away",
                   where,
-                  `${name} takes nothing since ${one.away_since}: ${waiting} objects wait.`,
+                  `${name} has accepted nothing since ${one.away_since}; waiting: ${counted(waiting, "object")}.`,
                 ),
               ]),
           ...(one.set_aside === 0
             ? []
-            : [of("delivery_set_aside", where, `${one.set_aside} objects for ${name} were set aside.`)]),
+            : [of("delivery_set_aside", where, `${name}: ${counted(one.set_aside, "object")} set aside.`)]),
         ];
       }),
       ...(trouble === null
         ? []
-        : [of("bulk_unavailable", "bulk queue", `Jobs wait, and none can be sent: ${trouble}.`)]),
+        : [of("bulk_unavailable", "bulk queue", `Jobs are waiting, and new ones are refused: ${trouble}.`)]),
       ...Object.entries(paused_for).map(([reason, jobs]) =>
-        of(
-          "job_paused",
-          `jobs: ${reason}`,
-          `${jobs} ${jobs === 1 ? "job is" : "jobs are"} paused: ${reason}.`,
-        ),
+        of("job_paused", `jobs: ${reason}`, `${counted(jobs, "job")} paused: ${reason}.`),
       ),
       ...boxes
         .filter(({ alive }) => !alive)
         .map(({ name, seen_at }) =>
-          of("box_silent", `box ${name}`, `Box ${name} shows no sign of life since ${seen_at}.`),
+          of("box_silent", `box ${name}`, `Box ${name} has not answered since ${seen_at}.`),
         ),
     ];
   }
@@ -208,7 +206,7 @@ export class Conditions {
     for (const [key, { condition, where, message }] of now)
       if (!this.#known.has(key)) log.warn({ condition, where }, message);
     for (const [key, { condition, where }] of this.#known)
-      if (!now.has(key)) log.info({ condition, where }, "this is well again");
+      if (!now.has(key)) log.info({ condition, where }, "resolved");
     this.#known = now;
   }
 }

@@ -53,7 +53,7 @@ export const stow: Page = {
     if (!isInside(doors.spool, (await rootsOf(caller, services)).input))
       throw new RadserveError(
         "path_not_allowed",
-        "Expected a token whose input roots hold the spool; this one's do not. Ask whoever issues tokens.",
+        "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
         { side: "input" },
       );
     const { status, body } = await doors.store(

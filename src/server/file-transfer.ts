@@ -8,6 +8,7 @@ import type { IncomingMessage } from "node:http";
 import path from "node:path";
 import { z } from "zod";
 import { RadserveError } from "../base/errors.js";
+import { count } from "../base/table.js";
 import { openDescriptor } from "../files/disk.js";
 import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
 import { isMarkName } from "../files/folder-mark.js";
@@ -254,7 +255,7 @@ function give(ctx: Context, fd: number, name: string): void {
     ctx.set("Content-Range", `bytes */${length}`);
     throw new RadserveError(
       "range_not_satisfiable",
-      `Expected a range that begins inside the file; the file has ${length} bytes.`,
+      `Expected a range that begins inside the file; the file has ${count(length)} bytes.`,
       { bytes: length },
     );
   }

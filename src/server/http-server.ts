@@ -223,7 +223,7 @@ function refusedModels({ code, details }: RadserveError): State["models"] {
 function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
   const allowed = router.match(ctx.path, ctx.method).path.flatMap((layer) => layer.methods);
   if (allowed.length === 0)
-    return new RadserveError("not_found", "There is no such page; GET /openapi.json lists what there is.");
+    return new RadserveError("not_found", "There is no such endpoint; GET /openapi.json lists all.");
   const methods = [...new Set(allowed)].join(", ");
   return new RadserveError("method_not_allowed", `Expected ${methods} for this page; found ${ctx.method}.`, {
     allowed: methods,

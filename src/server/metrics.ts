@@ -246,7 +246,7 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
     gauge("radserve_gpu_lost", "1 where the GPU broke and is used again after a restart", perGpu("lost")),
     gauge("radserve_gpu_waiting", "Images that wait for the GPU or run on it", perGpu("waiting")),
     gauge("radserve_gpu_taken_bytes", "Memory of the GPU that all models have taken", perGpu("takenBytes")),
-    gauge("radserve_gpu_free_bytes", "Memory of the GPU that nobody has taken", perGpu("freeBytes")),
+    gauge("radserve_gpu_free_bytes", "Free memory of the GPU", perGpu("freeBytes")),
     counter(
       "radserve_model_loads_total",
       "How often it was loaded, returns after idling included",

@@ -10,7 +10,7 @@ const TAGS = {
   files:
     "Images in and results out, for clients without the shared folders; only where the server's settings allow it",
   inference: "One image, answered when its results are written",
-  jobs: "Many images as one job, which goes on by itself",
+  jobs: "Many images as one job, which survives restarts",
   models: "What the server can do",
   operations: "How the server is, for load balancers, monitoring and people",
   results:

@@ -56,7 +56,7 @@ function giveAsset(ctx: Context): void {
   const { name = "" } = ctx["params"] as { name?: string };
   const found = built().assets.get(name);
   if (found === undefined)
-    throw new RadserveError("not_found", "There is no such part of the page. Load / again.");
+    throw new RadserveError("not_found", "The page has changed since it was loaded. Load it again.");
   ctx.set({
     "Content-Security-Policy": "default-src 'none'",
     "Cache-Control": "public, max-age=31536000, immutable",

@@ -124,7 +124,7 @@ export const ROUTES: readonly Route[] = [
     answer: { Accepted: acceptedSchema },
     statuses: {
       202: "The job is written down, and will be done",
-      200: "The job of before, which has the same idempotency_key and request",
+      200: "The earlier job with the same idempotency_key and request",
     },
     ...bulkPage("submit", [
       ...PATH_ERRORS,
@@ -179,7 +179,7 @@ export const ROUTES: readonly Route[] = [
     method: "POST",
     path: "/bulk_inference/:id/resume",
     id: "resumeJob",
-    summary: "Lets a job go on at once, whatever it waited for",
+    summary: "Resumes a paused job at once, whatever its reason",
     ...ofJob("resume", ["job_state"]),
   },
   {
@@ -188,7 +188,7 @@ export const ROUTES: readonly Route[] = [
     id: "reconcileJob",
     auditedAs: "reconcile",
     interaction: "compare",
-    summary: "Compares a job with what lies in its output folders, page by page",
+    summary: "Compares a job with the files in its output folders, page by page",
     query: reconcileQuerySchema,
     ...bulkPage("reconcile", ["job_not_found", "job_state", ...PATH_ERRORS]),
     answer: { Reconciliation: reconciliationSchema },
@@ -322,14 +322,14 @@ export const ROUTES: readonly Route[] = [
     path: "/results/marks",
     id: "getResultMarks",
     summary: "What a model marked on a frame, from the segmentation that it wrote",
-    errors: [...VIEW_ERRORS, "result_changed", "corrupt_image"],
+    errors: SOURCE_ERRORS,
     ...showMarks,
   },
   {
     ...view,
     path: "/results/verification",
     id: "verifyResult",
-    summary: "Whether a result is as it was written, and comes out the same when it is computed again",
+    summary: "Whether a result is unchanged, and the same when it is computed again",
     errors: SOURCE_ERRORS,
     ...showVerification,
   },

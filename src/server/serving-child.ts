@@ -1,5 +1,6 @@
 /** The serving process as the supervisor starts it. Little is imported here, so that it can be started at once. */
 import { fork, type ChildProcess } from "node:child_process";
+import os from "node:os";
 import { fileURLToPath } from "node:url";
 
 /**
@@ -11,12 +12,20 @@ import { fileURLToPath } from "node:url";
 export const SERVING_FLAGS = ["--heap-growing-percent=200", "--expose-gc", "--max-semi-space-size=4"];
 
 /**
+ * How many threads of libuv wait for the disk: each image syncs its files and folders up to seven times, and a sync of a
+ * slow disk takes milliseconds in which its thread does nothing. libuv itself would have four.
+ */
+const FILE_THREADS = Math.max(16, Math.min(64, 2 * os.availableParallelism()));
+
+/**
  * It loads its modules and waits to be told to start; it ends when this process does. Its standard error is a pipe: what
  * Node.js, native libraries and decoder processes say there is no JSON.
  */
 export function forkServing(): ChildProcess {
   const child = fork(fileURLToPath(new URL("./serving-process.js", import.meta.url)), {
     execArgv: [...process.execArgv, ...SERVING_FLAGS],
+    // Whoever sets it knows why. libuv asks for it before any code of the child could set it.
+    env: { UV_THREADPOOL_SIZE: String(FILE_THREADS), ...process.env },
     stdio: ["ignore", "inherit", "pipe", "ipc"],
   });
   // The supervisor listens for errors too, but not before it has taken the process over

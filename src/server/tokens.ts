@@ -187,7 +187,7 @@ export function revocationsUnavailable(cause?: TokenRefused): RadserveError {
   return new RadserveError(
     "revocations_unavailable",
     "Expected to see which tokens are revoked; the keys folder has lost them, and the server's log says so. " +
-      "Tell whoever runs the server.",
+      "Tell the administrator of the server.",
     undefined,
     { cause },
   );

@@ -6,6 +6,7 @@
 import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
+import { RadserveError } from "../base/errors.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
 import { nameOfHelper } from "../files/helper-names.js";
@@ -21,7 +22,6 @@ import {
   marksSchema,
   verificationSchema,
   type DriftView,
-  type FrameFacts,
   type Marks,
   type Verification,
   type View,
@@ -69,7 +69,14 @@ async function lookedAt(
   return { receiptPath: receipt, input, roots: await rootsOf(callerOf(ctx), services) };
 }
 
-const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame });
+const across = z
+  .enum(["row", "column"])
+  .optional()
+  .describe(
+    "Instead of a frame the plane across the slices of a volume that goes through this of each of them; `frame` is then the number of the row or the column, from 1",
+  );
+
+const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame, across });
 
 /** Something of a frame of the image that a result is of. */
 async function askOfFrame<T>(
@@ -79,7 +86,8 @@ async function askOfFrame<T>(
   query: z.infer<typeof ofFrame>,
 ): Promise<T> {
   const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
-  return ask<T>(ctx, services, { kind, receiptPath, inputPath: input, frame: query.frame, roots });
+  const { frame, across } = query;
+  return ask<T>(ctx, services, { kind, receiptPath, inputPath: input, frame, across, roots });
 }
 
 /** GET /results: the receipt. */
@@ -101,10 +109,17 @@ export const showResult = pageByHttp(
  */
 export const showPicture = pageByHttp(
   "view",
-  ofFrame,
+  ofFrame.extend({
+    model: z.string().min(1).max(200).optional().describe("Instead of a frame the picture that it wrote"),
+  }),
   "application/octet-stream",
-  async (ctx, services, query) => {
-    const png = await askOfFrame<Uint8Array>("picture", ctx, services, query);
+  async (ctx, services, { model, ...query }) => {
+    let png: Uint8Array;
+    if (model === undefined) png = await askOfFrame<Uint8Array>("picture", ctx, services, query);
+    else {
+      const { receiptPath, roots } = await lookedAt(ctx, services, query);
+      png = await ask<Uint8Array>(ctx, services, { kind: "written", receiptPath, model, roots });
+    }
     ctx.set({
       "Content-Security-Policy": "default-src 'none'; sandbox",
       "Cross-Origin-Resource-Policy": "same-origin",
@@ -120,7 +135,9 @@ export const showFrame = pageByHttp(
   ofFrame,
   { Frame: frameFactsSchema },
   async (ctx, services, query) => {
-    ctx.body = await askOfFrame<FrameFacts>("frame", ctx, services, query);
+    const json = await askOfFrame<Uint8Array>("frame", ctx, services, query);
+    ctx.type = "json";
+    ctx.body = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
   },
 );
 
@@ -130,12 +147,21 @@ export const showMarks = pageByHttp(
   z.strictObject({
     path: receiptPath,
     model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
-    frame,
+    input_path: inputPath.optional().describe("Of the image or folder; needed with `across`"),
+    ...{ frame, across },
+    fullest: z
+      .string()
+      .max(64)
+      .optional()
+      .describe("A label: instead of `frame` that on which it has the most pixels"),
   }),
   { Marks: marksSchema },
   async (ctx, services, query) => {
-    const { receiptPath, roots } = await lookedAt(ctx, services, query);
-    const view = { kind: "marks", receiptPath, model: query.model, frame: query.frame, roots } as const;
+    const { receiptPath, roots, input: inputPath = "" } = await lookedAt(ctx, services, query);
+    const { model, frame, across, fullest } = query;
+    if (across !== undefined && inputPath === "")
+      throw new RadserveError("bad_request", "Expected input_path beside across; found none.");
+    const view = { kind: "marks", receiptPath, inputPath, model, frame, fullest, across, roots } as const;
     ctx.body = await ask<Marks>(ctx, services, view);
   },
 );

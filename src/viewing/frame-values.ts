@@ -1,5 +1,5 @@
 /** A frame of a result's image as numbers and facts, for who sets a window, points at a pixel and reads the corners. */
-import type { Image, Interpretation } from "../images/image.js";
+import type { Attributes, Image, Interpretation, PlanePosition } from "../images/image.js";
 import { valueReader } from "../images/stored-values.js";
 import { edgesOf } from "../results/findings/edges.js";
 import { displayed, planeOf } from "../results/picture/draw-result.js";
@@ -9,12 +9,32 @@ import type { FrameFacts } from "./messages.js";
 /** Values of more pixels are not sent: the picture is shown by its own window then. */
 const MOST_VALUES = 16_000_000;
 
+/** Where a plane lies, and how it is called where it is none of the frames. */
+export interface Place {
+  position: PlanePosition | undefined;
+  /** Millimetres in the patient between rows, then between columns. */
+  spacing: FrameFacts["spacing"];
+  patientOrientation?: readonly string[] | undefined;
+  instanceNumber: string | undefined;
+  across: FrameFacts["across"];
+}
+
 /** @param frame from 0 */
 export async function frameFacts(image: Image, frame: number): Promise<FrameFacts> {
-  const plane = displayed(planeOf(image, frame, await image.frame(frame)));
-  const { interpretation, format, pixelAspect } = plane;
   const { attributes } = image;
   const spacing = image.spacing(frame);
+  return factsOf(displayed(planeOf(image, frame, await image.frame(frame))), attributes, {
+    position: image.plane(frame),
+    spacing: spacing?.patient === true ? [spacing.row, spacing.column] : null,
+    patientOrientation: attributes?.strings("PatientOrientation"),
+    instanceNumber: attributes?.string("InstanceNumber"),
+    across: null,
+  });
+}
+
+/** @param attributes of the image that the plane is of */
+export function factsOf(plane: Plane, attributes: Attributes | undefined, place: Place): FrameFacts {
+  const { interpretation, format, pixelAspect } = plane;
   const text = (keyword: string) => attributes?.string(keyword) ?? null;
   return {
     rows: format.rows,
@@ -23,14 +43,15 @@ export async function frameFacts(image: Image, frame: number): Promise<FrameFact
     inverted: format.photometricInterpretation === "MONOCHROME1",
     window: windowOf(interpretation),
     unit: interpretation.units ?? null,
-    spacing: spacing?.patient === true ? [spacing.row, spacing.column] : null,
-    sides: edgesOf(image.plane(frame), attributes?.strings("PatientOrientation")) ?? null,
-    position: image.plane(frame)?.position ?? null,
+    spacing: place.spacing,
+    sides: edgesOf(place.position, place.patientOrientation) ?? null,
+    position: place.position?.position ?? null,
     patient_name: text("PatientName"),
     patient_id: text("PatientID"),
     study_date: text("StudyDate"),
     series_description: text("SeriesDescription"),
-    instance_number: text("InstanceNumber"),
+    instance_number: place.instanceNumber ?? null,
+    across: place.across,
     values: valuesOf(plane),
   };
 }
@@ -41,15 +62,16 @@ function windowOf({ voi: [voi] }: Interpretation): FrameFacts["window"] {
     : null;
 }
 
-/** Stored values in 16 bits; null where they are no grey integers of at most 16 bits, or go through a table. */
+/** Stored values in at most 32 bits; null where they are no grey numbers of 16 bits or float32, or go through a table. */
 function valuesOf({ format, data, interpretation: { modality } }: Plane): FrameFacts["values"] {
   const { bitsAllocated, signed, float, samplesPerPixel, rows, columns } = format;
   const grey = samplesPerPixel === 1 && format.photometricInterpretation.startsWith("MONOCHROME");
-  if (!grey || float || bitsAllocated > 16 || modality.kind === "lut" || rows * columns > MOST_VALUES)
-    return null;
+  const fits = bitsAllocated <= (float ? 32 : 16) && rows * columns <= MOST_VALUES;
+  if (!grey || !fits || modality.kind === "lut") return null;
   const read = valueReader(data, format);
-  const packed = new (signed ? Int16Array : Uint16Array)(rows * columns);
+  const packed = new (float ? Float32Array : signed ? Int16Array : Uint16Array)(rows * columns);
   for (let i = 0; i < packed.length; i++) packed[i] = read(i);
   const { slope, intercept } = modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
-  return { signed, slope, intercept, base64: Buffer.from(packed.buffer).toString("base64") };
+  const type = float ? "float32" : signed ? "int16" : "uint16";
+  return { type, slope, intercept, base64: Buffer.from(packed.buffer).toString("base64") };
 }

@@ -1,16 +1,19 @@
 /**
- * Reads the marks of a model on one frame of a source from the segmentation that it wrote (PS3.3 A.51, A.88). Its frames are
+ * Reads the marks of a model on one frame of a source, or on a plane across its slices, from the segmentation that it wrote (PS3.3 A.51, A.88). Its frames are
  * found by the instance and frame that each says it was made from, and never by their order.
  */
 import { RadserveError } from "../base/errors.js";
-import type { Attributes, Image } from "../images/image.js";
+import type { ProcessMemory } from "../base/process-memory.js";
+import type { Attributes, Image, PixelFormat, Volume } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { fromCieLab } from "../results/colour.js";
 import { SEGMENTATION } from "../results/dicom/objects/seg.js";
 import { LABEL_MAP_SEGMENTATION } from "../results/dicom/segments.js";
 import type { OutputFile, Receipt } from "../results/receipt/receipt.js";
+import { voxelUnder, type Section } from "../results/picture/section.js";
 import type { Marks } from "./messages.js";
 import { changed, fileOf, type ResultFolder } from "./result-folder.js";
+import { KEPT_SHARE, noRoom, type KnownVolume } from "./volume-planes.js";
 
 interface Segment {
   number: number;
@@ -26,37 +29,115 @@ interface Segmentation {
   byPlace: Map<string, { frame: number; segment: number | undefined }[]>;
 }
 
+/** What a frame of a segmentation marks: where nothing lies outside of, and values as its pixels have. */
+interface Part {
+  segment: number | undefined;
+  x0: number;
+  y0: number;
+  width: number;
+  height: number;
+  values: Uint8Array;
+}
+
+/** A segmentation unpacked for planes across its slices, by their numbers among the slices. */
+type Unpacked = readonly (readonly Part[])[];
+
 const placeOf = (uid: string, frame: number) => `${uid} ${frame}`;
+
+/** @param frame from 1: of the source, or of the receipt's slices */
+function placeIn(source: Receipt["source"], frame: number): string {
+  const slice = source.slices?.[frame - 1];
+  if (slice === undefined) return placeOf(source.sop_instance_uid ?? "", frame);
+  return placeOf(slice.sop_instance_uid ?? "", slice.frame ?? 1);
+}
 
 export class MarkReader {
   /** The one that was read last: who looks through a series asks for frame after frame. */
   #last: { sha256: string; segmentation: Segmentation } | undefined;
+  #unpacked: { of: Segmentation; parts: Unpacked; giveBack: () => void } | undefined;
+
+  constructor(private readonly memory: ProcessMemory) {}
 
   /**
-   * @param frame from 1: of the source, or of the receipt's slices
+   * @param of a frame from 1: of the source, or of the receipt's slices; or a label, of which the fullest frame is meant
    * @throws RadserveError file_not_found where the model wrote no segmentation, bad_request, result_changed
    */
-  async read(result: ResultFolder, model: string, frame: number): Promise<Marks> {
+  async read(result: ResultFolder, model: string, of: number | string): Promise<Marks> {
+    const { source } = result.receipt;
+    const known = await this.#known(result, model);
+    const frame = typeof of === "number" ? of : await fullest(known, source, of);
+    if (frame > source.frames)
+      throw new RadserveError("bad_request", `Expected a frame from 1 to ${source.frames}; found ${frame}.`);
+    const layers: Layer[] = [];
+    for (const { frame: at, segment } of known.byPlace.get(placeIn(source, frame)) ?? [])
+      layers.push({ segment, values: await known.image.frame(at) });
+    return { ...(await draw(known, source, layers)), frame };
+  }
+
+  /**
+   * The same of a plane across the slices.
+   * @throws RadserveError overloaded, too
+   */
+  async readAcross(
+    result: ResultFolder,
+    model: string,
+    { volume }: KnownVolume,
+    section: Section,
+  ): Promise<Marks> {
+    const known = await this.#known(result, model);
+    const parts = await this.#parts(known, result.receipt.source, volume);
+    const size = { rows: section.down.count, columns: section.across.count };
+    const layers = new Map<number | undefined, Layer>();
+    const under = voxelUnder(volume.geometry, section);
+    for (let y = 0, at = 0; y < size.rows; y++)
+      for (let x = 0; x < size.columns; x++, at++) {
+        const [slice, row, column] = under(x, y);
+        for (const { segment, x0, y0, width, height, values } of parts[slice] ?? []) {
+          const [dx, dy] = [column - x0, row - y0];
+          if (dx < 0 || dy < 0 || dx >= width || dy >= height) continue;
+          const layer = layers.get(segment) ?? { segment, values: new Uint8Array(size.rows * size.columns) };
+          layer.values[at] = values[dy * width + dx] ?? 0;
+          layers.set(segment, layer);
+        }
+      }
+    return { ...(await draw(known, size, [...layers.values()])), frame: null };
+  }
+
+  async #parts(known: Segmentation, source: Receipt["source"], { frames }: Volume): Promise<Unpacked> {
+    if (this.#unpacked?.of === known) return this.#unpacked.parts;
+    this.#unpacked?.giveBack();
+    this.#unpacked = undefined;
+    const parts: Part[][] = [];
+    let bytes = 0;
+    for (const frame of frames) {
+      const here: Part[] = [];
+      for (const { frame: of, segment } of known.byPlace.get(placeIn(source, frame + 1)) ?? [])
+        here.push({ segment, ...cropped(await known.image.frame(of), known.image.format) });
+      parts.push(here);
+      bytes += here.reduce((sum, { values }) => sum + values.length, 0);
+    }
+    const giveBack = this.memory.holdIfRoom("images", bytes, KEPT_SHARE);
+    if (giveBack === undefined) throw noRoom(bytes);
+    this.#unpacked = { of: known, parts, giveBack };
+    return parts;
+  }
+
+  async #known(result: ResultFolder, model: string): Promise<Segmentation> {
     const { receipt } = result;
     const file = segmentationOf(receipt, model);
     if (receipt.models.some(({ name, segmentation_grid: grid }) => name === model && grid !== undefined))
       throw new RadserveError(
         "file_not_found",
-        "Expected a segmentation in the frames of the source; this one lies in the grid of the network. Open it in a viewer that places it by its frame of reference.",
+        "This segmentation is in the grid of the network, not in the frames of the source. Open it in a viewer that places it by its frame of reference.",
       );
-    const { source } = receipt;
-    if (frame > source.frames)
-      throw new RadserveError("bad_request", `Expected a frame from 1 to ${source.frames}; found ${frame}.`);
     const known = await this.#segmentation(result, file);
-    const slice = source.slices?.[frame - 1];
-    const uid = slice === undefined ? source.sop_instance_uid : slice.sop_instance_uid;
-    const place = placeOf(uid ?? "", source.slices === undefined ? frame : (slice?.frame ?? 1));
     const { rows, columns } = known.image.format;
+    const { source } = receipt;
     if (rows !== source.rows || columns !== source.columns)
       throw changed(
         `a segmentation of ${source.columns} x ${source.rows} pixels; found ${columns} x ${rows}.`,
       );
-    return draw(known, known.byPlace.get(place) ?? []);
+    return known;
   }
 
   async #segmentation(result: ResultFolder, file: OutputFile): Promise<Segmentation> {
@@ -120,19 +201,67 @@ function segmentIn(item: Attributes): Segment {
   };
 }
 
+/** The frame, from 1, on which a label has the most pixels: the first of equals. */
+async function fullest(
+  { image, segments, byPlace, isLabelMap }: Segmentation,
+  source: Receipt["source"],
+  wanted: string,
+): Promise<number> {
+  const number = segments.find(({ label }) => label === wanted)?.number;
+  if (number === undefined)
+    throw new RadserveError("bad_request", "Expected a label of the model's segmentation; it has no such.");
+  let best = { frame: 1, pixels: 0 };
+  for (let frame = 1; frame <= source.frames; frame++) {
+    let pixels = 0;
+    for (const { frame: at, segment } of byPlace.get(placeIn(source, frame)) ?? [])
+      if (isLabelMap || segment === number)
+        for (const value of await image.frame(at)) if (isLabelMap ? value === number : value > 0) pixels++;
+    if (pixels > best.pixels) best = { frame, pixels };
+  }
+  return best.frame;
+}
+
+/** The part of a frame beyond which nothing is marked. */
+function cropped(
+  values: Uint8Array,
+  { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
+): Omit<Part, "segment"> {
+  let [left, right, top, bottom] = [columns, -1, rows, -1];
+  for (let y = 0, at = 0; y < rows; y++)
+    for (let x = 0; x < columns; x++, at++) {
+      if (values[at] === 0) continue;
+      if (x < left) left = x;
+      if (x > right) right = x;
+      if (top === rows) top = y;
+      bottom = y;
+    }
+  const [width, height] = [Math.max(0, right + 1 - left), Math.max(0, bottom + 1 - top)];
+  const part = new Uint8Array(width * height);
+  for (let y = 0; y < height; y++) {
+    const from = (top + y) * columns + left;
+    part.set(values.subarray(from, from + width), y * width);
+  }
+  return { x0: left, y0: top, width, height, values: part };
+}
+
+/** Pixels of one segment, or of a label map. */
+interface Layer {
+  segment: number | undefined;
+  values: Uint8Array;
+}
+
 async function draw(
   { image, segments, isLabelMap }: Segmentation,
-  frames: readonly { frame: number; segment: number | undefined }[],
-): Promise<Marks> {
-  const { rows, columns, bitsStored } = image.format;
+  { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
+  layers: readonly Layer[],
+): Promise<Omit<Marks, "frame">> {
   const colours = new Map(segments.map(({ number, colour }) => [number, colour]));
   const pixels = new Map<number, number>();
   const rgba = Buffer.alloc(rows * columns * 4);
-  const most = bitsStored === 1 ? 1 : 255;
-  for (const { frame, segment } of frames) {
-    const data = await image.frame(frame);
-    for (let at = 0; at < data.length; at++) {
-      const value = data[at] ?? 0;
+  const most = image.format.bitsStored === 1 ? 1 : 255;
+  for (const { segment, values } of layers) {
+    for (let at = 0; at < values.length; at++) {
+      const value = values[at] ?? 0;
       if (value === 0) continue;
       const number = isLabelMap ? value : (segment ?? 0);
       const colour = colours.get(number);

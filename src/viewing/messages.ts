@@ -19,11 +19,21 @@ interface OfResult {
   roots: { input: readonly Root[]; output: readonly Root[] };
 }
 
+/** A plane across the slices of a volume is meant, through this of each slice; `frame` is then its number, from 1. */
+export type Across = "row" | "column" | undefined;
+
 export type View =
   | ({ kind: "receipt" } & OfResult)
-  | ({ kind: "frame"; inputPath: string; frame: number } & OfResult)
-  | ({ kind: "picture"; inputPath: string; frame: number } & OfResult)
-  | ({ kind: "marks"; model: string; frame: number } & OfResult)
+  | ({ kind: "frame" | "picture"; inputPath: string; frame: number; across: Across } & OfResult)
+  | ({ kind: "written"; model: string } & OfResult)
+  | ({
+      kind: "marks";
+      model: string;
+      inputPath: string;
+      frame: number;
+      fullest: string | undefined;
+      across: Across;
+    } & OfResult)
   | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
   | {
       kind: "list";
@@ -37,6 +47,7 @@ export type View =
   | { kind: "drift"; folders: string[]; most: number; week: string | undefined };
 
 const text = z.string().nullable();
+const side = z.strictObject({ along: z.enum(["slice", "row", "column"]), reversed: z.boolean() });
 export const frameFactsSchema = z.strictObject({
   rows: z.int(),
   columns: z.int(),
@@ -68,15 +79,25 @@ export const frameFactsSchema = z.strictObject({
   study_date: text,
   series_description: text,
   instance_number: text,
-  values: z
+  across: z
     .strictObject({
-      signed: z.boolean(),
-      slope: z.number(),
-      intercept: z.number(),
-      base64: z.string().describe("Stored values in 16 bits, little endian, rows from the top"),
+      name: z.string().describe("axial, coronal or sagittal; oblique before it where it is turned"),
+      right: side.describe("The index of the volume that changes to the right, and whether it falls"),
+      down: side,
     })
     .nullable()
-    .describe("Null for colours, for more than 16 bits, and where a table gives the values their meaning"),
+    .describe("Of a plane across the slices; null of a frame"),
+  values: z
+    .strictObject({
+      type: z.enum(["int16", "uint16", "float32"]),
+      slope: z.number(),
+      intercept: z.number(),
+      base64: z.string().describe("Stored values, little endian, rows from the top; NaN is padding"),
+    })
+    .nullable()
+    .describe(
+      "Null for colours, for whole numbers of more than 16 bits, and where a table gives the values their meaning",
+    ),
 });
 export type FrameFacts = z.infer<typeof frameFactsSchema>;
 
@@ -88,6 +109,7 @@ const segment = z.strictObject({
 });
 
 export const marksSchema = z.strictObject({
+  frame: z.int().min(1).nullable().describe("Which it is; null of a plane across the slices"),
   rows: z.int(),
   columns: z.int(),
   segments: z.array(segment),

@@ -39,7 +39,7 @@ export async function withResult<T>(
     if (found.kind === "foreign")
       throw new RadserveError(
         "bad_request",
-        "Expected the path of a receipt (NAME.json); the file there is no receipt of Radserve, or was changed.",
+        "Expected the path of a receipt (NAME.json); the file is not a receipt of Radserve, or was changed.",
       );
     return use({ folder: opened.fdPath, receipt: found.receipt, name });
   };

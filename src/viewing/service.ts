@@ -1,6 +1,6 @@
 /**
- * Answers people who look at results, on threads of their own: one for pictures and marks, one for what takes long. Each
- * is started when it is needed, does one thing after the other, is ended where that takes too long, and goes when nobody
+ * Answers people who look at results, on threads of their own: one for pictures and marks, one for planes across
+ * slices, and one for what takes long. Each is started when it is needed, does one thing after the other, is ended where that takes too long, and goes when nobody
  * has asked for a while.
  */
 import { RadserveError } from "../base/errors.js";
@@ -12,6 +12,8 @@ import type { ThreadOptions, View } from "./messages.js";
 
 const MOST_WAITING = 32;
 const LONGEST_LOOK_MS = 30_000;
+/** A volume is read whole before its first plane is there. */
+const LONGEST_PLANE_MS = 120_000;
 const LONGEST_STUDY_MS = 300_000;
 const IDLE_MS = 30_000;
 
@@ -47,7 +49,7 @@ class Lane {
     if (this.#waiting >= MOST_WAITING)
       throw new RadserveError(
         "overloaded",
-        `Expected fewer than ${MOST_WAITING} people to wait for pictures and reports; found that many. Look again shortly.`,
+        `The viewer is busy: ${MOST_WAITING} questions are waiting. Try again shortly.`,
       );
     this.#waiting += 1;
     const answer = this.#last.then(() => {
@@ -67,13 +69,13 @@ class Lane {
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw error;
       if (error.wasEnded) throw stopping();
-      throw new RadserveError("internal", "The thread that reads results ended. Look again.");
+      throw new RadserveError("internal", "The thread that reads results ended. Try again.");
     }
     answer.catch(() => undefined);
     void this.#thread.end();
     throw new RadserveError(
       "deadline_exceeded",
-      `Expected what is looked at to be read within ${this.longestMs / 1000} s; it took longer and was stopped.`,
+      `Reading took longer than ${this.longestMs / 1000} s and was stopped.`,
     );
   }
 
@@ -85,15 +87,17 @@ class Lane {
 }
 
 function stopping(): RadserveError {
-  return new RadserveError("shutting_down", "The server stops. Look again when it is back.");
+  return new RadserveError("shutting_down", "The server is stopping. Try again when it is back.");
 }
 
 export class ViewingService {
   readonly #looks: Lane;
+  readonly #planes: Lane;
   readonly #studies: Lane;
 
   constructor(options: ViewingOptions) {
     this.#looks = new Lane(options, LONGEST_LOOK_MS);
+    this.#planes = new Lane(options, LONGEST_PLANE_MS);
     this.#studies = new Lane(options, LONGEST_STUDY_MS);
   }
 
@@ -104,10 +108,11 @@ export class ViewingService {
    */
   ask(view: View, left: () => boolean): Promise<unknown> {
     const takesLong = view.kind === "verify" || view.kind === "drift";
-    return (takesLong ? this.#studies : this.#looks).ask(view, left);
+    const isAcross = "across" in view && view.across !== undefined;
+    return (takesLong ? this.#studies : isAcross ? this.#planes : this.#looks).ask(view, left);
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#looks.close(), this.#studies.close()]);
+    await Promise.all([this.#looks, this.#planes, this.#studies].map((lane) => lane.close()));
   }
 }

@@ -11,6 +11,7 @@ import { readWhole } from "../files/descriptor.js";
 import { sha256, withPlain } from "../files/durable-files.js";
 import type { OpenedInput } from "../files/guarded-paths.js";
 import type { Engine } from "../engine/engine.js";
+import type { Plane } from "../engine/types.js";
 import type { Image } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { FOLDER_LIMITS } from "../inference/read-input.js";
@@ -77,7 +78,7 @@ export class SourcePictures {
         throw changed("the path of the image that the receipt names; found a folder.");
       const file = { size: fstatSync(source.fd).size, read: () => readWhole(source.fd) };
       return this.#read(file, async (image) => {
-        if (image.source.fileSha256 !== named.file_sha256) await requirePixels(image, named.pixel_sha256);
+        await requireImage(image, named);
         return use(image, frame - 1);
       });
     }
@@ -108,13 +109,7 @@ export class SourcePictures {
   }
 
   async #render(image: Image, frame: number): Promise<Uint8Array> {
-    const { rows, columns } = image.format;
-    const plane = displayed(planeOf(image, frame, await image.frame(frame)));
-    const height = rows * plane.pixelAspect;
-    const scale = Math.min(1, LONGEST_SIDE / Math.max(columns, height));
-    const side = (length: number) => Math.max(1, Math.round(length * scale));
-    const size = { width: side(columns), height: side(height) };
-    return pngOf({ ...size, rgb: await this.tools.engine.render(plane, { voiIndex: 0, ...size }) });
+    return drawnPlane(displayed(planeOf(image, frame, await image.frame(frame))), this.tools.engine);
   }
 
   /** The file of a folder that has these bytes. Files are looked at in their order until it is found. */
@@ -151,15 +146,29 @@ export class SourcePictures {
   }
 }
 
+/** A PNG of a plane in its true proportions. */
+export async function drawnPlane(plane: Plane, engine: Engine): Promise<Uint8Array> {
+  const { rows, columns } = plane.format;
+  const height = rows * plane.pixelAspect;
+  const scale = Math.min(1, LONGEST_SIDE / Math.max(columns, height));
+  const side = (length: number) => Math.max(1, Math.round(length * scale));
+  const size = { width: side(columns), height: side(height) };
+  return pngOf({ ...size, rgb: await engine.render(plane, { voiIndex: 0, ...size }) });
+}
+
 /** The file of the image in which the results of a case of single images lie. */
 function leadingOf({ case: members }: Receipt["source"]): Receipt["source"]["slices"] {
   return members?.slice(0, 1).map(({ file_sha256 }) => ({ file_sha256 }));
 }
 
-/** A PACS may correct attributes of an image that was worked on: the same pixels are the same image. */
-async function requirePixels(image: Image, wanted: string): Promise<void> {
+/**
+ * A PACS may correct attributes of an image that was worked on: the same pixels are the same image.
+ * @throws RadserveError result_changed
+ */
+export async function requireImage(image: Image, named: Receipt["source"]): Promise<void> {
+  if (image.source.fileSha256 === named.file_sha256) return;
   const pixels = createHash("sha256");
   for (let frame = 0; frame < image.frameCount; frame++) pixels.update(await image.frame(frame));
-  if (pixels.digest("hex") !== wanted)
+  if (pixels.digest("hex") !== named.pixel_sha256)
     throw changed("the image that the receipt names; the one at this path has other pixels.");
 }

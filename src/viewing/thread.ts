@@ -1,6 +1,6 @@
 /** A viewing thread: reads results and images for people who look at them, one question after the other. */
 import { fstatSync } from "node:fs";
-import { workerData } from "node:worker_threads";
+import { workerData, type Transferable } from "node:worker_threads";
 import { RadserveError } from "../base/errors.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
@@ -21,35 +21,51 @@ import { driftOf, FALSE_MARKS, FEWEST_STUDIES } from "../results/drift/compare.j
 import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
 import { listed } from "../results/list/list.js";
+import type { Section } from "../results/picture/section.js";
 import type { Check } from "../results/commit/verify.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import { MarkReader } from "./marks.js";
 import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
-import { withResult, type ResultFolder } from "./result-folder.js";
-import { SourcePictures } from "./source-picture.js";
+import { fileOf, withResult, type ResultFolder } from "./result-folder.js";
+import { drawnPlane, SourcePictures } from "./source-picture.js";
+import { sectionAt, sectionFacts, sectionPlane, VolumePlanes, type KnownVolume } from "./volume-planes.js";
 
 const { engine: engineOptions, memory: place, forms } = workerData as ThreadOptions;
 const engine = createEngine(engineOptions);
 const memory = new ProcessMemory(place);
 const models = new ModelReader();
 const pictures = new SourcePictures({ engine, memory });
-const marks = new MarkReader();
+const planes = new VolumePlanes(memory);
+const marks = new MarkReader(memory);
 const PATIENT = { patient: true, check: () => undefined };
 
 type Of<Kind extends View["kind"]> = Extract<View, { kind: Kind }>;
 
-function answer(view: View): Promise<unknown> {
+function answer(view: View, transfer: Transferable[]): Promise<unknown> {
   switch (view.kind) {
     case "receipt":
       return withResult(view.receiptPath, view.roots.output, ({ receipt }) => Promise.resolve(receipt));
     case "picture":
-      return ofFrame(view, (...which) => pictures.draw(...which));
+      return view.across === undefined
+        ? ofFrame(view, (...which) => pictures.draw(...which))
+        : ofSection(view, (known, section) => drawnPlane(sectionPlane(known, section), engine));
+    case "written":
+      return withResult(view.receiptPath, view.roots.output, (result) => {
+        const { outputs = [] } = result.receipt.models.find(({ name }) => name === view.model) ?? {};
+        const png = outputs.find(({ media_type: type }) => type === "image/png");
+        if (png !== undefined) return fileOf(result, png);
+        throw new RadserveError("file_not_found", "Expected a model of the receipt that wrote a picture.");
+      });
     case "frame":
-      return ofFrame(view, (...which) => pictures.facts(...which));
+      return view.across === undefined
+        ? ofFrame(view, async (...which) => packed(await pictures.facts(...which), transfer))
+        : ofSection(view, (known, section) => packed(sectionFacts(known, section), transfer));
     case "marks":
-      return withResult(view.receiptPath, view.roots.output, (result) =>
-        marks.read(result, view.model, view.frame),
-      );
+      return view.across === undefined
+        ? withResult(view.receiptPath, view.roots.output, (result) =>
+            marks.read(result, view.model, view.fullest ?? view.frame),
+          )
+        : ofSection(view, (known, section, result) => marks.readAcross(result, view.model, known, section));
     case "verify":
       return verification(view);
     case "drift":
@@ -62,6 +78,29 @@ function answer(view: View): Promise<unknown> {
         }),
       );
   }
+}
+
+/** JSON as bytes that go over to the owner: megabytes of text would keep its thread from serving. */
+function packed(value: unknown, transfer: Transferable[]): Uint8Array {
+  const bytes = new TextEncoder().encode(JSON.stringify(value));
+  transfer.push(bytes.buffer);
+  return bytes;
+}
+
+/** Something of a plane across the slices. */
+function ofSection<T>(
+  { receiptPath, inputPath, roots, frame, across = "row" }: Of<"picture" | "frame" | "marks">,
+  use: (known: KnownVolume, section: Section, result: ResultFolder) => T | Promise<T>,
+): Promise<T> {
+  return withResult(receiptPath, roots.output, (result) =>
+    withInput(inputPath, roots.input, async (source) => {
+      const { receipt } = result;
+      const choice = { uid: receipt.source.series_instance_uid };
+      const open = <R>(read: (image: Image) => Promise<R>) => withSource(source, choice, read);
+      const known = await planes.known(source.realPath, receipt, open);
+      return use(known, sectionAt(known, across, frame), result);
+    }),
+  );
 }
 
 function ofFrame<T>(
@@ -101,22 +140,20 @@ async function replayed(
     );
   };
   const { series_instance_uid: uid, case: members, group } = receipt.source;
-  const choice = { uid, members, grouped: group !== undefined };
+  const choice = { uid, members, grouped: group !== undefined, tolerance: ANY_STACK };
   return withInput(inputPath, roots.input, (source) => withSource(source, choice, again));
 }
 
 /** @param choice which series of a folder is meant, or which case */
-async function withSource(
+async function withSource<T>(
   source: OpenedInput,
   choice: FolderChoice,
-  use: (image: Image) => Promise<Check[]>,
-): Promise<Check[]> {
+  use: (image: Image) => Promise<T>,
+): Promise<T> {
   if (source.kind === "folder") {
     const slices = new SliceMemory(memory, PATIENT);
     try {
-      return await use(
-        await readSeriesFolder(source, slices, undefined, { ...choice, tolerance: ANY_STACK }),
-      );
+      return await use(await readSeriesFolder(source, slices, undefined, choice));
     } finally {
       await slices.close();
     }

@@ -6,13 +6,13 @@ import t from "tap";
 import { ADDON, needs } from "../support/needs.js";
 import { root } from "../support/server.js";
 
-/** Each file, the folders of its own sources, and whether the compiler knows the size of some memory there. */
+/** Each file, the targets of CMake with its own sources, and whether the compiler knows the size of some memory there. */
 const ADDONS = [
-  { name: "addon.node", sources: ["native/addon/"], checks: true },
-  { name: "confine.node", sources: ["native/addon/confine.cc", "native/confine/"], checks: false },
+  { name: "addon.node", targets: ["addon"], checks: true },
+  { name: "confine.node", targets: ["confine", "radserve_confine"], checks: false },
 ];
 
-for (const { name, sources, checks } of ADDONS)
+for (const { name, targets, checks } of ADDONS)
   t.test(`${name}: its tables are read-only, and overruns are caught`, { skip: needs(ADDON) }, (t) => {
     const read = (what: string) =>
       execFileSync("readelf", ["--wide", what, path.join(root, "build/Release", name)], {
@@ -29,9 +29,9 @@ for (const { name, sources, checks } of ADDONS)
       command: string;
       file: string;
     }[];
-    for (const source of sources) {
-      const own = commands.filter(({ file }) => file.startsWith(path.join(root, source)));
-      t.ok(own.length > 0, source);
+    for (const target of targets) {
+      const own = commands.filter(({ command }) => command.includes(` -o CMakeFiles/${target}.dir/`));
+      t.ok(own.length > 0, target);
       for (const { command, file } of own)
         t.match(command, /-O[23] .*-fstack-protector-strong .*-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 /, file);
     }

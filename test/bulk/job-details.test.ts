@@ -72,7 +72,7 @@ t.test("a box that stands still is named", { skip }, async (t) => {
   );
   const { stdout } = await radserve(place, "jobs", "show", id);
   t.match(stdout, /images: suspect since .* on /);
-  t.match(stdout, /boxes .*: alive, runs no images, 0 running/);
+  t.match(stdout, /boxes .*: alive, does not run jobs, 0 running/);
   process.kill(pid, "SIGCONT");
   const ended = await api.ended(id);
   t.match(ended, { state: "completed", counts: { succeeded: IMAGES } });

@@ -280,7 +280,7 @@ t.test("faults of the system are told with the folders they can come from", asyn
   mkdirSync(`${own}/postgres.log/in the way`, { recursive: true });
   await t.rejects(start(t, state), {
     code: "bulk_unavailable",
-    message: /could not be started \(EISDIR\)\. Look whether the disks of/,
+    message: /could not be started \(EISDIR\)\. Check that the disks of/,
   });
 });
 

@@ -216,7 +216,7 @@ t.test("Ctrl-C on a terminal leaves the job alone, too", { skip: commandsAre("sc
   const exit = ended(child);
   const [, id = ""] = await said(child, /^job ([0-9a-f-]{36})/m);
   await run("jobs", "pause", id);
-  const heard = said(child, /Detached: the job goes on/);
+  const heard = said(child, /Detached: the job continues/);
   child.stdin.write("\u0003");
   await heard;
   t.equal(await exit, 130);

@@ -295,14 +295,14 @@ const PLANTED: Planted[] = [
     fault: "a folder of models that is not mounted",
     plant: set("RADSERVE_MODELS_DIR", "/no/such/models"),
     finding: "models",
-    found: /^\/no\/such\/models: there is no such folder/,
+    found: /^\/no\/such\/models: the folder does not exist/,
     fix: /mount/,
   },
   {
     fault: "a folder of models without one",
     plant: (place) => rmSync(model(place), { recursive: true }),
     finding: "models",
-    found: /holds no folder of a model/,
+    found: /has no model folder/,
     fix: /RADSERVE_MODELS_DIR/,
   },
   {
@@ -331,7 +331,7 @@ const PLANTED: Planted[] = [
     fault: "a shared folder of keys that is not mounted",
     plant: set("RADSERVE_KEYS_DIR", "/no/such/share/keys"),
     finding: "keys",
-    found: /^\/no\/such\/share\/keys: there is no such folder/,
+    found: /^\/no\/such\/share\/keys: the folder does not exist/,
     fix: /Mount the shared folder/,
   },
   {
@@ -355,7 +355,7 @@ const PLANTED: Planted[] = [
     fault: "an input root that is not mounted",
     plant: set("RADSERVE_INPUT_ROOTS", "/no/such/share"),
     finding: "input root",
-    found: /^\/no\/such\/share: there is no such folder/,
+    found: /^\/no\/such\/share: the folder does not exist/,
     fix: /Mount the share/,
   },
   {
@@ -370,7 +370,7 @@ const PLANTED: Planted[] = [
     fault: "an output root that is a file",
     plant: set("RADSERVE_OUTPUT_ROOTS", ({ input }) => path.join(input, "image.png")),
     finding: "output root",
-    found: /it is no folder/,
+    found: /it is not a folder/,
     fix: /create the folder/,
   },
   {
@@ -381,7 +381,7 @@ const PLANTED: Planted[] = [
     }),
     finding: "roots",
     found: /overlap/,
-    fix: /folder apart/,
+    fix: /separate folder/,
     advice: true,
   },
   {
@@ -395,7 +395,7 @@ const PLANTED: Planted[] = [
     fault: "a name of clients that leads to no root",
     plant: set("RADSERVE_PATH_MAP", '[{"from": "\\\\\\\\server\\\\share", "to": "/no/such"}]'),
     finding: "path map",
-    found: /leads to \/no\/such, which lies in no root/,
+    found: /maps to \/no\/such, which is in no root/,
     fix: /RADSERVE_PATH_MAP/,
   },
   {
@@ -403,7 +403,7 @@ const PLANTED: Planted[] = [
     plant: set("RADSERVE_MINIMUM_FREE_DISK", "900TB"),
     finding: "disk",
     found: /GiB free, and .* are wanted/,
-    fix: /Make room/,
+    fix: /Free space/,
   },
   {
     fault: "a state directory that others may write to",
@@ -514,7 +514,7 @@ const PLANTED: Planted[] = [
     fault: "a Node.js whose support has ended",
     plant: set("NODE_OPTIONS", ofNode("20.20.2")),
     finding: "Node.js",
-    found: /^20\.20\.2, \/.*mend nothing in it since 2026-04-30$/,
+    found: /^20\.20\.2, \/.*without security updates since 2026-04-30$/,
     fix: /^Unset RADSERVE_NODE .*: \d+\.\d+\.\d+ comes with Radserve/,
     advice: true,
   },
@@ -522,7 +522,7 @@ const PLANTED: Planted[] = [
     fault: "another Node.js than the one that comes with Radserve",
     plant: set("NODE_OPTIONS", ofNode("26.0.0")),
     finding: "Node.js",
-    found: /^26\.0\.0, \/.*measured with \d+\.\d+\.\d+/,
+    found: /^26\.0\.0, \/.*tested with \d+\.\d+\.\d+/,
     fix: /^Unset RADSERVE_NODE/,
     advice: true,
   },

@@ -148,7 +148,7 @@ t.test("failures are explained by request, by path and by job", { skip: needs(AD
 
   const page = await radserve(place, "explain", inside("cut.dcm"));
   t.match(page.stdout, /Z {2}POST \/single_inference of tester: truncated_image \(request explain-truncated/);
-  t.match(page.stdout, /\n {2}why: {5}.*\n {2}to do: {3}Wait until it is whole/);
+  t.match(page.stdout, /\n {2}why: {5}.*\n {2}to do: {3}Wait until the file is complete/);
   t.match(await radserve(place, "explain", "nobody-asked"), { status: 1, stderr: /^Nothing is known of/ });
 
   const figures = await (await fetch(`${server.url}/metrics`)).text();

@@ -147,6 +147,8 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         {
           size: { kind: "fixed", height: 64, width: 96 },
           fit: "letterbox",
+          interpolation: "linear",
+          antialias: false,
           channels: "rgb",
           background: null,
         },
@@ -197,7 +199,7 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       ]);
       const classify = await drafted("classify", { ...exported, task: "classify" }, [[1, 3]]);
       t.match(classify.data.manifest, {
-        inputs: [{ fit: "crop" }],
+        inputs: [{ fit: "crop", interpolation: "linear", antialias: undefined }],
         outputs: [{ kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] }],
       });
       // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are read
@@ -261,7 +263,7 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     await fails({ like: "../models/test-columns" }, { code: "model_not_found", message: /models list/ });
     await fails({ like: "other" }, { code: "model_not_found" });
     await fails({ like: undefined, labels }, { code: "bad_request", message: /Expected --like/ });
-    await fails({ labels: join(place, "gone") }, { code: "bad_request", message: /there is no such file/ });
+    await fails({ labels: join(place, "gone") }, { code: "bad_request", message: /the file does not exist/ });
     for (const lines of ["\n# nothing\n", "a, 1e9999", ", 0.5"]) {
       writeFileSync(labels, lines);
       await fails({ labels }, { code: "bad_request", message: /Expected (one label|"label, threshold")/ });

@@ -13,9 +13,9 @@ const notAsRoot = isRoot ? false : "only root can give up rights";
 const place = makePlace();
 t.teardown(() => place.remove());
 
-/** Runs `radserve models list`, and what a shell puts behind it. */
-function list(behind: string) {
-  const script = `"$NODE" "$MAIN" models list ${behind}; echo "status \${PIPESTATUS[0]}"`;
+/** Runs a command, by default `radserve models list`, and what a shell puts behind it. */
+function list(behind: string, command = "models list") {
+  const script = `"$NODE" "$MAIN" ${command} ${behind}; echo "status \${PIPESTATUS[0]}"`;
   const environment = {
     ...place.environment,
     NODE: process.execPath,
@@ -27,6 +27,10 @@ function list(behind: string) {
 t.test("a reader that has gone ends a command without a word", (t) => {
   t.match(list("| true"), { stdout: /^status 141$/m, stderr: /^$/ });
   t.match(list("2>&1 | true"), { stdout: /^status 141$/m });
+  // What Commander itself writes: help, the version, and the complaint about a wrong call
+  for (const command of ["--help", "serve --help"])
+    t.match(list("| true", command), { stdout: /^status (0|141)$/m, stderr: /^$/ }, command);
+  t.match(list("2>&1 >/dev/null | true", "nonsense"), { stdout: /^status 2$/m });
   t.end();
 });
 

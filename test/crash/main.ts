@@ -7,6 +7,7 @@ import type { Options, Scenario } from "./lib/scenario.js";
 import { cancel } from "./scenarios/cancel.js";
 import { deliveries } from "./scenarios/deliveries.js";
 import { doors } from "./scenarios/doors.js";
+import { doorsBoxes } from "./scenarios/doors-boxes.js";
 import { engineCrash } from "./scenarios/engine-crash.js";
 import { fullDisk } from "./scenarios/full-disk.js";
 import { kills } from "./scenarios/kills.js";
@@ -19,6 +20,7 @@ const SCENARIOS: Record<string, Scenario> = {
   ...fullDisk,
   ...doors,
   ...deliveries,
+  ...doorsBoxes,
   ...engineCrash,
   ...nodes,
   ...stopping,
@@ -32,6 +34,8 @@ const SIZES: Record<string, { full: number; quick?: number }> = {
   cancel: { full: 10_000, quick: 300 },
   doors: { full: 1_000, quick: 60 },
   deliveries: { full: 1_000, quick: 60 },
+  "deliveries-two-boxes": { full: 1_000 },
+  "doors-two-boxes": { full: 600, quick: 24 },
   "full-disk": { full: 2_000, quick: 120 },
   "engine-crash": { full: 1_000, quick: 60 },
   "two-nodes": { full: 300 },

@@ -1,6 +1,6 @@
 /**
  * What goes into a network is what the libraries with which networks are trained make of the same picture:
- * test/reference/preparation/preparation.py has stored it once. docs/models.md has the table.
+ * test/reference/preparation/preparation.py has stored it once. docs/manifest.md has the table.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -121,7 +121,7 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
     await page.getByLabel("Folder for the results").fill(path.join(place.output, model));
     for (const name of ["measured", "landmarks", "classes"])
       await page.getByLabel(name, { exact: true }).setChecked(name === model);
-    await page.getByLabel(/^A series of a folder is one item/).setChecked(grouped);
+    await page.getByLabel(/^Treat each series of a folder as one item/).setChecked(grouped);
     await page.getByRole("button", { name: "Send the image" }).click();
     await page.getByRole("heading", { name: `${model} 1.0.0` }).waitFor();
     await page.locator(".stage-inner .picture").first().waitFor();

@@ -99,13 +99,13 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     rmSync(path.join(folder, "two.dcm.json"));
     t.strictSame(await names(), ["three.dcm.json", "one.dcm.json"]);
     const index = () => radserve(place, "results", "index");
-    t.match((await index()).stdout, /: 2 results listed, 0 of them new; 1 are gone$/m);
+    t.match((await index()).stdout, /: 2 results listed, 0 new, 1 gone$/m);
     t.strictSame(await names({ patient: "P1" }), ["three.dcm.json", "one.dcm.json"], "it knows what it knew");
     await infer("four.dcm", { ...size, PatientID: "P4" }, folder);
     t.strictSame(await names(), ["four.dcm.json", "three.dcm.json", "one.dcm.json"], "the server goes on");
     rmSync(path.join(place.output, ".radserve-results"), { recursive: true });
     t.strictSame(await names(), []);
-    t.match((await index()).stdout, /: 3 results listed, 3 of them new; 0 are gone$/m);
+    t.match((await index()).stdout, /: 3 results listed, 3 new, 0 gone$/m);
     t.strictSame(await names(), ["four.dcm.json", "three.dcm.json", "one.dcm.json"]);
     await infer("five.dcm", { ...size, PatientID: "P5" }, folder);
     t.strictSame(await names({ limit: "1" }), ["five.dcm.json"], "the writer sees that its file is gone");

@@ -166,11 +166,51 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
         ...{ rows: ROWS, columns: COLUMNS, pixel_aspect: 0.5 / 0.8, inverted: false, unit: "HU" },
         ...{ window: { center: 320, width: 1000, exact: false }, spacing: [0.5, 0.8] },
         ...{ sides: { left: "R", right: "L", top: "A", bottom: "P" }, patient_id: "Nobody" },
-        ...{ position: [-10, -20, number - 1], values: { signed: true, slope: 1, intercept: 0 } },
+        ...{ position: [-10, -20, number - 1], values: { type: "int16", slope: 1, intercept: 0 } },
       });
       const pixels = Buffer.from(pixelsOf(number - 1)).toString("base64");
       t.equal(body.values?.base64, pixels, `slice ${number}`);
     }
+  });
+
+  await t.test("planes across the slices, and what was marked on them", async (t) => {
+    for (const [across, at] of [
+      ["row", 2],
+      ["column", 2],
+    ] as const) {
+      const plane = { ...of, across, frame: at };
+      const { status, body } = await get<FrameFacts>(server, "/results/frame", plane);
+      t.equal(status, 200, JSON.stringify(body).slice(0, 300));
+      const along = across === "row" ? COLUMNS : ROWS;
+      // The head is above: the last slice comes first
+      const bones = Array.from({ length: SLICES * along }, (_, i) => {
+        const [z, n] = [SLICES - 1 - Math.floor(i / along), i % along];
+        return across === "row" ? isBone(z, n, at - 1) : isBone(z, at - 1, n);
+      });
+      const expected = Int16Array.from(bones, (bone) => (bone ? BONE_HU : WATER_HU));
+      t.equal(body.values?.base64, Buffer.from(expected.buffer).toString("base64"));
+      t.match(body, { rows: SLICES, columns: along, across: { down: { along: "slice", reversed: true } } });
+      const marks = await get<Marks>(server, "/results/marks", { ...plane, model: "ct-tissue" });
+      t.match(marks, { status: 200, body: { rows: SLICES, columns: along } });
+      const bone = marks.body.segments.find(({ label }) => /bone/i.test(label));
+      t.equal(bone?.pixels, bones.filter(Boolean).length);
+      const colour = [1, 3, 5].map((from) => Number.parseInt(bone?.colour.slice(from, from + 2) ?? "", 16));
+      t.same(
+        await places(Buffer.from(marks.body.png ?? "", "base64"), ([r, g, b, a]) => {
+          return a === 255 && String([r, g, b]) === String(colour);
+        }),
+        bones.flatMap((is, i) => (is ? [`${i % along},${Math.floor(i / along)}`] : [])),
+      );
+      const drawn = await pictureOf(server, { ...of, across, frame: String(at) });
+      t.equal(drawn.status, 200);
+      const { width, height } = await sharp(drawn.bytes).metadata();
+      t.equal(width, along);
+      t.equal(height, Math.round((SLICES * 1) / (across === "row" ? 0.8 : 0.5)));
+    }
+    const beyond = await get(server, "/results/frame", { ...of, across: "row", frame: ROWS + 1 });
+    t.match(beyond, { status: 400, body: { message: /a row from 1 to 4; found 5/ } });
+    const alone = { path: of.path, model: "ct-tissue", across: "row" };
+    t.match(await get(server, "/results/marks", alone), { status: 400, body: { message: /input_path/ } });
   });
 
   await t.test("what is not there, or not whose", async (t) => {

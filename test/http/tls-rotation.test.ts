@@ -63,7 +63,8 @@ async function reloaded(server: TestServer): Promise<Record<string, unknown>> {
   server.process.kill("SIGHUP");
   return server.logged(
     (line) =>
-      server.log.indexOf(line) >= before && /those of before go on|certificates read again/.test(line.msg),
+      server.log.indexOf(line) >= before &&
+      /the previous ones stay in use|certificates read again/.test(line.msg),
   );
 }
 

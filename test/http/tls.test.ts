@@ -178,7 +178,7 @@ t.test("certificates are replaced while requests flow", async (t) => {
   };
   const refused = async (why: RegExp) => {
     const line = await server.logged((line) => why.test(String(line["reason"])));
-    t.match(line, { level: "error", msg: /those of before go on/ });
+    t.match(line, { level: "error", msg: /the previous ones stay in use/ });
     t.match(await wrong(), [{ condition: "certificate_refused", message: why }]);
     t.equal(await shown(server), "second");
   };

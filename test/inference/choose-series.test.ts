@@ -91,7 +91,7 @@ t.test("the series that a model prefers", { skip: needs(ADDON) }, async (t) => {
         why: [
           {
             ...{ model: "bright", code: "not_most_slices" },
-            message: "The series that was preferred has 4 slices; this one has 3.",
+            message: "The chosen series has 4 slices; this one has 3.",
           },
         ],
       })),
@@ -167,7 +167,7 @@ t.test("rules joined by or", { skip: needs(ADDON) }, async (t) => {
           {
             code: "any_of_not_accepted",
             message:
-              /one of 2 lists of rules to hold; none does\. \(1\) Kernel\. .* \(2\) Thick\. .*found 1\./,
+              /None of the 2 lists of rules in accepts\.any_of holds\. \(1\) Kernel\. .* \(2\) Thick\. .*found 1\./,
           },
         ],
       },

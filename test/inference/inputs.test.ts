@@ -184,6 +184,6 @@ t.test("several inputs", { skip: needs(ADDON) }, async (t) => {
     writeFileSync(input, readFileSync(join(SERIES, "a.dcm")));
     const { status, text } = await post(input, "alone");
     t.equal(status, 422);
-    t.match(text, /neighbours_required.*send the folder that holds the series/);
+    t.match(text, /neighbours_required.*Send the folder of the series/);
   });
 });

@@ -76,7 +76,7 @@ t.test("every mistake is reported at once, with what was expected and found", as
   });
   t.match(problems.get("release"), /one of "off", "shadow", "active"; found "on"/);
   t.match(problems.get("version"), /found nothing: the field is missing/);
-  t.match(problems.get("intended_use"), /found null: it is still to be filled in/);
+  t.match(problems.get("intended_use"), /found null, which is to be filled in/);
   t.match(problems.get("inputs[0].dtype"), /"float32".*found "float31"/);
   t.match(problems.get("inputs[0].background"), /a number; found "black"/);
   t.match(problems.get("inputs[0].size.kind"), /"fixed", "multiple_of", "source"; found "fixd"/);
@@ -92,6 +92,7 @@ t.test("an empty or wrong field says what goes in, and what it means", async (t)
     Object.assign(m.inputs[0]!, {
       background: null,
       size: null,
+      values: { kind: null },
       normalisation: { kind: "mean_std", mean: 0.5, std: [1] },
     });
     Object.assign(m.outputs[0]!, { labels: [{ name: "x" }, { name: "y" }], postprocess: undefined });
@@ -101,6 +102,11 @@ t.test("an empty or wrong field says what goes in, and what it means", async (t)
   t.match(problems.get("accepts.modality"), /an array of strings; found "CT"/);
   t.match(problems.get("inputs[0].background"), /filled in\. Fills letterbox, padding/);
   t.match(problems.get("inputs[0].size"), /an object with kind "fixed", "multiple_of", "source"; found null/);
+  t.match(
+    problems.get("inputs[0].values.kind"),
+    /"suv_bw" \(.*"window" needs center, width, function; .*\); found null/,
+    "what each word needs beside it",
+  );
   t.match(
     problems.get("outputs[0].postprocess"),
     /an array of objects with step "drop_border_connected", "large/,
@@ -641,7 +647,7 @@ t.test("a file that is not the one described", async (t) => {
   writeFileSync(join(folder, "model.onnx"), "other weights");
   const problems = new Map((await readModelFolder(folder)).problems.map((p) => [p.path, p.message]));
   t.match(problems.get("model.onnx"), /Expected sha256 [0-9a-f]{64}, found [0-9a-f]{64}/);
-  t.match(problems.get("gone.data"), /no such file/);
+  t.match(problems.get("gone.data"), /file does not exist/i);
   t.match(problems.get("npm:no-such-package/x.onnx"), /not installed/);
   t.match(problems.get("model.json"), /placeholder of zeros/);
   t.equal(problems.size, 4);
@@ -657,7 +663,7 @@ t.test("model.json that cannot be read", async (t) => {
   const broken = await readModelFolder(join(directory, "broken"));
   t.match(broken.problems, [{ path: "model.json", message: /Not JSON/ }]);
   t.equal(broken.required, true, "it might have been required");
-  t.match((await readModelFolder(join(directory, "none"))).problems, [{ message: /no such file/ }]);
+  t.match((await readModelFolder(join(directory, "none"))).problems, [{ message: /file does not exist/i }]);
 });
 
 t.test("site.json overrides thresholds that exist", async (t) => {

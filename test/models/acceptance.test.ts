@@ -45,7 +45,7 @@ t.test("ct-tissue refuses, each reason with its own code", (t) => {
   t.strictSame(codes(ct, imageOf({ interpretation: { units: undefined } })), ["units_not_accepted"]);
   t.match(
     messages(ct, imageOf({ interpretation: { units: "US" } })),
-    /Expected unit of pixel values HU, found US/,
+    /The unit of pixel values is US; the model takes HU\./,
   );
   const photo = imageOf({
     source: { modality: "XC", sopClassUid: "1.2.840.10008.5.1.4.1.1.77.1.4" },
@@ -59,7 +59,7 @@ t.test("ct-tissue refuses, each reason with its own code", (t) => {
     "units_not_accepted",
     "colour_not_accepted",
   ]);
-  t.match(messages(ct, photo), /Expected Modality CT, found XC/);
+  t.match(messages(ct, photo), /Modality is XC; the model takes CT\./);
   t.end();
 });
 
@@ -96,14 +96,17 @@ t.test("burned-in-text takes screen captures of any modality, and no CT", (t) =>
   t.strictSame(accepts({ manifest: text }, imageOf()), [
     {
       code: "sop_class_not_accepted",
-      message: "Expected SOPClassUID to be among the 18 of accepts.sop_class, found CT Image Storage.",
+      message: "SOPClassUID is CT Image Storage; the model takes 18 others (accepts.sop_class).",
     },
   ]);
   t.end();
 });
 
 t.test("an absent value is in no list", (t) => {
-  t.match(messages(ct, imageOf({ source: { modality: undefined } })), /Expected Modality CT, found none/);
+  t.match(
+    messages(ct, imageOf({ source: { modality: undefined } })),
+    /Modality is absent; the model takes CT\./,
+  );
   t.strictSame(codes(withAccepts({ body_part: ["CHEST"] }), imageOf()), ["body_part_not_accepted"]);
   t.strictSame(codes(withAccepts({ body_part: ["CHEST"] }), tagged({ BodyPartExamined: "CHEST" })), []);
   t.end();

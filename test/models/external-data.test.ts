@@ -78,7 +78,10 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
     t.match(set.problems, [{ error: { message: /files does not name it/ } }]);
     t.equal((await modelsList(directory)).exitCode, 1);
     rmSync(join(folder, DATA));
-    t.match((await modelsCheck(folder, options)).text, /data: The graph opens this file, .*there is no such/);
+    t.match(
+      (await modelsCheck(folder, options)).text,
+      /data: The graph opens this file, .*the file does not exist/,
+    );
     await set.close();
   });
 

@@ -161,7 +161,7 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
       t.match(text, line);
     const checked = await modelsCheck(to, options);
     t.equal(checked.exitCode, 1);
-    t.match(checked.text, /roles\[0\]\.rules: .*still to be filled in/);
+    t.match(checked.text, /roles\[0\]\.rules: .*is to be filled in/);
   });
 
   await t.test("a file of roles that does not fit the channels is refused by name", async (t) => {

@@ -189,7 +189,7 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
         {
           name: "away",
           required: true,
-          error: { message: /^Model away: model\.json: There is no such file/ },
+          error: { message: /^Model away: model\.json: The file does not exist/ },
         },
         { name: "dangling", required: true, error: { message: /model\.json: Cannot be read: ELOOP/ } },
         { name: "locked", required: true, error: { message: /model\.json: Cannot be read: EACCES/ } },

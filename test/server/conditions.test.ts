@@ -27,7 +27,7 @@ t.test(
     await server.logged(({ condition, where }) => condition === "disk_full" && where === "output root");
     rmdirSync(share);
     const said = await server.logged(({ condition }) => condition === "share_unavailable");
-    t.match(said, { level: "warn", where: "input root 2", msg: /there is no such folder/ });
+    t.match(said, { level: "warn", where: "input root 2", msg: /the folder does not exist/ });
     t.notMatch(JSON.stringify(server.log), /\/share/, "the log has no path");
 
     const words = ["disk_full", "disk_full", "share_unavailable"];
@@ -61,13 +61,11 @@ t.test(
     );
     t.match(
       findings.filter(({ name, ok }) => name === "input root" && !ok),
-      [{ found: /share: there is no such folder/ }],
+      [{ found: /share: the folder does not exist/ }],
     );
 
     mkdirSync(share);
-    await server.logged(
-      ({ condition, msg }) => condition === "share_unavailable" && msg === "this is well again",
-    );
+    await server.logged(({ condition, msg }) => condition === "share_unavailable" && msg === "resolved");
   },
 );
 
@@ -107,7 +105,7 @@ t.test("everything else that may be wrong", async (t) => {
     { condition: "certificate_expires" },
     { condition: "certificate_refused", message: /^RADSERVE_TLS_KEY/ },
     { condition: "bulk_unavailable", message: /database_full/ },
-    { condition: "job_paused", message: "2 jobs are paused: share_unavailable." },
+    { condition: "job_paused", message: "2 jobs paused: share_unavailable." },
     { condition: "box_silent", message: /^Box b / },
   ]);
 });

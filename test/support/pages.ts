@@ -10,7 +10,11 @@ export const COMMAND_PAGES = [
   "docs/results.md",
   "docs/reading.md",
   "docs/models.md",
+  "docs/manifest.md",
   "docs/operations.md",
+  "docs/page.md",
+  "docs/audit.md",
+  "docs/gpu.md",
   "docs/benchmarks.md",
   "docs/architecture.md",
 ];

@@ -76,7 +76,7 @@ async function listening(
 
 async function gathered(pieces: AsyncIterable<Uint8Array>): Promise<Buffer> {
   const found: Uint8Array[] = [];
-  for await (const piece of pieces) found.push(piece);
+  for await (const piece of pieces) found.push(Buffer.from(piece));
   return Buffer.concat(found);
 }
 

@@ -26,7 +26,8 @@ export interface WebPacs {
 
 const END = Buffer.from("\r\n\r\n");
 
-function partsOf(body: Buffer, type: string): Buffer[] {
+/** The objects in a body of STOW-RS. */
+export function partsOf(body: Buffer, type: string): Buffer[] {
   const boundary = /boundary="?([^";]+)"?/.exec(type)?.[1] ?? "";
   const line = Buffer.from(`\r\n--${boundary}`);
   const parts: Buffer[] = [];
@@ -39,7 +40,7 @@ function partsOf(body: Buffer, type: string): Buffer[] {
   return parts;
 }
 
-const uidOf = (file: Buffer) => openFile(file).attributes.string("SOPInstanceUID") ?? "";
+export const uidOf = (file: Buffer) => openFile(file).attributes.string("SOPInstanceUID") ?? "";
 
 export async function webPacs(t: { teardown: (end: () => Promise<void>) => void }): Promise<WebPacs> {
   let manner: Manner = "keep";

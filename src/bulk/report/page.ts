@@ -4,7 +4,7 @@
  */
 import { ERRORS } from "../../base/errors.js";
 import type { Distribution } from "../../base/distribution.js";
-import { count } from "../../base/table.js";
+import { count, counted } from "../../base/table.js";
 import type { Job } from "../schema.js";
 import type { Candidate, LabelFacts, ModelFacts, Reason, Tally } from "./tally.js";
 
@@ -64,7 +64,7 @@ export function* pageOf(about: ReportedJob, tally: Tally, pictures: readonly Thu
   yield* [...tally.models.values()].sort(byName).map((model) => modelSection(model));
   if (pictures.length > 0) yield pictureSection(pictures, from);
   yield timings(about, tally);
-  yield `<p class="quiet">Every image stands in <a href="${escaped(encodeURIComponent(csv))}">${escaped(csv)}</a>. ${
+  yield `<p class="quiet">All images are listed in <a href="${escaped(encodeURIComponent(csv))}">${escaped(csv)}</a>. ${
     tally.shortened ? "Tables of this page have no room for some rows; that file has them all. " : ""
   }Medians and percentiles are exact to half a percent. Written by Radserve ${escaped(version)} from the receipts of the job. Research software: scores are no diagnosis.</p>
 </main></body></html>\n`;
@@ -105,7 +105,7 @@ function attention(tally: Tally, from: string | undefined): string {
   const lost =
     tally.receiptsLost === 0
       ? ""
-      : `<p>${count(tally.receiptsLost)} images have results whose receipt could not be read when this was written; they are counted above and nowhere else.</p>`;
+      : `<p>${counted(tally.receiptsLost, "receipt")} could not be read when this was written; these images are counted above and nowhere else.</p>`;
   const body =
     reasons.length === 0
       ? "<p>No image failed or was left out.</p>"
@@ -234,7 +234,7 @@ function pictureSection(pictures: readonly Thumbnail[], from: string | undefined
     const linked = one.href === undefined ? image : `<a href="${escaped(one.href)}">${image}</a>`;
     return `<li>${linked}<p><strong>${escaped(one.model)}</strong>: ${escaped(one.words)}</p><p class="quiet path">${escaped(below(one.input, from))}</p></li>`;
   });
-  return `<section><h2>Some of the images with findings</h2><p class="quiet">Of each label those with the highest scores or the largest extent, and of images on which a model failed the first. They are no sample. Each leads to the picture beside its receipt.</p><ul class="pictures">${items.join("\n")}</ul></section>\n`;
+  return `<section><h2>Some of the images with findings</h2><p class="quiet">Of each label those with the highest scores or the largest extent, and of images on which a model failed the first. They are not a random sample. Each leads to the picture beside its receipt.</p><ul class="pictures">${items.join("\n")}</ul></section>\n`;
 }
 
 function timings({ job, startedAt }: ReportedJob, tally: Tally): string {
@@ -250,7 +250,7 @@ function timings({ job, startedAt }: ReportedJob, tally: Tally): string {
   const again =
     tally.reused === 0
       ? ""
-      : `<p>${count(tally.reused)} results of before were used again; they have no times here.</p>`;
+      : `<p>${counted(tally.reused, "existing result")} reused; they have no times here.</p>`;
   const body =
     tally.work.count === 0
       ? "<p>No image was computed.</p>"

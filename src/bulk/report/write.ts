@@ -189,7 +189,7 @@ class Reporter {
     if (!now && monotonic() - this.#renewedAt < durations.reportRenew) return;
     this.#renewedAt = monotonic();
     if (!(await renewClaim(this.context.database.pool, this.claim)))
-      throw new ReportLeft("The job goes on, or another box writes its report.");
+      throw new ReportLeft("The job is not over, or another box writes its report.");
   }
 }
 

@@ -63,8 +63,8 @@ async function overlaps({ input_roots, output_roots }: Config): Promise<Finding[
         ? [
             advice(
               "roots",
-              `the input root ${input} and the output root ${output} overlap: whoever may write results may write among the images`,
-              "Give results a folder apart, unless they are meant to lie beside their images.",
+              `the input root ${input} and the output root ${output} overlap: results may be written among the images`,
+              "Use a separate folder for results, unless they belong beside their images.",
             ),
           ]
         : [],
@@ -84,7 +84,7 @@ async function unreachable({ path_map, input_roots, output_roots }: Config): Pro
     return [
       bad(
         "path map",
-        `${from} leads to ${to}, which lies in no root: every path under it is refused`,
+        `${from} maps to ${to}, which is in no root: every path below it is refused`,
         "Correct RADSERVE_PATH_MAP, or add the folder to the roots.",
       ),
     ];
@@ -101,7 +101,7 @@ function privacy(name: string, folder: string): Finding[] {
     bad(
       name,
       `${folder}: other users may write to it (mode ${mode})`,
-      `Run chmod 700 ${folder}, and look who wrote there.`,
+      `Run chmod 700 ${folder}, and check who has written there.`,
     ),
   ];
 }

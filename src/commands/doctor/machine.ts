@@ -46,7 +46,7 @@ function node(): Finding {
   if (new Date().toISOString().slice(0, 10) > end)
     return advice(
       "Node.js",
-      `${found}: its makers mend nothing in it since ${end}`,
+      `${found}: without security updates since ${end}`,
       version === measured
         ? "Install a newer release of Radserve, or name a newer Node.js in RADSERVE_NODE."
         : `Unset RADSERVE_NODE and start with bin/radserve: ${measured} comes with Radserve.`,
@@ -54,7 +54,7 @@ function node(): Finding {
   if (version !== measured)
     return advice(
       "Node.js",
-      `${found}: Radserve was measured with ${measured}, which comes with it`,
+      `${found}: Radserve is tested with ${measured}, which comes with it`,
       "Unset RADSERVE_NODE and start with bin/radserve, unless this one was chosen.",
     );
   return good("Node.js", found);
@@ -91,8 +91,8 @@ const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 export function memory({ memory: wanted }: Config): Finding {
   const half = usualMemory();
   if (wanted === undefined)
-    return good("memory", `${gibibytes(half)} for images in work, half of what there is`);
-  const found = `${gibibytes(wanted)} for images in work; the machine has ${gibibytes(half * 2)}`;
+    return good("memory", `${gibibytes(half)} for images in progress, half of the machine's`);
+  const found = `${gibibytes(wanted)} for images in progress; the machine has ${gibibytes(half * 2)}`;
   if (wanted > half * 2)
     return bad("memory", found, "Lower RADSERVE_MEMORY: the system would end the server for its memory.");
   return good("memory", found);
@@ -111,7 +111,7 @@ export async function engine(config: Config): Promise<{ findings: Finding[]; wor
       findings: [
         good("addon", "loads"),
         good("ONNX Runtime", `${onnxRuntimeVersion}, offers ${providers.join(", ")}`),
-        good("GPU", provider === "cuda" ? "CUDA works" : "not asked for (RADSERVE_PROVIDERS is cpu)"),
+        good("GPU", provider === "cuda" ? "CUDA works" : "not used (RADSERVE_PROVIDERS is cpu)"),
       ],
     };
   } catch (error) {
@@ -119,7 +119,7 @@ export async function engine(config: Config): Promise<{ findings: Finding[]; wor
       ? { works: false, findings: [withoutCuda(config, wordsOf(error))] }
       : {
           works: false,
-          findings: [bad("addon", wordsOf(error), "Run npm run rebuild; it says what is missing.")],
+          findings: [bad("addon", wordsOf(error), "Run npm run rebuild; it names what is missing.")],
         };
   }
 }

@@ -24,11 +24,7 @@ export async function models(config: Config, engineWorks: boolean): Promise<Find
   const folders = await modelFolders(models_dir);
   if (folders.length === 0)
     return [
-      bad(
-        "models",
-        `${models_dir} holds no folder of a model`,
-        "Put a model there, or set RADSERVE_MODELS_DIR.",
-      ),
+      bad("models", `${models_dir} has no model folder`, "Put a model there, or set RADSERVE_MODELS_DIR."),
     ];
   const names = folders.map((folder) => path.basename(folder)).join(", ");
   const found = good("models", `${path.resolve(models_dir)}: ${names}`);
@@ -77,7 +73,7 @@ async function model(
   } catch (error) {
     return [unsound(report, sound.manifest.files[0]?.path ?? "", wordsOf(error), 0)];
   }
-  return [good("model", `${name} ${version}: its files are those of its manifest, and its graph is sound`)];
+  return [good("model", `${name} ${version}: files and graph are in order`)];
 }
 
 function unsound(

@@ -93,13 +93,13 @@ export async function port(config: Config): Promise<Finding[]> {
 export async function certificates(config: Config): Promise<Finding[]> {
   try {
     const found = await readCertificates(config);
-    if (found === undefined) return [good("TLS", "not asked for (RADSERVE_TLS_CERT is not set)")];
+    if (found === undefined) return [good("TLS", "off (RADSERVE_TLS_CERT is not set)")];
     return found.validities.map((expiry) => {
       const name = expiry.certificate === "server" ? "certificate" : "client CA";
       const warning = expiryWarning(expiry);
       return warning === undefined
         ? good(name, `valid until ${expiry.at.toISOString()}`)
-        : bad(name, warning, "Replace the file; a running server takes it within seconds.");
+        : bad(name, warning, "Replace the file; a running server reads it within seconds.");
     });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
@@ -177,7 +177,7 @@ export async function runningServer(config: Config): Promise<Finding[]> {
     const { body } = await client.send("GET", "/health/ready");
     const found = conditionsOf(body);
     return found.length === 0
-      ? [good("server", `nothing is wrong on ${client.url}`)]
+      ? [good("server", `${client.url} reports no problem`)]
       : found.map(({ condition, message, remedy }) => bad("server", `${condition}: ${message}`, remedy));
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;

@@ -2,6 +2,7 @@
 import { readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { asRadserveError } from "../../base/errors.js";
+import { counted } from "../../base/table.js";
 import type { Engine } from "../../engine/engine.js";
 import { graphsOf } from "../../manifest/ensemble.js";
 import { firstModelOf } from "../../manifest/manifest.js";
@@ -37,7 +38,7 @@ export async function modelsCheck(
   const heading =
     problems.length === 0
       ? `${report.name} ${manifest?.version ?? ""}: in order`
-      : `${report.name}: ${problems.length} ${problems.length === 1 ? "mistake" : "mistakes"}`;
+      : `${report.name}: ${counted(problems.length, "mistake")}`;
   const text = [heading, ...problems.map(problemLine), ...notes.map((note) => `  ${note}`)].join("\n");
   const data = { name: report.name, sha256: report.model?.sha256, problems, notes };
   return { text, exitCode: problems.length === 0 ? 0 : 1, data };

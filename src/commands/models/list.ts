@@ -1,5 +1,5 @@
 /** `radserve models list`: the models of a folder, from their files alone. */
-import { table } from "../../base/table.js";
+import { counted, table } from "../../base/table.js";
 import type { CommandResult } from "../../models/command-result.js";
 import type { Problem } from "../../models/explain.js";
 import { modelFolders } from "../../models/load.js";
@@ -34,5 +34,5 @@ function filesText(problems: readonly Problem[]): string {
   if (first === undefined) return "in order";
   return others.length === 0
     ? `${first.path}: ${first.message}`
-    : `${problems.length} mistakes: radserve models check`;
+    : `${counted(problems.length, "mistake")}: radserve models check`;
 }

@@ -1,8 +1,8 @@
 /** What a destination does, whatever its protocol: objects are sent to it, and read back to see that they are there. */
 
 import { errno } from "../../base/errno.js";
-import { sha256 } from "../../files/durable-files.js";
-import { openRegular } from "../../files/regular-file.js";
+import { readWholeHere } from "../../files/descriptor.js";
+import { sha256, withPlain } from "../../files/durable-files.js";
 
 export interface ObjectToSend {
   path: string;
@@ -56,8 +56,6 @@ export interface Destination {
   close(): void;
 }
 
-const MOST_READ = 1024 * 1024 * 1024;
-
 /** Memory for one object after the other: with one for each, the collector takes longer than sending. */
 export class Room {
   #bytes = Buffer.alloc(0);
@@ -77,21 +75,13 @@ export async function bytesToSend(
   room = new Room(),
 ): Promise<Buffer | Unsent> {
   try {
-    const handle = await openRegular(path);
-    let bytes: Buffer;
-    try {
-      // In large pieces: readFile() takes three times as long
-      bytes = room.of((await handle.stat()).size);
-      for (let at = 0, read = 1; read > 0 && at < bytes.length; at += read)
-        ({ bytesRead: read } = await handle.read(bytes, at, Math.min(bytes.length - at, MOST_READ), at));
-    } finally {
-      await handle.close();
-    }
+    const bytes = await withPlain(path, (fd) => readWholeHere(fd, (size) => room.of(size)));
+    if (bytes === undefined)
+      return { state: "away", reason: "The file of the object is not there, or is no plain file." };
     if (sha256(bytes) === expected) return bytes;
     return { state: "refused", reason: "The file of the object has other bytes than were committed." };
   } catch (error) {
-    const why = errno(error) || "no plain file";
-    return { state: "away", reason: `The file of the object cannot be read (${why}).` };
+    return { state: "away", reason: `The file of the object cannot be read (${errno(error)}).` };
   }
 }
 
@@ -107,14 +97,14 @@ export const patience = ({ timeout }: { timeout: number }, bytes: number): numbe
 /** What is kept of an object that is read back, at most: a peer may have decompressed it. */
 export const mostReadBack = (sent: Buffer): number => 4 * sent.length + 256 * 1024 * 1024;
 
-/** What was read back, piece by piece. @throws Error where it is longer than `most` bytes */
+/** What was read back, piece by piece, each of which holds until the next one is asked for. @throws Error where it is longer than `most` bytes */
 export async function gathered(pieces: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
   const found: Uint8Array[] = [];
   let bytes = 0;
   for await (const piece of pieces) {
     bytes += piece.length;
     if (bytes > most) throw new Error("The peer sends more than belongs to the object.");
-    found.push(piece);
+    found.push(Buffer.from(piece));
   }
   return Buffer.concat(found);
 }

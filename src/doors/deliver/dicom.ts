@@ -5,6 +5,8 @@
 import { randomUUID } from "node:crypto";
 import { ReadableStream } from "node:stream/web";
 import { setTimeout as delay } from "node:timers/promises";
+import { stat } from "../../files/disk.js";
+import { ifMissing } from "../../files/durable-files.js";
 import { sopClassName } from "../../images/dicom/dictionary.js";
 import { openFile, readFileMeta } from "../../images/dicom/dicom-file.js";
 import {
@@ -149,10 +151,15 @@ export class DicomDestination implements Destination {
   async prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved> {
     const how = this.settings.prove;
     if (how === false) return { state: "not_provable", reason: NOT_ASKED };
-    const sent = await bytesToSend(object);
-    if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
     try {
-      const asked = how === "c-get" ? this.#get : how === "c-move" ? this.#move : this.#commitment;
+      if (how === "commitment") {
+        // Nothing is compared: its length says how long the peer may take
+        const { size } = await stat(object.path).catch(ifMissing({ size: 0 }));
+        return await this.#commitment(object, this.#options(signal, size));
+      }
+      const sent = await bytesToSend(object);
+      if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
+      const asked = how === "c-get" ? this.#get : this.#move;
       return await asked.call(this, object, sent, this.#options(signal, sent.length));
     } catch (error) {
       return { state: "away", reason: faultText(error) };
@@ -206,7 +213,7 @@ export class DicomDestination implements Destination {
   }
 
   /** The report may come over this association, or over one that the peer opens. */
-  async #commitment(object: ObjectToSend, _sent: Buffer, options: CallOptions): Promise<Proved> {
+  async #commitment(object: ObjectToSend, options: CallOptions): Promise<Proved> {
     const callBack = this.settings.listen === undefined ? undefined : await this.#listening();
     const transaction = derivedUid("transaction", [object.sop_instance_uid, randomUUID()]);
     let tell: (proved: Proved) => void = () => undefined;

@@ -123,7 +123,6 @@ export class Lane {
     this.wake();
     this.options.destination.close();
     await this.#loop;
-    await Promise.all(this.#writing);
   }
 
   async #run(): Promise<void> {
@@ -148,13 +147,14 @@ export class Lane {
       }
       await this.#rest();
     }
+    await Promise.all(this.#writing);
     await this.#release();
   }
 
   /** Waits until something is due; while the destination is away, until it is tried again. */
   async #rest(): Promise<void> {
-    // Another box may reach what this one does not
-    await this.#release();
+    // Another box may reach what this one does not, but would send again what does not stand beside its receipt yet
+    if (this.#writing.size === 0) await this.#release();
     const next = this.options.outbox.nextDue(this.options.name);
     const until = this.#failures > 0 ? backOff(this.#failures - 1) : next - monotonic();
     const ms = Math.max(0, Math.min(until, durations.doorRetryMost));

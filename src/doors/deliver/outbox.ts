@@ -197,10 +197,10 @@ export class Outbox {
       if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined) await syncFolder(holder);
       await write(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), minimumFreeBytes);
     } catch (error) {
-      const why = error instanceof RadserveError ? error.code : errno(error) || "its share is away";
+      const why = error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";
       throw new RadserveError(
         "delivery_unavailable",
-        `Expected to keep what is to be delivered; its folder refuses that (${why}). Nothing was written. Send the request again when that is mended, or with deliver none.`,
+        `The delivery queue cannot be written (${why}), so no result was written. Correct that and send the request again, or send it with deliver none.`,
         undefined,
         { cause: error },
       );

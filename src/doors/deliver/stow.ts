@@ -21,7 +21,7 @@ import { sentBy, statusText } from "./store-status.js";
 
 /** One request has so many objects and bytes at most, but one object always. */
 const MOST_OBJECTS = 100;
-const MOST_BYTES = 32 * 1024 * 1024;
+const MOST_BYTES = 8 * 1024 * 1024;
 /** Objects that are read beside each other: a thread waits for the disk several times with each. */
 const READ_AHEAD = 4;
 const MOST_ANSWER_BYTES = 16 * 1024 * 1024;

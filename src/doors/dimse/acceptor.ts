@@ -26,7 +26,7 @@ export interface Incoming {
   sopClassUid: string;
   sopInstanceUid: string;
   transferSyntax: string;
-  /** The data set, without preamble and File Meta Information. */
+  /** The data set, without preamble and File Meta Information; a piece holds until the next one is asked for. */
   dataSet: AsyncIterable<Buffer>;
 }
 

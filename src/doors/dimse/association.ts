@@ -17,6 +17,8 @@ import { ConnectionLost, type PduSocket } from "./pdu-socket.js";
 const MOST_COMMAND_BYTES = 64 * 1024;
 /** Bytes of a fragment to a peer that takes any length. */
 const USUAL_FRAGMENT = 128 * 1024;
+/** Bytes that are written together: the peer has the time of a PDU to take them. */
+const MOST_AT_ONCE = 512 * 1024;
 
 export interface AcceptedContext {
   id: number;
@@ -27,7 +29,10 @@ export interface AcceptedContext {
 export interface Message {
   context: AcceptedContext;
   command: Command;
-  /** The fragments of the data set, once; what is not taken is skipped by the next receive(). */
+  /**
+   * The fragments of the data set, once, each until the next one is asked for; what is not taken is skipped by the next
+   * receive().
+   */
   dataSet: AsyncIterableIterator<Buffer> | undefined;
 }
 
@@ -81,7 +86,7 @@ export class Association {
     for (let value: DataValue | undefined = first; ; value = await this.#value()) {
       if (value?.command !== true || value.contextId !== first.contextId)
         throw new ProtocolError("A command is interrupted.", "unexpectedPdu");
-      fragments.push(value.data);
+      fragments.push(Buffer.from(value.data));
       bytes += value.data.length;
       if (bytes > MOST_COMMAND_BYTES) throw new ProtocolError("A command is too long.");
       if (value.last) return Buffer.concat(fragments);
@@ -116,33 +121,38 @@ export class Association {
     return this.#values.shift();
   }
 
-  /** @param dataSet its bytes in the context's transfer syntax, in pieces of any length */
+  /** @param dataSet its bytes in the context's transfer syntax, in pieces of any length, which stay as they are until this resolves */
   async send(
     contextId: number,
     command: Command,
     dataSet?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   ): Promise<void> {
-    await this.#sendFragments(contextId, true, [encodeCommand(command)]);
-    if (dataSet !== undefined) await this.#sendFragments(contextId, false, dataSet);
-  }
-
-  async #sendFragments(
-    contextId: number,
-    command: boolean,
-    pieces: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-  ): Promise<void> {
-    // A fragment is held back, because the last one is marked
-    let held: Uint8Array | undefined;
-    for await (const piece of pieces)
-      for (let at = 0; at < piece.length; at += this.#fragment) {
-        if (held !== undefined) await this.#sendValue({ contextId, command, last: false, data: held });
-        held = piece.subarray(at, at + this.#fragment);
-      }
-    await this.#sendValue({ contextId, command, last: true, data: held ?? new Uint8Array(0) });
-  }
-
-  async #sendValue(value: DataValue): Promise<void> {
-    await this.#socket.write(dataHeader(value), value.data);
+    const written: Uint8Array[] = [];
+    let bytes = 0;
+    const add = (value: DataValue) => {
+      written.push(dataHeader(value), value.data);
+      bytes += value.data.length;
+    };
+    const sent = () => {
+      bytes = 0;
+      return this.#socket.write(...written.splice(0));
+    };
+    for (const [isCommand, pieces] of [
+      [true, [encodeCommand(command)]],
+      [false, dataSet],
+    ] as const) {
+      // A fragment is held back, because the last one is marked
+      let held: Uint8Array | undefined;
+      for await (const piece of pieces ?? [])
+        for (let at = 0; at < piece.length; at += this.#fragment) {
+          if (held !== undefined) add({ contextId, command: isCommand, last: false, data: held });
+          if (bytes >= MOST_AT_ONCE) await sent();
+          held = piece.subarray(at, at + this.#fragment);
+        }
+      if (pieces !== undefined)
+        add({ contextId, command: isCommand, last: true, data: held ?? new Uint8Array(0) });
+    }
+    await sent();
   }
 
   /** Ends the association in order. Throws ConnectionLost where the peer does not answer. */

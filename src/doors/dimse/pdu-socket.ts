@@ -1,8 +1,10 @@
 /**
  * PDUs over a connection: one is read when it is asked for, so that a peer which sends faster than its data are used
- * waits in TCP, and memory holds one PDU of each connection.
+ * waits in TCP, and memory holds one PDU of each connection. All of them take the same memory one after the other: with
+ * new memory for each, V8 collects the thread's heap for every few objects, which takes longer than all else.
  */
 import type { Socket } from "node:net";
+import { release } from "../../addon/bytes.js";
 import { ABORT_REASONS, encodeAbort, PDU_TYPES, ProtocolError } from "./pdu.js";
 
 /** Bytes of an association's PDU: 128 presentation contexts with forty transfer syntaxes each stay below. */
@@ -17,6 +19,7 @@ export class ConnectionLost extends Error {}
 
 export interface Pdu {
   type: number;
+  /** Until the next one is asked for. */
   body: Buffer;
 }
 
@@ -32,6 +35,10 @@ export interface PduLimits {
 export class PduSocket {
   readonly #socket: Socket;
   readonly #limits: PduLimits;
+  /** What the connection gave last, and how much of it was used. */
+  #given: Buffer = NOTHING;
+  #used = 0;
+  #room = NOTHING;
   #wake: () => void = () => undefined;
   #fault: Error | undefined;
 
@@ -76,17 +83,32 @@ export class PduSocket {
     }
   }
 
-  /** Exactly so many bytes; undefined where the connection ended before the first. */
+  /** Exactly so many bytes, until it is called again; undefined where the connection ended before the first. */
   async #read(length: number, timeout: number): Promise<Buffer | undefined> {
-    if (length === 0) return Buffer.alloc(0);
-    const found = await this.#awaited(() => {
-      const bytes = this.#socket.read(length) as Buffer | null;
-      return bytes ?? (this.#ended() ? NOTHING : undefined);
+    if (length > this.#room.length) this.#room = Buffer.allocUnsafeSlow(length);
+    const bytes = this.#room.subarray(0, length);
+    let filled = 0;
+    await this.#awaited(() => {
+      while (filled < length) {
+        if (this.#used === this.#given.length && !this.#more()) return this.#ended() || undefined;
+        const copied = this.#given.copy(bytes, filled, this.#used);
+        this.#used += copied;
+        filled += copied;
+      }
+      return true;
     }, timeout);
-    if (found.length === length) return found;
+    if (filled === length) return bytes;
     if (this.#fault !== undefined) throw new ConnectionLost(this.#fault.message);
-    if (found.length > 0) throw new ConnectionLost("The connection ended inside a PDU.");
+    if (filled > 0) throw new ConnectionLost("The connection ended inside a PDU.");
     return undefined;
+  }
+
+  /** Takes what has come, and frees what came before; false where nothing has. */
+  #more(): boolean {
+    release(this.#given);
+    this.#given = (this.#socket.read() as Buffer | null) ?? NOTHING;
+    this.#used = 0;
+    return this.#given.length > 0;
   }
 
   #ended(): boolean {

@@ -250,7 +250,7 @@ export class Arrivals {
       this.#withoutRule += 1;
       this.options.log.warn(
         { peer: one.peer },
-        "no rule takes a received series: it is kept, and nothing becomes of it",
+        "no rule takes a received series: it is kept, and no job is made",
       );
       return undefined;
     }

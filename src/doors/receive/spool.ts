@@ -9,11 +9,13 @@
  * object. The file is whole and synced before it has a name.
  */
 import { createHash } from "node:crypto";
-import { linkSync } from "node:fs";
+import { closeSync, constants, linkSync, readlinkSync } from "node:fs";
 import { lstat, mkdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
+import { descriptorPath } from "../../files/descriptor.js";
+import { noteDevice, onBlockDevice, openDescriptor } from "../../files/disk.js";
 import { explainedFault, hashFile, syncFolder } from "../../files/durable-files.js";
 import { receiveFile } from "../../files/new-file.js";
 import { isUnmounted } from "../../files/roots.js";
@@ -29,7 +31,7 @@ export interface Arriving {
   sopClassUid: string;
   sopInstanceUid: string;
   transferSyntax: string;
-  /** The data set, without preamble and File Meta Information. */
+  /** The data set, without preamble and File Meta Information; a piece holds until the next one is asked for. */
   dataSet: AsyncIterable<Buffer>;
 }
 
@@ -56,10 +58,23 @@ export interface SpoolLimits {
 export const isUid = (text: string | undefined): text is string =>
   text !== undefined && text.length <= 64 && /^(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))*$/.test(text);
 
+const OBJECTS = "objects";
+
+/** All at once: later each would ask the disk for a sync of its own. */
+async function makeDrawers(objects: string): Promise<void> {
+  for (let i = 0; i < 0x100; i++)
+    await mkdir(path.join(objects, i.toString(16).padStart(2, "0")), { mode: 0o770 }).catch(
+      (error: unknown) => {
+        if (errno(error) !== "EEXIST") throw error;
+      },
+    );
+  await syncFolder(objects);
+}
+
 /** The names of an object below the spool. */
 export function objectPath(sopInstanceUid: string): [string, string, string] {
   const drawer = createHash("sha256").update(sopInstanceUid).digest("hex").slice(0, 2);
-  return ["objects", drawer, `${sopInstanceUid}.dcm`];
+  return [OBJECTS, drawer, `${sopInstanceUid}.dcm`];
 }
 
 /** The names of the folder of a series below the spool. */
@@ -69,6 +84,13 @@ export const seriesPath = (peer: string, study: string, series: string): string[
   study,
   series,
 ];
+
+interface Folder {
+  path: string;
+  /** Open. */
+  fd: number;
+  fdPath: string;
+}
 
 export class Spool {
   readonly #folder: string;
@@ -86,36 +108,61 @@ export class Spool {
    * for another object of the same SOPInstanceUID; body_too_large, disk_full, corrupt_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
-    if (isUnmounted(this.#folder, (await stat(this.#folder)).dev))
-      throw new RadserveError(
-        "input_not_found",
-        "Expected the spool's share to be mounted; it is away. Send it again later.",
-      );
+    const { dev } = await stat(this.#folder);
+    if (isUnmounted(this.#folder, dev))
+      throw new RadserveError("input_not_found", "The spool's share is not mounted. Send it again later.");
     try {
-      return await this.#kept(peer, object);
+      return await this.#kept(peer, object, dev);
     } catch (error) {
       const explained = explainedFault(error, "input");
       throw explained instanceof RadserveError && explained.code === "disk_full" ? explained : error;
     }
   }
 
-  async #kept(peer: string, object: Arriving): Promise<Kept> {
+  async #kept(peer: string, object: Arriving, dev: number): Promise<Kept> {
     const { sopInstanceUid } = object;
     if (!isUid(sopInstanceUid)) throw badUid("SOPInstanceUID");
     const pieces = object.dataSet[Symbol.asyncIterator]();
     const { head, begun } = await readBeginning(object, pieces);
     const { studyInstanceUid, seriesInstanceUid } = namesOf(head, object);
     const [objectsName, drawer, name] = objectPath(sopInstanceUid);
-    const objects = await this.made(objectsName, drawer);
-    const file = await receiveFile(objects, name, resumed(begun, pieces), {
-      ...this.#limits,
-      overwrite: false,
+    const objects = await this.#open(dev, objectsName, drawer);
+    let series: Folder | undefined;
+    try {
+      const options = { ...this.#limits, overwrite: false, waits: true, leaveFolder: true } as const;
+      const file = await receiveFile(objects.fdPath, name, resumed(begun, pieces), options);
+      series = await this.#open(dev, ...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
+      // By its path: a folder that was taken away for removal is not there any more
+      await linkOnce(`${objects.fdPath}/${name}`, path.join(series.path, name), file.sha256);
+      await Promise.all([syncFolder(objects.fdPath), syncFolder(series.fdPath)]);
+      const { bytes, sha256, outcome } = file;
+      const fresh = outcome === "created";
+      return { studyInstanceUid, seriesInstanceUid, folder: series.path, fresh, bytes, sha256 };
+    } finally {
+      closeSync(objects.fd);
+      if (series !== undefined) closeSync(series.fd);
+    }
+  }
+
+  /**
+   * Opens the folder below the spool, and makes it where it is not there.
+   * @param dev the spool's device
+   */
+  async #open(dev: number, ...names: readonly string[]): Promise<Folder> {
+    const folder = path.join(this.#folder, ...names);
+    const flags = constants.O_RDONLY | constants.O_DIRECTORY;
+    // At once where it is this machine's disk: a folder that is there is found in memory
+    const now = onBlockDevice({ dev });
+    const fd = await openDescriptor(folder, flags, undefined, now).catch(async (error: unknown) => {
+      if (!["ENOENT", "ENOTDIR"].includes(errno(error))) throw error;
+      return openDescriptor(await this.made(...names), flags);
     });
-    const folder = await this.made(...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
-    await linkOnce(path.join(objects, name), path.join(folder, name), file.sha256);
-    await syncFolder(folder);
-    const { bytes, sha256 } = file;
-    return { studyInstanceUid, seriesInstanceUid, folder, fresh: file.outcome === "created", bytes, sha256 };
+    noteDevice(fd, { dev });
+    const fdPath = descriptorPath(fd);
+    // A link would lead out of the spool
+    if (readlinkSync(fdPath) === folder) return { path: folder, fd, fdPath };
+    closeSync(fd);
+    throw noFolder();
   }
 
   /** The folder below the spool; each one that is made is synced into the one that holds it. */
@@ -126,17 +173,20 @@ export class Spool {
       folder = path.join(holder, name);
       try {
         await mkdir(folder, { mode: 0o770 });
+        if (folder === path.join(this.#folder, OBJECTS)) await makeDrawers(folder);
         await syncFolder(holder);
       } catch (error) {
         if (errno(error) !== "EEXIST") throw error;
         // A link would lead out of the spool
-        if (!(await lstat(folder)).isDirectory())
-          throw new RadserveError("path_not_allowed", "Expected folders in the spool; found something else.");
+        if (!(await lstat(folder)).isDirectory()) throw noFolder();
       }
     }
     return folder;
   }
 }
+
+const noFolder = () =>
+  new RadserveError("path_not_allowed", "Expected folders in the spool; found something else.");
 
 function badUid(keyword: string): RadserveError {
   return new RadserveError(
@@ -162,17 +212,18 @@ async function readBeginning(
   for (;;) {
     const next = await pieces.next();
     if (next.done !== true) {
-      begun.push(next.value);
       bytes += next.value.length;
+      begun.push(bytes < tried ? Buffer.from(next.value) : next.value);
       if (bytes < tried) continue;
     }
     const whole = next.done === true;
     try {
-      return { head: readHead(Buffer.concat(begun), whole), begun };
+      return { head: readHead(Buffer.concat(begun, Math.min(bytes, tried)), whole), begun };
     } catch (error) {
       const mayCome = error instanceof RadserveError && error.code === "truncated_image";
       if (whole || !mayCome || bytes >= MOST_HEAD_BYTES) throw error;
       tried = bytes * 2;
+      begun.push(Buffer.from(begun.pop() ?? ""));
     }
   }
 }

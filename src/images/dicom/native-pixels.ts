@@ -1,6 +1,7 @@
 /** Frames of pixel data that is not compressed (PS3.5 section 8.1.1). */
 import { unpackedBits } from "../../addon/bytes.js";
 import { RadserveError } from "../../base/errors.js";
+import { count, counted } from "../../base/table.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import type { Element } from "./elements.js";
 import type { ImagePixel } from "./pixel-format.js";
@@ -65,8 +66,8 @@ export function nativePixels(
   if (bytes.length < expected)
     throw new RadserveError(
       "truncated_image",
-      `The pixel data has ${bytes.length} bytes where ${expected} are needed: ${frameCount} frame(s) of ${format.rows} x ` +
-        `${format.columns}, ${format.samplesPerPixel} sample(s) of ${pixel.bitsAllocated} bits. Send the file again from its source.`,
+      `The pixel data has ${count(bytes.length)} bytes where ${count(expected)} are needed: ${counted(frameCount, "frame")} of ` +
+        `${format.rows} x ${format.columns}, ${counted(format.samplesPerPixel, "sample")} of ${pixel.bitsAllocated} bits. Send the file again from its source.`,
       { expected_bytes: expected, found_bytes: bytes.length },
     );
   if (pixel.bitsAllocated === 32 && element.vr === "OW" && !element.encoding.littleEndian && !format.float)

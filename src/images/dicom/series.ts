@@ -450,7 +450,7 @@ function stacked(slices: readonly Slice[], files: readonly SeriesFile[], { toler
   } catch (error) {
     if (grouped !== true || !(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
     checkFormats(facts);
-    const message = `The slices are no volume, and were looked at one by one. ${error.message}`;
+    const message = `The slices do not form a volume, and were analysed one by one. ${error.message}`;
     const caveats = slices.length === 1 ? [] : [{ code: "no_volume", message }];
     const step = { step: "sort_slices", by: "InstanceNumber", slices: slices.length };
     return { volume: error, order: byNumber(slices), caveats, step };

@@ -80,7 +80,7 @@ export async function modelsImport(
           ...open.map(({ path, message }) => `  ${path}: ${message}`),
         ]),
     "",
-    "It is a draft that no server loads (release off). Look at accepts, description and intended_use, then:",
+    "It is a draft that no server loads (release off). Review accepts, description and intended_use, then:",
     `  radserve models check ${join(dirname(target), name)}`,
     `  radserve models try ${join(dirname(target), name)} ${parts.roles === undefined ? "SERIES" : "FOLDER"} --expect probabilities.npy`,
   ].join("\n");

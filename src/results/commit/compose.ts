@@ -176,7 +176,19 @@ export interface Summary {
   outputs: OutputFile[];
   /** SHA-256 of the file; absent in summaries that earlier versions stored. */
   warnings?: Answer["warnings"];
-  models: { name: string; status: "succeeded" | "failed" | "not_accepted" }[];
+  /** `found` is absent in summaries that earlier versions stored. */
+  models: { name: string; status: "succeeded" | "failed" | "not_accepted"; found?: string[] }[];
+}
+
+/** Labels that a summary names for one model: hundreds of classes would make it longer than the receipt. */
+const MOST_LABELS = 50;
+
+/** The labels that are present. */
+export function foundIn(findings: Answer["models"][number]["findings"]): string[] {
+  return [...new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])))].slice(
+    0,
+    MOST_LABELS,
+  );
 }
 
 export function summaryOf(answer: Answer): Summary {
@@ -188,6 +200,6 @@ export function summaryOf(answer: Answer): Summary {
       outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
     ),
     warnings: answer.warnings,
-    models: answer.models.map(({ name, status }) => ({ name, status })),
+    models: answer.models.map(({ name, status, findings }) => ({ name, status, found: foundIn(findings) })),
   };
 }

@@ -26,14 +26,13 @@ import { descriptorPath } from "../../files/descriptor.js";
 import type { Opened } from "../../files/guarded-paths.js";
 import { isInside } from "../../files/roots.js";
 import { readReceipts } from "../drift/read.js";
+import { foundIn } from "../commit/compose.js";
 import type { Receipt } from "../receipt/receipt.js";
 
 export const LIST_FOLDER = ".radserve-results";
 const LINES = ".jsonl";
 /** The file that `rebuild` writes. */
 const REBUILT = `rebuilt${LINES}`;
-/** Labels of one model that a line names: hundreds of classes would make it longer than the receipt. */
-const MOST_LABELS = 50;
 const CHUNK_BYTES = 1 << 18;
 
 const rowSchema = z.object({
@@ -85,9 +84,8 @@ export function rowOf(receipt: Receipt, known: Pick<Row, "receipt" | "input" | "
     ...{ at: timings.finished_at, ...known, status, modality: source.modality },
     ...{ study: source.study_instance_uid, series: source.series_instance_uid },
     models: models.map(({ name, version, status, shadow, findings }) => {
-      const found = new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])));
       return {
-        ...{ name, version, status, found: [...found].slice(0, MOST_LABELS) },
+        ...{ name, version, status, found: foundIn(findings) },
         ...(shadow === undefined ? {} : { shadow }),
       };
     }),

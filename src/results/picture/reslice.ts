@@ -42,19 +42,28 @@ export function whyNoSections({ flaws }: Volume, format: PixelFormat): string | 
  * @param windowOf the slice (from 0) in whose window they are shown
  * @throws RadserveError output_invalid if a section is not what the volume holds
  */
-export function reslices(marked: MarkedVolume, windowOf: number): Reslice[] {
-  const { volume, planes, crossing } = marked;
-  const like = planes[windowOf];
-  if (like === undefined) throw new RangeError("A volume has the slice that is shown");
+export function reslices({ crossing, ...marked }: MarkedVolume, windowOf: number): Reslice[] {
+  const { format } = sliceOf(marked, windowOf);
+  return sectionsAt(marked.volume, format, crossing).map((section) => reslice(marked, windowOf, section));
+}
+
+function sliceOf({ planes }: Pick<MarkedVolume, "planes">, slice: number): Plane {
+  const plane = planes[slice];
+  if (plane === undefined) throw new RangeError("A volume has the slice that is shown");
+  return plane;
+}
+
+/** One section of it; parameters and errors as of `reslices`. */
+export function reslice(marked: Omit<MarkedVolume, "crossing">, windowOf: number, section: Section): Reslice {
+  const { planes } = marked;
+  const like = sliceOf(marked, windowOf);
+  const bytes = like.format.bitsAllocated / 8;
+  const stored = gathered(section, like.format, bytes, (slice) => planes[slice]?.data);
+  const outputs = marked.outputs.map((output) => sectionOutput(section, output));
+  check(marked, section, stored, outputs);
+  const plane = asStored(section, stored, like);
   const alike = planes.every(({ interpretation }) => isAlike(interpretation, like.interpretation));
-  return sectionsAt(volume, like.format, crossing).map((section) => {
-    const bytes = like.format.bitsAllocated / 8;
-    const stored = gathered(section, like.format, bytes, (slice) => planes[slice]?.data);
-    const outputs = marked.outputs.map((output) => sectionOutput(section, output));
-    check(marked, section, stored, outputs);
-    const plane = asStored(section, stored, like);
-    return { section, plane: alike ? plane : asValues(section, plane, planes), outputs };
-  });
+  return { section, plane: alike ? plane : asValues(section, plane, planes), outputs };
 }
 
 /** One item of `bytes` of each voxel of a section, from the slices' items in rows x columns. */
@@ -97,7 +106,7 @@ function sectionOutput(section: Section, output: EngineOutput): EngineOutput {
 
 /** @throws RadserveError output_invalid */
 function check(
-  { volume: { geometry }, planes, outputs }: MarkedVolume,
+  { volume: { geometry }, planes, outputs }: Omit<MarkedVolume, "crossing">,
   section: Section,
   stored: Uint8Array,
   found: readonly EngineOutput[],

@@ -6,14 +6,19 @@ import { deliveryName } from "../../../src/files/helper-names.js";
 import { readDelivery } from "../../../src/results/receipt/delivery.js";
 import { receiptName } from "../../../src/results/receipt/names.js";
 import { filesBelow } from "../../support/doors.js";
+import { commandsAre, needs } from "../../support/needs.js";
+import { DICOM_WEB_PLUGIN } from "../../support/pacs.js";
 import type { Place } from "../../support/server.js";
 import { webPacs, type WebPacs } from "../../support/web-pacs.js";
 import { Box } from "../lib/box.js";
 import { writeImages } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
-import { Killer } from "../lib/killing.js";
+import { Killer, type Victims } from "../lib/killing.js";
+import { CrashOrthanc } from "../lib/orthanc.js";
+import { SharedPostgres } from "../lib/postgres.js";
 import { slay } from "../lib/processes.js";
 import { notAllSucceeded, seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
+import { secondBox } from "./kills.js";
 
 const LONGEST_MS = 600_000;
 const AWAY_MS = 1_000;
@@ -28,59 +33,108 @@ function leave(pacs: WebPacs): boolean {
   return true;
 }
 
-async function deliverWhileDying(options: Options): Promise<Outcome> {
-  const began = performance.now();
+/** The file of the doors in a place, whose queue lies below `input`. */
+function doorsFile({ directory }: Place, input: string, url: string): Record<string, string> {
+  const [file, spool] = [path.join(directory, "doors.json"), path.join(input, "spool")];
+  mkdirSync(spool, { recursive: true });
+  const destinations = { pacs: { type: "stow", url, timeout: "20s" } };
+  writeFileSync(file, JSON.stringify({ spool, destinations, deliver: ["pacs"] }));
+  return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
+}
+
+const kill = (pid: number | undefined) => pid !== undefined && slay(pid);
+
+async function oneBox(options: Options): Promise<Outcome> {
   const ends: (() => Promise<void>)[] = [];
   const pacs = await webPacs({ teardown: (end) => void ends.push(end) });
-  const prepare = ({ directory, input }: Place) => {
-    const [file, spool] = [path.join(directory, "doors.json"), path.join(input, "spool")];
-    mkdirSync(spool);
-    const destinations = { pacs: { type: "stow", url: pacs.url, timeout: "20s" } };
-    writeFileSync(file, JSON.stringify({ spool, destinations, deliver: ["pacs"] }));
-    return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
-  };
-  const box = await Box.start({ prepare });
-  const killer = new Killer(
-    {
-      supervisor: () => box.supervisor() !== undefined && slay(box.supervisor()!),
-      "serving process": () => box.serving() !== undefined && slay(box.serving()!),
-      PACS: () => leave(pacs),
-    },
-    options,
-  );
-  const faults: string[] = [];
-  let items = 0;
+  const box = await Box.start({ prepare: (place) => doorsFile(place, place.input, pacs.url) });
   try {
-    killer.start();
-    const jobs: CrashJob[] = [];
-    for (; items < options.items || killer.kills < options.kills; items += options.items) {
-      const [input, output] = [path.join(box.input, `in-${items}`), path.join(box.output, `out-${items}`)];
-      writeImages(input, options.items, { first: items });
-      const folders = { input_folder_path: input, output_folder_path: output };
-      const job = await CrashJob.submit(box, `job-${items}`, { ...folders, outputs: ["sr"] });
-      faults.push(...notAllSucceeded(await job.untilEnded(), options.items));
-      jobs.push(job);
-    }
-    await killer.stop();
-    faults.push(...(await notDelivered(box.output, items, pacs)));
-    const killed = Object.entries(killer.killed).map(([name, count]) => `${name} ${count}`);
-    const again = pacs.sent.length - pacs.kept.size;
-    return {
-      summary: `${items} objects, killed: ${killed.join(", ")}; ${again} were sent again before they were proven; ${seconds(began)}`,
-      faults,
-    };
+    return await deliverWhileDying(
+      box,
+      {
+        supervisor: () => kill(box.supervisor()),
+        "serving process": () => kill(box.serving()),
+        PACS: () => leave(pacs),
+      },
+      { ...pacs, instances: () => Promise.resolve(new Set(pacs.kept.keys())) },
+      options,
+    );
   } finally {
-    await killer.stop();
     await box.stop();
     await box.remove();
     for (const end of ends) await end();
   }
 }
 
+/** Whoever of the two sends to the Orthanc is killed again and again, and the other one goes on. */
+async function twoBoxes(options: Options): Promise<Outcome> {
+  const pacs = await CrashOrthanc.start();
+  const postgres = await SharedPostgres.start();
+  let input: string | undefined;
+  const prepare = (place: Place) => doorsFile(place, (input ??= place.input), pacs.url);
+  const first = await Box.start({ prepare, settings: { DATABASE_URL: postgres.url } });
+  const second = await secondBox(first, postgres.url, { prepare });
+  try {
+    return await deliverWhileDying(
+      first,
+      {
+        "supervisor of the first": () => kill(first.supervisor()),
+        "serving process of the first": () => kill(first.serving()),
+        "supervisor of the second": () => kill(second.supervisor()),
+        "serving process of the second": () => kill(second.serving()),
+        PostgreSQL: () => postgres.kill(),
+        Orthanc: () => pacs.kill(),
+      },
+      pacs,
+      options,
+    );
+  } finally {
+    await Promise.all([first.stop(), second.stop()]);
+    await postgres.stop();
+    await pacs.stop();
+    for (const box of [second, first]) await box.remove();
+  }
+}
+
+/** What a PACS says of itself. */
+interface Pacs {
+  sent: readonly string[];
+  sentAt: ReadonlyMap<string, number>;
+  instances: () => Promise<ReadonlySet<string>>;
+}
+
+async function deliverWhileDying(box: Box, victims: Victims, pacs: Pacs, options: Options): Promise<Outcome> {
+  const began = performance.now();
+  const killer = new Killer(victims, options);
+  const faults: string[] = [];
+  let items = 0;
+  try {
+    killer.start();
+    for (; items < options.items || killer.kills < options.kills; items += options.items) {
+      const [input, output] = [path.join(box.input, `in-${items}`), path.join(box.output, `out-${items}`)];
+      writeImages(input, options.items, { first: items });
+      const folders = { input_folder_path: input, output_folder_path: output };
+      const job = await CrashJob.submit(box, `job-${items}`, { ...folders, outputs: ["sr"] });
+      faults.push(...notAllSucceeded(await job.untilEnded(), options.items));
+    }
+    await killer.stop();
+    faults.push(...(await notDelivered(box.output, items, pacs)));
+    const killed = Object.entries(killer.killed).map(([name, count]) => `${name} ${count}`);
+    const again = pacs.sent.length - pacs.sentAt.size;
+    return {
+      summary: `${items} objects, killed: ${killed.join(", ")}; ${again} were sent again before they were proven; ${seconds(began)}`,
+      faults,
+    };
+  } finally {
+    await killer.stop();
+  }
+}
+
 /** What is not as it was promised, once everything is proven, or the time is over. */
-async function notDelivered(output: string, count: number, pacs: WebPacs): Promise<string[]> {
+async function notDelivered(output: string, count: number, pacs: Pacs): Promise<string[]> {
   const receipts = filesBelow(output).filter((file) => file.endsWith(receiptName("")) && !/\/\./.test(file));
   const faults = receipts.length === count ? [] : [`${receipts.length} receipts of ${count}`];
+  const proven = new Map<string, string>();
   const end = Date.now() + LONGEST_MS;
   for (const receipt of receipts) {
     const { dir, name } = path.parse(path.join(output, receipt));
@@ -90,7 +144,7 @@ async function notDelivered(output: string, count: number, pacs: WebPacs): Promi
       const [object] = delivery?.destinations["pacs"] ?? [];
       if (object?.state === "proven") {
         const { sop_instance_uid: uid, at } = object;
-        if (!pacs.kept.has(uid)) faults.push(`${receipt}: proven, and not there`);
+        proven.set(receipt, uid);
         if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at)) faults.push(`${receipt}: sent after it was proven`);
         break;
       }
@@ -101,13 +155,20 @@ async function notDelivered(output: string, count: number, pacs: WebPacs): Promi
       await delay(100);
     }
   }
-  if (pacs.kept.size !== count) faults.push(`${pacs.kept.size} objects in the PACS of ${count}`);
+  const kept = await pacs.instances();
+  for (const [receipt, uid] of proven) if (!kept.has(uid)) faults.push(`${receipt}: proven, and not there`);
+  if (kept.size !== count) faults.push(`${kept.size} objects in the PACS of ${count}`);
   return faults;
 }
 
 export const deliveries: Record<string, Scenario> = {
   deliveries: {
     description: "kill -9 of supervisor and serving process, and a PACS that goes, while results go out",
-    run: deliverWhileDying,
+    run: oneBox,
+  },
+  "deliveries-two-boxes": {
+    description: "kill -9 of two boxes with one queue of deliveries, of their PostgreSQL and of the Orthanc",
+    skip: () => needs(DICOM_WEB_PLUGIN) || commandsAre("Orthanc"),
+    run: twoBoxes,
   },
 };

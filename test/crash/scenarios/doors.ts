@@ -22,17 +22,22 @@ const OF_SERIES = 10;
 const PATIENCE = { forMs: 120_000 };
 const LONGEST_MS = 600_000;
 
-/** Sends a series until each object was acknowledged, over as many associations as that takes. */
-async function sendUntilKept(port: number, series: string, count: number): Promise<void> {
-  const left = new Set(Array.from({ length: count }, (_, z) => z));
+/** Sends slices of a series until each was acknowledged, over as many associations as that takes. */
+export async function sendUntilKept(
+  port: number,
+  study: string,
+  series: string,
+  slices: Iterable<number>,
+): Promise<void> {
+  const left = new Set(slices);
   while (left.size > 0) {
     try {
       const caller = await associate(port);
       for (const z of left) {
         const uids = {
-          StudyInstanceUID: series,
-          SeriesInstanceUID: `${series}.1`,
-          SOPInstanceUID: `${series}.1.${z}`,
+          StudyInstanceUID: study,
+          SeriesInstanceUID: series,
+          SOPInstanceUID: `${series}.${z}`,
         };
         if ((await caller.store(object(z, uids))).status === 0) left.delete(z);
       }
@@ -79,22 +84,19 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
     const client = new Client(box.url, await issueToken(box.place, "--subject", DOORS_SUBJECT));
     killer.start();
     let sent = 0;
-    for (; sent < options.items || killer.kills < options.kills; sent += OF_SERIES)
-      await sendUntilKept(port, `1.2.826.${1_000 + sent / OF_SERIES}`, OF_SERIES);
+    for (; sent < options.items || killer.kills < options.kills; sent += OF_SERIES) {
+      const study = `1.2.826.${1_000 + sent / OF_SERIES}`;
+      await sendUntilKept(port, study, `${study}.1`, Array(OF_SERIES).keys());
+    }
     await killer.stop();
     const spool = path.join(box.input, "spool");
     const kept = filesBelow(path.join(spool, "series")).length;
     if (kept !== sent) faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
-    const whole = await jobsOfAll(client, sent / OF_SERIES, box.place);
+    const whole = await jobsOfAll(client, sent / OF_SERIES, OF_SERIES, [box.place]);
     for (const [folder, jobs] of whole)
       if (jobs.length !== 1) faults.push(`${jobs.length} jobs of all objects of ${folder}`);
       else if (jobs[0]?.counts.succeeded !== 1) faults.push(`${folder}: ${JSON.stringify(jobs[0]?.counts)}`);
-    const results = path.join(box.output, "received");
-    // A slice that was alone for a while has a receipt of its own beside that of its series
-    const slices = filesBelow(results)
-      .filter((name) => name.endsWith(".json"))
-      .map((name) => receiptSchema.parse(JSON.parse(readFileSync(path.join(results, name), "utf8"))))
-      .reduce((sum, { source }) => sum + (source.slices?.length ?? 0), 0);
+    const slices = slicesOf(path.join(box.output, "received"));
     if (slices !== sent) faults.push(`receipts of ${slices} slices of ${sent}`);
     const killed = Object.entries(killer.killed)
       .map(([name, count]) => `${name} ${count}`)
@@ -110,8 +112,24 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
   }
 }
 
-/** The jobs that were made of whole series, by their folders, once each series has an ended one. */
-async function jobsOfAll(client: Client, series: number, place: Place): Promise<Map<string, Job[]>> {
+/** Slices of the receipts of series; one that was alone for a while has a receipt of its own beside that of its series. */
+export const slicesOf = (results: string): number =>
+  filesBelow(results)
+    .filter((name) => name.endsWith(".json") && !path.basename(name).startsWith("."))
+    .map((name) => receiptSchema.parse(JSON.parse(readFileSync(path.join(results, name), "utf8"))))
+    .reduce((sum, { source }) => sum + (source.slices?.length ?? 0), 0);
+
+/**
+ * The jobs that were made of whole groups, by their folders, once each group has an ended one.
+ * @param whole objects of a group
+ * @param places of all boxes
+ */
+export async function jobsOfAll(
+  client: Client,
+  groups: number,
+  whole: number,
+  places: readonly Place[],
+): Promise<Map<string, Job[]>> {
   for (const end = Date.now() + LONGEST_MS; ;) {
     const jobs: Job[] = [];
     for (let cursor: string | null = ""; cursor !== null;) {
@@ -120,16 +138,17 @@ async function jobsOfAll(client: Client, series: number, place: Place): Promise<
       jobs.push(...list.jobs);
       cursor = list.next_cursor;
     }
-    const submitted = linesOf(place).filter(({ kind, count }) => kind === "submitted" && count === OF_SERIES);
+    const submitted = places
+      .flatMap(linesOf)
+      .filter(({ kind, count }) => kind === "submitted" && count === whole);
     const ids = new Set(submitted.map(({ job_id: id }) => id));
-    const whole = jobs.filter(({ job_id: id }) => ids.has(id));
     const folders = new Map<string, Job[]>();
-    for (const job of whole) {
+    for (const job of jobs.filter(({ job_id: id }) => ids.has(id))) {
       const folder = job.request.input_folder_path ?? "";
       folders.set(folder, [...(folders.get(folder) ?? []), job]);
     }
     const open = jobs.some(({ finished_at }) => finished_at === null);
-    if ((folders.size >= series && !open) || Date.now() > end) return folders;
+    if ((folders.size >= groups && !open) || Date.now() > end) return folders;
     await delay(500);
   }
 }

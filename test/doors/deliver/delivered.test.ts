@@ -175,7 +175,7 @@ await t.test("a newer result waits for the one that it has replaced, which is na
   // A queue that is lost is made again, with the one that was replaced
   process.kill(server.servingPid(), "SIGKILL");
   rmSync(path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries"), { recursive: true });
-  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^2 results/ });
+  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^2 undelivered results/ });
   await pacs.start();
   await until(() => proven(place));
   t.equal(pacs.sent[0], first);

@@ -1,10 +1,10 @@
 /** Deliveries of jobs, of boxes that share a queue, and by the command line. */
 import { execFile } from "node:child_process";
-import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
-import { bulkPlace, nameOf, startBulk, startWorker, writeSlices } from "../../support/bulk.js";
+import { bulkPlace, hold, nameOf, startBulk, startWorker, writeSlices } from "../../support/bulk.js";
 import { deliveringPlace, deliveryOf, listed, proven } from "../../support/deliveries.js";
 import { commandsAre } from "../../support/needs.js";
 import { until } from "../../support/postgres.js";
@@ -51,11 +51,44 @@ await t.test("the objects of a job are delivered, whichever box makes them, and 
   await bulk.ended(again);
   process.kill(bulk.server.servingPid(), "SIGKILL");
   rmSync(path.join(place.input, "spool/deliveries"), { recursive: true });
-  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^6 results/ });
+  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^6 undelivered results/ });
   await pacs.start();
   const folder = path.join(place.output, "again");
   await until(() => names.every((name) => proven({ output: folder }, name)));
   t.match(deliveryOf({ output: folder }, names[0]), { priority: "bulk", request_id: `${again}.0` });
+});
+
+await t.test("another box does not send what one has sent and cannot write down yet", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
+  const bulk = await startBulk(t, place);
+  const other = await startWorker(t, place, { RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]! });
+  const ask = (name: string) =>
+    bulk.server.post("/single_inference", {
+      ...{ input_image_path: path.join(place.input, name), output_folder_path: place.output },
+      ...{ outputs: ["sr"], destinations: ["pacs"] },
+    });
+  const input = path.join(place.input, "image.dcm");
+  await ask("image.dcm");
+  for (const { url } of [bulk.server, other])
+    await until(async () =>
+      /^radserve_deliveries{destination="pacs",state="waiting"} 1$/m.test(
+        await (await fetch(`${url}/metrics`)).text(),
+      ),
+    );
+  // As if a newer result of it were computed
+  const letGo = await hold(t, place.output, ["image.dcm"]);
+  await pacs.start();
+  await until(() => pacs.read.length > 0);
+  // Another result goes its way: whoever sends it may send
+  copyFileSync(input, path.join(place.input, "second.dcm"));
+  await ask("second.dcm");
+  await until(() => proven(place, "second.dcm"));
+  t.same(pacs.sent.length, 2, "each once");
+  await letGo();
+  await until(() => proven(place));
+  t.same(pacs.sent.length, 2, "each once");
 });
 
 await t.test("the commands say what waits, try again, and read back", async (t) => {
@@ -74,9 +107,9 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
   });
   t.match(await radserve(place, "status"), { stdout: /delivery_set_aside/ });
   pacs.behave("keep");
-  t.match(await radserve(place, "deliver", "retry"), { status: 0, stdout: /^1 objects/ });
+  t.match(await radserve(place, "deliver", "retry"), { status: 0, stdout: /^1 set-aside object / });
   await until(() => proven(place));
-  t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing waits/ });
+  t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing is waiting/ });
   const receipt = path.join(place.output, "image.dcm.json");
   t.match(await radserve(place, "deliver", "verify", receipt), { status: 0, stdout: /pacs +proven/ });
   pacs.kept.clear();
@@ -107,5 +140,5 @@ await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, asy
       RADSERVE_TOKEN: server.token,
     },
   });
-  t.match(stdout, /"state":"proven"[^]*0 objects[^]*\npacs +proven[^]*\n0 results/);
+  t.match(stdout, /"state":"proven"[^]*0 set-aside objects[^]*\npacs +proven[^]*\n0 undelivered results/);
 });

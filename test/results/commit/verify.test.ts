@@ -279,7 +279,10 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   const receipt = join(folder, "ct.dcm.json");
   const beside = command("verify", receipt);
   t.equal(beside.status, 0, beside.stdout + beside.stderr);
-  t.match(beside.stdout, /^ok +ct-tissue +computed again.*\n(.*\n)*Everything is there and equal\.\n$/m);
+  t.match(
+    beside.stdout,
+    /^ok +ct-tissue +computed again.*\n(.*\n)*Verified: every file and every replayed result is equal\.\n$/m,
+  );
 
   const picture = join(folder, "ct.dcm.ct-tissue.png");
   writeFileSync(picture, Buffer.concat([readFileSync(picture), Buffer.from("x")]));
@@ -296,7 +299,7 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   unlinkSync(source);
   const without = command("verify", receipt);
   t.equal(without.status, 1);
-  t.match(without.stdout, /^missing +source +not beside the receipt/m);
+  t.match(without.stdout, /^missing +source +the source is not beside the receipt/m);
   t.match(command("verify", receipt, "--input", moved).stdout, /^ok +source/m);
 
   const text = readFileSync(receipt, "utf8");
@@ -305,7 +308,7 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   writeFileSync(receipt, text.slice(0, -3));
   const cut = command("verify", receipt);
   t.equal(cut.status, 1);
-  t.match(cut.stdout, /no receipt of Radserve/);
+  t.match(cut.stdout, /not a receipt of Radserve/);
   t.equal(receiptText(receiptSchema.parse(JSON.parse(text))), text);
 
   t.equal(command("verify", join(folder, "nothing.json")).status, 2);

@@ -433,7 +433,7 @@ t.test("a box of a part of a volume, and what a manifest may say", (t) => {
       .error?.issues.map(({ message }) => message) ?? [];
   for (const [, manifest] of Object.values(WAYS)) t.strictSame(messages(manifest), []);
   const nms = { kind: "nms", iou: 0.2, per_class: true } as const;
-  const page = readFileSync("docs/models.md", "utf8").split("## Boxes in volumes")[1]!;
+  const page = readFileSync("docs/manifest.md", "utf8").split("## Boxes in volumes")[1]!;
   const [example, other] = Array.from(
     page.matchAll(/```json\n([^`]*)```/g),
     ([, json = ""]) => JSON.parse(json) as object,

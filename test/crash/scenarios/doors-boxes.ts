@@ -1,0 +1,148 @@
+/**
+ * Two boxes with one spool, one queue of deliveries and one PostgreSQL, and an Orthanc that results go to; everything is
+ * killed. Studies come to both boxes, half of each to either and some objects to both at once: each object is kept once,
+ * each study is one job of all its objects, and each result is in the Orthanc, proven, and not sent after that.
+ */
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { Client } from "../../../src/commands/client.js";
+import { DOORS_SUBJECT } from "../../../src/doors/service.js";
+import { deliveryName } from "../../../src/files/helper-names.js";
+import { readDelivery } from "../../../src/results/receipt/delivery.js";
+import { filesBelow } from "../../support/doors.js";
+import { commandsAre, needs } from "../../support/needs.js";
+import { DICOM_WEB_PLUGIN } from "../../support/pacs.js";
+import { freePort, issueToken, type Place } from "../../support/server.js";
+import { Box } from "../lib/box.js";
+import { Killer } from "../lib/killing.js";
+import { CrashOrthanc } from "../lib/orthanc.js";
+import { SharedPostgres } from "../lib/postgres.js";
+import { slay } from "../lib/processes.js";
+import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
+import { jobsOfAll, sendUntilKept, slicesOf } from "./doors.js";
+import { secondBox } from "./kills.js";
+
+const SERIES = 2;
+const OF_SERIES = 6;
+const OF_STUDY = SERIES * OF_SERIES;
+const LONGEST_MS = 600_000;
+
+/** The slices of a series that go to a box; every third goes to both. */
+const slicesFor = (box: number) =>
+  [...Array(OF_SERIES).keys()].filter((z) => z % 3 === 0 || z % 3 === box + 1);
+
+async function bothWays(options: Options): Promise<Outcome> {
+  const began = performance.now();
+  const pacs = await CrashOrthanc.start();
+  const postgres = await SharedPostgres.start();
+  const ports = [await freePort(), await freePort()];
+  let shared: Place | undefined;
+  const prepare = (place: Place) => {
+    shared ??= place;
+    const [file, spool] = [path.join(place.directory, "doors.json"), path.join(shared.input, "spool")];
+    mkdirSync(spool, { recursive: true });
+    const rule = {
+      ...{ name: "all", group: "study", quiet: "2s", models: ["ct-tissue"], outputs: ["sr"] },
+      output_folder: path.join(shared.output, "received"),
+    };
+    const doors = {
+      ...{ spool, dicom: { port: ports[place === shared ? 0 : 1] }, peers: { ct1: { ae_title: "CT ONE" } } },
+      rules: [rule],
+      destinations: { pacs: { type: "stow", url: pacs.url, timeout: "20s" } },
+      deliver: ["pacs"],
+    };
+    writeFileSync(file, JSON.stringify(doors));
+    return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
+  };
+  const first = await Box.start({ prepare, settings: { DATABASE_URL: postgres.url } });
+  const second = await secondBox(first, postgres.url, { role: "both", prepare });
+  const boxes = [first, second];
+  const kill = (pid: number | undefined) => pid !== undefined && slay(pid);
+  const killer = new Killer(
+    {
+      "supervisor of the first": () => kill(first.supervisor()),
+      "serving process of the first": () => kill(first.serving()),
+      "supervisor of the second": () => kill(second.supervisor()),
+      "serving process of the second": () => kill(second.serving()),
+      PostgreSQL: () => postgres.kill(),
+      Orthanc: () => pacs.kill(),
+    },
+    options,
+  );
+  const faults: string[] = [];
+  try {
+    const client = new Client(first.url, await issueToken(first.place, "--subject", DOORS_SUBJECT));
+    killer.start();
+    let sent = 0;
+    for (; sent < options.items || killer.kills < options.kills; sent += OF_STUDY) {
+      const study = `1.2.826.${1_000 + sent / OF_STUDY}`;
+      const series = Array.from({ length: SERIES }, (_, i) => `${study}.${i + 1}`);
+      await Promise.all(
+        ports.map(async (port, box) => {
+          for (const one of series) await sendUntilKept(port, study, one, slicesFor(box));
+        }),
+      );
+    }
+    await killer.stop();
+    const kept = filesBelow(path.join(first.input, "spool/series")).length;
+    if (kept !== sent) faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
+    const places = boxes.map(({ place }) => place);
+    const whole = await jobsOfAll(client, sent / OF_STUDY, OF_STUDY, places);
+    if (whole.size !== sent / OF_STUDY) faults.push(`${whole.size} studies with a job of ${sent / OF_STUDY}`);
+    for (const [folder, jobs] of whole)
+      if (jobs.length !== 1) faults.push(`${jobs.length} jobs of all objects of ${folder}`);
+      else if (jobs[0]?.counts.succeeded !== SERIES)
+        faults.push(`${folder}: ${JSON.stringify(jobs[0]?.counts)}`);
+    const results = path.join(first.output, "received");
+    const slices = slicesOf(results);
+    if (slices !== sent) faults.push(`receipts of ${slices} slices of ${sent}`);
+    faults.push(...(await notDelivered(results, path.join(first.input, "spool/deliveries"), pacs)));
+    const killed = Object.entries(killer.killed).map(([name, count]) => `${name} ${count}`);
+    const again = pacs.sent.length - pacs.sentAt.size;
+    return {
+      summary: `${sent} objects in ${whole.size} studies, ${pacs.sentAt.size} results delivered, ${again} sent again before they were proven; killed: ${killed.join(", ")}; ${seconds(began)}`,
+      faults,
+    };
+  } finally {
+    await killer.stop();
+    await Promise.all(boxes.map((box) => box.stop()));
+    await postgres.stop();
+    await pacs.stop();
+    for (const box of [second, first]) await box.remove();
+  }
+}
+
+/** What is not as it was promised, once the queue is empty or the time is over. */
+async function notDelivered(results: string, queue: string, pacs: CrashOrthanc): Promise<string[]> {
+  const waiting = () => readdirSync(queue).filter((name) => name.endsWith(".json"));
+  for (const end = Date.now() + LONGEST_MS; waiting().length > 0 && Date.now() < end;) await delay(200);
+  const faults = waiting().map((name) => `${name} is in the queue`);
+  const kept = await pacs.instances();
+  for (const uid of pacs.sentAt.keys())
+    if (!kept.has(uid)) faults.push(`${uid}: sent, and not in the Orthanc`);
+  if (kept.size !== pacs.sentAt.size)
+    faults.push(`${kept.size} objects in the Orthanc of ${pacs.sentAt.size}`);
+  const receipts = filesBelow(results).filter((file) => file.endsWith(".json") && !/(^|\/)\./.test(file));
+  for (const receipt of receipts) {
+    const { dir, name } = path.parse(path.join(results, receipt));
+    const file = path.join(dir, deliveryName(name));
+    const delivery = existsSync(file) ? await readDelivery(file) : undefined;
+    const objects = delivery?.destinations["pacs"] ?? [];
+    if (objects.length === 0) faults.push(`${receipt}: not asked for`);
+    for (const { state, sop_instance_uid: uid, at } of objects) {
+      if (state !== "proven") faults.push(`${receipt}: ${state}`);
+      if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at)) faults.push(`${receipt}: sent after it was proven`);
+    }
+  }
+  return faults;
+}
+
+export const doorsBoxes: Record<string, Scenario> = {
+  "doors-two-boxes": {
+    description:
+      "kill -9 of two boxes with one spool, of their PostgreSQL and of the Orthanc that results go to",
+    skip: () => needs(DICOM_WEB_PLUGIN) || commandsAre("Orthanc"),
+    run: bothWays,
+  },
+};

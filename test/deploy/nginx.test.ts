@@ -1,0 +1,72 @@
+/** The nginx configuration of docs/operations.md, as it stands there: a path below a host, and large bodies. */
+import { spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import t from "tap";
+import { ADDON, commandsAre, needs } from "../support/needs.js";
+import { blocksOf } from "../support/pages.js";
+import { freePort, makePlace, PNG, radserve, startServer } from "../support/server.js";
+
+const page = "docs/operations.md";
+const location = blocksOf(page).find(({ lines }) => lines[0]?.startsWith("location /radserve/"));
+
+t.setTimeout(300_000);
+
+t.test("below a path of nginx", { skip: needs(ADDON) || commandsAre("nginx") }, async (t) => {
+  const server = await startServer(
+    makePlace({
+      RADSERVE_FILES_BY_HTTP: "upload,download",
+      RADSERVE_MINIMUM_FREE_DISK: "0",
+      RADSERVE_TRUSTED_PROXIES: "127.0.0.1",
+    }),
+  );
+  t.teardown(() => server.stop());
+  const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-nginx-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const port = await freePort();
+  const file = path.join(folder, "nginx.conf");
+  const written = location?.lines.join("\n").replace("127.0.0.1:8500", `127.0.0.1:${server.port}`) ?? "";
+  const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
+    (name) => `${name}_temp_path ${folder}/${name};`,
+  );
+  writeFileSync(
+    file,
+    `pid ${folder}/pid; error_log ${folder}/error.log; events {}
+http { access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port}; ${written} } }`,
+  );
+  const nginx = (...words: string[]) =>
+    spawnSync("nginx", ["-p", folder, "-c", file, ...words], { encoding: "utf8" });
+  // It goes into the background when it listens
+  const begun = nginx();
+  t.equal(begun.status, 0, begun.stderr);
+  t.teardown(() => nginx("-s", "stop"));
+  const url = `http://127.0.0.1:${port}/radserve`;
+
+  const shown = await fetch(url);
+  t.equal(shown.url, `${url}/`, "a slash is put behind the path");
+  const parts = [...(await shown.text()).matchAll(/(?:href|src)="([^"]+)"/g)].map(([, part = ""]) => part);
+  t.ok(parts.length >= 3);
+  for (const part of parts) t.equal((await fetch(new URL(part, shown.url))).status, 200, part);
+
+  const status = await radserve(
+    { ...server.place, environment: { ...server.place.environment, RADSERVE_URL: url } },
+    "status",
+  );
+  t.match(status, { status: 0, stdout: `${url}: ready` });
+
+  const bytes = Buffer.concat([PNG.subarray(0, 8), randomBytes(8 * 2 ** 20)]);
+  const headers = { Authorization: server.token };
+  const files = (at: string) => `${url}/files?${new URLSearchParams({ path: at }).toString()}`;
+  const sent = await fetch(files(path.join(server.place.input, "large.png")), {
+    method: "PUT",
+    body: bytes,
+    headers,
+  });
+  t.equal(sent.status, 201, await sent.text());
+  const result = path.join(server.place.output, "large.json");
+  writeFileSync(result, bytes);
+  const given = await fetch(files(result), { headers });
+  t.ok(Buffer.from(await given.arrayBuffer()).equals(bytes), "a download is whole");
+});

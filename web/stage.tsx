@@ -1,0 +1,447 @@
+/** The picture of a result: a frame or a plane across the slices, what is marked on it, and how it is looked at. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Receipt } from "../src/results/receipt/receipt.js";
+import type { Across, FrameFacts, Marks } from "../src/viewing/messages.js";
+import { asked, call, callBlob, useLoaded } from "./api.js";
+import { baseName, bytesOf, count } from "./format.js";
+import { Kept } from "./kept.js";
+import { placed, type Rect } from "./labels.js";
+import { Card, FaultNote } from "./parts.js";
+import { valueText } from "./result.js";
+import {
+  Corners,
+  Drawn,
+  EyeTools,
+  innerWidth,
+  placeIn,
+  useEye,
+  useFrame,
+  type Go,
+  type Paths,
+  type Place,
+} from "./viewer.js";
+
+type Model = Receipt["models"][number];
+
+const SEGMENTATIONS = new Set(["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"]);
+/** Whether it wrote masks that lie in the frames of the source. */
+export const hasMasks = ({ outputs, segmentation_grid: grid }: Model) =>
+  grid === undefined && outputs.some(({ sop_class_uid: uid }) => uid !== undefined && SEGMENTATIONS.has(uid));
+export const hasBoxes = ({ findings }: Model) =>
+  findings.some(({ box, point }) => box !== undefined || point !== undefined);
+
+function pngBlob(base64: string): Blob {
+  return new Blob([bytesOf(base64)], { type: "image/png" });
+}
+
+/** A PNG that the server makes or gives, as an address for this page. */
+export function usePng(page: string | null) {
+  const kept = useMemo(() => new Kept<string>((url) => URL.revokeObjectURL(url)), []);
+  useEffect(() => () => kept.forget(), [kept]);
+  const loaded = useLoaded(page, async (signal) => ({
+    page,
+    url: await kept.get(page ?? "", async () =>
+      URL.createObjectURL(new Blob([await callBlob(page ?? "", signal)], { type: "image/png" })),
+    ),
+  }));
+  // That of another frame is never shown for this one
+  return {
+    url: page !== null && loaded.data?.page === page ? loaded.data.url : undefined,
+    fault: loaded.fault,
+  };
+}
+
+function useMarks({ receiptPath, inputPath }: Paths, model: Model | undefined, place: Place) {
+  const { across } = place;
+  const page =
+    model === undefined || !hasMasks(model)
+      ? null
+      : asked("/results/marks", {
+          ...{ path: receiptPath, model: model.name, frame: placeIn(place), across },
+          input_path: across === undefined ? undefined : inputPath,
+        });
+  const loaded = useLoaded(page, async (signal) => ({
+    page,
+    marks: await call<Marks>("GET", page ?? "", { signal, patient: across !== undefined }),
+  }));
+  // Marks of another frame are never laid over this one
+  const mine = page !== null && loaded.data?.page === page ? loaded.data.marks : undefined;
+  const url = useMemo(
+    () => (typeof mine?.png === "string" ? URL.createObjectURL(pngBlob(mine.png)) : undefined),
+    [mine],
+  );
+  useEffect(() => () => (url === undefined ? undefined : URL.revokeObjectURL(url)), [url]);
+  return { marks: mine, url, fault: loaded.fault };
+}
+
+type Point = { x: number; y: number };
+
+/** Something to draw: a box, a turned one, a point or lines, round which its words may not lie. */
+interface Shape {
+  round: Rect;
+  outline: readonly Point[] | undefined;
+  lines?: readonly (readonly Point[])[];
+  said: string;
+}
+
+const roundOf = (points: readonly Point[]): Rect => {
+  const [xs, ys] = [points.map(({ x }) => x), points.map(({ y }) => y)];
+  const [x, y] = [Math.min(...xs), Math.min(...ys)];
+  return { x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y };
+};
+
+const cornersOf = ([x0, x1]: Ends, [y0, y1]: Ends): Point[] => [
+  { x: x0, y: y0 },
+  { x: x1, y: y0 },
+  { x: x1, y: y1 },
+  { x: x0, y: y1 },
+];
+
+const saidOf = ({ label, number, score }: Model["findings"][number]): string =>
+  [label, number, score?.toFixed(2)].filter((part) => part !== undefined).join(" ");
+
+/** What lies on a frame, in its pixels. */
+function shapesOn(model: Model, frame: number): Shape[] {
+  const here = model.findings.filter(
+    ({ frame: of, frames, present }) => present && (frames?.includes(frame) ?? (of ?? 1) === frame),
+  );
+  const found = here.flatMap((one): Shape[] => {
+    const { box, corners, point } = one;
+    const outline = corners ?? (box && cornersOf([box.x0, box.x1], [box.y0, box.y1]));
+    const points = outline ?? (point && [point]);
+    return points === undefined ? [] : [{ round: roundOf(points), outline, said: saidOf(one) }];
+  });
+  const measured = model.measurements.flatMap((one): Shape[] => {
+    const [[from, to] = []] = one.lines ?? [];
+    if (from === undefined || to === undefined || (one.frame ?? 1) !== frame) return [];
+    // The names of points stand at the points
+    const middle = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+    const said = `${one.name} ${valueText(one)}`;
+    return [{ round: roundOf([middle]), outline: undefined, lines: one.lines ?? [], said }];
+  });
+  return [...found, ...measured];
+}
+
+type Ends = readonly [from: number, to: number];
+type Side = NonNullable<FrameFacts["across"]>["right"];
+
+/** What boxes of a volume a plane across its slices cuts, in its pixels. */
+function shapesAcross({ findings }: Model, place: Place, { across, columns, rows }: FrameFacts): Shape[] {
+  if (across === null || place.across === undefined) return [];
+  const at = placeIn(place) - 0.5;
+  return findings.flatMap((one): Shape[] => {
+    const { box, present } = one;
+    if (!present || box?.z0 === undefined || box.z1 === undefined) return [];
+    const ends = { column: [box.x0, box.x1], row: [box.y0, box.y1], slice: [box.z0, box.z1] } as const;
+    const [from, to] = ends[place.across ?? "row"];
+    if (at < from || at > to) return [];
+    const along = ({ along, reversed }: Side, side: number): Ends => {
+      const [low, high] = ends[along];
+      return reversed ? [side - high, side - low] : [low, high];
+    };
+    const outline = cornersOf(along(across.right, columns), along(across.down, rows));
+    return [{ round: roundOf(outline), outline, said: saidOf(one) }];
+  });
+}
+
+const listed = (points: readonly Point[]): string => points.map(({ x, y }) => `${x},${y}`).join(" ");
+
+/** Boxes, points and lines, and their words where these cover none of them if that can be. */
+function Shapes({
+  shapes,
+  facts: { rows, columns },
+  labels,
+  zoom,
+  size,
+}: {
+  shapes: readonly Shape[];
+  facts: Pick<FrameFacts, "rows" | "columns">;
+  labels: boolean;
+  zoom: number;
+  /** Of the place of the picture on the screen, before it is zoomed. */
+  size: readonly [width: number, height: number];
+}) {
+  const [sx, sy] = [(size[0] * zoom) / columns, (size[1] * zoom) / rows];
+  const rounds = shapes.map(({ round: { x, y, width, height } }) => ({
+    ...{ x: x * sx, y: y * sy, width: width * sx, height: height * sy },
+  }));
+  const words = labels
+    ? placed(
+        rounds.map((round, i) => ({ round, said: shapes[i]?.said ?? "" })),
+        [size[0] * zoom, size[1] * zoom],
+      )
+    : [];
+  return (
+    <>
+      <svg class="over" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" aria-hidden="true">
+        {shapes.map(({ lines, outline, round: { x, y } }, i) => (
+          <g key={i}>
+            {lines !== undefined
+              ? lines.map((line, n) => <polyline key={n} points={listed(line)} />)
+              : outline !== undefined && <polygon points={listed(outline)} />}
+            {lines === undefined && outline === undefined && <path d={`M ${x} ${y} h 0`} />}
+          </g>
+        ))}
+      </svg>
+      <div class="over stage-labels" aria-hidden="true">
+        {words.map(({ x, y, said }, i) => (
+          <span
+            key={i}
+            style={{ left: `${x / zoom}px`, top: `${y / zoom}px`, transform: `scale(${1 / zoom})` }}
+          >
+            {said}
+          </span>
+        ))}
+      </div>
+    </>
+  );
+}
+
+/** The place of the picture in its true proportions: whatever lies over it has the same edges. */
+const boxOf = ([width, height]: readonly [number, number]) => ({
+  aspectRatio: `${width} / ${height}`,
+  width: innerWidth([width, height]),
+});
+
+const PLANES = [
+  ["AP", "Coronal"],
+  ["HF", "Axial"],
+  ["LR", "Sagittal"],
+] as const;
+const planeBeside = (letters: string): string =>
+  PLANES.find(([of]) => of.includes(letters.charAt(0)))?.[1] ?? "";
+
+/** The planes of a volume by their names: its own, and those that a row and a column of every slice lie in. */
+function planesOf({ sides, position }: FrameFacts, frames: number): [of: Across, name: string][] {
+  if (sides === null || position === null || frames < 2) return [];
+  const across = [planeBeside(sides.top), planeBeside(sides.left)] as const;
+  const own = PLANES.find(([, name]) => !across.includes(name))?.[1] ?? "";
+  return [
+    [undefined, own],
+    ["row", across[0]],
+    ["column", across[1]],
+  ];
+}
+
+/** The size of an element as it is laid out. */
+function useSize(): [size: readonly [number, number], ref: (element: HTMLElement | null) => void] {
+  const [size, setSize] = useState<readonly [number, number]>([0, 0]);
+  const ref = useMemo(() => {
+    let watching: ResizeObserver | undefined;
+    return (element: HTMLElement | null) => {
+      watching?.disconnect();
+      if (element === null) return;
+      watching = new ResizeObserver(() => setSize([element.offsetWidth, element.offsetHeight]));
+      watching.observe(element);
+    };
+  }, []);
+  return [size, ref];
+}
+
+export function Stage({
+  paths,
+  receipt,
+  place,
+  go,
+}: {
+  paths: Paths;
+  receipt: Receipt;
+  place: Place;
+  go: Go;
+}) {
+  const { frames, rows, columns } = receipt.source;
+  const { across } = place;
+  const [at, most] = [placeIn(place), { frame: frames, row: rows, column: columns }[across ?? "frame"]];
+  const drawn = receipt.models.filter((model) => hasMasks(model) || hasBoxes(model));
+  const [chosen, choose] = useState(drawn[0]?.name ?? "");
+  const [opacity, setOpacity] = useState(50);
+  const [labels, setLabels] = useState(true);
+  const model = drawn.find(({ name }) => name === chosen);
+  const [hidden, hide] = useState("");
+  const [planes, setPlanes] = useState<[Across, string][]>([]);
+  const seen = useFrame(paths, place);
+  const move = (to: number) => go({ [across ?? "frame"]: Math.min(most, Math.max(1, to)) });
+  const overlay = () => {
+    hide(chosen);
+    choose(hidden);
+  };
+  const next = () => {
+    const now = planes.findIndex(([of]) => of === across);
+    const [to] = planes[(now + 1) % planes.length] ?? [];
+    go({ across: to });
+  };
+  const { eye, setEye, window, probe, stage, handlers } = useEye(seen.frame, {
+    ...{ step: (by: number) => move(at + by), overlay, plane: next },
+  });
+  useEffect(() => setEye((before) => ({ ...before, zoom: 1, pan: [0, 0] })), [across]);
+  // The server draws what the browser cannot: colours, tables, curves
+  const picture = usePng(
+    seen.frame === undefined || window !== undefined
+      ? null
+      : asked("/results/picture", {
+          ...{ path: paths.receiptPath, input_path: paths.inputPath, frame: at, across },
+        }),
+  );
+  const { marks, url, fault } = useMarks(paths, model, place);
+  const [size, measure] = useSize();
+  const [shape, setShape] = useState<[number, number]>([columns, rows]);
+  const shown = window === undefined && picture.url === undefined ? undefined : seen.frame;
+  const facts = seen.frame?.facts;
+  useEffect(() => {
+    if (facts === undefined) return;
+    setShape([facts.columns, facts.rows * facts.pixel_aspect]);
+    if (facts.across === null) setPlanes(planesOf(facts, frames));
+  }, [facts]);
+  const unit =
+    across === undefined
+      ? receipt.source.slices === undefined
+        ? "Frame"
+        : "Slice"
+      : (planes.find(([of]) => of === across)?.[1] ?? "Plane");
+  const called = facts?.across?.name ?? unit;
+  const text = `${called.charAt(0).toUpperCase()}${called.slice(1)} ${count(at)} of ${count(most)}`;
+  const alt = `${text} of ${baseName(paths.inputPath)}`;
+  return (
+    <Card title="Picture" wide>
+      {planes.length > 0 && (
+        <div class="tabs" role="group" aria-label="Plane">
+          {planes.map(([of, name]) => (
+            <button key={name} type="button" aria-pressed={of === across} onClick={() => go({ across: of })}>
+              {name}
+            </button>
+          ))}
+        </div>
+      )}
+      <div
+        class="stage"
+        ref={stage}
+        data-frame={shown === undefined || across !== undefined ? "" : at}
+        data-plane={shown === undefined ? "" : `${called} ${at}`}
+        tabIndex={0}
+        role="application"
+        aria-label="Picture"
+        aria-describedby="stage-keys"
+        {...handlers}
+      >
+        <div
+          class="stage-inner"
+          ref={measure}
+          style={{
+            ...boxOf(shape),
+            transform: `translate(${eye.pan[0]}px, ${eye.pan[1]}px) scale(${eye.zoom})`,
+          }}
+        >
+          {shown !== undefined &&
+            (window !== undefined ? (
+              <Drawn frame={shown} window={window} inverted={eye.inverted} label={alt} />
+            ) : (
+              <img
+                class="over picture"
+                src={picture.url}
+                style={eye.inverted ? { filter: "invert(1)" } : {}}
+                onLoad={({ currentTarget: { naturalWidth, naturalHeight } }) =>
+                  setShape([naturalWidth, naturalHeight])
+                }
+                alt={alt}
+              />
+            ))}
+          {shown !== undefined && url !== undefined && (
+            <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
+          )}
+          {shown !== undefined && model !== undefined && hasBoxes(model) && (
+            <Shapes
+              shapes={across === undefined ? shapesOn(model, at) : shapesAcross(model, place, shown.facts)}
+              {...{ facts: shown.facts, labels, zoom: eye.zoom, size }}
+            />
+          )}
+        </div>
+        {shown !== undefined ? (
+          <Corners
+            frame={shown}
+            window={window}
+            place={most === 1 ? "" : text}
+            probe={probe}
+            zoom={eye.zoom}
+          />
+        ) : (
+          across !== undefined && seen.fault === undefined && <p class="wait">Reading the volume…</p>
+        )}
+      </div>
+      {seen.fault !== undefined && <FaultNote fault={seen.fault} />}
+      {picture.fault !== undefined && <FaultNote fault={picture.fault} />}
+      {fault !== undefined && seen.fault === undefined && <FaultNote fault={fault} />}
+      <div class="tools">
+        {most > 1 && (
+          <label class="slice">
+            <span class="figure">{text}</span>
+            <input
+              type="range"
+              aria-label={unit}
+              min={1}
+              max={most}
+              value={at}
+              onInput={({ currentTarget }) => move(Number(currentTarget.value))}
+            />
+          </label>
+        )}
+        <EyeTools frame={seen.frame} eye={eye} setEye={setEye} />
+        {drawn.length > 0 && (
+          <label>
+            Overlay
+            <select value={chosen} onChange={({ currentTarget }) => choose(currentTarget.value)}>
+              {drawn.map(({ name }) => (
+                <option key={name} value={name}>
+                  {name}
+                </option>
+              ))}
+              <option value="">none</option>
+            </select>
+          </label>
+        )}
+        {model !== undefined && hasMasks(model) && (
+          <label>
+            Opacity
+            <input
+              type="range"
+              min={0}
+              max={100}
+              value={opacity}
+              onInput={({ currentTarget }) => setOpacity(Number(currentTarget.value))}
+            />
+          </label>
+        )}
+        {model !== undefined && (
+          <label>
+            <input
+              type="checkbox"
+              checked={labels}
+              onChange={({ currentTarget }) => setLabels(currentTarget.checked)}
+            />
+            Labels
+          </label>
+        )}
+      </div>
+      {labels && marks !== undefined && (
+        <ul class="legend" aria-label="Labels">
+          {marks.segments.map(({ number, label, colour, pixels }) => (
+            <li key={number}>
+              <span class="swatch" style={{ borderColor: colour, background: tints(colour, opacity) }} />
+              {label} <span class="quiet">{count(pixels)} pixels</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      <p class="quiet" id="stage-keys">
+        Keys: arrows go through slices, p to the next plane, + and − zoom, f fits, i inverts, o switches the
+        overlay. Only the image that the receipt names is shown. A drag sets the window, with Shift it moves
+        the picture; Ctrl and the wheel zoom. For orientation; a diagnosis is made at a workstation.
+      </p>
+    </Card>
+  );
+}
+
+/** A mask's colour as it looks on black, grey and white, at an opacity in percent. */
+function tints(colour: string, opacity: number): string {
+  const over = (under: string) => `color-mix(in srgb, ${colour} ${opacity}%, ${under})`;
+  return `linear-gradient(90deg, ${over("black")} 33%, ${over("#808080")} 33% 67%, ${over("white")} 67%)`;
+}
