@@ -82,7 +82,7 @@ const OWN_PROCESS =
   /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
 /** The remembered seconds of a file that shares, at most, and of all in a process. */
 const SHORT_SECONDS = 8;
-const TOGETHER_SECONDS = 30;
+const TOGETHER_SECONDS = 60;
 
 const bin = (name) => path.join(root, "node_modules/.bin", name);
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
