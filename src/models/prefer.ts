@@ -15,11 +15,12 @@ interface Reason {
 function rank(preference: Preference, image: Image): number {
   if (preference.by === "most_slices") return -image.frameCount;
   const numbers = dataSets(image).flatMap((attributes) => {
-    if (preference.by === "thinnest") return numbersOf(attributes, "SliceThickness");
+    if (preference.by !== "kernel") return numbersOf(attributes, "SliceThickness");
+    const { order } = preference;
     const kernels = holders(attributes, "ConvolutionKernel").map((one) => one.strings("ConvolutionKernel"));
     // Of several values one counts, as in a rule: some scanners write the strength beside the kernel
     const place = (values: readonly string[] | undefined) =>
-      preference.order.findIndex((kernel) => values?.includes(kernel));
+      order.findIndex((kernel) => values?.includes(kernel));
     return kernels.length === 0 ? [-1] : kernels.map(place);
   });
   // A series is as thick as its thickest slice, and has a kernel that is in the order in all of its files
