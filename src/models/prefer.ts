@@ -35,7 +35,7 @@ const WHY = {
   most_slices: (chosen: number, found: number) =>
     `The chosen series has ${-chosen} slices; this one has ${-found}.`,
   thinnest: (chosen: number, found: number) =>
-    `The slices of the series that was preferred are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
+    `The slices of the chosen series are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
   kernel: (chosen: number, found: number, order: readonly string[]) =>
     `The chosen series has the ConvolutionKernel ${order[chosen] ?? ""}; this one has ${order[found] ?? "none of the order in all of its files"}.`,
 };
