@@ -45,7 +45,10 @@ const GROUPS = {
     why: "The steps of docs/operations.md start many servers and databases one after the other.",
     files: ["server/upkeep.test.js"],
   },
-  page: { why: "Chromium shows the page for people.", files: ["http/page.test.js"] },
+  page: {
+    why: "Chromium shows the page for people.",
+    files: ["http/page.test.js", "http/page-findings.test.js", "http/page-modalities.test.js"],
+  },
   cuda: {
     why: "A stand-in for the CUDA libraries, over a provider of 600 MB (scripts/test-cuda.mjs).",
     files: ["server/cuda.test.js"],
@@ -72,14 +75,14 @@ const QUICK = [
 ];
 
 /**
- * What stands in no file that shares a process: it starts others, changes what all of a process have, or looks at it. A
- * file by itself takes a third of a second of the processor for loading tap and what it tests.
+ * What stands in no file that shares a process: it changes what all of a process have, or looks at that. A file by itself
+ * takes a third of a second of the processor for loading tap and what it tests.
  */
 const OWN_PROCESS =
-  /\bprocess\.(?!execPath|pid\b)|globalThis|setDurations|setEnvironmentData|node:(child_process|cluster|worker_threads)|support\/(server|bulk|doors|durations|postgres|processes)\.js/;
+  /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
 /** The remembered seconds of a file that shares, at most, and of all in a process. */
 const SHORT_SECONDS = 8;
-const TOGETHER_SECONDS = 30;
+const TOGETHER_SECONDS = 60;
 
 const bin = (name) => path.join(root, "node_modules/.bin", name);
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];

@@ -62,7 +62,7 @@ function Progress({ job }: { job: Job }) {
       <span class="quiet">
         {text}
         {counts.failed > 0 && `, ${count(counts.failed)} failed`}
-        {counts.skipped > 0 && `, ${count(counts.skipped)} left out`}
+        {counts.skipped > 0 && `, ${count(counts.skipped)} skipped`}
         {counts.cancelled > 0 && `, ${count(counts.cancelled)} cancelled`}
       </span>
     </div>

@@ -204,8 +204,8 @@ function Measurements({ model, part = "frame" }: Shown) {
   );
   return (
     <>
-      <MeasurementTable of={model.name} measurements={whole ?? []} />
-      <MeasurementTable of={`${model.name}, by ${part}`} measurements={each ?? []} />
+      <MeasurementTable of={model.name} measurements={whole ?? []} part={part} />
+      <MeasurementTable of={`${model.name}, by ${part}`} measurements={each ?? []} part={part} />
     </>
   );
 }
@@ -221,7 +221,15 @@ function spanOf(values: readonly Model["measurements"][number][]): string {
     : `${grouped(least.value)} to ${valueText(most)}`;
 }
 
-function MeasurementTable({ of: what, measurements }: { of: string; measurements: Model["measurements"] }) {
+function MeasurementTable({
+  of: what,
+  measurements,
+  part,
+}: {
+  of: string;
+  measurements: Model["measurements"];
+  part: string;
+}) {
   if (measurements.length === 0) return null;
   // A number tells boxes of one frame apart
   const isOfMany = new Set(measurements.map(({ frame }) => frame)).size > 1;
@@ -232,7 +240,7 @@ function MeasurementTable({ of: what, measurements }: { of: string; measurements
   }
   const names = [...new Set(measurements.map(({ name }) => name))];
   return (
-    <Table label={`Measurements of ${what}`} head={["Of", ...names]}>
+    <Table label={`Measurements of ${what}`} head={[isOfMany ? `Of, by ${part}` : "Of", ...names]}>
       {[...rows].map(([of, values]) => (
         <tr key={of}>
           <th scope="row">{of === "" ? "The image" : of}</th>

@@ -31,7 +31,7 @@ import { slice } from "../support/series.js";
 import { issueToken, PNG } from "../support/server.js";
 
 /** Images of a job that is still at work when smaller ones have ended. */
-const MANY = 800;
+const MANY = 400;
 const SR = "1.2.840.10008.5.1.4.1.1.88.33";
 
 t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
