@@ -59,7 +59,7 @@ t.test("a file longer than what is read is refused before it is read", async (t)
     () => {
       checkFileSize(MAX_FILE_BYTES + 1);
     },
-    { code: "unsupported_format", message: /2147483647 bytes; found 2147483648/ },
+    { code: "unsupported_format", message: /2,147,483,647 bytes; found 2,147,483,648/ },
   );
   const input = await openInput(await sparseFile(t.testdir(), 2048), undefined);
   t.teardown(() => input.close());
