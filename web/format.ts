@@ -4,7 +4,10 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 /** A measured value to four digits, without zeros at the end. */
-export const figure = (value: number): string => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+export const figure = (value: number): string => String(Number(value.toPrecision(4)));
+
+/** The same with grouped digits, for a value that stands alone: coordinates and windows have commas between them. */
+export const grouped = (value: number): string => value.toLocaleString("en", { maximumSignificantDigits: 4 });
 
 export const count = (n: number): string => whole.format(n);
 

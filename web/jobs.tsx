@@ -62,7 +62,7 @@ function Progress({ job }: { job: Job }) {
       <span class="quiet">
         {text}
         {counts.failed > 0 && `, ${count(counts.failed)} failed`}
-        {counts.skipped > 0 && `, ${count(counts.skipped)} left out`}
+        {counts.skipped > 0 && `, ${count(counts.skipped)} skipped`}
         {counts.cancelled > 0 && `, ${count(counts.cancelled)} cancelled`}
       </span>
     </div>
@@ -424,8 +424,8 @@ export function JobView({ id }: { id: string }) {
             ["Succeeded", count(counts.succeeded)],
             ["Partial", count(counts.partial)],
             ["Failed", count(counts.failed)],
-            ["Left out", count(counts.skipped)],
-            ["In work", count(counts.running)],
+            ["Skipped", count(counts.skipped)],
+            ["Running", count(counts.running)],
             ["Waiting", count(counts.queued)],
             ["Rate", job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`],
             [isOver(job) ? "Ended" : "Time left", restOf(job)],

@@ -224,8 +224,8 @@ export function Pager({
 export function NoPictures() {
   return (
     <p class="note">
-      This server shows no pictures. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> lets the page show
-      results with their images.
+      This server does not show pictures. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> allows results
+      with their images.
     </p>
   );
 }

@@ -3,7 +3,7 @@ import type { Answer } from "../src/results/receipt/receipt.js";
 import type { ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
 import { Look } from "./look.js";
-import { baseName, bytes, counted, figure, milliseconds, words } from "./format.js";
+import { baseName, bytes, counted, figure, grouped, milliseconds, words } from "./format.js";
 import { Allowed, Badge, Card, Copy, Deliveries, NoPictures, Table } from "./parts.js";
 
 type Model = Answer["models"][number];
@@ -22,9 +22,9 @@ interface Shown {
 
 function sizeOf({ area, volume, patient_mm: mm }: Finding): string {
   if (mm !== undefined) return `${mm.size.map(figure).join(" × ")} mm`;
-  if (volume !== undefined) return `${figure(volume.ml)} mL`;
+  if (volume !== undefined) return `${grouped(volume.ml)} mL`;
   if (area === undefined) return "";
-  return area.cm2 === undefined ? counted(area.pixels, "pixel") : `${figure(area.cm2)} cm²`;
+  return area.cm2 === undefined ? counted(area.pixels, "pixel") : `${grouped(area.cm2)} cm²`;
 }
 
 const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "total" };
@@ -195,7 +195,7 @@ const unitOf = (value: string): string =>
         );
 
 export const valueText = ({ value, unit }: Pick<Model["measurements"][number], "value" | "unit">): string =>
-  `${figure(value)} ${unitOf(unit.value)}`.trim().replace(" °", "°");
+  `${grouped(value)} ${unitOf(unit.value)}`.trim().replace(" °", "°");
 
 /** What is measured of all together, and of each frame: a row for each label, a column for each measurement. */
 function Measurements({ model, part = "frame" }: Shown) {
@@ -204,8 +204,8 @@ function Measurements({ model, part = "frame" }: Shown) {
   );
   return (
     <>
-      <MeasurementTable of={model.name} measurements={whole ?? []} />
-      <MeasurementTable of={`${model.name}, by ${part}`} measurements={each ?? []} />
+      <MeasurementTable of={model.name} measurements={whole ?? []} part={part} />
+      <MeasurementTable of={`${model.name}, by ${part}`} measurements={each ?? []} part={part} />
     </>
   );
 }
@@ -216,10 +216,20 @@ function spanOf(values: readonly Model["measurements"][number][]): string {
   const most = others.at(-1);
   if (least === undefined) return "";
   const low = valueText(least);
-  return most === undefined || valueText(most) === low ? low : `${figure(least.value)} to ${valueText(most)}`;
+  return most === undefined || valueText(most) === low
+    ? low
+    : `${grouped(least.value)} to ${valueText(most)}`;
 }
 
-function MeasurementTable({ of: what, measurements }: { of: string; measurements: Model["measurements"] }) {
+function MeasurementTable({
+  of: what,
+  measurements,
+  part,
+}: {
+  of: string;
+  measurements: Model["measurements"];
+  part: string;
+}) {
   if (measurements.length === 0) return null;
   // A number tells boxes of one frame apart
   const isOfMany = new Set(measurements.map(({ frame }) => frame)).size > 1;
@@ -230,7 +240,7 @@ function MeasurementTable({ of: what, measurements }: { of: string; measurements
   }
   const names = [...new Set(measurements.map(({ name }) => name))];
   return (
-    <Table label={`Measurements of ${what}`} head={["Of", ...names]}>
+    <Table label={`Measurements of ${what}`} head={[isOfMany ? `Of, by ${part}` : "Of", ...names]}>
       {[...rows].map(([of, values]) => (
         <tr key={of}>
           <th scope="row">{of === "" ? "The image" : of}</th>

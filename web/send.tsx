@@ -5,6 +5,7 @@ import type { Answer } from "../src/results/receipt/receipt.js";
 import type { Overview } from "../src/server/overview.js";
 import type { PathList } from "../src/server/viewing.js";
 import { asked, call, Fault, judge, sendFile } from "./api.js";
+import { counted } from "./format.js";
 import { Allowed, FaultNote } from "./parts.js";
 import { Result } from "./result.js";
 
@@ -125,7 +126,7 @@ async function folderFor(typed: string, looks: boolean): Promise<string> {
     throw new Fault(
       400,
       "bad_request",
-      "It is not known where files may go: type the path of an image folder first, with a slash behind it.",
+      "There is no folder to upload to: type the path of an image folder first, with a slash at its end.",
       undefined,
       undefined,
     );
@@ -171,7 +172,7 @@ export function SendView({
       }
       const [only] = dropped;
       setInput(dropped.length === 1 && only !== undefined ? `${folder}/${only.name}` : folder);
-      setSent(dropped.length === 1 ? "The file is there." : `${dropped.length} files are there.`);
+      setSent(`Uploaded ${counted(dropped.length, "file")}.`);
     } catch (thrown) {
       setSent("");
       setFault(judge(thrown));
@@ -238,8 +239,8 @@ export function SendView({
           dropped.length > 0 &&
           overview !== undefined && (
             <p class="note warn" role="alert">
-              This server takes no files from the page. The setting <code>RADSERVE_FILES_BY_HTTP=upload</code>{" "}
-              lets it; until then send an image by its path.
+              This server does not accept uploads. The setting <code>RADSERVE_FILES_BY_HTTP=upload</code>{" "}
+              allows them; without it, send an image by its path.
             </p>
           )
         )}

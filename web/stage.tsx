@@ -5,7 +5,7 @@ import type { Across, FrameFacts, Marks } from "../src/viewing/messages.js";
 import { asked, call, callBlob, useLoaded } from "./api.js";
 import { baseName, bytesOf, count } from "./format.js";
 import { Kept } from "./kept.js";
-import { placed, type Rect } from "./labels.js";
+import { placed, type Rect, type Word } from "./labels.js";
 import { Card, FaultNote } from "./parts.js";
 import { valueText } from "./result.js";
 import {
@@ -146,54 +146,55 @@ function shapesAcross({ findings }: Model, place: Place, { across, columns, rows
 
 const listed = (points: readonly Point[]): string => points.map(({ x, y }) => `${x},${y}`).join(" ");
 
-/** Boxes, points and lines, and their words where these cover none of them if that can be. */
+/** The words of shapes, where they cover nothing. */
+function wordsOf(
+  shapes: readonly Shape[],
+  { rows, columns }: Pick<FrameFacts, "rows" | "columns">,
+  [width, height]: readonly [number, number],
+): Word[] {
+  const [sx, sy] = [width / columns, height / rows];
+  const named = shapes.map(({ round, said }) => ({
+    round: { x: round.x * sx, y: round.y * sy, width: round.width * sx, height: round.height * sy },
+    said,
+  }));
+  return placed(named, [width, height]);
+}
+
+/** Boxes, points and lines. */
 function Shapes({
   shapes,
   facts: { rows, columns },
-  labels,
-  zoom,
-  size,
 }: {
   shapes: readonly Shape[];
   facts: Pick<FrameFacts, "rows" | "columns">;
-  labels: boolean;
-  zoom: number;
-  /** Of the place of the picture on the screen, before it is zoomed. */
-  size: readonly [width: number, height: number];
 }) {
-  const [sx, sy] = [(size[0] * zoom) / columns, (size[1] * zoom) / rows];
-  const rounds = shapes.map(({ round: { x, y, width, height } }) => ({
-    ...{ x: x * sx, y: y * sy, width: width * sx, height: height * sy },
-  }));
-  const words = labels
-    ? placed(
-        rounds.map((round, i) => ({ round, said: shapes[i]?.said ?? "" })),
-        [size[0] * zoom, size[1] * zoom],
-      )
-    : [];
   return (
-    <>
-      <svg class="over" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" aria-hidden="true">
-        {shapes.map(({ lines, outline, round: { x, y } }, i) => (
-          <g key={i}>
-            {lines !== undefined
-              ? lines.map((line, n) => <polyline key={n} points={listed(line)} />)
-              : outline !== undefined && <polygon points={listed(outline)} />}
-            {lines === undefined && outline === undefined && <path d={`M ${x} ${y} h 0`} />}
-          </g>
-        ))}
-      </svg>
-      <div class="over stage-labels" aria-hidden="true">
-        {words.map(({ x, y, said }, i) => (
-          <span
-            key={i}
-            style={{ left: `${x / zoom}px`, top: `${y / zoom}px`, transform: `scale(${1 / zoom})` }}
-          >
-            {said}
-          </span>
-        ))}
-      </div>
-    </>
+    <svg class="over" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" aria-hidden="true">
+      {shapes.map(({ lines, outline, round: { x, y } }, i) => (
+        <g key={i}>
+          {lines !== undefined
+            ? lines.map((line, n) => <polyline key={n} points={listed(line)} />)
+            : outline !== undefined && <polygon points={listed(outline)} />}
+          {lines === undefined && outline === undefined && <path d={`M ${x} ${y} h 0`} />}
+        </g>
+      ))}
+    </svg>
+  );
+}
+
+/** Words on the picture; zoomed they stay as large as they are. */
+function Words({ words, zoom }: { words: readonly Word[]; zoom: number }) {
+  return (
+    <div class="over stage-labels" aria-hidden="true">
+      {words.map(({ x, y, said }, i) => (
+        <span
+          key={i}
+          style={{ left: `${x / zoom}px`, top: `${y / zoom}px`, transform: `scale(${1 / zoom})` }}
+        >
+          {said}
+        </span>
+      ))}
+    </div>
   );
 }
 
@@ -292,6 +293,17 @@ export function Stage({
     setShape([facts.columns, facts.rows * facts.pixel_aspect]);
     if (facts.across === null) setPlanes(planesOf(facts, frames));
   }, [facts]);
+  const shapes =
+    shown === undefined || model === undefined
+      ? []
+      : across === undefined
+        ? shapesOn(model, at)
+        : shapesAcross(model, place, shown.facts);
+  const words =
+    shown === undefined || !labels
+      ? []
+      : wordsOf(shapes, shown.facts, [size[0] * eye.zoom, size[1] * eye.zoom]);
+  const unsaid = labels ? shapes.length - words.length : 0;
   const unit =
     across === undefined
       ? receipt.source.slices === undefined
@@ -348,12 +360,8 @@ export function Stage({
           {shown !== undefined && url !== undefined && (
             <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
           )}
-          {shown !== undefined && model !== undefined && hasBoxes(model) && (
-            <Shapes
-              shapes={across === undefined ? shapesOn(model, at) : shapesAcross(model, place, shown.facts)}
-              {...{ facts: shown.facts, labels, zoom: eye.zoom, size }}
-            />
-          )}
+          {shown !== undefined && <Shapes shapes={shapes} facts={shown.facts} />}
+          <Words words={words} zoom={eye.zoom} />
         </div>
         {shown !== undefined ? (
           <Corners
@@ -421,6 +429,12 @@ export function Stage({
           </label>
         )}
       </div>
+      {unsaid > 0 && (
+        <p class="quiet">
+          {unsaid === 1 ? "One name has" : `${count(unsaid)} names have`} no room beside the others: zoom in
+          to read {unsaid === 1 ? "it" : "them"}.
+        </p>
+      )}
       {labels && marks !== undefined && (
         <ul class="legend" aria-label="Labels">
           {marks.segments.map(({ number, label, colour, pixels }) => (

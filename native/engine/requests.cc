@@ -488,8 +488,9 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
                                 const TensorMaker& make) {
   const std::span<const Plane> all(planes);
   if (geometry) {
+    ThreadTeam team(Engine::Get().threads(), [&context] { return context.Wide(); });
     prepared.volume = PrepareVolume(SlicesOf(spec, context), *geometry, spec, context.stop(), make,
-                                    body ? &*body : nullptr);
+                                    body ? &*body : nullptr, &team);
     moved_.erase(spec.source);
     preparation.push_back({std::nullopt, prepared.volume->found, std::nullopt});
     return std::move(prepared.volume->tensor);

@@ -20,6 +20,9 @@ namespace {
 
 /// Prepared tensors above this are refused.
 constexpr double kMaxTensorBytes = 2147483648.0;
+/// Rows of the tensor that are resampled at once: what a few slices of them take fits into a core's cache, and few rows
+/// of the source are read for two of them.
+constexpr size_t kBand = 64;
 
 bool SameModality(const ModalityTransform& a, const ModalityTransform& b) {
   return a.kind == b.kind && a.slope == b.slope && a.intercept == b.intercept &&
@@ -215,16 +218,16 @@ class VolumeWriter {
   /// One range for each plane that is written, or one for all, which its values do not leave.
   void KeepWithin(std::vector<Range> ranges) { ranges_ = std::move(ranges); }
 
-  /// Plane number `slice`, one for each channel, of those that the slice axis gives; in the source's order.
-  void WritePlane(int slice, const float* const* channels) {
-    const VolumeAxis& rows = Along(1);
+  /// Rows [begin, end) of plane number `slice`, one for each channel, of those that the slice axis gives; in the source's
+  /// order. Rows may be written from several threads.
+  void WriteRows(int slice, int begin, int end, const float* const* channels) {
     const VolumeAxis& columns = Along(2);
     const auto width = static_cast<size_t>(columns.count);
     const std::optional<std::pair<float, float>> limits = LimitsOf(slice);
     std::vector<float> row(width);
     for (int c = 0; c < spec_.Channels(); ++c) {
-      for (int y = 0; y < rows.count; ++y) {
-        const float* in = channels[c] + static_cast<size_t>(y) * width;
+      for (int y = begin; y < end; ++y) {
+        const float* in = channels[c] + static_cast<size_t>(y - begin) * width;
         for (size_t x = 0; x < width; ++x) {
           const float value = limits ? std::clamp(in[x], limits->first, limits->second) : in[x];
           row[columns.flipped ? width - 1 - x : x] = normaliser_(static_cast<size_t>(c), value);
@@ -339,7 +342,9 @@ void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMa
 
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
                              const InputSpec& spec, const std::stop_token& stop, const TensorMaker& make,
-                             const VolumeBody* body) {
+                             const VolumeBody* body, ThreadTeam* threads) {
+  ThreadTeam alone;
+  ThreadTeam& team = threads == nullptr ? alone : *threads;
   PreparedVolume prepared;
   InputSpec read = spec;
   if (spec.resampling && spec.resampling->clip_last) read.clip.reset();
@@ -390,23 +395,30 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
       see(IntensityRow{{row.data()}, width, 1});
     });
   });
-  ResampleVolume(
-      taps, prepared.sides[2], spec.Channels(),
-      [&](int slice) -> RowSource {
-        CheckStop(stop);
-        const auto source =
-            std::make_shared<ChannelSource>(slices.subspan(static_cast<size_t>(slice), 1), 0, read);
-        return [source, slice, width, &inside, &changed, mean](int row, float* const* channels) {
-          source->Row(row, channels);
-          if (!changed.empty()) changed.Change({{channels[0]}, width, 1});
-          // The mean is 0 after normalisation.
-          const std::span<const uint8_t> counted = inside.Row(slice, row);
-          for (size_t x = 0; x < counted.size(); ++x) {
-            if (counted[x] == 0) channels[0][x] = mean;
-          }
-        };
-      },
-      [&](int slice, const float* const* planes) { writer.WritePlane(slice, planes); });
+  const size_t rows = taps[1].size();
+  team.For((rows + kBand - 1) / kBand, [&](size_t band) {
+    const size_t begin = band * kBand;
+    const size_t end = std::min(rows, begin + kBand);
+    ResampleVolume(
+        {taps[0], taps[1].Part(begin, end), taps[2]}, prepared.sides[2], spec.Channels(),
+        [&](int slice) -> RowSource {
+          CheckStop(stop);
+          const auto source =
+              std::make_shared<ChannelSource>(slices.subspan(static_cast<size_t>(slice), 1), 0, read);
+          return [source, slice, width, &inside, &changed, mean](int row, float* const* channels) {
+            source->Row(row, channels);
+            if (!changed.empty()) changed.Change({{channels[0]}, width, 1});
+            // The mean is 0 after normalisation.
+            const std::span<const uint8_t> counted = inside.Row(slice, row);
+            for (size_t x = 0; x < counted.size(); ++x) {
+              if (counted[x] == 0) channels[0][x] = mean;
+            }
+          };
+        },
+        [&](int slice, const float* const* planes) {
+          writer.WriteRows(slice, static_cast<int>(begin), static_cast<int>(end), planes);
+        });
+  });
   prepared.tensor = writer.Take();
   ChangeTensor(spec, prepared.tensor);
   if (resampling != nullptr && resampling->crop_foreground)

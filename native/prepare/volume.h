@@ -11,6 +11,7 @@
 #include "base/image.h"
 #include "base/spec.h"
 #include "base/tensor.h"
+#include "base/thread_team.h"
 #include "prepare/statistics.h"
 #include "prepare/volume_geometry.h"
 
@@ -62,10 +63,11 @@ struct PreparedVolume {
 /// instead of the second clip values stay within the range of what they are made of.
 /// `body` is that of all channels of the tensor, where the volume is one of several; else its own is found.
 /// NormalisationSpec::nonzero needs one with `inside`: what is outside becomes the mean of what is inside.
+/// `threads` resample; the values are the same whatever their number. Null is the caller's thread.
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
                              const InputSpec& spec, const std::stop_token& stop,
                              const TensorMaker& make = MakeTensorForOverwrite,
-                             const VolumeBody* body = nullptr);
+                             const VolumeBody* body = nullptr, ThreadTeam* threads = nullptr);
 
 }  // namespace radserve
 

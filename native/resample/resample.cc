@@ -129,6 +129,20 @@ std::vector<double> SampledWeights(const Axis& axis, Interpolation interpolation
 
 }  // namespace
 
+Taps Taps::Part(size_t begin, size_t end) const {
+  Taps part{{first.begin() + static_cast<ptrdiff_t>(begin), first.begin() + static_cast<ptrdiff_t>(end)},
+            {},
+            {},
+            {}};
+  for (size_t i = begin; i < end; ++i) {
+    const auto from = weights.begin() + static_cast<ptrdiff_t>(start[i]);
+    part.count.push_back(count[i]);
+    part.start.push_back(part.weights.size());
+    part.weights.insert(part.weights.end(), from, from + count[i]);
+  }
+  return part;
+}
+
 Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
   if (interpolation == Interpolation::kDisplay) {
     interpolation = axis.scale > 1 ? Interpolation::kArea : Interpolation::kLinear;

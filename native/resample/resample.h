@@ -30,6 +30,8 @@ struct Taps {
   std::vector<float> weights;
 
   size_t size() const { return first.size(); }
+  /// The outputs [begin, end) alone.
+  Taps Part(size_t begin, size_t end) const;
 };
 
 /// area: mean of the pixels covered. linear: triangle, cubic: Catmull-Rom (Keys 1981, a = -0.5); both widened

@@ -206,6 +206,7 @@ export type Reconciliation = z.infer<typeof reconciliationSchema>;
 export const acceptedSchema = jobSchema.pick({ job_id: true, state: true, total: true, status_url: true });
 export type Accepted = z.infer<typeof acceptedSchema>;
 
+const found = z.array(z.string()).optional().describe("Labels that are present");
 const modelResult = answerSchema.shape.models.element;
 
 export const itemSchema = z.object({
@@ -221,11 +222,7 @@ export const itemSchema = z.object({
   reused: z.boolean().optional().describe("A finished, valid result lay there and nothing was computed"),
   receipt_path: z.string().optional(),
   outputs: modelResult.shape.outputs,
-  models: z.array(
-    modelResult
-      .pick({ name: true, status: true })
-      .extend({ found: z.array(z.string()).optional().describe("Labels that are present") }),
-  ),
+  models: z.array(modelResult.pick({ name: true, status: true }).extend({ found })),
   warnings: answerSchema.shape.warnings,
   deliveries: answerSchema.shape.deliveries,
   error: errorObjectSchema.optional(),

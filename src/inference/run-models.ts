@@ -232,7 +232,9 @@ async function runSample(
         ...options,
       });
       watch.add("queue", inferred.timings.queueMs);
+      watch.add("prepare", inferred.timings.prepareMs);
       watch.add("run", inferred.timings.runMs);
+      watch.add("postprocess", inferred.timings.postprocessMs);
       told.rawHash.update(inferred.rawSha256);
       return inferred;
     },

@@ -1,7 +1,7 @@
 /** Which of several series a model takes, where its manifest says which it prefers (`accepts.prefer`). */
 import type { Image } from "../images/image.js";
 import type { Manifest } from "../manifest/manifest.js";
-import { dataSets, numbersOf, stringsOf } from "./attribute-values.js";
+import { dataSets, holders, numbersOf } from "./attribute-values.js";
 
 type Preference = NonNullable<Manifest["accepts"]["prefer"]>[number];
 
@@ -14,11 +14,14 @@ interface Reason {
 /** A number that is the less the more a series is preferred; infinite for one that does not say. */
 function rank(preference: Preference, image: Image): number {
   if (preference.by === "most_slices") return -image.frameCount;
-  const numbers = dataSets(image).flatMap((attributes) =>
-    preference.by === "kernel"
-      ? stringsOf(attributes, "ConvolutionKernel").map((kernel) => preference.order.indexOf(kernel))
-      : numbersOf(attributes, "SliceThickness"),
-  );
+  const numbers = dataSets(image).flatMap((attributes) => {
+    if (preference.by === "thinnest") return numbersOf(attributes, "SliceThickness");
+    const kernels = holders(attributes, "ConvolutionKernel").map((one) => one.strings("ConvolutionKernel"));
+    // Of several values one counts, as in a rule: some scanners write the strength beside the kernel
+    const place = (values: readonly string[] | undefined) =>
+      preference.order.findIndex((kernel) => values?.includes(kernel));
+    return kernels.length === 0 ? [-1] : kernels.map(place);
+  });
   // A series is as thick as its thickest slice, and has a kernel that is in the order in all of its files
   return numbers.length === 0 || numbers.includes(-1) ? Infinity : numbers.reduce((a, b) => Math.max(a, b));
 }
@@ -32,7 +35,8 @@ const WHY = {
     `The chosen series has ${-chosen} slices; this one has ${-found}.`,
   thinnest: (chosen: number, found: number) =>
     `The slices of the series that was preferred are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
-  kernel: () => "The ConvolutionKernel of the chosen series comes before that of this one in the order.",
+  kernel: (chosen: number, found: number, order: readonly string[]) =>
+    `The chosen series has the ConvolutionKernel ${order[chosen] ?? ""}; this one has ${order[found] ?? "none of the order in all of its files"}.`,
 };
 
 /**
@@ -45,11 +49,12 @@ export function preferred<T extends { image: Image }>(
   let left = images;
   const behind = new Map<T, Reason>();
   for (const preference of prefer) {
+    const order = preference.by === "kernel" ? preference.order : [];
     const ranks = new Map(left.map((one) => [one, rank(preference, one.image)]));
     const best = [...ranks.values()].reduce((a, b) => Math.min(a, b), Infinity);
     for (const [one, found] of ranks)
       if (found > best)
-        behind.set(one, { code: CODES[preference.by], message: WHY[preference.by](best, found) });
+        behind.set(one, { code: CODES[preference.by], message: WHY[preference.by](best, found, order) });
     left = left.filter((one) => ranks.get(one) === best);
   }
   return { left, behind };

@@ -72,22 +72,22 @@ async function lookedAt(
 const across = z
   .enum(["row", "column"])
   .optional()
-  .describe(
-    "Instead of a frame the plane across the slices of a volume that goes through this of each of them; `frame` is then the number of the row or the column, from 1",
-  );
+  .describe("Of a volume: the plane through this of each slice; `frame` is then its number, from 1");
 
 const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame, across });
 
 /** Something of a frame of the image that a result is of. */
-async function askOfFrame<T>(
+async function askOfFrame(
   kind: "picture" | "frame",
   ctx: Context,
   services: Services,
-  query: z.infer<typeof ofFrame>,
-): Promise<T> {
+  query: z.infer<typeof ofFrame> & { model?: string | undefined },
+): Promise<Buffer> {
   const { receiptPath, roots, input = "" } = await lookedAt(ctx, services, query);
-  const { frame, across } = query;
-  return ask<T>(ctx, services, { kind, receiptPath, inputPath: input, frame, across, roots });
+  const { frame, across, model } = query;
+  const view = { kind, receiptPath, inputPath: input, frame, across, model, roots };
+  const { buffer, byteOffset, byteLength } = await ask<Uint8Array>(ctx, services, view);
+  return Buffer.from(buffer, byteOffset, byteLength);
 }
 
 /** GET /results: the receipt. */
@@ -110,22 +110,17 @@ export const showResult = pageByHttp(
 export const showPicture = pageByHttp(
   "view",
   ofFrame.extend({
-    model: z.string().min(1).max(200).optional().describe("Instead of a frame the picture that it wrote"),
+    model: z.string().min(1).max(200).optional().describe("The picture that it wrote is meant"),
   }),
   "application/octet-stream",
-  async (ctx, services, { model, ...query }) => {
-    let png: Uint8Array;
-    if (model === undefined) png = await askOfFrame<Uint8Array>("picture", ctx, services, query);
-    else {
-      const { receiptPath, roots } = await lookedAt(ctx, services, query);
-      png = await ask<Uint8Array>(ctx, services, { kind: "written", receiptPath, model, roots });
-    }
+  async (ctx, services, query) => {
+    const png = await askOfFrame("picture", ctx, services, query);
     ctx.set({
       "Content-Security-Policy": "default-src 'none'; sandbox",
       "Cross-Origin-Resource-Policy": "same-origin",
     });
     ctx.type = "application/octet-stream";
-    ctx.body = Buffer.from(png.buffer, png.byteOffset, png.byteLength);
+    ctx.body = png;
   },
 );
 
@@ -135,9 +130,8 @@ export const showFrame = pageByHttp(
   ofFrame,
   { Frame: frameFactsSchema },
   async (ctx, services, query) => {
-    const json = await askOfFrame<Uint8Array>("frame", ctx, services, query);
     ctx.type = "json";
-    ctx.body = Buffer.from(json.buffer, json.byteOffset, json.byteLength);
+    ctx.body = await askOfFrame("frame", ctx, services, query);
   },
 );
 
@@ -149,11 +143,7 @@ export const showMarks = pageByHttp(
     model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
     input_path: inputPath.optional().describe("Of the image or folder; needed with `across`"),
     ...{ frame, across },
-    fullest: z
-      .string()
-      .max(64)
-      .optional()
-      .describe("A label: instead of `frame` that on which it has the most pixels"),
+    fullest: z.string().max(64).optional().describe("A label: the frame with the most of it is meant"),
   }),
   { Marks: marksSchema },
   async (ctx, services, query) => {

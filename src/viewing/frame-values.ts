@@ -1,5 +1,5 @@
 /** A frame of a result's image as numbers and facts, for who sets a window, points at a pixel and reads the corners. */
-import type { Attributes, Image, Interpretation, PlanePosition } from "../images/image.js";
+import type { Attributes, Image, Interpretation } from "../images/image.js";
 import { valueReader } from "../images/stored-values.js";
 import { edgesOf } from "../results/findings/edges.js";
 import { displayed, planeOf } from "../results/picture/draw-result.js";
@@ -9,31 +9,28 @@ import type { FrameFacts } from "./messages.js";
 /** Values of more pixels are not sent: the picture is shown by its own window then. */
 const MOST_VALUES = 16_000_000;
 
-/** Where a plane lies, and how it is called where it is none of the frames. */
-export interface Place {
-  position: PlanePosition | undefined;
-  /** Millimetres in the patient between rows, then between columns. */
-  spacing: FrameFacts["spacing"];
-  patientOrientation?: readonly string[] | undefined;
-  instanceNumber: string | undefined;
-  across: FrameFacts["across"];
-}
-
 /** @param frame from 0 */
 export async function frameFacts(image: Image, frame: number): Promise<FrameFacts> {
   const { attributes } = image;
-  const spacing = image.spacing(frame);
+  const [spacing, place] = [image.spacing(frame), image.plane(frame)];
   return factsOf(displayed(planeOf(image, frame, await image.frame(frame))), attributes, {
-    position: image.plane(frame),
     spacing: spacing?.patient === true ? [spacing.row, spacing.column] : null,
-    patientOrientation: attributes?.strings("PatientOrientation"),
-    instanceNumber: attributes?.string("InstanceNumber"),
+    sides: edgesOf(place, attributes?.strings("PatientOrientation")) ?? null,
+    position: place?.position ?? null,
+    instance_number: attributes?.string("InstanceNumber") ?? null,
     across: null,
   });
 }
 
-/** @param attributes of the image that the plane is of */
-export function factsOf(plane: Plane, attributes: Attributes | undefined, place: Place): FrameFacts {
+/**
+ * @param attributes of the image that the plane is of
+ * @param place where it lies, and which it is
+ */
+export function factsOf(
+  plane: Plane,
+  attributes: Attributes | undefined,
+  place: Pick<FrameFacts, "spacing" | "sides" | "position" | "instance_number" | "across">,
+): FrameFacts {
   const { interpretation, format, pixelAspect } = plane;
   const text = (keyword: string) => attributes?.string(keyword) ?? null;
   return {
@@ -43,15 +40,11 @@ export function factsOf(plane: Plane, attributes: Attributes | undefined, place:
     inverted: format.photometricInterpretation === "MONOCHROME1",
     window: windowOf(interpretation),
     unit: interpretation.units ?? null,
-    spacing: place.spacing,
-    sides: edgesOf(place.position, place.patientOrientation) ?? null,
-    position: place.position?.position ?? null,
+    ...place,
     patient_name: text("PatientName"),
     patient_id: text("PatientID"),
     study_date: text("StudyDate"),
     series_description: text("SeriesDescription"),
-    instance_number: place.instanceNumber ?? null,
-    across: place.across,
     values: valuesOf(plane),
   };
 }

@@ -29,14 +29,15 @@ interface Segmentation {
   byPlace: Map<string, { frame: number; segment: number | undefined }[]>;
 }
 
-/** What a frame of a segmentation marks: where nothing lies outside of, and values as its pixels have. */
-interface Part {
+/** Pixels of one segment or of a label map, as the segmentation has them. */
+interface Layer {
   segment: number | undefined;
-  x0: number;
-  y0: number;
-  width: number;
-  height: number;
   values: Uint8Array;
+}
+
+/** The pixels of a frame of a segmentation from the first that is marked, at this index, to the last. */
+interface Part extends Layer {
+  first: number;
 }
 
 /** A segmentation unpacked for planes across its slices, by their numbers among the slices. */
@@ -85,18 +86,19 @@ export class MarkReader {
     section: Section,
   ): Promise<Marks> {
     const known = await this.#known(result, model);
-    const parts = await this.#parts(known, result.receipt.source, volume);
+    const { source } = result.receipt;
+    const parts = await this.#parts(known, source, volume);
     const size = { rows: section.down.count, columns: section.across.count };
     const layers = new Map<number | undefined, Layer>();
     const under = voxelUnder(volume.geometry, section);
     for (let y = 0, at = 0; y < size.rows; y++)
       for (let x = 0; x < size.columns; x++, at++) {
         const [slice, row, column] = under(x, y);
-        for (const { segment, x0, y0, width, height, values } of parts[slice] ?? []) {
-          const [dx, dy] = [column - x0, row - y0];
-          if (dx < 0 || dy < 0 || dx >= width || dy >= height) continue;
+        for (const { segment, first, values } of parts[slice] ?? []) {
+          const value = values[row * source.columns + column - first] ?? 0;
+          if (value === 0) continue;
           const layer = layers.get(segment) ?? { segment, values: new Uint8Array(size.rows * size.columns) };
-          layer.values[at] = values[dy * width + dx] ?? 0;
+          layer.values[at] = value;
           layers.set(segment, layer);
         }
       }
@@ -112,7 +114,7 @@ export class MarkReader {
     for (const frame of frames) {
       const here: Part[] = [];
       for (const { frame: of, segment } of known.byPlace.get(placeIn(source, frame + 1)) ?? [])
-        here.push({ segment, ...cropped(await known.image.frame(of), known.image.format) });
+        here.push({ segment, ...trimmed(await known.image.frame(of)) });
       parts.push(here);
       bytes += here.reduce((sum, { values }) => sum + values.length, 0);
     }
@@ -221,33 +223,11 @@ async function fullest(
   return best.frame;
 }
 
-/** The part of a frame beyond which nothing is marked. */
-function cropped(
-  values: Uint8Array,
-  { rows, columns }: Pick<PixelFormat, "rows" | "columns">,
-): Omit<Part, "segment"> {
-  let [left, right, top, bottom] = [columns, -1, rows, -1];
-  for (let y = 0, at = 0; y < rows; y++)
-    for (let x = 0; x < columns; x++, at++) {
-      if (values[at] === 0) continue;
-      if (x < left) left = x;
-      if (x > right) right = x;
-      if (top === rows) top = y;
-      bottom = y;
-    }
-  const [width, height] = [Math.max(0, right + 1 - left), Math.max(0, bottom + 1 - top)];
-  const part = new Uint8Array(width * height);
-  for (let y = 0; y < height; y++) {
-    const from = (top + y) * columns + left;
-    part.set(values.subarray(from, from + width), y * width);
-  }
-  return { x0: left, y0: top, width, height, values: part };
-}
-
-/** Pixels of one segment, or of a label map. */
-interface Layer {
-  segment: number | undefined;
-  values: Uint8Array;
+function trimmed(values: Uint8Array): Omit<Part, "segment"> {
+  let [first, end] = [0, values.length];
+  while (first < end && values[first] === 0) first++;
+  while (end > first && values[end - 1] === 0) end--;
+  return { first, values: values.slice(first, end) };
 }
 
 async function draw(

@@ -22,18 +22,19 @@ interface OfResult {
 /** A plane across the slices of a volume is meant, through this of each slice; `frame` is then its number, from 1. */
 export type Across = "row" | "column" | undefined;
 
+interface OfPlace extends OfResult {
+  inputPath: string;
+  frame: number;
+  across: Across;
+}
+
 export type View =
   | ({ kind: "receipt" } & OfResult)
-  | ({ kind: "frame" | "picture"; inputPath: string; frame: number; across: Across } & OfResult)
-  | ({ kind: "written"; model: string } & OfResult)
-  | ({
-      kind: "marks";
-      model: string;
-      inputPath: string;
-      frame: number;
-      fullest: string | undefined;
-      across: Across;
-    } & OfResult)
+  | ({ kind: "frame" } & OfPlace)
+  /** Of a model: the picture that it wrote. */
+  | ({ kind: "picture"; model: string | undefined } & OfPlace)
+  /** Of a label: those of the frame on which it has the most pixels. */
+  | ({ kind: "marks"; model: string; fullest: string | undefined } & OfPlace)
   | ({ kind: "verify"; inputPath: string | undefined; models: SharedModels } & OfResult)
   | {
       kind: "list";

@@ -49,7 +49,9 @@ export class SourcePictures {
 
   /** A PNG in the image's true proportions; for the rest as `facts`. */
   draw(source: OpenedInput, receipt: Receipt, frame: number): Promise<Uint8Array> {
-    return this.#with(source, receipt, frame, (image, at) => this.#render(image, at));
+    return this.#with(source, receipt, frame, async (image, at) =>
+      drawnPlane(displayed(planeOf(image, at, await image.frame(at))), this.tools.engine),
+    );
   }
 
   /**
@@ -106,10 +108,6 @@ export class SourcePictures {
         image.release?.();
       }
     });
-  }
-
-  async #render(image: Image, frame: number): Promise<Uint8Array> {
-    return drawnPlane(displayed(planeOf(image, frame, await image.frame(frame))), this.tools.engine);
   }
 
   /** The file of a folder that has these bytes. Files are looked at in their order until it is found. */

@@ -46,16 +46,10 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
     case "receipt":
       return withResult(view.receiptPath, view.roots.output, ({ receipt }) => Promise.resolve(receipt));
     case "picture":
+      if (view.model !== undefined) return written(view, view.model);
       return view.across === undefined
         ? ofFrame(view, (...which) => pictures.draw(...which))
         : ofSection(view, (known, section) => drawnPlane(sectionPlane(known, section), engine));
-    case "written":
-      return withResult(view.receiptPath, view.roots.output, (result) => {
-        const { outputs = [] } = result.receipt.models.find(({ name }) => name === view.model) ?? {};
-        const png = outputs.find(({ media_type: type }) => type === "image/png");
-        if (png !== undefined) return fileOf(result, png);
-        throw new RadserveError("file_not_found", "Expected a model of the receipt that wrote a picture.");
-      });
     case "frame":
       return view.across === undefined
         ? ofFrame(view, async (...which) => packed(await pictures.facts(...which), transfer))
@@ -78,6 +72,16 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
         }),
       );
   }
+}
+
+/** The picture that a model wrote. */
+function written({ receiptPath, roots }: Of<"picture">, model: string): Promise<Uint8Array> {
+  return withResult(receiptPath, roots.output, (result) => {
+    const { outputs = [] } = result.receipt.models.find(({ name }) => name === model) ?? {};
+    const png = outputs.find(({ media_type: type }) => type === "image/png");
+    if (png !== undefined) return fileOf(result, png);
+    throw new RadserveError("file_not_found", "Expected a model of the receipt that wrote a picture.");
+  });
 }
 
 /** JSON as bytes that go over to the owner: megabytes of text would keep its thread from serving. */

@@ -7,6 +7,7 @@ import type { ProcessMemory } from "../base/process-memory.js";
 import type { Plane } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Image, Volume } from "../images/image.js";
+import { edgesOf } from "../results/findings/edges.js";
 import { displayed, planeOf } from "../results/picture/draw-result.js";
 import { reslice, whyNoSections } from "../results/picture/reslice.js";
 import { sectionsAt, type Section } from "../results/picture/section.js";
@@ -54,13 +55,9 @@ export class VolumePlanes {
   async #read(image: Image, source: Receipt["source"]) {
     const found = image.series?.slices ?? [];
     const named = source.slices ?? [];
-    if (
-      found.length !== named.length ||
-      found.some(({ fileSha256 }, i) => fileSha256 !== named[i]?.file_sha256)
-    )
-      throw changed(
-        "the folder to hold the slices that the receipt names, all of them and no others of the series.",
-      );
+    const isOther = found.some(({ fileSha256 }, i) => fileSha256 !== named[i]?.file_sha256);
+    if (isOther || found.length !== named.length)
+      throw changed("the folder to hold the slices that the receipt names, and no others of the series.");
     if (image.series === undefined) await requireImage(image, source);
     const volume = volumeOf(image);
     const why = whyNoSections(volume, image.format);
@@ -111,9 +108,10 @@ export function sectionFacts(known: KnownVolume, section: Section): FrameFacts {
   const { across, down } = section;
   const side = ({ along, reversed }: typeof across) => ({ along, reversed });
   return factsOf(sectionPlane(known, section), known.attributes, {
-    position: section.plane,
     spacing: [down.spacing, across.spacing],
-    instanceNumber: undefined,
+    sides: edgesOf(section.plane) ?? null,
+    position: section.plane.position,
+    instance_number: null,
     across: { name: section.name, right: side(across), down: side(down) },
   });
 }

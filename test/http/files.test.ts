@@ -381,7 +381,7 @@ t.test("a full disk is 507 and leaves nothing", { skip }, async (t) => {
   const told = await put(server, file, image(Buffer.alloc(900 * 1024)));
   t.match(
     told,
-    { status: 507, body: { error: "disk_full", message: /input folder's disk/ } },
+    { status: 507, body: { error: "disk_full", message: /disk of the input folder/ } },
     "by its length",
   );
   const stream = new ReadableStream<Uint8Array>({

@@ -3,39 +3,18 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t from "tap";
-import { float, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { float, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import { ctSeries, samples } from "../../scripts/demo/samples.js";
-import { sha256 } from "../../src/files/durable-files.js";
-import type { Manifest } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { privatePlace } from "../support/bulk.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
 import { copyModel } from "../support/manifests.js";
-import { constant, meanOf, stretched } from "../support/model-parts.js";
+import { writeDraft } from "../support/drafts.js";
+import { constant, meanOf } from "../support/model-parts.js";
 import { ADDON, needs } from "../support/needs.js";
 import { startServer } from "../support/server.js";
-import { ABOUT } from "../support/test-models.js";
 
 t.setTimeout(400_000);
-
-const CT = { formats: ["dicom" as const], modality: ["CT"], dimensions: "2d" as const };
-
-/** A draft of a model of single images. */
-function writeDraft(models: string, graph: ModelDescription, outputs: ModelOutput[]): void {
-  const folder = path.join(models, graph.name);
-  mkdirSync(folder);
-  const bytes = onnxModel(graph);
-  writeFileSync(path.join(folder, "model.onnx"), bytes);
-  const manifest: Manifest = {
-    ...{ ...ABOUT, stage: "draft", name: graph.name, version: "1.0.0", accepts: CT },
-    files: [{ path: "model.onnx", sha256: sha256(bytes) }],
-    inputs: [stretched(32, 32)],
-    outputs,
-    ...{ batching: { max: 1 }, execution: { providers: ["cpu"], precision: "float32" } },
-    results: { outputs: ["json", "png"] },
-  };
-  writeFileSync(path.join(folder, "model.json"), JSON.stringify(manifest));
-}
 
 const LANDMARKS = ["femoral head, left", "femoral head, right", "sacral promontory"];
 const points = constant(

@@ -13,7 +13,7 @@ import { receiptText } from "../../src/results/receipt/receipt.js";
 import { receiptOf } from "../support/receipts.js";
 import { CHROMIUM, look, startBrowser } from "../support/looks.js";
 import { ADDON, needs } from "../support/needs.js";
-import { freePort, issueToken, startServer, type TestServer } from "../support/server.js";
+import { freePort, PNG, issueToken, startServer, type TestServer } from "../support/server.js";
 
 /** Images of the job that is looked at while it runs. */
 const MANY = 3_000;
@@ -42,8 +42,8 @@ t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
   const parts = [...html.matchAll(/(?:src|href)="([^"]+)"/g)].map((match) => match[1]!);
   t.equal(parts.length, 3);
   for (const part of parts) {
-    t.match(part, /^\/assets\/\w+-[A-Z0-9]{8}\.(js|css|svg)$/);
-    const answer = await fetch(server.url + part);
+    t.match(part, /^\.\/assets\/\w+-[A-Z0-9]{8}\.(js|css|svg)$/);
+    const answer = await fetch(new URL(part, `${server.url}/`));
     t.match(answer, { status: 200 });
     t.match(answer.headers.get("Cache-Control"), /immutable/);
     t.equal(answer.headers.get("Content-Encoding"), "gzip");
@@ -65,7 +65,8 @@ t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
 t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
   const place = privatePlace(t, {
     RADSERVE_PORT: String(await freePort()),
-    RADSERVE_FILES_BY_HTTP: "download,view",
+    RADSERVE_FILES_BY_HTTP: "upload,download,view",
+    RADSERVE_JOB_REPORTS: "pictures",
   });
   let server = await startServer(place);
   t.teardown(() => server.stop());
@@ -123,6 +124,22 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Send the image" }).click();
     await page.getByRole("alert").getByText("Path not allowed").waitFor();
     await look(t, page, "refused");
+  });
+
+  await t.test("a file that is dropped on the page", async (t) => {
+    const drop = (name: string) =>
+      page.evaluate(`(() => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([new Uint8Array(${JSON.stringify([...PNG])})], "${name}"));
+        document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+      })()`);
+    await page.getByRole("link", { name: "Overview" }).click();
+    await drop("dropped.png");
+    await page.getByText("The file is there.").waitFor();
+    const path = await page.getByLabel("Image, or folder of one series").inputValue();
+    t.ok(path.startsWith(`${place.input}/dropped-`) && path.endsWith("/dropped.png"), path);
+    t.same(readFileSync(path), PNG);
+    t.equal(await page.getByLabel("Folder for the results").inputValue(), place.output, "one that may be");
   });
 
   await t.test("a path is completed as it is typed", async (t) => {
@@ -265,7 +282,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
         const receipt = receiptText(receiptOf({ week, study, score }));
         writeFileSync(path.join(place.output, "weeks", `${week}-${study}.json`), receipt);
       }
-    await page.getByRole("button", { name: "Look again" }).click();
+    await page.getByRole("button", { name: "Refresh" }).click();
     // The results of today lie in a later week than the planted ones
     await page.getByRole("heading", { name: "cxr 1.0.0 on One" }).waitFor();
     const token = await issueToken(place, "--output-root", path.join(place.output, "weeks"));
@@ -408,7 +425,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       .first()
       .waitFor();
     server = await startServer(place);
-    await page.getByRole("button", { name: "Look again" }).click();
+    await page.getByRole("button", { name: "Refresh" }).click();
     await page.getByText(/receipts\. The last week is compared/).waitFor();
     await page.getByRole("link", { name: "Overview" }).click();
     await page.getByRole("alert").waitFor({ state: "detached" });

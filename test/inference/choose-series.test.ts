@@ -105,8 +105,18 @@ t.test("the series that a model prefers", { skip: needs(ADDON) }, async (t) => {
         series_instance_uid: SERIES,
         why: [{ code: "not_thinnest", message: /1 mm thick; this one has 5 mm/ }],
       },
-      { series_instance_uid: THIN, why: [{ code: "not_kernel" }] },
+      {
+        series_instance_uid: THIN,
+        why: [{ code: "not_kernel", message: /has the ConvolutionKernel B70f; this one has B30f\.$/ }],
+      },
     ]);
+    // As scanners of Siemens write a kernel and the strength of its iterations
+    const strength = { ...series(SERIES, 3, "1", "B30f\\2"), ...series(THIN, 3, "1", "B70f") };
+    const first = await choosing(t, { prefer: [{ by: "kernel", order: ["B30f", "B70f"] }] }, strength);
+    t.match(await first.source(), {
+      series_instance_uid: SERIES,
+      not_chosen: [{ why: [{ message: /has the ConvolutionKernel B30f; this one has B70f\.$/ }] }],
+    });
   });
 
   await t.test("what does not say comes last, and what is left is not guessed", async (t) => {

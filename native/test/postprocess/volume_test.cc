@@ -7,6 +7,7 @@
 #include "postprocess/kind.h"
 #include "postprocess/postprocess.h"
 #include "prepare/statistics.h"
+#include "resample/resample.h"
 #include "volumes.h"
 
 using namespace radserve;
@@ -447,6 +448,44 @@ TEST("channels are cropped together, and a mask leaves out what is 0 in all of t
   BodyFinder nothing({1, 1, 5}, false);
   nothing.Add(std::span(first.planes).first(1), spec, {});
   CHECK((nothing.Take().box.count == std::array<int, 3>{1, 1, 5}));
+}
+END;
+
+TEST("a volume that is resampled in parts, by several threads, is to the bit that of one go") {
+  const Scan scan({}, {41, 150, 9}, {1, 1, 2}, [](const PatientPoint& at) {
+    return static_cast<float>(std::sin(at[0] * 0.9) + std::cos(at[1] * 1.7) * std::sin(at[2])) * 100;
+  });
+  const auto columns = static_cast<size_t>(scan.sides[2]);
+  const size_t plane = static_cast<size_t>(scan.sides[1]) * columns;
+  for (const int order : {0, 1, 3}) {
+    InputSpec spec = VolumeSpec("SPL");
+    spec.interpolation = Interpolation::kSpline;
+    spec.resampling.emplace();
+    spec.resampling->order = order;
+    spec.resampling->spacing_mm = {1.5, 0.8, 0.9};
+    ThreadTeam team(3, [] { return true; });
+    const PreparedVolume parts =
+        PrepareVolume(scan.planes, scan.geometry, spec, {}, MakeTensorForOverwrite, nullptr, &team);
+    VolumeTaps taps;
+    for (int s = 0; s < 3; ++s) {
+      taps[static_cast<size_t>(s)] =
+          parts.placement.axes[parts.placement.TensorAxis(s)].Forward(spec.interpolation);
+    }
+    std::vector<float> whole;
+    ResampleVolume(
+        taps, scan.sides[2], 1,
+        [&](int slice) -> RowSource {
+          return [&, slice](int row, float* const* channels) {
+            const size_t at = static_cast<size_t>(slice) * plane + static_cast<size_t>(row) * columns;
+            std::copy_n(scan.voxels.data() + at, columns, channels[0]);
+          };
+        },
+        [&](int, const float* const* planes) {
+          whole.insert(whole.end(), planes[0], planes[0] + taps[1].size() * taps[2].size());
+        });
+    EQUAL(parts.tensor.shape[3], int64_t{188});
+    CHECK(AsFloats(parts.tensor) == whole);
+  }
 }
 END;
 

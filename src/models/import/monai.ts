@@ -4,8 +4,9 @@
  * are not run; where one decides what goes in or comes out, it is a gap.
  */
 import { z } from "zod";
+import { RadserveError } from "../../base/errors.js";
 import type { GraphInfo } from "../../engine/types.js";
-import { BundleConfig } from "./bundle-config.js";
+import { BundleConfig, isComponent, shown } from "./bundle-config.js";
 import { rolesOf } from "./channels.js";
 import { isOrientation, type Gaps, type ImportChoices, type Imported } from "./gaps.js";
 import { parsedAs } from "./json.js";
@@ -52,6 +53,7 @@ export function importMonai(
   gaps: Gaps,
 ): Imported {
   const config = new BundleConfig(files.inference.file, files.inference.text);
+  refuseBoxes(config);
   const metadata = parsedAs(metadataSchema, files.metadata, "metadata.json");
   const { inputs, outputs } = metadata.network_data_format;
   const [input, ...moreInputs] = Object.values(inputs);
@@ -123,6 +125,23 @@ export function importMonai(
       intended_use: metadata.intended_use ?? "Not stated in metadata.json.",
     },
   };
+}
+
+/**
+ * Of a network that finds boxes, what its own code does with them says no field: its manifest is written by hand.
+ * @throws RadserveError bad_request that names the parts of the file that hold its numbers
+ */
+function refuseBoxes(config: BundleConfig): void {
+  const { detector } = config.root;
+  if (!isComponent(detector) || !/Detector"$/.test(shown(detector["_target_"]))) return;
+  const parts = ["preprocessing", "anchor_generator", "size_divisible", "infer_patch_size", "detector_ops"];
+  const places = parts
+    .filter((part) => part in config.root)
+    .map((part) => `  ${config.placeOf(config.root, part)}: ${part}`);
+  throw new RadserveError(
+    "bad_request",
+    `Nothing was written: ${config.placeOf(config.root, "detector")} makes a network that finds boxes, which is not imported. Write its manifest after the one of docs/models.md, "Boxes in volumes" (kind volume_detection), with the numbers of:\n${places.join("\n")}`,
+  );
 }
 
 /** A name for each channel; undefined unless there is one for each. */

@@ -180,16 +180,9 @@ export interface Summary {
   models: { name: string; status: "succeeded" | "failed" | "not_accepted"; found?: string[] }[];
 }
 
-/** Labels that a summary names for one model: hundreds of classes would make it longer than the receipt. */
-const MOST_LABELS = 50;
-
-/** The labels that are present. */
-export function foundIn(findings: Answer["models"][number]["findings"]): string[] {
-  return [...new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])))].slice(
-    0,
-    MOST_LABELS,
-  );
-}
+/** Labels that are present; of hundreds of classes 50, so that what names them is not longer than the receipt. */
+export const foundIn = (findings: Answer["models"][number]["findings"]): string[] =>
+  [...new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])))].slice(0, 50);
 
 export function summaryOf(answer: Answer): Summary {
   return {

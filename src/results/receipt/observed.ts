@@ -55,7 +55,11 @@ function extentOf(area: Found["area"], volume: Found["volume"]): Observed["exten
   return area.cm2 === undefined ? { value: area.pixels, unit: "pixels" } : { value: area.cm2, unit: "cm2" };
 }
 
+/** What the step `infer` holds of the engine: waiting, and the parts of its work. */
+const OF_INFER = new Set(["queue", "prepare", "run", "postprocess"]);
+
 /** Milliseconds of the work on the image, waiting left out. */
-export function workTime({ timings }: Pick<Receipt, "timings">): number {
-  return Object.values(timings.milliseconds).reduce((sum, ms) => sum + ms, 0);
+export function workTime({ timings: { milliseconds } }: Pick<Receipt, "timings">): number {
+  const steps = Object.entries(milliseconds).filter(([step]) => !OF_INFER.has(step));
+  return steps.reduce((sum, [, ms]) => sum + ms, -(milliseconds["queue"] ?? 0));
 }
