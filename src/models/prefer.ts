@@ -15,11 +15,12 @@ interface Reason {
 function rank(preference: Preference, image: Image): number {
   if (preference.by === "most_slices") return -image.frameCount;
   const numbers = dataSets(image).flatMap((attributes) => {
-    if (preference.by === "thinnest") return numbersOf(attributes, "SliceThickness");
+    if (preference.by !== "kernel") return numbersOf(attributes, "SliceThickness");
+    const { order } = preference;
     const kernels = holders(attributes, "ConvolutionKernel").map((one) => one.strings("ConvolutionKernel"));
     // Of several values one counts, as in a rule: some scanners write the strength beside the kernel
     const place = (values: readonly string[] | undefined) =>
-      preference.order.findIndex((kernel) => values?.includes(kernel));
+      order.findIndex((kernel) => values?.includes(kernel));
     return kernels.length === 0 ? [-1] : kernels.map(place);
   });
   // A series is as thick as its thickest slice, and has a kernel that is in the order in all of its files
@@ -34,7 +35,7 @@ const WHY = {
   most_slices: (chosen: number, found: number) =>
     `The chosen series has ${-chosen} slices; this one has ${-found}.`,
   thinnest: (chosen: number, found: number) =>
-    `The slices of the series that was preferred are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
+    `The slices of the chosen series are ${chosen} mm thick; this one ${found === Infinity ? "does not say it of its own" : `has ${found} mm`}.`,
   kernel: (chosen: number, found: number, order: readonly string[]) =>
     `The chosen series has the ConvolutionKernel ${order[chosen] ?? ""}; this one has ${order[found] ?? "none of the order in all of its files"}.`,
 };
