@@ -344,6 +344,6 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     const result = { receipt, folder: outputFolder } as unknown as Parameters<MarkReader["read"]>[0];
     const memory = new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take());
     const error = await failure(new MarkReader(memory).read(result, own.name, 1));
-    t.match(error, { code: "file_not_found", message: /lies in the grid of the network/ });
+    t.match(error, { code: "file_not_found", message: /is in the grid of the network/ });
   });
 });
