@@ -23,18 +23,19 @@ export class Rivals {
   readonly #reader: Interface;
   libraries: Record<string, string> = {};
 
-  private constructor(program: string) {
-    this.#python = spawn(program, [join(root, "bench/lib/rivals.py")], {
-      stdio: ["pipe", "pipe", "inherit"],
-    });
+  private constructor(program: string, script: string, args: readonly string[]) {
+    this.#python = spawn(program, [join(root, script), ...args], { stdio: ["pipe", "pipe", "inherit"] });
     this.#reader = createInterface(this.#python.stdout);
     this.#lines = this.#reader[Symbol.asyncIterator]();
     this.#python.on("error", () => this.#reader.close());
   }
 
   /** RADSERVE_PYTHON or python3; undefined where that does not run. */
-  static async start(): Promise<Rivals | undefined> {
-    const rivals = new Rivals(process.env["RADSERVE_PYTHON"] ?? "python3");
+  static async start(
+    script = "bench/lib/rivals.py",
+    args: readonly string[] = [],
+  ): Promise<Rivals | undefined> {
+    const rivals = new Rivals(process.env["RADSERVE_PYTHON"] ?? "python3", script, args);
     try {
       rivals.libraries = (await rivals.ask({ command: "hello" })) as Record<string, string>;
       return rivals;

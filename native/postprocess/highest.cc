@@ -1,7 +1,5 @@
 #include "postprocess/highest.h"
 
-#include <xmmintrin.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -22,29 +20,11 @@ RADSERVE_HOT_LOOP void Widen(const float* __restrict row, size_t count, float* _
   for (size_t x = 0; x < count; ++x) high[x] = row[x] > high[x] ? row[x] : high[x];
 }
 
-/// Rows become columns, four by four: one value after the other takes longer than mixing them.
-[[gnu::always_inline]] inline void Turn(const float (&rows)[kSide][8], float* __restrict columns) {
-  for (size_t y = 0; y < kSide; y += 4) {
-    for (size_t x = 0; x < 8; x += 4) {
-      __m128 a = _mm_loadu_ps(rows[y] + x);
-      __m128 b = _mm_loadu_ps(rows[y + 1] + x);
-      __m128 c = _mm_loadu_ps(rows[y + 2] + x);
-      __m128 d = _mm_loadu_ps(rows[y + 3] + x);
-      _MM_TRANSPOSE4_PS(a, b, c, d);
-      float* const out = columns + x * kSide + y;
-      _mm_storeu_ps(out, a);
-      _mm_storeu_ps(out + kSide, b);
-      _mm_storeu_ps(out + 2 * kSide, c);
-      _mm_storeu_ps(out + 3 * kSide, d);
-    }
-  }
-}
-
 /// Rows of the block, mixed from rows of inputs, which lie `stride` apart: `width` inputs each, whole vectors of 8. They
 /// come out turned: the rows of one column lie side by side.
 RADSERVE_HOT_LOOP void MixRows(const float* __restrict inputs, size_t stride, const Taps& down, size_t begin,
                                size_t end, size_t width, float* __restrict turned) {
-  float mixed[kSide][8] = {};
+  float mixed[kSide][8];
   for (size_t x = 0; x < width; x += 8) {
     for (size_t y = begin; y < end; ++y) {
       float* own = mixed[y - begin];
@@ -56,7 +36,9 @@ RADSERVE_HOT_LOOP void MixRows(const float* __restrict inputs, size_t stride, co
         for (size_t i = 0; i < 8; ++i) own[i] += row[i] * weights[tap];
       }
     }
-    Turn(mixed, turned + x * kSide);
+    for (size_t i = 0; i < 8; ++i) {
+      for (size_t y = 0; y < end - begin; ++y) turned[(x + i) * kSide + y] = mixed[y][i];
+    }
   }
 }
 

@@ -77,34 +77,6 @@ RADSERVE_HOT_LOOP void FilterCells(const ColumnFilter::Cell* cells, size_t count
   }
 }
 
-/// Outputs that are summed beside each other, so that none waits for the sum of another. Each is summed in its order.
-constexpr size_t kBeside = 4;
-
-/// Outputs [begin, end), each by its own inputs.
-void FilterEach(const float* __restrict row, const Taps& taps, size_t begin, size_t end,
-                float* __restrict out) {
-  for (size_t x = begin; x < end; x += kBeside) {
-    const size_t outputs = std::min(kBeside, end - x);
-    const float* in[kBeside];
-    const float* weights[kBeside];
-    float sum[kBeside] = {};
-    int common = taps.count[x];
-    for (size_t i = 0; i < kBeside; ++i) {
-      const size_t at = x + std::min(i, outputs - 1);
-      in[i] = row + taps.first[at];
-      weights[i] = taps.weights.data() + taps.start[at];
-      common = std::min(common, taps.count[at]);
-    }
-    for (int k = 0; k < common; ++k) {
-      for (size_t i = 0; i < kBeside; ++i) sum[i] += in[i][k] * weights[i][k];
-    }
-    for (size_t i = 0; i < outputs; ++i) {
-      for (int k = common; k < taps.count[x + i]; ++k) sum[i] += in[i][k] * weights[i][k];
-      out[x + i] = sum[i];
-    }
-  }
-}
-
 /// The number of inputs of every output where the outputs follow each other without gap or overlap; else 0.
 int WholeStride(const Taps& taps) {
   if (taps.size() == 0) return 0;
@@ -167,8 +139,14 @@ void ColumnFilter::Apply(const float* row, size_t begin, size_t end, float* out)
   if (kind_ == Kind::kCells) {
     return FilterCells(cells_.data() + begin, end - begin, row, spread_.data(), stride_, out);
   }
-  FilterEach(row, taps_, static_cast<size_t>(cells_[begin].begin), static_cast<size_t>(cells_[end - 1].end),
-             out);
+  const auto last = static_cast<size_t>(cells_[end - 1].end);
+  for (auto x = static_cast<size_t>(cells_[begin].begin); x < last; ++x) {
+    const float* in = row + taps_.first[x];
+    const float* weights = taps_.weights.data() + taps_.start[x];
+    float sum = 0;
+    for (int k = 0; k < taps_.count[x]; ++k) sum += in[k] * weights[k];
+    out[x] = sum;
+  }
 }
 
 }  // namespace radserve

@@ -36,11 +36,10 @@ void Blend::Add(const Tensor& output, int64_t row, const Tile& window, const std
   auto* sums = reinterpret_cast<float*>(sums_.data);
   const int begin = std::max(0, -window.start[2]);
   const int end = std::min(window_.sides[2], whole_[2] - window.start[2]);
-  const auto planes = static_cast<size_t>(window_.planes);
-  // All planes of a slice before the next one: its weights stay in the core's cache
-  team.For(planes * static_cast<size_t>(window_.sides[0]), [&](size_t step) {
-    const auto plane = static_cast<int64_t>(step % planes);
-    const int z = static_cast<int>(step / planes);
+  const auto depth = static_cast<size_t>(window_.sides[0]);
+  team.For(static_cast<size_t>(window_.planes) * depth, [&](size_t step) {
+    const auto plane = static_cast<int64_t>(step / depth);
+    const int z = static_cast<int>(step % depth);
     for (int first = begin; first < end;) {
       // Where the slices lie across the rows, a row goes on at the slices' beginning.
       const int at = Slot(2, window.start[2] + first);
