@@ -77,6 +77,10 @@ await t.test("another box does not send what one has sent and cannot write down 
         await (await fetch(`${url}/metrics`)).text(),
       ),
     );
+  // What is tried in vain is written down once
+  await until(() =>
+    /ECONNREFUSED/.test(readFileSync(path.join(place.output, ".image.dcm.delivery.json"), "utf8")),
+  );
   // As if a newer result of it were computed
   const letGo = await hold(t, place.output, ["image.dcm"]);
   await pacs.start();
