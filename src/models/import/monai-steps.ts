@@ -478,6 +478,11 @@ const POSTPROCESSING = new Map<string, Step>([
         if (sigmoid === softmax) refuse(undefined, "Expected either softmax or sigmoid true");
         if (chain.activation !== undefined || chain.decided !== undefined)
           refuse(undefined, "Expected it once, and before AsDiscreted");
+        if (chain.resized !== undefined && chain.inverted !== undefined)
+          refuse(
+            undefined,
+            "Expected it before Invertd: of pictures probabilities go back to the source's pixels, not logits",
+          );
         chain.activation = {
           kind: softmax ? "softmax" : "sigmoid",
           inverted: chain.inverted !== undefined,
