@@ -135,7 +135,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
       })()`);
     await page.getByRole("link", { name: "Overview" }).click();
     await drop("dropped.png");
-    await page.getByText("The file is there.").waitFor();
+    await page.getByText("Uploaded 1 file.").waitFor();
     const path = await page.getByLabel("Image, or folder of one series").inputValue();
     t.ok(path.startsWith(`${place.input}/dropped-`) && path.endsWith("/dropped.png"), path);
     t.same(readFileSync(path), PNG);
