@@ -454,6 +454,7 @@ const CHECKED_ELSEWHERE: Readonly<Record<string, string>> = {
   ...{ DerivationImageSequence: "of our objects", SourceImageSequence: "of our objects" },
   ...{ ReferencedFrameNumber: "of our objects", RequestAttributesSequence: "taken over" },
   ContributionDescription: "only whether it begins as ours",
+  ConvolutionKernel: "a preference: a value that is not in its order comes last",
   ...{ ClinicalTrialSubjectID: "taken over", ClinicalTrialSubjectReadingID: "taken over" },
 };
 
