@@ -51,7 +51,7 @@ export async function pageFault(url) {
   const text = await answer.text();
   if (answer.status !== 200 || !/^text\/html/.test(answer.headers.get("content-type") ?? ""))
     return `GET /: ${answer.status}\n${text}`;
-  const names = [...text.matchAll(/(?:src|href)="(\/assets\/[^"]+)"/g)].map(([, name]) => name);
+  const names = [...text.matchAll(/(?:src|href)="\.?(\/assets\/[^"]+)"/g)].map(([, name]) => name);
   if (names.length < 2) return `GET /: expected a script and a style, found ${names.join(" ")}\n${text}`;
   const faults = [];
   for (const name of names) {
