@@ -319,10 +319,10 @@ export class Lane {
   async #write(pending: Pending, answers: Iterable<[string, Change]>): Promise<void> {
     const { outbox, name, log } = this.options;
     const { request_id } = pending.delivery;
-    const before = new Map(objectsFor(pending, name).map((one) => [one.sop_instance_uid, one]));
+    const known = new Map(objectsFor(pending, name).map((one) => [one.sop_instance_uid, one]));
     // What says again that the destination is away need not wait for who has NAME
     const isNew = ([uid, { failed, state, reason }]: [string, Change]) =>
-      failed === true || state !== before.get(uid)?.state || reason !== before.get(uid)?.reason;
+      failed === true || state !== known.get(uid)?.state || reason !== known.get(uid)?.reason;
     const changes = new Map([...answers].filter(isNew));
     if (changes.size === 0) return;
     const news: Partial<Record<DeliveryState, number>> = {};

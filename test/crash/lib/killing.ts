@@ -5,11 +5,21 @@ import { random } from "../../support/dicom.js";
 import type { Box } from "./box.js";
 import { writeImages } from "./images.js";
 import { CrashJob } from "./job.js";
+import { slay } from "./processes.js";
 import { notAllSucceeded, seconds, type Options, type Outcome } from "./scenario.js";
 import { verify } from "./verify.js";
 
 /** The ways to kill, by name; each is used as often as the others. One gives false if there is nobody to kill now. */
 export type Victims = Record<string, () => boolean>;
+
+/** kill -9; false where there is no such process. */
+export const slayIf = (pid: number | undefined): boolean => pid !== undefined && slay(pid);
+
+/** The processes of a box; `of` stands behind their names where there are several boxes. */
+export const processesOf = (box: Box, of = ""): Victims => ({
+  [`supervisor${of}`]: () => slayIf(box.supervisor()),
+  [`serving process${of}`]: () => slayIf(box.serving()),
+});
 
 const SHORTEST_MS = 1_500;
 const LONGEST_MS = 4_000;

@@ -13,10 +13,9 @@ import { webPacs, type WebPacs } from "../../support/web-pacs.js";
 import { Box } from "../lib/box.js";
 import { writeImages } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
-import { Killer, type Victims } from "../lib/killing.js";
+import { Killer, processesOf, type Victims } from "../lib/killing.js";
 import { CrashOrthanc } from "../lib/orthanc.js";
 import { SharedPostgres } from "../lib/postgres.js";
-import { slay } from "../lib/processes.js";
 import { notAllSucceeded, seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
 import { secondBox } from "./kills.js";
 
@@ -42,8 +41,6 @@ function doorsFile({ directory }: Place, input: string, url: string): Record<str
   return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
 }
 
-const kill = (pid: number | undefined) => pid !== undefined && slay(pid);
-
 async function oneBox(options: Options): Promise<Outcome> {
   const ends: (() => Promise<void>)[] = [];
   const pacs = await webPacs({ teardown: (end) => void ends.push(end) });
@@ -52,8 +49,7 @@ async function oneBox(options: Options): Promise<Outcome> {
     return await deliverWhileDying(
       box,
       {
-        supervisor: () => kill(box.supervisor()),
-        "serving process": () => kill(box.serving()),
+        ...processesOf(box),
         PACS: () => leave(pacs),
       },
       { ...pacs, instances: () => Promise.resolve(new Set(pacs.kept.keys())) },
@@ -78,10 +74,8 @@ async function twoBoxes(options: Options): Promise<Outcome> {
     return await deliverWhileDying(
       first,
       {
-        "supervisor of the first": () => kill(first.supervisor()),
-        "serving process of the first": () => kill(first.serving()),
-        "supervisor of the second": () => kill(second.supervisor()),
-        "serving process of the second": () => kill(second.serving()),
+        ...processesOf(first, " of the first"),
+        ...processesOf(second, " of the second"),
         PostgreSQL: () => postgres.kill(),
         Orthanc: () => pacs.kill(),
       },

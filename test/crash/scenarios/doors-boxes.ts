@@ -15,10 +15,9 @@ import { commandsAre, needs } from "../../support/needs.js";
 import { DICOM_WEB_PLUGIN } from "../../support/pacs.js";
 import { freePort, issueToken, type Place } from "../../support/server.js";
 import { Box } from "../lib/box.js";
-import { Killer } from "../lib/killing.js";
+import { Killer, processesOf } from "../lib/killing.js";
 import { CrashOrthanc } from "../lib/orthanc.js";
 import { SharedPostgres } from "../lib/postgres.js";
-import { slay } from "../lib/processes.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
 import { jobsOfAll, sendUntilKept, slicesOf } from "./doors.js";
 import { secondBox } from "./kills.js";
@@ -58,13 +57,10 @@ async function bothWays(options: Options): Promise<Outcome> {
   const first = await Box.start({ prepare, settings: { DATABASE_URL: postgres.url } });
   const second = await secondBox(first, postgres.url, { role: "both", prepare });
   const boxes = [first, second];
-  const kill = (pid: number | undefined) => pid !== undefined && slay(pid);
   const killer = new Killer(
     {
-      "supervisor of the first": () => kill(first.supervisor()),
-      "serving process of the first": () => kill(first.serving()),
-      "supervisor of the second": () => kill(second.supervisor()),
-      "serving process of the second": () => kill(second.serving()),
+      ...processesOf(first, " of the first"),
+      ...processesOf(second, " of the second"),
       PostgreSQL: () => postgres.kill(),
       Orthanc: () => pacs.kill(),
     },

@@ -13,8 +13,7 @@ import { linesOf } from "../../support/audit.js";
 import { associate, filesBelow, object } from "../../support/doors.js";
 import { freePort, issueToken, type Place } from "../../support/server.js";
 import { Box } from "../lib/box.js";
-import { Killer } from "../lib/killing.js";
-import { slay } from "../lib/processes.js";
+import { Killer, processesOf } from "../lib/killing.js";
 import { seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
 
 /** Objects of a series; each series is a study. */
@@ -72,13 +71,7 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
     return { RADSERVE_DOORS: file, RADSERVE_JOB_REPORTS: "off" };
   };
   const box = await Box.start({ prepare });
-  const killer = new Killer(
-    {
-      supervisor: () => box.supervisor() !== undefined && slay(box.supervisor()!),
-      "serving process": () => box.serving() !== undefined && slay(box.serving()!),
-    },
-    options,
-  );
+  const killer = new Killer(processesOf(box), options);
   const faults: string[] = [];
   try {
     const client = new Client(box.url, await issueToken(box.place, "--subject", DOORS_SUBJECT));

@@ -1,12 +1,9 @@
 /** kill -9 of anything at random: every item ends, every result is there once and whole. */
 import { Box } from "../lib/box.js";
-import { killWhileRunning } from "../lib/killing.js";
+import { killWhileRunning, processesOf, slayIf } from "../lib/killing.js";
 import { Network, noNamespaces } from "../lib/network.js";
 import { SharedPostgres } from "../lib/postgres.js";
-import { slay } from "../lib/processes.js";
 import type { Options, Outcome, Scenario } from "../lib/scenario.js";
-
-const slayIf = (pid: number | undefined) => pid !== undefined && slay(pid);
 
 async function oneBox(options: Options): Promise<Outcome> {
   const box = await Box.start();
@@ -14,8 +11,7 @@ async function oneBox(options: Options): Promise<Outcome> {
     return await killWhileRunning(
       box,
       {
-        supervisor: () => slayIf(box.supervisor()),
-        "serving process": () => slayIf(box.serving()),
+        ...processesOf(box),
         PostgreSQL: () => slayIf(box.postmaster()),
       },
       options,
@@ -53,10 +49,8 @@ async function twoBoxes(options: Options): Promise<Outcome> {
     return await killWhileRunning(
       first,
       {
-        "supervisor of the first": () => slayIf(first.supervisor()),
-        "serving process of the first": () => slayIf(first.serving()),
-        "supervisor of the second": () => slayIf(second.supervisor()),
-        "serving process of the second": () => slayIf(second.serving()),
+        ...processesOf(first, " of the first"),
+        ...processesOf(second, " of the second"),
         PostgreSQL: () => postgres.kill(),
       },
       options,
