@@ -362,6 +362,10 @@ async function startBoxes(): Promise<{
   const postgres = await SharedPostgres.start();
   ends.push(() => postgres.stop());
   const ports = [await freePort(), await freePort()] as const;
+  const removed: Box[] = [];
+  ends.push(async () => {
+    for (const box of removed.reverse()) await box.remove();
+  });
   let shared: Place | undefined;
   let share: Share | undefined;
   const prepare = (place: Place) => {
@@ -379,20 +383,28 @@ async function startBoxes(): Promise<{
     ...{ RADSERVE_MINIMUM_FREE_DISK: String(RESERVE), RADSERVE_MODELS_DIR: models },
     DATABASE_URL: postgres.url,
   };
-  const first = await Box.start({ prepare, settings });
-  const second = await secondBox(first, postgres.url, { role: "both", prepare, settings });
+  const kept = (box: Box) => {
+    removed.push(box);
+    ends.push(() => box.stop());
+    return box;
+  };
+  const first = kept(await Box.start({ prepare, settings }));
+  const second = kept(await secondBox(first, postgres.url, { role: "both", prepare, settings }));
   const boxes: [Box, Box] = [first, second];
   return { boxes, models, postgres, received: new Received(boxes, ports, pacs), share };
 }
 
 async function soak(): Promise<readonly string[]> {
-  const { boxes, models, postgres, received, share } = await startBoxes();
-  began = performance.now();
-  const [box, other] = boxes;
-  const disk = path.join(box.output, "small-disk");
-  mkdirSync(disk);
-  if (isRoot) execFileSync("mount", ["-t", "tmpfs", "-o", `size=${DISK}`, "radserve-test", disk]);
   try {
+    const { boxes, models, postgres, received, share } = await startBoxes();
+    began = performance.now();
+    const [box, other] = boxes;
+    const disk = path.join(box.output, "small-disk");
+    mkdirSync(disk);
+    if (isRoot) {
+      execFileSync("mount", ["-t", "tmpfs", "-o", `size=${DISK}`, "radserve-test", disk]);
+      ends.push(() => execFileSync("umount", ["-l", disk]));
+    }
     const token = await issueToken(box.place);
     const ledger = new Ledger(box.url, token);
     const rest = { home: box, next: random(Number(values.seed)), running, killing, pause };
@@ -439,11 +451,7 @@ async function soak(): Promise<readonly string[]> {
     judge(ledger, samples);
     return ledger.faults;
   } finally {
-    await Promise.all(boxes.map((one) => one.stop()));
-    if (isRoot) execFileSync("umount", [disk]);
     for (const end of ends.reverse()) await end();
-    await other.remove();
-    await box.remove();
   }
 }
 
