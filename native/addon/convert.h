@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ADDON_CONVERT_H_
-#define RADSERVE_ADDON_CONVERT_H_
+#pragma once
 
 #include <napi.h>
 
@@ -151,5 +150,3 @@ Napi::Value CheckOverlay(const Napi::CallbackInfo& info);
 Napi::Value FillGlyph(const Napi::CallbackInfo& info);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ADDON_CONVERT_H_

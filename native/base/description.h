@@ -1,5 +1,4 @@
-#ifndef RADSERVE_DESCRIPTION_H_
-#define RADSERVE_DESCRIPTION_H_
+#pragma once
 
 #include <cstddef>
 #include <initializer_list>
@@ -88,5 +87,3 @@ class Description {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_DESCRIPTION_H_
