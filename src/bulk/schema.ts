@@ -95,9 +95,7 @@ export const jobSchema = z.object({
       since: z.iso.datetime().nullable().describe("When the pause began; null if that was not recorded"),
     })
     .nullable()
-    .describe(
-      "Work continues by itself after every code but paused_by_request and repeated_failures",
-    ),
+    .describe("Work continues by itself after every code but paused_by_request and repeated_failures"),
   created_at: z.iso.datetime(),
   finished_at: z.iso.datetime().nullable(),
   total: count.nullable().describe("null while the folder is scanned"),
@@ -172,9 +170,7 @@ export const jobDetailsSchema = jobSchema.extend({
     .describe("Why images failed or were skipped, the most frequent first; at most 20 of each"),
   report: reportSchema
     .nullable()
-    .describe(
-      "Written into the output folder before the job ends; null before that, and if reports are off",
-    ),
+    .describe("Written into the output folder before the job ends; null before that, and if reports are off"),
 });
 export type JobDetails = z.infer<typeof jobDetailsSchema>;
 

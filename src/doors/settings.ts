@@ -28,7 +28,11 @@ const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
 const peer = z.strictObject({
   ae_title: aeTitle.describe("AE title that the peer calls with; it proves no identity"),
-  networks: z.array(network).min(1).optional().describe("Networks that the peer may call from; any if absent"),
+  networks: z
+    .array(network)
+    .min(1)
+    .optional()
+    .describe("Networks that the peer may call from; any if absent"),
 });
 
 const dicom = z.strictObject({

@@ -443,7 +443,9 @@ const attributeIfAbsent = z
         .array(z.number())
         .min(1)
         .max(64)
-        .describe("Values of the tensor if the attribute is missing, as many as the encoding has; the result has a caveat"),
+        .describe(
+          "Values of the tensor if the attribute is missing, as many as the encoding has; the result has a caveat",
+        ),
     }),
   ])
   .describe("Also used if the value cannot be encoded: it is not in the list, or is not a number");
@@ -464,9 +466,7 @@ const attributeValue = z.discriminatedUnion("encoding", [
       values: categories,
       if_absent: attributeIfAbsent,
     })
-    .describe(
-      "One number for each value of the list: 1 for the attribute's value, 0 for the others",
-    ),
+    .describe("One number for each value of the list: 1 for the attribute's value, 0 for the others"),
   z
     .strictObject({
       tag: keyword,

@@ -121,8 +121,10 @@ function serverMetrics({
       () => pool.threadsEnded,
     ),
     gauge("radserve_connections", "Open connections", () => connections.count),
-    counter("radserve_connections_refused_total", "Connections that were refused, or closed to make room for others", () =>
-      [...connections.refusals.totals].map(([reason, count]) => [{ reason }, count]),
+    counter(
+      "radserve_connections_refused_total",
+      "Connections that were refused, or closed to make room for others",
+      () => [...connections.refusals.totals].map(([reason, count]) => [{ reason }, count]),
     ),
     gauge(
       "radserve_certificate_expiry_timestamp_seconds",

@@ -72,7 +72,9 @@ async function lookedAt(
 const across = z
   .enum(["row", "column"])
   .optional()
-  .describe("For a volume, the plane through one row or one column of every slice; `frame` is then the number of that row or column, from 1");
+  .describe(
+    "For a volume, the plane through one row or one column of every slice; `frame` is then the number of that row or column, from 1",
+  );
 
 const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame, across });
 
@@ -161,7 +163,9 @@ export const showVerification = pageByHttp(
   "view",
   z.strictObject({
     path: receiptPath,
-    input_path: inputPath.optional().describe("Path of the image or folder; without it nothing is computed again"),
+    input_path: inputPath
+      .optional()
+      .describe("Path of the image or folder; without it nothing is computed again"),
   }),
   { Verification: verificationSchema },
   async (ctx, services, query) => {
@@ -185,7 +189,11 @@ export const listResults = pageByHttp(
     finding: z.string().max(200).optional().describe("A label that is present"),
     status: z.enum(["completed", "partial"]).optional().describe("Status of the result"),
     modality: z.string().max(16).optional().describe("Modality of the image, for example CT"),
-    text: z.string().max(200).optional().describe("Part of the path of the receipt or the image, or a whole Study or Series Instance UID"),
+    text: z
+      .string()
+      .max(200)
+      .optional()
+      .describe("Part of the path of the receipt or the image, or a whole Study or Series Instance UID"),
     patient: z.string().max(64).optional().describe("PatientID; finds only results that this box wrote"),
     from: z.iso.date().optional().describe("UTC"),
     to: z.iso.date().optional().describe("UTC; the day is included"),

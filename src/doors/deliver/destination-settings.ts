@@ -85,7 +85,12 @@ const dicom = z
       })
       .optional()
       .describe("Address on which the peer calls back as calling_ae, for c-move and commitment"),
-    associations: z.int().min(1).max(16).default(1).describe("Associations that send objects at the same time"),
+    associations: z
+      .int()
+      .min(1)
+      .max(16)
+      .default(1)
+      .describe("Associations that send objects at the same time"),
     timeout,
   })
   .superRefine(({ prove, listen, tls }, context) => {

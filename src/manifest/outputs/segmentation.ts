@@ -29,7 +29,9 @@ const maskStep = z.discriminatedUnion("step", [
   }),
   z
     .strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) })
-    .describe("In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole"),
+    .describe(
+      "In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
+    ),
 ]);
 
 /** Of the values of a segment's pixels, in HU, SUV or another unit that is known. */

@@ -21,7 +21,9 @@ const listed = z
       ),
     normalised,
   })
-  .describe("The graph ends in boxes, in voxels of its input; the graph does not know where these lie in the patient");
+  .describe(
+    "The graph ends in boxes, in voxels of its input; the graph does not know where these lie in the patient",
+  );
 
 const anchors = z
   .strictObject({
@@ -78,7 +80,11 @@ const schema = z
           .number()
           .min(0)
           .describe("Voxels; a box goes that is thinner where image and window end (MONAI: 1)"),
-        most: z.int().min(1).max(100_000).describe("Number of the best boxes of each level, or list, that are considered"),
+        most: z
+          .int()
+          .min(1)
+          .max(100_000)
+          .describe("Number of the best boxes of each level, or list, that are considered"),
       })
       .describe(
         "MONAI: score_thresh, topk_candidates_per_level; nnDetection: model_score_thresh, model_topk",

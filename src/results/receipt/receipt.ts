@@ -101,9 +101,7 @@ const measurement = z.object({
   code: code.optional(),
   derivation: code
     .optional()
-    .describe(
-      "For values of a segment's pixels: which statistic this is; code is then the quantity",
-    ),
+    .describe("For values of a segment's pixels: which statistic this is; code is then the quantity"),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
   number: boxNumber,
@@ -148,7 +146,10 @@ const receiptModel = modelResult.extend({
   sha256: sha256.describe("Over the manifest and all files of the model"),
   site_thresholds: z.record(z.string(), z.number()),
   transforms: z.array(transform).describe("From stored values to the tensor, in order"),
-  decoding: z.array(transform).optional().describe("For detections: the steps from the tensors to the boxes, in order"),
+  decoding: z
+    .array(transform)
+    .optional()
+    .describe("For detections: the steps from the tensors to the boxes, in order"),
   raw_sha256: sha256
     .optional()
     .describe(
@@ -172,7 +173,9 @@ const receiptModel = modelResult.extend({
       when_empty: z.enum(["negative", "refuse", "whole"]),
     })
     .optional()
-    .describe("The region that the model looked at, and the model that found it, which has its own entry here"),
+    .describe(
+      "The region that the model looked at, and the model that found it, which has its own entry here",
+    ),
   cascade: z
     .object({
       model: z.string(),
