@@ -7,7 +7,7 @@
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "./durations.js";
-import { RadserveError } from "./errors.js";
+import { errors } from "./errors.js";
 import { monotonic } from "./monotonic.js";
 
 /** A place holds a count of these many bytes. */
@@ -175,8 +175,7 @@ export class ProcessMemory {
       }
       check();
       if (monotonic() > end)
-        throw new RadserveError(
-          "overloaded",
+        throw errors.overloaded(
           `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.#mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
           { needed_bytes: units * UNIT, most_bytes: this.#mostBytes },
         );

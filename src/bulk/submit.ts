@@ -5,7 +5,7 @@ import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
 import { cached } from "../base/cached.js";
 import { canonicalJson } from "../base/canonical-json.js";
-import { RadserveError, type ErrorObject } from "../base/errors.js";
+import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
@@ -125,8 +125,7 @@ function sameJob(
   sha256: string,
 ): string | undefined {
   if (found === undefined || found.request_sha256 === sha256) return found?.id;
-  throw new RadserveError(
-    "idempotency_conflict",
+  throw errors.idempotency_conflict(
     "Expected the same request as before under this idempotency_key; found another. Use a new key for a new request.",
     { job_id: found.id },
   );
@@ -159,8 +158,7 @@ async function checkItems(items: Items, roots: Roots, config: Checked): Promise<
     for (const [n, result] of results.entries()) {
       const other = taken.get(result);
       if (other !== undefined)
-        throw new RadserveError(
-          "bad_request",
+        throw errors.bad_request(
           `items[${other}] and items[${i + n}] would write their results under the same name into the same folder. Give them different output folders, or send one of them.`,
           { indices: [other, i + n] },
         );
@@ -177,8 +175,7 @@ async function checkFolder(folder: string, roots: Roots, { path_map }: Config): 
   } finally {
     input.close();
   }
-  throw new RadserveError(
-    "bad_request",
+  throw errors.bad_request(
     "Expected input_folder_path to name a folder; found a file. Send single files as items.",
     { field: "input_folder_path" },
   );

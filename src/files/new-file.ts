@@ -5,7 +5,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
 import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { syncDescriptor, writePiece } from "./descriptor.js";
 import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
@@ -151,11 +151,9 @@ async function fill(
 }
 
 export function tooLarge(limit: number): RadserveError {
-  return new RadserveError(
-    "body_too_large",
-    `Expected a file of at most ${count(limit)} bytes; found a larger one.`,
-    { limit },
-  );
+  return errors.body_too_large(`Expected a file of at most ${count(limit)} bytes; found a larger one.`, {
+    limit,
+  });
 }
 
 async function publish(
@@ -174,8 +172,7 @@ async function publish(
 }
 
 function taken(found: string): RadserveError {
-  return new RadserveError(
-    "file_exists",
+  return errors.file_exists(
     `Expected a name that is free, or the same bytes; found ${found}. Use another name, or overwrite=true for a plain file.`,
   );
 }

@@ -5,7 +5,7 @@
 import { closeSync, fstatSync, lstatSync, openSync, readFileSync, realpathSync } from "node:fs";
 import type { Stats } from "node:fs";
 import { lstat, open, realpath, type FileHandle } from "node:fs/promises";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { PLAIN } from "./disk.js";
 
 /** The kind of what lies at a path, for people; undefined for a regular file. */
@@ -20,10 +20,7 @@ export function otherKind(found: Stats): string | undefined {
 function requirePlain(found: Stats): void {
   const kind = otherKind(found);
   if (kind !== undefined)
-    throw new RadserveError(
-      "bad_request",
-      `Expected a regular file, found ${kind}. Put the file itself there.`,
-    );
+    throw errors.bad_request(`Expected a regular file, found ${kind}. Put the file itself there.`);
 }
 
 /**

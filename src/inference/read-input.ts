@@ -21,7 +21,7 @@ import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { SliceMemory } from "./reading-memory.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
 
 export interface FolderLimits {
@@ -255,8 +255,7 @@ function changed(): RadserveError {
 function unreadable(error: unknown): unknown {
   const code = errno(error);
   if (code === "EACCES" || code === "EPERM")
-    return new RadserveError(
-      "path_not_allowed",
+    return errors.path_not_allowed(
       "The server's user may not read a file of the folder. Give it that permission on every file.",
       { side: "input", reason: "permission" },
     );

@@ -1,5 +1,5 @@
 /** The numbers that a model is given from DICOM attributes, and what it means that one is absent. */
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Attributes, Image, TransformStep, Warning } from "../images/image.js";
 import {
   attributeInputs,
@@ -21,7 +21,7 @@ type Encoded =
  */
 export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Image): number[][] {
   const [reason] = attributeReasons(manifest, image);
-  if (reason !== undefined) throw new RadserveError("no_model_accepts", reason.message);
+  if (reason !== undefined) throw errors.no_model_accepts(reason.message);
   return attributeInputs(manifest).map(({ values }) =>
     values.flatMap((value) => {
       const encoded = encode(value, image);

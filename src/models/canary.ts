@@ -6,7 +6,7 @@ import type { Engine } from "../engine/engine.js";
 import type { CanaryTensors, LoadedModel } from "../engine/types.js";
 import { durations } from "../base/durations.js";
 import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import {
   channelsOf,
   isImageInput,
@@ -171,5 +171,5 @@ function windowSides({ window, overlap }: Tiling, batch: number): { D: number; H
 }
 
 function failed(message: string): RadserveError {
-  return new RadserveError("model_unavailable", message);
+  return errors.model_unavailable(message);
 }

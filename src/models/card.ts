@@ -1,6 +1,6 @@
 /** `radserve models card`: a model on a page, in Markdown, from its manifest and what the site has set; nothing is loaded. */
 import { basename } from "node:path";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
@@ -17,14 +17,12 @@ export async function modelsCard(directory: string, name: string): Promise<Comma
   const folders = await modelFolders(directory);
   const folder = folders.find((one) => basename(one) === name);
   if (folder === undefined)
-    throw new RadserveError(
-      "model_not_found",
+    throw errors.model_not_found(
       `Expected one of ${folders.map((one) => basename(one)).join(", ")}; found ${name}.`,
     );
   const { model, problems } = await readModelFolder(folder);
   if (model === undefined)
-    throw new RadserveError(
-      "model_unavailable",
+    throw errors.model_unavailable(
       `The manifest of ${name} has mistakes. radserve models check ${folder} explains them.`,
     );
   const { manifest, sha256, site } = model;

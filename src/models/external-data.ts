@@ -5,7 +5,7 @@
 import { realpath } from "node:fs/promises";
 import { dirname, join, posix } from "node:path";
 import { loadAddon } from "../addon/load-addon.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
 import { fault, fileSha256, resolveModelFile } from "./files.js";
@@ -21,8 +21,7 @@ interface ExternalDataAddon {
 export function externalData(graph: string): string[] {
   const found = (loadAddon() as ExternalDataAddon).externalData(graph);
   if (found !== null) return found;
-  throw new RadserveError(
-    "bad_request",
+  throw errors.bad_request(
     "Expected an ONNX model that can be read to its end, found something else. Export the graph again.",
   );
 }

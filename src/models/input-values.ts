@@ -1,5 +1,5 @@
 /** Applies a model's `values` to one image: which numbers its pixels become, or why they cannot. */
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
 import { someValue, valueReader } from "../images/stored-values.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
@@ -143,8 +143,7 @@ export function checkNumbers(image: Image, frame: number, data: Uint8Array): War
   for (let i = 0; i < all; i++) if (!Number.isFinite(read(i))) none++;
   const found = `${none} of the ${all} values of frame ${frame + 1} are no numbers (NaN or infinite)`;
   if (none === all)
-    throw new RadserveError(
-      "decode_suspect",
+    throw errors.decode_suspect(
       `Expected numbers as pixels, but ${found}. Send the image again from its source; nothing was computed from this frame.`,
       { reason: "not_a_number", frame: frame + 1 },
     );

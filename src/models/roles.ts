@@ -1,5 +1,5 @@
 /** Which series or images of a folder have which role for a model, and why they are no case for it. */
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { coverage, sameGrid, type Grid } from "../images/grids.js";
 import type { Candidates } from "../images/dicom/case.js";
 import { differingPersons } from "../images/dicom/identity.js";
@@ -321,5 +321,5 @@ export function rolesIn(manifest: Manifest, image: Image): Filled[] {
   if (manifest.roles === undefined) return [];
   const filled = fill(manifest, image.case?.candidates ?? [{ image }]);
   if ("roles" in filled) return filled.roles;
-  throw new RadserveError("no_model_accepts", filled.reasons.map(({ message }) => message).join(" "));
+  throw errors.no_model_accepts(filled.reasons.map(({ message }) => message).join(" "));
 }

@@ -12,7 +12,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { stat } from "../../files/disk.js";
 import { readStart } from "../../files/descriptor.js";
@@ -198,8 +198,7 @@ export class Outbox {
       await write(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), minimumFreeBytes);
     } catch (error) {
       const why = error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";
-      throw new RadserveError(
-        "delivery_unavailable",
+      throw errors.delivery_unavailable(
         `The delivery queue cannot be written (${why}), so no result was written. Correct that and send the request again, or send it with deliver none.`,
         undefined,
         { cause: error },
@@ -342,7 +341,7 @@ export class Outbox {
     work: (dir: string) => Promise<T>,
   ): Promise<T | undefined> {
     const check = () => {
-      if (this.#closed) throw new RadserveError("shutting_down", "The server stops.");
+      if (this.#closed) throw errors.shutting_down("The server stops.");
     };
     try {
       return await withInput(

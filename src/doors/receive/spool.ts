@@ -13,7 +13,7 @@ import { closeSync, constants, linkSync, readlinkSync } from "node:fs";
 import { lstat, mkdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../files/disk.js";
 import { explainedFault, hashFile, syncFolder } from "../../files/durable-files.js";
@@ -110,7 +110,7 @@ export class Spool {
   async keep(peer: string, object: Arriving): Promise<Kept> {
     const { dev } = await stat(this.#folder);
     if (isUnmounted(this.#folder, dev))
-      throw new RadserveError("input_not_found", "The spool's share is not mounted. Send it again later.");
+      throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
     try {
       return await this.#kept(peer, object, dev);
     } catch (error) {
@@ -185,12 +185,10 @@ export class Spool {
   }
 }
 
-const noFolder = () =>
-  new RadserveError("path_not_allowed", "Expected folders in the spool; found something else.");
+const noFolder = () => errors.path_not_allowed("Expected folders in the spool; found something else.");
 
 function badUid(keyword: string): RadserveError {
-  return new RadserveError(
-    "bad_request",
+  return errors.bad_request(
     `Expected ${keyword} to be a UID of digits and dots, at most 64 characters; found another, or none. Correct the object at its source.`,
     { attribute: keyword },
   );
@@ -235,8 +233,7 @@ function namesOf(
   const found = { SOPClassUID: sopClassUid, SOPInstanceUID: sopInstanceUid };
   for (const [keyword, announced] of Object.entries(found))
     if (attributes.string(keyword) !== announced)
-      throw new RadserveError(
-        "bad_request",
+      throw errors.bad_request(
         `Expected ${keyword} of the data set to be the one that was announced; found another, or none. Correct the object at its source.`,
         { attribute: keyword },
       );
@@ -261,9 +258,6 @@ async function linkOnce(from: string, to: string, sha256: string): Promise<void>
   } catch (error) {
     if (errno(error) !== "EEXIST") throw error;
     if ((await hashFile(to)) !== sha256)
-      throw new RadserveError(
-        "file_exists",
-        "Expected no file of that name in the spool; found one with other bytes.",
-      );
+      throw errors.file_exists("Expected no file of that name in the spool; found one with other bytes.");
   }
 }

@@ -2,7 +2,7 @@
 import type { Transform } from "node:stream";
 import { createInflate, createInflateRaw, inflateRawSync, inflateSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
-import { RadserveError, type ErrorCode } from "../../base/errors.js";
+import { errors, RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { warn } from "../image.js";
 import { dictionaryVr, tagOf, type Tag } from "./dictionary.js";
@@ -119,10 +119,10 @@ export function readableInHead(keyword: string): boolean {
 export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
   const walk = newWalk(bytes);
   const { end, syntax, mediaStorageSopClass } = readMeta(walk, dataOffset(bytes) ?? 0);
-  if (syntax.deflated) throw new RadserveError("corrupt_image", "The data set is deflated.");
+  if (syntax.deflated) throw errors.corrupt_image("The data set is deflated.");
   const head = walkWhole(walk, end, syntax, (tag) => tag > LAST_OF_HEAD);
   if (!whole && head.end >= bytes.length)
-    throw new RadserveError("truncated_image", "The bytes end before the head of the data set does.");
+    throw errors.truncated_image("The bytes end before the head of the data set does.");
   return { attributes: new DataSetAttributes(walk, head), mediaStorageSopClass };
 }
 
@@ -268,8 +268,7 @@ function notInflated(cause: unknown): RadserveError {
 }
 
 function tooLarge(cause?: unknown): RadserveError {
-  return new RadserveError(
-    "unsupported_format",
+  return errors.unsupported_format(
     `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
     { most: MAX_INFLATED_BYTES },
     { cause },

@@ -1,7 +1,7 @@
 /** A DICOM file as an Image: frames are found when it is read and decoded when they are asked for. */
 import { createHash } from "node:crypto";
 import { release } from "../../addon/bytes.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import {
   checkedFrame,
   warn,
@@ -175,8 +175,7 @@ class DicomImage implements DicomFileImage {
 function checkGroups(attributes: DataSetAttributes, frames: number, warnings: Warning[]): void {
   const groups = attributes.sequence("PerFrameFunctionalGroupsSequence")?.length ?? 0;
   if (groups > 0 && groups < frames)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `NumberOfFrames is ${frames} but PerFrameFunctionalGroupsSequence describes ${groups}. Correct the object at the source.`,
       { frames, described: groups },
     );
@@ -220,16 +219,14 @@ function pixelElement(file: DicomFile): [PixelElement, Element] {
   );
   const [first, second] = found;
   if (second !== undefined)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `Expected one of PixelData, FloatPixelData and DoubleFloatPixelData (PS3.3 C.7.6.3), found ${found.map(([keyword]) => keyword).join(" and ")}. Correct the object at its source.`,
       { attribute: second[0] },
     );
   if (first !== undefined) return first;
   const uid = file.attributes.string("SOPClassUID") ?? file.mediaStorageSopClass;
   const is = uid === undefined ? "an object of no stated SOP class" : sopClassName(uid);
-  throw new RadserveError(
-    "no_pixel_data",
+  throw errors.no_pixel_data(
     `The DICOM object is ${is} and holds no pixel data. Send an object that holds an image.`,
     uid === undefined ? undefined : { sop_class_uid: uid },
   );

@@ -3,7 +3,7 @@
  * decoder converts some photometrics, passes others through as they are and says of neither what it did; so the tags
  * decide here, from a closed list, what is read and what its values mean.
  */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 
 export interface TiffPage {
   width: number;
@@ -96,18 +96,17 @@ interface Form {
 }
 
 function cut(): RadserveError {
-  return new RadserveError(
-    "truncated_image",
+  return errors.truncated_image(
     "The TIFF file ends before what its directory points to. Send it again from its source.",
   );
 }
 
 function corrupt(message: string): RadserveError {
-  return new RadserveError("corrupt_image", message);
+  return errors.corrupt_image(message);
 }
 
 function unsupported(message: string): RadserveError {
-  return new RadserveError("unsupported_format", message);
+  return errors.unsupported_format(message);
 }
 
 /**
