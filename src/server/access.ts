@@ -130,20 +130,17 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
     },
     enter({ state: { caller } }, route) {
       if (caller === undefined) return () => undefined;
-      const leave = inWork.enter(caller.subject);
       const fewer =
-        route.hasLargeBody === true ? bulkBodies : route.takesFile !== undefined ? uploads : undefined;
-      if (fewer === undefined) return leave;
+        route.hasLargeBody === true ? [bulkBodies] : route.takesFile === undefined ? [] : [uploads];
+      const entered: (() => void)[] = [];
+      const leave = () => entered.forEach((leaveOne) => leaveOne());
       try {
-        const leaveFewer = fewer.enter(caller.subject);
-        return () => {
-          leaveFewer();
-          leave();
-        };
+        for (const counted of [inWork, ...fewer]) entered.push(counted.enter(caller.subject));
       } catch (error) {
         leave();
         throw error;
       }
+      return leave;
     },
   };
 }
