@@ -145,13 +145,11 @@ export async function insertJob(client: PoolClient, job: NewJob, mostOpen: numbe
   return true;
 }
 
+export type KeyedJob = Pick<JobRow, "id"> & { request_sha256: string };
+
 /** The job that has used an idempotency key. */
-export async function jobOfKey(
-  pool: Pool,
-  subject: string,
-  key: string,
-): Promise<{ id: string; request_sha256: string } | undefined> {
-  const { rows } = await pool.query<{ id: string; request_sha256: string }>(
+export async function jobOfKey(pool: Pool, subject: string, key: string): Promise<KeyedJob | undefined> {
+  const { rows } = await pool.query<KeyedJob>(
     "select id, request_sha256 from radserve.job where subject = $1 and idempotency_key = $2",
     [subject, key],
   );
