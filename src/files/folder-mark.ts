@@ -7,7 +7,7 @@
  */
 import { closeSync } from "node:fs";
 import { opendir } from "node:fs/promises";
-import { errno } from "../base/errno.js";
+import { ifThere } from "../base/errno.js";
 import { errors, type RadserveError } from "../base/errors.js";
 import { lstat, openDescriptor, unlink } from "./disk.js";
 import { explained, ifMissing, syncFolder } from "./durable-files.js";
@@ -26,11 +26,7 @@ export function isMarkName(entry: string): boolean {
  */
 export async function leaveMark(folder: string, mark: string): Promise<void> {
   await explained(async () => {
-    try {
-      closeSync(await openDescriptor(`${folder}/${mark}`, "wx", 0o644));
-    } catch (error) {
-      if (errno(error) !== "EEXIST") throw error;
-    }
+    await openDescriptor(`${folder}/${mark}`, "wx", 0o644).then(closeSync, ifThere);
     await syncFolder(folder);
   });
 }

@@ -14,6 +14,8 @@ import { stagingName } from "./helper-names.js";
 
 /** The room on the disk is looked at again after so many bytes: several files may come at once. */
 const BETWEEN_LOOKS = 64 * 1024 * 1024;
+/** Bytes of a file that is made of a text. */
+const MOST_TEXT = 16 * 1024 * 1024;
 
 export interface NewFileOptions {
   /** Replaces a file of that name; without it, one with other bytes is file_exists. */
@@ -98,6 +100,19 @@ async function namedIn(dir: string): Promise<Draft> {
       await unlink(helper).catch(ifMissing(undefined));
     },
   };
+}
+
+/** The same with all bytes at once, in place of whatever has the name. */
+export async function replaceFile(
+  dir: string,
+  name: string,
+  text: string,
+  minimumFreeBytes = 0,
+): Promise<void> {
+  async function* pieces() {
+    yield await Promise.resolve(Buffer.from(text));
+  }
+  await receiveFile(dir, name, pieces(), { overwrite: true, mostBytes: MOST_TEXT, minimumFreeBytes });
 }
 
 /**
