@@ -1,5 +1,6 @@
 /** Which models a request is about, and which of them take the image. */
-import { accepts, roleReasons, type Reason } from "../models/acceptance.js";
+import { accepts, roleReasons } from "../models/acceptance.js";
+import type { Reason } from "../models/attribute-values.js";
 import { preferred } from "../models/prefer.js";
 import { chooseCase, faultReason, fill, isRegridded, rolesIn, type Filled } from "../models/roles.js";
 import { errors, RadserveError, type ErrorObject } from "../base/errors.js";

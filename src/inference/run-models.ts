@@ -10,7 +10,7 @@ import { volumeOf } from "../images/dicom/volume.js";
 import { warn, type Image, type Volume, type Warning } from "../images/image.js";
 import { firstModelOf, imageInputs, type Manifest } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
-import type { Reason } from "../models/acceptance.js";
+import type { Reason } from "../models/attribute-values.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";

@@ -7,7 +7,7 @@ import {
   type AttributeValue,
   type Manifest,
 } from "../manifest/manifest.js";
-import { ageIn, dataSets, holders, snakeCase, TECHNICAL } from "./attribute-values.js";
+import { ageIn, dataSets, holders, snakeCase, TECHNICAL, type Reason } from "./attribute-values.js";
 
 /** The numbers that one attribute of an image becomes. */
 type Encoded =
@@ -31,10 +31,7 @@ export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Imag
 }
 
 /** Why an image is not accepted for its attributes. */
-export function attributeReasons(
-  manifest: Pick<Manifest, "inputs">,
-  image: Image,
-): { code: string; message: string }[] {
+export function attributeReasons(manifest: Pick<Manifest, "inputs">, image: Image): Reason[] {
   return valuesOf(manifest).flatMap((value) => {
     const encoded = encode(value, image);
     if ("numbers" in encoded) return [];

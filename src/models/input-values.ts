@@ -3,6 +3,7 @@ import { errors } from "../base/errors.js";
 import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
 import { someValue, valueReader } from "../images/stored-values.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import type { Reason } from "./attribute-values.js";
 
 type Values = ImageInput["values"];
 type RealWorldValues = Extract<Values, { kind: "real_world" }>;
@@ -38,10 +39,7 @@ export function interpretationFor(manifest: Manifest, interpretation: Interpreta
 }
 
 /** Why an image's frames do not have the values that a model asks for; each reason once. */
-export function valueReasons(
-  values: Values,
-  interpretations: readonly Interpretation[],
-): { code: string; message: string }[] {
+export function valueReasons(values: Values, interpretations: readonly Interpretation[]): Reason[] {
   if (values.kind === "real_world") {
     const lacking = interpretations.some((each) => chosen(values, each) === undefined);
     if (!lacking) return [];

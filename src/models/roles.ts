@@ -8,14 +8,8 @@ import { secondsOfDate, secondsOfTime } from "../images/dicom/value-forms.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Candidate, Case, Image, Warning } from "../images/image.js";
 import type { Manifest, Role } from "../manifest/manifest.js";
-import { dataSets, numbersOf, stringsOf } from "./attribute-values.js";
+import { dataSets, numbersOf, picked, stringsOf, type Reason } from "./attribute-values.js";
 import { preferred } from "./prefer.js";
-
-/** One refusal, as acceptance.ts gives them. */
-interface Reason {
-  code: string;
-  message: string;
-}
 
 /** A role of a model, and the series or image that has it. */
 export interface Filled {
@@ -123,10 +117,6 @@ function obeys(rule: RoleRule, attributes: Attributes): boolean {
   const { min = -Infinity, max = Infinity } = rule;
   const numbers = picked(numbersOf(attributes, rule.tag), rule.index);
   return numbers.length > 0 && numbers.every((number) => number >= min && number <= max);
-}
-
-function picked<T>(values: readonly T[], index: number | undefined): readonly T[] {
-  return index === undefined ? values : values.slice(index, index + 1);
 }
 
 /** The studies of a folder, the latest first; undefined if one says no date, or two say the same. */
