@@ -1,5 +1,5 @@
 import type { OpenedInput, Opened } from "../files/guarded-paths.js";
-import { caseImage, candidatesOf, memberImages } from "../images/dicom/case.js";
+import { CaseImage, candidatesOf, memberImages } from "../images/dicom/case.js";
 import type { Candidates, MemberIdentity } from "../images/dicom/case.js";
 import type { Case, Image, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
@@ -74,7 +74,7 @@ export async function readSeriesFolder(
 ): Promise<Image> {
   const { files, leftOut } = await readFiles(folder, memory, limits, true);
   const chosen = chosenCase(files, choice);
-  return chosen === undefined ? seriesImage(files, leftOut, choice) : caseImage(chosen, leftOut);
+  return chosen === undefined ? seriesImage(files, leftOut, choice) : new CaseImage(chosen, leftOut);
 }
 
 function chosenCase(files: readonly SeriesFile[], { uid, caseOf, members }: FolderChoice): Case | undefined {

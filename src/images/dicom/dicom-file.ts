@@ -126,14 +126,19 @@ export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
   return { attributes: new DataSetAttributes(walk, head), mediaStorageSopClass };
 }
 
-/** The file meta information, which ends where the elements of group 0002 do. */
-function readMeta(walk: Walk, start: number) {
+/** The elements of group 0002, and where they end. */
+function walkMeta(walk: Walk, start: number): { end: number; attributes: DataSetAttributes } {
   const isNoMeta = (tag: Tag) => tag >>> 16 !== 0x0002;
   const meta = walkDataSet(walk, start, walk.bytes.length, META_ENCODING, 0, isNoMeta);
-  const attributes = new DataSetAttributes(walk, meta);
+  return { end: meta.end, attributes: new DataSetAttributes(walk, meta) };
+}
+
+/** The file meta information. */
+function readMeta(walk: Walk, start: number) {
+  const { end, attributes } = walkMeta(walk, start);
   return {
-    end: meta.end,
-    syntax: syntaxOf(walk, attributes.string("TransferSyntaxUID"), meta.end),
+    end,
+    syntax: syntaxOf(walk, attributes.string("TransferSyntaxUID"), end),
     mediaStorageSopClass: attributes.string("MediaStorageSOPClassUID"),
   };
 }
@@ -144,15 +149,13 @@ export function readFileMeta(
 ): { end: number; transferSyntax: string; sopClassUid: string; sopInstanceUid: string } | undefined {
   const start = dataOffset(bytes);
   if (start === undefined) return undefined;
-  const walk = newWalk(bytes);
-  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, (tag) => tag >>> 16 !== 0x0002);
-  const attributes = new DataSetAttributes(walk, meta);
+  const { end, attributes } = walkMeta(newWalk(bytes), start);
   const [transferSyntax, sopClassUid, sopInstanceUid] = [
     ...["TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID"],
   ].map((keyword) => attributes.string(keyword));
   if (transferSyntax === undefined || sopClassUid === undefined || sopInstanceUid === undefined)
     return undefined;
-  return { end: meta.end, transferSyntax, sopClassUid, sopInstanceUid };
+  return { end, transferSyntax, sopClassUid, sopInstanceUid };
 }
 
 function syntaxOf(walk: Walk, declared: string | undefined, offset: number): TransferSyntax {

@@ -8,11 +8,7 @@ import {
   type Image,
   type Interpretation,
   type PixelFormat,
-  type PlaneFault,
-  type PlanePosition,
-  type Region,
   type SourceIdentity,
-  type Spacing,
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -120,28 +116,15 @@ class DicomImage implements DicomFileImage {
     return decoded.data;
   }
 
-  interpretation(frame: number): Interpretation {
-    return this.#interpret(checkedFrame(frame, this.frameCount));
-  }
+  interpretation = (frame: number) => this.#interpret(checkedFrame(frame, this.frameCount));
+  spacing = (frame: number) => this.#placed(frame).spacing;
+  regions = (frame: number) => this.#placed(frame).regions;
+  plane = (frame: number) => this.#placed(frame).plane;
+  planeFault = (frame: number) => this.#placed(frame).planeFault;
+  pixelAspect = (frame: number) => this.#placed(frame).pixelAspect;
 
-  spacing(frame: number): Spacing | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).spacing;
-  }
-
-  regions(frame: number): readonly Region[] | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).regions;
-  }
-
-  plane(frame: number): PlanePosition | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).plane;
-  }
-
-  planeFault(frame: number): PlaneFault | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).planeFault;
-  }
-
-  pixelAspect(frame: number): number {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).pixelAspect;
+  #placed(frame: number): FrameGeometry {
+    return this.#geometry(checkedFrame(frame, this.frameCount));
   }
 
   hash(): string {
