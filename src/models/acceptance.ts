@@ -191,13 +191,9 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
 function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
   if (neighboursOf(manifest) === undefined) return [];
   if (image.frameCount > 1) return volumeReasons(image);
-  return [
-    {
-      code: "neighbours_required",
-      message:
-        "The model takes slices with their neighbours; found a single image. Send the folder of the series.",
-    },
-  ];
+  const message =
+    "The model takes slices with their neighbours; found a single image. Send the folder of the series.";
+  return [{ code: "neighbours_required", message }];
 }
 
 /** Images that are taken for volumes of one slice are resampled by their spacing. */
@@ -311,12 +307,8 @@ function envelopeCaveat(rule: EnvelopeRule, attributes: Attributes): Warning[] {
     (rule.in === undefined || values.every((value) => rule.in?.includes(value)));
   if (inside) return [];
   const found = shownValues(rule.tag, values);
-  return [
-    {
-      code: "outside_envelope",
-      message: `${sentence(rule.caveat)} ${rule.tag} is ${found}; the model was tested with ${demand}.`,
-    },
-  ];
+  const message = `${sentence(rule.caveat)} ${rule.tag} is ${found}; the model was tested with ${demand}.`;
+  return [{ code: "outside_envelope", message }];
 }
 
 function within(

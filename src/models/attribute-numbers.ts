@@ -45,12 +45,8 @@ export function attributeCaveats(manifest: Pick<Manifest, "inputs">, image: Imag
   return valuesOf(manifest).flatMap((value) => {
     const encoded = encode(value, image);
     if (encoded.from !== "default") return [];
-    return [
-      {
-        code: "attribute_default",
-        message: `${value.tag} is not stated, or not as ${wanted(value)}; the model was given ${encoded.numbers.join(", ")} instead.`,
-      },
-    ];
+    const message = `${value.tag} is not stated, or not as ${wanted(value)}; the model was given ${encoded.numbers.join(", ")} instead.`;
+    return [{ code: "attribute_default", message }];
   });
 }
 

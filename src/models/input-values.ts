@@ -101,12 +101,8 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
     );
     if (others.length === 0) return [];
     const units = [...new Set(others.map((each) => named(each)))].join(", ");
-    return [
-      {
-        code: "real_world_value_ignored",
-        message: `The image has a Real World Value Mapping (${units}) that differs from its modality values; the model was given modality values.`,
-      },
-    ];
+    const message = `The image has a Real World Value Mapping (${units}) that differs from its modality values; the model was given modality values.`;
+    return [{ code: "real_world_value_ignored", message }];
   }
   if (values.kind === "suv_bw") {
     const { suv } = interpretation;
@@ -118,12 +114,8 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
   const { first, last } = mapping;
   const beyond = someValue(data, image.format, interpretation.padding, (v) => v < first || v > last);
   if (!beyond) return [];
-  return [
-    {
-      code: "real_world_range",
-      message: `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`,
-    },
-  ];
+  const message = `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`;
+  return [{ code: "real_world_range", message }];
 }
 
 /**

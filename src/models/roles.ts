@@ -227,12 +227,8 @@ export function coverageCaveats(manifest: Manifest, [leading, ...others]: readon
   return others.flatMap(({ role, image }) => {
     const part = coverage(gridOf(leading.image), gridOf(image));
     if (part >= WHOLE) return [];
-    return [
-      {
-        code: "role_partly_outside",
-        message: `The role "${role}" covers ${Math.floor(part * 100)} % of the voxels of "${leading.role}"; the model was given background for the rest.`,
-      },
-    ];
+    const message = `The role "${role}" covers ${Math.floor(part * 100)} % of the voxels of "${leading.role}"; the model was given background for the rest.`;
+    return [{ code: "role_partly_outside", message }];
   });
 }
 

@@ -98,12 +98,8 @@ function unconfirmed(
       },
     ];
   if (leftness > 0.5 === (label.side === "L")) return [];
-  return [
-    {
-      code: "laterality_doubtful",
-      message: `${name}, and lies in the other half of the image by the image's orientation.`,
-    },
-  ];
+  const message = `${name}, and lies in the other half of the image by the image's orientation.`;
+  return [{ code: "laterality_doubtful", message }];
 }
 
 /** The middle of what a finding marks; undefined if it marks nothing. */
