@@ -170,6 +170,4 @@ function windowSides({ window, overlap }: Tiling, batch: number): { D: number; H
   return { D: Math.max(depth, Math.min(WARM_UP_SIDE, depth + (batch - 1) * step)), H, W };
 }
 
-function failed(message: string): RadserveError {
-  return errors.model_unavailable(message);
-}
+const { model_unavailable: failed } = errors;

@@ -59,9 +59,7 @@ const PLAIN = {
   decompositions: 0,
 };
 
-function corrupt(message: string): RadserveError {
-  return errors.corrupt_image(message);
-}
+const { corrupt_image: corrupt } = errors;
 
 function startsWith(bytes: Uint8Array, ...signature: number[]): boolean {
   return signature.every((byte, i) => bytes[i] === byte);

@@ -101,13 +101,7 @@ function cut(): RadserveError {
   );
 }
 
-function corrupt(message: string): RadserveError {
-  return errors.corrupt_image(message);
-}
-
-function unsupported(message: string): RadserveError {
-  return errors.unsupported_format(message);
-}
+const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
 
 /**
  * The pages of a TIFF, which are alike in size, photometric, depth and orientation.
