@@ -55,13 +55,10 @@ export async function unpinnedFiles(
 }
 
 /** undefined for a file that is not there: another check says so. */
-async function realFile(directory: string, path: string): Promise<string | undefined> {
-  try {
-    return await realpath(await resolveModelFile(directory, path));
-  } catch {
-    return undefined;
-  }
-}
+const realFile = (directory: string, path: string) =>
+  resolveModelFile(directory, path)
+    .then((file) => realpath(file))
+    .catch(() => undefined);
 
 async function locationProblems(
   graph: string,

@@ -51,13 +51,11 @@ export async function modelFolders(directory: string): Promise<string[]> {
 }
 
 /** False for what is surely no folder; a link whose target is away may have been one. */
-async function mayBeFolder(path: string): Promise<boolean> {
-  try {
-    return (await stat(path)).isDirectory();
-  } catch {
-    return true;
-  }
-}
+const mayBeFolder = (path: string) =>
+  stat(path).then(
+    (found) => found.isDirectory(),
+    () => true,
+  );
 
 /**
  * Loads what a folder holds; every failure becomes part of the outcome, so that the others go on.

@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
+import { tried } from "../../base/errno.js";
 import { errors } from "../../base/errors.js";
 import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
@@ -106,14 +107,6 @@ async function readText(path: string): Promise<string> {
   }
 }
 
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return undefined;
-  }
-}
-
 /** A model's manifest by its name: of the folder of models, or of those that come with Radserve (examples/NAME too). */
 async function manifestNamed(name: string, models: string): Promise<Manifest> {
   const folders = [models, join(packageRoot(), "models")].filter((folder) => folder !== "");
@@ -121,7 +114,7 @@ async function manifestNamed(name: string, models: string): Promise<Manifest> {
     const text = await textOfRegular(join(folder, name, "model.json")).catch(() => undefined);
     if (text === undefined) continue;
     // Its rules need not hold: the new manifest is checked by itself.
-    const parsed = manifestFields.safeParse(jsonOf(text));
+    const parsed = manifestFields.safeParse(tried(() => JSON.parse(text) as unknown));
     if (parsed.success) return parsed.data;
     throw errors.bad_request(
       `Expected a model without mistakes to be like, found some in ${name}. Run: radserve models check`,
