@@ -115,18 +115,18 @@ function tellStatuses(command: Command, words: string[]): void {
   for (const below of command.commands) tellStatuses(below, [...words, below.name()]);
 }
 
+/** A command below another: its name, which arguments may follow, and what it does. */
+const command = (above: Command, name: string, description: string): Command =>
+  above.command(name).description(description);
+
 const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
 
-program
-  .command("init")
-  .description("create the state directory, the first key and an example configuration")
+command(program, "init", "create the state directory, the first key and an example configuration")
   .option("--input-root <folder>", "write a configuration with this input root (repeatable)", several)
   .option("--output-root <folder>", "and this output root (repeatable)", several)
   .action(does(async () => (await import("./commands/init.js")).init));
 
-program
-  .command("serve")
-  .description("start the server")
+command(program, "serve", "start the server")
   .addOption(
     new Option(
       "--role <role>",
@@ -147,9 +147,7 @@ program
   });
 
 const token = program.command("token").description("issue, list and revoke tokens of clients");
-token
-  .command("issue")
-  .description("issue a token and print it")
+command(token, "issue", "issue a token and print it")
   .requiredOption("--subject <name>", "who it is for")
   .addOption(
     new Option("--expires <duration>", "for how long: a number with s, m, h, d, w or y").default(
@@ -163,32 +161,23 @@ token
   .option("--no-deliver", "never deliver results")
   .option("--admin", "see the jobs of all subjects")
   .action(does(async () => (await import("./commands/token.js")).tokenIssue));
-token
-  .command("list")
-  .description("list issued tokens (not the tokens themselves)")
+command(token, "list", "list issued tokens (not the tokens themselves)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/token.js")).tokenList));
-token
-  .command("revoke")
-  .description("revoke a token")
+command(token, "revoke", "revoke a token")
   .argument("<jti>", "as `token list` shows it")
   .action(does(async () => (await import("./commands/token.js")).tokenRevoke));
 
 const key = program.command("key").description("make and list keys that sign tokens");
-key
-  .command("new")
-  .description("make a key for new tokens; tokens of older keys stay valid")
-  .action(does(async () => (await import("./commands/key.js")).keyNew));
-key
-  .command("list")
-  .description("list keys (not their secrets)")
+command(key, "new", "make a key for new tokens; tokens of older keys stay valid").action(
+  does(async () => (await import("./commands/key.js")).keyNew),
+);
+command(key, "list", "list keys (not their secrets)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/key.js")).keyList));
 
 const audit = program.command("audit").description("verify and export the audit trail (docs/audit.md)");
-audit
-  .command("verify")
-  .description("check that no line was edited, removed, added or moved")
+command(audit, "verify", "check that no line was edited, removed, added or moved")
   .option(
     "--head <seq:mac>",
     "a head from a log kept elsewhere: its line must be there (repeatable)",
@@ -198,24 +187,18 @@ audit
   .option("--folder <folder>", "verify these files (default: audit in the state directory)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/audit.js")).auditVerify));
-audit
-  .command("export")
-  .description("print FHIR R4 AuditEvents (IHE BALP), one per line")
+command(audit, "export", "print FHIR R4 AuditEvents (IHE BALP), one per line")
   .option("--from <day>", "the first day, for example 2026-11-21 (UTC)")
   .option("--to <day>", "the last day")
   .option("--folder <folder>", "export these files (default: audit in the state directory)")
   .action(does(async () => (await import("./commands/audit.js")).auditExport));
-audit
-  .command("hash")
-  .description("print the keyed hash that stands for a patient, a study or a path")
+command(audit, "hash", "print the keyed hash that stands for a patient, a study or a path")
   .option("--patient <PatientID>")
   .option("--study <StudyInstanceUID>")
   .option("--path <path>", "as the server names it")
   .action(does(async () => (await import("./commands/audit.js")).auditHash));
 
-program
-  .command("infer")
-  .description("run the models on one image, without a server")
+command(program, "infer", "run the models on one image, without a server")
   .argument("<input>", "a file, or a folder of slices")
   .argument("<output-folder>")
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
@@ -225,9 +208,7 @@ program
   .option("--json", "print the answer of POST /single_inference")
   .action(does(async () => (await import("./commands/infer.js")).inferFile));
 
-program
-  .command("bulk")
-  .description("send a folder of images to a running server as one job, and show its progress")
+command(program, "bulk", "send a folder of images to a running server as one job, and show its progress")
   .argument("<input-folder>", "searched with its subfolders; DICOM is recognised by content")
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
@@ -242,16 +223,12 @@ program
 const jobs = program
   .command("jobs")
   .description("list and control bulk jobs of a running server (RADSERVE_URL, RADSERVE_TOKEN)");
-jobs
-  .command("list")
-  .description("list jobs, newest first")
+command(jobs, "list", "list jobs, newest first")
   .option("--state <state>", "scanning, running, paused, completed or cancelled")
   .addOption(new Option("--limit <number>", "how many").default("50", "50"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsList));
-jobs
-  .command("items <job>")
-  .description("list the images of a job, each with its outcome")
+command(jobs, "items <job>", "list the images of a job, each with its outcome")
   .option("--state <state>", "queued, running, succeeded, partial, failed, skipped or cancelled")
   .addOption(new Option("--limit <number>", "how many").default("50", "50"))
   .option("--json", JSON_HELP)
@@ -270,86 +247,86 @@ for (const [action, description] of Object.entries({
     .option("--json", JSON_HELP)
     .action(does(async () => (await import("./commands/jobs.js")).jobsAct(action as JobAction)));
 
-jobs
-  .command("reconcile <job>")
-  .description("compare a job with the files in its output folders")
+command(jobs, "reconcile <job>", "compare a job with the files in its output folders")
   .option("--retry", "run images again whose results are missing or damaged")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
 const deliver = program.command("deliver").description("list, retry and verify deliveries (docs/doors.md)");
-deliver
-  .command("list")
-  .description("list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
+command(deliver, "list", "list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
   .option("--destination <name>", "only this destination")
   .addOption(new Option("--limit <number>", "how many results").default("50", "50"))
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverList));
-deliver
-  .command("retry [id]")
-  .description("send set-aside objects again, of one result or of all (RADSERVE_URL, RADSERVE_TOKEN)")
+command(
+  deliver,
+  "retry [id]",
+  "send set-aside objects again, of one result or of all (RADSERVE_URL, RADSERVE_TOKEN)",
+)
   .option("--destination <name>", "only to this destination")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverRetry));
-deliver
-  .command("verify <paths...>")
-  .description("read delivered objects back, of receipts (NAME.json) or of folders of them")
+command(
+  deliver,
+  "verify <paths...>",
+  "read delivered objects back, of receipts (NAME.json) or of folders of them",
+)
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverVerify));
-deliver
-  .command("scan [folders...]")
-  .description("queue undelivered results that no queue has (default: RADSERVE_OUTPUT_ROOTS)")
+command(
+  deliver,
+  "scan [folders...]",
+  "queue undelivered results that no queue has (default: RADSERVE_OUTPUT_ROOTS)",
+)
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/deliver.js")).deliverScan));
 
-program
-  .command("inspect [file]")
-  .description("show what a file holds, its decoded pixels, and which models accept it or why not")
+command(
+  program,
+  "inspect [file]",
+  "show what a file holds, its decoded pixels, and which models accept it or why not",
+)
   .option("--json", JSON_HELP)
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--preview <file.png>", "write the first frame as a picture, with the file's window")
   .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
   .action(does(async () => (await import("./commands/inspect.js")).inspectFile));
 
-program
-  .command("verify")
-  .description("verify a result: compare its files with the receipt and compute it again, byte for byte")
+command(
+  program,
+  "verify",
+  "verify a result: compare its files with the receipt and compute it again, byte for byte",
+)
   .argument("<NAME.json>", "the receipt of a result")
   .option("--input <path>", "the source, or a folder that it lies in (default: beside the receipt)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/verify.js")).verify));
 
-program
-  .command("drift")
-  .description("compare results of models from week to week, from receipts")
+command(program, "drift", "compare results of models from week to week, from receipts")
   .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
   .option("--week <day>", "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/drift.js")).drift));
 
-program
-  .command("results")
-  .description("rebuild the list of results")
+command(program, "results", "rebuild the list of results")
   .command("index")
   .description("rebuild the list of results from the receipts in output roots")
   .argument("[roots...]", "output roots (default: RADSERVE_OUTPUT_ROOTS)")
   .action(does(async () => (await import("./commands/results.js")).indexResults));
 
 const models = program.command("models").description("list, add, check and try models");
-models
-  .command("list")
-  .description("list models and the state of their files")
+command(models, "list", "list models and the state of their files")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).list));
-models
-  .command("init <model.onnx>")
-  .description("write a draft manifest beside a graph")
+command(models, "init <model.onnx>", "write a draft manifest beside a graph")
   .option("--like <name>", "copy accepted images, preparation and outputs from this model")
   .option("--labels <file>", "with --like: one label per line, with its threshold after a comma")
   .action(does(async () => (await import("./commands/models.js")).init));
-models
-  .command("import <folder>")
-  .description("write the manifest of an exported network of nnU-Net v2, or of a MONAI bundle")
+command(
+  models,
+  "import <folder>",
+  "write the manifest of an exported network of nnU-Net v2, or of a MONAI bundle",
+)
   .option("--configuration <name>", "nnU-Net: which configuration of plans.json, for example 3d_fullres")
   .option(
     "--orientation <letters>",
@@ -364,32 +341,23 @@ models
   .option("--to <folder>", "the model's folder; the graph's own, where absent")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).importModel));
-models
-  .command("export-nnunet")
-  .description(
-    "print the Python script that exports a trained network of nnU-Net v2, to run where it was trained",
-  )
-  .action(does(async () => (await import("./commands/models.js")).exportNnunet));
-models
-  .command("card <name>")
-  .description("print a model card in Markdown, from the manifest")
+command(
+  models,
+  "export-nnunet",
+  "print the Python script that exports a trained network of nnU-Net v2, to run where it was trained",
+).action(does(async () => (await import("./commands/models.js")).exportNnunet));
+command(models, "card <name>", "print a model card in Markdown, from the manifest")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).card));
-models
-  .command("codes <name...>")
-  .description("find coded concepts for labels by name")
+command(models, "codes <name...>", "find coded concepts for labels by name")
   .option("--json", JSON_HELP)
   .action((name: string[], options: { json?: boolean }) =>
     run(async () => (await import("./commands/models.js")).codes(name.join(" "), options), options.json),
   );
-models
-  .command("check <folder>")
-  .description("check a model folder and explain every mistake")
+command(models, "check <folder>", "check a model folder and explain every mistake")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).check));
-models
-  .command("try <folder> <image>")
-  .description("run one model on one image and show its tensors")
+command(models, "try <folder> <image>", "run one model on one image and show its tensors")
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--dump <file.npy>", "write the tensor that goes in")
   .option(
@@ -398,29 +366,25 @@ models
   )
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).tryModel));
-models
-  .command("canary <folder> <image>")
-  .description("make a model's canary (a reference input and output) from an image")
+command(
+  models,
+  "canary <folder> <image>",
+  "make a model's canary (a reference input and output) from an image",
+)
   .addOption(new Option("--frame <number>", "which frame, from 1").default("1", "1"))
   .option("--absolute <number>", "largest absolute difference that passes on another machine")
   .option("--relative <number>", "largest difference as a share of the expected value")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/models.js")).canary));
-models
-  .command("reload")
-  .description("let the running server load changed models without interruption")
+command(models, "reload", "let the running server load changed models without interruption")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/reload.js")).reload));
 
-program
-  .command("status")
-  .description("show whether a running server is ready, and its models")
+command(program, "status", "show whether a running server is ready, and its models")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/status.js")).status));
 
-program
-  .command("explain")
-  .description("say why a request, an image or a job failed, and what to do")
+command(program, "explain", "say why a request, an image or a job failed, and what to do")
   .argument(
     "<id-or-path>",
     "a request id, the id of a job, or the path of an image, an output folder or a receipt",
@@ -430,9 +394,7 @@ program
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/explain.js")).explain));
 
-program
-  .command("doctor")
-  .description("check everything that serving needs; each problem comes with its fix")
+command(program, "doctor", "check everything that serving needs; each problem comes with its fix")
   .option("--json", JSON_HELP)
   .action((options: { json?: boolean }) =>
     run(
@@ -441,9 +403,7 @@ program
     ),
   );
 
-program
-  .command("completion")
-  .description("print a completion script for bash or zsh")
+command(program, "completion", "print a completion script for bash or zsh")
   .addArgument(new Argument("<shell>").choices(["bash", "zsh"]))
   .addHelpText("after", "\nFor example: radserve completion bash > /etc/bash_completion.d/radserve")
   .action((shell: Shell) =>

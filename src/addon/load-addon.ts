@@ -1,7 +1,7 @@
 /** The one place that opens what is built in build/Release. Each user declares the part of its interface that it calls. */
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 
 /** Node looks for a file on the disk each time that it is asked for one that it has loaded. */
 const loaded = new Map<string, unknown>();
@@ -21,8 +21,7 @@ function load(name: "addon" | "confine"): unknown {
     return createRequire(import.meta.url)(path) as unknown;
   } catch (cause) {
     const reason = cause instanceof Error ? (cause.message.split("\n")[0] ?? "") : "";
-    throw new RadserveError(
-      "internal",
+    throw errors.internal(
       `The native ${name === "addon" ? "engine" : "part for decoder processes"} cannot be loaded (${reason}). Build it with: npm run rebuild`,
       undefined,
       { cause },

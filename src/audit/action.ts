@@ -37,19 +37,16 @@ export type About = Omit<Facts, "outcome" | "patient" | "study" | "input" | "out
 
 export class Action implements Trail {
   readonly #began = performance.now();
-  #about: About;
   #whose: Whose = {};
   #written: string | undefined;
 
   constructor(
     private readonly audit: Pick<Audit, "record" | "hash">,
-    about: About,
-  ) {
-    this.#about = about;
-  }
+    private about: About,
+  ) {}
 
   note(more: Partial<About>): void {
-    this.#about = { ...this.#about, ...more };
+    this.about = { ...this.about, ...more };
   }
 
   wasOf(whose: Whose): void {
@@ -79,7 +76,7 @@ export class Action implements Trail {
 
   /** @returns the keyed hash of the patient's id, as the line has it */
   async #write(outcome: string): Promise<string | undefined> {
-    const { inputPath, outputPath, ...about } = this.#about;
+    const { inputPath, outputPath, ...about } = this.about;
     const { patientId, studyInstanceUid } = this.#whose;
     const hash = (what: Named, name: string | undefined) =>
       name === undefined ? undefined : this.audit.hash(what, name);

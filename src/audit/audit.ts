@@ -4,7 +4,7 @@
  */
 import os from "node:os";
 import { durations } from "../base/durations.js";
-import { ConfigError, RadserveError } from "../base/errors.js";
+import { ConfigError, errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { Chain, type Timed } from "./chain.js";
@@ -30,8 +30,7 @@ interface Outage {
 
 export function auditFailed(cause?: unknown): RadserveError {
   const why = errno(cause);
-  return new RadserveError(
-    "audit_failed",
+  return errors.audit_failed(
     "Expected to write down in the audit what was asked for; that could not be done, so nothing was done. " +
       "Tell the administrator: the disk of the state directory may be full or not writable.",
     why === "" ? undefined : { errno: why },

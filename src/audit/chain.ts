@@ -11,7 +11,7 @@
  */
 import { createHash } from "node:crypto";
 import fs, { closeSync, constants, fstatSync, openSync, readFileSync, readSync } from "node:fs";
-import { open, rename } from "node:fs/promises";
+import { rename, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -120,13 +120,7 @@ export class Chain {
   /** Keeps the head beside the chain: a tail that is cut off while nothing runs is noticed by it. */
   async sayHead(): Promise<void> {
     const part = `${this.place.head}.${process.pid}.part`;
-    const file = await open(part, "w", 0o600);
-    try {
-      await file.writeFile(`${headText(this.#head)}\n`);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
+    await writeFile(part, `${headText(this.#head)}\n`, { mode: 0o600, flush: true });
     giveToOwnerOf(this.place.stateDir, part);
     await rename(part, this.place.head);
   }

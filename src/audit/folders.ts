@@ -2,7 +2,7 @@
 import { createHmac, createSecretKey, randomBytes, type KeyObject } from "node:crypto";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
-import { errno } from "../base/errno.js";
+import { errno, ifThere } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
 import { createPrivately, makePrivateFolder } from "../files/private-file.js";
 
@@ -71,11 +71,7 @@ async function readOrMakeKey(file: string, mayMake: boolean): Promise<KeyObject>
         `${file}: expected the key of the audit that lies beside it; found none. Put it back from a backup, or move ` +
           "the folder audit and the file audit-head away, and a new audit begins.",
       );
-    await createPrivately(file, `${randomBytes(KEY_BYTES).toString("base64url")}\n`).catch(
-      (error: unknown) => {
-        if (errno(error) !== "EEXIST") throw error;
-      },
-    );
+    await createPrivately(file, `${randomBytes(KEY_BYTES).toString("base64url")}\n`).catch(ifThere);
   }
   return readKey(file);
 }

@@ -14,6 +14,20 @@ export function errno(thrown: unknown): string {
   return (unnamed && NAMES.get(Number(unnamed[1]))) ?? thrown.code;
 }
 
+/** What a call gives; undefined where it throws, for whoever need not know why. */
+export function tried<T>(call: () => T): T | undefined {
+  try {
+    return call();
+  } catch {
+    return undefined;
+  }
+}
+
+/** For `.catch` of what makes a file, a link or a folder: what has the name already stays; any other error goes on. */
+export function ifThere(error: unknown): void {
+  if (errno(error) !== "EEXIST") throw error;
+}
+
 /**
  * An error as those of node:fs are, without the path, which can be a patient's name.
  * @param number as errno(3) has it

@@ -357,6 +357,13 @@ export class RadserveError extends Error {
   }
 }
 
+/** An error of each code of the table: `errors.bad_request("Expected ...")`. */
+export const errors = Object.fromEntries(
+  Object.keys(ERRORS).map((code) => [code, (...args: Told) => new RadserveError(code as ErrorCode, ...args)]),
+) as Record<ErrorCode, (...args: Told) => RadserveError>;
+
+type Told = [message: string, details?: ErrorDetails, options?: ErrorOptions];
+
 /** The process, or the machine, has as many files open as it may (open(2)). */
 const NO_DESCRIPTOR: ReadonlySet<string> = new Set(["EMFILE", "ENFILE"]);
 

@@ -1,6 +1,6 @@
 /** Bodies of requests: their JSON, and what their schemas say of them. */
 import type { z } from "zod";
-import { RadserveError } from "./errors.js";
+import { errors, type RadserveError } from "./errors.js";
 import { jsonFault, type JsonFault } from "./json-fault.js";
 import { found, problemCount, problemsOf } from "./validation.js";
 
@@ -14,7 +14,7 @@ const LONGEST_SHOWN = 64;
 
 function refusalOf({ line, column, ...fault }: JsonFault): RadserveError {
   const refuse = (message: string, details?: object) =>
-    new RadserveError("bad_request", `Expected ${message}.`, details && { ...details });
+    errors.bad_request(`Expected ${message}.`, details && { ...details });
   const place = `line ${line}, column ${column}`;
   switch (fault.kind) {
     case "syntax":
@@ -41,8 +41,7 @@ function refusalOf({ line, column, ...fault }: JsonFault): RadserveError {
 export function parseJsonBody(text: string): unknown {
   if (text.trim() === "") return {};
   if (text.includes("\ufffd"))
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected a body in UTF-8; found bytes that are none, or U+FFFD, which stands for such bytes. " +
         "Send UTF-8, and a U+FFFD that is meant as \\ufffd.",
     );
@@ -51,7 +50,7 @@ export function parseJsonBody(text: string): unknown {
   const value = JSON.parse(text) as unknown;
   if (typeof value === "object" && value !== null) return value;
   const kind = typeof value === "string" ? "a string" : found(value);
-  throw new RadserveError("bad_request", `Expected a JSON object; found ${kind}.`);
+  throw errors.bad_request(`Expected a JSON object; found ${kind}.`);
 }
 
 /** A body that fits its schema. Throws bad_request naming every field that does not, and what was expected there. */
@@ -64,5 +63,5 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
     .map(({ field, message }) => `${field === "" ? "body" : field}: ${message}.`);
   const left = problemCount(parsed.error) - sentences.length;
   const more = left > 0 ? [`And ${left} more.`] : [];
-  throw new RadserveError("bad_request", [...sentences, ...more].join(" "), { problems });
+  throw errors.bad_request([...sentences, ...more].join(" "), { problems });
 }

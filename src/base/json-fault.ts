@@ -3,6 +3,7 @@
  * last of two fields of one name, where other programs take the first (RFC 8259, 4), and takes seconds for megabytes of
  * brackets.
  */
+import { tried } from "./errno.js";
 
 /** A place in a text: line and column, from 1. */
 export interface Place {
@@ -73,13 +74,7 @@ function endOfString(text: string, start: number): number {
 }
 
 /** The value of a string's token; undefined if it is none. */
-function stringOf(token: string): string | undefined {
-  try {
-    return JSON.parse(token) as string;
-  } catch {
-    return undefined;
-  }
-}
+const stringOf = (token: string) => tried(() => JSON.parse(token) as string);
 
 /**
  * The first fault of a text. It is one pass over its tokens without recursion: bodies of bulk requests have megabytes.

@@ -7,7 +7,7 @@
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "./durations.js";
-import { RadserveError } from "./errors.js";
+import { errors } from "./errors.js";
 import { monotonic } from "./monotonic.js";
 
 /** A place holds a count of these many bytes. */
@@ -111,16 +111,9 @@ export interface MemoryPlace {
 
 /** The memory of the process as one thread sees it. */
 export class ProcessMemory {
-  readonly #counts: Int32Array;
-  readonly #place: number;
-  readonly #mostBytes: number;
   #claimed = 0;
 
-  constructor({ counts, place, mostBytes }: MemoryPlace) {
-    this.#counts = counts;
-    this.#place = place;
-    this.#mostBytes = mostBytes;
-  }
+  constructor(private readonly own: MemoryPlace) {}
 
   /** Bytes that this thread's work has had so far, all together. */
   get claimed(): number {
@@ -138,17 +131,17 @@ export class ProcessMemory {
     try {
       return await work();
     } finally {
-      Atomics.sub(this.#counts, indexOf(this.#place, claim.kind), units);
+      Atomics.sub(this.own.counts, indexOf(this.own.place, claim.kind), units);
     }
   }
 
   /** Counts bytes that are in memory already. What it returns gives them back. */
   hold(kind: Kind, bytes: number): () => void {
     const units = Math.ceil(bytes / UNIT);
-    const at = indexOf(this.#place, kind);
-    Atomics.add(this.#counts, at, units);
+    const at = indexOf(this.own.place, kind);
+    Atomics.add(this.own.counts, at, units);
     this.#claimed += bytes;
-    return () => Atomics.sub(this.#counts, at, units);
+    return () => Atomics.sub(this.own.counts, at, units);
   }
 
   /**
@@ -158,27 +151,26 @@ export class ProcessMemory {
    */
   holdIfRoom(kind: Kind, bytes: number, share: number): (() => void) | undefined {
     const more = Math.ceil(bytes / UNIT);
-    return (total(this.#counts, kind) + more) * UNIT > this.#mostBytes * share
+    return (total(this.own.counts, kind) + more) * UNIT > this.own.mostBytes * share
       ? undefined
       : this.hold(kind, bytes);
   }
 
   async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
     const end = monotonic() + durations.memoryRoom;
-    const at = indexOf(this.#place, kind);
+    const at = indexOf(this.own.place, kind);
     for (;;) {
       // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
       if (!patient || this.#hasRoom(kind, units)) {
-        Atomics.add(this.#counts, at, units);
+        Atomics.add(this.own.counts, at, units);
         if (!patient || this.#hasRoom(kind, 0, units)) return;
-        Atomics.sub(this.#counts, at, units);
+        Atomics.sub(this.own.counts, at, units);
       }
       check();
       if (monotonic() > end)
-        throw new RadserveError(
-          "overloaded",
-          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.#mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
-          { needed_bytes: units * UNIT, most_bytes: this.#mostBytes },
+        throw errors.overloaded(
+          `Expected room for ${mebibytes(units * UNIT)} MiB of images in memory (setting memory: ${mebibytes(this.own.mostBytes)} MiB); other images held it for ${durations.memoryRoom / 1000} s. Send the request again after the time in Retry-After.`,
+          { needed_bytes: units * UNIT, most_bytes: this.own.mostBytes },
         );
       await delay(LOOK_MS);
     }
@@ -189,10 +181,10 @@ export class ProcessMemory {
    * else of its kind is counted, even the largest begins.
    */
   #hasRoom(kind: Kind, more: number, own = 0): boolean {
-    const ofKind = total(this.#counts, kind);
+    const ofKind = total(this.own.counts, kind);
     if (ofKind === own) return true;
-    if (kind !== "images") return (ofKind + more) * UNIT <= this.#mostBytes * FILES_SHARE;
-    return (totalOfAll(this.#counts) + more) * UNIT <= this.#mostBytes;
+    if (kind !== "images") return (ofKind + more) * UNIT <= this.own.mostBytes * FILES_SHARE;
+    return (totalOfAll(this.own.counts) + more) * UNIT <= this.own.mostBytes;
   }
 }
 

@@ -199,12 +199,14 @@ async function shown({ job, database, context, progress }: JobCall): Promise<Bul
 }
 
 /** A change of a job, answered with the job as it is then. */
-const change = (perform: (call: JobCall) => Promise<unknown>): Perform =>
-  ofJob(async (call) => {
-    await perform(call);
+const change = (perform: (pool: Database["pool"], call: JobCall) => Promise<unknown>): Operation => ({
+  perform: ofJob(async (call) => {
+    await perform(call.database.pool, call);
     const job = await findJob(call.database.readPool, call.caller, call.jobId);
     return shown({ ...call, job, progress: [] });
-  });
+  }),
+  wakes: true,
+});
 
 async function items({ job, query, database, context }: JobCall): Promise<BulkAnswer> {
   const { limit, cursor, state, code } = parseBody(itemQuerySchema, query);
@@ -301,23 +303,9 @@ export const OPERATIONS = {
   items: { perform: ofJob(items), wakes: false },
   reconcile: { perform: ofJob(reconciled), wakes: true },
   purge: { perform: ofJob(purged), wakes: false },
-  cancel: {
-    perform: change(({ database, caller, job }) => cancelJob(database.pool, caller, job.id)),
-    wakes: true,
-  },
-  retry: {
-    perform: change(({ database, caller, job, context }) =>
-      retryJob(database.pool, caller, job.id, marking(context)),
-    ),
-    wakes: true,
-  },
-  pause: {
-    perform: change(({ database, caller, job }) => setPaused(database.pool, caller, job.id, true)),
-    wakes: true,
-  },
-  resume: {
-    perform: change(({ database, caller, job }) => setPaused(database.pool, caller, job.id, false)),
-    wakes: true,
-  },
+  cancel: change((pool, { caller, job }) => cancelJob(pool, caller, job.id)),
+  retry: change((pool, { caller, job, context }) => retryJob(pool, caller, job.id, marking(context))),
+  pause: change((pool, { caller, job }) => setPaused(pool, caller, job.id, true)),
+  resume: change((pool, { caller, job }) => setPaused(pool, caller, job.id, false)),
 } satisfies Record<string, Operation>;
 export type OperationName = keyof typeof OPERATIONS;

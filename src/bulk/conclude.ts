@@ -1,7 +1,7 @@
 /** The end of jobs of which nothing waits or runs any more: their reports are written, and then their marks are removed. */
 import { randomUUID } from "node:crypto";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { asRadserveError, errors } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { asUnavailable } from "./database.js";
 import { unmarkEnded } from "./job-folders.js";
@@ -48,7 +48,7 @@ async function giveUp(
   );
   const told =
     error.code === "internal"
-      ? new RadserveError("internal", "The report could not be written; the server's log says why.")
+      ? errors.internal("The report could not be written; the server's log says why.")
       : error;
   await settleReport(pool, claim, { html_path: null, csv_path: null, error: told.toObject() });
 }

@@ -1,7 +1,7 @@
 /** Jobs in the database: making them, looking at them, and what a client may do to them. */
 import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { transaction, type Queryable } from "./database.js";
 import { tablesLostAt } from "./migrations.js";
 import type { ITEM_STATES, Job, JobDetails } from "./schema.js";
@@ -90,8 +90,7 @@ export async function refuseMany(
     [subject, id, mostOpen],
   );
   if ((rows[0]?.number ?? 0) < mostOpen) return;
-  throw new RadserveError(
-    "rate_limited",
+  throw errors.rate_limited(
     `Expected at most ${mostOpen} open jobs of one subject; found as many. Wait until one has ended, cancel one, or send more images in one job.`,
     { limit: mostOpen, retry_after: RETRY_FULL_SECONDS },
   );
@@ -146,13 +145,11 @@ export async function insertJob(client: PoolClient, job: NewJob, mostOpen: numbe
   return true;
 }
 
+export type KeyedJob = Pick<JobRow, "id"> & { request_sha256: string };
+
 /** The job that has used an idempotency key. */
-export async function jobOfKey(
-  pool: Pool,
-  subject: string,
-  key: string,
-): Promise<{ id: string; request_sha256: string } | undefined> {
-  const { rows } = await pool.query<{ id: string; request_sha256: string }>(
+export async function jobOfKey(pool: Pool, subject: string, key: string): Promise<KeyedJob | undefined> {
+  const { rows } = await pool.query<KeyedJob>(
     "select id, request_sha256 from radserve.job where subject = $1 and idempotency_key = $2",
     [subject, key],
   );
@@ -199,10 +196,7 @@ export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
     lost === undefined
       ? ""
       : ` The bulk tables were lost and made again at ${lost.toISOString()}: jobs from before are gone. Send them again; only what is missing is computed.`;
-  return new RadserveError(
-    "job_not_found",
-    `This subject has no such job; GET /bulk_inference lists its jobs.${why}`,
-  );
+  return errors.job_not_found(`This subject has no such job; GET /bulk_inference lists its jobs.${why}`);
 }
 
 /** @throws RadserveError job_not_found, also for another subject's job */
@@ -325,7 +319,7 @@ async function locked(client: PoolClient, scope: Scope, id: string): Promise<Job
 }
 
 function conflict(expected: string, row: JobRow): RadserveError {
-  return new RadserveError("job_state", `Expected ${expected}; this one is ${row.state}.`, {
+  return errors.job_state(`Expected ${expected}; this one is ${row.state}.`, {
     state: row.state,
   });
 }

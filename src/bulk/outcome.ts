@@ -34,7 +34,6 @@ const SHARE_FAULTS = new Set(
     " ",
   ),
 );
-/** A folder that the server's user may not write to, now (errno(3)). */
 /** Errors that also occur when a share is away. */
 const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "internal", "series_invalid"]);
 /** In a scanned folder, a file that fails with one of these is not an input. */

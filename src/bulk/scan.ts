@@ -8,7 +8,7 @@ import path from "node:path";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { groupsOf } from "../base/groups.js";
-import { asRadserveError, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
+import { asRadserveError, errors, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
 import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
@@ -90,7 +90,7 @@ async function enter({ folder, roots }: ScanOptions, here: string): Promise<Open
     const opened = await openInput(path.posix.join(folder, here), roots);
     if (opened.kind === "folder") return opened;
     opened.close();
-    throw new RadserveError("bad_request", "Expected input_folder_path to name a folder; found a file.");
+    throw errors.bad_request("Expected input_folder_path to name a folder; found a file.");
   } catch (error) {
     if (here === "" || !(error instanceof RadserveError)) throw error;
     // If all of it is away, no part of it is to blame
@@ -109,7 +109,7 @@ function unread(at: string, code: ErrorCode, message: string, details: RadserveE
 async function mustBeThere({ folder, roots }: Pick<ScanOptions, "folder" | "roots">): Promise<void> {
   await withInput(folder, roots, async ({ kind, fdPath }) => {
     if (kind === "folder" && !(await holdsSomething(fdPath)))
-      throw new RadserveError("input_not_found", "Expected the input folder to hold something; it is empty.");
+      throw errors.input_not_found("Expected the input folder to hold something; it is empty.");
   });
 }
 
@@ -178,10 +178,7 @@ async function entryOf(
     if (isGone(error)) return { path: at, is: "own" };
     if (!isPermission(error)) throw error;
     const details = { side: "input", reason: "permission" };
-    return failed(
-      at,
-      new RadserveError("path_not_allowed", "The server's user may not read this file.", details),
-    );
+    return failed(at, errors.path_not_allowed("The server's user may not read this file.", details));
   }
 }
 

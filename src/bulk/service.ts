@@ -9,7 +9,7 @@ import type { Audit } from "../audit/audit.js";
 import type { Config } from "../config.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { asRadserveError, errors } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
@@ -111,7 +111,7 @@ export class BulkService {
     this.#calledAt = monotonic();
     // One that goes to rest is not to be asked; the next takes over the database
     await this.#leaving;
-    if (this.#stopping) throw new RadserveError("shutting_down", "The server is stopping.");
+    if (this.#stopping) throw errors.shutting_down("The server is stopping.");
     this.start();
     try {
       const whole = { ...call, progress: this.#progressOf(call.jobId) };

@@ -5,19 +5,20 @@ import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
 import { cached } from "../base/cached.js";
 import { canonicalJson } from "../base/canonical-json.js";
-import { RadserveError, type ErrorObject } from "../base/errors.js";
+import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
 import { bulkRequestSchema, type BulkRequest } from "./schema.js";
+import { groupsOf } from "../base/groups.js";
 import { parseBody, parseJsonBody } from "../base/json-body.js";
 import { candidatesOf } from "../inference/plan.js";
 import { checkGroup, destinationsFor, type KnownDestinations } from "../inference/request.js";
 import { holdsSomething } from "../files/folder-mark.js";
 import { transaction, wasRefused, type Database } from "./database.js";
 import { makeFolders, unmark } from "./job-folders.js";
-import { findJob, insertJob, jobOfKey, refuseMany, type NewJob } from "./jobs.js";
+import { findJob, insertJob, jobOfKey, refuseMany, type KeyedJob, type NewJob } from "./jobs.js";
 import type { BulkCall } from "./call.js";
 import type { Scanner } from "./scanner.js";
 import { visibleTo } from "./visible-jobs.js";
@@ -120,13 +121,9 @@ async function keep(job: NewJob, wasEmpty: boolean, context: SubmitContext): Pro
   return kept;
 }
 
-function sameJob(
-  found: { id: string; request_sha256: string } | undefined,
-  sha256: string,
-): string | undefined {
+function sameJob(found: KeyedJob | undefined, sha256: string): string | undefined {
   if (found === undefined || found.request_sha256 === sha256) return found?.id;
-  throw new RadserveError(
-    "idempotency_conflict",
+  throw errors.idempotency_conflict(
     "Expected the same request as before under this idempotency_key; found another. Use a new key for a new request.",
     { job_id: found.id },
   );
@@ -151,20 +148,18 @@ async function checkItems(items: Items, roots: Roots, config: Checked): Promise<
     return (await realPathToBe(folder)) ?? path.posix.normalize(folder);
   });
   const taken = new Map<string, number>();
-  for (let i = 0; i < items.length; i += CHECKED_AT_ONCE) {
-    const some = items.slice(i, i + CHECKED_AT_ONCE);
-    const results = await Promise.all(
-      some.map((item, n) => checkItem(item, roots, config, realFolder).catch(atIndex(i + n))),
-    );
-    for (const [n, result] of results.entries()) {
+  for (const some of groupsOf([...items.entries()], CHECKED_AT_ONCE)) {
+    const results = some.map(async ([i, item]) => {
+      return [i, await checkItem(item, roots, config, realFolder).catch(atIndex(i))] as const;
+    });
+    for (const [i, result] of await Promise.all(results)) {
       const other = taken.get(result);
       if (other !== undefined)
-        throw new RadserveError(
-          "bad_request",
-          `items[${other}] and items[${i + n}] would write their results under the same name into the same folder. Give them different output folders, or send one of them.`,
-          { indices: [other, i + n] },
+        throw errors.bad_request(
+          `items[${other}] and items[${i}] would write their results under the same name into the same folder. Give them different output folders, or send one of them.`,
+          { indices: [other, i] },
         );
-      taken.set(result, i + n);
+      taken.set(result, i);
     }
   }
 }
@@ -177,8 +172,7 @@ async function checkFolder(folder: string, roots: Roots, { path_map }: Config): 
   } finally {
     input.close();
   }
-  throw new RadserveError(
-    "bad_request",
+  throw errors.bad_request(
     "Expected input_folder_path to name a folder; found a file. Send single files as items.",
     { field: "input_folder_path" },
   );

@@ -9,7 +9,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { workerData } from "node:worker_threads";
 import { durations } from "../base/durations.js";
-import { errno } from "../base/errno.js";
+import { ifThere } from "../base/errno.js";
 import { RadserveError } from "../base/errors.js";
 import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
@@ -45,9 +45,7 @@ const send = (message: FromThread) => service.note(message);
 async function boxId(): Promise<string> {
   const file = path.join(config.state_dir, "box");
   await mkdir(config.state_dir, { recursive: true, mode: 0o700 });
-  await writeFile(file, `${randomUUID()}\n`, { flag: "wx" }).catch((error: unknown) => {
-    if (errno(error) !== "EEXIST") throw error;
-  });
+  await writeFile(file, `${randomUUID()}\n`, { flag: "wx" }).catch(ifThere);
   return (await readFile(file, "utf8")).trim();
 }
 

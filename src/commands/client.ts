@@ -8,7 +8,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import tls from "node:tls";
 import type { z } from "zod";
 import { clientSettings, type ClientSettings, type Config } from "../config.js";
-import { ConfigError, errorObjectSchema, RadserveError } from "../base/errors.js";
+import { ConfigError, errorObjectSchema, errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 
 /** Longest pause between two attempts to reach a server that does not answer. */
@@ -189,8 +189,7 @@ export class Client {
   }
 
   #stranger(status: number): RadserveError {
-    return new RadserveError(
-      "model_unavailable",
+    return errors.model_unavailable(
       `Expected a Radserve of this version at ${this.url}; found something else, which answered ${status}. Check RADSERVE_URL.`,
     );
   }

@@ -2,7 +2,8 @@
 import { writeFile } from "node:fs/promises";
 import path from "node:path";
 import { ConfigError } from "../base/errors.js";
-import { accepts, type Reason } from "../models/acceptance.js";
+import { accepts } from "../models/acceptance.js";
+import type { Reason } from "../models/attribute-values.js";
 import type { Config } from "../config.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Image, TransformStep } from "../images/image.js";

@@ -1,7 +1,7 @@
 /** `radserve models list | card | init | import | codes | check | try | canary`: what src/models says, with its exit status. */
 import { readFile } from "node:fs/promises";
 import path from "node:path";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Config } from "../config.js";
 import type { Image } from "../images/image.js";
 import type { CommandResult } from "../models/command-result.js";
@@ -105,7 +105,7 @@ function limitOf(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   const value = Number(text);
   if (text.trim() !== "" && value >= 0 && Number.isFinite(value)) return value;
-  throw new RadserveError("bad_request", `Expected a number of at least 0 for ${option}, found "${text}".`);
+  throw errors.bad_request(`Expected a number of at least 0 for ${option}, found "${text}".`);
 }
 
 export interface TryCommand {

@@ -1,7 +1,7 @@
 /** `radserve models reload`: tells the server of this machine to look at its models again, and what came of it. */
 import { setTimeout as delay } from "node:timers/promises";
 import { type Config } from "../config.js";
-import { ConfigError, RadserveError } from "../base/errors.js";
+import { ConfigError, errors } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { monotonic } from "../base/monotonic.js";
 import { holderHere } from "../files/state-lock.js";
@@ -28,10 +28,10 @@ export async function reload(config: Config, { json = false }: JsonOption): Prom
     // One from before the machine started may say a later moment
     if (outcome !== undefined && outcome.asked >= sent && outcome.asked !== before) return say(outcome, json);
     if (holderHere(config.state_dir) !== pid)
-      throw new RadserveError("model_unavailable", "The server ended before it had reloaded its models.");
+      throw errors.model_unavailable("The server ended before it had reloaded its models.");
     await delay(LOOK_MS);
   }
-  throw new RadserveError("model_unavailable", "The server has not said what came of it; its log may.");
+  throw errors.model_unavailable("The server has not said what came of it; its log may.");
 }
 
 function tell(pid: number): void {
@@ -45,8 +45,7 @@ function tell(pid: number): void {
 }
 
 function say({ report, error }: ReloadOutcome, json: boolean): ExitStatus {
-  if (report === undefined)
-    throw new RadserveError("model_unavailable", error ?? "The models could not be reloaded.");
+  if (report === undefined) throw errors.model_unavailable(error ?? "The models could not be reloaded.");
   if (json) print(JSON.stringify(report, null, 2));
   else {
     for (const kind of ["added", "replaced", "removed", "unchanged"] as const)

@@ -3,7 +3,7 @@ import { readdir, readFile, stat } from "node:fs/promises";
 import path from "node:path";
 import { resultForms, type Config } from "../config.js";
 import { ANY_STACK, type Image } from "../images/image.js";
-import { ConfigError, RadserveError } from "../base/errors.js";
+import { ConfigError, errors } from "../base/errors.js";
 import { createLog } from "../base/log.js";
 import { table } from "../base/table.js";
 import { loadModels } from "../models/set.js";
@@ -108,10 +108,7 @@ async function sourceIn(given: string, { source }: Receipt): Promise<string> {
     if (isFolder && found.size === wanted.size) return folder;
   }
   if (isFolder) return given;
-  throw new RadserveError(
-    "input_not_found",
-    "No file in the folder has the SHA-256 of the receipt's source.",
-  );
+  throw errors.input_not_found("No file in the folder has the SHA-256 of the receipt's source.");
 }
 
 function replayFrom(config: Config, source: string, receipt: Receipt): Promise<Check[]> {

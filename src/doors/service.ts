@@ -7,7 +7,7 @@ import type { Transferable } from "node:worker_threads";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
 import { sha256 } from "../files/durable-files.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
@@ -107,10 +107,7 @@ export class DoorsService {
   async complete(study: string): Promise<Completed[]> {
     const all = (await this.#call({ type: "complete", study })) as Completed[];
     if (all.length > 0) return all;
-    throw new RadserveError(
-      "not_found",
-      "Expected a StudyInstanceUID of received images; found none of it here.",
-    );
+    throw errors.not_found("Expected a StudyInstanceUID of received images; found none of it here.");
   }
 
   /** Takes nothing more; what was not answered is sent again by its sender. */
@@ -126,8 +123,7 @@ export class DoorsService {
     try {
       return await this.#thread.call(call, transfer);
     } catch (error) {
-      if (error instanceof ThreadEnded)
-        throw new RadserveError("shutting_down", "The doors close. Send it again.");
+      if (error instanceof ThreadEnded) throw errors.shutting_down("The doors close. Send it again.");
       throw error;
     }
   }

@@ -4,12 +4,12 @@
  */
 import type { RenderOptions, InferOptions, Plane } from "./types.js";
 import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
 
 /** The message is made only if it is needed, because every request passes these checks. */
 function expect(good: boolean, message: () => string): void {
-  if (!good) throw new RadserveError("bad_request", message());
+  if (!good) throw errors.bad_request(message());
 }
 
 /** Another thread could change shared memory while the engine reads it. */
@@ -76,7 +76,7 @@ export function checkInferOptions(options: InferOptions): void {
       !Number.isNaN(timeoutMs) && timeoutMs <= 2 ** 40,
       () => `Expected a time-out in milliseconds, found ${timeoutMs}.`,
     );
-    if (timeoutMs <= 0) throw new RadserveError("deadline_exceeded", "The work came after its deadline.");
+    if (timeoutMs <= 0) throw errors.deadline_exceeded("The work came after its deadline.");
   }
   if (cancelId !== undefined)
     expect(

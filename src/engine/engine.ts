@@ -8,7 +8,7 @@ import { engineStatsSchema, type EngineStats } from "./stats.js";
 import { inferenceOf, nativeInput, nativeOutput, nativeTiling, type EngineAddon } from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { requireRegular } from "../files/regular-file.js";
-import { asRadserveError, ERRORS, RadserveError, type ErrorCode } from "../base/errors.js";
+import { asRadserveError, ERRORS, errors, RadserveError, type ErrorCode } from "../base/errors.js";
 import type { VolumeGeometry } from "../images/image.js";
 import type { Tensor } from "../base/tensor.js";
 import type {
@@ -219,13 +219,13 @@ export class Engine {
     if (provider === "cpu") return;
     for (const gpu of this.#gpus) {
       const refusal = cudaRefusal(this.#addon, this.#info.providers, gpu);
-      if (refusal !== undefined) throw new RadserveError("model_unavailable", refusal);
+      if (refusal !== undefined) throw errors.model_unavailable(refusal);
     }
   }
 
   async #call<T>(work: () => Promise<T>): Promise<T> {
     if (this.#closing !== undefined)
-      throw new RadserveError("shutting_down", "The engine is closed and takes no new work.");
+      throw errors.shutting_down("The engine is closed and takes no new work.");
     this.#underWay++;
     try {
       return await work();

@@ -3,7 +3,7 @@
  * so that a developer's own tools read and make them (format: numpy.lib.format, versions 1.0 to 3.0).
  */
 import { ELEMENT_TYPES, type Tensor, type TensorType } from "../base/tensor.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59];
 const ALIGNMENT = 64;
@@ -21,8 +21,7 @@ export function elementCount(shape: readonly number[]): number {
 export function encodeNpy(tensor: Pick<Tensor, "dtype" | "shape" | "data">): Uint8Array {
   const expected = elementCount(tensor.shape) * ELEMENT_TYPES[tensor.dtype].bytes;
   if (tensor.data.byteLength !== expected)
-    throw new RadserveError(
-      "internal",
+    throw errors.internal(
       `Expected ${expected} bytes for a ${tensor.dtype} tensor of shape [${tensor.shape.join(", ")}], found ${tensor.data.byteLength}.`,
     );
   const shape = tensor.shape.length === 1 ? `(${tensor.shape.join("")},)` : `(${tensor.shape.join(", ")})`;
@@ -98,8 +97,5 @@ function shapeOf(text: string): number[] {
 }
 
 function malformed(expected: string, found: string, remedy: string): RadserveError {
-  return new RadserveError(
-    "bad_request",
-    `Not a usable .npy file: expected ${expected}, found ${found}. ${remedy}.`,
-  );
+  return errors.bad_request(`Not a usable .npy file: expected ${expected}, found ${found}. ${remedy}.`);
 }

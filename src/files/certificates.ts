@@ -9,11 +9,11 @@ import type { Duplex } from "node:stream";
 import type { Socket } from "node:net";
 import tls from "node:tls";
 import { durations } from "../base/durations.js";
-import { ConfigError, RadserveError } from "../base/errors.js";
+import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { endsOf } from "../base/networks.js";
-import { textOfRegular } from "./regular-file.js";
+import { textOfNamed } from "./regular-file.js";
 
 export interface TlsFiles {
   tls_cert?: string | undefined;
@@ -73,15 +73,7 @@ export interface Certificates {
   clientCas: readonly X509Certificate[] | undefined;
 }
 
-async function read(setting: string, file: string): Promise<string> {
-  try {
-    return await textOfRegular(file);
-  } catch (error) {
-    throw new ConfigError(
-      `${setting}: expected a file in PEM at ${file}; it cannot be read (${error instanceof RadserveError ? error.message : errno(error)}).`,
-    );
-  }
-}
+const read = (setting: string, file: string) => textOfNamed(setting, file, "a file in PEM");
 
 function certificatesIn(setting: string, text: string): [X509Certificate, ...X509Certificate[]] {
   const blocks = text.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];

@@ -5,7 +5,7 @@
  */
 import fs from "node:fs";
 import { promisify } from "node:util";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { readNow } from "./disk.js";
 
@@ -47,8 +47,7 @@ export const MAX_FILE_BYTES = 2 ** 31 - 1;
 /** Throws unsupported_format where a file of so many bytes is longer than what is read (MAX_FILE_BYTES). */
 export function checkFileSize(bytes: number): void {
   if (bytes > MAX_FILE_BYTES)
-    throw new RadserveError(
-      "unsupported_format",
+    throw errors.unsupported_format(
       `Expected a file of at most ${count(MAX_FILE_BYTES)} bytes; found ${count(bytes)}. Split it, or send its slices as a folder.`,
       { most: MAX_FILE_BYTES, found: bytes },
     );

@@ -6,7 +6,7 @@ import { freeBytes, openDescriptor, openPlain, rename, statfs, totalBytes } from
 import { loadAddon } from "../addon/load-addon.js";
 import { release } from "../addon/bytes.js";
 import { errno, systemError } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 
 interface FilesAddon {
@@ -179,8 +179,7 @@ export async function requireRoom(
 ): Promise<void> {
   const free = freeBytes(await explained(() => statfs(dir), side));
   if (free >= bytes) return;
-  throw new RadserveError(
-    "disk_full",
+  throw errors.disk_full(
     `The disk of the ${side} folder has ${count(free)} bytes free; ${count(bytes)} are needed. Free space there and send the request again.`,
     { free_bytes: free, needed_bytes: bytes },
   );

@@ -7,8 +7,8 @@
  */
 import { closeSync } from "node:fs";
 import { opendir } from "node:fs/promises";
-import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { ifThere } from "../base/errno.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { lstat, openDescriptor, unlink } from "./disk.js";
 import { explained, ifMissing, syncFolder } from "./durable-files.js";
 
@@ -26,11 +26,7 @@ export function isMarkName(entry: string): boolean {
  */
 export async function leaveMark(folder: string, mark: string): Promise<void> {
   await explained(async () => {
-    try {
-      closeSync(await openDescriptor(`${folder}/${mark}`, "wx", 0o644));
-    } catch (error) {
-      if (errno(error) !== "EEXIST") throw error;
-    }
+    await openDescriptor(`${folder}/${mark}`, "wx", 0o644).then(closeSync, ifThere);
     await syncFolder(folder);
   });
 }
@@ -62,8 +58,7 @@ export async function holdsSomething(folder: string): Promise<boolean> {
 
 /** The error where the mark is missing at the moment of writing. */
 export function markMissing(mark: string): RadserveError {
-  return new RadserveError(
-    "path_not_allowed",
+  return errors.path_not_allowed(
     `The output folder is not the one that its job began with: ${mark}, which was left there when the job was taken, is missing. Mount its share again, or put the folder back.`,
     { side: "output", reason: "mark" },
   );

@@ -7,7 +7,7 @@
  */
 import { closeSync, constants } from "node:fs";
 import path from "node:path";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
 import { isLocal, openDescriptor, stat } from "./disk.js";
@@ -82,8 +82,7 @@ export async function openInput(
     const here = descriptorPath(pinned.fd);
     const found = await stat(here);
     if (!found.isFile() && !found.isDirectory())
-      throw new RadserveError(
-        "bad_request",
+      throw errors.bad_request(
         `Expected the ${side} path to name a regular file or a folder; found a device, pipe or socket.`,
       );
     const kind = found.isFile() ? "file" : "folder";

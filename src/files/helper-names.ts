@@ -3,7 +3,7 @@
  * is to be delivered, and was.
  */
 import type { Stats } from "node:fs";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { otherKind } from "./regular-file.js";
 
 export const lockName = (name: string): string => `.${name}.lock`;
@@ -21,8 +21,7 @@ export const guardName = (name: string): string => `.${name}.lock.break`;
  */
 export function notOurs(helper: string, expected: string, facts: Stats): RadserveError {
   const found = otherKind(facts) ?? "a file";
-  return new RadserveError(
-    "output_name_taken",
+  return errors.output_name_taken(
     `Expected ${helper} in the output folder (NAME is the input's name) to be ${expected} of Radserve; found ${found} there. ` +
       "Remove it, or choose another output folder.",
     { entry: helper, found },

@@ -5,7 +5,7 @@ import { readFile, readlink } from "node:fs/promises";
 import { hostname } from "node:os";
 import path from "node:path";
 import { z } from "zod";
-import { errno } from "../base/errno.js";
+import { errno, tried } from "../base/errno.js";
 
 const ownerSchema = z.object({
   token: z.string(),
@@ -22,13 +22,7 @@ const ownerSchema = z.object({
 export type Owner = z.infer<typeof ownerSchema>;
 
 /** Undefined if the text is not whole, or of no lock. */
-export function parseOwner(text: string): Owner | undefined {
-  try {
-    return ownerSchema.parse(JSON.parse(text));
-  } catch {
-    return undefined;
-  }
-}
+export const parseOwner = (text: string) => tried(() => ownerSchema.parse(JSON.parse(text)));
 
 export const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
 
@@ -83,13 +77,7 @@ async function findOwnTimes(): Promise<Pick<Owner, "started" | "thread">> {
 }
 
 /** This thread's number in the kernel (proc(5)); the link is read at once, because libuv's threads have their own. */
-function ownThread(): number | undefined {
-  try {
-    return Number(path.basename(readlinkSync("/proc/thread-self")));
-  } catch {
-    return undefined;
-  }
-}
+const ownThread = () => tried(() => Number(path.basename(readlinkSync("/proc/thread-self"))));
 
 export async function self(leaseMs: number): Promise<Owner> {
   ownTimes ??= findOwnTimes();

@@ -11,7 +11,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { lstat, onBlockDevice, openDescriptor, openPlain, unlink, writeStart } from "./disk.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import { ifMissing, UnnamedFile } from "./durable-files.js";
 import { guardName, lockName, notOurs } from "./helper-names.js";
@@ -75,8 +75,7 @@ export class NameLock {
       if (lock !== undefined) return lock;
       const left = deadline - monotonic();
       if (left <= 0)
-        throw new RadserveError(
-          "deadline_exceeded",
+        throw errors.deadline_exceeded(
           "Another request is still writing results under this name. Repeat the request, or give it more time.",
         );
       await delay(Math.min(pause, left));

@@ -5,7 +5,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
 import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { syncDescriptor, writePiece } from "./descriptor.js";
 import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
@@ -14,6 +14,8 @@ import { stagingName } from "./helper-names.js";
 
 /** The room on the disk is looked at again after so many bytes: several files may come at once. */
 const BETWEEN_LOOKS = 64 * 1024 * 1024;
+/** Bytes of a file that is made of a text. */
+const MOST_TEXT = 16 * 1024 * 1024;
 
 export interface NewFileOptions {
   /** Replaces a file of that name; without it, one with other bytes is file_exists. */
@@ -100,6 +102,19 @@ async function namedIn(dir: string): Promise<Draft> {
   };
 }
 
+/** The same with all bytes at once, in place of whatever has the name. */
+export async function replaceFile(
+  dir: string,
+  name: string,
+  text: string,
+  minimumFreeBytes = 0,
+): Promise<void> {
+  async function* pieces() {
+    yield await Promise.resolve(Buffer.from(text));
+  }
+  await receiveFile(dir, name, pieces(), { overwrite: true, mostBytes: MOST_TEXT, minimumFreeBytes });
+}
+
 /**
  * Writes the pieces to a new file.
  * @param dir the folder, by its descriptor
@@ -151,11 +166,9 @@ async function fill(
 }
 
 export function tooLarge(limit: number): RadserveError {
-  return new RadserveError(
-    "body_too_large",
-    `Expected a file of at most ${count(limit)} bytes; found a larger one.`,
-    { limit },
-  );
+  return errors.body_too_large(`Expected a file of at most ${count(limit)} bytes; found a larger one.`, {
+    limit,
+  });
 }
 
 async function publish(
@@ -174,8 +187,7 @@ async function publish(
 }
 
 function taken(found: string): RadserveError {
-  return new RadserveError(
-    "file_exists",
+  return errors.file_exists(
     `Expected a name that is free, or the same bytes; found ${found}. Use another name, or overwrite=true for a plain file.`,
   );
 }

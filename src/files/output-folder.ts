@@ -1,7 +1,7 @@
 /** The folder that results go to: whether it can be used, and the making of what is missing of it. */
 import { closeSync, constants, fstatSync, mkdirSync } from "node:fs";
 import { isMainThread } from "node:worker_threads";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
 import { access, isLocal, mkdir, noteOwnFolder } from "./disk.js";
@@ -43,16 +43,14 @@ export async function checkUsable(
 }
 
 function notMounted(side: Side): RadserveError {
-  return new RadserveError(
-    "path_not_allowed",
+  return errors.path_not_allowed(
     `The share of the ${side} folder is not mounted on the server; it was when the server started. Mount it there, and send the request again.`,
     { side, reason: "not_mounted" },
   );
 }
 
 function reserved(side: Side): RadserveError {
-  return new RadserveError(
-    "bad_request",
+  return errors.bad_request(
     `Expected an ${side} path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.`,
     { side, reason: "reserved" },
   );
@@ -60,8 +58,7 @@ function reserved(side: Side): RadserveError {
 
 /** 403 as for any folder that cannot be made there: the form of the request is right, and Linux has no such path. */
 export function tooLong(side: Side): RadserveError {
-  return new RadserveError(
-    "path_not_allowed",
+  return errors.path_not_allowed(
     `Expected an ${side} path of at most ${LONGEST_PATH} bytes, and ${LONGEST_NAME} in each part; found a longer one. Use shorter names.`,
     { side, reason: "too_long" },
   );
@@ -77,8 +74,7 @@ async function checkMarks(realPath: string, roots: readonly Root[] = []): Promis
 async function checkWritable(here: string, side: Side): Promise<void> {
   await access(here, constants.W_OK | constants.X_OK).catch((error: unknown) => {
     if (errno(error) === "EROFS")
-      throw new RadserveError(
-        "path_not_allowed",
+      throw errors.path_not_allowed(
         `The ${side} folder is on a file system that is mounted read-only. Mount it for writing, or use another folder.`,
         { side, reason: "read_only" },
       );
@@ -119,11 +115,10 @@ export async function createBelow(
       Object.assign(folder, next);
     } catch (error) {
       if (errno(error) === "ENOTDIR")
-        throw new RadserveError("bad_request", `Expected the ${side} path to name a folder; found a file.`);
+        throw errors.bad_request(`Expected the ${side} path to name a folder; found a file.`);
       if (errno(error) === "ELOOP") throw notAllowed(side, roots);
       if (errno(error) === "ENOENT")
-        throw new RadserveError(
-          "bad_request",
+        throw errors.bad_request(
           `The ${side} folder was moved or removed while it was made. Send the request again when it stays.`,
         );
       if (FORBIDDEN.has(errno(error))) throw noPermission(side, "create this folder");

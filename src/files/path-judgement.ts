@@ -2,7 +2,7 @@
 import { ABSOLUTE_NAME } from "./path-map.js";
 import { closeSync, constants, readlinkSync } from "node:fs";
 import path from "node:path";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { descriptorPath } from "./descriptor.js";
 import { linkIn, pinDescriptor } from "./disk.js";
@@ -22,8 +22,7 @@ export type Side = "input" | "output";
 export function notAllowed(side: Side, roots: readonly Root[] | undefined): RadserveError {
   // The server has at least one root on each side: where none is left, the token took them.
   const byToken = roots?.every((root) => typeof root !== "string" && !("mark" in root)) === true;
-  return new RadserveError(
-    "path_not_allowed",
+  return errors.path_not_allowed(
     `Expected ${side} paths inside the ${side} folders that ${byToken ? "this token allows" : "the server allows"} ` +
       `(links are followed first); found one outside. Use a path inside, or have ` +
       (byToken
@@ -34,8 +33,7 @@ export function notAllowed(side: Side, roots: readonly Root[] | undefined): Rads
 }
 
 export function noPermission(side: Side, what: string): RadserveError {
-  return new RadserveError(
-    "path_not_allowed",
+  return errors.path_not_allowed(
     `The server's user may not ${what}. Give it that permission on the file and every folder above it.`,
     { side, reason: "permission" },
   );
@@ -47,11 +45,10 @@ export function noPermission(side: Side, what: string): RadserveError {
  */
 export function checkedForm(given: string, side: Side): string {
   const refuse = (expected: string, found: string) =>
-    new RadserveError("bad_request", `Expected ${side} path to be ${expected}; found ${found}.`, { side });
+    errors.bad_request(`Expected ${side} path to be ${expected}; found ${found}.`, { side });
   if (given.includes("\0")) throw refuse("text without NUL bytes", "a NUL byte");
   if (!given.startsWith("/") && ABSOLUTE_NAME.test(given))
-    throw new RadserveError(
-      "path_not_allowed",
+    throw errors.path_not_allowed(
       `Expected ${side} path to be one of the server's own, or one that RADSERVE_PATH_MAP translates; found ${WINDOWS_PATH.test(given) ? "a Windows path" : "an address"} that it does not.`,
       { side, reason: "path_map" },
     );
@@ -132,8 +129,7 @@ async function deadLink(
   roots: readonly Root[] | undefined,
   hops: number,
 ): Promise<Error> {
-  const nowhere = new RadserveError(
-    "input_not_found",
+  const nowhere = errors.input_not_found(
     "Expected the input path to name a file or folder; found a link that leads nowhere. Correct the link, or check that the share it leads to is mounted on the server.",
     { reason: "link" },
   );

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { chownSync, mkdirSync, statSync } from "node:fs";
-import { link, open, unlink } from "node:fs/promises";
+import { link, unlink, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
@@ -44,13 +44,7 @@ export async function createPrivately(file: string, text: string): Promise<void>
     path.dirname(file),
     `.${path.basename(file)}.${randomBytes(6).toString("hex")}`,
   );
-  const handle = await open(temporary, "wx", 0o600);
-  try {
-    await handle.writeFile(text);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  await writeFile(temporary, text, { flag: "wx", mode: 0o600, flush: true });
   try {
     giveToOwnerOf(path.dirname(file), temporary);
     await link(temporary, file);

@@ -5,7 +5,8 @@
 import { closeSync, fstatSync, lstatSync, openSync, readFileSync, realpathSync } from "node:fs";
 import type { Stats } from "node:fs";
 import { lstat, open, realpath, type FileHandle } from "node:fs/promises";
-import { RadserveError } from "../base/errors.js";
+import { errno } from "../base/errno.js";
+import { ConfigError, errors, RadserveError } from "../base/errors.js";
 import { PLAIN } from "./disk.js";
 
 /** The kind of what lies at a path, for people; undefined for a regular file. */
@@ -20,10 +21,7 @@ export function otherKind(found: Stats): string | undefined {
 function requirePlain(found: Stats): void {
   const kind = otherKind(found);
   if (kind !== undefined)
-    throw new RadserveError(
-      "bad_request",
-      `Expected a regular file, found ${kind}. Put the file itself there.`,
-    );
+    throw errors.bad_request(`Expected a regular file, found ${kind}. Put the file itself there.`);
 }
 
 /**
@@ -61,6 +59,16 @@ export async function readRegular(path: string): Promise<Buffer> {
 /** The same, as text in UTF-8. */
 export async function textOfRegular(path: string): Promise<string> {
   return (await readRegular(path)).toString("utf8");
+}
+
+/** The same, of a file that a setting names. Throws ConfigError where it cannot be read. */
+export async function textOfNamed(setting: string, file: string, what = "a file"): Promise<string> {
+  try {
+    return await textOfRegular(file);
+  } catch (error) {
+    const why = error instanceof RadserveError ? error.message : errno(error);
+    throw new ConfigError(`${setting}: expected ${what} at ${file}; it cannot be read (${why}).`);
+  }
 }
 
 /** The same at once. */

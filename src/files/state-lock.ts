@@ -19,7 +19,7 @@ import os from "node:os";
 import path from "node:path";
 import { z } from "zod";
 import { ConfigError } from "../base/errors.js";
-import { errno } from "../base/errno.js";
+import { errno, tried } from "../base/errno.js";
 import { lockDescriptor } from "./descriptor-lock.js";
 import { tryMaking } from "./durable-files.js";
 import { otherKind, textOfRegularSync } from "./regular-file.js";
@@ -33,13 +33,8 @@ export interface StateLock {
 
 const lockFile = (directory: string) => path.join(directory, "lock");
 
-function holderOf(directory: string): Holder | undefined {
-  try {
-    return holderSchema.parse(JSON.parse(textOfRegularSync(lockFile(directory))));
-  } catch {
-    return undefined;
-  }
-}
+const holderOf = (directory: string) =>
+  tried(() => holderSchema.parse(JSON.parse(textOfRegularSync(lockFile(directory)))));
 
 /** True also for a process of another user, whose open files are not shown. */
 function hasOpen(pid: number, file: string): boolean {

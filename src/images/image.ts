@@ -2,7 +2,7 @@
  * The Image that readers give and everything else takes: pixels as stored, and all that is needed to interpret them.
  * Readers (DICOM, PNG, JPEG, TIFF) make an Image; nothing after them looks at the file again.
  */
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 
 /** Photometric Interpretation of the decoded frames (PS3.3 C.7.6.3.1.2); JPEG 2000 colour transforms are already undone. */
 export type PhotometricInterpretation =
@@ -327,5 +327,5 @@ export interface Image {
 /** Gives a frame's index (from 0) back. Throws bad_request if the image has no such frame. */
 export function checkedFrame(index: number, count: number): number {
   if (Number.isInteger(index) && index >= 0 && index < count) return index;
-  throw new RadserveError("bad_request", `Expected a frame from 0 to ${count - 1} but received ${index}.`);
+  throw errors.bad_request(`Expected a frame from 0 to ${count - 1} but received ${index}.`);
 }

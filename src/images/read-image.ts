@@ -1,5 +1,5 @@
 /** Bytes to an Image, by what they are and never by a file's name. */
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { inflatedBytes, isDicom } from "./dicom/dicom-file.js";
 import { readSingleFile } from "./dicom/single-file.js";
 import type { Image } from "./image.js";
@@ -19,8 +19,7 @@ export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undef
 export function requireFormat(head: Uint8Array): Image["source"]["format"] {
   const format = sniffFormat(head);
   if (format !== undefined) return format;
-  throw new RadserveError(
-    "unsupported_format",
+  throw errors.unsupported_format(
     head.length === 0
       ? "The file is empty. Send DICOM, PNG, JPEG or TIFF."
       : "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content). Convert it to one of these.",

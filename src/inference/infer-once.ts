@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import type { Engine } from "../engine/engine.js";
 import type { InferResult, LoadedModel, Plane } from "../engine/types.js";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Image } from "../images/image.js";
 import { firstModelOf, type Manifest } from "../manifest/manifest.js";
 import { regionProblem } from "../manifest/region.js";
@@ -43,7 +43,7 @@ export async function inferOnce(
   const samples = samplesOf(manifest, image, rolesIn(manifest, image));
   const sample = samples.find((one) => one.frame === undefined || one.frame === frame - 1);
   if (sample === undefined)
-    throw new RadserveError("bad_request", `Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
+    throw errors.bad_request(`Expected a frame from 1 to ${image.frameCount}, found ${frame}.`);
   const stacks: Stack[] = [];
   for (const part of sample.parts) {
     const planes: Plane[] = [];
@@ -65,11 +65,9 @@ export async function inferOnce(
     });
     const reasons = "code" in result ? [result] : result.warnings;
     if ("code" in result || result.tensors === undefined || result.rawSha256 === undefined)
-      throw new RadserveError(
-        "no_model_accepts",
-        `${reasons[0]?.message ?? ""} Take an image in which it finds some.`,
-        { reasons },
-      );
+      throw errors.no_model_accepts(`${reasons[0]?.message ?? ""} Take an image in which it finds some.`, {
+        reasons,
+      });
     const { tensors, rawSha256 } = result;
     return { loaded, result: { ...result, tensors, rawSha256 } };
   } finally {
@@ -93,8 +91,7 @@ async function firstRun(
       ? problems[0]?.message
       : regionProblem(manifest, { ...model.manifest, release: "active" });
   if (model === undefined || problem !== undefined)
-    throw new RadserveError(
-      "model_unavailable",
+    throw errors.model_unavailable(
       `Expected the model "${name}" beside this one, which looks before it. ${problem ?? "It cannot be read."}`,
     );
   const { result } = await inferOnce(beside, model, image, options);

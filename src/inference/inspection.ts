@@ -3,7 +3,7 @@ import { sha256 } from "../files/durable-files.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { transferSyntax } from "../images/dicom/transfer-syntax.js";
 import { volumeOf } from "../images/dicom/volume.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import type { Image, PixelFormat, PlanePosition, VolumeGeometry } from "../images/image.js";
 import { stepText } from "../images/step-text.js";
 import { valueReader } from "../images/stored-values.js";
@@ -86,10 +86,7 @@ function volumeFacts(image: Image): ({ slices: number } & VolumeGeometry) | null
  */
 export async function dumpFrame(image: Image, number: number): Promise<Uint8Array> {
   if (!Number.isInteger(number) || number < 1 || number > image.frameCount)
-    throw new RadserveError(
-      "bad_request",
-      `Expected a frame number from 1 to ${image.frameCount} but received ${number}.`,
-    );
+    throw errors.bad_request(`Expected a frame number from 1 to ${image.frameCount} but received ${number}.`);
   return image.frame(number - 1);
 }
 

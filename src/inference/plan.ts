@@ -1,8 +1,9 @@
 /** Which models a request is about, and which of them take the image. */
-import { accepts, roleReasons, type Reason } from "../models/acceptance.js";
+import { accepts, roleReasons } from "../models/acceptance.js";
+import type { Reason } from "../models/attribute-values.js";
 import { preferred } from "../models/prefer.js";
 import { chooseCase, faultReason, fill, isRegridded, rolesIn, type Filled } from "../models/roles.js";
-import { RadserveError, type ErrorObject } from "../base/errors.js";
+import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Candidates } from "../images/dicom/case.js";
@@ -165,22 +166,18 @@ function readyModel(
   if (entry === undefined) {
     const problem = problems.find((candidate) => candidate.name === name);
     if (problem !== undefined)
-      throw new RadserveError(
-        "model_unavailable",
-        `The model "${name}" could not be loaded: ${problem.error.message}`,
-        { model: name },
-      );
+      throw errors.model_unavailable(`The model "${name}" could not be loaded: ${problem.error.message}`, {
+        model: name,
+      });
     const known = entries.map((candidate) => candidate.name);
     const nearest = nearestName(name, known);
-    throw new RadserveError(
-      "model_not_found",
+    throw errors.model_not_found(
       `models: no model is called "${name}"${nearest === undefined ? "" : `; the nearest is "${nearest}"`}.`,
       { field: "models", known },
     );
   }
   if (entry.state === "ready") return entry;
-  throw new RadserveError(
-    "model_unavailable",
+  throw errors.model_unavailable(
     entry.state === "off"
       ? `The model "${name}" is switched off (release "off" in its model.json).`
       : `The model "${name}" could not be loaded: ${entry.error?.message ?? "GET /models says why."}`,
@@ -301,7 +298,7 @@ function noModelAccepts(models: readonly { entry: ModelEntry; reasons: Reason[] 
       first === undefined ? [] : [`${entry.name}: ${first.message}`],
     );
   const more = models.length > MOST_SAID ? ` (${models.length - MOST_SAID} more in details)` : "";
-  return new RadserveError("no_model_accepts", `No model takes this image. ${why.join(" ")}${more}`, {
+  return errors.no_model_accepts(`No model takes this image. ${why.join(" ")}${more}`, {
     models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
   });
 }

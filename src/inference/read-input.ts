@@ -1,5 +1,5 @@
 import type { OpenedInput, Opened } from "../files/guarded-paths.js";
-import { caseImage, candidatesOf, memberImages } from "../images/dicom/case.js";
+import { CaseImage, candidatesOf, memberImages } from "../images/dicom/case.js";
 import type { Candidates, MemberIdentity } from "../images/dicom/case.js";
 import type { Case, Image, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
@@ -21,7 +21,7 @@ import { seriesInvalid } from "../images/dicom/series-fault.js";
 import { SliceMemory } from "./reading-memory.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { filesOf, readReceipt } from "../results/commit/reuse.js";
 
 export interface FolderLimits {
@@ -74,7 +74,7 @@ export async function readSeriesFolder(
 ): Promise<Image> {
   const { files, leftOut } = await readFiles(folder, memory, limits, true);
   const chosen = chosenCase(files, choice);
-  return chosen === undefined ? seriesImage(files, leftOut, choice) : caseImage(chosen, leftOut);
+  return chosen === undefined ? seriesImage(files, leftOut, choice) : new CaseImage(chosen, leftOut);
 }
 
 function chosenCase(files: readonly SeriesFile[], { uid, caseOf, members }: FolderChoice): Case | undefined {
@@ -255,8 +255,7 @@ function changed(): RadserveError {
 function unreadable(error: unknown): unknown {
   const code = errno(error);
   if (code === "EACCES" || code === "EPERM")
-    return new RadserveError(
-      "path_not_allowed",
+    return errors.path_not_allowed(
       "The server's user may not read a file of the folder. Give it that permission on every file.",
       { side: "input", reason: "permission" },
     );

@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { Engine } from "../engine/engine.js";
-import { asRadserveError, RadserveError } from "../base/errors.js";
+import { asRadserveError, errors } from "../base/errors.js";
 import { storedFrames } from "../images/dicom/case.js";
 import type { Image } from "../images/image.js";
 import { type InferContext, type InferTask } from "./task.js";
@@ -193,10 +193,7 @@ function kindsOf({ outputs_requested, outputs_from }: Receipt): {
     return { request: undefined, site: undefined };
   const kinds = outputKindSchema.array().safeParse(outputs_requested);
   if (!kinds.success)
-    throw new RadserveError(
-      "output_invalid",
-      "Expected kinds of outputs in the receipt's outputs_requested.",
-    );
+    throw errors.output_invalid("Expected kinds of outputs in the receipt's outputs_requested.");
   return outputs_from === "request"
     ? { request: kinds.data, site: undefined }
     : { request: undefined, site: kinds.data };

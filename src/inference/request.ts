@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { modelName, outputKindSchema } from "../manifest/manifest.js";
 import { ABSOLUTE_NAME, EXPECTED_NAME } from "../files/path-map.js";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { keepable } from "../base/validation.js";
 
 const LONGEST_TIMEOUT_MS = 3_600_000;
@@ -86,8 +86,7 @@ export function destinationsFor(
   allowed?: readonly string[],
 ): string[] {
   const { deliver, destinations: named } = asked;
-  const refuse = (field: string, message: string) =>
-    new RadserveError("destination_not_found", message, { field });
+  const refuse = (field: string, message: string) => errors.destination_not_found(message, { field });
   const known = all.length === 0 ? "there are none in RADSERVE_DOORS" : `there are ${all.join(", ")}`;
   if (deliver === "none" && named !== undefined)
     throw refuse("deliver", "Expected deliver none, or destinations; found both.");
@@ -101,8 +100,7 @@ export function destinationsFor(
   const may = (name: string) => allowed?.includes(name) !== false;
   const forbidden = (named ?? []).filter((name) => !may(name));
   if (forbidden.length > 0)
-    throw new RadserveError(
-      "path_not_allowed",
+    throw errors.path_not_allowed(
       `This token may not send to ${forbidden.join(", ")}. Leave that out, or use a token that may (radserve token issue --destination).`,
       { side: "destination", destinations: forbidden },
     );
@@ -126,8 +124,7 @@ export const group = z
 /** @throws RadserveError bad_request for a group of a file */
 export function checkGroup(asked: "series" | undefined, kind: "file" | "folder"): void {
   if (asked !== undefined && kind === "file")
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       'group: expected input_image_path to name a folder where group is "series"; found a file. Name the folder of its series, or leave group out.',
       { field: "group" },
     );

@@ -3,14 +3,14 @@
  * kept as outcomes; no file is made here.
  */
 import { createHash } from "node:crypto";
-import { asRadserveError, RadserveError, type ErrorCode } from "../base/errors.js";
+import { asRadserveError, errors, RadserveError, type ErrorCode } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import type { EngineOutput, Plane, Preparation } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { warn, type Image, type Volume, type Warning } from "../images/image.js";
 import { firstModelOf, imageInputs, type Manifest } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
-import type { Reason } from "../models/acceptance.js";
+import type { Reason } from "../models/attribute-values.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
 import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
@@ -167,7 +167,7 @@ function begin(planned: PlannedModel, image: Image): Outcome {
     outputs: [],
     told: { said: [], caveats: [], rawHash: createHash("sha256"), facts: [], extents: [] },
     drawn: { highlights: new Highlights(), marked: undefined, masks, ownGrid: undefined },
-    ended: entry.nativeId === undefined ? new RadserveError("model_unavailable", unloaded) : undefined,
+    ended: entry.nativeId === undefined ? errors.model_unavailable(unloaded) : undefined,
   };
 }
 
@@ -365,7 +365,7 @@ function keepVolume(
 function firstRun(name: string, later: string, outcomes: readonly Outcome[]): FirstRun {
   const first = outcomes.find(({ planned }) => planned.entry.name === name);
   const about = `The model "${name}", which looks before ${later},`;
-  if (first === undefined) throw new RadserveError("model_unavailable", `${about} is not here.`);
+  if (first === undefined) throw errors.model_unavailable(`${about} is not here.`);
   const { ended, outputs, planned } = first;
   if (ended instanceof RadserveError)
     throw new RadserveError(ended.code, `${about} failed: ${ended.message}`);

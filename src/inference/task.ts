@@ -5,7 +5,7 @@ import type { MemoryBudget } from "../base/memory-budget.js";
 import type { Roots } from "../files/roots.js";
 import type { OutputKind } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { monotonic } from "../base/monotonic.js";
 import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
@@ -83,16 +83,12 @@ export interface InferContext {
 export function checkTime(task: InferTask, { stopped }: Pick<InferContext, "stopped">): void {
   if (task.deadline !== undefined && monotonic() > task.deadline) throw tooLate("finish");
   if (stopped?.() === true)
-    throw new RadserveError(
-      "cancelled",
-      "The work was stopped before its end: nobody waits for it any more.",
-    );
+    throw errors.cancelled("The work was stopped before its end: nobody waits for it any more.");
 }
 
 /** @param what could not be done within the task's time */
 export function tooLate(what: "start" | "finish"): RadserveError {
-  return new RadserveError(
-    "deadline_exceeded",
+  return errors.deadline_exceeded(
     what === "start"
       ? "Expected the work to start within its time (timeout_ms, or else the setting deadline_seconds); no thread could begin by then."
       : "Expected the work to finish within its time (timeout_ms, or else the setting deadline_seconds); it took longer and was stopped.",

@@ -15,7 +15,7 @@ import {
   type Manifest,
 } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
-import type { Reason } from "../models/acceptance.js";
+import type { Reason } from "../models/attribute-values.js";
 import { interpretationFor } from "../models/input-values.js";
 import { isRegridded, type Filled } from "../models/roles.js";
 import {

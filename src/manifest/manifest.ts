@@ -122,6 +122,12 @@ const envelopeRule = z.strictObject({
   caveat: text,
 });
 
+const window = {
+  center: z.number(),
+  width: z.number().positive(),
+  function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
+};
+
 const values = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("stored") }).describe("As in the file, in the range of its bits"),
   z.strictObject({ kind: z.literal("modality") }).describe("After Modality LUT or rescale, for example HU"),
@@ -135,12 +141,7 @@ const values = z.discriminatedUnion("kind", [
       "After the file's window or VOI LUT of that index, 0 to 1 as real numbers; colour is divided by its full range. A dtype of whole numbers needs a normalisation that spreads them, scale with multiply 255 for example",
     ),
   z
-    .strictObject({
-      kind: z.literal("window"),
-      center: z.number(),
-      width: z.number().positive(),
-      function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
-    })
+    .strictObject({ kind: z.literal("window"), ...window })
     .describe("A fixed window over modality values, 0 to 1 as real numbers, as those of voi"),
   z
     .strictObject({
@@ -158,16 +159,7 @@ const values = z.discriminatedUnion("kind", [
   z
     .strictObject({
       kind: z.literal("windows"),
-      windows: z
-        .array(
-          z.strictObject({
-            center: z.number(),
-            width: z.number().positive(),
-            function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
-          }),
-        )
-        .min(2)
-        .max(16),
+      windows: z.array(z.strictObject(window)).min(2).max(16),
     })
     .describe(
       "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this order (channels: windows)",
@@ -456,44 +448,25 @@ const valueIndex = z
   .optional()
   .describe("Which value of a multi-valued attribute; where absent there has to be one");
 const categories = z.array(z.string().min(1).max(64)).min(2).max(64);
+const ofList = { index: valueIndex, values: categories, if_absent: attributeIfAbsent };
+const scaled = { multiply: z.number(), add: z.number(), if_absent: attributeIfAbsent };
 
 const attributeValue = z.discriminatedUnion("encoding", [
   z
-    .strictObject({
-      tag: keyword,
-      encoding: z.literal("one_hot"),
-      index: valueIndex,
-      values: categories,
-      if_absent: attributeIfAbsent,
-    })
+    .strictObject({ tag: keyword, encoding: z.literal("one_hot"), ...ofList })
     .describe("One number for each value of the list: 1 for the attribute's value, 0 for the others"),
   z
-    .strictObject({
-      tag: keyword,
-      encoding: z.literal("category"),
-      index: valueIndex,
-      values: categories,
-      if_absent: attributeIfAbsent,
-    })
+    .strictObject({ tag: keyword, encoding: z.literal("category"), ...ofList })
     .describe("The place of the attribute's value in the list, from 0"),
   z
-    .strictObject({
-      tag: keyword,
-      encoding: z.literal("number"),
-      index: valueIndex,
-      multiply: z.number(),
-      add: z.number(),
-      if_absent: attributeIfAbsent,
-    })
+    .strictObject({ tag: keyword, encoding: z.literal("number"), index: valueIndex, ...scaled })
     .describe("The attribute's number * multiply + add, in the unit that DICOM gives it"),
   z
     .strictObject({
       tag: keyword,
       encoding: z.literal("age"),
       unit: z.enum(["years", "months", "weeks", "days"]),
-      multiply: z.number(),
-      add: z.number(),
-      if_absent: attributeIfAbsent,
+      ...scaled,
     })
     .describe(
       "An age (VR AS: 045Y, 018M, 003W, 010D) in this unit * multiply + add. A year has 12 months and 365.25 days, a week 7 days",

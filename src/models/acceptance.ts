@@ -24,15 +24,17 @@ import {
 } from "../manifest/manifest.js";
 import { seenBy } from "../manifest/roles.js";
 import { attributeCaveats, attributeReasons } from "./attribute-numbers.js";
-import { dataSets, numbersOf, snakeCase, stringsOf, TECHNICAL } from "./attribute-values.js";
+import {
+  dataSets,
+  numbersOf,
+  picked,
+  snakeCase,
+  stringsOf,
+  TECHNICAL,
+  type Reason,
+} from "./attribute-values.js";
 import { valueReasons } from "./input-values.js";
-import { coverageCaveats, identityCaveats, fill, rolesIn, type Filled } from "./roles.js";
-
-/** One refusal; `code` is stable and for programs. */
-export interface Reason {
-  code: string;
-  message: string;
-}
+import { coverageCaveats, faultReason, identityCaveats, fill, rolesIn, type Filled } from "./roles.js";
 
 /** Longer lists are not spelled out in a message. */
 const MAX_LISTED = 6;
@@ -189,13 +191,9 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
 function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
   if (neighboursOf(manifest) === undefined) return [];
   if (image.frameCount > 1) return volumeReasons(image);
-  return [
-    {
-      code: "neighbours_required",
-      message:
-        "The model takes slices with their neighbours; found a single image. Send the folder of the series.",
-    },
-  ];
+  const message =
+    "The model takes slices with their neighbours; found a single image. Send the folder of the series.";
+  return [{ code: "neighbours_required", message }];
 }
 
 /** Images that are taken for volumes of one slice are resampled by their spacing. */
@@ -227,7 +225,7 @@ function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
     return [];
   } catch (error) {
     if (!(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
-    return [{ code: `series_${String(error.details?.["reason"])}`, message: error.message }];
+    return [faultReason(error)];
   }
 }
 
@@ -280,14 +278,14 @@ export function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
     },
   ];
   const absent = (): Reason[] => (rule.if_absent === "accept" ? [] : refuse("none"));
-  const values = pick(stringsOf(attributes, rule.tag), rule.index);
+  const values = picked(stringsOf(attributes, rule.tag), rule.index);
   if (values.length === 0) return absent();
   const shown = shownValues(rule.tag, values);
   const listed = (list: readonly string[]) => values.some((value) => list.includes(value));
   if (rule.in !== undefined && !listed(rule.in)) return refuse(shown);
   if (rule.not_in !== undefined && listed(rule.not_in)) return refuse(shown);
   if (rule.min === undefined && rule.max === undefined) return [];
-  const numbers = pick(numbersOf(attributes, rule.tag), rule.index);
+  const numbers = picked(numbersOf(attributes, rule.tag), rule.index);
   if (numbers.length === 0) return absent();
   return numbers.every((n) => within(n, rule)) ? [] : refuse(shown);
 }
@@ -309,12 +307,8 @@ function envelopeCaveat(rule: EnvelopeRule, attributes: Attributes): Warning[] {
     (rule.in === undefined || values.every((value) => rule.in?.includes(value)));
   if (inside) return [];
   const found = shownValues(rule.tag, values);
-  return [
-    {
-      code: "outside_envelope",
-      message: `${sentence(rule.caveat)} ${rule.tag} is ${found}; the model was tested with ${demand}.`,
-    },
-  ];
+  const message = `${sentence(rule.caveat)} ${rule.tag} is ${found}; the model was tested with ${demand}.`;
+  return [{ code: "outside_envelope", message }];
 }
 
 function within(
@@ -335,12 +329,6 @@ function demandText(rule: Pick<TagRule, "in" | "not_in" | "min" | "max">): strin
 
 function position({ index }: TagRule): string {
   return index === undefined ? "" : ` value ${index + 1}`;
-}
-
-function pick<T>(values: readonly T[], index: number | undefined): T[] {
-  if (index === undefined) return [...values];
-  const value = values[index];
-  return value === undefined ? [] : [value];
 }
 
 function shownValues(keyword: string, values: readonly string[]): string {

@@ -1,5 +1,5 @@
 /** The numbers that a model is given from DICOM attributes, and what it means that one is absent. */
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Attributes, Image, TransformStep, Warning } from "../images/image.js";
 import {
   attributeInputs,
@@ -7,7 +7,7 @@ import {
   type AttributeValue,
   type Manifest,
 } from "../manifest/manifest.js";
-import { ageIn, dataSets, holders, snakeCase, TECHNICAL } from "./attribute-values.js";
+import { ageIn, dataSets, holders, snakeCase, TECHNICAL, type Reason } from "./attribute-values.js";
 
 /** The numbers that one attribute of an image becomes. */
 type Encoded =
@@ -21,7 +21,7 @@ type Encoded =
  */
 export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Image): number[][] {
   const [reason] = attributeReasons(manifest, image);
-  if (reason !== undefined) throw new RadserveError("no_model_accepts", reason.message);
+  if (reason !== undefined) throw errors.no_model_accepts(reason.message);
   return attributeInputs(manifest).map(({ values }) =>
     values.flatMap((value) => {
       const encoded = encode(value, image);
@@ -31,10 +31,7 @@ export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Imag
 }
 
 /** Why an image is not accepted for its attributes. */
-export function attributeReasons(
-  manifest: Pick<Manifest, "inputs">,
-  image: Image,
-): { code: string; message: string }[] {
+export function attributeReasons(manifest: Pick<Manifest, "inputs">, image: Image): Reason[] {
   return valuesOf(manifest).flatMap((value) => {
     const encoded = encode(value, image);
     if ("numbers" in encoded) return [];
@@ -48,12 +45,8 @@ export function attributeCaveats(manifest: Pick<Manifest, "inputs">, image: Imag
   return valuesOf(manifest).flatMap((value) => {
     const encoded = encode(value, image);
     if (encoded.from !== "default") return [];
-    return [
-      {
-        code: "attribute_default",
-        message: `${value.tag} is not stated, or not as ${wanted(value)}; the model was given ${encoded.numbers.join(", ")} instead.`,
-      },
-    ];
+    const message = `${value.tag} is not stated, or not as ${wanted(value)}; the model was given ${encoded.numbers.join(", ")} instead.`;
+    return [{ code: "attribute_default", message }];
   });
 }
 

@@ -2,6 +2,12 @@
 import { ownValue } from "../base/own-value.js";
 import type { Attributes, Image } from "../images/image.js";
 
+/** One refusal; `code` is stable and for programs. */
+export interface Reason {
+  code: string;
+  message: string;
+}
+
 /** Attributes whose values describe the technique, never the person; only these are quoted. */
 export const TECHNICAL = new Set([
   "AcquisitionContrast",
@@ -71,6 +77,11 @@ export function numbersOf(attributes: Attributes | undefined, keyword: string): 
   if (keyword === "PatientAge")
     return found.flatMap((holder) => ageIn("years", holder.string(keyword)) ?? []);
   return found.flatMap((holder) => holder.numbers(keyword) ?? []).filter((value) => Number.isFinite(value));
+}
+
+/** The value at the index, as a list that is empty where there is none; all without an index. */
+export function picked<T>(values: readonly T[], index: number | undefined): readonly T[] {
+  return index === undefined ? values : values.slice(index, index + 1);
 }
 
 /** Data sets that hold an attribute: the top level, else shared, else per-frame functional groups (PS3.3 C.7.6.16.1). */

@@ -6,7 +6,7 @@ import type { Engine } from "../engine/engine.js";
 import type { CanaryTensors, LoadedModel } from "../engine/types.js";
 import { durations } from "../base/durations.js";
 import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import {
   channelsOf,
   isImageInput,
@@ -177,6 +177,4 @@ function windowSides({ window, overlap }: Tiling, batch: number): { D: number; H
   return { D: Math.max(depth, Math.min(WARM_UP_SIDE, depth + (batch - 1) * step)), H, W };
 }
 
-function failed(message: string): RadserveError {
-  return new RadserveError("model_unavailable", message);
-}
+const { model_unavailable: failed } = errors;

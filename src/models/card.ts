@@ -1,6 +1,6 @@
 /** `radserve models card`: a model on a page, in Markdown, from its manifest and what the site has set; nothing is loaded. */
 import { basename } from "node:path";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
@@ -17,14 +17,12 @@ export async function modelsCard(directory: string, name: string): Promise<Comma
   const folders = await modelFolders(directory);
   const folder = folders.find((one) => basename(one) === name);
   if (folder === undefined)
-    throw new RadserveError(
-      "model_not_found",
+    throw errors.model_not_found(
       `Expected one of ${folders.map((one) => basename(one)).join(", ")}; found ${name}.`,
     );
   const { model, problems } = await readModelFolder(folder);
   if (model === undefined)
-    throw new RadserveError(
-      "model_unavailable",
+    throw errors.model_unavailable(
       `The manifest of ${name} has mistakes. radserve models check ${folder} explains them.`,
     );
   const { manifest, sha256, site } = model;
@@ -53,54 +51,42 @@ function cardOf(model: SoundModel): string {
 const plain = (text: string): string =>
   text.replaceAll(/\s+/g, " ").replaceAll(/[\\`*_[\]<>|#]/g, (character) => `\\${character}`);
 
-const list = (rows: readonly (readonly [string, string] | undefined)[]): string =>
+/** What is said, and of what. */
+type Row = [string, string];
+
+const list = (rows: readonly (Row | undefined)[]): string =>
   rows.flatMap((row) => (row === undefined ? [] : [`- **${row[0]}:** ${row[1]}`])).join("\n");
 
 const codeText = ({ value, scheme, meaning }: Code): string => `${plain(meaning)} (${value}, ${scheme})`;
 
-function identity(manifest: Manifest, sha256: string): [string, string][] {
+function identity(manifest: Manifest, sha256: string): Row[] {
   const { manufacturer, stage, release, required, execution, files } = manifest;
   return [
     ["Made by", plain(manufacturer)],
     ["Stage", `${stage}; release ${release}; ${required ? "required" : "not required"}`],
     ["Runs on", `${execution.providers.join(", ")}, in ${execution.precision}`],
     ["SHA-256 of manifest and files", `\`${sha256}\``],
-    ...files.map(({ path, sha256: own }): [string, string] => ["File", `\`${path}\`, SHA-256 \`${own}\``]),
+    ...files.map(({ path, sha256: own }): Row => ["File", `\`${path}\`, SHA-256 \`${own}\``]),
   ];
 }
 
 /** Every rule of `accepts`, so that none can be left out of the card. */
-function taken({ accepts, inputs, tiling, roles = [] }: Manifest): [string, string][] {
+function taken({ accepts, inputs, tiling, roles = [] }: Manifest): (Row | undefined)[] {
   const { rules = [], any_of = [], prefer = [], sop_class: classes, dimensions, ...others } = accepts;
-  const named = Object.entries(others).map(([key, value]): [string, string] => [
+  const named = Object.entries(others).map(([key, value]): Row => [
     plain(key.replaceAll("_", " ")),
     plain(Array.isArray(value) ? value.map(String).join(", ") : JSON.stringify(value)),
   ]);
   return [
     ["Of each", DIMENSIONS[dimensions] ?? dimensions],
     ...named,
-    ...(classes === undefined
-      ? []
-      : [
-          ["SOP classes", classes.map((uid) => `${sopClassName(uid)} (${uid})`).join(", ")] as [
-            string,
-            string,
-          ],
-        ]),
-    ...rules.map(({ tag, reason, ...rule }): [string, string] => [
-      plain(tag),
-      plain(`${ruleText(rule)}. ${reason}`),
-    ]),
-    ...any_of.map((list, i): [string, string] => [`One of, ${i + 1}`, plain(rulesText(list))]),
-    ...(prefer.length === 0
-      ? []
-      : [
-          ["Of several series", plain(prefer.map((one) => ruleText({ ...one })).join(", then "))] as [
-            string,
-            string,
-          ],
-        ]),
-    ...roles.map(({ role, rules: own, any_of: lists = [], study }): [string, string] => [
+    classes && ["SOP classes", classes.map((uid) => `${sopClassName(uid)} (${uid})`).join(", ")],
+    ...rules.map(({ tag, reason, ...rule }): Row => [plain(tag), plain(`${ruleText(rule)}. ${reason}`)]),
+    ...any_of.map((list, i): Row => [`One of, ${i + 1}`, plain(rulesText(list))]),
+    prefer.length === 0
+      ? undefined
+      : ["Of several series", plain(prefer.map((one) => ruleText({ ...one })).join(", then "))],
+    ...roles.map(({ role, rules: own, any_of: lists = [], study }): Row => [
       `Role ${plain(role)}`,
       plain(
         [
@@ -111,7 +97,7 @@ function taken({ accepts, inputs, tiling, roles = [] }: Manifest): [string, stri
       ),
     ]),
     ["Tensors", plain(inputs.map(({ tensor, dtype }) => `${tensor} (${dtype})`).join(", "))],
-    ...(tiling === undefined ? [] : [["Tiling", "window by window"] as [string, string]]),
+    tiling && ["Tiling", "window by window"],
   ];
 }
 
@@ -134,7 +120,7 @@ const ruleText = (rule: Record<string, unknown>): string =>
 
 function caveats({ envelope = [] }: Manifest): string[] {
   if (envelope.length === 0) return [];
-  const rows = envelope.map(({ tag, caveat, ...rule }): [string, string] => [
+  const rows = envelope.map(({ tag, caveat, ...rule }): Row => [
     plain(tag),
     plain(`${ruleText(rule)}; outside: ${caveat}`),
   ]);
@@ -160,7 +146,7 @@ function outputText(output: ModelOutput, thresholds: readonly number[]): string 
   return `By ${kind}:\n\n${table}`;
 }
 
-function checks({ canary, results }: Manifest): [string, string][] {
+function checks({ canary, results }: Manifest): Row[] {
   const tolerance = canary?.tolerance.map(
     (one) => `${one.provider} ${one.precision}: ${one.absolute} absolute, ${one.relative} relative`,
   );

@@ -1,5 +1,5 @@
 /** A first manifest from a graph and another model of the same make: what the two say, and what only a person knows. */
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { GraphInfo } from "../engine/types.js";
 import { channelsOf, isImageInput, type Manifest, type ModelInput } from "../manifest/manifest.js";
 import type { Label } from "../manifest/outputs/fields.js";
@@ -30,10 +30,10 @@ export function parseLabels(text: string): NewLabel[] {
       const [, name = line, threshold] = /^(.*?)\s*,\s*([-+.\deE]+)$/.exec(line) ?? [];
       if (threshold === undefined) return { name };
       if (Number.isFinite(Number(threshold)) && name !== "") return { name, threshold: Number(threshold) };
-      throw new RadserveError("bad_request", `Expected "label, threshold" in the labels, found "${line}".`);
+      throw errors.bad_request(`Expected "label, threshold" in the labels, found "${line}".`);
     });
   if (labels.length === 0)
-    throw new RadserveError("bad_request", "Expected one label a line in the file of labels, found none.");
+    throw errors.bad_request("Expected one label a line in the file of labels, found none.");
   return labels;
 }
 
@@ -120,8 +120,7 @@ export function relabel(draft: Draft, labels: readonly NewLabel[], concepts: rea
   const labelled = outputs.filter((output) => "labels" in output || "label" in output);
   const [output] = labelled;
   if (output === undefined || labelled.length > 1)
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected one output with labels in the model to be like, found ${labelled.length}. Enter the labels in model.json.`,
     );
   return relabelOutput(output, labels, concepts);
@@ -138,8 +137,7 @@ export function relabelOutput(
   concepts: readonly Concept[],
 ): string[] {
   if ("label" in output && labels.length > 1)
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected one label for an output of the kind ${String(output["kind"])}, found ${labels.length}.`,
     );
   const segments = output["kind"] === "segmentation";

@@ -4,13 +4,16 @@ import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
 import { IMAGE_TYPES, NUMBER_TYPES, type Manifest } from "../manifest/manifest.js";
 
-/** A model's name after its folder's: in small letters, and with _ for what a name cannot hold. */
-export const modelNameOf = (folder: string): string =>
-  basename(folder)
+/** In small letters, and with `filler` for what a name in a manifest cannot hold; empty where nothing is left. */
+export const plainName = (text: string, filler: string, most: number): string =>
+  text
     .toLowerCase()
-    .replaceAll(/[^a-z0-9_-]+/g, "_")
-    .slice(0, 63)
-    .replaceAll(/^[_-]+|[_-]+$/g, "") || "model";
+    .replaceAll(/[^a-z0-9_-]+/g, filler)
+    .slice(0, most)
+    .replaceAll(/^[_-]+|[_-]+$/g, "");
+
+/** A model's name after its folder's. */
+export const modelNameOf = (folder: string): string => plainName(basename(folder), "_", 63) || "model";
 
 /**
  * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is the folder's; `files`
@@ -37,7 +40,7 @@ export function draftManifest(
     files,
     accepts: { formats: null, modality: null, dimensions: image?.shape.length === 5 ? "series" : null },
     inputs: graph.inputs.map((info) => (isNumbers(info) ? draftNumbers(info) : draftInput(info))),
-    outputs: graph.outputs.map(draftOutput),
+    outputs: graph.outputs.map(({ name: tensor }) => ({ kind: null, tensor })),
     batching: { max: anyBatch ? 8 : Math.max(1, image?.shape[0] ?? 1) },
     execution: { providers: ["cpu"], precision: graph.float16 ? "float16" : "float32" },
     results: { outputs: ["json", "png"] },
@@ -100,8 +103,4 @@ function sizeOf(side: (letter: string) => number, volume: boolean): Record<strin
   const [depth, height, width] = [side("D"), side("H"), side("W")];
   if (height < 1 || width < 1 || (volume && depth < 1)) return { kind: null };
   return { kind: "fixed", height, width, ...(volume ? { depth } : {}) };
-}
-
-function draftOutput(info: TensorInfo): Record<string, unknown> {
-  return { kind: null, tensor: info.name };
 }

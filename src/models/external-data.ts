@@ -5,7 +5,7 @@
 import { realpath } from "node:fs/promises";
 import { dirname, join, posix } from "node:path";
 import { loadAddon } from "../addon/load-addon.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
 import { fault, fileSha256, resolveModelFile } from "./files.js";
@@ -21,8 +21,7 @@ interface ExternalDataAddon {
 export function externalData(graph: string): string[] {
   const found = (loadAddon() as ExternalDataAddon).externalData(graph);
   if (found !== null) return found;
-  throw new RadserveError(
-    "bad_request",
+  throw errors.bad_request(
     "Expected an ONNX model that can be read to its end, found something else. Export the graph again.",
   );
 }
@@ -56,13 +55,10 @@ export async function unpinnedFiles(
 }
 
 /** undefined for a file that is not there: another check says so. */
-async function realFile(directory: string, path: string): Promise<string | undefined> {
-  try {
-    return await realpath(await resolveModelFile(directory, path));
-  } catch {
-    return undefined;
-  }
-}
+const realFile = (directory: string, path: string) =>
+  resolveModelFile(directory, path)
+    .then((file) => realpath(file))
+    .catch(() => undefined);
 
 async function locationProblems(
   graph: string,

@@ -1,6 +1,6 @@
 /** The files of a graph, with the hashes that a manifest pins. */
 import { basename, dirname, join, posix } from "node:path";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { externalData, staysInside } from "./external-data.js";
 import { fault, fileSha256 } from "./files.js";
@@ -15,15 +15,13 @@ export async function graphFiles(path: string): Promise<Manifest["files"]> {
     externalData(path).map(async (location) => {
       const shown = posix.normalize(location);
       if (!staysInside(location))
-        throw new RadserveError(
-          "bad_request",
+        throw errors.bad_request(
           `Expected weights below the graph's folder, found "${location}". Save the graph again with its external data beside it.`,
         );
       try {
         return { path: shown, sha256: await fileSha256(join(dirname(path), location)) };
       } catch (error) {
-        throw new RadserveError(
-          "bad_request",
+        throw errors.bad_request(
           `Expected the graph's weights in ${shown}, beside it, found that it cannot be read: ${fault(error)}. Put the file there.`,
         );
       }

@@ -9,7 +9,7 @@
  * And there is a caveat if no value is below 0 although some are above 900, as where RescaleIntercept was lost: bodies with
  * dense bone or metal have fat or air beside it, but a cut-out of bone alone would be such a one.
  */
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import type { Image, Warning } from "../images/image.js";
 import { extremesOfWords, modalityValue, someValue, storedRange } from "../images/stored-values.js";
 import { imageInputs, type Manifest } from "../manifest/manifest.js";
@@ -78,8 +78,7 @@ function looksUnlike(image: Image, frame: number, data: Uint8Array): boolean {
 }
 
 function suspect(why: string, details: Record<string, unknown>): RadserveError {
-  return new RadserveError(
-    "decode_suspect",
+  return errors.decode_suspect(
     `Expected Hounsfield units, but ${why}. Correct the attributes at the source; nothing was computed from this frame.`,
     details,
   );

@@ -1,8 +1,9 @@
 /** Applies a model's `values` to one image: which numbers its pixels become, or why they cannot. */
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
 import { someValue, valueReader } from "../images/stored-values.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
+import type { Reason } from "./attribute-values.js";
 
 type Values = ImageInput["values"];
 type RealWorldValues = Extract<Values, { kind: "real_world" }>;
@@ -38,10 +39,7 @@ export function interpretationFor(manifest: Manifest, interpretation: Interpreta
 }
 
 /** Why an image's frames do not have the values that a model asks for; each reason once. */
-export function valueReasons(
-  values: Values,
-  interpretations: readonly Interpretation[],
-): { code: string; message: string }[] {
+export function valueReasons(values: Values, interpretations: readonly Interpretation[]): Reason[] {
   if (values.kind === "real_world") {
     const lacking = interpretations.some((each) => chosen(values, each) === undefined);
     if (!lacking) return [];
@@ -103,12 +101,8 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
     );
     if (others.length === 0) return [];
     const units = [...new Set(others.map((each) => named(each)))].join(", ");
-    return [
-      {
-        code: "real_world_value_ignored",
-        message: `The image has a Real World Value Mapping (${units}) that differs from its modality values; the model was given modality values.`,
-      },
-    ];
+    const message = `The image has a Real World Value Mapping (${units}) that differs from its modality values; the model was given modality values.`;
+    return [{ code: "real_world_value_ignored", message }];
   }
   if (values.kind === "suv_bw") {
     const { suv } = interpretation;
@@ -120,12 +114,8 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
   const { first, last } = mapping;
   const beyond = someValue(data, image.format, interpretation.padding, (v) => v < first || v > last);
   if (!beyond) return [];
-  return [
-    {
-      code: "real_world_range",
-      message: `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`,
-    },
-  ];
+  const message = `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`;
+  return [{ code: "real_world_range", message }];
 }
 
 /**
@@ -143,8 +133,7 @@ export function checkNumbers(image: Image, frame: number, data: Uint8Array): War
   for (let i = 0; i < all; i++) if (!Number.isFinite(read(i))) none++;
   const found = `${none} of the ${all} values of frame ${frame + 1} are no numbers (NaN or infinite)`;
   if (none === all)
-    throw new RadserveError(
-      "decode_suspect",
+    throw errors.decode_suspect(
       `Expected numbers as pixels, but ${found}. Send the image again from its source; nothing was computed from this frame.`,
       { reason: "not_a_number", frame: frame + 1 },
     );

@@ -5,7 +5,7 @@ import type { Engine } from "../engine/engine.js";
 import type { LoadedModel } from "../engine/types.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { asRadserveError, RadserveError, type ErrorObject } from "../base/errors.js";
+import { asRadserveError, errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import { ending, warmUp } from "./canary.js";
 import type { ModelEntry } from "./entry.js";
 import type { Problem } from "./explain.js";
@@ -38,8 +38,7 @@ export async function modelFolders(directory: string): Promise<string[]> {
     names = await readdir(directory);
   } catch (error) {
     const code = errno(error) || "unknown reason";
-    throw new RadserveError(
-      "model_unavailable",
+    throw errors.model_unavailable(
       `Expected a readable folder of models, found ${code}. Set RADSERVE_MODELS_DIR to the folder that holds them.`,
     );
   }
@@ -52,13 +51,11 @@ export async function modelFolders(directory: string): Promise<string[]> {
 }
 
 /** False for what is surely no folder; a link whose target is away may have been one. */
-async function mayBeFolder(path: string): Promise<boolean> {
-  try {
-    return (await stat(path)).isDirectory();
-  } catch {
-    return true;
-  }
-}
+const mayBeFolder = (path: string) =>
+  stat(path).then(
+    (found) => found.isDirectory(),
+    () => true,
+  );
 
 /**
  * Loads what a folder holds; every failure becomes part of the outcome, so that the others go on.
@@ -114,8 +111,7 @@ export async function loadSession(
 ): Promise<LoadedModel> {
   const provider = providers.find((p) => manifest.execution.providers.includes(p));
   if (provider === undefined)
-    throw new RadserveError(
-      "model_unavailable",
+    throw errors.model_unavailable(
       `execution.providers allows ${manifest.execution.providers.join(", ")}, and this server has ${providers.join(", ") || "none"} (RADSERVE_PROVIDERS)`,
     );
   stop?.throwIfAborted();
@@ -155,8 +151,7 @@ async function checkStamps(directory: string, before: readonly FileStamp[]): Pro
   const now = await fileStamps(directory, before);
   const changed = now.filter(({ stamp }, i) => stamp !== before[i]?.stamp).map(({ path }) => path);
   if (changed.length === 0) return;
-  throw new RadserveError(
-    "model_unavailable",
+  throw errors.model_unavailable(
     `${changed.join(", ")} changed while the model was loaded. Load it again when all its files are in place.`,
   );
 }

@@ -1,15 +1,9 @@
 /** Which of several series a model takes, where its manifest says which it prefers (`accepts.prefer`). */
 import type { Image } from "../images/image.js";
 import type { Manifest } from "../manifest/manifest.js";
-import { dataSets, holders, numbersOf } from "./attribute-values.js";
+import { dataSets, holders, numbersOf, type Reason } from "./attribute-values.js";
 
 type Preference = NonNullable<Manifest["accepts"]["prefer"]>[number];
-
-/** One refusal, as acceptance.ts gives them. */
-interface Reason {
-  code: string;
-  message: string;
-}
 
 /** A number that is the less the more a series is preferred; infinite for one that does not say. */
 function rank(preference: Preference, image: Image): number {

@@ -5,6 +5,7 @@
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { z } from "zod";
+import { tried } from "../base/errno.js";
 import { errorCode } from "../base/errors.js";
 
 const names = z.array(z.string());
@@ -47,10 +48,5 @@ export function writeReload(
 }
 
 /** The last outcome; undefined if there was no reload. */
-export function readReload(directory: string): ReloadOutcome | undefined {
-  try {
-    return outcomeSchema.parse(JSON.parse(readFileSync(fileIn(directory), "utf8")));
-  } catch {
-    return undefined;
-  }
-}
+export const readReload = (directory: string): ReloadOutcome | undefined =>
+  tried(() => outcomeSchema.parse(JSON.parse(readFileSync(fileIn(directory), "utf8"))));

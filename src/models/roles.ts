@@ -1,5 +1,5 @@
 /** Which series or images of a folder have which role for a model, and why they are no case for it. */
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { coverage, sameGrid, type Grid } from "../images/grids.js";
 import type { Candidates } from "../images/dicom/case.js";
 import { differingPersons } from "../images/dicom/identity.js";
@@ -8,14 +8,8 @@ import { secondsOfDate, secondsOfTime } from "../images/dicom/value-forms.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Candidate, Case, Image, Warning } from "../images/image.js";
 import type { Manifest, Role } from "../manifest/manifest.js";
-import { dataSets, numbersOf, stringsOf } from "./attribute-values.js";
+import { dataSets, numbersOf, picked, stringsOf, type Reason } from "./attribute-values.js";
 import { preferred } from "./prefer.js";
-
-/** One refusal, as acceptance.ts gives them. */
-interface Reason {
-  code: string;
-  message: string;
-}
 
 /** A role of a model, and the series or image that has it. */
 export interface Filled {
@@ -123,10 +117,6 @@ function obeys(rule: RoleRule, attributes: Attributes): boolean {
   const { min = -Infinity, max = Infinity } = rule;
   const numbers = picked(numbersOf(attributes, rule.tag), rule.index);
   return numbers.length > 0 && numbers.every((number) => number >= min && number <= max);
-}
-
-function picked<T>(values: readonly T[], index: number | undefined): readonly T[] {
-  return index === undefined ? values : values.slice(index, index + 1);
 }
 
 /** The studies of a folder, the latest first; undefined if one says no date, or two say the same. */
@@ -237,12 +227,8 @@ export function coverageCaveats(manifest: Manifest, [leading, ...others]: readon
   return others.flatMap(({ role, image }) => {
     const part = coverage(gridOf(leading.image), gridOf(image));
     if (part >= WHOLE) return [];
-    return [
-      {
-        code: "role_partly_outside",
-        message: `The role "${role}" covers ${Math.floor(part * 100)} % of the voxels of "${leading.role}"; the model was given background for the rest.`,
-      },
-    ];
+    const message = `The role "${role}" covers ${Math.floor(part * 100)} % of the voxels of "${leading.role}"; the model was given background for the rest.`;
+    return [{ code: "role_partly_outside", message }];
   });
 }
 
@@ -321,5 +307,5 @@ export function rolesIn(manifest: Manifest, image: Image): Filled[] {
   if (manifest.roles === undefined) return [];
   const filled = fill(manifest, image.case?.candidates ?? [{ image }]);
   if ("roles" in filled) return filled.roles;
-  throw new RadserveError("no_model_accepts", filled.reasons.map(({ message }) => message).join(" "));
+  throw errors.no_model_accepts(filled.reasons.map(({ message }) => message).join(" "));
 }

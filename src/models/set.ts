@@ -1,7 +1,7 @@
 /** All models of a server, and their reload while it runs. */
 import { basename } from "node:path";
 import type { Engine } from "../engine/engine.js";
-import { RadserveError, type ErrorObject } from "../base/errors.js";
+import { errors, type RadserveError, type ErrorObject } from "../base/errors.js";
 import type { ModelEntry } from "./entry.js";
 import { loadReport, modelFolders, type Outcome, type Provider } from "./load.js";
 import { firstModelOf } from "../manifest/manifest.js";
@@ -119,12 +119,11 @@ function withoutRegion(report: FolderReport, reports: readonly FolderReport[]): 
   const { manifest } = report.model;
   const first = reports.find(({ name }) => name === firstModelOf(manifest))?.model?.manifest;
   const message = regionProblem(manifest, first);
-  return message === undefined ? undefined : new RadserveError("model_unavailable", message);
+  return message === undefined ? undefined : errors.model_unavailable(message);
 }
 
 function endedProcess(): RadserveError {
-  return new RadserveError(
-    "model_unavailable",
+  return errors.model_unavailable(
     "The server's process ended while it loaded this model, so it runs without it. The log says why. Correct or replace the model, then run radserve models reload, or restart the server.",
   );
 }

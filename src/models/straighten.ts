@@ -4,7 +4,7 @@
  * that what is said of a voxel goes back to the very pixel that it was read from.
  */
 import { release } from "../addon/bytes.js";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { ELEMENT_TYPES, type Tensor } from "../base/tensor.js";
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type {
@@ -122,8 +122,7 @@ function freeValue(planes: readonly Plane[]): number {
   const high = low + 2 ** bitsStored - 1;
   if (!float && least > low) return low;
   if (!float && most < high) return high;
-  throw new RadserveError(
-    "series_invalid",
+  throw errors.series_invalid(
     "Expected a stored value that no pixel has, to fill what lies beside the slices of a tilted stack; all from the least to the greatest are in use. Have the series resampled to straight slices first.",
     { reason: "tilt" },
   );

@@ -1,6 +1,6 @@
 /** Who may call a route, and how often: its token, what its subject may have at a time, and addresses that need none. */
 import type { Config } from "../config.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { LOOPBACK, Networks, plainAddress } from "../base/networks.js";
 import { FailedTokens } from "./failed-tokens.js";
 import type { Context } from "./handlers.js";
@@ -26,8 +26,7 @@ export class RateLimit {
     const left = Math.min(most, before.left + ((now - before.at) / 1000) * this.perSecond);
     if (left < 1) {
       const wait = Math.ceil((1 - left) / this.perSecond);
-      throw new RadserveError(
-        "rate_limited",
+      throw errors.rate_limited(
         `Expected at most ${this.perSecond} requests a second of one subject; found more. Send the next in ${wait} s.`,
         { retry_after: wait },
       );
@@ -80,8 +79,7 @@ export class RequestsInWork {
   enter(subject: string): () => void {
     const before = this.#counts.get(subject) ?? 0;
     if (before >= this.most)
-      throw new RadserveError(
-        "rate_limited",
+      throw errors.rate_limited(
         `Expected at most ${this.most} ${this.what} of one subject at a time; found more. Send it again when one of them is answered.`,
       );
     this.#counts.set(subject, before + 1);
@@ -132,20 +130,17 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
     },
     enter({ state: { caller } }, route) {
       if (caller === undefined) return () => undefined;
-      const leave = inWork.enter(caller.subject);
       const fewer =
-        route.hasLargeBody === true ? bulkBodies : route.takesFile !== undefined ? uploads : undefined;
-      if (fewer === undefined) return leave;
+        route.hasLargeBody === true ? [bulkBodies] : route.takesFile === undefined ? [] : [uploads];
+      const entered: (() => void)[] = [];
+      const leave = () => entered.forEach((leaveOne) => leaveOne());
       try {
-        const leaveFewer = fewer.enter(caller.subject);
-        return () => {
-          leaveFewer();
-          leave();
-        };
+        for (const counted of [inWork, ...fewer]) entered.push(counted.enter(caller.subject));
       } catch (error) {
         leave();
         throw error;
       }
+      return leave;
     },
   };
 }

@@ -2,7 +2,7 @@
 import type { IncomingMessage } from "node:http";
 import { finished } from "node:stream/promises";
 import bodyParser from "koa-bodyparser";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { parseJsonBody } from "../base/json-body.js";
 import type { Context } from "./handlers.js";
@@ -25,17 +25,13 @@ export function jsonBody({ config }: { config: Config }): (ctx: Context, route: 
   return async (ctx, route) => {
     const type = ctx.get("Content-Type");
     if (ctx.request.is("json", "+json") === false)
-      throw new RadserveError(
-        "bad_request",
+      throw errors.bad_request(
         `Expected a JSON body with Content-Type application/json; found ${/^[\w.+/-]{1,64}/.exec(type)?.[0] ?? "none"}.`,
       );
     // RFC 8259, 8.1: JSON between systems is UTF-8; in another set the same bytes would be other names
     const charset = ctx.request.charset.toLowerCase();
     if (!["", "utf-8", "utf8", "us-ascii"].includes(charset))
-      throw new RadserveError(
-        "bad_request",
-        "Expected a JSON body in UTF-8; found another charset in Content-Type.",
-      );
+      throw errors.bad_request("Expected a JSON body in UTF-8; found another charset in Content-Type.");
     const isBulk = route.hasLargeBody === true;
     await (isBulk ? bulkText : single)(ctx, () => Promise.resolve());
     // Megabytes of JSON are parsed in the bulk thread.
@@ -46,26 +42,17 @@ export function jsonBody({ config }: { config: Config }): (ctx: Context, route: 
 function refuseBody(error: Error, limit: number): never {
   const { status, type, code } = error as Error & { status?: number; type?: string; code?: unknown };
   if (status === 413)
-    throw new RadserveError(
-      "body_too_large",
-      `Expected a body of at most ${count(limit)} bytes; found a larger one.`,
-      { limit },
-    );
+    throw errors.body_too_large(`Expected a body of at most ${count(limit)} bytes; found a larger one.`, {
+      limit,
+    });
   if (status === 415)
-    throw new RadserveError(
-      "bad_request",
-      "Expected Content-Encoding gzip, deflate, br or identity; found another.",
-    );
+    throw errors.bad_request("Expected Content-Encoding gzip, deflate, br or identity; found another.");
   // zlib's codes: Z_DATA_ERROR, Z_BUF_ERROR, ERR__ERROR_FORMAT_... of Brotli
   if (typeof code === "string" && /^(?:Z_|ERR__ERROR_)/.test(code))
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected a whole body that is packed as Content-Encoding says; it could not be unpacked.",
     );
-  throw new RadserveError(
-    "bad_request",
-    `Expected a complete request body; it could not be read (${type ?? "broken"}).`,
-  );
+  throw errors.bad_request(`Expected a complete request body; it could not be read (${type ?? "broken"}).`);
 }
 
 const LONGEST_DRAIN_MS = 10_000;

@@ -1,6 +1,6 @@
 /** What is not delivered yet, and sending again what was set aside; only where there are destinations. */
 import { z } from "zod";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { parseBody } from "../base/json-body.js";
 import { undeliveredSchema, type DeliveryFilter } from "../doors/deliver/messages.js";
 import type { DeliveryService } from "../doors/deliver/service.js";
@@ -23,10 +23,7 @@ export const retriedSchema = z.object({
 
 function deliveriesOf({ deliveries }: Services): DeliveryService {
   if (deliveries !== undefined) return deliveries;
-  throw new RadserveError(
-    "not_found",
-    "This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.",
-  );
+  throw errors.not_found("This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.");
 }
 
 /** The results of a caller: of its subject, in the folders that its token reaches. */
@@ -60,8 +57,7 @@ export const retryDeliveries: Page = {
     const filter = await filterOf(ctx, services, parseBody(retryQuery, { ...ctx.query }));
     const allowed = callerOf(ctx).destinations;
     if (allowed !== undefined && (filter.destination === undefined || !allowed.includes(filter.destination)))
-      throw new RadserveError(
-        "path_not_allowed",
+      throw errors.path_not_allowed(
         "Expected a destination that this token may send to. Name it, or use another token.",
         { side: "destination" },
       );

@@ -1,6 +1,6 @@
 /** Images in by HTTP as DICOM has it (STOW-RS), and studies that are said to be complete; only where there are doors. */
 import { z } from "zod";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { DOORS_SUBJECT, type DoorsService } from "../doors/service.js";
 import { isInside } from "../files/roots.js";
 import { shuttingDown } from "../inference/worker-pool.js";
@@ -10,7 +10,7 @@ import { callerOf, rootsOf, type Context, type Page, type Services } from "./han
 function doorsOf(services: Services): DoorsService {
   const { doors } = services;
   if (doors === undefined)
-    throw new RadserveError("not_found", "This server has no doors. The setting RADSERVE_DOORS opens them.");
+    throw errors.not_found("This server has no doors. The setting RADSERVE_DOORS opens them.");
   if (services.stopping()) throw shuttingDown();
   return doors;
 }
@@ -25,20 +25,13 @@ function boundaryOf(ctx: Context): string {
   };
   const boundary = parameter("boundary");
   if (!/^multipart\/related\s*;/i.test(given) || parameter("type")?.toLowerCase() !== "application/dicom")
-    throw new RadserveError(
-      "unsupported_format",
+    throw errors.unsupported_format(
       'Expected Content-Type multipart/related with type="application/dicom"; found another.',
     );
   if (boundary === undefined || !/^[\x20-\x7e]{1,70}$/.test(boundary))
-    throw new RadserveError(
-      "bad_request",
-      "Expected a boundary of 1 to 70 characters in Content-Type; found none.",
-    );
+    throw errors.bad_request("Expected a boundary of 1 to 70 characters in Content-Type; found none.");
   if (!["", "identity"].includes(ctx.get("Content-Encoding")))
-    throw new RadserveError(
-      "bad_request",
-      "Expected the bytes of the objects as they are; found a Content-Encoding.",
-    );
+    throw errors.bad_request("Expected the bytes of the objects as they are; found a Content-Encoding.");
   return boundary;
 }
 
@@ -51,8 +44,7 @@ export const stow: Page = {
     const doors = doorsOf(services);
     const caller = callerOf(ctx);
     if (!isInside(doors.spool, (await rootsOf(caller, services)).input))
-      throw new RadserveError(
-        "path_not_allowed",
+      throw errors.path_not_allowed(
         "Expected a token whose input roots hold the spool; this one's do not. Ask the administrator for one.",
         { side: "input" },
       );
@@ -90,8 +82,7 @@ export const complete: Page = {
     const doors = doorsOf(services);
     const { admin, subject } = callerOf(ctx);
     if (!admin && subject !== DOORS_SUBJECT)
-      throw new RadserveError(
-        "path_not_allowed",
+      throw errors.path_not_allowed(
         `Expected a token with the claim admin, or for the subject ${DOORS_SUBJECT}; found another.`,
       );
     const { study = "" } = ctx["params"] as { study?: string };

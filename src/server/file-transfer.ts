@@ -7,7 +7,7 @@ import { closeSync, constants, createReadStream, fstatSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
 import path from "node:path";
 import { z } from "zod";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { openDescriptor } from "../files/disk.js";
 import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
@@ -121,42 +121,36 @@ const lengthOf = (ctx: Context) => Number(ctx.get("Content-Length"));
 function checkHeaders(ctx: Context, limit: number): void {
   // RFC 9110, 14.5: a part of a file that a server does not know to be a part would be taken for the whole
   if (ctx.get("Content-Range") !== "")
-    throw new RadserveError("bad_request", "Expected a whole file; found a part of one (Content-Range).");
+    throw errors.bad_request("Expected a whole file; found a part of one (Content-Range).");
   if (!["", "identity"].includes(ctx.get("Content-Encoding")))
-    throw new RadserveError(
-      "bad_request",
-      "Expected the bytes of the file as they are; found a Content-Encoding.",
-    );
+    throw errors.bad_request("Expected the bytes of the file as they are; found a Content-Encoding.");
   if (lengthOf(ctx) > limit) throw tooLarge(limit);
 }
 
 /** Throws bad_request where the path names no file, or one of those that Radserve itself makes beside results. */
 function checkName(target: string, name: string): void {
   if (target.endsWith("/") || name === "" || name === "." || name === "..")
-    throw new RadserveError("bad_request", "Expected path to name a file; found the name of a folder.");
+    throw errors.bad_request("Expected path to name a file; found the name of a folder.");
   // In folders of such names too: a scan passes them over
   const isOwn = (part: string) =>
     nameOfHelper(part) !== undefined || part.toLowerCase().startsWith(".radserve-");
   if (target.split("/").some(isOwn))
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected a path without names of the form .NAME.radserve, .NAME.lock or .radserve-...: Radserve uses these itself.",
     );
   if (Buffer.byteLength(name) > 255)
-    throw new RadserveError("bad_request", "Expected a file name of at most 255 bytes; found a longer one.");
+    throw errors.bad_request("Expected a file name of at most 255 bytes; found a longer one.");
 }
 
 function amongResults(): RadserveError {
-  return new RadserveError(
-    "path_not_allowed",
+  return errors.path_not_allowed(
     "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
     { side: "input", reason: "output_root" },
   );
 }
 
 function otherBytes(): RadserveError {
-  return new RadserveError(
-    "bad_request",
+  return errors.bad_request(
     "Expected the bytes that sha256 names; other bytes came. Nothing was written; send the file again.",
   );
 }
@@ -172,12 +166,12 @@ export async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer
     }
   } catch (error) {
     if (request.destroyed && !request.complete)
-      throw new RadserveError("cancelled", "The client has gone.", undefined, { cause: error });
+      throw errors.cancelled("The client has gone.", undefined, { cause: error });
     throw error;
   } finally {
     clearTimeout(silence);
   }
-  if (!request.complete) throw new RadserveError("cancelled", "The client has gone.");
+  if (!request.complete) throw errors.cancelled("The client has gone.");
 }
 
 /** The pieces of what begins as an image does. Throws unsupported_format before the first goes on. */
@@ -214,8 +208,7 @@ export const download = pageByHttp(
     let fd;
     try {
       if (opened.kind !== "file" || isHidden(opened.realPath))
-        throw new RadserveError(
-          "file_not_found",
+        throw errors.file_not_found(
           `Expected the name of a file; found ${opened.kind === "file" ? "one that is being written" : "a folder"}.`,
         );
       // The stream closes what it reads from
@@ -253,8 +246,7 @@ function give(ctx: Context, fd: number, name: string): void {
   if (range === "outside") {
     closeSync(fd);
     ctx.set("Content-Range", `bytes */${length}`);
-    throw new RadserveError(
-      "range_not_satisfiable",
+    throw errors.range_not_satisfiable(
       `Expected a range that begins inside the file; the file has ${count(length)} bytes.`,
       { bytes: length },
     );

@@ -92,12 +92,7 @@ export interface Keyring {
 }
 
 /** A keyring that can change while it is used. */
-export interface LivingKeyring extends Keyring {
-  /** Resolves when the keys and revocations are those of a moment ago, or it would take too long to know. */
-  fresh(): Promise<void>;
-  /** What is wrong with the keys themselves, without a path; undefined where nothing is. */
-  trouble(): string | undefined;
-}
+export type LivingKeyring = Pick<WatchedKeys, keyof Keyring | "fresh" | "trouble">;
 
 /** A request waits no longer for a look; where the folder's share is away, what was known stays in force. */
 const LONGEST_LOOK_MS = 200;
@@ -106,7 +101,7 @@ const LONGEST_LOOK_MS = 200;
  * The keys and revocations of a running server. It lists the folder again and again instead of watching it, because
  * change notifications do not cross network folders and directory times are coarse there.
  */
-export class WatchedKeys implements LivingKeyring {
+export class WatchedKeys implements Keyring {
   #keys: Key[] = [];
   #problems: string[] = [];
   #stamp = "";
@@ -146,6 +141,7 @@ export class WatchedKeys implements LivingKeyring {
     return this.#revocations.listed;
   }
 
+  /** What is wrong with the keys themselves, without a path; undefined where nothing is. */
   trouble(): string | undefined {
     if (this.#unreadable) return "The keys folder cannot be read; the keys known before stay in force.";
     const { length } = this.#problems;
@@ -156,6 +152,7 @@ export class WatchedKeys implements LivingKeyring {
     );
   }
 
+  /** Resolves when the keys and revocations are those of a moment ago, or it would take too long to know. */
   async fresh(): Promise<void> {
     if (this.#slow || performance.now() - this.#lookedAt < durations.keysFresh) return;
     this.#slow = !(await within(this.#lookOnce(), LONGEST_LOOK_MS)) && this.#looking !== undefined;

@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { Context, Page } from "./handlers.js";
 import { giveHeld, hold, type Held } from "./held.js";
 
@@ -40,8 +40,7 @@ function built() {
 /** GET /: the page, which asks again whether it is still the newest. */
 function giveIndex(ctx: Context): void {
   const page = built().index;
-  if (page === undefined)
-    throw new RadserveError("not_found", "The page for people is not built. Run: npm run build");
+  if (page === undefined) throw errors.not_found("The page for people is not built. Run: npm run build");
   ctx.set({
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
@@ -55,8 +54,7 @@ export const index: Page = { answer: "text/html", handler: giveIndex };
 function giveAsset(ctx: Context): void {
   const { name = "" } = ctx["params"] as { name?: string };
   const found = built().assets.get(name);
-  if (found === undefined)
-    throw new RadserveError("not_found", "The page has changed since it was loaded. Load it again.");
+  if (found === undefined) throw errors.not_found("The page has changed since it was loaded. Load it again.");
   ctx.set({
     "Content-Security-Policy": "default-src 'none'",
     "Cache-Control": "public, max-age=31536000, immutable",

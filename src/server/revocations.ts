@@ -5,7 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync } from "node:fs";
-import { open, readdir, rename } from "node:fs/promises";
+import { readdir, rename, writeFile } from "node:fs/promises";
 import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { isNameOfToken, nameOf } from "./token-records.js";
@@ -170,13 +170,7 @@ export class Revocations {
 
 async function replaceFile(file: string, text: string): Promise<void> {
   const part = `${file}.part`;
-  const handle = await open(part, "w", 0o600);
-  try {
-    await handle.writeFile(text);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  await writeFile(part, text, { mode: 0o600, flush: true });
   await rename(part, file);
 }
 

@@ -53,7 +53,6 @@ function isRunning(child: ChildProcess | undefined): child is ChildProcess {
 }
 
 class Supervisor {
-  #first: ChildProcess | undefined;
   #child: ChildProcess | undefined;
   #open = false;
   #everOpen = false;
@@ -81,9 +80,8 @@ class Supervisor {
     private readonly log: Logger,
     private readonly callbacks: { onOpen: () => void; onClosing: () => void },
     /** A serving process that has been started already. */
-    first: ChildProcess | undefined,
+    private first: ChildProcess | undefined,
   ) {
-    this.#first = first;
     const { max_connections: all, max_connections_per_address: ofAddress } = config;
     const limits = {
       max_connections: Math.max(all, ROOM.max_connections),
@@ -94,8 +92,8 @@ class Supervisor {
   }
 
   start(): void {
-    const child = isRunning(this.#first) ? this.#first : forkServing();
-    this.#first = undefined;
+    const child = isRunning(this.first) ? this.first : forkServing();
+    this.first = undefined;
     this.#child = child;
     child.on("message", (message) => this.#hear(message as FromServing));
     child.on("error", (error) =>

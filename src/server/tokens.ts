@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 import jwt from "jsonwebtoken";
 import { z } from "zod";
 import { durationText } from "../base/duration.js";
-import { RadserveError, type ErrorDetails } from "../base/errors.js";
+import { errors, type RadserveError, type ErrorDetails } from "../base/errors.js";
 import { jsonFault } from "../base/json-fault.js";
 import { keepable } from "../base/validation.js";
 import type { Algorithm, Key } from "./key-file.js";
@@ -77,7 +77,7 @@ export class TokenRefused extends Error {
 
 function invalid(why: string | TokenRefused, details?: ErrorDetails): RadserveError {
   const cause = typeof why === "string" ? new TokenRefused(why) : why;
-  return new RadserveError("unauthorized", "Invalid token", details, { cause });
+  return errors.unauthorized("Invalid token", details, { cause });
 }
 
 /** One part of a token: JSON in UTF-8 (RFC 7519, 7.2), in which no name stands twice (4). */
@@ -141,7 +141,7 @@ export function authenticate(
   // RFC 9110, 5.6.3: blanks around a value are spaces and tabs; others would be part of the token
   const token = header?.replace(/^[ \t]+|[ \t]+$/g, "") ?? "";
   if (token === "")
-    throw new RadserveError("unauthorized", "Token missing", undefined, {
+    throw errors.unauthorized("Token missing", undefined, {
       cause: new TokenRefused("missing"),
     });
   if (/^bearer(\s|$)/i.test(token))
@@ -171,7 +171,7 @@ export function authenticate(
   const who = { subject: sub, jti };
   if (jti !== undefined && keyring.isRevoked(jti)) throw invalid(new TokenRefused("revoked", who));
   if (exp * 1000 <= Date.now())
-    throw new RadserveError("unauthorized", "Token expired", undefined, {
+    throw errors.unauthorized("Token expired", undefined, {
       cause: new TokenRefused("expired", who),
     });
   refuseLongLife({ exp, iat }, expected.token_max_age, who);
@@ -184,8 +184,7 @@ export function authenticate(
 
 /** Nobody can say which tokens are revoked: every request with a token is refused with it, and the server is not ready. */
 export function revocationsUnavailable(cause?: TokenRefused): RadserveError {
-  return new RadserveError(
-    "revocations_unavailable",
+  return errors.revocations_unavailable(
     "Expected to see which tokens are revoked; the keys folder has lost them, and the server's log says so. " +
       "Tell the administrator of the server.",
     undefined,

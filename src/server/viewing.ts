@@ -6,7 +6,7 @@
 import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
 import { nameOfHelper } from "../files/helper-names.js";
@@ -152,7 +152,7 @@ export const showMarks = pageByHttp(
     const { receiptPath, roots, input: inputPath = "" } = await lookedAt(ctx, services, query);
     const { model, frame, across, fullest } = query;
     if (across !== undefined && inputPath === "")
-      throw new RadserveError("bad_request", "Expected input_path beside across; found none.");
+      throw errors.bad_request("Expected input_path beside across; found none.");
     const view = { kind: "marks", receiptPath, inputPath, model, frame, fullest, across, roots } as const;
     ctx.body = await ask<Marks>(ctx, services, view);
   },

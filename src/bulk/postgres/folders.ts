@@ -14,20 +14,11 @@
  * PostgreSQL can connect.
  */
 import { createHash } from "node:crypto";
-import {
-  accessSync,
-  constants,
-  existsSync,
-  lstatSync,
-  readFileSync,
-  realpathSync,
-  statSync,
-  type Stats,
-} from "node:fs";
+import { accessSync, constants, existsSync, lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { errno } from "../../base/errno.js";
+import { errno, tried } from "../../base/errno.js";
 import { BulkUnavailable } from "../database-trouble.js";
 import type { Account } from "./binaries.js";
 
@@ -73,13 +64,7 @@ function socketFolder(state: string, base: string): string {
   return short ?? path.join("/tmp", name);
 }
 
-function statOf(file: string): Stats | undefined {
-  try {
-    return statSync(file);
-  } catch {
-    return undefined;
-  }
-}
+const statOf = (file: string) => tried(() => statSync(file));
 
 /** An existing data directory stays with its owner, whatever accounts were added since. */
 function accountFor(data: string): Account {
@@ -103,11 +88,7 @@ const OWNER_FILE = "state_directory";
 /** The state directory that a folder of a database belongs to; undefined if this user cannot read it, or there is none. */
 export function stateOf(base: string): string | undefined {
   if (path.dirname(base) !== ROOTS_PLACE) return path.dirname(base);
-  try {
-    return readFileSync(path.join(base, OWNER_FILE), "utf8").trim() || undefined;
-  } catch {
-    return undefined;
-  }
+  return tried(() => readFileSync(path.join(base, OWNER_FILE), "utf8").trim()) || undefined;
 }
 
 /** The path with its links resolved, also if its end does not exist yet: it must name the same folder once it does. */

@@ -4,7 +4,7 @@ import { closeSync, existsSync, fstatSync, openSync, readFileSync, readSync } fr
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
-import { errno } from "../../base/errno.js";
+import { errno, tried } from "../../base/errno.js";
 import { monotonic } from "../../base/monotonic.js";
 import { BulkUnavailable } from "../database-trouble.js";
 import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
@@ -66,11 +66,8 @@ async function answers(folders: DatabaseFolders): Promise<boolean> {
 
 /** The eighth line of postmaster.pid says whether connections are taken; before that line a try is not worth it. */
 function isReady(data: string): boolean {
-  try {
-    return readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n")[7]?.trim() === "ready";
-  } catch {
-    return false;
-  }
+  const lines = tried(() => readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n"));
+  return lines?.[7]?.trim() === "ready";
 }
 
 /** True once it answers; false once it is dead, or if it does not answer for too long. */

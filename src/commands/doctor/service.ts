@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
+import { tried } from "../../base/errno.js";
 import { inspectDatabase } from "../../bulk/database.js";
 import { orphans } from "../../bulk/postgres/orphans.js";
 import { BulkUnavailable } from "../../bulk/database-trouble.js";
@@ -42,17 +43,8 @@ function listeners(port: number): string[] {
 function holdersOf(inodes: readonly string[]): number[] {
   const wanted = new Set(inodes.map((inode) => `socket:[${inode}]`));
   const holds = (pid: string) => {
-    try {
-      return readdirSync(`/proc/${pid}/fd`).some((fd) => {
-        try {
-          return wanted.has(readlinkSync(`/proc/${pid}/fd/${fd}`));
-        } catch {
-          return false;
-        }
-      });
-    } catch {
-      return false;
-    }
+    const open = tried(() => readdirSync(`/proc/${pid}/fd`)) ?? [];
+    return open.some((fd) => wanted.has(tried(() => readlinkSync(`/proc/${pid}/fd/${fd}`)) ?? ""));
   };
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name) && holds(name))

@@ -2,7 +2,7 @@
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { errno } from "../../base/errno.js";
-import { asRadserveError, RadserveError } from "../../base/errors.js";
+import { asRadserveError, errors } from "../../base/errors.js";
 import { encodeNpy } from "../../engine/npy.js";
 import type { Tensor } from "../../base/tensor.js";
 import { sha256 } from "../../files/durable-files.js";
@@ -44,8 +44,7 @@ export async function modelsCanary(
   const folder = resolve(directory);
   const value = await manifestIn(folder);
   if ("canary" in value)
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected no canary in model.json, found one. Take it out first; it is never overwritten.",
     );
   const model = await soundDraft(folder, value);
@@ -104,8 +103,7 @@ function caseReader(manifest: Manifest): (found: Candidates) => Case | undefined
     if (chosen !== undefined) return chosen;
     const filled = fill(manifest, manifest.accepts.dimensions === "series" ? found.series() : found.images());
     const reasons = "reasons" in filled ? filled.reasons : [];
-    throw new RadserveError(
-      "no_model_accepts",
+    throw errors.no_model_accepts(
       `Expected a folder that is a case for ${manifest.name}. ${reasons.map(({ message }) => message).join(" ")}`,
       { reasons },
     );
@@ -117,8 +115,7 @@ async function manifestIn(folder: string): Promise<Record<string, unknown>> {
   try {
     value = JSON.parse(await textOfRegular(join(folder, "model.json")));
   } catch (error) {
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected a model.json in the folder, found that it cannot be read: ${error instanceof Error ? error.message : ""}. Run: radserve models init`,
     );
   }
@@ -146,8 +143,7 @@ async function run(
     await engine.unload((await loadSession(folder, model, engine, providers)).id);
   } catch (thrown) {
     const { message } = asRadserveError(thrown);
-    throw new RadserveError(
-      "model_unavailable",
+    throw errors.model_unavailable(
       `Expected the same output again, but ${message}. A model that gives other numbers each time, or depends on the batch, has no canary.`,
     );
   }
@@ -186,8 +182,7 @@ async function writeFiles(folder: string, files: readonly CanaryFile[]): Promise
   } catch (error) {
     await Promise.all(written.map((path) => rm(path)));
     if (errno(error) !== "EEXIST") throw error;
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected no files of an earlier canary in the folder canary, found some. Move them away first; they are never overwritten.",
     );
   }

@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Tensor } from "../../base/tensor.js";
 import type { EngineOutput, InferResult } from "../../engine/types.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { compareTensors, toNumbers, type Comparison, type Tolerance } from "../../models/compare.js";
 
 type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
@@ -32,7 +32,7 @@ export function compareExpected(
   if (probabilities !== undefined && isDeepStrictEqual(expected.shape, probabilities.shape))
     return { what: "probabilities", ...compareTensors(expected, probabilities, tolerance) };
   const output = result.tensors?.outputs[0];
-  if (output === undefined) throw new RadserveError("internal", "The engine gave no tensors to show.");
+  if (output === undefined) throw errors.internal("The engine gave no tensors to show.");
   return { what: output.name, ...compareTensors(expected, output, tolerance) };
 }
 

@@ -2,7 +2,8 @@
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
-import { RadserveError } from "../../base/errors.js";
+import { tried } from "../../base/errno.js";
+import { errors } from "../../base/errors.js";
 import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { textOfRegular } from "../../files/regular-file.js";
@@ -42,8 +43,7 @@ export async function modelsInit(
   const path = resolve(onnxPath);
   const target = join(dirname(path), "model.json");
   if (existsSync(target))
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected no model.json beside the graph, found one. Move it away first; it is never overwritten.",
     );
   const files = await graphFiles(path);
@@ -91,10 +91,7 @@ async function filledIn(
       const { draft: manifest, source, notes } = draftByExporter(draft, graph, await readConcepts());
       return { manifest, source, notes };
     }
-    throw new RadserveError(
-      "bad_request",
-      "Expected --like beside --labels: it says what the labels are of.",
-    );
+    throw errors.bad_request("Expected --like beside --labels: it says what the labels are of.");
   }
   const manifest = draftLike(draft, await manifestNamed(like, models), graph);
   if (labels === undefined) return { manifest, source: [], notes: [] };
@@ -106,15 +103,7 @@ async function readText(path: string): Promise<string> {
   try {
     return await textOfRegular(path);
   } catch (error) {
-    throw new RadserveError("bad_request", `Expected a file of labels, but ${fault(error)}.`);
-  }
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return undefined;
+    throw errors.bad_request(`Expected a file of labels, but ${fault(error)}.`);
   }
 }
 
@@ -125,15 +114,13 @@ async function manifestNamed(name: string, models: string): Promise<Manifest> {
     const text = await textOfRegular(join(folder, name, "model.json")).catch(() => undefined);
     if (text === undefined) continue;
     // Its rules need not hold: the new manifest is checked by itself.
-    const parsed = manifestFields.safeParse(jsonOf(text));
+    const parsed = manifestFields.safeParse(tried(() => JSON.parse(text) as unknown));
     if (parsed.success) return parsed.data;
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected a model without mistakes to be like, found some in ${name}. Run: radserve models check`,
     );
   }
-  throw new RadserveError(
-    "model_not_found",
+  throw errors.model_not_found(
     `Expected the name of a model to be like, found "${name}". Run: radserve models list`,
   );
 }

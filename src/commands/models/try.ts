@@ -2,7 +2,7 @@
 import { writeFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import type { Tensor } from "../../base/tensor.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { decodeNpy, encodeNpy } from "../../engine/npy.js";
 import type { EngineOutput } from "../../engine/types.js";
 import { readRegular } from "../../files/regular-file.js";
@@ -79,8 +79,7 @@ export function soundModel({
   problems,
 }: Pick<FolderReport, "name" | "model" | "problems">): SoundModel {
   if (model !== undefined && problems.length === 0) return model;
-  throw new RadserveError(
-    "model_unavailable",
+  throw errors.model_unavailable(
     `Expected a model without mistakes, found ${problems.length} in ${name}. Run: radserve models check`,
     { problems },
   );

@@ -3,11 +3,11 @@ import { stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
-import { ConfigError, RadserveError } from "../../base/errors.js";
+import { ConfigError } from "../../base/errors.js";
 import { LOOPBACK, Networks, plainAddress } from "../../base/networks.js";
 import { absolute, duration, network } from "../../config.js";
 import { readCertificates, refuseOutOfDate } from "../../files/certificates.js";
-import { textOfRegular } from "../../files/regular-file.js";
+import { textOfNamed } from "../../files/regular-file.js";
 import { aeTitle } from "../dimse/ae-title.js";
 import { takes } from "./takes.js";
 
@@ -154,7 +154,7 @@ async function secureContext(
   const own = await readCertificates({ tls_cert: client?.cert, tls_key: client?.key }, names);
   if (own !== undefined) refuseOutOfDate(own);
   const context: SecureContextOptions = { minVersion: "TLSv1.2", ...own?.context };
-  if (ca !== undefined) context.ca = await readNamed(at("ca"), ca);
+  if (ca !== undefined) context.ca = await textOfNamed(at("ca"), ca);
   try {
     createSecureContext(context);
   } catch (error) {
@@ -165,17 +165,8 @@ async function secureContext(
   return context;
 }
 
-async function readNamed(setting: string, file: string): Promise<string> {
-  try {
-    return await textOfRegular(file);
-  } catch (error) {
-    const why = error instanceof RadserveError ? error.message : errno(error);
-    throw new ConfigError(`${setting}: expected a file at ${file}; it cannot be read (${why}).`);
-  }
-}
-
 async function secretIn(setting: string, file: string, form: RegExp): Promise<string> {
-  const text = (await readNamed(setting, file)).replace(/\r?\n$/, "");
+  const text = (await textOfNamed(setting, file)).replace(/\r?\n$/, "");
   const mode = (await stat(file)).mode & 0o777;
   if ((mode & 0o077) !== 0)
     throw new ConfigError(

@@ -17,6 +17,7 @@ import {
 import { dataSetBytes, fileHead, type Dataset } from "../../results/dicom/elements.js";
 import { derivedUid } from "../../results/dicom/uid.js";
 import { durations } from "../../base/durations.js";
+import { groupsOf } from "../../base/groups.js";
 import type { AcceptedContext } from "../dimse/association.js";
 import { STATUS } from "../dimse/command.js";
 import { call, type Answer, type Caller, type CallOptions, type Outgoing } from "../dimse/requestor.js";
@@ -63,9 +64,7 @@ export class DicomDestination implements Destination {
   ) {}
 
   send(objects: readonly ObjectToSend[], signal: AbortSignal): AsyncIterable<[string, Sent]> {
-    const chunks = Array.from({ length: Math.ceil(objects.length / MOST_OBJECTS) }, (_, i) =>
-      objects.slice(i * MOST_OBJECTS, (i + 1) * MOST_OBJECTS),
-    );
+    const chunks = [...groupsOf(objects, MOST_OBJECTS)];
     const left = new AbortController();
     const either = AbortSignal.any([signal, left.signal]);
     return new ReadableStream<[string, Sent]>({

@@ -4,6 +4,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "../../base/durations.js";
+import { groupsOf } from "../../base/groups.js";
 import { monotonic } from "../../base/monotonic.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { NameLock } from "../../files/name-lock.js";
@@ -279,8 +280,8 @@ export class Lane {
   /** Reads back what was sent now, or by a process before. */
   async #prove(going: readonly Going[]): Promise<void> {
     if (!this.options.proves) return;
-    for (let i = 0; i < going.length; i += PROVED_AT_ONCE)
-      await Promise.all(going.slice(i, i + PROVED_AT_ONCE).map((one) => this.#proveOne(one)));
+    for (const some of groupsOf(going, PROVED_AT_ONCE))
+      await Promise.all(some.map((one) => this.#proveOne(one)));
   }
 
   async #proveOne(one: Going): Promise<void> {

@@ -12,7 +12,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
 import { errno } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { stat } from "../../files/disk.js";
 import { readStart } from "../../files/descriptor.js";
@@ -20,7 +20,7 @@ import { ifMissing, syncFolder, withPlain } from "../../files/durable-files.js";
 import { holdsSomething } from "../../files/folder-mark.js";
 import { withInput } from "../../files/guarded-paths.js";
 import { deliveryName, undeliveredNumber } from "../../files/helper-names.js";
-import { receiveFile } from "../../files/new-file.js";
+import { replaceFile } from "../../files/new-file.js";
 import { textOfRegular } from "../../files/regular-file.js";
 import { isInside, isUnmounted } from "../../files/roots.js";
 import { withName } from "../../results/commit/commit.js";
@@ -43,7 +43,6 @@ import { isTaken } from "./takes.js";
 const AT_ONCE = 8;
 /** In which the File Meta Information of an object lies. */
 const META_BYTES = 4096;
-const MOST_BYTES = 16 * 1024 * 1024;
 const NAME_OF_ENTRY = /^([0-9a-f][0-9a-f.-]{0,80})\.json$/;
 
 const entrySchema = z.object({
@@ -144,13 +143,6 @@ async function locate(dir: string, name: string, id: string): Promise<Located | 
   return undefined;
 }
 
-async function write(folder: string, name: string, text: string, minimumFreeBytes = 0): Promise<void> {
-  async function* bytes() {
-    yield await Promise.resolve(Buffer.from(text));
-  }
-  await receiveFile(folder, name, bytes(), { overwrite: true, mostBytes: MOST_BYTES, minimumFreeBytes });
-}
-
 export interface OutboxOptions {
   /** Of the queue; made where it is missing. */
   folder: string;
@@ -195,11 +187,10 @@ export class Outbox {
       const holder = path.dirname(folder);
       if (isUnmounted(holder, (await stat(holder)).dev)) throw new Error("its share is not mounted");
       if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined) await syncFolder(holder);
-      await write(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), minimumFreeBytes);
+      await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), minimumFreeBytes);
     } catch (error) {
       const why = error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";
-      throw new RadserveError(
-        "delivery_unavailable",
+      throw errors.delivery_unavailable(
         `The delivery queue cannot be written (${why}), so no result was written. Correct that and send the request again, or send it with deliver none.`,
         undefined,
         { cause: error },
@@ -311,7 +302,7 @@ export class Outbox {
     const receipt = await readReceipt(`${dir}/${found.receipt}`);
     if (receipt.kind !== "receipt") return undefined;
     if (this.#expand(found.delivery, receipt.receipt))
-      await write(dir, found.file, deliveryText(found.delivery));
+      await replaceFile(dir, found.file, deliveryText(found.delivery));
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
   }
 
@@ -342,7 +333,7 @@ export class Outbox {
     work: (dir: string) => Promise<T>,
   ): Promise<T | undefined> {
     const check = () => {
-      if (this.#closed) throw new RadserveError("shutting_down", "The server stops.");
+      if (this.#closed) throw errors.shutting_down("The server stops.");
     };
     try {
       return await withInput(
@@ -373,7 +364,7 @@ export class Outbox {
         edit(delivery);
         delivery.open = isOpen(delivery);
         if (deliveryText(delivery) !== before)
-          await write(path.dirname(`${dir}/${file}`), path.basename(file), deliveryText(delivery));
+          await replaceFile(path.dirname(`${dir}/${file}`), path.basename(file), deliveryText(delivery));
         // Nobody needs a replaced result any more that has arrived
         if (isOver(delivery) && place !== "")
           await rm(path.dirname(`${dir}/${place}`), { recursive: true, force: true });

@@ -4,7 +4,7 @@
  */
 import path from "node:path";
 import type { Audit } from "../../audit/audit.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
 import { within } from "../../base/waiting.js";
@@ -112,8 +112,7 @@ export class DeliveryService {
     try {
       return await this.#thread.call(call);
     } catch (error) {
-      if (error instanceof ThreadEnded)
-        throw new RadserveError("shutting_down", "The server stops. Send it again.");
+      if (error instanceof ThreadEnded) throw errors.shutting_down("The server stops. Send it again.");
       throw error;
     }
   }

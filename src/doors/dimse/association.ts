@@ -40,7 +40,6 @@ export class Association {
   readonly callingAe: string;
   readonly calledAe: string;
   readonly contexts: ReadonlyMap<number, AcceptedContext>;
-  readonly #socket: PduSocket;
   readonly #fragment: number;
   #values: DataValue[] = [];
   #unread: AsyncIterableIterator<Buffer> | undefined;
@@ -48,12 +47,11 @@ export class Association {
 
   /** @param peerMaximum bytes of a P-DATA-TF that the peer takes; 0 for any */
   constructor(
-    socket: PduSocket,
+    private readonly socket: PduSocket,
     { callingAe, calledAe }: { callingAe: string; calledAe: string },
     contexts: readonly AcceptedContext[],
     peerMaximum: number,
   ) {
-    this.#socket = socket;
     this.callingAe = callingAe;
     this.calledAe = calledAe;
     this.contexts = new Map(contexts.map((context) => [context.id, context]));
@@ -107,13 +105,13 @@ export class Association {
   async #value(): Promise<DataValue | undefined> {
     while (this.#values.length === 0) {
       if (this.#released) return undefined;
-      const pdu = await this.#socket.next();
+      const pdu = await this.socket.next();
       if (pdu === undefined) throw new ConnectionLost("The peer closed the connection without a release.");
       if (pdu.type === PDU_TYPES.abort) throw new ConnectionLost("The peer aborted the association.");
       if (pdu.type === PDU_TYPES.data) this.#values = readData(pdu.body);
       else if (pdu.type === PDU_TYPES.releaseRequest) {
-        await this.#socket.write(encodeRelease("releaseResponse"));
-        this.#socket.close();
+        await this.socket.write(encodeRelease("releaseResponse"));
+        this.socket.close();
         this.#released = true;
       } else
         throw new ProtocolError(`A PDU of type ${pdu.type} comes where data were expected.`, "unexpectedPdu");
@@ -135,7 +133,7 @@ export class Association {
     };
     const sent = () => {
       bytes = 0;
-      return this.#socket.write(...written.splice(0));
+      return this.socket.write(...written.splice(0));
     };
     for (const [isCommand, pieces] of [
       [true, [encodeCommand(command)]],
@@ -157,18 +155,18 @@ export class Association {
 
   /** Ends the association in order. Throws ConnectionLost where the peer does not answer. */
   async release(): Promise<void> {
-    await this.#socket.write(encodeRelease("releaseRequest"));
+    await this.socket.write(encodeRelease("releaseRequest"));
     for (;;) {
-      const pdu = await this.#socket.next();
+      const pdu = await this.socket.next();
       if (pdu === undefined || pdu.type === PDU_TYPES.abort)
         throw new ConnectionLost("The peer did not answer the release.");
       if (pdu.type === PDU_TYPES.releaseResponse) break;
     }
-    this.#socket.close();
+    this.socket.close();
   }
 
   abort(error?: unknown): void {
-    this.#socket.abort(error);
+    this.socket.abort(error);
   }
 }
 

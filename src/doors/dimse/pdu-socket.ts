@@ -33,8 +33,6 @@ export interface PduLimits {
 }
 
 export class PduSocket {
-  readonly #socket: Socket;
-  readonly #limits: PduLimits;
   /** What the connection gave last, and how much of it was used. */
   #given: Buffer = NOTHING;
   #used = 0;
@@ -42,9 +40,10 @@ export class PduSocket {
   #wake: () => void = () => undefined;
   #fault: Error | undefined;
 
-  constructor(socket: Socket, limits: PduLimits) {
-    this.#socket = socket;
-    this.#limits = limits;
+  constructor(
+    private readonly socket: Socket,
+    private readonly limits: PduLimits,
+  ) {
     socket.setNoDelay(true);
     socket.on("error", (error) => (this.#fault ??= error));
     for (const event of ["readable", "end", "close", "error", "drain"]) socket.on(event, () => this.#wake());
@@ -55,13 +54,13 @@ export class PduSocket {
    * @throws ProtocolError for one that is unknown or too long; ConnectionLost
    */
   async next(): Promise<Pdu | undefined> {
-    const header = await this.#read(6, this.#limits.idleTimeout);
+    const header = await this.#read(6, this.limits.idleTimeout);
     if (header === undefined) return undefined;
     const type = header.readUInt8(0);
     const length = header.readUInt32BE(2);
     if (length > this.#most(type))
       throw new ProtocolError(`A PDU of type ${type} has ${length} bytes.`, "invalidParameter");
-    const body = await this.#read(length, this.#limits.pduTimeout);
+    const body = await this.#read(length, this.limits.pduTimeout);
     if (body === undefined) throw new ConnectionLost("The connection ended inside a PDU.");
     return { type, body };
   }
@@ -72,7 +71,7 @@ export class PduSocket {
       case PDU_TYPES.associateAccept:
         return MOST_ASSOCIATION_BYTES;
       case PDU_TYPES.data:
-        return this.#limits.mostData;
+        return this.limits.mostData;
       case PDU_TYPES.associateReject:
       case PDU_TYPES.releaseRequest:
       case PDU_TYPES.releaseResponse:
@@ -106,24 +105,24 @@ export class PduSocket {
   /** Takes what has come, and frees what came before; false where nothing has. */
   #more(): boolean {
     release(this.#given);
-    this.#given = (this.#socket.read() as Buffer | null) ?? NOTHING;
+    this.#given = (this.socket.read() as Buffer | null) ?? NOTHING;
     this.#used = 0;
     return this.#given.length > 0;
   }
 
   #ended(): boolean {
-    return this.#socket.readableEnded || this.#socket.destroyed;
+    return this.socket.readableEnded || this.socket.destroyed;
   }
 
   /** Sends the bytes, and waits while the peer does not take them. */
   async write(...parts: readonly Uint8Array[]): Promise<void> {
-    if (this.#socket.destroyed) throw new ConnectionLost("The connection has ended.");
-    this.#socket.cork();
-    for (const part of parts) this.#socket.write(part);
-    this.#socket.uncork();
+    if (this.socket.destroyed) throw new ConnectionLost("The connection has ended.");
+    this.socket.cork();
+    for (const part of parts) this.socket.write(part);
+    this.socket.uncork();
     await this.#awaited(
-      () => (this.#socket.writableNeedDrain && !this.#socket.destroyed ? undefined : true),
-      this.#limits.pduTimeout,
+      () => (this.socket.writableNeedDrain && !this.socket.destroyed ? undefined : true),
+      this.limits.pduTimeout,
     );
     if (this.#ended()) throw new ConnectionLost(this.#fault?.message ?? "The connection has ended.");
   }
@@ -135,7 +134,7 @@ export class PduSocket {
     return new Promise<T>((resolve, reject) => {
       const timer = setTimeout(() => {
         this.#wake = () => undefined;
-        this.#socket.destroy();
+        this.socket.destroy();
         reject(new ConnectionLost("The peer took too long."));
       }, timeout);
       this.#wake = () => {
@@ -150,14 +149,14 @@ export class PduSocket {
 
   /** Aborts the association, with the reason of a ProtocolError, and closes the connection. */
   abort(error?: unknown): void {
-    if (this.#socket.destroyed) return;
+    if (this.socket.destroyed) return;
     const reason = error instanceof ProtocolError ? error.reason : ABORT_REASONS.notSpecified;
-    this.#socket.end(encodeAbort(!(error instanceof ProtocolError), reason));
-    this.#socket.destroySoon();
+    this.socket.end(encodeAbort(!(error instanceof ProtocolError), reason));
+    this.socket.destroySoon();
   }
 
   /** Closes the connection when what was written has gone. */
   close(): void {
-    this.#socket.destroySoon();
+    this.socket.destroySoon();
   }
 }

@@ -150,16 +150,13 @@ function connected(
 
 /** An association that this side has opened. One operation goes on at a time. */
 export class Caller {
-  readonly #association: Association;
   #lastId = 0;
 
-  constructor(association: Association) {
-    this.#association = association;
-  }
+  constructor(private readonly association: Association) {}
 
   /** The accepted context of a SOP class, in that transfer syntax where one is named. */
   contextOf(abstractSyntax: string, transferSyntax?: string): AcceptedContext | undefined {
-    return [...this.#association.contexts.values()].find(
+    return [...this.association.contexts.values()].find(
       (context) =>
         context.abstractSyntax === abstractSyntax &&
         (transferSyntax === undefined || context.transferSyntax === transferSyntax),
@@ -252,7 +249,7 @@ export class Caller {
       throw new ProtocolError("Something else than a report came.", "unexpectedPdu");
     await take(eventOf(message));
     const { messageId, affectedSopClassUid } = command;
-    await this.#association.send(context.id, {
+    await this.association.send(context.id, {
       ...{
         commandField: COMMANDS.nEventReport | RESPONSE,
         dataSetType: NO_DATA_SET,
@@ -274,7 +271,7 @@ export class Caller {
       ...{ sopClassUid: affectedSopClassUid, sopInstanceUid: affectedSopInstanceUid, dataSet },
       transferSyntax: context.transferSyntax,
     });
-    await this.#association.send(context.id, {
+    await this.association.send(context.id, {
       ...{ commandField: COMMANDS.cStore | RESPONSE, dataSetType: NO_DATA_SET, status: STATUS.success },
       ...{ affectedSopClassUid, affectedSopInstanceUid },
       ...(messageId === undefined ? {} : { messageIdRespondedTo: messageId }),
@@ -289,12 +286,12 @@ export class Caller {
     this.#lastId = (this.#lastId + 1) % MESSAGE_IDS;
     const dataSetType = dataSet === undefined ? NO_DATA_SET : 0;
     const whole = { ...command, messageId: this.#lastId, dataSetType } as Command;
-    await this.#association.send(id, whole, dataSet);
+    await this.association.send(id, whole, dataSet);
     return this.#lastId;
   }
 
   async #receive(): Promise<Message> {
-    const message = await this.#association.receive();
+    const message = await this.association.receive();
     if (message === undefined)
       throw new ConnectionLost("The peer released the association before it answered.");
     return message;
@@ -305,11 +302,11 @@ export class Caller {
   }
 
   release(): Promise<void> {
-    return this.#association.release();
+    return this.association.release();
   }
 
   abort(): void {
-    this.#association.abort();
+    this.association.abort();
   }
 }
 

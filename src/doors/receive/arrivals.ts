@@ -17,19 +17,18 @@ import path from "node:path";
 import { z } from "zod";
 import { headOf } from "../../bulk/classify.js";
 import { durations } from "../../base/durations.js";
-import { errno } from "../../base/errno.js";
+import { errno, ifThere } from "../../base/errno.js";
 import { asRadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { readStart } from "../../files/descriptor.js";
 import { openPlain } from "../../files/disk.js";
 import { ifMissing, sha256, syncFolder } from "../../files/durable-files.js";
-import { receiveFile } from "../../files/new-file.js";
+import { replaceFile } from "../../files/new-file.js";
 import { tagReasons } from "../../models/acceptance.js";
 import type { Rule } from "../settings.js";
 import { isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
 
 const FIRST_BYTES = 16 * 1024;
-const MOST_MARK_BYTES = 64 * 1024;
 
 /** A job to be made of received objects. */
 export interface Submission {
@@ -387,9 +386,7 @@ export class Arrivals {
     for (const { series, names } of all)
       for (const name of names)
         await link(this.#path(...seriesPath(peer, study, series), name), path.join(folder, name)).catch(
-          (error: unknown) => {
-            if (errno(error) !== "EEXIST") throw error;
-          },
+          ifThere,
         );
     await syncFolder(folder);
     return folder;
@@ -397,11 +394,7 @@ export class Arrivals {
 
   async #writeMark({ peer, study, series }: Series, mark: z.infer<typeof markSchema>): Promise<void> {
     const folder = await this.options.spool.made("marks", peer, study);
-    async function* bytes() {
-      yield await Promise.resolve(Buffer.from(JSON.stringify(mark)));
-    }
-    const limits = { overwrite: true, mostBytes: MOST_MARK_BYTES, minimumFreeBytes: 0 };
-    await receiveFile(folder, `${series}.json`, bytes(), limits);
+    await replaceFile(folder, `${series}.json`, JSON.stringify(mark));
   }
 
   /** The series goes as a whole and at once: no job may be made of a part of it. What came meanwhile stays. */

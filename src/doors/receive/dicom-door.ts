@@ -73,13 +73,11 @@ const REJECTIONS = {
 } as const satisfies Record<string, Rejection>;
 
 export class DicomDoor {
-  readonly #options: DicomDoorOptions;
   readonly #peers: readonly (Peer & { from: Networks | undefined })[];
   readonly #open = new Set<Socket>();
   readonly server: Server | TlsServer;
 
-  constructor(options: DicomDoorOptions) {
-    this.#options = options;
+  constructor(private readonly options: DicomDoorOptions) {
     this.#peers = options.peers.map((peer) => ({
       ...peer,
       from: peer.networks === undefined ? undefined : new Networks(peer.networks),
@@ -98,26 +96,26 @@ export class DicomDoor {
   async serve(connection: Socket): Promise<void> {
     const began = performance.now();
     const address = plainAddress(connection.remoteAddress);
-    const full = this.#open.size >= this.#options.mostAssociations;
+    const full = this.#open.size >= this.options.mostAssociations;
     this.#open.add(connection);
-    const visit = new Visit(this.#options, full ? () => REJECTIONS.localLimit : this.#rejection(address));
+    const visit = new Visit(this.options, full ? () => REJECTIONS.localLimit : this.#rejection(address));
     try {
-      const fault = await serveAssociation(connection, visit, this.#options);
+      const fault = await serveAssociation(connection, visit, this.options);
       const told = { ...visit.told, address, ...(fault === undefined ? {} : { why: fault.message }) };
-      this.#options.log[fault === undefined ? "info" : "warn"](told, "association ended");
+      this.options.log[fault === undefined ? "info" : "warn"](told, "association ended");
     } catch (error) {
-      this.#options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
+      this.options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
     } finally {
       this.#open.delete(connection);
       const ms = Math.round(performance.now() - began);
       if (visit.series.size > 0)
-        this.#options.ended({ peer: visit.told.peer, address, series: visit.series, ms });
+        this.options.ended({ peer: visit.told.peer, address, series: visit.series, ms });
     }
   }
 
   #rejection(address = ""): (request: AssociateRequest) => Rejection | string {
     return ({ calledAe, callingAe }) => {
-      if (calledAe !== this.#options.aeTitle) return REJECTIONS.calledTitle;
+      if (calledAe !== this.options.aeTitle) return REJECTIONS.calledTitle;
       const peer = this.#peers.find(
         ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
       );
@@ -136,17 +134,15 @@ export class DicomDoor {
 class Visit implements AcceptorHandlers {
   readonly told = { peer: "unknown", objects: 0, bytes: 0, refused: {} as Record<string, number> };
   readonly series = new Map<string, CameOfSeries>();
-  readonly #options: DicomDoorOptions;
-  readonly #admit: (request: AssociateRequest) => Rejection | string;
 
   /** @param admit gives the peer's name, or why it is rejected */
-  constructor(options: DicomDoorOptions, admit: (request: AssociateRequest) => Rejection | string) {
-    this.#options = options;
-    this.#admit = admit;
-  }
+  constructor(
+    private readonly options: DicomDoorOptions,
+    private readonly admit: (request: AssociateRequest) => Rejection | string,
+  ) {}
 
   rejection(request: AssociateRequest): Rejection | undefined {
-    const admitted = this.#admit(request);
+    const admitted = this.admit(request);
     if (typeof admitted !== "string") {
       this.#refuse(`rejected_${admitted.source}.${admitted.reason}`);
       return admitted;
@@ -162,18 +158,18 @@ class Visit implements AcceptorHandlers {
 
   async store(object: Incoming): Promise<{ status: number; comment?: string }> {
     try {
-      const kept = await this.#options.spool.keep(this.told.peer, object);
+      const kept = await this.options.spool.keep(this.told.peer, object);
       this.told.objects += 1;
       this.told.bytes += kept.bytes;
       count(this.series, kept);
-      this.#options.kept(kept, this.told.peer);
+      this.options.kept(kept, this.told.peer);
       return { status: STATUS.success };
     } catch (error) {
       // Of the connection: no answer can be given
       if (error instanceof ConnectionLost || error instanceof ProtocolError) throw error;
       const refusal = asRadserveError(error);
       if (refusal.code === "internal")
-        this.#options.log.error(
+        this.options.log.error(
           { peer: this.told.peer, fault: faultForLog(error) },
           "an object could not be kept",
         );
@@ -184,6 +180,6 @@ class Visit implements AcceptorHandlers {
 
   #refuse(reason: string): void {
     this.told.refused[reason] = (this.told.refused[reason] ?? 0) + 1;
-    this.#options.refused(reason);
+    this.options.refused(reason);
   }
 }

@@ -1,5 +1,5 @@
 /** The parts of a multipart body (RFC 2046 section 5.1), as they come: memory holds a piece of one of them. */
-import { asRadserveError, RadserveError } from "../../base/errors.js";
+import { asRadserveError, errors, type RadserveError } from "../../base/errors.js";
 
 /** Bytes of the headers of a part. */
 const MOST_HEADERS = 16 * 1024;
@@ -12,10 +12,7 @@ export interface Part {
 }
 
 const malformed = (found: string) =>
-  new RadserveError(
-    "bad_request",
-    `Expected a body as multipart/related has it; found ${found}. Send it again.`,
-  );
+  errors.bad_request(`Expected a body as multipart/related has it; found ${found}. Send it again.`);
 
 export class Multipart {
   readonly #pieces: AsyncIterator<Uint8Array>;

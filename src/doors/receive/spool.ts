@@ -12,8 +12,8 @@ import { createHash } from "node:crypto";
 import { closeSync, constants, linkSync, readlinkSync } from "node:fs";
 import { lstat, mkdir, stat } from "node:fs/promises";
 import path from "node:path";
-import { errno } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { errno, ifThere } from "../../base/errno.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../files/disk.js";
 import { explainedFault, hashFile, syncFolder } from "../../files/durable-files.js";
@@ -63,11 +63,7 @@ const OBJECTS = "objects";
 /** All at once: later each would ask the disk for a sync of its own. */
 async function makeDrawers(objects: string): Promise<void> {
   for (let i = 0; i < 0x100; i++)
-    await mkdir(path.join(objects, i.toString(16).padStart(2, "0")), { mode: 0o770 }).catch(
-      (error: unknown) => {
-        if (errno(error) !== "EEXIST") throw error;
-      },
-    );
+    await mkdir(path.join(objects, i.toString(16).padStart(2, "0")), { mode: 0o770 }).catch(ifThere);
   await syncFolder(objects);
 }
 
@@ -93,13 +89,10 @@ interface Folder {
 }
 
 export class Spool {
-  readonly #folder: string;
-  readonly #limits: SpoolLimits;
-
-  constructor(folder: string, limits: SpoolLimits) {
-    this.#folder = folder;
-    this.#limits = limits;
-  }
+  constructor(
+    private readonly folder: string,
+    private readonly limits: SpoolLimits,
+  ) {}
 
   /**
    * Keeps an object: when this resolves, the disk has it under both names.
@@ -108,9 +101,9 @@ export class Spool {
    * for another object of the same SOPInstanceUID; body_too_large, disk_full, corrupt_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
-    const { dev } = await stat(this.#folder);
-    if (isUnmounted(this.#folder, dev))
-      throw new RadserveError("input_not_found", "The spool's share is not mounted. Send it again later.");
+    const { dev } = await stat(this.folder);
+    if (isUnmounted(this.folder, dev))
+      throw errors.input_not_found("The spool's share is not mounted. Send it again later.");
     try {
       return await this.#kept(peer, object, dev);
     } catch (error) {
@@ -129,7 +122,7 @@ export class Spool {
     const objects = await this.#open(dev, objectsName, drawer);
     let series: Folder | undefined;
     try {
-      const options = { ...this.#limits, overwrite: false, waits: true, leaveFolder: true } as const;
+      const options = { ...this.limits, overwrite: false, waits: true, leaveFolder: true } as const;
       const file = await receiveFile(objects.fdPath, name, resumed(begun, pieces), options);
       series = await this.#open(dev, ...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
       // By its path: a folder that was taken away for removal is not there any more
@@ -149,7 +142,7 @@ export class Spool {
    * @param dev the spool's device
    */
   async #open(dev: number, ...names: readonly string[]): Promise<Folder> {
-    const folder = path.join(this.#folder, ...names);
+    const folder = path.join(this.folder, ...names);
     const flags = constants.O_RDONLY | constants.O_DIRECTORY;
     // At once where it is this machine's disk: a folder that is there is found in memory
     const now = onBlockDevice({ dev });
@@ -167,13 +160,13 @@ export class Spool {
 
   /** The folder below the spool; each one that is made is synced into the one that holds it. */
   async made(...names: readonly string[]): Promise<string> {
-    let folder = this.#folder;
+    let folder = this.folder;
     for (const name of names) {
       const holder = folder;
       folder = path.join(holder, name);
       try {
         await mkdir(folder, { mode: 0o770 });
-        if (folder === path.join(this.#folder, OBJECTS)) await makeDrawers(folder);
+        if (folder === path.join(this.folder, OBJECTS)) await makeDrawers(folder);
         await syncFolder(holder);
       } catch (error) {
         if (errno(error) !== "EEXIST") throw error;
@@ -185,12 +178,10 @@ export class Spool {
   }
 }
 
-const noFolder = () =>
-  new RadserveError("path_not_allowed", "Expected folders in the spool; found something else.");
+const noFolder = () => errors.path_not_allowed("Expected folders in the spool; found something else.");
 
 function badUid(keyword: string): RadserveError {
-  return new RadserveError(
-    "bad_request",
+  return errors.bad_request(
     `Expected ${keyword} to be a UID of digits and dots, at most 64 characters; found another, or none. Correct the object at its source.`,
     { attribute: keyword },
   );
@@ -235,8 +226,7 @@ function namesOf(
   const found = { SOPClassUID: sopClassUid, SOPInstanceUID: sopInstanceUid };
   for (const [keyword, announced] of Object.entries(found))
     if (attributes.string(keyword) !== announced)
-      throw new RadserveError(
-        "bad_request",
+      throw errors.bad_request(
         `Expected ${keyword} of the data set to be the one that was announced; found another, or none. Correct the object at its source.`,
         { attribute: keyword },
       );
@@ -261,9 +251,6 @@ async function linkOnce(from: string, to: string, sha256: string): Promise<void>
   } catch (error) {
     if (errno(error) !== "EEXIST") throw error;
     if ((await hashFile(to)) !== sha256)
-      throw new RadserveError(
-        "file_exists",
-        "Expected no file of that name in the spool; found one with other bytes.",
-      );
+      throw errors.file_exists("Expected no file of that name in the spool; found one with other bytes.");
   }
 }

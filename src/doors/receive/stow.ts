@@ -1,5 +1,5 @@
 /** STOW-RS (PS3.18 section 10.5): the objects of one request into the spool, and the answer that says what became of each. */
-import { asRadserveError, RadserveError } from "../../base/errors.js";
+import { asRadserveError, errors, type RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { readFileMeta } from "../../images/dicom/dicom-file.js";
 import { STATUS } from "../dimse/command.js";
@@ -46,10 +46,7 @@ export async function storeParts(
   const multipart = new Multipart(pieces, boundary);
   for await (const part of multipart.parts()) {
     if (stored.length + failed.length >= MOST_PARTS)
-      throw new RadserveError(
-        "body_too_large",
-        `Expected at most ${MOST_PARTS} objects in one request; found more.`,
-      );
+      throw errors.body_too_large(`Expected at most ${MOST_PARTS} objects in one request; found more.`);
     let object: StoredObject | undefined;
     try {
       const arriving = await beginning(part);
@@ -68,7 +65,7 @@ export async function storeParts(
     }
   }
   if (stored.length + failed.length === 0)
-    throw new RadserveError("bad_request", "Expected objects in the body; found none.");
+    throw errors.bad_request("Expected objects in the body; found none.");
   return {
     status: failed.length === 0 ? 200 : stored.length === 0 ? 409 : 202,
     body: {
@@ -105,15 +102,9 @@ function reasonOf(error: RadserveError): number {
 
 function refuseOthers({ sopClassUid, transferSyntax }: StoredObject & { transferSyntax: string }): void {
   if (!isImageClass(sopClassUid))
-    throw new RadserveError(
-      "unsupported_format",
-      "Expected an object with an image; found another SOP class.",
-    );
+    throw errors.unsupported_format("Expected an object with an image; found another SOP class.");
   if (!isTakenSyntax(transferSyntax))
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
-      "Expected a transfer syntax that is read; found another.",
-    );
+    throw errors.unsupported_transfer_syntax("Expected a transfer syntax that is read; found another.");
 }
 
 /** What the File Meta Information of a part says, and the data set behind it. @throws RadserveError corrupt_image */
@@ -127,10 +118,7 @@ async function beginning({ headers, body }: Part) {
   }
   const meta = readFileMeta(begun);
   if (meta === undefined || !/^application\/dicom(?:$|[\s;])/i.test(type))
-    throw new RadserveError(
-      "corrupt_image",
-      "Expected a DICOM file (PS3.10) in each part; found something else.",
-    );
+    throw errors.corrupt_image("Expected a DICOM file (PS3.10) in each part; found something else.");
   const { end, ...rest } = meta;
   async function* dataSet() {
     yield begun.subarray(end);

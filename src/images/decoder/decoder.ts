@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { endWithThread, hasEnded } from "../../addon/confine.js";
 import { durations } from "../../base/durations.js";
-import { asRadserveError, RadserveError } from "../../base/errors.js";
+import { asRadserveError, errors, type RadserveError } from "../../base/errors.js";
 import { frameHead, FrameInParts, type Answer, type Frame, type Greeting, type Order } from "./frames.js";
 
 /** How often it is asked whether the work is still wanted. */
@@ -358,15 +358,13 @@ function secondsWorked(pid: number | undefined): number {
 }
 
 function misbehaved(format: string): RadserveError {
-  return new RadserveError(
-    "corrupt_image",
+  return errors.corrupt_image(
     `The ${format} file made its decoder answer what no decoder answers. It is damaged, or made to do harm.`,
   );
 }
 
 function tookTooLong(format: string): RadserveError {
-  return new RadserveError(
-    "corrupt_image",
+  return errors.corrupt_image(
     `The ${format} file took its decoder longer than ${MOST_WORK_SECONDS} s of a core. It is damaged, or made to do harm.`,
   );
 }
@@ -374,27 +372,23 @@ function tookTooLong(format: string): RadserveError {
 /** Who kills from outside is an operator, or the system when memory runs out: that says nothing of the file. */
 function ended(format: string, how: string): RadserveError {
   if (how === "SIGKILL" || how === "SIGTERM")
-    return new RadserveError(
-      "internal",
+    return errors.internal(
       `The process that decoded the ${format} file was killed from outside (${how}), most likely because memory ran out. Send the request again.`,
     );
-  return new RadserveError(
-    "corrupt_image",
+  return errors.corrupt_image(
     `The ${format} file made its decoder crash (${how}). It is damaged, or made to do harm.`,
     { ended: how },
   );
 }
 
 function notConfined(why: string): RadserveError {
-  return new RadserveError(
-    "internal",
+  return errors.internal(
     `PNG, JPEG and TIFF are not decoded here: the system refuses to confine their decoder (${why}). Allow the system call seccomp; radserve doctor looks at it.`,
   );
 }
 
 function notStarted(how: string): RadserveError {
-  return new RadserveError(
-    "internal",
+  return errors.internal(
     `The process that decodes PNG, JPEG and TIFF cannot be started (${how}). radserve doctor looks at it.`,
   );
 }

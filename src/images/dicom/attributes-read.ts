@@ -41,8 +41,6 @@ export const IGNORED: readonly string[] = words(
   "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
   "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue LongCodeValue URNCodeValue CodingSchemeDesignator",
   "SpacingBetweenSlices SliceVector DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
-  "RadiopharmaceuticalStartDateTime RadiopharmaceuticalStartTime SeriesDate SeriesTime AcquisitionDate",
-  "AcquisitionTime TimezoneOffsetFromUTC",
   "RealWorldValueMappingSequence MeasurementUnitsCodeSequence VOILUTSequence FrameVOILUTSequence",
   "RadiopharmaceuticalInformationSequence FrameAnatomySequence AnatomicRegionSequence",
   "AnatomicRegionModifierSequence ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
@@ -120,19 +118,8 @@ export function readingOf(tag: Tag): Reading | undefined {
         more === undefined
           ? { exactly: Number(least) }
           : { most: Number(/^\d+$/.test(more) ? more : Infinity) };
-      return [
-        [
-          known,
-          {
-            keyword,
-            tag: known,
-            refused: REFUSED.includes(keyword),
-            vr,
-            values,
-            limits: LIMITS.get(keyword),
-          },
-        ],
-      ];
+      const refused = REFUSED.includes(keyword);
+      return [[known, { keyword, tag: known, refused, vr, values, limits: LIMITS.get(keyword) }]];
     }),
   );
   return readings.get(tag);

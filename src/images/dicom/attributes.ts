@@ -1,5 +1,5 @@
 /** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { warn, type Attributes, type Warning } from "../image.js";
 import {
   multiplicityFault,
@@ -113,7 +113,7 @@ export class DataSetAttributes implements Attributes {
     if (reading === undefined || fault === undefined) return;
     const message = `${wanted(reading)} but has ${fault.found}`;
     if (reading.refused && fault.unsaid === undefined)
-      throw new RadserveError("corrupt_image", `${message}. Correct the attribute at the source.`, {
+      throw errors.corrupt_image(`${message}. Correct the attribute at the source.`, {
         attribute: reading.keyword,
       });
     warn(this.#walk.warnings, "value_ignored", `${message}; it was read as absent.`);

@@ -77,11 +77,7 @@ class FileImage implements Image {
  * The members of a case as one image: the frames, the geometry and the attributes are those of the first, in which
  * results lie; identity, warnings and steps are those of all.
  */
-export function caseImage(chosen: Case, leftOut: readonly Warning[]): Image {
-  return new CaseImage(chosen, leftOut);
-}
-
-class CaseImage implements Image {
+export class CaseImage implements Image {
   readonly source: SourceIdentity;
   readonly format;
   readonly frameCount: number;

@@ -10,7 +10,7 @@
 import { createRequire } from "node:module";
 import type codecs from "dcmjs-codecs";
 import type { Context as CodecContext } from "dcmjs-codecs";
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import { type CodestreamHeader } from "./codestream.js";
 import { charLsIsLoaded, decodeJpegLs, dropCharLs, loadCharLs } from "./jpeg-ls.js";
@@ -103,25 +103,21 @@ const NAMES = {
 export function checkHeader(header: CodestreamHeader, format: PixelFormat): void {
   const name = NAMES[header.kind];
   if (header.rows !== format.rows || header.columns !== format.columns)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `Rows and Columns are ${format.rows} x ${format.columns} but the ${name} frame is ${header.rows} x ${header.columns}.`,
     );
   if (header.components !== format.samplesPerPixel)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `SamplesPerPixel is ${format.samplesPerPixel} but the ${name} frame has ${header.components} components.`,
     );
   if (header.precision > format.bitsAllocated)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `BitsAllocated is ${format.bitsAllocated} but the ${name} frame has ${header.precision} bits a sample.`,
     );
   const isJpeg2000 = header.kind === "jpeg2000" || header.kind === "htj2k";
   const colour16 = isJpeg2000 && !isForOpenJph(header) && header.components > 1 && header.precision > 8;
   if (header.precision > 16 || colour16)
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
+    throw errors.unsupported_transfer_syntax(
       `${name} with ${header.components} components of ${header.precision} bits cannot be decoded. ` +
         "Convert the object to Explicit VR Little Endian.",
     );

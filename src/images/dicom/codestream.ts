@@ -3,7 +3,7 @@
  * the caller gives and read or write past their buffers if the codestream differs, so every frame is checked here
  * first; and the codec is chosen by these bytes, not by the transfer syntax alone.
  */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 
 /** The kinds of codestream that a transfer syntax can allow; what is found in the bytes is checked against it. */
 export type Codestream = "jpeg" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl";
@@ -59,9 +59,7 @@ const PLAIN = {
   decompositions: 0,
 };
 
-function corrupt(message: string): RadserveError {
-  return new RadserveError("corrupt_image", message);
-}
+const { corrupt_image: corrupt } = errors;
 
 function startsWith(bytes: Uint8Array, ...signature: number[]): boolean {
   return signature.every((byte, i) => bytes[i] === byte);
@@ -94,8 +92,7 @@ const u16 = (bytes: Uint8Array, at: number) => (bytes[at] ?? 0) * 256 + (bytes[a
 const u32 = (bytes: Uint8Array, at: number) => u16(bytes, at) * 65536 + u16(bytes, at + 2);
 
 function headerCut(): RadserveError {
-  return new RadserveError(
-    "truncated_image",
+  return errors.truncated_image(
     "A compressed frame ends inside its header. Send the file again from its source.",
   );
 }
@@ -243,8 +240,7 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     u32(bytes, 16) + u32(bytes, 20) === 0 &&
     sizes.every(({ dx, dy }, i) => dx >= 1 && dy >= 1 && (i > 0 || dx * dy === 1));
   if (first === undefined || !(isPlain || isSubsampled) || sizes.some(({ depth }) => depth !== first.depth))
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
+    throw errors.unsupported_transfer_syntax(
       "A JPEG 2000 frame has components of different depth, or of a size that is not known here, which cannot be decoded.",
     );
   let high = (u16(bytes, 6) & 0x4000) !== 0;
@@ -316,8 +312,7 @@ function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void 
 }
 
 function tilesCut(): RadserveError {
-  return new RadserveError(
-    "truncated_image",
+  return errors.truncated_image(
     "A JPEG 2000 frame ends before its last tile. Send the file again from its source.",
   );
 }
@@ -345,8 +340,7 @@ class Bits {
     for (let i = 0; i < count; i++, this.#at++) {
       const byte = this.bytes[this.#at >>> 3];
       if (byte === undefined)
-        throw new RadserveError(
-          "truncated_image",
+        throw errors.truncated_image(
           "A JPEG XL frame ends inside its header. Send the file again from its source.",
         );
       value += ((byte >>> (this.#at & 7)) & 1) * 2 ** i;
@@ -414,16 +408,14 @@ function readJpegXlHeader(
   }
   const float = orientation === 1 && bits.bool();
   if (orientation !== 1 || float)
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
+    throw errors.unsupported_transfer_syntax(
       "A JPEG XL frame is animated, turned, has a preview, or holds floating point, which is not supported.",
     );
   const precision = bits.choose([0, 8], [0, 10], [0, 12], [6, 1]);
   bits.bool(); // modular_16bit_buffers
   const extraChannels = bits.choose([0, 0], [0, 1], [4, 2], [12, 1]);
   if (extraChannels > 0)
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
+    throw errors.unsupported_transfer_syntax(
       "A JPEG XL frame has extra channels (alpha or depth), which DICOM pixel data cannot have.",
     );
   bits.bool(); // xyb_encoded

@@ -47,12 +47,8 @@ function named({ number, total }: Part): string {
 export function partCaveats(attributes: Attributes | undefined): Warning[] {
   const part = attributes === undefined ? undefined : partOf(attributes, 0);
   if (part === undefined) return [];
-  return [
-    {
-      code: "incomplete_concatenation",
-      message: `The file is ${named(part)}: it does not hold all frames of the image, and its own are counted from 1.`,
-    },
-  ];
+  const message = `The file is ${named(part)}: it does not hold all frames of the image, and its own are counted from 1.`;
+  return [{ code: "incomplete_concatenation", message }];
 }
 
 /** @throws series_invalid (incomplete_concatenation) if a file that is to be a volume by itself is a part of one */
@@ -110,12 +106,8 @@ function checkParts(parts: readonly Part[]): Warning[] {
     );
   checkOffsets(parts);
   if (total !== undefined) return [];
-  return [
-    {
-      code: "concatenation_total_unknown",
-      message: `The ${parts.length} parts of a concatenation do not say how many they are; whether parts behind the last are missing cannot be known.`,
-    },
-  ];
+  const message = `The ${parts.length} parts of a concatenation do not say how many they are; whether parts behind the last are missing cannot be known.`;
+  return [{ code: "concatenation_total_unknown", message }];
 }
 
 function faultOf(numbers: readonly number[], what: string): string[] {

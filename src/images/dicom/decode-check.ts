@@ -4,7 +4,7 @@
  * the image, it warns.
  */
 import { findStray } from "../../addon/bytes.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import { storedRange } from "../stored-values.js";
 import type { CodestreamHeader } from "./codestream.js";
@@ -89,8 +89,7 @@ export function checkStoredBits(
 ): void {
   const stray = strayBits(data, format, overlays);
   if (stray !== undefined)
-    throw new RadserveError(
-      "decode_suspect",
+    throw errors.decode_suspect(
       `The ${codec} decoder gave the value ${stray}, which does not fit BitsStored ${format.bitsStored} at HighBit ` +
         `${format.highBit}. Either the attributes or the codestream are wrong; compare with the source.`,
       { value: stray, bits_stored: format.bitsStored, high_bit: format.highBit },
@@ -138,8 +137,7 @@ export function warnOfStrayBits(
 
 /** The refusal of an image whose frames are all constant although they are too long for that. */
 export function constantFrames(frames: number, entropyBytes: number): RadserveError {
-  return new RadserveError(
-    "decode_suspect",
+  return errors.decode_suspect(
     `Every pixel of ${frames === 1 ? "the frame" : `all ${frames} frames`} decoded to one value, but ${entropyBytes} bytes ` +
       "of compressed data hold more than that. The decoder failed on this file; convert it to Explicit VR Little Endian.",
     { frames, entropy_bytes: entropyBytes },

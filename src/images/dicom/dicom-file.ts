@@ -2,7 +2,7 @@
 import type { Transform } from "node:stream";
 import { createInflate, createInflateRaw, inflateRawSync, inflateSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
-import { RadserveError, type ErrorCode } from "../../base/errors.js";
+import { errors, RadserveError, type ErrorCode } from "../../base/errors.js";
 import { DataSetAttributes } from "./attributes.js";
 import { warn } from "../image.js";
 import { dictionaryVr, tagOf, type Tag } from "./dictionary.js";
@@ -119,21 +119,26 @@ export function readableInHead(keyword: string): boolean {
 export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
   const walk = newWalk(bytes);
   const { end, syntax, mediaStorageSopClass } = readMeta(walk, dataOffset(bytes) ?? 0);
-  if (syntax.deflated) throw new RadserveError("corrupt_image", "The data set is deflated.");
+  if (syntax.deflated) throw errors.corrupt_image("The data set is deflated.");
   const head = walkWhole(walk, end, syntax, (tag) => tag > LAST_OF_HEAD);
   if (!whole && head.end >= bytes.length)
-    throw new RadserveError("truncated_image", "The bytes end before the head of the data set does.");
+    throw errors.truncated_image("The bytes end before the head of the data set does.");
   return { attributes: new DataSetAttributes(walk, head), mediaStorageSopClass };
 }
 
-/** The file meta information, which ends where the elements of group 0002 do. */
-function readMeta(walk: Walk, start: number) {
+/** The elements of group 0002, and where they end. */
+function walkMeta(walk: Walk, start: number): { end: number; attributes: DataSetAttributes } {
   const isNoMeta = (tag: Tag) => tag >>> 16 !== 0x0002;
   const meta = walkDataSet(walk, start, walk.bytes.length, META_ENCODING, 0, isNoMeta);
-  const attributes = new DataSetAttributes(walk, meta);
+  return { end: meta.end, attributes: new DataSetAttributes(walk, meta) };
+}
+
+/** The file meta information. */
+function readMeta(walk: Walk, start: number) {
+  const { end, attributes } = walkMeta(walk, start);
   return {
-    end: meta.end,
-    syntax: syntaxOf(walk, attributes.string("TransferSyntaxUID"), meta.end),
+    end,
+    syntax: syntaxOf(walk, attributes.string("TransferSyntaxUID"), end),
     mediaStorageSopClass: attributes.string("MediaStorageSOPClassUID"),
   };
 }
@@ -144,15 +149,13 @@ export function readFileMeta(
 ): { end: number; transferSyntax: string; sopClassUid: string; sopInstanceUid: string } | undefined {
   const start = dataOffset(bytes);
   if (start === undefined) return undefined;
-  const walk = newWalk(bytes);
-  const meta = walkDataSet(walk, start, bytes.length, META_ENCODING, 0, (tag) => tag >>> 16 !== 0x0002);
-  const attributes = new DataSetAttributes(walk, meta);
+  const { end, attributes } = walkMeta(newWalk(bytes), start);
   const [transferSyntax, sopClassUid, sopInstanceUid] = [
     ...["TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID"],
   ].map((keyword) => attributes.string(keyword));
   if (transferSyntax === undefined || sopClassUid === undefined || sopInstanceUid === undefined)
     return undefined;
-  return { end: meta.end, transferSyntax, sopClassUid, sopInstanceUid };
+  return { end, transferSyntax, sopClassUid, sopInstanceUid };
 }
 
 function syntaxOf(walk: Walk, declared: string | undefined, offset: number): TransferSyntax {
@@ -268,8 +271,7 @@ function notInflated(cause: unknown): RadserveError {
 }
 
 function tooLarge(cause?: unknown): RadserveError {
-  return new RadserveError(
-    "unsupported_format",
+  return errors.unsupported_format(
     `The deflated data set unfolds to more than ${MAX_INFLATED_BYTES} bytes, the most that is read. Send it in another transfer syntax.`,
     { most: MAX_INFLATED_BYTES },
     { cause },

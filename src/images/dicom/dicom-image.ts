@@ -1,18 +1,14 @@
 /** A DICOM file as an Image: frames are found when it is read and decoded when they are asked for. */
 import { createHash } from "node:crypto";
 import { release } from "../../addon/bytes.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import {
   checkedFrame,
   warn,
   type Image,
   type Interpretation,
   type PixelFormat,
-  type PlaneFault,
-  type PlanePosition,
-  type Region,
   type SourceIdentity,
-  type Spacing,
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -120,28 +116,15 @@ class DicomImage implements DicomFileImage {
     return decoded.data;
   }
 
-  interpretation(frame: number): Interpretation {
-    return this.#interpret(checkedFrame(frame, this.frameCount));
-  }
+  interpretation = (frame: number) => this.#interpret(checkedFrame(frame, this.frameCount));
+  spacing = (frame: number) => this.#placed(frame).spacing;
+  regions = (frame: number) => this.#placed(frame).regions;
+  plane = (frame: number) => this.#placed(frame).plane;
+  planeFault = (frame: number) => this.#placed(frame).planeFault;
+  pixelAspect = (frame: number) => this.#placed(frame).pixelAspect;
 
-  spacing(frame: number): Spacing | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).spacing;
-  }
-
-  regions(frame: number): readonly Region[] | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).regions;
-  }
-
-  plane(frame: number): PlanePosition | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).plane;
-  }
-
-  planeFault(frame: number): PlaneFault | undefined {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).planeFault;
-  }
-
-  pixelAspect(frame: number): number {
-    return this.#geometry(checkedFrame(frame, this.frameCount)).pixelAspect;
+  #placed(frame: number): FrameGeometry {
+    return this.#geometry(checkedFrame(frame, this.frameCount));
   }
 
   hash(): string {
@@ -175,8 +158,7 @@ class DicomImage implements DicomFileImage {
 function checkGroups(attributes: DataSetAttributes, frames: number, warnings: Warning[]): void {
   const groups = attributes.sequence("PerFrameFunctionalGroupsSequence")?.length ?? 0;
   if (groups > 0 && groups < frames)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `NumberOfFrames is ${frames} but PerFrameFunctionalGroupsSequence describes ${groups}. Correct the object at the source.`,
       { frames, described: groups },
     );
@@ -220,16 +202,14 @@ function pixelElement(file: DicomFile): [PixelElement, Element] {
   );
   const [first, second] = found;
   if (second !== undefined)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `Expected one of PixelData, FloatPixelData and DoubleFloatPixelData (PS3.3 C.7.6.3), found ${found.map(([keyword]) => keyword).join(" and ")}. Correct the object at its source.`,
       { attribute: second[0] },
     );
   if (first !== undefined) return first;
   const uid = file.attributes.string("SOPClassUID") ?? file.mediaStorageSopClass;
   const is = uid === undefined ? "an object of no stated SOP class" : sopClassName(uid);
-  throw new RadserveError(
-    "no_pixel_data",
+  throw errors.no_pixel_data(
     `The DICOM object is ${is} and holds no pixel data. Send an object that holds an image.`,
     uid === undefined ? undefined : { sop_class_uid: uid },
   );

@@ -1,5 +1,5 @@
 /** Encapsulated pixel data (PS3.5 annex A.4): its offset tables and fragments, and which of those make up which frame. */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import { warn, type Warning } from "../image.js";
 import { beginsCodestream } from "./codestream.js";
 import { count, ITEM, SEQUENCE_END, tagAt, type Walk } from "./headers.js";
@@ -108,8 +108,7 @@ export function findFrames(given: Input): FrameSource[] {
   if (encapsulated.truncated) throw cut(input, "inside a fragment of the pixel data");
   if (fragments.length < frameCount) {
     if (!encapsulated.delimited) throw cut(input, "before its last frame");
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `NumberOfFrames is ${frameCount} but the pixel data has ${fragments.length} fragments.`,
       { frames: frameCount, fragments: fragments.length },
     );
@@ -127,8 +126,7 @@ export function findFrames(given: Input): FrameSource[] {
   const found = byTable ?? bySignature;
   if (found !== undefined) return found;
   if (frameCount === 1) return [{ fragments }];
-  throw new RadserveError(
-    "corrupt_image",
+  throw errors.corrupt_image(
     `The pixel data has ${fragments.length} fragments for ${frameCount} frames and no offset table that tells them apart.`,
     { frames: frameCount, fragments: fragments.length },
   );
@@ -143,8 +141,7 @@ function withoutEmpty(input: Input): Input {
 }
 
 function cut(input: Input, where: string): RadserveError {
-  return new RadserveError(
-    "truncated_image",
+  return errors.truncated_image(
     `The file ends ${where}: ${input.encapsulated.fragments.length} fragments are there for ${input.frameCount} frames. ` +
       "Send the file again from its source.",
   );

@@ -1,7 +1,7 @@
 /** Frames as the file holds them to stored values: native, RLE, deflated or through a codec. */
 import { inflateRawSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import { checkHeader } from "./codecs.js";
 import { readCodestream, type CodestreamHeader } from "./codestream.js";
@@ -175,10 +175,7 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames)
       const header = readCodestream(encoded.bytesOf(index));
       checkHeader(header, format);
       if (decodedColour(tag, header, []) !== format.photometricInterpretation)
-        throw new RadserveError(
-          "corrupt_image",
-          `Frame ${index + 1} is coded in another colour space than the first.`,
-        );
+        throw errors.corrupt_image(`Frame ${index + 1} is coded in another colour space than the first.`);
       const decoded = await decode(header, format, ahead);
       const { data } = decoded;
       if ((lossy || header.lossy) && header.precision > format.bitsStored)

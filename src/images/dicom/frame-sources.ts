@@ -1,5 +1,5 @@
 /** The encoded frames of encapsulated pixel data: where the bytes of each lie in the file, and what they are coded as. */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { warn, type PixelFormat } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { beginsCodestream } from "./codestream.js";
@@ -50,10 +50,7 @@ export function encodedFrames(
   });
   const bytesOf = (index: number) => frameBytes(walk.bytes, sources[index] ?? { fragments: [] });
   if (pixel.format.float)
-    throw new RadserveError(
-      "corrupt_image",
-      "Float Pixel Data is compressed, which the standard does not allow.",
-    );
+    throw errors.corrupt_image("Float Pixel Data is compressed, which the standard does not allow.");
   checkPlausible(sources, pixel.format);
   const coding = codingOf(bytesOf(0), syntax, pixel.format);
   if (coding !== syntax.coding)
@@ -127,8 +124,7 @@ function checkPlausible(sources: FrameSource[], format: PixelFormat): void {
     ...sources.slice(0, 1000).map((s) => s.fragments.reduce((sum, f) => sum + f.length, 0)),
   );
   if (size > IMPLAUSIBLE_BYTES && size > shortest * IMPLAUSIBLE_RATIO)
-    throw new RadserveError(
-      "truncated_image",
+    throw errors.truncated_image(
       `Rows and Columns call for ${size} bytes a frame, but a compressed frame has only ${shortest}.`,
       { expected_bytes: size, found_bytes: shortest },
     );

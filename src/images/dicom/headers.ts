@@ -2,7 +2,7 @@
  * The headers of elements (PS3.5 section 7.1): tag, value representation and length, in the byte order and with or
  * without explicit VRs, whatever the file declares.
  */
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type Warning } from "../image.js";
 import { describeTag, dictionaryVr, tagName, type Tag } from "./dictionary.js";
 
@@ -90,13 +90,12 @@ export function newWalk(bytes: Uint8Array, most = MOST_SEEN): Walk {
 }
 
 export function corrupt(message: string, tag?: Tag): RadserveError {
-  return new RadserveError("corrupt_image", message, tag === undefined ? undefined : { tag: tagName(tag) });
+  return errors.corrupt_image(message, tag === undefined ? undefined : { tag: tagName(tag) });
 }
 
 export function truncated(tag: Tag | undefined, needed: number, size: number): RadserveError {
   const where = tag === undefined ? "between elements" : `inside ${describeTag(tag)}`;
-  return new RadserveError(
-    "truncated_image",
+  return errors.truncated_image(
     `The file ends ${where}: ${needed} bytes were expected and it has ${size}. Send the file again from its source.`,
     { expected_bytes: needed, found_bytes: size },
   );

@@ -1,5 +1,5 @@
 /** Stored values to meaning: modality transform, units, VOI, padding, palette (PS3.3 C.11, C.7.5.1.1.2, C.7.6.3). */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import {
   warn,
   type Interpretation,
@@ -164,8 +164,7 @@ export function checkEmpty(
 ): void {
   if (modality.kind !== "rescale" || modality.empty === undefined) return;
   if (someValue(data, format, padding, (stored) => stored !== 0))
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `${modality.empty} is 0, which would make every pixel the same. Correct the attribute at the source.`,
       { attribute: modality.empty },
     );

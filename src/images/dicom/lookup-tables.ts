@@ -1,5 +1,5 @@
 /** Lookup tables: modality and VOI (PS3.3 C.11.1.1, C.11.2.1), palettes and segmented palettes (C.7.6.3.1.5, C.7.9.2). */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import { warn, type LookupTable, type Palette, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 
@@ -10,7 +10,7 @@ interface Descriptor {
 }
 
 function corrupt(attribute: string, problem: string): RadserveError {
-  return new RadserveError("corrupt_image", `${attribute} ${problem}. Correct the attribute at the source.`, {
+  return errors.corrupt_image(`${attribute} ${problem}. Correct the attribute at the source.`, {
     attribute,
   });
 }

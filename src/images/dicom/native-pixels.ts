@@ -1,6 +1,6 @@
 /** Frames of pixel data that is not compressed (PS3.5 section 8.1.1). */
 import { unpackedBits } from "../../addon/bytes.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { count, counted } from "../../base/table.js";
 import { warn, type PixelFormat, type Warning } from "../image.js";
 import type { Element } from "./elements.js";
@@ -53,10 +53,7 @@ export function nativePixels(
 ): NativePixels {
   const { format, frameCount } = pixel;
   if (format.photometricInterpretation === "YBR_PARTIAL_420")
-    throw new RadserveError(
-      "corrupt_image",
-      "PhotometricInterpretation YBR_PARTIAL_420 is for MPEG video only.",
-    );
+    throw errors.corrupt_image("PhotometricInterpretation YBR_PARTIAL_420 is for MPEG video only.");
   let found = pixel;
   if (format.photometricInterpretation === "YBR_FULL_422") {
     const full = format.rows * format.columns * 3 * frameCount;
@@ -64,8 +61,7 @@ export function nativePixels(
   }
   const expected = Math.ceil((storedBits(found) * frameCount) / 8);
   if (bytes.length < expected)
-    throw new RadserveError(
-      "truncated_image",
+    throw errors.truncated_image(
       `The pixel data has ${count(bytes.length)} bytes where ${count(expected)} are needed: ${counted(frameCount, "frame")} of ` +
         `${format.rows} x ${format.columns}, ${counted(format.samplesPerPixel, "sample")} of ${pixel.bitsAllocated} bits. Send the file again from its source.`,
       { expected_bytes: expected, found_bytes: bytes.length },
@@ -113,8 +109,7 @@ function subsampled(
     return { ...format, photometricInterpretation: "YBR_FULL" };
   }
   if (format.columns % 2 === 1 || format.bitsAllocated !== 8 || byPlane)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       "PhotometricInterpretation YBR_FULL_422 needs an even number of Columns, BitsAllocated 8 and PlanarConfiguration 0.",
     );
   return { ...format, packed422: true };

@@ -1,5 +1,5 @@
 /** The Image Pixel Module (PS3.3 C.7.6.3): attributes to a checked PixelFormat. */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import { ownValue } from "../../base/own-value.js";
 import { warn, type PixelFormat, type PhotometricInterpretation, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -20,8 +20,7 @@ export interface ImagePixel {
 }
 
 function bad(attribute: string, expected: string, found: unknown): RadserveError {
-  return new RadserveError(
-    "corrupt_image",
+  return errors.corrupt_image(
     `${attribute} should be ${expected} but is ${typeof found === "number" ? found : "absent"}. ` +
       "Correct the attribute at the source.",
     { attribute },
@@ -66,8 +65,7 @@ export function readImagePixel(
   const rows = integer(attributes, "Rows", 1, 65535);
   const columns = integer(attributes, "Columns", 1, 65535);
   if (rows * columns > MAX_FRAME_PIXELS)
-    throw new RadserveError(
-      "unsupported_format",
+    throw errors.unsupported_format(
       `Expected frames of at most ${MAX_FRAME_PIXELS} pixels; found ${columns} x ${rows}.`,
       { most: MAX_FRAME_PIXELS, rows, columns },
     );
@@ -75,8 +73,7 @@ export function readImagePixel(
   if (!Number.isInteger(frames) || frames < 1 || frames > 2 ** 31)
     throw bad("NumberOfFrames", "a positive integer", frames);
   if (frames > MOST_FRAMES)
-    throw new RadserveError(
-      "unsupported_format",
+    throw errors.unsupported_format(
       `Expected at most ${MOST_FRAMES} frames, found NumberOfFrames ${frames}. Split the object at its source.`,
       { most: MOST_FRAMES },
     );
@@ -132,8 +129,7 @@ function photometric(attributes: DataSetAttributes, element: PixelElement, warni
   }
   if (tag === undefined) throw bad("PhotometricInterpretation", "present", undefined);
   if (ownValue(SAMPLES, tag) === undefined)
-    throw new RadserveError(
-      "unsupported_format",
+    throw errors.unsupported_format(
       `PhotometricInterpretation ${/^[A-Z0-9_ ]{1,16}$/.test(tag) ? tag : "of this file"} is not supported; supported are ` +
         `${Object.keys(SAMPLES).join(", ")}.`,
     );
@@ -249,8 +245,7 @@ export function decodedColour(
   }
   if (isTransform && colour === undefined) {
     if (tag === "YBR_RCT")
-      throw new RadserveError(
-        "corrupt_image",
+      throw errors.corrupt_image(
         "PhotometricInterpretation is YBR_RCT but the compressed frames have no such transform, so that their colours are not known. Correct the attribute to what they are, RGB or YBR_FULL.",
       );
     warn(

@@ -1,5 +1,5 @@
 /** Where frames lie in the patient (PS3.3 C.7.6.2, C.7.6.16.2.3, C.8.4.11, C.8.4.15, C.8.8.3.2). */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { warn, type PlaneFault, type PlanePosition, type Warning } from "../image.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -225,8 +225,7 @@ function dosePlanes(
   const offsets = attributes.numbers("GridFrameOffsetVector");
   if (frames === 1 || offsets === undefined || plane === undefined) return undefined;
   if (offsets.length !== frames)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `Expected GridFrameOffsetVector to have one value for each of the ${frames} frames, found ${offsets.length}. Correct the object at the source.`,
       { frames, offsets: offsets.length },
     );
@@ -239,8 +238,7 @@ function dosePlanes(
   );
   if (isTransverse && Math.abs(first - z) <= SAME_PLACE_MM)
     return offsets.map((offset) => ({ plane: { position: [x, y, offset], orientation } }));
-  throw new RadserveError(
-    "corrupt_image",
+  throw errors.corrupt_image(
     `Expected GridFrameOffsetVector to begin with 0, or in transverse frames with the z of ImagePositionPatient, ${z}; found ${first}. Correct the object at the source.`,
     { first, z, transverse: isTransverse },
   );

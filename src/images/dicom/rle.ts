@@ -3,7 +3,7 @@
  * zeros and does not say so.
  */
 import { unpackedBits, unpackRle, type RleFault } from "../../addon/bytes.js";
-import { RadserveError, type ErrorCode } from "../../base/errors.js";
+import { errors, RadserveError, type ErrorCode } from "../../base/errors.js";
 import type { PixelFormat } from "../image.js";
 
 const HEADER = 64;
@@ -17,19 +17,17 @@ export function decodeRle(bytes: Uint8Array, format: PixelFormat): Uint8Array {
   const pixels = format.rows * format.columns;
   const bytesPerSample = format.bitsAllocated / 8;
   const planes = bytesPerSample * format.samplesPerPixel;
-  if (bytes.length < HEADER)
-    throw new RadserveError("truncated_image", "An RLE frame ends inside its header of 64 bytes.");
+  if (bytes.length < HEADER) throw errors.truncated_image("An RLE frame ends inside its header of 64 bytes.");
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const segments = view.getUint32(0, true);
   if (segments !== planes)
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `An RLE frame has ${segments} segments where ${planes} were expected ` +
         `(${format.samplesPerPixel} samples of ${format.bitsAllocated} bits).`,
     );
   // A run of two bytes gives at most 128: less cannot be the whole frame, and nothing is allocated for it
   if (pixels * planes > bytes.length * 64)
-    throw new RadserveError("truncated_image", "An RLE frame is too short to hold its rows and columns.");
+    throw errors.truncated_image("An RLE frame is too short to hold its rows and columns.");
   // Every byte is written, or the frame is refused
   const out = Buffer.allocUnsafeSlow(pixels * planes);
   const found = unpackRle(bytes, format.samplesPerPixel, bytesPerSample, out);

@@ -1,5 +1,5 @@
 /** Transfer syntaxes (PS3.5 annex A, PS3.6 table A-1): how the data set and the pixels are encoded. */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { ownValue } from "../../base/own-value.js";
 import type { Codestream } from "./codestream.js";
 import type { Encoding } from "./headers.js";
@@ -101,8 +101,7 @@ export function transferSyntax(uid: string): TransferSyntax {
     const fragmentable = /\.10[0-6]\.1$/.test(uid);
     const name = ownValue(UNSUPPORTED, fragmentable ? uid.slice(0, -2) : uid);
     const known = name === undefined ? uid : `${fragmentable ? "Fragmentable " : ""}${name} (${uid})`;
-    throw new RadserveError(
-      "unsupported_transfer_syntax",
+    throw errors.unsupported_transfer_syntax(
       `The transfer syntax ${known} cannot be decoded. ` +
         "Convert the object to Explicit VR Little Endian or to a still-image compression.",
       { transfer_syntax_uid: uid },

@@ -159,14 +159,10 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
 /** Warnings about how the slices were put together. */
 export function volumeCaveats({ rounded, geometry }: Volume): Warning[] {
   if (rounded !== true) return [];
-  return [
-    {
-      code: "rounded_positions",
-      message:
-        `The slices lie evenly, every ${shown(geometry.sliceSpacing)} mm, only if their positions were rounded to ` +
-        `${COARSE_MM} mm, as all of them are; they were taken so.`,
-    },
-  ];
+  const message =
+    `The slices lie evenly, every ${shown(geometry.sliceSpacing)} mm, only if their positions were rounded to ` +
+    `${COARSE_MM} mm, as all of them are; they were taken so.`;
+  return [{ code: "rounded_positions", message }];
 }
 
 /** How the slices were put in order, for the receipt. */

@@ -1,5 +1,5 @@
 /** Reads what PNG, JPEG and TIFF files declare and the decoder does not tell, before a pixel is decoded. */
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
 import { PIXEL_LIMIT } from "./raster-orders.js";
 import { readTiffPages } from "./tiff-tags.js";
@@ -105,8 +105,7 @@ function checkJpeg(bytes: Uint8Array): void {
   }
   const { precision, lossless, kind } = header;
   if (kind === "jpeg" && !lossless && precision === 8) return;
-  throw new RadserveError(
-    "unsupported_format",
+  throw errors.unsupported_format(
     `The JPEG image is ${kind === "jpeg-ls" ? "JPEG-LS" : lossless ? "lossless JPEG" : "JPEG"} of ${precision} bits a sample; ` +
       "supported are baseline and progressive JPEG of 8 bits. Send it as DICOM or PNG.",
   );

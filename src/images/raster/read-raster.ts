@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { z } from "zod";
-import { asRadserveError, RadserveError } from "../../base/errors.js";
+import { asRadserveError, errors, RadserveError } from "../../base/errors.js";
 import { DecodingFailed, decodeApart, type FileApart } from "../decoder/decoder.js";
 import {
   checkedFrame,
@@ -38,8 +38,7 @@ function failure(error: unknown, format: RasterFormat, bytes: Uint8Array): Radse
   const said = error.message;
   const name = format.toUpperCase();
   if (/exceeds pixel limit/i.test(said))
-    return new RadserveError(
-      "unsupported_format",
+    return errors.unsupported_format(
       `The ${name} image has more than ${PIXEL_LIMIT} pixels, the most that is read.`,
     );
   const code = isCutShort(bytes, format, said) ? "truncated_image" : "corrupt_image";
@@ -86,8 +85,7 @@ function layoutOf(metadata: RasterMetadata, format: RasterFormat): Layout {
   const bits = depth === "uchar" ? 8 : depth === "ushort" ? 16 : undefined;
   const grey = space === "b-w" || space === "grey16";
   if (bits === undefined || !(grey || space === "srgb" || space === "rgb" || space === "rgb16"))
-    throw new RadserveError(
-      "unsupported_format",
+    throw errors.unsupported_format(
       `The ${format.toUpperCase()} image is ${space} with samples of type ${depth}; supported are greyscale and RGB of ` +
         "8 or 16 bits. Convert it.",
     );
@@ -125,13 +123,9 @@ export async function readRaster(bytes: Uint8Array, format: RasterFormat, check:
     throw failure(error, format, bytes);
   }
   if (metadata.format !== format)
-    throw new RadserveError(
-      "unsupported_format",
-      `The file starts like a ${format.toUpperCase()} but is not a valid one.`,
-    );
+    throw errors.unsupported_format(`The file starts like a ${format.toUpperCase()} but is not a valid one.`);
   if (declared.pages !== undefined && declared.pages !== (metadata.pages ?? 1))
-    throw new RadserveError(
-      "corrupt_image",
+    throw errors.corrupt_image(
       `The TIFF file has ${declared.pages} directories, of which ${metadata.pages ?? 1} are pages. It is damaged.`,
     );
   const image = new RasterImage({ bytes, file, kind: format, metadata, declared });
@@ -222,8 +216,7 @@ class RasterImage implements Image {
       const expected = (found: PixelsSaid) => (same(found) ? (width * height * samples * bits) / 8 : 0);
       const { said, bytes: data } = await file.ask(order, pixelsSchema, expected);
       if (!same(said))
-        throw new RadserveError(
-          "unsupported_format",
+        throw errors.unsupported_format(
           `Page ${index + 1} differs from the first in size or colour. Split the file into single pages.`,
         );
       if (!said.opaque)

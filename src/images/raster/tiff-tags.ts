@@ -3,7 +3,7 @@
  * decoder converts some photometrics, passes others through as they are and says of neither what it did; so the tags
  * decide here, from a closed list, what is read and what its values mean.
  */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 
 export interface TiffPage {
   width: number;
@@ -96,19 +96,12 @@ interface Form {
 }
 
 function cut(): RadserveError {
-  return new RadserveError(
-    "truncated_image",
+  return errors.truncated_image(
     "The TIFF file ends before what its directory points to. Send it again from its source.",
   );
 }
 
-function corrupt(message: string): RadserveError {
-  return new RadserveError("corrupt_image", message);
-}
-
-function unsupported(message: string): RadserveError {
-  return new RadserveError("unsupported_format", message);
-}
+const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
 
 /**
  * The pages of a TIFF, which are alike in size, photometric, depth and orientation.

@@ -241,26 +241,17 @@ function columnMistakes(output: DetectionTable): { path: string[]; message: stri
     ["columns"],
     `Expected a column class: one score a box does not tell which of the ${labels.length} labels it is`,
   );
-  expect(
-    has("class") === (output.classes !== undefined),
-    ["classes"],
-    has("class") ? "Expected the number of the first label" : "Only with a column class",
-  );
-  expect(
-    has("objectness") === (output.objectness !== undefined),
-    ["objectness"],
-    has("objectness") ? "Expected its activation" : "Only with a column objectness",
-  );
-  expect(
-    has("mask_coefficients") === (output.mask_coefficients !== undefined),
-    ["mask_coefficients"],
-    has("mask_coefficients") ? "Expected how many there are" : "Only with a column mask_coefficients",
-  );
-  expect(
-    has("angle") === (output.angle !== undefined),
-    ["angle"],
-    has("angle") ? `Expected how it is counted: ${ANGLES.join(", ")}` : "Only with a column angle",
-  );
+  for (const [column, field, wanted] of [
+    ["class", "classes", "the number of the first label"],
+    ["objectness", "objectness", "its activation"],
+    ["mask_coefficients", "mask_coefficients", "how many there are"],
+    ["angle", "angle", `how it is counted: ${ANGLES.join(", ")}`],
+  ] as const)
+    expect(
+      has(column) === (output[field] !== undefined),
+      [field],
+      has(column) ? `Expected ${wanted}` : `Only with a column ${column}`,
+    );
   expect(!has("angle") || has("cx"), ["columns"], "A turned box is cx cy w h");
   expect(
     !has("angle") || !output.normalised,

@@ -3,7 +3,7 @@
  * (@name) and the simplest expressions ($True) mean, as monai.bundle.ConfigParser has them. No expression is run.
  */
 import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, type Node } from "yaml";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 
 export type Fields = Record<string, unknown>;
 
@@ -75,8 +75,7 @@ export class BundleConfig {
     if (!isFields(root)) {
       const why =
         error === undefined ? "" : ` (line ${counter.linePos(error.pos[0]).line}: ${error.message})`;
-      throw new RadserveError(
-        "bad_request",
+      throw errors.bad_request(
         `Expected ${json ? "JSON" : "YAML"} with named parts in ${file}; it cannot be read as that${why}.`,
       );
     }
@@ -111,10 +110,7 @@ export class BundleConfig {
   /** A node as plain data. Its objects have no prototype, so that a name from the file is never one of its. */
   private plain(node: unknown, counter: LineCounter): unknown {
     if (isAlias(node))
-      throw new RadserveError(
-        "bad_request",
-        `Expected no alias in ${this.file}, found *${node.source}: write it out.`,
-      );
+      throw errors.bad_request(`Expected no alias in ${this.file}, found *${node.source}: write it out.`);
     if (isScalar(node)) return node.value;
     if (isSeq(node)) return node.items.map((item) => this.plain(item, counter));
     if (!isMap(node)) return undefined;

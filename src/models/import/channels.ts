@@ -5,6 +5,7 @@
  */
 import { z } from "zod";
 import { roleSchema, valuesSchema } from "../../manifest/manifest.js";
+import { plainName } from "../draft.js";
 import { parsedAs } from "./json.js";
 import type { Gaps } from "./gaps.js";
 
@@ -61,12 +62,7 @@ export function rolesOf(
 
 /** A channel's name in the letters of a role. */
 function roleName(channel: string, place: number | undefined): string {
-  const plain = channel
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9_-]+/g, "-")
-    .slice(0, 28)
-    .replaceAll(/^[_-]+|[_-]+$/g, "");
-  const name = plain === "" ? "channel" : plain;
+  const name = plainName(channel, "-", 28) || "channel";
   return place === undefined ? name : `${name}-${place}`;
 }
 

@@ -5,7 +5,7 @@ import { basename, dirname, join, posix, resolve } from "node:path";
 import { z } from "zod";
 import type { Engine } from "../../engine/engine.js";
 import type { GraphInfo } from "../../engine/types.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import type { Manifest } from "../../manifest/manifest.js";
 import { manifestSchema } from "../../manifest/rules.js";
 import type { CommandResult } from "../command-result.js";
@@ -43,8 +43,7 @@ export async function modelsImport(
   const { base, graphs } = await chosenGraphs(folder, options.onnx);
   const target = resolve(options.to ?? base);
   if (existsSync(join(target, "model.json")))
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected no model.json in ${target}, found one. Move it away first; it is never overwritten.`,
     );
   const info = await engine.inspectGraph(join(base, graphs[0]));
@@ -102,11 +101,10 @@ const gapLine = ({ field, message }: Gap): string => `  ${field}: ${message}.`;
 
 function refusal(wrong: readonly Gap[], problems: readonly Problem[]): RadserveError {
   const lines = [...wrong.map(gapLine), ...problems.map(({ path, message }) => `  ${path}: ${message}.`)];
-  return new RadserveError(
-    "bad_request",
-    `Nothing was written, because results would be wrong:\n${lines.join("\n")}`,
-    { gaps: wrong, problems },
-  );
+  return errors.bad_request(`Nothing was written, because results would be wrong:\n${lines.join("\n")}`, {
+    gaps: wrong,
+    problems,
+  });
 }
 
 async function read(folder: string, graph: GraphInfo, options: ImportOptions, gaps: Gaps): Promise<Imported> {
@@ -122,8 +120,7 @@ async function read(folder: string, graph: GraphInfo, options: ImportOptions, ga
   }
   const plansFile = ["plans.json", "nnUNetPlans.json"].find((name) => existsSync(join(folder, name)));
   if (plansFile === undefined)
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected plans.json and dataset.json (nnU-Net v2) or configs/inference.json (or .yaml) and configs/metadata.json (a MONAI bundle) in ${folder}, found neither.`,
     );
   const [plans, dataset] = await Promise.all(
@@ -158,8 +155,7 @@ async function chosenGraphs(folder: string, asked: string | undefined): Promise<
   };
   const one = (at: string, [first, ...others]: string[]): string | undefined => {
     if (others.length === 0) return first;
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected one ONNX file in ${join(folder, at)}, found ${[first, ...others].join(", ")}. Choose with --onnx.`,
     );
   };
@@ -177,8 +173,7 @@ async function chosenGraphs(folder: string, asked: string | undefined): Promise<
   }
   const [first, ...others] = found;
   if (first === undefined)
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       `Expected an exported ONNX file in ${folder}, found none. Export the network (torch.onnx.export), or name the file with --onnx.`,
     );
   return { base: folder, graphs: [first, ...others] };

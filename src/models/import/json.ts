@@ -1,6 +1,6 @@
 /** Files of other programs: read, and held against what they are expected to be. */
 import type { z } from "zod";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { textOfRegular } from "../../files/regular-file.js";
 import { fault } from "../files.js";
 
@@ -9,7 +9,7 @@ export async function readText(path: string): Promise<string> {
   try {
     return await textOfRegular(path);
   } catch (error) {
-    throw new RadserveError("bad_request", `Expected the file ${path}, but ${fault(error)}.`);
+    throw errors.bad_request(`Expected the file ${path}, but ${fault(error)}.`);
   }
 }
 
@@ -19,7 +19,7 @@ export async function readJson(path: string): Promise<unknown> {
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    throw new RadserveError("bad_request", `Expected JSON in ${path}; it cannot be read as that.`);
+    throw errors.bad_request(`Expected JSON in ${path}; it cannot be read as that.`);
   }
 }
 
@@ -28,5 +28,5 @@ export function parsedAs<T>(schema: z.ZodType<T>, value: unknown, file: string):
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const found = parsed.error.issues.slice(0, 5).map(({ path, message }) => `${path.join(".")}: ${message}`);
-  throw new RadserveError("bad_request", `${file} is not as expected. ${found.join(". ")}.`);
+  throw errors.bad_request(`${file} is not as expected. ${found.join(". ")}.`);
 }

@@ -4,7 +4,7 @@
  * are not run; where one decides what goes in or comes out, it is a gap.
  */
 import { z } from "zod";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import type { GraphInfo } from "../../engine/types.js";
 import { BundleConfig, isComponent, shown } from "./bundle-config.js";
 import { rolesOf } from "./channels.js";
@@ -138,8 +138,7 @@ function refuseBoxes(config: BundleConfig): void {
   const places = parts
     .filter((part) => part in config.root)
     .map((part) => `  ${config.placeOf(config.root, part)}: ${part}`);
-  throw new RadserveError(
-    "bad_request",
+  throw errors.bad_request(
     `Nothing was written: ${config.placeOf(config.root, "detector")} makes a network that finds boxes, which is not imported. Write its manifest after the one of docs/models.md, "Boxes in volumes" (kind volume_detection), with the numbers of:\n${places.join("\n")}`,
   );
 }

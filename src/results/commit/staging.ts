@@ -1,7 +1,7 @@
 /** The staging folder of one NAME, and what all steps of a commit share. */
 import { closeSync, constants, fstatSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import { errno } from "../../base/errno.js";
+import { ifThere } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import { lstat, mkdir, openDescriptor, readdir, rename, rmdir } from "../../files/disk.js";
@@ -60,9 +60,7 @@ export class Staging {
 
   /** Makes a folder in it, where there is none yet. */
   async makeFolder(entry: string): Promise<void> {
-    await mkdir(this.at(entry)).catch((error: unknown) => {
-      if (errno(error) !== "EEXIST") throw error;
-    });
+    await mkdir(this.at(entry)).catch(ifThere);
   }
 
   sync(): Promise<void> {

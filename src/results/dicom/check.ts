@@ -3,7 +3,7 @@
  * compared with the source, the model and the masks. What was written wrongly is refused whole, never repaired.
  */
 import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
 import { describeTag, type Tag } from "../../images/dicom/dictionary.js";
 import { attributeOf } from "./element-writer.js";
@@ -45,8 +45,7 @@ export function emptyFaults({ attributes }: DicomFile): string[] {
 }
 
 function wrong(kind: DicomKind, what: string): RadserveError {
-  return new RadserveError(
-    "output_invalid",
+  return errors.output_invalid(
     `The ${kind.toUpperCase()} object failed its check before it was written: ${what}. Nothing of this model was written; please report this fault.`,
     { output: kind },
   );

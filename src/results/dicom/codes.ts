@@ -1,5 +1,5 @@
 /** Coded concepts (PS3.3 section 8.8) as sequence items. */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import type { Code } from "../../manifest/texts.js";
 import type { Dataset } from "./elements.js";
 import { oneLine } from "./values.js";
@@ -28,8 +28,7 @@ export function codeOf(named: { label: string; code?: Code | undefined }): Code 
 }
 
 export function uncoded({ label }: { label: string }): RadserveError {
-  return new RadserveError(
-    "output_invalid",
+  return errors.output_invalid(
     `Expected a coded concept for "${label}"; its manifest gives none, and no DICOM object can tell it. Add the code to the manifest.`,
   );
 }

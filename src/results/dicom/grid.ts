@@ -6,7 +6,7 @@ import type { Attributes, Image, PlanePosition, Spacing } from "../../images/ima
 import { dot, type Vector } from "../../images/vectors.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import type { FrameOutputs } from "./segments.js";
-import type { SourceFrame } from "./source.js";
+import type { SourceFrame, SourceIds } from "./source.js";
 import type { Subject } from "./subject.js";
 
 /** The frames that every segment has, in pixels and mm of the patient. */
@@ -33,7 +33,7 @@ export interface Masks {
 }
 
 export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "attributes" | "ids">): Grid {
-  const byKey = new Map(ids.frames.map((source, frame) => [sourceKey(source), frame]));
+  const frameOf = frameFinder(ids);
   return {
     rows: image.format.rows,
     columns: image.format.columns,
@@ -43,7 +43,8 @@ export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "
     thickness: (frame) => declaredThickness(image, attributes, frame),
     hasOwnPositions: hasOwnPositions(image, attributes),
     sources: ids.frames,
-    frameOf: (groups) => byKey.get(keyOf(groups)),
+    frameOf: (groups) =>
+      frameOf(groups.sequence("DerivationImageSequence")?.[0]?.sequence("SourceImageSequence")?.[0]),
   };
 }
 
@@ -75,20 +76,16 @@ export function volumeGrid({ slices, rows, columns, geometry }: ModelGrid): Grid
   };
 }
 
-/** A frame of the source, as the functional groups of a segmentation's frame name it. */
-function sourceKey({
-  sopInstanceUid,
-  frameNumber,
-}: Pick<SourceFrame, "sopInstanceUid" | "frameNumber">): string {
-  return `${sopInstanceUid} ${frameNumber ?? ""}`;
-}
-
-function keyOf(groups: Attributes): string {
-  const source = groups.sequence("DerivationImageSequence")?.[0]?.sequence("SourceImageSequence")?.[0];
-  return sourceKey({
-    sopInstanceUid: source?.string("ReferencedSOPInstanceUID") ?? "",
-    frameNumber: source?.number("ReferencedFrameNumber"),
-  });
+/** Tells which frame of the source a reference means; undefined where it is none of them. */
+export function frameFinder({
+  frames,
+}: SourceIds): (reference: Attributes | undefined) => number | undefined {
+  const keyOf = (uid = "", frame: number | undefined) => `${uid} ${frame ?? ""}`;
+  const byKey = new Map(frames.map((one, frame) => [keyOf(one.sopInstanceUid, one.frameNumber), frame]));
+  return (reference) =>
+    byKey.get(
+      keyOf(reference?.string("ReferencedSOPInstanceUID"), reference?.number("ReferencedFrameNumber")),
+    );
 }
 
 /** Decimal strings have 16 characters, so that the last digits of what is written may differ. */

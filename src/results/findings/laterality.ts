@@ -3,7 +3,7 @@
  * other side is never written; a finding that the image cannot confirm carries a caveat.
  */
 import type { EngineOutput } from "../../engine/types.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import type { Image, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
@@ -98,12 +98,8 @@ function unconfirmed(
       },
     ];
   if (leftness > 0.5 === (label.side === "L")) return [];
-  return [
-    {
-      code: "laterality_doubtful",
-      message: `${name}, and lies in the other half of the image by the image's orientation.`,
-    },
-  ];
+  const message = `${name}, and lies in the other half of the image by the image's orientation.`;
+  return [{ code: "laterality_doubtful", message }];
 }
 
 /** The middle of what a finding marks; undefined if it marks nothing. */
@@ -137,8 +133,7 @@ function leftnessOf(image: Image, frame: number, { x, y }: Point): number | unde
 }
 
 function otherSide(label: string, claimed: Side, stated: Side): RadserveError {
-  return new RadserveError(
-    "output_invalid",
+  return errors.output_invalid(
     `Expected findings of the ${NAMES[stated]} side, which the image says it shows; found "${label}" of the ${NAMES[claimed]} side. ` +
       "Correct the image's laterality, or exclude such images in the model's accepts.",
     { label, finding: NAMES[claimed], image: NAMES[stated] },

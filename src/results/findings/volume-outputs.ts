@@ -1,6 +1,6 @@
 /** Cuts what a model said about a volume into slices, for the picture and for masks. */
 import { isDeepStrictEqual } from "node:util";
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import type { EngineOutput, ModelGridMask } from "../../engine/types.js";
 import { kindOfGiven } from "../kinds/kinds.js";
 
@@ -85,8 +85,7 @@ export function modelGridOf(outputs: readonly EngineOutput[]): ModelGrid | undef
   });
   const [first, ...others] = grids;
   if (others.some((grid) => !isDeepStrictEqual(grid, first)))
-    throw new RadserveError(
-      "output_invalid",
+    throw errors.output_invalid(
       `Expected outputs of the same sides, because their segments lie in one SEG object; found ${grids.map(({ slices, rows, columns }) => `${slices} x ${rows} x ${columns}`).join(", ")} voxels within the source.`,
     );
   return first;

@@ -1,5 +1,5 @@
 /** The facts of which every kind of output makes its findings and measurements. */
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import type { Region, Spacing, VolumeGeometry, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
@@ -79,7 +79,6 @@ export function finite(value: number | undefined): number {
 }
 
 export const invalid = (expected: string, found: string): RadserveError =>
-  new RadserveError(
-    "output_invalid",
+  errors.output_invalid(
     `Expected ${expected} from the model, but found ${found}. Check the manifest's outputs with "radserve models check".`,
   );

@@ -3,7 +3,7 @@
  * alone. A mask that was drawn flipped, shifted or from another slice is caught.
  */
 import { checkPanel, type PanelFault, type PanelLayers, type Picture } from "../../addon/picture.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 
 /**
  * Each pixel that was changed has to lie within one pixel of the mask, and the mask within one pixel of what was changed.
@@ -23,8 +23,7 @@ const FAULTS: Record<PanelFault, string> = {
 };
 
 function wrong(fault: PanelFault): RadserveError {
-  return new RadserveError(
-    "output_invalid",
+  return errors.output_invalid(
     `The overlay failed its check before it was written: what is drawn ${FAULTS[fault]}. Nothing of this model was written; please report this fault.`,
     { output: "png" },
   );

@@ -3,7 +3,7 @@
  * with the volume by the patient's coordinates before they are used.
  */
 import { isDeepStrictEqual } from "node:util";
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import type { Interpretation, PixelFormat, Volume } from "../../images/image.js";
 import { modalityValue, paddingRange, valueReader } from "../../images/stored-values.js";
@@ -140,8 +140,7 @@ function check(
 }
 
 function wrong({ name }: Section): RadserveError {
-  return new RadserveError(
-    "output_invalid",
+  return errors.output_invalid(
     `The ${name} plane failed its check before it was drawn: it is not what the volume holds there. Nothing of this model was written; please report this fault.`,
     { output: "png" },
   );

@@ -4,6 +4,7 @@
  * proven. The receipt does not change: it says what was found, and this what became of it.
  */
 import { z } from "zod";
+import { tried } from "../../base/errno.js";
 import { withPlain } from "../../files/durable-files.js";
 import { fillFrom } from "../../files/descriptor.js";
 
@@ -80,11 +81,7 @@ export async function readDelivery(file: string): Promise<Delivery | undefined> 
     const bytes = Buffer.alloc(Math.min(size, LONGEST));
     return bytes.toString("utf8", 0, await fillFrom(fd, bytes));
   });
-  try {
-    return deliverySchema.safeParse(JSON.parse(text ?? "null")).data;
-  } catch {
-    return undefined;
-  }
+  return tried(() => deliverySchema.parse(JSON.parse(text ?? "null")));
 }
 
 export const deliveryText = (delivery: Delivery): string => `${JSON.stringify(delivery, null, 2)}\n`;

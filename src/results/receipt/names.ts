@@ -2,7 +2,7 @@
  * Names of what lies in an output folder for one image, all derived from NAME: the base name of the input with its
  * extension, or of the series folder.
  */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { deliveryName, guardName } from "../../files/helper-names.js";
 import type { DicomKind } from "../../manifest/manifest.js";
 
@@ -30,8 +30,7 @@ export const objectName = (name: string, model: string, kind: DicomKind): string
  */
 export function checkName(name: string, delivers = false): void {
   if (name === "" || name === "." || name === ".." || /[/\0]/.test(name))
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected a result name that is one plain file name without a slash. Rename the input.",
     );
   checkLength(delivers ? deliveryName(name) : guardName(name));
@@ -57,8 +56,7 @@ export function belongsTo(name: string, file: string): boolean {
 function checkLength(file: string): void {
   const bytes = Buffer.byteLength(file);
   if (bytes <= LONGEST) return;
-  throw new RadserveError(
-    "bad_request",
+  throw errors.bad_request(
     `Expected result file names of at most ${LONGEST} bytes, but this input's name would need one of ${bytes}. ` +
       "Shorten the input's name.",
     { longest_bytes: LONGEST, needed_bytes: bytes },

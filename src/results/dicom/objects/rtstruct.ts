@@ -11,7 +11,7 @@ import { codeItem, codeOf } from "../codes.js";
 import { boxesOf, contoursOf, filled, type Bounds, type Contour } from "../contours.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { frameOfReferenceOf } from "../frame-positions.js";
-import { hasOwnPositions } from "../grid.js";
+import { frameFinder, hasOwnPositions } from "../grid.js";
 import { commonModules } from "../modules.js";
 import { segmentsOf, segmentTracking, type FrameOutputs, type Segment } from "../segments.js";
 import { dot, type Vector } from "../../../images/vectors.js";
@@ -256,17 +256,12 @@ function checkContours(
   const planes = planesOf(image) ?? [];
   const segments = segmentsOf(model.manifest.outputs);
   const { rows, columns } = image.format;
-  const frameOf = new Map(
-    ids.frames.map((source, frame) => [`${source.sopInstanceUid} ${source.frameNumber ?? ""}`, frame]),
-  );
+  const frameOf = frameFinder(ids);
   const regions = attributes.sequence("ROIContourSequence") ?? [];
   const read = new Map<string, Contour[]>();
   for (const region of regions)
     for (const item of region.sequence("ContourSequence") ?? []) {
-      const [source] = item.sequence("ContourImageSequence") ?? [];
-      const frame = frameOf.get(
-        `${source?.string("ReferencedSOPInstanceUID") ?? ""} ${source?.number("ReferencedFrameNumber") ?? ""}`,
-      );
+      const frame = frameOf(item.sequence("ContourImageSequence")?.[0]);
       const place = planes[frame ?? -1];
       if (frame === undefined || place === undefined) return "a contour is of no source frame";
       const points = onPixels(item.numbers("ContourData") ?? [], place);
