@@ -167,8 +167,10 @@ export class ListWriter {
 }
 
 function makeFolder(root: string): void {
+  const folder = path.join(root, LIST_FOLDER);
   try {
-    mkdirSync(path.join(root, LIST_FOLDER), { mode: 0o700 });
+    // To throw EEXIST for each result takes longer than to look
+    if (!existsSync(folder)) mkdirSync(folder, { mode: 0o700 });
   } catch (error) {
     if (errno(error) !== "EEXIST") throw error;
   }
