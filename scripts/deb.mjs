@@ -77,7 +77,7 @@ if [ "$1" = configure ] && [ -z "$2" ]; then
   cat <<'END'
 Radserve is installed and not started. The next three steps:
   1. Set input_roots and output_roots in /etc/radserve/radserve.config.json. It listens on 127.0.0.1, for this machine
-     only; "host": "0.0.0.0" lets others in.
+     only; "host": "0.0.0.0" lets others in. "files_by_http": ["view"] lets the page show results with their images.
   2. sudo systemctl start radserve && sudo radserve doctor
   3. sudo radserve token issue --subject NAME, and open http://127.0.0.1:8500/ with that token.
 END

@@ -104,6 +104,12 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
           aria-describedby="token-hint"
           value={token}
           onInput={({ currentTarget }) => setToken(currentTarget.value)}
+          onKeyDown={(event) => {
+            // A token has no lines: Enter sends it
+            if (event.key !== "Enter") return;
+            event.preventDefault();
+            event.currentTarget.form?.requestSubmit();
+          }}
         />
         <button type="submit" class="primary" disabled={busy}>
           {busy ? "Checking…" : "Sign in"}

@@ -232,9 +232,7 @@ export function SendView({
           </div>
         </fieldset>
         {takes ? (
-          <p class="quiet">
-            A file that is dropped on the page is sent to the server; then its path stands here.
-          </p>
+          <p class="quiet">Drop files on this page to upload them; their path then appears below.</p>
         ) : (
           dropped.length > 0 &&
           overview !== undefined && (

@@ -257,6 +257,7 @@ export function Stage({
   const [chosen, choose] = useState(drawn[0]?.name ?? "");
   const [opacity, setOpacity] = useState(50);
   const [labels, setLabels] = useState(true);
+  const [texts, setTexts] = useState(true);
   const model = drawn.find(({ name }) => name === chosen);
   const [hidden, hide] = useState("");
   const [planes, setPlanes] = useState<[Across, string][]>([]);
@@ -273,6 +274,7 @@ export function Stage({
   };
   const { eye, setEye, window, probe, stage, handlers } = useEye(seen.frame, {
     ...{ step: (by: number) => move(at + by), overlay, plane: next },
+    texts: () => setTexts((before) => !before),
   });
   useEffect(() => setEye((before) => ({ ...before, zoom: 1, pan: [0, 0] })), [across]);
   // The server draws what the browser cannot: colours, tables, curves
@@ -370,6 +372,7 @@ export function Stage({
             place={most === 1 ? "" : text}
             probe={probe}
             zoom={eye.zoom}
+            texts={texts}
           />
         ) : (
           across !== undefined && seen.fault === undefined && <p class="wait">Reading the volume…</p>
@@ -428,6 +431,14 @@ export function Stage({
             Labels
           </label>
         )}
+        <label>
+          <input
+            type="checkbox"
+            checked={texts}
+            onChange={({ currentTarget }) => setTexts(currentTarget.checked)}
+          />
+          Corner texts
+        </label>
       </div>
       {unsaid > 0 && (
         <p class="quiet">
@@ -447,8 +458,9 @@ export function Stage({
       )}
       <p class="quiet" id="stage-keys">
         Keys: arrows go through slices, p to the next plane, + and − zoom, f fits, i inverts, o switches the
-        overlay. Only the image that the receipt names is shown. A drag sets the window, with Shift it moves
-        the picture; Ctrl and the wheel zoom. For orientation; a diagnosis is made at a workstation.
+        overlay, t the texts in the corners. Only the image that the receipt names is shown. A drag sets the
+        window, with Shift it moves the picture; Ctrl and the wheel zoom. For orientation; a diagnosis is made
+        at a workstation.
       </p>
     </Card>
   );

@@ -144,19 +144,21 @@ const round = (value: number): string => figure(value).replace("-", "\u2212");
 export const innerWidth = ([width, height]: readonly [number, number]): string =>
   `min(100%, ${(70 * width) / height}vh)`;
 
-/** What stands in the corners and at the edges. */
+/** What stands in the corners, which may be hidden, and at the edges: sides and scale stay. */
 export function Corners({
   frame: { facts },
   window,
   place,
   probe,
   zoom,
+  texts,
 }: {
   frame: Frame;
   window: Window | undefined;
   place: string;
   probe: string | undefined;
   zoom: number;
+  texts: boolean;
 }) {
   const { sides, spacing, rows, columns, pixel_aspect: aspect } = facts;
   const day = /^(\d{4})(\d{2})(\d{2})$/.exec(facts.study_date ?? "");
@@ -168,17 +170,21 @@ export function Corners({
     );
   return (
     <div class="corners">
-      <div class="nw">{lines([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id])}</div>
-      <div class="ne">{lines([day?.slice(1).join("-"), facts.series_description])}</div>
-      <div class="sw">
-        {lines([probe, place, facts.instance_number === null ? null : `Image ${facts.instance_number}`])}
-      </div>
-      <div class="se">
-        {lines([
-          window === undefined ? null : `W ${round(window.width)} L ${round(window.center)}`,
-          zoom === 1 ? null : `${Math.round(zoom * 100)} %`,
-        ])}
-      </div>
+      {texts && (
+        <>
+          <div class="nw">{lines([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id])}</div>
+          <div class="ne">{lines([day?.slice(1).join("-"), facts.series_description])}</div>
+          <div class="sw">
+            {lines([probe, place, facts.instance_number === null ? null : `Image ${facts.instance_number}`])}
+          </div>
+          <div class="se">
+            {lines([
+              window === undefined ? null : `W ${round(window.width)} L ${round(window.center)}`,
+              zoom === 1 ? null : `${Math.round(zoom * 100)} %`,
+            ])}
+          </div>
+        </>
+      )}
       {bar !== undefined && across !== undefined && (
         <div
           class="scale"
@@ -225,12 +231,9 @@ const zoomed = (eye: Eye, factor: number): Eye => {
  * Mouse and keys on the stage: a drag sets the window, with Shift or the middle button it moves the picture; the wheel goes
  * through frames, with Ctrl it zooms.
  * @param step goes so many frames on
- * @param others what keys switch: the overlay, and to the next plane
+ * @param others what keys switch: the overlay, to the next plane, and the texts in the corners
  */
-export function useEye(
-  frame: Frame | undefined,
-  { step, ...others }: { step: (frames: number) => void; overlay: () => void; plane: () => void },
-) {
+export function useEye(frame: Frame | undefined, { step, ...others }: Switches) {
   const [eye, setEye] = useState(PLAIN_EYE);
   const [probe, setProbe] = useState<string | undefined>(undefined);
   const stage = useRef<HTMLDivElement>(null);
@@ -304,12 +307,13 @@ export function useEye(
   return { eye, setEye, window, probe, stage, handlers };
 }
 
-type Act = (with_: {
+interface Switches {
   step: (frames: number) => void;
   overlay: () => void;
   plane: () => void;
-  setEye: (change: (eye: Eye) => Eye) => void;
-}) => void;
+  texts: () => void;
+}
+type Act = (with_: Switches & { setEye: (change: (eye: Eye) => Eye) => void }) => void;
 const KEYS: Readonly<Record<string, Act>> = {
   ArrowDown: ({ step }) => step(1),
   ArrowUp: ({ step }) => step(-1),
@@ -323,6 +327,7 @@ const KEYS: Readonly<Record<string, Act>> = {
   i: ({ setEye }) => setEye((eye) => ({ ...eye, inverted: !eye.inverted })),
   o: ({ overlay }) => overlay(),
   p: ({ plane }) => plane(),
+  t: ({ texts }) => texts(),
 };
 
 /** Window, invert and fit as controls. */

@@ -10,7 +10,6 @@
 #include <string>
 #include <system_error>
 
-#include "base/error.h"
 #include "codecs/openjpeg.h"
 
 namespace radserve {

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ADDON_ENVIRONMENT_H_
-#define RADSERVE_ADDON_ENVIRONMENT_H_
+#pragma once
 
 #include <napi.h>
 
@@ -61,5 +60,3 @@ class Environment {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ADDON_ENVIRONMENT_H_

@@ -12,20 +12,9 @@
 namespace radserve {
 namespace {
 
-std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
-  if (!value.IsTypedArray()) Unexpected(name);
-  auto array = value.As<Napi::Uint8Array>();
-  return {array.Data(), array.ByteLength()};
-}
+size_t Count(const Napi::Value& value, const char* name) { return Whole(value, 1, name); }
 
-size_t AtLeast(const Napi::Value& value, int64_t least, const char* name) {
-  if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < least) Unexpected(name);
-  return static_cast<size_t>(value.As<Napi::Number>().Int64Value());
-}
-
-size_t Count(const Napi::Value& value, const char* name) { return AtLeast(value, 1, name); }
-
-size_t Index(const Napi::Value& value, const char* name) { return AtLeast(value, 0, name); }
+size_t Index(const Napi::Value& value, const char* name) { return Whole(value, 0, name); }
 
 const char* NameOf(RleFault fault) {
   switch (fault) {
@@ -38,8 +27,7 @@ const char* NameOf(RleFault fault) {
   }
 }
 
-}  // namespace
-
+/// (pixels: Uint8Array, planes, rows, columns): a frame in RLE Lossless.
 Napi::Value PackRleFrame(const Napi::CallbackInfo& info) {
   // A thread's, as large as the largest so far
   thread_local std::vector<uint8_t> scratch;
@@ -53,16 +41,16 @@ Napi::Value PackRleFrame(const Napi::CallbackInfo& info) {
   return frame;
 }
 
+/// (frame: Uint8Array, samples, bytes of a sample, out: Uint8Array): fills `out`; gives undefined, or what is
+/// wrong and with which segment.
 Napi::Value UnpackRleFrame(const Napi::CallbackInfo& info) {
   const auto [fault, segment] = UnpackRle(Bytes(info[0], "frame"), Count(info[1], "samples"),
                                           Count(info[2], "sampleBytes"), Bytes(info[3], "out"));
   if (fault == RleFault::kNone) return info.Env().Undefined();
-  Napi::Object found = Napi::Object::New(info.Env());
-  found.Set("fault", NameOf(fault));
-  found.Set("segment", static_cast<double>(segment));
-  return found;
+  return WriteFields(info.Env(), "fault", NameOf(fault), "segment", segment);
 }
 
+/// (bytes: Uint8Array, value, flip, plane: Uint8Array): MarkEqual.
 Napi::Value MarkPlane(const Napi::CallbackInfo& info) {
   const size_t value = Index(info[1], "value");
   if (value > 255) Unexpected("value");
@@ -71,31 +59,34 @@ Napi::Value MarkPlane(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+/// (plane: Uint8Array, bits: Uint8Array, at).
 Napi::Value PackBits(const Napi::CallbackInfo& info) {
   PackPlane(Bytes(info[0], "plane"), Bytes(info[1], "bits"), Index(info[2], "at"));
   return info.Env().Undefined();
 }
 
+/// (bits: Uint8Array, at, plane: Uint8Array).
 Napi::Value UnpackBits(const Napi::CallbackInfo& info) {
   UnpackPlane(Bytes(info[0], "bits"), Index(info[1], "at"), Bytes(info[2], "plane"));
   return info.Env().Undefined();
 }
 
+/// (SegmentedImage as src/addon/segments.ts has it): for each label the SegmentCounts, at once.
 Napi::Value CountSegmentsOf(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  const auto o = info[0].As<Napi::Object>();
+  const Given o(info[0]);
   SegmentedImage image;
-  image.mask = Bytes(o.Get("mask"), "mask");
-  image.overlapping = Flag(o, "overlapping");
-  image.labels = Count(o.Get("labels"), "labels");
-  image.rows = Count(o.Get("rows"), "rows");
-  image.columns = Count(o.Get("columns"), "columns");
-  image.slices = List(o, "slices", [](const Napi::Value& slice) -> std::span<const uint8_t> {
-    return Bytes(slice, "slices");
+  image.mask = o.Bytes("mask");
+  image.overlapping = o.Flag("overlapping");
+  image.labels = Count(o.At("labels"), "labels");
+  image.rows = Count(o.At("rows"), "rows");
+  image.columns = Count(o.At("columns"), "columns");
+  image.slices = o.List("slices", [](const Given& slice) -> std::span<const uint8_t> {
+    return Bytes(slice.value(), "slices");
   });
-  image.word_bytes = Count(o.Get("wordBytes"), "wordBytes");
-  image.meanings = Numbers(o, "meanings");
-  image.spacing = Triple(o, "spacing");
+  image.word_bytes = Count(o.At("wordBytes"), "wordBytes");
+  image.meanings = o.Numbers("meanings");
+  image.spacing = o.Some<3>("spacing");
   const size_t plane = image.rows * image.columns;
   if (image.mask.size() != plane * image.slices.size() * (image.overlapping ? image.labels : 1))
     Unexpected("mask");
@@ -108,26 +99,21 @@ Napi::Value CountSegmentsOf(const Napi::CallbackInfo& info) {
     std::ranges::copy(values, array.Data());
     return array;
   };
-  return WriteList(env, CountSegments(image, Flag(o, "shape")), [&](const SegmentCounts& counts) {
-    Napi::Object label = Napi::Object::New(env);
-    label.Set("words", WriteList(env, counts.words, [&](const WordCounts& found) {
-                Napi::Object words = Napi::Object::New(env);
-                Napi::Uint8Array bytes = Napi::Uint8Array::New(env, found.words.size() * image.word_bytes);
-                for (size_t i = 0; i < found.words.size(); ++i) {
-                  std::memcpy(bytes.Data() + i * image.word_bytes, &found.words[i], image.word_bytes);
-                }
-                words.Set("meaning", found.meaning);
-                words.Set("words", bytes);
-                words.Set("counts", doubles(found.counts));
-                return words;
-              }));
-    label.Set("cells", doubles(counts.cells));
-    label.Set("inPlane", counts.in_plane);
-    label.Set("anywhere", counts.anywhere);
-    return label;
+  return WriteList(env, CountSegments(image, o.Flag("shape")), [&](const SegmentCounts& counts) {
+    const auto words = [&](const WordCounts& found) {
+      Napi::Uint8Array bytes = Napi::Uint8Array::New(env, found.words.size() * image.word_bytes);
+      for (size_t i = 0; i < found.words.size(); ++i) {
+        std::memcpy(bytes.Data() + i * image.word_bytes, &found.words[i], image.word_bytes);
+      }
+      return WriteFields(env, "meaning", found.meaning, "words", bytes, "counts", doubles(found.counts));
+    };
+    return WriteFields(env, "words", WriteList(env, counts.words, words), "cells", doubles(counts.cells),
+                       "inPlane", counts.in_plane, "anywhere", counts.anywhere);
   });
 }
 
+/// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, or -1 if there is no such
+/// value.
 Napi::Value FindStray(const Napi::CallbackInfo& info) {
   Container container = {Count(info[1], "containerBytes"), static_cast<uint32_t>(Index(info[2], "outside")),
                          std::nullopt};
@@ -137,6 +123,7 @@ Napi::Value FindStray(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), found ? static_cast<double>(*found) : -1);
 }
 
+/// (bytes: Uint8Array): frees its buffer, if it has one to itself.
 Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
   if (!info[0].IsTypedArray()) Unexpected("bytes");
   const auto view = info[0].As<Napi::TypedArray>();
@@ -144,6 +131,16 @@ Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
   // Buffers that cannot be detached, WebAssembly's memory for one, stay as they are
   if (view.ByteLength() == whole.ByteLength()) napi_detach_arraybuffer(info.Env(), whole);
   return info.Env().Undefined();
+}
+
+}  // namespace
+
+std::span<const Export> PixelExports() {
+  static constexpr Export kExports[] = {{"packRle", PackRleFrame},  {"unpackRle", UnpackRleFrame},
+                                        {"markPlane", MarkPlane},   {"packBits", PackBits},
+                                        {"unpackBits", UnpackBits}, {"countSegments", CountSegmentsOf},
+                                        {"findStray", FindStray},   {"releaseBytes", ReleaseBytes}};
+  return kExports;
 }
 
 }  // namespace radserve

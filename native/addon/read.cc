@@ -1,59 +1,21 @@
-#include <array>
 #include <cstring>
 
 #include "addon/convert.h"
 
 namespace radserve {
 
-bool Has(const Napi::Object& object, const char* key) { return !object.Get(key).IsUndefined(); }
-
-[[noreturn]] void Unexpected(const char* key) {
-  throw EngineError("internal", std::string("The addon was called with an unexpected \"") + key + "\".");
+std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array)
+    Unexpected(name);
+  auto array = value.As<Napi::Uint8Array>();
+  return {array.Data(), array.ByteLength()};
 }
 
-double Number(const Napi::Object& object, const char* key) {
-  const Napi::Value value = object.Get(key);
-  if (!value.IsNumber()) Unexpected(key);
-  return value.As<Napi::Number>().DoubleValue();
-}
+std::span<uint8_t> Given::Bytes(const char* field) const { return radserve::Bytes(At(field), field); }
 
-int Int(const Napi::Object& object, const char* key) { return static_cast<int>(Number(object, key)); }
-
-std::string Text(const Napi::Object& object, const char* key) {
-  const Napi::Value value = object.Get(key);
-  if (!value.IsString()) Unexpected(key);
-  return value.As<Napi::String>().Utf8Value();
-}
-
-bool Flag(const Napi::Object& object, const char* key) { return object.Get(key).ToBoolean().Value(); }
-
-Napi::Object Child(const Napi::Object& object, const char* key) {
-  const Napi::Value value = object.Get(key);
-  if (!value.IsObject()) Unexpected(key);
-  return value.As<Napi::Object>();
-}
-
-std::vector<double> Numbers(const Napi::Object& object, const char* key) {
-  return List(object, key, [](const Napi::Value& v) { return v.As<Napi::Number>().DoubleValue(); });
-}
-
-std::array<double, 3> Triple(const Napi::Object& object, const char* key) {
-  const std::vector<double> numbers = Numbers(object, key);
-  if (numbers.size() != 3) Unexpected(key);
-  return {numbers[0], numbers[1], numbers[2]};
-}
-
-Dtype ReadDtype(const Napi::Object& object) {
-  const auto dtype = DtypeFromName(Text(object, "dtype"));
-  if (!dtype) Unexpected("dtype");
-  return *dtype;
-}
-
-WindowFunction ReadWindowFunction(const Napi::Object& object) {
-  return OneOf<WindowFunction>(object, "function",
-                               {{"LINEAR", WindowFunction::kLinear},
-                                {"LINEAR_EXACT", WindowFunction::kLinearExact},
-                                {"SIGMOID", WindowFunction::kSigmoid}});
+size_t Whole(const Napi::Value& value, int64_t least, const char* name) {
+  if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < least) Unexpected(name);
+  return static_cast<size_t>(value.As<Napi::Number>().Int64Value());
 }
 
 Description ReadDescription(const Napi::Value& value) {
@@ -81,15 +43,15 @@ Description ReadDescription(const Napi::Value& value) {
 
 namespace {
 
-std::vector<uint16_t> Words(const Napi::Object& object, const char* key) {
-  const Napi::Value value = object.Get(key);
-  if (!value.IsTypedArray()) Unexpected(key);
+std::vector<uint16_t> Words(const Given& object, const char* field) {
+  const Napi::Value value = object.At(field);
+  if (!value.IsTypedArray()) Unexpected(field);
   const auto array = value.As<Napi::Uint16Array>();
   return {array.Data(), array.Data() + array.ElementLength()};
 }
 
-LookupTable ReadTable(const Napi::Object& object) {
-  return {Number(object, "firstMapped"), Int(object, "bits"), Words(object, "entries")};
+LookupTable ReadTable(const Given& object) {
+  return {object.Number("firstMapped"), object.Int("bits"), Words(object, "entries")};
 }
 
 Tensor Copied(const Tensor& tensor) {
@@ -98,109 +60,216 @@ Tensor Copied(const Tensor& tensor) {
   return copy;
 }
 
-PixelFormat ReadFormat(const Napi::Object& o) {
+Dtype ReadDtype(const Given& object) {
+  const auto dtype = DtypeFromName(object.Text("dtype"));
+  if (!dtype) Unexpected("dtype");
+  return *dtype;
+}
+
+Window ReadWindow(const Given& o) {
+  return {o.Number("center"), o.Number("width"),
+          o.OneOf<WindowFunction>("function", {{"LINEAR", WindowFunction::kLinear},
+                                               {"LINEAR_EXACT", WindowFunction::kLinearExact},
+                                               {"SIGMOID", WindowFunction::kSigmoid}})};
+}
+
+PixelFormat ReadFormat(const Given& o) {
   PixelFormat format;
-  format.rows = Int(o, "rows");
-  format.columns = Int(o, "columns");
-  format.samples = Int(o, "samplesPerPixel");
-  format.bits_allocated = Int(o, "bitsAllocated");
-  format.bits_stored = Int(o, "bitsStored");
-  format.high_bit = Int(o, "highBit");
-  format.is_signed = Flag(o, "signed");
-  format.is_float = Flag(o, "float");
-  format.packed422 = Flag(o, "packed422");
-  format.photometric = OneOf<Photometric>(o, "photometricInterpretation",
-                                          {{"MONOCHROME1", Photometric::kMonochrome1},
-                                           {"MONOCHROME2", Photometric::kMonochrome2},
-                                           {"PALETTE COLOR", Photometric::kPalette},
-                                           {"RGB", Photometric::kRgb},
-                                           {"YBR_FULL", Photometric::kYbrFull},
-                                           {"YBR_FULL_422", Photometric::kYbrFull422},
-                                           {"YBR_PARTIAL_420", Photometric::kYbrPartial420}});
+  format.rows = o.Int("rows");
+  format.columns = o.Int("columns");
+  format.samples = o.Int("samplesPerPixel");
+  format.bits_allocated = o.Int("bitsAllocated");
+  format.bits_stored = o.Int("bitsStored");
+  format.high_bit = o.Int("highBit");
+  format.is_signed = o.Flag("signed");
+  format.is_float = o.Flag("float");
+  format.packed422 = o.Flag("packed422");
+  format.photometric =
+      o.OneOf<Photometric>("photometricInterpretation", {{"MONOCHROME1", Photometric::kMonochrome1},
+                                                         {"MONOCHROME2", Photometric::kMonochrome2},
+                                                         {"PALETTE COLOR", Photometric::kPalette},
+                                                         {"RGB", Photometric::kRgb},
+                                                         {"YBR_FULL", Photometric::kYbrFull},
+                                                         {"YBR_FULL_422", Photometric::kYbrFull422},
+                                                         {"YBR_PARTIAL_420", Photometric::kYbrPartial420}});
   return format;
 }
 
-ModalityTransform ReadModality(const Napi::Object& o) {
+ModalityTransform ReadModality(const Given& o) {
   using Kind = ModalityTransform::Kind;
   ModalityTransform modality;
-  modality.kind = OneOf<Kind>(
-      o, "kind", {{"identity", Kind::kIdentity}, {"rescale", Kind::kRescale}, {"lut", Kind::kLut}});
+  modality.kind = o.OneOf<Kind>(
+      "kind", {{"identity", Kind::kIdentity}, {"rescale", Kind::kRescale}, {"lut", Kind::kLut}});
   if (modality.kind == Kind::kRescale) {
-    modality.slope = Number(o, "slope");
-    modality.intercept = Number(o, "intercept");
+    modality.slope = o.Number("slope");
+    modality.intercept = o.Number("intercept");
   }
-  if (modality.kind == Kind::kLut) modality.lut = ReadTable(Child(o, "lut"));
+  if (modality.kind == Kind::kLut) modality.lut = ReadTable(o.Child("lut"));
   return modality;
 }
 
-VoiTransform ReadVoi(const Napi::Value& value) {
-  const auto o = value.As<Napi::Object>();
-  VoiTransform voi;
-  if (Text(o, "kind") == "lut") {
-    voi.lut = ReadTable(Child(o, "lut"));
-  } else {
-    voi.window = {Number(o, "center"), Number(o, "width"), ReadWindowFunction(o)};
-  }
-  return voi;
+VoiTransform ReadVoi(const Given& o) {
+  if (o.Text("kind") == "lut") return {{}, ReadTable(o.Child("lut"))};
+  return {ReadWindow(o), std::nullopt};
 }
 
-Interpretation ReadInterpretation(const Napi::Object& o) {
+Interpretation ReadInterpretation(const Given& o) {
   Interpretation i;
-  i.modality = ReadModality(Child(o, "modality"));
-  i.hounsfield = Has(o, "units") && Text(o, "units") == "HU";
-  i.voi = List(o, "voi", ReadVoi);
-  if (Has(o, "padding")) {
-    const Napi::Object padding = Child(o, "padding");
-    i.padding = PaddingRange{Number(padding, "from"), Number(padding, "to")};
-  }
-  if (Has(o, "palette")) {
-    const Napi::Object palette = Child(o, "palette");
-    i.palette = Palette{Number(palette, "firstMapped"), Int(palette, "bits"), Words(palette, "red"),
-                        Words(palette, "green"), Words(palette, "blue")};
+  i.modality = ReadModality(o.Child("modality"));
+  i.hounsfield = o.Has("units") && o.Text("units") == "HU";
+  i.voi = o.List("voi", ReadVoi);
+  if (const auto padding = o.Find("padding"))
+    i.padding = PaddingRange{padding->Number("from"), padding->Number("to")};
+  if (const auto palette = o.Find("palette")) {
+    i.palette = Palette{palette->Number("firstMapped"), palette->Int("bits"), Words(*palette, "red"),
+                        Words(*palette, "green"), Words(*palette, "blue")};
   }
   return i;
 }
 
+// What the engine needs of a manifest's inputs: ImageInput of src/manifest/manifest.ts.
+
+SizeSpec ReadSize(const Given& o) {
+  using Kind = SizeSpec::Kind;
+  SizeSpec size;
+  size.kind = o.OneOf<Kind>(
+      "kind", {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
+  if (size.kind == Kind::kFixed) {
+    size.height = o.Int("height");
+    size.width = o.Int("width");
+    if (o.Has("depth")) size.depth = o.Int("depth");
+  }
+  if (size.kind == Kind::kMultipleOf) {
+    size.multiple = o.Int("multiple");
+    size.max_side = o.Int("max_side");
+  }
+  return size;
+}
+
+ValuesSpec ReadValues(const Given& o) {
+  using Kind = ValuesSpec::Kind;
+  using IfAbsent = ValuesSpec::IfAbsent;
+  ValuesSpec values;
+  values.kind = o.OneOf<Kind>("kind", {{"stored", Kind::kStored},
+                                       {"modality", Kind::kModality},
+                                       {"voi", Kind::kVoi},
+                                       {"window", Kind::kWindow},
+                                       {"windows", Kind::kWindow}});
+  if (values.kind == Kind::kVoi) {
+    values.index = o.Int("index");
+    values.if_absent = o.OneOf<IfAbsent>("if_absent", {{"full_range", IfAbsent::kFullRange},
+                                                       {"min_max", IfAbsent::kMinMax},
+                                                       {"refuse", IfAbsent::kRefuse}});
+  }
+  if (o.Has("windows")) {
+    values.windows = o.List("windows", ReadWindow);
+  } else if (values.kind == Kind::kWindow) {
+    values.window = ReadWindow(o);
+  }
+  return values;
+}
+
+NormalisationSpec ReadNormalisation(const Given& o) {
+  using Kind = NormalisationSpec::Kind;
+  NormalisationSpec n;
+  n.kind = o.OneOf<Kind>("kind", {{"none", Kind::kNone},
+                                  {"scale", Kind::kScale},
+                                  {"mean_std", Kind::kMeanStd},
+                                  {"min_max", Kind::kMinMax},
+                                  {"z_score", Kind::kZScore},
+                                  {"percentile", Kind::kPercentile}});
+  if (n.kind == Kind::kScale) {
+    n.multiply = o.Number("multiply");
+    n.add = o.Number("add");
+  }
+  if (n.kind == Kind::kMeanStd) {
+    n.mean = o.Numbers("mean");
+    n.std = o.Numbers("std");
+  }
+  if (n.kind == Kind::kPercentile) {
+    n.low = o.Number("low");
+    n.high = o.Number("high");
+  }
+  if (o.Has("to")) n.to = o.Some<2>("to");
+  if (o.Has("of")) n.nonzero = o.Text("of") == "nonzero";
+  return n;
+}
+
+IntensitySpec ReadIntensity(const Given& o) {
+  using Kind = IntensitySpec::Kind;
+  IntensitySpec step;
+  step.kind = o.OneOf<Kind>("kind", {{"min_max", Kind::kMinMax},
+                                     {"z_score", Kind::kZScore},
+                                     {"percentile", Kind::kPercentile},
+                                     {"clip_percentiles", Kind::kClipPercentiles}});
+  step.at_source = o.Text("at") == "source";
+  step.nonzero = o.Text("of") == "nonzero";
+  step.each_channel = o.Text("channels") == "each";
+  if (o.Has("low")) {
+    step.low = o.Number("low");
+    step.high = o.Number("high");
+  }
+  if (o.Has("to")) step.to = o.Some<2>("to");
+  if (o.Has("clip")) step.clip = o.Flag("clip");
+  return step;
+}
+
+ResamplingSpec ReadResampling(const Given& o) {
+  using Grid = ResamplingSpec::Grid;
+  ResamplingSpec resampling;
+  resampling.grid = o.OneOf<Grid>("grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
+  resampling.order = o.Int("order");
+  resampling.order_back = o.Int("order_back");
+  resampling.spacing_mm = o.Some<3>("spacing_mm");
+  if (o.Has("multiple_of")) resampling.multiple_of = o.Some<3, int>("multiple_of");
+  if (o.Has("separate_above")) resampling.separate_above = o.Number("separate_above");
+  resampling.keep_range = o.Flag("keep_range");
+  resampling.clip_last = o.Text("clip") == "after";
+  resampling.crop_nonzero = o.Text("crop") == "nonzero";
+  resampling.crop_foreground = o.Text("crop") == "foreground";
+  resampling.activate_last = o.Text("activation") == "after";
+  return resampling;
+}
+
 }  // namespace
 
-Plane ReadPlane(const Napi::Object& o) {
-  const auto data = o.Get("data");
+Plane ReadPlane(const Given& o) {
+  const auto data = o.At("data");
   if (!data.IsTypedArray()) Unexpected("data");
   const auto bytes = data.As<Napi::Uint8Array>();
-  return {ReadFormat(Child(o, "format")),
+  return {ReadFormat(o.Child("format")),
           {bytes.Data(), bytes.ByteLength()},
-          ReadInterpretation(Child(o, "interpretation")),
-          Number(o, "pixelAspect")};
+          ReadInterpretation(o.Child("interpretation")),
+          o.Number("pixelAspect")};
 }
 
-std::optional<VolumeGeometry> ReadGeometry(const Napi::Object& options) {
-  if (!Has(options, "geometry")) return std::nullopt;
-  const Napi::Object o = Child(options, "geometry");
+std::optional<VolumeGeometry> ReadGeometry(const Given& options) {
+  const auto o = options.Find("geometry");
+  if (!o) return std::nullopt;
   return VolumeGeometry{
-      {Triple(o, "sliceDirection"), Triple(o, "rowDirection"), Triple(o, "columnDirection")},
-      {Number(o, "sliceSpacing"), Number(o, "rowSpacing"), Number(o, "columnSpacing")},
-      Triple(o, "origin")};
+      {o->Some<3>("sliceDirection"), o->Some<3>("rowDirection"), o->Some<3>("columnDirection")},
+      {o->Number("sliceSpacing"), o->Number("rowSpacing"), o->Number("columnSpacing")},
+      o->Some<3>("origin")};
 }
 
-SessionSettings ReadSessionSettings(const Napi::Object& o) {
+SessionSettings ReadSessionSettings(const Given& o) {
   SessionSettings settings;
-  settings.provider = OneOf<Provider>(o, "provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
-  settings.precision = OneOf<Precision>(
-      o, "precision",
+  settings.provider = o.OneOf<Provider>("provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
+  settings.precision = o.OneOf<Precision>(
+      "precision",
       {{"float32", Precision::kFloat32}, {"tf32", Precision::kTf32}, {"float16", Precision::kFloat16}});
-  settings.device_memory = static_cast<size_t>(Number(o, "gpuMemory"));
-  List(o, "hashes", [&](const Napi::Value& value) {
-    const auto file = value.As<Napi::Object>();
-    return settings.hashes.insert_or_assign(Text(file, "path"), Text(file, "sha256")).second;
+  settings.device_memory = static_cast<size_t>(o.Number("gpuMemory"));
+  o.List("hashes", [&](const Given& file) {
+    return settings.hashes.insert_or_assign(file.Text("path"), file.Text("sha256")).second;
   });
   return settings;
 }
 
-Tensor ReadTensor(const Napi::Value& value) {
-  const auto o = value.As<Napi::Object>();
-  Tensor tensor{Text(o, "name"), ReadDtype(o), {}, nullptr, nullptr};
-  tensor.shape = List(o, "shape", [](const Napi::Value& v) { return v.As<Napi::Number>().Int64Value(); });
-  const auto data = o.Get("data");
+Tensor ReadTensor(const Given& o) {
+  Tensor tensor{o.Text("name"), ReadDtype(o), {}, nullptr, nullptr};
+  tensor.shape =
+      o.List("shape", [](const Given& side) { return static_cast<int64_t>(side.Get<double>("shape")); });
+  const auto data = o.At("data");
   if (!data.IsTypedArray()) Unexpected("data");
   const auto bytes = data.As<Napi::Uint8Array>();
   if (bytes.ByteLength() != tensor.Bytes()) Unexpected("data");
@@ -209,39 +278,91 @@ Tensor ReadTensor(const Napi::Value& value) {
   return tensor;
 }
 
-Tensor ReadOwnTensor(const Napi::Value& value) { return Copied(ReadTensor(value)); }
+Tensor ReadOwnTensor(const Given& value) { return Copied(ReadTensor(value)); }
 
-std::optional<std::vector<std::vector<double>>> ReadThresholds(const Napi::Object& object) {
-  if (!Has(object, "thresholds")) return std::nullopt;
-  return List(object, "thresholds", [](const Napi::Value& value) {
-    const auto numbers = value.As<Napi::Array>();
-    std::vector<double> out;
-    for (uint32_t i = 0; i < numbers.Length(); ++i) {
-      out.push_back(numbers.Get(i).As<Napi::Number>().DoubleValue());
-    }
-    return out;
+std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options, const char* field) {
+  if (!options.Has(field)) return std::nullopt;
+  return options.List(field, [field](const Given& list) {
+    std::vector<double> numbers;
+    for (const Given& number : list.Get<std::vector<Given>>(field))
+      numbers.push_back(number.Get<double>(field));
+    return numbers;
   });
 }
 
-std::vector<Source> ReadSources(const Napi::Object& object) {
-  if (!Has(object, "sources")) return {};
-  return List(object, "sources", [](const Napi::Value& value) {
-    const auto source = value.As<Napi::Object>();
-    return Source{0, static_cast<size_t>(Int(source, "planes")), ReadGeometry(source),
-                  Flag(source, "regrid")};
+std::vector<Source> ReadSources(const Given& options) {
+  if (!options.Has("sources")) return {};
+  return options.List("sources", [](const Given& source) {
+    return Source{0, static_cast<size_t>(source.Int("planes")), ReadGeometry(source), source.Flag("regrid")};
   });
 }
 
-std::vector<std::vector<double>> ReadNumberLists(const Napi::Object& object) {
-  if (!Has(object, "numbers")) return {};
-  return List(object, "numbers", [](const Napi::Value& value) {
-    const auto numbers = value.As<Napi::Array>();
-    std::vector<double> out;
-    for (uint32_t i = 0; i < numbers.Length(); ++i) {
-      out.push_back(numbers.Get(i).As<Napi::Number>().DoubleValue());
-    }
-    return out;
-  });
+InputSpec ReadInput(const Given& o) {
+  using Monochrome1 = InputSpec::Monochrome1;
+  InputSpec spec;
+  spec.tensor = o.Text("tensor");
+  spec.dtype = ReadDtype(o);
+  const std::string layout = o.Text("layout");
+  if (o.Has("numbers")) {
+    spec.numbers = o.Int("numbers");
+    spec.flat = layout == "N";
+    return spec;
+  }
+  spec.channels_last = layout.back() == 'C';
+  spec.transposed = layout == "NCWH";
+  spec.volume = layout.find('D') != std::string::npos;
+  spec.size = ReadSize(o.Child("size"));
+  spec.fit = o.OneOf<Fit>("fit", {{"stretch", Fit::kStretch},
+                                  {"letterbox", Fit::kLetterbox},
+                                  {"crop", Fit::kCrop},
+                                  {"none", Fit::kNone}});
+  spec.interpolation =
+      o.OneOf<Interpolation>("interpolation", {{"area", Interpolation::kArea},
+                                               {"adaptive_area", Interpolation::kAdaptiveArea},
+                                               {"linear", Interpolation::kLinear},
+                                               {"cubic", Interpolation::kCubic},
+                                               {"nearest", Interpolation::kNearest},
+                                               {"spline", Interpolation::kSpline}});
+  if (o.Has("antialias")) spec.antialias = o.Flag("antialias");
+  spec.values = ReadValues(o.Child("values"));
+  spec.monochrome1 = o.OneOf<Monochrome1>("monochrome1", {{"invert", Monochrome1::kInvert},
+                                                          {"as_stored", Monochrome1::kAsStored},
+                                                          {"refuse", Monochrome1::kRefuse}});
+  spec.channels = o.OneOf<ChannelOrder>("channels", {{"grayscale", ChannelOrder::kGrayscale},
+                                                     {"windows", ChannelOrder::kGrayscale},
+                                                     {"rgb", ChannelOrder::kRgb},
+                                                     {"bgr", ChannelOrder::kBgr}});
+  spec.accept_colour = o.Text("colour_source") == "accept";
+  if (o.Has("label_channels")) spec.label_channels = o.Int("label_channels");
+  if (o.Has("clip")) {
+    const auto [low, high] = o.Some<2>("clip");
+    spec.clip = {low, high};
+  }
+  spec.normalisation = ReadNormalisation(o.Child("normalisation"));
+  if (o.Has("intensity")) spec.intensity = o.List("intensity", ReadIntensity);
+  spec.background = o.Number("background");
+  if (o.Has("source")) spec.source = static_cast<size_t>(o.Int("source"));
+  if (o.Has("parts")) spec.parts = o.List("parts", ReadInput);
+  if (o.Has("spacing_mm")) spec.spacing_mm = o.Some<3>("spacing_mm");
+  if (o.Has("orientation")) spec.orientation = o.Text("orientation");
+  if (o.Has("resampling")) spec.resampling = ReadResampling(o.Child("resampling"));
+  if (const auto around = o.Find("neighbours"))
+    spec.neighbours = {around->Int("before"), around->Int("after"), around->Text("edges") == "repeat"};
+  return spec;
+}
+
+TilingSpec ReadTiling(const Given& o) {
+  TilingSpec tiling;
+  tiling.window = o.Ints("window");
+  tiling.overlap = o.Number("overlap");
+  tiling.steps = o.OneOf<TilingSpec::Steps>(
+      "steps", {{"even", TilingSpec::Steps::kEven}, {"stride", TilingSpec::Steps::kStride}});
+  if (const auto gaussian = o.Find("gaussian"))
+    tiling.gaussian = {gaussian->Number("sigma"), gaussian->Flag("middle"), gaussian->Number("least")};
+  tiling.mirrored = o.Ints("mirrored");
+  tiling.pad_edge = o.At("padding").IsString();
+  if (!tiling.pad_edge) tiling.padding = static_cast<float>(o.Number("padding"));
+  return tiling;
 }
 
 }  // namespace radserve

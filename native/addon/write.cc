@@ -1,5 +1,6 @@
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "addon/convert.h"
@@ -28,15 +29,12 @@ Napi::ArrayBuffer Wrap(Napi::Env env, std::shared_ptr<void> owner, void* data, s
   return buffer;
 }
 
+/// An array of the same numbers, which owns them.
 template <typename T>
-Napi::ArrayBuffer WrapVector(Napi::Env env, std::vector<T>&& values) {
-  auto owner = std::make_shared<std::vector<T>>(std::move(values));
-  return Wrap(env, owner, owner->data(), owner->size() * sizeof(T));
-}
-
-Napi::Value WriteFloats(Napi::Env env, std::vector<float>&& values) {
-  const size_t count = values.size();
-  return Napi::Float32Array::New(env, count, WrapVector(env, std::move(values)), 0);
+Napi::Value WriteVector(Napi::Env env, std::vector<T>&& values) {
+  const auto owner = std::make_shared<std::vector<T>>(std::move(values));
+  const size_t count = owner->size();
+  return Napi::TypedArrayOf<T>::New(env, count, Wrap(env, owner, owner->data(), count * sizeof(T)), 0);
 }
 
 Napi::Array WriteNumbers(Napi::Env env, const std::vector<int64_t>& numbers) {
@@ -53,68 +51,40 @@ Napi::Uint8Array WriteBytes(Napi::Env env, const Tensor& tensor) {
 }
 
 Napi::Object WriteBox(Napi::Env env, const Box& box) {
-  Napi::Object o = Napi::Object::New(env);
-  o.Set("x0", box.x0);
-  o.Set("y0", box.y0);
-  o.Set("x1", box.x1);
-  o.Set("y1", box.y1);
-  o.Set("score", box.score);
-  o.Set("label", box.label);
+  Napi::Object o = WriteFields(env, "x0", box.x0, "y0", box.y0, "x1", box.x1, "y1", box.y1, "score",
+                               box.score, "label", box.label);
   if (box.corners) {
     o.Set("corners", WriteList(env, *box.corners, [&](const Corner& corner) {
-            Napi::Object at = Napi::Object::New(env);
-            at.Set("x", corner.x);
-            at.Set("y", corner.y);
-            return at;
+            return WriteFields(env, "x", corner.x, "y", corner.y);
           }));
   }
-  if (box.z1 > box.z0) {
-    o.Set("z0", box.z0);
-    o.Set("z1", box.z1);
-  }
+  if (box.z1 > box.z0) SetFields(o, "z0", box.z0, "z1", box.z1);
   return o;
 }
 
 Napi::Object WritePoint(Napi::Env env, const Point& point) {
-  Napi::Object o = Napi::Object::New(env);
-  o.Set("x", point.x);
-  o.Set("y", point.y);
-  o.Set("score", point.score);
-  o.Set("label", point.label);
-  return o;
+  return WriteFields(env, "x", point.x, "y", point.y, "score", point.score, "label", point.label);
 }
 
 void WriteMask(Napi::Env env, MaskResult& result, Napi::Object& o) {
-  o.Set("overlapping", result.overlapping);
-  const size_t bytes = result.mask.size();
-  o.Set("mask", Napi::Uint8Array::New(env, bytes, WrapVector(env, std::move(result.mask)), 0));
-  o.Set("counts", WriteNumbers(env, result.counts));
-  if (result.fractions.empty()) return;
-  const size_t fractions = result.fractions.size();
-  o.Set("fractions", Napi::Uint8Array::New(env, fractions, WrapVector(env, std::move(result.fractions)), 0));
+  SetFields(o, "overlapping", result.overlapping, "mask", WriteVector(env, std::move(result.mask)), "counts",
+            WriteNumbers(env, result.counts));
+  if (!result.fractions.empty()) o.Set("fractions", WriteVector(env, std::move(result.fractions)));
 }
 
 /// VolumeGeometry of src/images/image.ts.
 Napi::Object WriteGeometry(Napi::Env env, const VolumeGeometry& geometry) {
   const auto triple = [&](const std::array<double, 3>& v) { return WriteDoubles(env, {v[0], v[1], v[2]}); };
-  Napi::Object o = Napi::Object::New(env);
-  o.Set("origin", triple(geometry.origin));
-  o.Set("sliceDirection", triple(geometry.direction[0]));
-  o.Set("rowDirection", triple(geometry.direction[1]));
-  o.Set("columnDirection", triple(geometry.direction[2]));
-  o.Set("sliceSpacing", geometry.spacing[0]);
-  o.Set("rowSpacing", geometry.spacing[1]);
-  o.Set("columnSpacing", geometry.spacing[2]);
-  return o;
+  const auto& [slice, row, column] = geometry.direction;
+  return WriteFields(env, "origin", triple(geometry.origin), "sliceDirection", triple(slice), "rowDirection",
+                     triple(row), "columnDirection", triple(column), "sliceSpacing", geometry.spacing[0],
+                     "rowSpacing", geometry.spacing[1], "columnSpacing", geometry.spacing[2]);
 }
 
 /// ModelGridMask of src/engine/types.ts.
 Napi::Object WriteModelMask(Napi::Env env, ModelMask& mask, const VolumeGeometry& source) {
-  Napi::Object o = Napi::Object::New(env);
-  o.Set("slices", mask.slices);
-  o.Set("rows", mask.rows);
-  o.Set("columns", mask.columns);
-  o.Set("geometry", WriteGeometry(env, GeometryOf(mask.spans, source)));
+  Napi::Object o = WriteFields(env, "slices", mask.slices, "rows", mask.rows, "columns", mask.columns,
+                               "geometry", WriteGeometry(env, GeometryOf(mask.spans, source)));
   WriteMask(env, mask, o);
   return o;
 }
@@ -122,17 +92,12 @@ Napi::Object WriteModelMask(Napi::Env env, ModelMask& mask, const VolumeGeometry
 /// EngineOutput of src/engine/types.ts.
 Napi::Object WriteOutput(Napi::Env env, OutputResult& result, const std::optional<VolumeGeometry>& source) {
   const OutputKind& kind = *result.kind;
-  Napi::Object o = Napi::Object::New(env);
-  o.Set("kind", std::string(kind.gives));
-  o.Set("tensor", result.tensor);
+  Napi::Object o = WriteFields(env, "kind", std::string(kind.gives), "tensor", result.tensor);
   if (result.slices > 0) o.Set("slices", result.slices);
-  if (kind.gridded) {
-    o.Set("rows", result.rows);
-    o.Set("columns", result.columns);
-  }
+  if (kind.gridded) SetFields(o, "rows", result.rows, "columns", result.columns);
   if (kind.masks) WriteMask(env, result, o);
   if (result.model && source) o.Set("model", WriteModelMask(env, *result.model, *source));
-  if (!kind.values.empty()) o.Set(std::string(kind.values), WriteFloats(env, std::move(result.values)));
+  if (!kind.values.empty()) o.Set(std::string(kind.values), WriteVector(env, std::move(result.values)));
   if (kind.gives == "boxes") {
     o.Set("boxes", WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
   }
@@ -162,12 +127,8 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
 }  // namespace
 
 Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor) {
-  Napi::Object o = Napi::Object::New(env);
-  o.Set("name", tensor.name);
-  o.Set("dtype", std::string(DtypeName(tensor.dtype)));
-  o.Set("shape", WriteNumbers(env, tensor.shape));
-  o.Set("data", WriteBytes(env, tensor));
-  return o;
+  return WriteFields(env, "name", tensor.name, "dtype", std::string(DtypeName(tensor.dtype)), "shape",
+                     WriteNumbers(env, tensor.shape), "data", WriteBytes(env, tensor));
 }
 
 Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors) {
@@ -175,53 +136,41 @@ Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors) {
 }
 
 Napi::Object WriteGraph(Napi::Env env, const GraphInfo& graph) {
+  const auto text = [&](const std::string& name) { return Napi::String::New(env, name); };
   const auto info = [&](const TensorInfo& t) {
-    Napi::Object o = Napi::Object::New(env);
-    o.Set("name", t.name);
-    o.Set("dtype", std::string(DtypeName(t.dtype)));
-    o.Set("shape", WriteNumbers(env, t.shape));
-    o.Set("names", WriteList(env, t.names, [&](const std::string& n) { return Napi::String::New(env, n); }));
-    return o;
+    return WriteFields(env, "name", t.name, "dtype", std::string(DtypeName(t.dtype)), "shape",
+                       WriteNumbers(env, t.shape), "names", WriteList(env, t.names, text));
   };
-  Napi::Object o = Napi::Object::New(env);
-  o.Set("inputs", WriteList(env, graph.inputs, info));
-  o.Set("outputs", WriteList(env, graph.outputs, info));
-  return o;
+  return WriteFields(env, "inputs", WriteList(env, graph.inputs, info), "outputs",
+                     WriteList(env, graph.outputs, info));
 }
 
 Napi::Array WriteSessions(Napi::Env env, const std::vector<SessionMemory>& sessions) {
   return WriteList(env, sessions, [&](const SessionMemory& session) {
-    Napi::Object o = Napi::Object::New(env);
-    o.Set("spread", session.wide);
-    o.Set("bytes", static_cast<double>(session.bytes));
-    return o;
+    return WriteFields(env, "spread", session.wide, "bytes", session.bytes);
   });
 }
 
 /// NativeInference of src/engine/engine-addon.ts.
 Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
   Napi::Object o = Napi::Object::New(env);
-  Napi::Array outputs = Napi::Array::New(env, request.outputs.size());
-  for (uint32_t i = 0; i < request.outputs.size(); ++i) {
-    outputs.Set(i, WriteOutput(env, request.outputs[i], request.geometry));
-  }
-  o.Set("outputs", outputs);
+  o.Set("outputs", WriteList(env, request.outputs, [&](OutputResult& result) {
+          return WriteOutput(env, result, request.geometry);
+        }));
   if (request.dump) {
-    Napi::Object tensors = Napi::Object::New(env);
-    tensors.Set("inputs", WriteTensors(env, request.inputs));
-    tensors.Set("outputs", WriteTensors(env, request.raw));
     std::vector<Tensor> probabilities;
     for (const OutputResult& output : request.outputs) {
       if (output.probabilities) probabilities.push_back(*output.probabilities);
     }
-    tensors.Set("probabilities", WriteTensors(env, probabilities));
-    o.Set("tensors", tensors);
+    o.Set("tensors",
+          WriteFields(env, "inputs", WriteTensors(env, request.inputs), "outputs",
+                      WriteTensors(env, request.raw), "probabilities", WriteTensors(env, probabilities)));
   } else {
     o.Set("raw", WriteList(env, request.raw, [&](const Tensor& t) { return WriteBytes(env, t); }));
   }
   WriteFacts(env, request.preparation.empty() ? PreparationFacts{} : request.preparation.front(), o);
   if (request.preparation.size() > 1) {
-    const std::vector<PreparationFacts> others(request.preparation.begin() + 1, request.preparation.end());
+    const auto others = std::span(request.preparation).subspan(1);
     o.Set("others", WriteList(env, others, [&](const PreparationFacts& facts) {
             Napi::Object other = Napi::Object::New(env);
             WriteFacts(env, facts, other);

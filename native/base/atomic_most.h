@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ATOMIC_MOST_H_
-#define RADSERVE_ATOMIC_MOST_H_
+#pragma once
 
 #include <atomic>
 
@@ -14,5 +13,3 @@ void Raise(std::atomic<T>& most, T value) {
 }
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ATOMIC_MOST_H_

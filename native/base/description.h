@@ -1,10 +1,11 @@
-#ifndef RADSERVE_DESCRIPTION_H_
-#define RADSERVE_DESCRIPTION_H_
+#pragma once
 
+#include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -13,9 +14,71 @@
 
 namespace radserve {
 
-/// A description as JSON has one: what a caller says of a thing whose own code knows its fields. Asking for a field that
-/// is not there, or of another type, throws EngineError `internal`: whoever called has checked it before.
-class Description {
+/// A caller gave a field that is not there, or is of another type, though it has checked it before: throws EngineError
+/// `internal`.
+[[noreturn]] inline void Unexpected(const char* field) {
+  throw EngineError("internal", "The addon was called with an unexpected \"" + std::string(field) + "\".");
+}
+
+/// Asks an object for its fields. Asking for one that is not there, or of another type, is Unexpected. What holds the
+/// object, `Self`, has Find, which gives a field or nothing, and of a field Get<T> and Items.
+template <typename Self>
+class Fields {
+ public:
+  bool Has(const char* field) const { return static_cast<bool>(self().Find(field)); }
+  decltype(auto) Child(const char* field) const { return As<Self>(field); }
+  double Number(const char* field) const { return As<double>(field); }
+  int Int(const char* field) const { return static_cast<int>(Number(field)); }
+  decltype(auto) Text(const char* field) const { return As<std::string>(field); }
+  /// False where it is absent.
+  bool Flag(const char* field) const {
+    const auto found = self().Find(field);
+    return found && (*found).template Get<bool>(field);
+  }
+  /// The list under `field`, each item as `read` gives it.
+  template <typename Read>
+  auto List(const char* field, const Read& read) const {
+    std::vector<decltype(read(std::declval<const Self&>()))> out;
+    for (const Self& item : As<std::vector<Self>>(field)) out.push_back(read(item));
+    return out;
+  }
+  std::vector<double> Numbers(const char* field) const {
+    return List(field, [&](const Self& item) { return double{item.template Get<double>(field)}; });
+  }
+  std::vector<int> Ints(const char* field) const {
+    return List(field, [&](const Self& item) { return static_cast<int>(item.template Get<double>(field)); });
+  }
+  /// So many numbers.
+  template <size_t count, typename T = double>
+  std::array<T, count> Some(const char* field) const {
+    const std::vector<double> numbers = Numbers(field);
+    if (numbers.size() != count) Unexpected(field);
+    std::array<T, count> out;
+    for (size_t i = 0; i < count; ++i) out[i] = static_cast<T>(numbers[i]);
+    return out;
+  }
+  /// The value that goes with the text under `field`.
+  template <typename T>
+  T OneOf(const char* field, std::initializer_list<std::pair<std::string_view, T>> choices) const {
+    const std::string& found = Text(field);
+    for (const auto& [name, value] : choices) {
+      if (found == name) return value;
+    }
+    Unexpected(field);
+  }
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
+  template <typename T>
+  decltype(auto) As(const char* field) const {
+    const auto found = self().Find(field);
+    if (!found) Unexpected(field);
+    return (*found).template Get<T>(field);
+  }
+};
+
+/// An object as JSON has one: what a caller says of a thing whose own code knows its fields.
+class Description : public Fields<Description> {
  public:
   using Items = std::vector<Description>;
 
@@ -27,44 +90,6 @@ class Description {
   Description(std::vector<std::string> names, Items values)
       : names_(std::move(names)), value_(std::move(values)) {}
 
-  bool Has(std::string_view field) const { return Find(field) != nullptr; }
-  const Description& Child(std::string_view field) const {
-    const Description* const found = Find(field);
-    if (found == nullptr) Unexpected(field);
-    return *found;
-  }
-  double Number(std::string_view field) const { return As<double>(field); }
-  int Int(std::string_view field) const { return static_cast<int>(Number(field)); }
-  const std::string& Text(std::string_view field) const { return As<std::string>(field); }
-  /// False where it is absent.
-  bool Flag(std::string_view field) const { return Has(field) && As<bool>(field); }
-  /// The list under `field`, each item as `read` gives it.
-  template <typename Read>
-  auto List(std::string_view field, const Read& read) const {
-    std::vector<decltype(read(std::declval<const Description&>()))> out;
-    for (const Description& item : As<Items>(field)) out.push_back(read(item));
-    return out;
-  }
-  std::vector<double> Numbers(std::string_view field) const {
-    return List(field, [&](const Description& item) { return item.Get<double>(field); });
-  }
-  std::vector<int> Ints(std::string_view field) const {
-    return List(field, [&](const Description& item) { return static_cast<int>(item.Get<double>(field)); });
-  }
-  /// The value that goes with the text under `field`.
-  template <typename T>
-  T OneOf(std::string_view field, std::initializer_list<std::pair<std::string_view, T>> choices) const {
-    const std::string& found = Text(field);
-    for (const auto& [name, value] : choices) {
-      if (found == name) return value;
-    }
-    Unexpected(field);
-  }
-
- private:
-  [[noreturn]] static void Unexpected(std::string_view field) {
-    throw EngineError("internal", "The addon was called with an unexpected \"" + std::string(field) + "\".");
-  }
   const Description* Find(std::string_view field) const {
     for (size_t i = 0; i < names_.size(); ++i) {
       if (names_[i] == field) return &std::get<Items>(value_)[i];
@@ -72,21 +97,20 @@ class Description {
     return nullptr;
   }
   template <typename T>
-  const T& Get(std::string_view field) const {
-    const T* const value = std::get_if<T>(&value_);
-    if (value == nullptr) Unexpected(field);
-    return *value;
-  }
-  template <typename T>
-  const T& As(std::string_view field) const {
-    return Child(field).Get<T>(field);
+  const T& Get(const char* field) const {
+    if constexpr (std::is_same_v<T, Description>) {
+      return *this;
+    } else {
+      const T* const value = std::get_if<T>(&value_);
+      if (value == nullptr) Unexpected(field);
+      return *value;
+    }
   }
 
+ private:
   /// Names of an object; its values are the items.
   std::vector<std::string> names_;
   std::variant<std::monostate, bool, double, std::string, Items> value_;
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_DESCRIPTION_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ERROR_H_
-#define RADSERVE_ERROR_H_
+#pragma once
 
 #include <stdexcept>
 #include <stop_token>
@@ -33,5 +32,3 @@ inline void CheckStop(const std::stop_token& stop) {
 }
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ERROR_H_

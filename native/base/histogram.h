@@ -1,5 +1,4 @@
-#ifndef RADSERVE_HISTOGRAM_H_
-#define RADSERVE_HISTOGRAM_H_
+#pragma once
 
 #include <array>
 #include <chrono>
@@ -57,5 +56,3 @@ class BatchHistogram : public Histogram<10> {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_HISTOGRAM_H_

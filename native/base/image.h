@@ -1,5 +1,4 @@
-#ifndef RADSERVE_IMAGE_H_
-#define RADSERVE_IMAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -84,5 +83,3 @@ struct Plane {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_IMAGE_H_

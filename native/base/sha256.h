@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SHA256_H_
-#define RADSERVE_SHA256_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -12,5 +11,3 @@ namespace radserve {
 std::array<std::byte, 32> Sha256(std::span<const std::byte> message);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SHA256_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SIMD_H_
-#define RADSERVE_SIMD_H_
+#pragma once
 
 /// Compiles a hot loop twice, for any x86-64 and for AVX2 machines, chosen when the program starts. Without
 /// FMA contraction (see CMakeLists.txt) both give the same bits. Sanitizers cannot run the chooser.
@@ -8,5 +7,3 @@
 #else
 #define RADSERVE_HOT_LOOP
 #endif
-
-#endif  // RADSERVE_SIMD_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SPEC_H_
-#define RADSERVE_SPEC_H_
+#pragma once
 
 #include <algorithm>
 #include <any>
@@ -326,5 +325,3 @@ struct TilingSpec {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SPEC_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TENSOR_H_
-#define RADSERVE_TENSOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -94,5 +93,3 @@ void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destinatio
 void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_TENSOR_H_

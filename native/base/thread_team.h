@@ -1,5 +1,4 @@
-#ifndef RADSERVE_THREAD_TEAM_H_
-#define RADSERVE_THREAD_TEAM_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -51,5 +50,3 @@ class ThreadTeam {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_THREAD_TEAM_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_BITS_H_
-#define RADSERVE_BITS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -35,5 +34,3 @@ struct Container {
 std::optional<uint32_t> FirstStray(std::span<const uint8_t> bytes, const Container& container);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_BITS_H_

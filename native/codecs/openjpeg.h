@@ -1,5 +1,4 @@
-#ifndef RADSERVE_OPENJPEG_H_
-#define RADSERVE_OPENJPEG_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -35,5 +34,3 @@ void DecodeJpeg2000(std::span<const uint8_t> codestream, const Jpeg2000Frame& fr
                     std::span<uint8_t> pixels);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_OPENJPEG_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_RLE_H_
-#define RADSERVE_RLE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -50,5 +49,3 @@ RleVerdict UnpackRle(std::span<const uint8_t> frame, size_t samples, size_t samp
                      std::span<uint8_t> out);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_RLE_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_CANARY_H_
-#define RADSERVE_CANARY_H_
+#pragma once
 
 #include <vector>
 
@@ -21,5 +20,3 @@ struct Canary {
 void CheckCanary(const Session& session, const Canary& canary);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_CANARY_H_

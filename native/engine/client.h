@@ -1,5 +1,4 @@
-#ifndef RADSERVE_CLIENT_H_
-#define RADSERVE_CLIENT_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -55,5 +54,3 @@ class Client {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_CLIENT_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ENGINE_H_
-#define RADSERVE_ENGINE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -183,5 +182,3 @@ class Engine {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ENGINE_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ENSEMBLE_H_
-#define RADSERVE_ENSEMBLE_H_
+#pragma once
 
 #include <vector>
 
@@ -13,5 +12,3 @@ namespace radserve {
 BeforeMean TakeActivations(std::vector<OutputSpec>& outputs, const std::vector<InputSpec>& inputs);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ENSEMBLE_H_

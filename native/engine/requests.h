@@ -1,5 +1,4 @@
-#ifndef RADSERVE_REQUESTS_H_
-#define RADSERVE_REQUESTS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -242,5 +241,3 @@ class RenderRequest : public Request {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_REQUESTS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_RESIDENCE_H_
-#define RADSERVE_RESIDENCE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -79,5 +78,3 @@ class Residence {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_RESIDENCE_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_VOLUME_PLAN_H_
-#define RADSERVE_VOLUME_PLAN_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -25,5 +24,3 @@ bool BlendsBySlices(const Model& model, const std::array<int, 3>& sides, const L
 double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const VolumeGeometry& geometry);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_VOLUME_PLAN_H_

@@ -207,6 +207,8 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   const bool cuda = model->settings.provider == Provider::kCuda;
   // Windows of a GPU run in batches there.
   if (model->tiling && !(cuda && fed && row && graph.size() == 1)) {
+    // Over all cores two windows take as long together as one after the other, and twice the memory.
+    if (!cuda) model->max_batch = 1;
     if (row) WarmWindow(*model, *row, stop);
     return;
   }

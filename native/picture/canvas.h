@@ -1,5 +1,4 @@
-#ifndef RADSERVE_CANVAS_H_
-#define RADSERVE_CANVAS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -26,5 +25,3 @@ inline void Blend(uint8_t* pixel, const Rgb& colour, uint32_t alpha) {
 }
 
 }  // namespace radserve
-
-#endif  // RADSERVE_CANVAS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_PICTURE_CHECK_H_
-#define RADSERVE_PICTURE_CHECK_H_
+#pragma once
 
 #include <span>
 
@@ -22,5 +21,3 @@ enum class PictureFault : uint8_t {
 PictureFault CheckPanel(const PictureView& page, const Panel& panel);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_PICTURE_CHECK_H_

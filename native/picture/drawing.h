@@ -1,5 +1,4 @@
-#ifndef RADSERVE_DRAWING_H_
-#define RADSERVE_DRAWING_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -35,5 +34,3 @@ void FillOutline(std::span<const float> segments, double left, double top, size_
                  std::span<uint8_t> coverage);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_DRAWING_H_

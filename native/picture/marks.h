@@ -1,5 +1,4 @@
-#ifndef RADSERVE_MARKS_H_
-#define RADSERVE_MARKS_H_
+#pragma once
 
 #include "picture/canvas.h"
 
@@ -15,5 +14,3 @@ void LayMarks(const PanelMarks& marks, const Panel& panel, double opacity, const
 Rgb Tinted(const Rgb& under, const Rgb& colour, uint32_t opacity);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_MARKS_H_

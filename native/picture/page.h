@@ -1,5 +1,4 @@
-#ifndef RADSERVE_PAGE_H_
-#define RADSERVE_PAGE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -76,5 +75,3 @@ struct Page {
 void ComposePage(const Page& page, std::span<uint8_t> rgb);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_PAGE_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ACTIVATION_H_
-#define RADSERVE_ACTIVATION_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -46,5 +45,3 @@ void TakeHigher(std::span<const float> values, uint8_t label, float* best, uint8
 float CeilToFloat(double value);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ACTIVATION_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_BOXES_H_
-#define RADSERVE_BOXES_H_
+#pragma once
 
 #include <array>
 #include <optional>
@@ -47,5 +46,3 @@ std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns, c
                             const Geometry& geometry, double threshold);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_BOXES_H_

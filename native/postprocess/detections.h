@@ -1,5 +1,4 @@
-#ifndef RADSERVE_DETECTIONS_H_
-#define RADSERVE_DETECTIONS_H_
+#pragma once
 
 #include <span>
 #include <string>
@@ -61,5 +60,3 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
                                   std::span<const double> thresholds);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_DETECTIONS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_HIGHEST_H_
-#define RADSERVE_HIGHEST_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -74,5 +73,3 @@ class HighestResampled {
 int SlicesInReach(const Taps& slices);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_HIGHEST_H_

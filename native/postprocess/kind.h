@@ -1,5 +1,4 @@
-#ifndef RADSERVE_POSTPROCESS_KIND_H_
-#define RADSERVE_POSTPROCESS_KIND_H_
+#pragma once
 
 #include <span>
 #include <string_view>
@@ -55,5 +54,3 @@ OutputSpec ReadOutputSpec(const Description& output);
 [[noreturn]] void InvalidOutput(const Tensor& tensor, const std::string& expected);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_POSTPROCESS_KIND_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_MAPS_H_
-#define RADSERVE_MAPS_H_
+#pragma once
 
 #include <cstddef>
 #include <span>
@@ -57,5 +56,3 @@ Axis BackRows(const Geometry& geometry, int map_rows);
 Axis BackColumns(const Geometry& geometry, int map_columns);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_MAPS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_MASKS_H_
-#define RADSERVE_MASKS_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -38,5 +37,3 @@ void FillHoles(const MaskView& mask, uint8_t label);
 void CountLabels(std::span<const uint8_t> pixels, std::span<int64_t> counts);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_MASKS_H_

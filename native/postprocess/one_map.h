@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ONE_MAP_H_
-#define RADSERVE_ONE_MAP_H_
+#pragma once
 
 #include "postprocess/activation.h"
 #include "postprocess/maps.h"
@@ -14,5 +13,3 @@ inline void ActivateMap(const OutputSpec& spec, const Tensor& tensor, Maps& map)
 }
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ONE_MAP_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_POSTPROCESS_H_
-#define RADSERVE_POSTPROCESS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -154,5 +153,3 @@ OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, cons
                                const std::stop_token& stop, Tensor& digests);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_POSTPROCESS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_PROJECTION_H_
-#define RADSERVE_PROJECTION_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -33,5 +32,3 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, std
 std::vector<uint8_t> ProjectNearest(std::vector<uint8_t> labels, const Axis& rows, const Axis& columns);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_PROJECTION_H_

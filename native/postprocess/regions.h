@@ -1,5 +1,4 @@
-#ifndef RADSERVE_REGIONS_H_
-#define RADSERVE_REGIONS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -50,5 +49,3 @@ Regions FindRegions(std::span<const uint8_t> pixels, int rows, int columns, uint
                     Neighbours neighbours);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_REGIONS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_POSTPROCESS_SEGMENTS_H_
-#define RADSERVE_POSTPROCESS_SEGMENTS_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -48,5 +47,3 @@ struct SegmentCounts {
 std::vector<SegmentCounts> CountSegments(const SegmentedImage& image, bool shape);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_POSTPROCESS_SEGMENTS_H_

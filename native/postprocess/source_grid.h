@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SOURCE_GRID_H_
-#define RADSERVE_SOURCE_GRID_H_
+#pragma once
 
 #include <algorithm>
 #include <span>
@@ -36,5 +35,3 @@ void ClearHidden(const SourceGrid& grid, std::span<T> plane) {
 }
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SOURCE_GRID_H_

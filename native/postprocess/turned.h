@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TURNED_H_
-#define RADSERVE_TURNED_H_
+#pragma once
 
 #include <array>
 #include <span>
@@ -37,5 +36,3 @@ double PolygonOverlap(const Quad& a, const Quad& b);
 double ProbabilisticOverlap(const Turned& a, const Turned& b);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_TURNED_H_

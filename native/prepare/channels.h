@@ -1,5 +1,4 @@
-#ifndef RADSERVE_CHANNELS_H_
-#define RADSERVE_CHANNELS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -50,5 +49,3 @@ class ChannelSource {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_CHANNELS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_GEOMETRY_H_
-#define RADSERVE_GEOMETRY_H_
+#pragma once
 
 #include "base/spec.h"
 
@@ -42,5 +41,3 @@ struct Geometry {
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_GEOMETRY_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_PREPARE_H_
-#define RADSERVE_PREPARE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -40,5 +39,3 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
                            const TensorMaker& make);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_PREPARE_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_INTENSITY_H_
-#define RADSERVE_INTENSITY_H_
+#pragma once
 
 #include <cstddef>
 #include <functional>
@@ -52,5 +51,3 @@ class SourceIntensity {
 void ChangeTensor(const InputSpec& spec, Tensor& tensor);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_INTENSITY_H_

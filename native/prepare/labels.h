@@ -1,5 +1,4 @@
-#ifndef RADSERVE_LABELS_H_
-#define RADSERVE_LABELS_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -23,5 +22,3 @@ void FillLabelChannels(std::span<const uint8_t> labels, const VolumePlacement& p
                        const InputSpec& spec, const std::stop_token& stop, Tensor& tensor);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_LABELS_H_

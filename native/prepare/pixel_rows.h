@@ -1,5 +1,4 @@
-#ifndef RADSERVE_PIXEL_ROWS_H_
-#define RADSERVE_PIXEL_ROWS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -41,5 +40,3 @@ void LuminanceRow(const uint8_t* red, const uint8_t* green, const uint8_t* blue,
                   const Range& clip, float* out);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_PIXEL_ROWS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_PIXELS_H_
-#define RADSERVE_PIXELS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -85,5 +84,3 @@ class PixelSource {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_PIXELS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_REGRID_H_
-#define RADSERVE_REGRID_H_
+#pragma once
 
 #include <array>
 #include <span>
@@ -32,5 +31,3 @@ RegriddedSlices RegridSlices(std::span<const Plane> slices, const VolumeGrid& ow
                              const std::stop_token& stop);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_REGRID_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_STATISTICS_H_
-#define RADSERVE_STATISTICS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -69,5 +68,3 @@ Normaliser MakeNormaliser(const NormalisationSpec& spec, int channels,
                           const std::function<Statistics(double low, double high)>& measure);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_STATISTICS_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_VALUES_H_
-#define RADSERVE_VALUES_H_
+#pragma once
 
 #include <limits>
 #include <optional>
@@ -64,5 +63,3 @@ class ValueMap {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_VALUES_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_VOLUME_H_
-#define RADSERVE_VOLUME_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -70,5 +69,3 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
                              const VolumeBody* body = nullptr, ThreadTeam* threads = nullptr);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_VOLUME_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_VOLUME_GEOMETRY_H_
-#define RADSERVE_VOLUME_GEOMETRY_H_
+#pragma once
 
 #include <array>
 #include <optional>
@@ -123,5 +122,3 @@ VolumePlacement PlaceVolume(const std::array<int, 3>& sides, const VolumeGeometr
                             const InputSpec& spec, const std::optional<VolumeBox>& box = std::nullopt);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_VOLUME_GEOMETRY_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_COLUMN_FILTER_H_
-#define RADSERVE_COLUMN_FILTER_H_
+#pragma once
 
 #include <cstddef>
 #include <vector>
@@ -47,5 +46,3 @@ class ColumnFilter {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_COLUMN_FILTER_H_

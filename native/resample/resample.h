@@ -1,5 +1,4 @@
-#ifndef RADSERVE_RESAMPLE_H_
-#define RADSERVE_RESAMPLE_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -99,5 +98,3 @@ class PlaneSampler {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_RESAMPLE_H_

@@ -15,6 +15,9 @@ constexpr size_t kAlignment = 64;
 /// A block may be so much larger than what it is used for, as a part of that.
 constexpr size_t kSlack = 4;
 constexpr unsigned kScopes = 16;
+/// Memory of so many bytes goes back at once: what is computed over it takes longer than to map it, and a network's large tensors
+/// have many sizes, of which each thread would keep the most.
+constexpr size_t kLarge = size_t{64} << 20;
 
 /// Lies before the memory that is given out.
 struct alignas(kAlignment) Header {
@@ -139,10 +142,9 @@ void FreeRunMemory(void* memory) {
   if (Open()) {
     // Memory that an earlier scope took is none of this one's.
     own->taken -= std::min(own->taken, block->bytes);
-    own->Keep(block);
-  } else {
-    std::free(block);
+    if (block->bytes < kLarge) return own->Keep(block);
   }
+  std::free(block);
 }
 
 void DropRunMemory() {

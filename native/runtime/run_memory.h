@@ -8,7 +8,8 @@ namespace radserve {
 /// Memory for what models compute on their way. What a run frees stays with its thread and serves the next
 /// run there, whatever the model: it is in that core's cache and its pages are mapped. An arena that all
 /// threads share gives each what another core has just written, which costs small models a quarter of their
-/// time. Between threads nothing is waited for, unless somebody frees it all.
+/// time. Between threads nothing is waited for, unless somebody frees it all. 64 MiB and more at once go back
+/// to the system.
 ///
 /// Aligned to 64 bytes; nullptr if there is no memory.
 void* AllocateRunMemory(size_t bytes);

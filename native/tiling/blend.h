@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TILING_BLEND_H_
-#define RADSERVE_TILING_BLEND_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -63,5 +62,3 @@ class Blend {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_BLEND_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TILING_H_
-#define RADSERVE_TILING_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -120,5 +119,3 @@ class TiledSlices {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_TILING_H_

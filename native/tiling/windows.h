@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TILING_WINDOWS_H_
-#define RADSERVE_TILING_WINDOWS_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -82,5 +81,3 @@ class Cutter {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_TILING_WINDOWS_H_

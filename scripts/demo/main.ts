@@ -184,7 +184,7 @@ async function main(): Promise<void> {
       await stop();
       return;
     }
-    console.log(`\nThe server is up until Ctrl-C. Its page shows these results: open ${demo.url}/ and paste this token:\n
+    console.log(`\nThe server is up until Ctrl-C. Its page shows these results: open ${demo.url}/#/results and paste this token:\n
 ${demo.token}\n
 Or send an image again:\n
 curl -s ${demo.url}/single_inference \\

@@ -20,7 +20,7 @@ import { monotonic } from "../base/monotonic.js";
 import { VERSION } from "../base/version.js";
 import { lockDescriptor } from "../files/descriptor-lock.js";
 import { syncFolder } from "../files/durable-files.js";
-import { headText, lineOf, NO_HEAD, parseHead, readLine, type Facts, type Head } from "./entry.js";
+import { follows, headText, lineOf, NO_HEAD, parseHead, readLine, type Facts, type Head } from "./entry.js";
 import { dayFiles, dayOf, type AuditKeys, type AuditPaths } from "./folders.js";
 import { giveToOwnerOf } from "../files/private-file.js";
 
@@ -186,6 +186,13 @@ export class Chain {
     const found = lastHead(this.place.folder);
     if (found !== undefined && found.seq >= this.#head.seq) this.#head = found;
     if (torn.length === 0) return;
+    const unended = readLine(torn.toString("utf8", torn.lastIndexOf(10) + 1));
+    if (unended !== undefined && follows(this.place.keys.chain, this.#head, unended)) {
+      // The disk was full, or the process ended, right before the line feed: with it, this is the next line
+      await this.#write(current, "\n", []);
+      this.#head = { seq: unended.entry.seq, mac: unended.mac };
+      return;
+    }
     const sha256 = createHash("sha256").update(torn).digest("hex");
     const line: Timed = { ...now(), kind: "torn", bytes: torn.length, sha256 };
     const hasLine = torn.length < current.size;

@@ -34,7 +34,7 @@ const rest = {
   idempotency_key: keepableText(200)
     .regex(WITHOUT_NUL)
     .optional()
-    .describe("The same key and request give the job of before, not a second one"),
+    .describe("The same key and request return the earlier job, not a second one"),
 };
 
 /** The two forms of a bulk request, as the contract publishes them. */
@@ -92,12 +92,10 @@ export const jobSchema = z.object({
     .object({
       code: z.string(),
       message: z.string(),
-      since: z.iso.datetime().nullable().describe("null where nobody has noted it"),
+      since: z.iso.datetime().nullable().describe("When the pause began; null if that was not recorded"),
     })
     .nullable()
-    .describe(
-      "Whatever the code, work goes on by itself, except after paused_by_request and repeated_failures",
-    ),
+    .describe("Work continues by itself after every code but paused_by_request and repeated_failures"),
   created_at: z.iso.datetime(),
   finished_at: z.iso.datetime().nullable(),
   total: count.nullable().describe("null while the folder is scanned"),
@@ -125,17 +123,17 @@ export const waitingSchema = z.object({
   reason: z.string().describe("The code of paused_reason, or what some of the images wait for"),
   message: z.string(),
   since: z.iso.datetime().nullable(),
-  box: z.string().nullable().describe("The box that found it, or that it is about"),
-  images: count.nullable().describe("How many wait for it; null: the whole job"),
+  box: z.string().nullable().describe("The box that reported the reason, or that the reason is about"),
+  images: count.nullable().describe("Number of images that wait; null: the whole job"),
 });
 
 export const boxSchema = z.object({
   name: z.string().describe("Host name"),
-  id: z.uuid().describe("Of its state directory"),
-  alive: z.boolean().describe("It has shown a sign of life within the last 6 seconds"),
+  id: z.uuid().describe("Identifies the state directory of the box"),
+  alive: z.boolean().describe("The box has written to the database within the last 6 seconds"),
   works: z.boolean().describe("It runs images of jobs: its role is worker or both"),
   ready: z.boolean().describe("Its models are loaded and checked"),
-  seen_at: z.iso.datetime().describe("Its last sign of life"),
+  seen_at: z.iso.datetime().describe("When the box last wrote to the database"),
   running: count.describe("Images of this job"),
 });
 export type Box = z.infer<typeof boxSchema>;
@@ -143,19 +141,19 @@ export type Box = z.infer<typeof boxSchema>;
 export const failureSchema = z.object({
   state: z.enum(["failed", "skipped"]),
   code: z.string(),
-  message: z.string().describe("Of one of them"),
+  message: z.string().describe("The message of one of these images"),
   images: count,
 });
 
 export const reportSchema = z.object({
   html_path: z.string().nullable().describe("The page for people; it needs nothing beside it"),
   csv_path: z.string().nullable().describe("The table: a row for each label of each model on each image"),
-  error: errorObjectSchema.nullable().describe("Why there is none"),
+  error: errorObjectSchema.nullable().describe("Why the report could not be written"),
 });
 
 export const jobProgressSchema = z.object({
-  index: count.describe("Of the item"),
-  windows_done: count.describe("Of the model that runs"),
+  index: count.describe("Index of the item"),
+  windows_done: count.describe("Windows that the running model has finished"),
   windows: count,
 });
 export type JobProgress = z.infer<typeof jobProgressSchema>;
@@ -166,15 +164,13 @@ export const jobDetailsSchema = jobSchema.extend({
   boxes: z.array(boxSchema).describe("The servers on this database"),
   progress: z
     .array(jobProgressSchema)
-    .describe("Images and series that the server which answers looks at window by window just now"),
+    .describe("Images and series that this server runs in windows at this moment"),
   failures: z
     .array(failureSchema)
     .describe("Why images failed or were skipped, the most frequent first; at most 20 of each"),
   report: reportSchema
     .nullable()
-    .describe(
-      "Written into the output folder before the job counts as ended; null before, and without reports",
-    ),
+    .describe("Written into the output folder before the job ends; null before that, and if reports are off"),
 });
 export type JobDetails = z.infer<typeof jobDetailsSchema>;
 
@@ -194,7 +190,7 @@ export const reconciliationSchema = z.object({
     z.object({
       difference: z.enum(DIFFERENCES),
       path: z.string(),
-      index: count.nullable().describe("The image; null for what belongs to none"),
+      index: count.nullable().describe("Index of the image; null for a file that belongs to no image"),
       message: z.string(),
     }),
   ),
@@ -215,7 +211,7 @@ export const itemSchema = z.object({
   series_instance_uid: z
     .string()
     .optional()
-    .describe("Of an item that is one of several series in its folder"),
+    .describe("SeriesInstanceUID of the item, if its folder has several series"),
   output_folder_path: z.string(),
   state: z.enum(ITEM_STATES),
   attempts: count,
@@ -226,7 +222,7 @@ export const itemSchema = z.object({
   warnings: answerSchema.shape.warnings,
   deliveries: answerSchema.shape.deliveries,
   error: errorObjectSchema.optional(),
-  reason: skipReasonSchema.optional().describe("Why the file is no input, of skipped ones"),
+  reason: skipReasonSchema.optional().describe("Why a skipped file is no input"),
 });
 export type Item = z.infer<typeof itemSchema>;
 

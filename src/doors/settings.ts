@@ -27,8 +27,12 @@ export const STOW_PREFIX = "stow-";
 const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
 const peer = z.strictObject({
-  ae_title: aeTitle.describe("By which it calls; no proof of who it is"),
-  networks: z.array(network).min(1).optional().describe("From where it may call; from anywhere if absent"),
+  ae_title: aeTitle.describe("AE title that the peer calls with; it proves no identity"),
+  networks: z
+    .array(network)
+    .min(1)
+    .optional()
+    .describe("Networks that the peer may call from; any if absent"),
 });
 
 const dicom = z.strictObject({
@@ -37,7 +41,7 @@ const dicom = z.strictObject({
     .union([z.ipv4(), z.ipv6()])
     .default("127.0.0.1")
     .describe("Address to listen on; beyond this machine only with tls.client_ca, or networks of every peer"),
-  ae_title: aeTitle.default("RADSERVE").describe("By which peers call this server"),
+  ae_title: aeTitle.default("RADSERVE").describe("AE title of this server"),
   tls: z
     .strictObject({
       cert: absolute.describe("Certificate in PEM, then those between it and its CA"),
@@ -71,7 +75,7 @@ const rule = z.strictObject({
   group: z
     .enum(["series", "study"])
     .default("series")
-    .describe("What becomes one job: a series, or all series of the study that this rule takes"),
+    .describe("One job has: one series, or all series of a study that this rule takes"),
   quiet: duration
     .default(60)
     .describe('A series or study is complete when nothing of it has come for so long, for example "60s"'),
@@ -103,16 +107,16 @@ const schema = z
       .array(rule)
       .default([])
       .describe(
-        "The first that fits a series takes it; what none takes is kept. Without any, nothing is received",
+        "The first rule that matches takes a series; a series that no rule takes is kept. Without rules, nothing is received",
       ),
     destinations: z
       .record(name, destinationSchema)
       .default({})
-      .describe("Where results may go, by a name. Nothing else is ever called"),
+      .describe("Peers that results may be sent to, by name. No other peer is ever called"),
     deliver: z
       .array(name)
       .default([])
-      .describe("Names of destinations of requests, jobs and rules that name none"),
+      .describe("Default destinations of requests, jobs and rules that name none"),
   })
   .superRefine(({ spool, peers, rules, dicom, destinations, deliver }, context) => {
     const issue = (path: (string | number)[], message: string) =>

@@ -37,17 +37,17 @@ const model = z.strictObject({
       .describe("idle: its memory is given back until its next use (RADSERVE_MODEL_IDLE)"),
     loads: count.describe("How often it was loaded, the returns after idling included"),
     loadSeconds: z.number().describe("How long the last load took: what a request waits for an idle model"),
-    problem: z.string().optional().describe("Why it could not come back when it was last wanted"),
+    problem: z.string().optional().describe("Why the last load of an idle model failed"),
   }),
 });
 
 const gpu = z.strictObject({
   number: count,
-  lost: z.boolean().describe("Its context broke; it is used again after a restart"),
+  lost: z.boolean().describe("Its CUDA context failed; the GPU is used again after a restart"),
   waiting: count.describe("Images that wait for it or run on it"),
   takenBytes: count.describe("Memory that all models there have taken together"),
   limitBytes: count.describe("Most memory that they may take (RADSERVE_GPU_MEMORY); 0 is no limit"),
-  freeBytes: count.describe("Memory that nobody has taken; 0 where CUDA does not say"),
+  freeBytes: count.describe("Free memory; 0 if CUDA does not report it"),
   totalBytes: count,
 });
 

@@ -47,7 +47,7 @@ export const choice = {
     .superRefine(unique)
     .meta({ uniqueItems: true })
     .optional()
-    .describe("What to write; json always is. Without it, what each model's manifest says"),
+    .describe("Files to write; json is always written. Without it, each model's manifest decides"),
 };
 
 const destinations = z
@@ -64,7 +64,7 @@ export const deliveryOfJob = {
   deliver: z
     .enum(["queue", "none"])
     .optional()
-    .describe("none: the results stay in their folders; queue where absent"),
+    .describe("none: the results stay in their folders; default: queue"),
   destinations,
 };
 
@@ -147,7 +147,7 @@ export const singleRequestSchema = z.strictObject({
     .enum(["wait", "queue", "none"])
     .optional()
     .describe(
-      "wait: the answer comes when the objects are delivered or set aside, or its time is over; queue, which counts where absent: at once; none: the results stay in their folder",
+      "wait: the answer comes when the objects are delivered or set aside, or at the time limit; queue (default): the answer comes at once; none: the results stay in their folder",
     ),
   destinations,
   priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),

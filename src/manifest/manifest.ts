@@ -191,7 +191,7 @@ const normalisation = z.discriminatedUnion("kind", [
       .enum(["nonzero"])
       .optional()
       .describe(
-        "With resampling that crops: mean and deviation are those of what is not 0 in any channel of the tensor, or is enclosed by it; all else is 0 after normalisation (nnU-Net's use_mask_for_norm). Of all voxels where absent",
+        "With resampling that crops: mean and deviation are taken from voxels that are not 0 in any channel, or are enclosed by such voxels; all others are 0 after normalisation (nnU-Net's use_mask_for_norm). Default: from all voxels",
       ),
   }),
   z.strictObject({
@@ -229,7 +229,7 @@ const intensity = z.discriminatedUnion("kind", [
   }),
   z
     .strictObject({ kind: z.literal("clip_percentiles"), ...percentiles, ...intensityStep })
-    .describe("What lies beyond the percentiles becomes them"),
+    .describe("Values beyond the percentiles are set to them"),
 ]);
 
 const neighbourCount = z.int().min(0).max(15);
@@ -248,13 +248,13 @@ const roleRules = z
     z.strictObject({
       tag: keyword,
       index: z.int().min(0).optional().describe("Which value of a multi-valued attribute; any where absent"),
-      in: z.array(text).min(1).optional().describe("One of the values is one of these"),
+      in: z.array(text).min(1).optional().describe("One of the attribute's values is in this list"),
       not_in: z.array(text).min(1).optional(),
       contains: z
         .array(text)
         .min(1)
         .optional()
-        .describe("One of these texts is part of one of the values, in capitals or not"),
+        .describe("One of the attribute's values contains one of these texts; case is ignored"),
       not_contains: z.array(text).min(1).optional(),
       min: z.number().optional(),
       max: z.number().optional(),
@@ -277,7 +277,7 @@ const role = z.strictObject({
     .enum(["latest", "earlier"])
     .optional()
     .describe(
-      "Of which study, by StudyDate and StudyTime: latest, the current one; earlier, a prior. For all roles or for none, which are all of one study then",
+      "Study of the role, by StudyDate and StudyTime: latest, the current one; earlier, a prior. Give it for all roles or for none; without it, all roles are of one study",
     ),
 });
 
@@ -297,12 +297,12 @@ export const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "in
 export const NUMBER_TYPES = ["float32", "float16", "int32", "int64"] as const;
 
 const imageInput = z.strictObject({
-  kind: z.literal("image").optional().describe("What an input is where it does not say"),
+  kind: z.literal("image").optional().describe("Default kind of an input"),
   tensor: text,
   dtype: z
     .enum(IMAGE_TYPES)
     .describe(
-      "That of the graph; a graph that takes another (float64) has to be exported again, with float32",
+      "Data type of the graph's input; export a graph that takes another (float64) again, with float32",
     ),
   layout: z
     .enum(["NCHW", "NHWC", "NCWH", "NCDHW", "NDHWC"])
@@ -366,7 +366,7 @@ const imageInput = z.strictObject({
     .max(16)
     .optional()
     .describe(
-      "With `roles` of the model: which of them the tensor holds. Of several, the channels of the first, then those of the second, and so on; each is prepared by itself, and what is given here takes the place of the same field of the input",
+      "With `roles` of the model: the roles that the tensor holds, whose channels follow each other in this order. Each is prepared by itself; a field that is given here replaces the same field of the input",
     ),
   colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
   crop: z
@@ -435,10 +435,12 @@ const attributeIfAbsent = z
         .array(z.number())
         .min(1)
         .max(64)
-        .describe("What the tensor holds then, as many as the encoding gives; the result has a caveat"),
+        .describe(
+          "Values of the tensor if the attribute is missing, as many as the encoding has; the result has a caveat",
+        ),
     }),
   ])
-  .describe("Also for what cannot be encoded: a value that is not in the list, a text that is no number");
+  .describe("Also used if the value cannot be encoded: it is not in the list, or is not a number");
 
 const valueIndex = z
   .int()
@@ -452,9 +454,7 @@ const scaled = { multiply: z.number(), add: z.number(), if_absent: attributeIfAb
 const attributeValue = z.discriminatedUnion("encoding", [
   z
     .strictObject({ tag: keyword, encoding: z.literal("one_hot"), ...ofList })
-    .describe(
-      "One number for each value of the list: 1 for the one that the attribute has, 0 for the others",
-    ),
+    .describe("One number for each value of the list: 1 for the attribute's value, 0 for the others"),
   z
     .strictObject({ tag: keyword, encoding: z.literal("category"), ...ofList })
     .describe("The place of the attribute's value in the list, from 0"),
@@ -516,7 +516,7 @@ const ensemble = z
     average: z
       .enum(["before_activation", "after_activation"])
       .describe(
-        "Of what the mean is: before_activation, of what the graphs give (of logits, as nnU-Net does it over its folds); after_activation, of what the activations make of it (of probabilities). All that follows, calibration, resampling to the source and thresholds, is done once, with the mean",
+        "before_activation: the mean of the graphs' outputs (logits, as nnU-Net averages its folds); after_activation: the mean of the activated outputs (probabilities). Calibration, resampling to the source and thresholds are applied once, to the mean",
       ),
   })
   .describe("The mean of several graphs, element by element, in float32 and in their order");
@@ -538,7 +538,7 @@ const region = z
         "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, it does not accept the image; whole, it looks at the whole image. Results say so",
       ),
   })
-  .describe("The part of an image that this model is given, found by another model on the same image");
+  .describe("The region of the image that this model gets, found by another model on the same image");
 
 export const manifestFields = z.strictObject({
   $schema: z.string().optional(),
@@ -583,7 +583,7 @@ export const manifestFields = z.strictObject({
         .array(z.strictObject({ tensor: text, file: modelFileSchema }))
         .min(2)
         .optional()
-        .describe("The tensors that go in, of a model with several inputs"),
+        .describe("Input tensors of a model with several inputs"),
       expected: z.array(z.strictObject({ tensor: text, file: modelFileSchema })).min(1),
       tolerance: z.array(tolerance).min(1),
     })

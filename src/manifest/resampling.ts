@@ -19,7 +19,9 @@ export const resampling = z.strictObject({
   order: z
     .union([z.literal(0), z.literal(1), z.literal(3)])
     .describe("To the tensor: 0 nearest, 1 linear, 3 cubic B-splines. Without antialiasing"),
-  order_back: z.union([z.literal(0), z.literal(1)]).describe("Of maps, back to the source's grid"),
+  order_back: z
+    .union([z.literal(0), z.literal(1)])
+    .describe("Order of interpolation of maps, back to the source's grid"),
   separate_above: z
     .number()
     .min(1)

@@ -49,7 +49,7 @@ export const tiling = z.strictObject({
   padding: z
     .union([z.number(), z.literal("edge")])
     .describe(
-      "What lies around an image that is smaller than the window, as a value of the tensor, mostly 0; edge: the nearest value of the image (MONAI's replicate)",
+      "Padding of an image that is smaller than the window: a value of the tensor, usually 0; edge: the nearest value of the image (MONAI's replicate)",
     ),
 });
 

@@ -24,6 +24,9 @@ import { compareTensors, type Tolerance } from "./compare.js";
 /** Side of the image or volume that warms a model whose input size is the source's own. */
 const WARM_UP_SIDE = 64;
 
+/** A model whose run takes longer is not run twice at once to warm it: that takes twice its memory, and hides less than a run. */
+const LONG_RUN_MS = 500;
+
 type Precision = Manifest["execution"]["precision"];
 
 /** TF32 exists on CUDA only: a CPU computes such a model in float32. */
@@ -39,7 +42,7 @@ export function toleranceFor(manifest: Manifest, provider: "cpu" | "cuda"): Tole
 
 /**
  * Runs a loaded model once: its canary, or a tensor of zeros if it has no canary. Then it runs two at once, because
- * they use another session than one alone does, and the first run of each session is slow.
+ * they use another session than one alone does, and the first run of each session is slow; not where a run is long.
  * @param stop ends it before its time
  * @throws RadserveError model_unavailable if the canary's output differs or a run does not end; what the engine throws
  */
@@ -50,15 +53,19 @@ export async function warmUp(
   directory: string,
   stop?: AbortSignal,
 ): Promise<void> {
-  const run = (feeds: Tensor[]) =>
-    ending(engine, { what: "a run of its graph", timeoutMs: durations.firstRun, stop }, (limits) =>
-      engine.runTensors(loaded.id, feeds, limits),
-    );
+  let tookMs = 0;
+  const run = async (feeds: Tensor[]) => {
+    const limits = { what: "a run of its graph", timeoutMs: durations.firstRun, stop };
+    const began = performance.now();
+    const outputs = await ending(engine, limits, (within) => engine.runTensors(loaded.id, feeds, within));
+    tookMs = performance.now() - began;
+    return outputs;
+  };
   const canary = await runCanary(run, loaded, manifest, directory);
   const feeds = canary?.feeds ?? manifest.inputs.map((input) => zeroInput(input, manifest));
   if (canary === undefined) await run(feeds);
   else engine.keepCanary(loaded.id, canary);
-  if (loaded.sessions.length > 1) await Promise.all([run(feeds), run(feeds)]);
+  if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS) await Promise.all([run(feeds), run(feeds)]);
 }
 
 /** The number of whatever loads models, one after the other. Tasks count theirs up from 1. */

@@ -18,7 +18,7 @@ import { expiryWarning, type WatchedCertificates } from "../files/certificates.j
 
 export const conditionSchema = z.strictObject({
   condition: z.string().describe("One word for what is wrong; docs/operations.md lists them"),
-  where: z.string().describe("What it is about; no path"),
+  where: z.string().describe("The model, disk, job or destination that is affected; never a path"),
   message: z.string(),
   remedy: z.string().describe("What to do"),
 });

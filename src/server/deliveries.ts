@@ -7,8 +7,8 @@ import type { DeliveryService } from "../doors/deliver/service.js";
 import { callerOf, rootsOf, type Context, type Page, type Services } from "./handlers.js";
 
 const choice = {
-  id: z.string().max(100).optional().describe("Of one result, as the list names it"),
-  destination: z.string().max(32).optional().describe("Its objects for this destination alone"),
+  id: z.string().max(100).optional().describe("Id of one result in the list"),
+  destination: z.string().max(32).optional().describe("Only objects for this destination"),
 };
 const listQuery = z.strictObject({
   ...choice,

@@ -34,7 +34,7 @@ const filePath = clientPath.refine(
 );
 
 const uploadQuerySchema = z.strictObject({
-  path: filePath.describe("Where the image goes: a file in an input folder, which is made if it is missing"),
+  path: filePath.describe("Path of the new file in an input folder; folders that are missing are created"),
   overwrite: z
     .enum(["true", "false"])
     .default("false")
@@ -51,7 +51,7 @@ const downloadQuerySchema = z.strictObject({
 export const uploadedSchema = z.object({
   path: z.string(),
   bytes: z.int(),
-  sha256: z.string().describe("Of the bytes that the disk has, in hexadecimal digits"),
+  sha256: z.string().describe("SHA-256 of the bytes on the disk, in hexadecimal"),
   outcome: z
     .enum(["created", "replaced", "same"])
     .describe("replaced: another file was there; same: these bytes were there already"),

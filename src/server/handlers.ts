@@ -384,7 +384,9 @@ export const readySchema = z.object({
   ),
   conditions: z
     .array(conditionSchema)
-    .describe("What is wrong and does not keep the server from being ready; of 503 and 507 in details"),
+    .describe(
+      "Problems that do not keep the server from being ready; answers 503 and 507 have them in details",
+    ),
 });
 
 /** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */

@@ -112,17 +112,19 @@ function serverMetrics({
     gauge("radserve_image_memory_bytes", "Memory counted for the images in work", () => pool.memory),
     gauge(
       "radserve_worker_threads_stuck",
-      "Worker threads with work that have not gone on for 10 seconds",
+      "Worker threads that made no progress for 10 seconds while they had work",
       () => pool.threadsStuck,
     ),
     counter(
       "radserve_worker_threads_ended_total",
-      "Worker threads that were ended because a task did not stop when its time was over",
+      "Worker threads that were ended because a task did not stop at its deadline",
       () => pool.threadsEnded,
     ),
     gauge("radserve_connections", "Open connections", () => connections.count),
-    counter("radserve_connections_refused_total", "Connections that were refused, or closed for others", () =>
-      [...connections.refusals.totals].map(([reason, count]) => [{ reason }, count]),
+    counter(
+      "radserve_connections_refused_total",
+      "Connections that were refused, or closed to make room for others",
+      () => [...connections.refusals.totals].map(([reason, count]) => [{ reason }, count]),
     ),
     gauge(
       "radserve_certificate_expiry_timestamp_seconds",
@@ -145,7 +147,7 @@ function serverMetrics({
     ),
     ...(doors === undefined ? [] : doorMetrics(doors)),
     ...(deliveries === undefined ? [] : deliveryMetrics(deliveries)),
-    gauge("radserve_model_ready", "1 where the model can be used", () => [
+    gauge("radserve_model_ready", "1 if the model can be used", () => [
       ...models.entries.map(
         ({ name, version, state }) => [{ model: name, version, state }, state === "ready" ? 1 : 0] as const,
       ),
@@ -162,19 +164,19 @@ function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): ReadMetr
   return [
     gauge(
       "radserve_deliveries",
-      "Objects that are to be sent, to be proven, and set aside",
+      "Objects that wait to be sent, wait for proof, or were set aside",
       each(({ waiting, sent, set_aside }) =>
         Object.entries({ waiting, sent, set_aside }).map(([state, count]) => [{ state }, count]),
       ),
     ),
     gauge(
       "radserve_destination_away",
-      "1 while a destination takes nothing",
+      "1 while a destination accepts nothing",
       each(({ away_since }) => [[{}, away_since === null ? 0 : 1]]),
     ),
     counter(
       "radserve_deliveries_total",
-      "Objects by what became of them: sent, proven, accepted, refused, unproven",
+      "Objects by outcome: sent, proven, accepted, refused, unproven",
       each(({ totals }) => Object.entries(totals).map(([state, count]) => [{ state }, count])),
     ),
   ];
@@ -235,26 +237,26 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
     ),
     gauge(
       "radserve_model_loaded",
-      "1 where its memory is here, 0 while it is idle or returns",
+      "1 if the model is loaded, 0 while it is idle or being loaded again",
       perNewest(({ residence }) => (residence.state === "loaded" ? 1 : 0)),
     ),
     gauge(
       "radserve_model_load_seconds",
-      "How long its last load took, which a request for an idle model waits for",
+      "Duration of the last load: a request for an idle model waits that long",
       perNewest(({ residence }) => residence.loadSeconds),
     ),
-    gauge("radserve_gpu_lost", "1 where the GPU broke and is used again after a restart", perGpu("lost")),
+    gauge("radserve_gpu_lost", "1 if the GPU failed; it is used again after a restart", perGpu("lost")),
     gauge("radserve_gpu_waiting", "Images that wait for the GPU or run on it", perGpu("waiting")),
     gauge("radserve_gpu_taken_bytes", "Memory of the GPU that all models have taken", perGpu("takenBytes")),
     gauge("radserve_gpu_free_bytes", "Free memory of the GPU", perGpu("freeBytes")),
     counter(
       "radserve_model_loads_total",
-      "How often it was loaded, returns after idling included",
+      "Number of loads, including those after idle times",
       perModel(({ residence }) => residence.loads),
     ),
     counter(
       "radserve_engine_inferences_total",
-      "Inferences that ended, well or not",
+      "Inferences that ended, successful or not",
       perModel(({ completed, failed }) => [
         [{ outcome: "completed" }, completed],
         [{ outcome: "failed" }, failed],
@@ -267,7 +269,7 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
     ),
     histogram(
       "radserve_engine_wait_seconds",
-      "From the request to its start in the engine",
+      "Time from the request to its start in the engine",
       perClass("waitSeconds"),
     ),
     histogram(
@@ -328,7 +330,7 @@ export class Metrics {
     });
     this.#models = new Counter({
       name: "radserve_model_answers_total",
-      help: "What models came to in answers to single requests; error is empty where there is none",
+      help: "Outcomes of models in answers to single requests; error is empty if there is none",
       labelNames: ["model", "status", "error"],
       registers,
     });

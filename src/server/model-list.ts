@@ -17,10 +17,10 @@ const work = z.strictObject({
   completed,
   failed,
   refused,
-  wait_seconds: waitSeconds.describe("From the request to its start"),
-  batched: z.boolean().describe("Whether its images run in batches; else each on its own"),
+  wait_seconds: waitSeconds.describe("Time from a request to its start"),
+  batched: z.boolean().describe("Whether images run in batches; otherwise one at a time"),
   batch_sizes: batchSizes,
-  run_seconds: batchSizes.describe("Of a batch in the model"),
+  run_seconds: batchSizes.describe("Time of a batch in the model"),
   sessions: sessions.describe("Memory of each session"),
 });
 
@@ -64,7 +64,7 @@ export const modelListSchema = z.strictObject({
   problems: z
     .array(z.strictObject({ name: z.string(), required: z.boolean(), error: errorObject }))
     .describe(
-      "Models that do not serve as their folders say; one whose manifest cannot be read is here alone",
+      "Models whose folders could not be loaded as they are now; a model whose manifest cannot be read is listed here only",
     ),
 });
 export type ModelList = z.infer<typeof modelListSchema>;

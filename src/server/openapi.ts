@@ -12,7 +12,7 @@ const TAGS = {
   inference: "One image, answered when its results are written",
   jobs: "Many images as one job, which survives restarts",
   models: "What the server can do",
-  operations: "How the server is, for load balancers, monitoring and people",
+  operations: "State of the server, for load balancers, monitoring and people",
   results:
     "Results with their images, for people who look at them; only where the server's settings allow it",
 };
@@ -89,7 +89,7 @@ function responses(route: DescribedRoute): Record<string, unknown> {
 /** The parts of paths that a client fills in: what each is, and its schema. */
 const IN_PATH: readonly [name: string, description: string, format?: string][] = [
   ["id", "The job_id of a job of this subject", "uuid"],
-  ["name", "As the page at / names it"],
+  ["name", "Name of the file, as the page at / has it"],
   ["study", "StudyInstanceUID"],
 ];
 

@@ -24,7 +24,7 @@ const listedState = modelListSchema.shape.models.element.shape.residence.unwrap(
 export const overviewSchema = z.strictObject({
   version: z.string(),
   now: z.iso.datetime(),
-  started_at: z.iso.datetime().describe("Of the serving process"),
+  started_at: z.iso.datetime().describe("When the serving process started"),
   role: z.enum(["both", "api", "worker"]),
   ready: z.boolean(),
   files_by_http: z
@@ -39,7 +39,7 @@ export const overviewSchema = z.strictObject({
     z.strictObject({
       ...{ name, version, release, required, health, provider, gpu, error },
       residence: listedState.nullable().describe("Whether its memory is here; null where it is not loaded"),
-      canary: z.boolean().describe("It has a stored case, which is run each time it is loaded"),
+      canary: z.boolean().describe("The model has a canary, which runs each time the model is loaded"),
       completed: count.describe("Inferences since it was loaded"),
       failed: count,
     }),
@@ -54,14 +54,14 @@ export const overviewSchema = z.strictObject({
     paused: count.describe("Jobs that wait for something"),
   }),
   memory: z.strictObject({
-    images_bytes: count.describe("Of the images in work"),
+    images_bytes: count.describe("Memory of the images in progress"),
     images_limit_bytes: count,
     process_bytes: count,
   }),
   disks: z.array(
     z.strictObject({
       folder: z.string().describe("A folder for results that the token reaches"),
-      free_bytes: count.nullable().describe("null where the disk does not answer or does not say"),
+      free_bytes: count.nullable().describe("null if the disk does not answer"),
       total_bytes: count.nullable(),
       least_bytes: count.describe("With less, work is refused"),
     }),

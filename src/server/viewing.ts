@@ -34,15 +34,15 @@ const MOST_NAMES = 50;
 /** Entries of a folder that are looked at for names to offer. */
 const MOST_ENTRIES = 20_000;
 
-const receiptPath = clientPath.describe("Of a receipt, as `receipt_path` of the answer names it");
-const inputPath = clientPath.describe("Of the image or folder that the result is of");
+const receiptPath = clientPath.describe("Path of a receipt: `receipt_path` of the answer");
+const inputPath = clientPath.describe("Path of the image or folder that was analysed");
 const frame = z.coerce
   .number()
   .int()
   .min(1)
   .max(1_000_000)
   .default(1)
-  .describe("From 1: of the file, or of the slices that the receipt lists");
+  .describe("Number of the frame in the file, or of the slice in the receipt's list, from 1");
 
 const pathListSchema = z.strictObject({
   paths: z.array(z.strictObject({ path: z.string(), kind: z.enum(["file", "folder"]) })),
@@ -72,7 +72,9 @@ async function lookedAt(
 const across = z
   .enum(["row", "column"])
   .optional()
-  .describe("Of a volume: the plane through this of each slice; `frame` is then its number, from 1");
+  .describe(
+    "For a volume, the plane through one row or one column of every slice; `frame` is then the number of that row or column, from 1",
+  );
 
 const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame, across });
 
@@ -110,7 +112,7 @@ export const showResult = pageByHttp(
 export const showPicture = pageByHttp(
   "view",
   ofFrame.extend({
-    model: z.string().min(1).max(200).optional().describe("The picture that it wrote is meant"),
+    model: z.string().min(1).max(200).optional().describe("A model of the receipt, whose picture is given"),
   }),
   "application/octet-stream",
   async (ctx, services, query) => {
@@ -141,7 +143,7 @@ export const showMarks = pageByHttp(
   z.strictObject({
     path: receiptPath,
     model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
-    input_path: inputPath.optional().describe("Of the image or folder; needed with `across`"),
+    input_path: inputPath.optional().describe("Path of the image or folder; needed with `across`"),
     ...{ frame, across },
     fullest: z.string().max(64).optional().describe("A label: the frame with the most of it is meant"),
   }),
@@ -161,7 +163,9 @@ export const showVerification = pageByHttp(
   "view",
   z.strictObject({
     path: receiptPath,
-    input_path: inputPath.optional().describe("Without it nothing is computed again"),
+    input_path: inputPath
+      .optional()
+      .describe("Path of the image or folder; without it nothing is computed again"),
   }),
   { Verification: verificationSchema },
   async (ctx, services, query) => {
@@ -181,12 +185,16 @@ export const showVerification = pageByHttp(
 export const listResults = pageByHttp(
   "view",
   z.strictObject({
-    model: z.string().max(200).optional().describe("That took the image"),
+    model: z.string().max(200).optional().describe("Name of a model that accepted the image"),
     finding: z.string().max(200).optional().describe("A label that is present"),
-    status: z.enum(["completed", "partial"]).optional().describe("Of the result"),
-    modality: z.string().max(16).optional().describe("Of the image"),
-    text: z.string().max(200).optional().describe("Part of a path, or a Study or Series Instance UID"),
-    patient: z.string().max(64).optional().describe("PatientID; of results that this box wrote"),
+    status: z.enum(["completed", "partial"]).optional().describe("Status of the result"),
+    modality: z.string().max(16).optional().describe("Modality of the image, for example CT"),
+    text: z
+      .string()
+      .max(200)
+      .optional()
+      .describe("Part of the path of the receipt or the image, or a whole Study or Series Instance UID"),
+    patient: z.string().max(64).optional().describe("PatientID; finds only results that this box wrote"),
     from: z.iso.date().optional().describe("UTC"),
     to: z.iso.date().optional().describe("UTC; the day is included"),
     limit: z.coerce.number().int().min(1).max(200).default(50).describe("Results of a page"),
@@ -220,7 +228,7 @@ export const showDrift = pageByHttp(
       .date()
       .optional()
       .describe(
-        "A day of the week that is compared with those before; without it the last that there are receipts of",
+        "A day of the week that is compared with earlier weeks; without it, the latest week that has receipts",
       ),
   }),
   { Drift: driftSchema },
@@ -240,7 +248,7 @@ export const listPaths = pageByHttp(
       .string()
       .max(4096)
       .default("")
-      .describe("The begin of a path; without it the folders themselves that the token reaches"),
+      .describe("The first part of a path; without it, the folders that the token may use"),
   }),
   { PathList: pathListSchema },
   async (ctx, services, query) => {

@@ -62,9 +62,9 @@ export const frameFactsSchema = z.strictObject({
     })
     .nullable()
     .describe(
-      "Of the file, by which the picture is drawn; null where that is a table or a curve, or there is none",
+      "The file's window, by which the picture is drawn; null if the file has a table or a curve instead, or none of them",
     ),
-  unit: text.describe("Of the values, for example HU; null where it is not known"),
+  unit: text.describe("Unit of the values, for example HU; null if it is not known"),
   spacing: z
     .array(z.number())
     .length(2)
@@ -83,11 +83,11 @@ export const frameFactsSchema = z.strictObject({
   across: z
     .strictObject({
       name: z.string().describe("axial, coronal or sagittal; oblique before it where it is turned"),
-      right: side.describe("The index of the volume that changes to the right, and whether it falls"),
+      right: side.describe("The index of the volume that changes to the right, and whether it decreases"),
       down: side,
     })
     .nullable()
-    .describe("Of a plane across the slices; null of a frame"),
+    .describe("How a plane across the slices lies; null for a frame"),
   values: z
     .strictObject({
       type: z.enum(["int16", "uint16", "float32"]),
@@ -97,7 +97,7 @@ export const frameFactsSchema = z.strictObject({
     })
     .nullable()
     .describe(
-      "Null for colours, for whole numbers of more than 16 bits, and where a table gives the values their meaning",
+      "Null for colours, for integers of more than 16 bits, and if a lookup table gives the values their meaning",
     ),
 });
 export type FrameFacts = z.infer<typeof frameFactsSchema>;
@@ -106,11 +106,11 @@ const segment = z.strictObject({
   number: z.int().min(1),
   label: z.string(),
   colour: z.string().regex(/^#[0-9a-f]{6}$/),
-  pixels: z.int().min(0).describe("Of the frame, that the segment has"),
+  pixels: z.int().min(0).describe("Pixels of the frame that belong to the segment"),
 });
 
 export const marksSchema = z.strictObject({
-  frame: z.int().min(1).nullable().describe("Which it is; null of a plane across the slices"),
+  frame: z.int().min(1).nullable().describe("Number of the frame; null for a plane across the slices"),
   rows: z.int(),
   columns: z.int(),
   segments: z.array(segment),
@@ -118,13 +118,13 @@ export const marksSchema = z.strictObject({
     .string()
     .nullable()
     .describe(
-      "In base64: the frame's pixels in the colours of their segments, the others transparent; null where no pixel is marked",
+      "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
     ),
 });
 export type Marks = z.infer<typeof marksSchema>;
 
 export const verificationSchema = z.strictObject({
-  equal: z.boolean().describe("Everything is there and equal"),
+  equal: z.boolean().describe("Every file and every replayed result is equal"),
   checks: z.array(
     z.strictObject({
       what: z

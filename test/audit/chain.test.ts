@@ -116,6 +116,25 @@ t.test("a chain", { skip }, async (t) => {
     t.match(readFileSync(today(place), "utf8"), /"bytes":8,.*"kind":"torn"/);
   });
 
+  await t.test("a line of which only the line feed is missing is a line", async (t) => {
+    const place = await placeOf(t);
+    const cut = (bytes: number) => truncateSync(today(place), readFileSync(today(place)).length - bytes);
+    for (const name of ["one", "two"]) await chainOf(place).append([page(name)]);
+    cut(1);
+    await chainOf(place).append([page("three")]);
+    t.strictSame((await verified(place)).faults, []);
+    t.equal(lines(place).length, 4, "with the day's");
+    // The line that tells of a torn one
+    appendFileSync(today(place), '{"half');
+    const before = readFileSync(today(place)).length;
+    await chainOf(place).append([page("four")]);
+    const told = readFileSync(today(place)).indexOf(10, before + 1);
+    truncateSync(today(place), told);
+    await chainOf(place).append([page("five")]);
+    const found = await verified(place);
+    t.strictSame(found.faults, []);
+    t.match(found.notes, [{ message: /^6 bytes are no line/ }]);
+  });
   await t.test("an end that is gone is noticed by the head that was said", async (t) => {
     const place = await placeOf(t);
     const chain = chainOf(place);

@@ -201,6 +201,14 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.locator("img.marks").waitFor({ state: "detached" });
     await page.locator(".stage").press("o");
     await page.locator("img.marks").waitFor();
+    t.match(await page.locator("#stage-keys").innerText(), /, t the texts in the corners/);
+    await page.locator(".stage").press("t");
+    await corners.getByText("125 %").waitFor({ state: "detached" });
+    t.equal(await corners.locator("div:not(.side, .scale)").count(), 0, "none of the texts is left");
+    t.match(await page.locator(".corners .side").allInnerTexts(), ["R", "L", "A", "P"], "sides stay");
+    t.notOk(await page.getByRole("checkbox", { name: "Corner texts" }).isChecked());
+    await page.locator(".stage").press("t");
+    await corners.getByText("125 %").waitFor();
     await page.getByRole("button", { name: "Fit" }).click();
     await corners.getByText("W 400 L 40").waitFor();
     t.equal(await grey(), before);
@@ -363,9 +371,15 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Pause" }).click();
     await page.getByText("No more images start until the job is resumed.").waitFor();
     t.match(await bulk.job(id), { state: "paused", paused_reason: { code: "paused_by_request" } });
+    const orders = () => page.locator(".orders button").allInnerTexts();
+    t.match(await orders(), ["Resume", "Cancel"], "and not Pause");
     await look(t, page, "paused");
+    await page.getByRole("link", { name: "Overview" }).click();
+    await page.getByRole("region", { name: "Work now" }).getByRole("link", { name: "1" }).click();
+    await page.getByRole("link", { name: at("many") }).click();
     await page.getByRole("button", { name: "Resume" }).click();
     await page.getByRole("button", { name: "Pause" }).waitFor();
+    t.match(await orders(), ["Pause", "Cancel"], "and not Resume");
     await page.getByText("images a second").or(page.getByText("a second")).first().waitFor();
     await page.getByRole("link", { name: "Jobs", exact: true }).click();
     await heading(page, "Jobs").waitFor();
@@ -375,7 +389,22 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("button", { name: "Yes, cancel the rest" }).click();
     await page.getByText("Cancelled").first().waitFor();
-    t.match(await bulk.until(id, ({ state }) => state === "cancelled"), { state: "cancelled" });
+    const { counts } = await bulk.until(id, (job) => job.state === "cancelled" && job.counts.running === 0);
+    t.ok(counts.succeeded > 0 && counts.cancelled > 0 && counts.succeeded + counts.cancelled === MANY);
+    const whole = new Intl.NumberFormat("en");
+    const words = `${whole.format(counts.succeeded)} of ${whole.format(MANY)} images (`;
+    await page
+      .getByText(words)
+      .and(page.getByText(`, ${whole.format(counts.cancelled)} cancelled`))
+      .waitFor();
+    t.match(await orders(), [`Run the other ${whole.format(counts.cancelled)}`], "neither Pause nor Resume");
+    await look(t, page, "cancelled");
+    await page.getByRole("button", { name: "Run the other" }).click();
+    await page.getByRole("button", { name: "Pause" }).waitFor();
+    t.match(await bulk.until(id, (job) => job.counts.succeeded > counts.succeeded), { state: "running" });
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("button", { name: "Yes, cancel the rest" }).click();
+    await bulk.until(id, (job) => job.state === "cancelled" && job.counts.running === 0);
   });
 
   await t.test("the overview tells of what was done; by keys alone one gets to it", async (t) => {

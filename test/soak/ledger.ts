@@ -1,7 +1,7 @@
 /** Every request with its one answer: what came, whether it was promised, and what was not. */
 import { setTimeout as delay } from "node:timers/promises";
 
-/** How long after a kill a connection may still break because of it. */
+/** How long after a kill, or after the start that follows it, a connection may still break because of it. */
 const AFTERMATH_MS = 5_000;
 const LONGEST_ANSWER_MS = 180_000;
 const LONGEST_REPETITION_MS = 120_000;
@@ -29,22 +29,38 @@ const codeOf = (body: unknown): string =>
 
 export class Ledger {
   /** How often each kind of request ended how, for example "single 200". */
-  readonly counts = new Map<string, number>();
-  readonly faults: string[] = [];
-  #kills: number[] = [];
+  readonly counts: Map<string, number>;
+  readonly faults: string[];
+  readonly #kills: { at: number; ready: number }[] = [];
 
+  /** @param other of another box; both count together */
   constructor(
     private readonly url: string,
     private readonly token: string,
-  ) {}
-
-  /** The serving process is killed now. */
-  killed(): void {
-    this.#kills.push(performance.now());
+    other?: Ledger,
+  ) {
+    this.counts = other?.counts ?? new Map<string, number>();
+    this.faults = other?.faults ?? [];
   }
 
-  count(what: string): void {
-    this.counts.set(what, (this.counts.get(what) ?? 0) + 1);
+  /**
+   * The supervisor or the serving process is killed now.
+   * @returns to be called when the server is ready again
+   */
+  killed(): () => void {
+    const at = performance.now();
+    const kill = { at, ready: at };
+    this.#kills.push(kill);
+    return () => (kill.ready = performance.now());
+  }
+
+  /** When the server was killed last, and when it was ready again. */
+  get lastKill(): { at: number; ready: number } | undefined {
+    return this.#kills.at(-1);
+  }
+
+  count(what: string, times = 1): void {
+    this.counts.set(what, (this.counts.get(what) ?? 0) + times);
   }
 
   fault(text: string): void {
@@ -69,7 +85,9 @@ export class Ledger {
       const began = performance.now();
       const answer = await this.#send(method, page, body, token).catch((error: unknown) => String(error));
       if (typeof answer === "string") {
-        const explained = this.#kills.some((at) => at >= began - AFTERMATH_MS && at <= performance.now());
+        const explained = this.#kills.some(
+          ({ at, ready }) => ready >= began - AFTERMATH_MS && at <= performance.now(),
+        );
         this.count(`${kind} ${explained ? "cut off by a kill" : "cut off"}`);
         if (!explained) this.fault(`${kind}: ${answer}, after ${Math.round(performance.now() - began)} ms`);
       } else {

@@ -1,7 +1,7 @@
 /**
- * `npm run test:soak -- [--minutes N] [--seed N] [--only LOAD,LOAD]`: a server under mixed load and under faults. For
- * the first half its serving process and its PostgreSQL are killed again and again; in the second half nothing is, so
- * that its memory and its descriptors can be told. Prints how every kind of request ended, what each process took in
+ * `npm run test:soak -- [--minutes N] [--seed N] [--only LOAD,LOAD]`: two boxes with one PostgreSQL under mixed load and
+ * under faults. For the first half their processes, the PostgreSQL and a PACS are killed or go away again and again; in the
+ * second half nothing is, so that memory and descriptors can be told. Prints how every kind of request ended, what each process took in
  * each minute, the trends, and what was wrong. With one kind of load alone, it shows which of them takes memory.
  */
 import { execFileSync } from "node:child_process";
@@ -16,12 +16,27 @@ import { writeImages, writeSlice, type TestImage } from "../crash/lib/images.js"
 import { CrashJob } from "../crash/lib/job.js";
 import { slay } from "../crash/lib/processes.js";
 import { notAllSucceeded } from "../crash/lib/scenario.js";
+import { processesOf } from "../crash/lib/killing.js";
+import { SharedPostgres } from "../crash/lib/postgres.js";
 import { verify } from "../crash/lib/verify.js";
+import { secondBox } from "../crash/scenarios/kills.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, random } from "../support/dicom.js";
-import { issueToken, root } from "../support/server.js";
+import { freePort, issueToken, root, type Place } from "../support/server.js";
+import { writeVolumeModel } from "../support/volume-model.js";
+import { webPacs } from "../support/web-pacs.js";
 import { writeHostile } from "./hostile.js";
 import { Ledger } from "./ledger.js";
-import { median, PARTS, sampleTree, trendOf, type Sample, type Trend } from "./usage.js";
+import {
+  bulkBySeries,
+  neverReading,
+  Received,
+  Share,
+  shareAway,
+  volumes,
+  writeDoors,
+  type Soak,
+} from "./together.js";
+import { median, PARTS, sampleTrees, trendOf, type Sample, type Trend } from "./usage.js";
 
 const { values } = parseArgs({
   options: {
@@ -48,7 +63,8 @@ const DISK = 48 << 20;
 const ALL_OUTPUTS = ["json", "png", "sr", "seg", "sc"];
 const isRoot = process.getuid?.() === 0;
 
-const began = performance.now();
+/** When the boxes were ready. */
+let began = performance.now();
 const elapsed = () => performance.now() - began;
 const running = () => elapsed() < DURATION_MS;
 const killing = () => values.only === undefined && elapsed() < DURATION_MS * KILLING;
@@ -58,15 +74,9 @@ async function pause(ms: number): Promise<void> {
   await delay(Math.max(0, Math.min(ms, DURATION_MS - elapsed())));
 }
 
-interface Soak {
-  box: Box;
-  ledger: Ledger;
-  next: () => number;
-}
-
 /** One image after another, each a new one, each with its receipt checked against its file and what was painted. */
-async function singles({ box, ledger }: Soak, name: string, first: number, more: object, files: number) {
-  const [input, output] = [path.join(box.input, name), path.join(box.output, name)];
+async function singles({ home, ledger }: Soak, name: string, first: number, more: object, files: number) {
+  const [input, output] = [path.join(home.input, name), path.join(home.output, name)];
   for (let number = first; running(); number++) {
     const image = writeSlice(input, `${number}.dcm`, number);
     const answer = await ledger.ask(
@@ -102,12 +112,12 @@ function checkAndForget(
 }
 
 /** Large images, which fill the memory budget and keep threads busy; some with too little time. */
-async function large({ box, ledger, next }: Soak) {
+async function large({ home, ledger, next }: Soak) {
   const size = { rows: 2048, columns: 2048, samples: 1, bitsAllocated: 16, bitsStored: 12 };
   const raw = picture(size, 3);
-  const file = path.join(box.input, "large.dcm");
+  const file = path.join(home.input, "large.dcm");
   writeFileSync(file, dicomFile({ attributes: attributesOf(raw, CT_SLICE), pixels: raw.data }));
-  const output = path.join(box.output, "large");
+  const output = path.join(home.output, "large");
   while (running()) {
     const timeout_ms = next() < 0.3 ? 20 : 120_000;
     await ledger.ask(
@@ -122,10 +132,10 @@ async function large({ box, ledger, next }: Soak) {
   }
 }
 
-async function bulk({ box, ledger }: Soak) {
+async function bulk({ home, box, ledger }: Soak) {
   for (let number = 0; running(); number++) {
     const name = `bulk-${number}`;
-    const [input, output] = [path.join(box.input, name), path.join(box.output, name)];
+    const [input, output] = [path.join(home.input, name), path.join(home.output, name)];
     const images = writeImages(input, BULK_ITEMS, { first: 1_000_000 + number * BULK_ITEMS });
     const job = await CrashJob.submit(box, name, {
       input_folder_path: input,
@@ -153,6 +163,25 @@ async function looks({ ledger, next }: Soak) {
   }
 }
 
+/** How long another client waits for a page that needs nothing; told and not judged, because a busy machine has its part. */
+async function health({ ledger }: Soak, waits: { at: number; ms: number }[]) {
+  while (running()) {
+    const asked = elapsed();
+    const answer = await ledger.ask("GET live", "GET", "/health/live", { statuses: [200] });
+    if (answer !== undefined) waits.push({ at: asked, ms: elapsed() - asked });
+    await pause(100);
+  }
+}
+
+function tellHealth(waits: readonly { at: number; ms: number }[]): void {
+  const later = waits.filter(({ at }) => at >= DURATION_MS * MEASURED_FROM).map(({ ms }) => ms);
+  const sorted = later.sort((a, b) => a - b);
+  const at = (share: number) => `${(sorted[Math.floor(share * (sorted.length - 1))] ?? NaN).toFixed(0)} ms`;
+  console.log(
+    `/health/live, after the kills: ${sorted.length} times, median ${at(0.5)}, 99 % ${at(0.99)}, at most ${at(1)}`,
+  );
+}
+
 async function refusedTokens({ box, ledger }: Soak) {
   const short = await issueToken(box.place, "--expires", "1s");
   const good = await issueToken(box.place);
@@ -166,13 +195,13 @@ async function refusedTokens({ box, ledger }: Soak) {
   }
 }
 
-async function hostile({ box, ledger }: Soak) {
-  const folder = path.join(box.input, "hostile");
+async function hostile({ home, ledger }: Soak) {
+  const folder = path.join(home.input, "hostile");
   mkdirSync(folder);
   const files = writeHostile(folder);
   while (running())
     for (const { name, statuses } of files) {
-      const output_folder_path = path.join(box.output, "hostile");
+      const output_folder_path = path.join(home.output, "hostile");
       const body = { input_image_path: path.join(folder, name), output_folder_path };
       await ledger.ask(name, "POST", "/single_inference", { statuses }, body);
       rmSync(output_folder_path, { recursive: true, force: true });
@@ -199,12 +228,12 @@ async function slowClients({ box, ledger }: Soak) {
 }
 
 /** A small file system fills up: 507. When there is room again, the same request succeeds. */
-async function fullDisk({ box, ledger }: Soak, disk: string) {
-  const image = writeSlice(path.join(box.input, "disk"), "one.dcm", 7_000_000);
+async function fullDisk({ home, ledger }: Soak, disk: string) {
+  const image = writeSlice(path.join(home.input, "disk"), "one.dcm", 7_000_000);
   const output = path.join(disk, "results");
   const ask = (expected: Parameters<Ledger["ask"]>[3]) =>
     ledger.ask("disk", "POST", "/single_inference", expected, {
-      input_image_path: path.join(box.input, "disk", image.relative),
+      input_image_path: path.join(home.input, "disk", image.relative),
       output_folder_path: output,
       models: ["ct-tissue"],
       outputs: ALL_OUTPUTS,
@@ -216,7 +245,7 @@ async function fullDisk({ box, ledger }: Soak, disk: string) {
     rmSync(ballast);
     const answer = await ask({ statuses: [200] });
     if (answer !== undefined)
-      checkAndForget(ledger, "disk", [image], path.join(box.input, "disk"), output, {
+      checkAndForget(ledger, "disk", [image], path.join(home.input, "disk"), output, {
         files: ALL_OUTPUTS.length - 1,
         by: "singles",
       });
@@ -228,7 +257,7 @@ async function fullDisk({ box, ledger }: Soak, disk: string) {
  * Now and then another version of a model, once nothing is killed any more: a model is not loaded again whose loading a
  * kill cut off.
  */
-async function reloads({ box, ledger }: Soak, models: string) {
+async function reloads(boxes: readonly Box[], ledger: Ledger, models: string) {
   for (let version = 1; running(); version++) {
     await pause(RELOAD_MS);
     if (!killing()) {
@@ -237,31 +266,40 @@ async function reloads({ box, ledger }: Soak, models: string) {
       writeFileSync(`${manifest}.new`, JSON.stringify({ ...fields, version: `1.0.${version}` }));
       renameSync(`${manifest}.new`, manifest);
     }
-    const supervisor = box.supervisor();
-    if (supervisor !== undefined && slay(supervisor, "SIGHUP"))
-      ledger.count(killing() ? "model reload" : "model reload with a new version");
+    for (const box of boxes) {
+      const pid = box.supervisor();
+      if (pid !== undefined && slay(pid, "SIGHUP"))
+        ledger.count(killing() ? "model reload" : "model reload with a new version");
+    }
   }
 }
 
-async function kills({ box, ledger, next }: Soak) {
+async function kills(boxes: readonly Soak[], postgres: SharedPostgres, { next, ledger }: Soak) {
+  const victims = boxes.flatMap(({ box, ledger }, i) =>
+    Object.entries(processesOf(box, ` of box ${i + 1}`)).map(([name, slay]) => ({ name, slay, box, ledger })),
+  );
   for (let turn = 0; running() && killing(); turn++) {
     // On a busy machine a start takes long: a server that is killed at each start would show nothing
-    await box.untilReady();
-    await pause(8_000 + next() * 12_000);
+    for (const { box } of boxes) await box.untilReady();
+    await pause(5_000 + next() * 8_000);
     if (!killing()) return;
-    const database = turn % 2 === 1;
-    const pid = database ? box.postmaster() : box.serving();
-    if (pid === undefined) continue;
+    const victim = victims[turn % (victims.length + 1)];
+    if (victim === undefined) {
+      if (postgres.kill()) ledger.count("kill -9 of PostgreSQL");
+      continue;
+    }
     // Told before it is done: a connection may break at once
-    if (!database) ledger.killed();
-    if (slay(pid)) ledger.count(database ? "kill -9 of PostgreSQL" : "kill -9 of the serving process");
+    const ready = victim.ledger.killed();
+    if (victim.slay()) ledger.count(`kill -9 of the ${victim.name}`);
+    await victim.box.untilReady();
+    ready();
   }
 }
 
-async function measure(box: Box, samples: Sample[]) {
+async function measure(boxes: readonly Box[], postgres: SharedPostgres, samples: Sample[]) {
   while (running()) {
-    const supervisor = box.supervisor();
-    if (supervisor !== undefined) samples.push(sampleTree(supervisor, elapsed()));
+    const pids = [...boxes.map((box) => box.supervisor()), postgres.pid];
+    if (pids.every((pid) => pid !== undefined)) samples.push(sampleTrees(pids, elapsed()));
     await pause(SAMPLE_MS);
   }
 }
@@ -306,33 +344,94 @@ function judge(ledger: Ledger, samples: readonly Sample[]): void {
   }
 }
 
-async function soak(): Promise<readonly string[]> {
+/** What is removed when the soak ends, the last first. */
+const ends: (() => unknown)[] = [];
+
+async function startBoxes(): Promise<{
+  boxes: [Box, Box];
+  models: string;
+  postgres: SharedPostgres;
+  received: Received;
+  share: Share | undefined;
+}> {
   const models = mkdtempSync(path.join(os.tmpdir(), "radserve-soak-models-"));
+  ends.push(() => rmSync(models, { recursive: true }));
   cpSync(path.join(root, "models"), models, { recursive: true });
-  const box = await Box.start({
-    settings: { RADSERVE_MINIMUM_FREE_DISK: String(RESERVE), RADSERVE_MODELS_DIR: models },
+  writeVolumeModel(models, "bright");
+  const pacs = await webPacs({ teardown: (end) => ends.push(end) });
+  const postgres = await SharedPostgres.start();
+  ends.push(() => postgres.stop());
+  const ports = [await freePort(), await freePort()] as const;
+  const removed: Box[] = [];
+  ends.push(async () => {
+    for (const box of removed.reverse()) await box.remove();
   });
-  const disk = path.join(box.output, "small-disk");
-  mkdirSync(disk);
-  if (isRoot) execFileSync("mount", ["-t", "tmpfs", "-o", `size=${DISK}`, "radserve-test", disk]);
+  let shared: Place | undefined;
+  let share: Share | undefined;
+  const prepare = (place: Place) => {
+    const port = shared === undefined ? ports[0] : ports[1];
+    if (shared === undefined && isRoot) {
+      share = new Share(place);
+      ends.push(() => share?.unmount());
+    }
+    shared ??= place;
+    const doors = writeDoors(place, shared, port, pacs.url);
+    const roots = [shared.output, ...(share === undefined ? [] : [share.root])].join(":");
+    return { ...doors, RADSERVE_OUTPUT_ROOTS: roots };
+  };
+  const settings = {
+    ...{ RADSERVE_MINIMUM_FREE_DISK: String(RESERVE), RADSERVE_MODELS_DIR: models },
+    DATABASE_URL: postgres.url,
+  };
+  const kept = (box: Box) => {
+    removed.push(box);
+    ends.push(() => box.stop());
+    return box;
+  };
+  const first = kept(await Box.start({ prepare, settings }));
+  const second = kept(await secondBox(first, postgres.url, { role: "both", prepare, settings }));
+  const boxes: [Box, Box] = [first, second];
+  return { boxes, models, postgres, received: new Received(boxes, ports, pacs), share };
+}
+
+async function soak(): Promise<readonly string[]> {
   try {
-    const ledger = new Ledger(box.url, await issueToken(box.place));
-    const all: Soak = { box, ledger, next: random(Number(values.seed)) };
+    const { boxes, models, postgres, received, share } = await startBoxes();
+    began = performance.now();
+    const [box, other] = boxes;
+    const disk = path.join(box.output, "small-disk");
+    mkdirSync(disk);
+    if (isRoot) {
+      execFileSync("mount", ["-t", "tmpfs", "-o", `size=${DISK}`, "radserve-test", disk]);
+      ends.push(() => execFileSync("umount", ["-l", disk]));
+    }
+    const token = await issueToken(box.place);
+    const ledger = new Ledger(box.url, token);
+    const rest = { home: box, next: random(Number(values.seed)), running, killing, pause };
+    const all: Soak = { box, ledger, ...rest };
+    const second: Soak = { box: other, ledger: new Ledger(other.url, token, ledger), ...rest };
     const samples: Sample[] = [];
+    const waits: { at: number; ms: number }[] = [];
     const loads: Record<string, () => Promise<void>> = {
       single: () => singles(all, "single", 2_000_000, { outputs: ["json"] }, 0),
       objects: () =>
-        singles(all, "single with objects", 3_000_000, { outputs: ALL_OUTPUTS }, ALL_OUTPUTS.length - 1),
+        singles(second, "single with objects", 3_000_000, { outputs: ALL_OUTPUTS }, ALL_OUTPUTS.length - 1),
       stat: () => singles(all, "stat", 4_000_000, { outputs: ["json"], priority: "stat" }, 0),
       large: () => large(all),
+      volumes: () => volumes(second),
       bulk: () => bulk(all),
+      series: () => bulkBySeries(second),
+      received: () => received.send(all),
       looks: () => looks(all),
+      health: () => health(all, waits),
       tokens: () => refusedTokens(all),
       hostile: () => hostile(all),
       slow: () => slowClients(all),
-      reloads: () => reloads(all, models),
-      kills: () => kills(all),
+      readers: () => neverReading(all),
+      reloads: () => reloads(boxes, ledger, models),
+      kills: () => kills([all, second], postgres, all),
       ...(isRoot ? { disk: () => fullDisk(all, disk) } : {}),
+      ...(share === undefined ? {} : { share: () => shareAway(all, share) }),
     };
     const chosen = values.only?.split(",") ?? Object.keys(loads);
     await Promise.all([
@@ -342,18 +441,17 @@ async function soak(): Promise<readonly string[]> {
           throw new Error(`--only: expected ${Object.keys(loads).join(", ")}; found ${name}.`);
         return load();
       }),
-      measure(box, samples),
+      measure(boxes, postgres, samples),
     ]);
+    if (chosen.includes("received")) await received.check(ledger);
     for (const [what, times] of [...ledger.counts].sort())
       console.log(`${String(times).padStart(8)}  ${what}`);
     tellMinutes(samples);
+    tellHealth(waits);
     judge(ledger, samples);
     return ledger.faults;
   } finally {
-    await box.stop();
-    if (isRoot) execFileSync("umount", [disk]);
-    await box.remove();
-    rmSync(models, { recursive: true });
+    for (const end of ends.reverse()) await end();
   }
 }
 

@@ -34,14 +34,17 @@ function partOf(pid: number): Part {
   return runs("decoder-process.js") ? "decoders" : "postgresql";
 }
 
-export function sampleTree(pid: number, at: number): Sample {
+export const sampleTree = (pid: number, at: number): Sample => sampleTrees([pid], at);
+
+/** @param pids the first processes of all that are looked at */
+export function sampleTrees(pids: readonly number[], at: number): Sample {
   const sample: Sample = {
     at,
     memory: 0,
     parts: { supervisor: 0, serving: 0, decoders: 0, postgresql: 0 },
     descriptors: 0,
   };
-  for (const each of [pid, ...descendants(pid)]) {
+  for (const each of pids.flatMap((pid) => [pid, ...descendants(pid)])) {
     const { memory, descriptors } = ofProcess(each);
     sample.memory += memory;
     sample.parts[partOf(each)] += memory;

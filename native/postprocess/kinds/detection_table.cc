@@ -8,8 +8,7 @@ TableSpec Columns(const Description& o) {
   TableSpec table;
   table.columns_first = o.Flag("columns_first");
   table.columns = o.Int("columns");
-  const std::vector<double> box = o.Numbers("box");
-  for (size_t i = 0; i < table.box.size(); ++i) table.box[i] = static_cast<int>(box.at(i));
+  table.box = o.Some<4, int>("box");
   table.score = o.Int("score");
   table.score_a_label = o.Flag("score_a_label");
   if (o.Has("class_column")) table.class_column = o.Int("class_column");

@@ -31,7 +31,7 @@ using Own = std::optional<Table>;
 Own Read(const Description& own) {
   if (!own.Has("table")) return std::nullopt;
   const Description& o = own.Child("table");
-  const auto column = [&](std::string_view field) { return static_cast<size_t>(o.Int(field)); };
+  const auto column = [&](const char* field) { return static_cast<size_t>(o.Int(field)); };
   Table table{column("columns"), column("x"),          column("y"),
               std::nullopt,      o.Flag("normalised"), o.Flag("centres")};
   if (o.Has("score")) table.score = column("score");

@@ -43,6 +43,12 @@ TEST("a much larger block is left for who needs it") {
 }
 END;
 
+TEST("large blocks go back at once") {
+  RunWith(80 * kBytes);
+  EQUAL(KeptRunMemory(), size_t{0});
+}
+END;
+
 TEST("what sixteen runs did not need goes back") {
   RunWith(kBytes);
   for (int run = 0; run < 40; ++run) RunWith(kBytes / 4);

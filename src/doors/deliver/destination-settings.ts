@@ -16,7 +16,7 @@ const client = z
     cert: absolute.describe("Certificate in PEM, then those between it and its CA"),
     key: absolute.describe("Its private key in PEM, not readable by everybody"),
   })
-  .describe("By which this server shows who it is");
+  .describe("Client certificate of this server");
 const ca = absolute.describe("CA certificates in PEM of the peer; those of the system if absent");
 const timeout = duration
   .default(60)
@@ -75,7 +75,7 @@ const dicom = z
       .union([z.enum(["c-get", "c-move", "commitment"]), z.literal(false)])
       .default("c-get")
       .describe(
-        "Each object is read back and compared, or committed to by the peer; false: nothing is proven",
+        "c-get, c-move: each object is read back and compared; commitment: the peer commits to it; false: nothing is proven",
       ),
     listen: z
       .strictObject({
@@ -84,8 +84,13 @@ const dicom = z
         networks: z.array(network).min(1).optional().describe("From where the peer may call"),
       })
       .optional()
-      .describe("Where the peer calls back as calling_ae, for c-move and for commitment"),
-    associations: z.int().min(1).max(16).default(1).describe("Over which objects are sent beside each other"),
+      .describe("Address on which the peer calls back as calling_ae, for c-move and commitment"),
+    associations: z
+      .int()
+      .min(1)
+      .max(16)
+      .default(1)
+      .describe("Associations that send objects at the same time"),
     timeout,
   })
   .superRefine(({ prove, listen, tls }, context) => {

@@ -31,8 +31,8 @@ export const undeliveredSchema = z.object({
   request_id: z.string(),
   asked_at: z.iso.datetime(),
   priority: z.enum(["stat", "routine", "bulk"]),
-  receipt_path: z.string().describe("As the server names it; the paths of the objects too"),
-  replaced: z.boolean().describe("A newer result lies there, and waits for this one"),
+  receipt_path: z.string().describe("Path on the server, as the paths of the objects are"),
+  replaced: z.boolean().describe("A newer result has the same path, and waits for this one"),
   destinations: z.record(z.string(), z.array(deliveredSchema)),
 });
 export type Undelivered = z.infer<typeof undeliveredSchema>;

@@ -36,7 +36,7 @@ const schema = z.strictObject({
     .enum(["maximum", "mean", "noisy_or"])
     .optional()
     .describe(
-      "Of a multi-frame image, or of a series taken slice by slice, also one finding for each label, of its scores over all frames: their maximum, their mean, or 1 less the product of what each leaves to 1, as if frames were independent (noisy_or, of probabilities)",
+      "For a multi-frame image, or a series taken slice by slice: one more finding for each label, from its scores over all frames: their maximum, their mean, or noisy_or (1 minus the product of 1 minus each probability, as if frames were independent)",
     ),
 });
 export type Classification = z.infer<typeof schema>;

@@ -26,7 +26,7 @@ const nmsFields = {
     .enum(["polygon", "probabilistic"])
     .optional()
     .describe(
-      "Of turned boxes, which need it. polygon: intersection over union of their outlines; probabilistic: of distributions in their place (probiou of Ultralytics)",
+      "Required for rotated boxes. polygon: intersection over union of their outlines; probabilistic: of Gaussian distributions instead of outlines (probiou of Ultralytics)",
     ),
 };
 
@@ -70,7 +70,7 @@ const schema = z
       .min(1)
       .max(1024)
       .optional()
-      .describe("With a column mask_coefficients: how many there are, one for each prototype"),
+      .describe("With a column mask_coefficients: the number of coefficients, one for each prototype"),
     angle: z
       .enum(ANGLES)
       .optional()

@@ -23,4 +23,4 @@ export const maxBoxes = z
   .int()
   .min(1)
   .max(100_000)
-  .describe("The best so many; boxes outside the image do not count");
+  .describe("Number of the best boxes that are kept; boxes outside the image do not count");

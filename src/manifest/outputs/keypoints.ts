@@ -11,7 +11,7 @@ const table = z
       .array(z.enum(["x", "y", "score", "unused"]))
       .min(2)
       .max(64)
-      .describe("What the numbers of a label are, in their order; unused may be there more than once"),
+      .describe("Meaning of the numbers of a label, in order; unused may stand more than once"),
     normalised,
     counted_from: z
       .enum(["edges", "centres"])
@@ -28,7 +28,7 @@ const line = z.tuple([point, point]);
 const corner = z.tuple([point, point, point]);
 const lines = z.tuple([point, point, point, point]);
 const named = {
-  name: point.describe("Of the measurement, by which it is told from all others of the model"),
+  name: point.describe("Name of the measurement, unique in the model"),
   code: code.optional().describe("What is measured; required in stage final"),
 };
 const along = z
@@ -56,7 +56,7 @@ const schema = z.strictObject({
   tensor: text,
   input: onInput,
   table: table.optional(),
-  activation: z.enum(["none", "sigmoid"]).describe("Of the scores"),
+  activation: z.enum(["none", "sigmoid"]).describe("Activation of the scores"),
   labels: labels.describe("One for each point; without a column score no label has a threshold"),
   measures: z.array(measure).min(1).max(255).optional(),
 });

@@ -10,7 +10,7 @@ const schema = z.strictObject({
   activation: z
     .enum(["none", "softmax"])
     .optional()
-    .describe("Of the scores of bins; none (where absent): they add up to 1 already"),
+    .describe("Activation of the scores of bins; none (default): they add up to 1 already"),
   values: z
     .array(
       z.strictObject({
@@ -25,7 +25,7 @@ const schema = z.strictObject({
           .max(4096)
           .optional()
           .describe(
-            "The tensor holds a score for each of these values, an age for example: the value is their mean, weighted by the scores, and their standard deviation is told beside it. Of an output with one value",
+            "The tensor holds a score for each of these values (ages, for example): the result is their mean, weighted by the scores, and their standard deviation is given with it. For an output with one value",
           ),
       }),
     )

@@ -25,11 +25,13 @@ const maskStep = z.discriminatedUnion("step", [
   z.strictObject({
     step: z.literal("minimum_area"),
     labels: z.array(z.string()).min(1),
-    pixels: z.int().min(1).describe("Of volumes: voxels"),
+    pixels: z.int().min(1).describe("Pixels; for volumes, voxels"),
   }),
   z
     .strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) })
-    .describe("In volumes a hole is closed on all sides; what is open at the first or last slice is none"),
+    .describe(
+      "In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
+    ),
 ]);
 
 /** Of the values of a segment's pixels, in HU, SUV or another unit that is known. */
@@ -72,13 +74,13 @@ const schema = z.strictObject({
     .enum(["binary", "fractional"])
     .optional()
     .describe(
-      "What the SEG object holds: binary (where absent), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
+      "Form of the SEG object: binary (default), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
     ),
   segment_grid: z
     .enum(["source", "model"])
     .optional()
     .describe(
-      "Of volumes, where the frames of the SEG object lie: source (where absent), in the frames of the source, to which the output is resampled before it is decided; model, in the grid of the output's tensor, each voxel decided by its own values. Findings, measurements and pictures are of the source's grid in both",
+      "For volumes, the grid of the SEG object: source (default): the frames of the source, to which the output is resampled before thresholds; model: the grid of the output's tensor. Findings, measurements and pictures are of the source's grid in both",
     ),
 });
 export type Segmentation = z.infer<typeof schema>;

@@ -21,7 +21,9 @@ const listed = z
       ),
     normalised,
   })
-  .describe("The graph ends in boxes, in voxels of its input; it cannot know where these lie in the patient");
+  .describe(
+    "The graph ends in boxes, in voxels of its input; the graph does not know where these lie in the patient",
+  );
 
 const anchors = z
   .strictObject({
@@ -45,7 +47,7 @@ const anchors = z
     coder: z
       .array(z.number().positive())
       .length(6)
-      .describe("By what the network's numbers are divided (weights of the BoxCoder; MONAI: 1 1 1 1 1 1)"),
+      .describe("Divisors of the network's numbers (weights of the BoxCoder; MONAI: 1 1 1 1 1 1)"),
   })
   .describe(
     "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole one",
@@ -62,7 +64,7 @@ const schema = z
     input: onInput,
     boxes: z.discriminatedUnion("kind", [listed, anchors]),
     scores: z.strictObject({
-      tensor: text.optional().describe("Of listed boxes; levels name their own"),
+      tensor: text.optional().describe("Tensor of listed boxes; levels name their own"),
       activation: z.enum(["none", "sigmoid", "softmax"]),
     }),
     classes,
@@ -78,7 +80,11 @@ const schema = z
           .number()
           .min(0)
           .describe("Voxels; a box goes that is thinner where image and window end (MONAI: 1)"),
-        most: z.int().min(1).max(100_000).describe("Of each level, or list, the best so many are looked at"),
+        most: z
+          .int()
+          .min(1)
+          .max(100_000)
+          .describe("Number of the best boxes of each level, or list, that are considered"),
       })
       .describe(
         "MONAI: score_thresh, topk_candidates_per_level; nnDetection: model_score_thresh, model_topk",

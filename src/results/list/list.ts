@@ -37,8 +37,8 @@ const CHUNK_BYTES = 1 << 18;
 
 const rowSchema = z.object({
   at: z.string().describe("When it was written, ISO 8601"),
-  receipt: z.string().describe("Of its receipt"),
-  input: z.string().optional().describe("Of its image or folder; absent where only the receipt is known"),
+  receipt: z.string().describe("Path of the receipt"),
+  input: z.string().optional().describe("Path of the image or folder; absent if only the receipt is known"),
   status: z.enum(["completed", "partial"]),
   modality: z.string().optional(),
   study: z.string().optional().describe("StudyInstanceUID"),

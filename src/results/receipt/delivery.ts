@@ -34,13 +34,13 @@ export const deliveredSchema = z.object({
   state: z
     .enum(DELIVERY_STATES)
     .describe(
-      "waiting: to be sent; sent: the destination says that it has it, and it is read back next; proven: it was read back and is equal; accepted: the destination has said that it has it, and is not to prove it; refused, unproven: set aside, with the reason",
+      "waiting: not sent yet; sent: the destination has acknowledged it, and it is read back next; proven: it was read back and is equal; accepted: the destination has acknowledged it, and no proof is configured; refused, unproven: set aside, with the reason",
     ),
   at: z.iso.datetime().describe("Since when it is in this state"),
-  how: z.string().optional().describe("Of proven: how it was read back"),
-  reason: z.string().optional().describe("Of what did not go well, in the destination's own words"),
-  warning: z.string().optional().describe("With which the destination has taken it"),
-  coerced: z.array(z.string()).optional().describe("Attributes that the destination has set otherwise"),
+  how: z.string().optional().describe("How a proven object was read back"),
+  reason: z.string().optional().describe("Why it failed, in the destination's own words"),
+  warning: z.string().optional().describe("Warning of the destination when it took the object"),
+  coerced: z.array(z.string()).optional().describe("Attributes that the destination has changed"),
   tries: z.int().min(0).describe("How often the destination took it and had it not, or failed with it"),
 });
 export type Delivered = z.infer<typeof deliveredSchema>;

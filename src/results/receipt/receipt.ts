@@ -19,7 +19,7 @@ const boxNumber = z
   .int()
   .min(1)
   .optional()
-  .describe("Of a box in a volume: its number among those of its label, from the highest score");
+  .describe("For boxes in volumes: number among the boxes of its label, from the highest score");
 
 const finding = z.object({
   label: z.string(),
@@ -28,19 +28,19 @@ const finding = z.object({
   threshold: z
     .number()
     .optional()
-    .describe("Of the score; of a segmentation that of each pixel's probability, where it has one"),
+    .describe("Threshold of the score; for a segmentation, of each pixel's probability, if it has one"),
   present: z.boolean(),
   margin: z
     .number()
     .optional()
     .describe(
-      "Of labels that exclude each other, at the one with the highest score: how far the second is below",
+      "For labels that exclude each other, on the label with the highest score: the difference to the second highest",
     ),
   over_frames: z
     .enum(["maximum", "mean", "noisy_or", "total"])
     .optional()
     .describe(
-      "Of a finding about all frames or slices: how their scores became one; total: what was found in any of the slices of a group, with their volume",
+      "For a finding about all frames or slices: how their scores were combined; total: found in any slice of a group, with the volume of all",
     ),
   frame: z
     .int()
@@ -69,14 +69,14 @@ const finding = z.object({
     .number()
     .optional()
     .describe(
-      "Of a turned box: how far its width, from the first corner to the second, is turned clockwise from the rows, as seen; degrees above -90 to 90, in the patient's proportions where pixels are not square",
+      "For a rotated box: angle of its width (first to second corner) clockwise from the rows, in degrees above -90 up to 90, measured in the patient's proportions if pixels are not square",
     ),
   number: boxNumber,
   frames: z
     .array(z.int().min(1))
     .optional()
     .describe(
-      "Of a box in a volume: the frames that it lies in, in the order of z; of a series, the places in source.slices",
+      "For a box in a volume: the frames that it covers, in the order of z; for a series, the places in source.slices",
     ),
   patient_mm: z
     .object({
@@ -101,9 +101,7 @@ const measurement = z.object({
   code: code.optional(),
   derivation: code
     .optional()
-    .describe(
-      "Of the values of a segment's pixels: which of their statistics it is; code is then their quantity",
-    ),
+    .describe("For values of a segment's pixels: which statistic this is; code is then the quantity"),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
   number: boxNumber,
@@ -112,7 +110,7 @@ const measurement = z.object({
   lines: z
     .array(z.array(z.object({ x: z.number(), y: z.number() })).min(2))
     .optional()
-    .describe("Of points: the lines that were measured, in source pixels as those of a finding's point"),
+    .describe("For measurements of points: the measured lines, in source pixels as a finding's point"),
 });
 
 const outputFile = z.object({
@@ -148,7 +146,10 @@ const receiptModel = modelResult.extend({
   sha256: sha256.describe("Over the manifest and all files of the model"),
   site_thresholds: z.record(z.string(), z.number()),
   transforms: z.array(transform).describe("From stored values to the tensor, in order"),
-  decoding: z.array(transform).optional().describe("Of detections: from the tensors to the boxes, in order"),
+  decoding: z
+    .array(transform)
+    .optional()
+    .describe("For detections: the steps from the tensors to the boxes, in order"),
   raw_sha256: sha256
     .optional()
     .describe(
@@ -172,7 +173,9 @@ const receiptModel = modelResult.extend({
       when_empty: z.enum(["negative", "refuse", "whole"]),
     })
     .optional()
-    .describe("What the model looked at, and the model that found it, which has an entry of its own here"),
+    .describe(
+      "The region that the model looked at, and the model that found it, which has its own entry here",
+    ),
   cascade: z
     .object({
       model: z.string(),
@@ -192,7 +195,7 @@ const receiptModel = modelResult.extend({
       }),
     )
     .optional()
-    .describe("Of a case: which series or image the model took as what"),
+    .describe("For a case: the role of each series or image for this model"),
   segmentation_grid: z
     .object({
       slices: z.int().min(1),
@@ -200,13 +203,13 @@ const receiptModel = modelResult.extend({
       columns: z.int().min(1),
       image_position_patient: z.array(z.number()).length(3).describe("Centre of the first voxel, mm"),
       image_orientation_patient: z.array(z.number()).length(6),
-      pixel_spacing: z.array(z.number()).length(2).describe("Of rows, then of columns, mm"),
+      pixel_spacing: z.array(z.number()).length(2).describe("Between rows, then between columns, mm"),
       slice_spacing: z.number(),
       segments: z.array(
         z.object({
           number: z.int().min(1),
           label: z.string(),
-          voxels: z.int().min(0).describe("Of this grid"),
+          voxels: z.int().min(0).describe("Voxels of this grid"),
           ml: z.number().min(0),
         }),
       ),
@@ -232,8 +235,8 @@ const slices = z.array(
   z.object({
     sop_instance_uid: z.string().optional(),
     file_sha256: sha256,
-    frame: z.int().min(1).optional().describe("Where its file holds several, from 1"),
-    instance_number: z.int().optional().describe("Of a group"),
+    frame: z.int().min(1).optional().describe("Frame in the file, from 1, if the file has several"),
+    instance_number: z.int().optional().describe("InstanceNumber, for slices of a group"),
   }),
 );
 
@@ -246,7 +249,7 @@ export const receiptSchema = z.object({
     format: z.enum(["dicom", "png", "jpeg", "tiff"]),
     bytes: z.int(),
     file_sha256: sha256.describe(
-      "Of a series: over the file_sha256 of its slices, in hexadecimal, a line feed after each, in their order; of a case over those of its members in the same way",
+      "For a series: SHA-256 of the file_sha256 of its slices in order, in hexadecimal with a line feed after each; for a case: the same over its members",
     ),
     pixel_sha256: sha256.describe(
       "Over the stored values of all frames that were read, in order; of a case over those of its members one after the other",
@@ -272,7 +275,7 @@ export const receiptSchema = z.object({
     slices: slices
       .optional()
       .describe(
-        "Of a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber where they are no volume",
+        "For a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber if they form no volume",
       ),
     case: z
       .array(
@@ -293,7 +296,7 @@ export const receiptSchema = z.object({
       .min(2)
       .optional()
       .describe(
-        "Of a folder taken as a case: the series or images that models looked at together. Results lie in the first, which the other fields of source describe, but for bytes and file_sha256",
+        "For a folder taken as a case: the series or images that models looked at together. The other fields of source describe the first, in which the results lie; bytes and file_sha256 are of all",
       ),
     not_chosen: z
       .array(
@@ -315,7 +318,7 @@ export const receiptSchema = z.object({
       .max(50)
       .optional()
       .describe(
-        "Of a folder of several series, if none was named: the others, and why each model did not take them. The first 50",
+        "For a folder of several series, if none was named: the other series, and why each model did not take them. At most 50",
       ),
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
@@ -334,7 +337,7 @@ export const receiptSchema = z.object({
         .regex(/^[+-]\d{4}$/)
         .optional()
         .describe(
-          "Of the machine at the start; what objects say of the analysis's own date and time is in it where the source has no time zone",
+          "UTC offset of the machine at the start; DICOM objects give the analysis's date and time with it if the source has no time zone",
         ),
       finished_at: z.string(),
       milliseconds: z.record(z.string(), z.number()),
@@ -359,7 +362,7 @@ export const answerSchema = z.object({
   deliveries: z
     .array(deliveryInAnswer)
     .optional()
-    .describe("Of a request that delivers: each object for each destination"),
+    .describe("For a request that delivers: each object for each destination"),
   timings_ms: z.record(z.string(), z.number()),
 });
 

@@ -23,7 +23,7 @@ const LONGEST_MS = 600_000;
 const AWAY_MS = 1_000;
 
 /** The PACS takes nothing for a moment, and breaks off what it was sent. */
-function leave(pacs: WebPacs): boolean {
+export function leave(pacs: WebPacs): boolean {
   void (async () => {
     await pacs.stop();
     await delay(AWAY_MS);

@@ -109,16 +109,21 @@ async function bothWays(options: Options): Promise<Outcome> {
   }
 }
 
-/** What is not as it was promised, once the queue is empty or the time is over. */
-async function notDelivered(results: string, queue: string, pacs: CrashOrthanc): Promise<string[]> {
+/**
+ * What is not as it was promised, once the queue is empty or the time is over.
+ * @param queue the folder of the deliveries in the spool
+ */
+export async function notDelivered(
+  results: string,
+  queue: string,
+  pacs: { sentAt: ReadonlyMap<string, number>; instances: () => Promise<ReadonlySet<string>> },
+): Promise<string[]> {
   const waiting = () => readdirSync(queue).filter((name) => name.endsWith(".json"));
   for (const end = Date.now() + LONGEST_MS; waiting().length > 0 && Date.now() < end;) await delay(200);
   const faults = waiting().map((name) => `${name} is in the queue`);
   const kept = await pacs.instances();
-  for (const uid of pacs.sentAt.keys())
-    if (!kept.has(uid)) faults.push(`${uid}: sent, and not in the Orthanc`);
-  if (kept.size !== pacs.sentAt.size)
-    faults.push(`${kept.size} objects in the Orthanc of ${pacs.sentAt.size}`);
+  for (const uid of pacs.sentAt.keys()) if (!kept.has(uid)) faults.push(`${uid}: sent, and not in the PACS`);
+  if (kept.size !== pacs.sentAt.size) faults.push(`${kept.size} objects in the PACS of ${pacs.sentAt.size}`);
   const receipts = filesBelow(results).filter((file) => file.endsWith(".json") && !/(^|\/)\./.test(file));
   for (const receipt of receipts) {
     const { dir, name } = path.parse(path.join(results, receipt));

@@ -1,0 +1,355 @@
+/**
+ * `npm run test:upgrade -- FOLDER`: the state of an older version, whose built clone is in FOLDER, is taken over by this
+ * one in the middle of a job, given back, and taken over again. Prints what was looked at, and ends with 1 if anything
+ * is not as it should be.
+ */
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as delay } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
+import { VERSION } from "../../src/base/version.js";
+import { databaseFolders } from "../../src/bulk/postgres/folders.js";
+import { jobSchema, type Job } from "../../src/bulk/schema.js";
+import { Client } from "../../src/commands/client.js";
+import { hasEnded } from "../../src/commands/job-text.js";
+import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
+import { writeImages, type TestImage } from "../crash/lib/images.js";
+import { descendants, slay } from "../crash/lib/processes.js";
+import { verify } from "../crash/lib/verify.js";
+import { linesOf } from "../support/audit.js";
+import { filesBelow } from "../support/doors.js";
+import { removePlace } from "../support/postgres.js";
+import { makePlace, radserve, type Place } from "../support/server.js";
+import { webPacs } from "../support/web-pacs.js";
+
+const ITEMS = 300;
+/** Beside the receipt: PNG, SR, SEG, SC. */
+const OUTPUTS = ["json", "png", "sr", "seg", "sc"];
+const LONGEST_MS = 600_000;
+
+const older = path.resolve(process.argv[2] ?? "");
+const olderMain = path.join(older, "dist/src/main.js");
+if (!existsSync(olderMain))
+  throw new Error(`Expected the built clone of an older version; found no ${olderMain}.`);
+
+let faults = 0;
+function check(what: string, holds: boolean, otherwise: unknown = ""): void {
+  if (!holds) faults += 1;
+  console.log(`${holds ? "ok    " : "FAILED"} ${what}`);
+  if (!holds) console.log(`       ${typeof otherwise === "string" ? otherwise : JSON.stringify(otherwise)}`);
+}
+
+/** A server of one of the versions. All that is written to its state is written by that version. */
+class Server {
+  private constructor(
+    private readonly process: ChildProcess,
+    private readonly url: string,
+    readonly place: Place,
+  ) {}
+
+  static async start(place: Place): Promise<Server> {
+    const child = spawn(process.execPath, [place.main ?? "dist/src/main.js", "serve"], {
+      env: place.environment,
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    for await (const line of createInterface(child.stdout)) {
+      const { msg, port } = JSON.parse(line) as { msg: string; port: number };
+      if (msg !== "serving") continue;
+      child.stdout.resume();
+      const server = new Server(child, `http://127.0.0.1:${port}`, place);
+      while (!(await fetch(`${server.url}/health/ready`)).ok) await delay(100);
+      return server;
+    }
+    throw new Error(`It ended with ${child.exitCode}.`);
+  }
+
+  async ask(token: string, method: string, page: string, body?: unknown) {
+    const response = await fetch(this.url + page, {
+      method,
+      headers: { Authorization: token, "Content-Type": "application/json" },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+  }
+
+  async submit(token: string, body: object): Promise<string> {
+    const answer = await this.ask(token, "POST", "/bulk_inference", body);
+    if (answer.status !== 202) throw new Error(JSON.stringify(answer));
+    return answer.body["job_id"] as string;
+  }
+
+  async until(token: string, id: string, fits: (job: Job) => boolean): Promise<Job> {
+    const client = new Client(this.url, token);
+    for (const end = Date.now() + LONGEST_MS; ;) {
+      const job = await client.callPatiently(jobSchema, { forMs: 60_000 }, "GET", `/bulk_inference/${id}`);
+      if (fits(job)) return job;
+      if (Date.now() > end) throw new Error(`The job does not end: ${JSON.stringify(job)}`);
+      await delay(50);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.process.kill("SIGTERM");
+    const [status] = (await once(this.process, "exit")) as [number | null];
+    check("SIGTERM ends it with status 0", status === 0, String(status));
+  }
+
+  /** Everything but its PostgreSQL at once, which goes on as an orphan. */
+  async kill(): Promise<void> {
+    const { pid = 0 } = this.process;
+    const ended = once(this.process, "exit");
+    for (const one of [pid, ...descendants(pid)]) if (isOurs(one)) slay(one);
+    await ended;
+  }
+}
+
+const isOurs = (pid: number): boolean => {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith(process.execPath);
+  } catch {
+    return false;
+  }
+};
+
+async function command(place: Place, ...words: string[]): Promise<string> {
+  const { status, stdout, stderr } = await radserve(place, ...words);
+  if (status !== 0) throw new Error(`${words.join(" ")}: ${status} ${stdout}${stderr}`);
+  return stdout.trim();
+}
+
+const jtiOf = (token: string): string =>
+  (JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString()) as { jti: string }).jti;
+
+const receiptsIn = (folder: string): Receipt[] =>
+  filesBelow(folder)
+    .filter((name) => name.endsWith(".dcm.json"))
+    .map((name) => receiptSchema.parse(JSON.parse(readFileSync(path.join(folder, name), "utf8"))));
+
+const count = (values: readonly string[]): string =>
+  [...new Set(values)].map((one) => `${one} ${values.filter((v) => v === one).length}`).join(", ");
+
+/** The folders of one job, and what must be in them at its end. */
+class JobFolders {
+  readonly images: TestImage[];
+  readonly request: Record<string, unknown>;
+
+  constructor(
+    private readonly place: Place,
+    private readonly name: string,
+    number: number,
+    more: object = {},
+  ) {
+    this.images = writeImages(this.input, ITEMS, { first: number * ITEMS });
+    this.request = {
+      ...{ input_folder_path: this.input, output_folder_path: this.output, outputs: OUTPUTS },
+      ...{ models: ["ct-tissue"], idempotency_key: name, ...more },
+    };
+  }
+
+  get input(): string {
+    return path.join(this.place.input, this.name);
+  }
+
+  get output(): string {
+    return path.join(this.place.output, this.name);
+  }
+
+  check(job: Job): void {
+    const { counts, state } = job;
+    check(`${this.name}: completed`, state === "completed" && counts.succeeded === ITEMS, job);
+    const { faults: wrong } = verify(this.images, this.input, this.output, { files: OUTPUTS.length - 1 });
+    check(`${this.name}: every result there once, whole, right, and nothing else`, wrong.length === 0, wrong);
+    const uids = receiptsIn(this.output).flatMap(({ models }) =>
+      models.flatMap(({ outputs }) => outputs.flatMap((one) => one.sop_instance_uid ?? [])),
+    );
+    check(`${this.name}: no SOPInstanceUID twice`, new Set(uids).size === uids.length && uids.length > 0);
+    const decided = linesOf(this.place).filter(
+      ({ kind, job_id: id, outcome }) => kind === "item" && id === job.job_id && outcome === "completed",
+    );
+    const twice = decided.length - new Set(decided.map(({ item }) => item)).size;
+    console.log(`       versions: ${count(receiptsIn(this.output).map((one) => one.radserve_version))}`);
+    console.log(`       lines of the audit for items: ${decided.length}, of these ${twice} for a second try`);
+  }
+}
+
+const some = ({ counts }: Job) => counts.succeeded >= ITEMS / 6;
+
+async function verifiedAudit(place: Place, by: string): Promise<void> {
+  const { status, stdout } = await radserve(place, "audit", "verify", "--json");
+  check(`the audit verifies by ${by}`, status === 0, stdout.slice(0, 2_000));
+}
+
+/** Tokens that hold and tokens that do not. */
+async function tokens(server: Server, good: readonly string[], revoked: readonly string[]): Promise<void> {
+  const statuses = async (all: readonly string[]) =>
+    (await Promise.all(all.map((token) => server.ask(token, "GET", "/models")))).map((one) => one.status);
+  check(
+    `${good.length} tokens hold`,
+    (await statuses(good)).every((one) => one === 200),
+  );
+  check(
+    `${revoked.length} revoked ones do not`,
+    (await statuses(revoked)).every((one) => one === 401),
+  );
+}
+
+async function main(): Promise<void> {
+  const ends: (() => Promise<void>)[] = [];
+  const pacs = await webPacs({ teardown: (end) => void ends.push(end) });
+  const place = makePlace({ RADSERVE_THREADS: "2", RADSERVE_LOG_LEVEL: "info" });
+  const before: Place = { ...place, main: olderMain };
+  const models = place.environment["RADSERVE_MODELS_DIR"]!;
+  for (const name of readdirSync(path.join(older, "models")))
+    if (existsSync(path.join(older, "models", name, "model.json")))
+      cpSync(path.join(older, "models", name), path.join(models, name), { recursive: true });
+  const support = pathToFileURL(path.join(older, "dist/test/support/reach-models.js")).href;
+  const { writeReachModel } = (await import(support)) as {
+    writeReachModel: (folder: string, name: string) => string;
+  };
+  const cwd = process.cwd();
+  process.chdir(older);
+  writeReachModel(models, "together");
+  process.chdir(cwd);
+  const site = path.join(models, "ct-tissue", "site.json");
+  writeFileSync(site, JSON.stringify({ thresholds: {} }));
+  const study = path.join(place.input, "case");
+  cpSync(path.join(older, "test/reference/roles/brain"), study, { recursive: true });
+
+  try {
+    console.log(`--- ${await command(before, "--version")}`);
+    await command(before, "init");
+    const issue = (by: Place, ...more: string[]) =>
+      command(by, "token", "issue", "--subject", "pacs", "--expires", "30d", ...more);
+    const first = await issue(before);
+    await command(before, "key", "new");
+    const second = await issue(before, "--admin");
+    const gone = await issue(before);
+    let server = await Server.start(before);
+    await command(before, "token", "revoke", jtiOf(gone));
+    await delay(1_500);
+    await tokens(server, [first, second], [gone]);
+    const single = async (input: string, folder: string, more: object = {}) => {
+      const body = { input_image_path: input, output_folder_path: path.join(place.output, folder), ...more };
+      const answer = await server.ask(second, "POST", "/single_inference", body);
+      check(`a request for ${folder}: ${answer.status}`, answer.status === 200, answer.body);
+      return answer.body as { reused?: boolean; receipt_path: string };
+    };
+    const jobA = new JobFolders(place, "a", 0);
+    const image = path.join(jobA.input, jobA.images[0]!.relative);
+    const old = [
+      await single(image, "single", { outputs: OUTPUTS }),
+      await single(study, "case", { outputs: ["json", "sr", "seg"], models: ["together"] }),
+    ];
+    let id = await server.submit(first, jobA.request);
+    await server.until(first, id, some);
+    await server.kill();
+
+    console.log(`--- ${VERSION} over it, after SIGKILL`);
+    server = await Server.start(place);
+    await tokens(server, [first, second], [gone]);
+    const listed = await server.ask(first, "GET", "/models");
+    for (const { name, status } of listed.body["models"] as { name: string; status: string }[])
+      check(`model ${name} of before is ready`, status === "ready", listed.body);
+    jobA.check(await server.until(first, id, hasEnded));
+    const same = await server.submit(first, jobA.request);
+    check("the same idempotency key is the same job", same === id);
+    await verifiedAudit(place, VERSION);
+    for (const { receipt_path: receipt } of old) {
+      const input = receipt.includes("/case") ? study : image;
+      const { status, stdout } = await radserve(place, "verify", receipt, "--input", input, "--json");
+      const { checks } = JSON.parse(stdout) as { checks: { verdict: string }[] };
+      console.log(
+        `       ${path.basename(receipt)}: status ${status}, ${count(checks.map((c) => c.verdict))}`,
+      );
+      check("an old result is unchanged", !checks.some(({ verdict }) => verdict === "differs"), stdout);
+    }
+    const again = await single(image, "single", { outputs: OUTPUTS });
+    check("what the older version wrote is not taken as done", again.reused === false);
+    const jobB = new JobFolders(place, "b", 1);
+    id = await server.submit(first, jobB.request);
+    await server.until(first, id, some);
+    await server.stop();
+
+    console.log("--- back, after SIGTERM");
+    server = await Server.start(before);
+    await tokens(server, [first, second], [gone]);
+    await verifiedAudit(before, "the older version");
+    const bulk = await server.ask(first, "GET", "/bulk_inference");
+    console.log(`       GET /bulk_inference: ${bulk.status} ${JSON.stringify(bulk.body).slice(0, 300)}`);
+    await single(image, "single-back", { outputs: OUTPUTS });
+    const refused = bulk.status === 503;
+    const { base } = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
+    if (refused) {
+      await server.stop();
+      renameSync(base, `${base}-newer`);
+      server = await Server.start(before);
+    }
+    const jobC = new JobFolders(place, "c", 2);
+    const idC = await server.submit(second, jobC.request);
+    await server.until(second, idC, some);
+    await command(before, "token", "revoke", jtiOf(second));
+    await delay(1_500);
+    await tokens(server, [first], [gone, second]);
+    await server.kill();
+
+    console.log(`--- ${VERSION} again, after SIGKILL`);
+    server = await Server.start(place);
+    await tokens(server, [first], [gone, second]);
+    const third = await issue(place);
+    if (refused) {
+      jobC.check(await server.until(await issue(place, "--admin"), idC, hasEnded));
+      await server.stop();
+      renameSync(base, `${base}-of-the-way-back`);
+      renameSync(`${base}-newer`, base);
+      server = await Server.start(place);
+    } else jobC.check(await server.until(await issue(place, "--admin"), idC, hasEnded));
+    jobB.check(await server.until(first, id, hasEnded));
+    await verifiedAudit(place, VERSION);
+    await server.stop();
+
+    console.log("--- with destinations, killed, back, and forward");
+    const doors = path.join(place.directory, "doors.json");
+    mkdirSync(path.join(place.input, "spool"));
+    const destinations = { pacs: { type: "stow", url: pacs.url, timeout: "5s" } };
+    writeFileSync(doors, JSON.stringify({ spool: path.join(place.input, "spool"), destinations }));
+    place.environment["RADSERVE_DOORS"] = doors;
+    await pacs.stop();
+    server = await Server.start(place);
+    const jobD = new JobFolders(place, "d", 3, { destinations: ["pacs"], outputs: ["json", "sr"] });
+    const idD = await server.submit(third, jobD.request);
+    await server.until(third, idD, some);
+    await server.kill();
+    console.log(
+      `       the audit ended with ${linesOf(place)
+        .slice(-3)
+        .map(({ kind }) => kind)
+        .join(", ")}`,
+    );
+    server = await Server.start(before);
+    const seen = await server.ask(third, "GET", `/bulk_inference/${idD}`);
+    console.log(`       the older version: ${seen.status} ${JSON.stringify(seen.body).slice(0, 300)}`);
+    await delay(3_000);
+    await server.stop();
+    await pacs.start();
+    server = await Server.start(place);
+    const ended = await server.until(third, idD, hasEnded);
+    check("d: completed", ended.counts.succeeded === ITEMS, ended);
+    for (const end = Date.now() + 60_000; pacs.kept.size < ITEMS && Date.now() < end;) await delay(100);
+    check(`d: ${pacs.kept.size} reports in the PACS of ${ITEMS}`, pacs.kept.size === ITEMS);
+    console.log(`       sent ${pacs.sent.length} times`);
+    await server.stop();
+    await verifiedAudit(place, VERSION);
+  } finally {
+    for (const end of ends) await end();
+    const folders = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
+    await removePlace(folders);
+    if (process.env["RADSERVE_UPGRADE_KEEP"] === undefined) place.remove();
+    else console.log(place.directory);
+  }
+}
+
+await main();
+process.exitCode = faults === 0 ? 0 : 1;
