@@ -25,14 +25,16 @@ export interface Word {
 
 /**
  * Places of the words: above, below, right or left of what they name, within the picture. Words that would cover something
- * that is drawn, or words before them, are left out. All is in pixels of the screen.
+ * that is drawn, words before them or the texts in the corners, are left out. All is in pixels of the screen.
+ * @param corners where other texts lie
  */
 export function placed(
   named: readonly { round: Rect; said: string }[],
   [width, height]: readonly [number, number],
+  corners: readonly Rect[],
 ): Word[] {
   // A point has an extent, too
-  const taken = named.map(({ round }) => ({
+  const taken: Rect[] = named.map(({ round }) => ({
     ...{ x: round.x - 4, y: round.y - 4, width: round.width + 8, height: round.height + 8 },
   }));
   return [...named.keys()].flatMap((i) => {
@@ -53,7 +55,7 @@ export function placed(
           one.y >= 0 &&
           one.x + one.width <= width &&
           one.y + one.height <= height &&
-          taken.every((other) => overlap(one, other) === 0),
+          [...taken, ...corners].every((other) => overlap(one, other) === 0),
       );
     if (place === undefined) return [];
     taken.push(place);

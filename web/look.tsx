@@ -136,15 +136,16 @@ const onFrame = (model: Model, frame: number): Model => ({
 /** The picture that a model wrote, which shows what it found where the stage cannot. */
 function Written({ paths, model }: { paths: Paths; model: Model }) {
   const isAlone = !hasMasks(model) && !hasBoxes(model);
+  const isThere = model.outputs.some(({ media_type: type }) => type === "image/png");
   const [open, setOpen] = useState(isAlone);
   const { url, fault } = usePng(
-    open
+    open && isThere
       ? asked("/results/picture", {
           ...{ path: paths.receiptPath, input_path: paths.inputPath, model: model.name },
         })
       : null,
   );
-  if (!model.outputs.some(({ media_type: type }) => type === "image/png")) return null;
+  if (!isThere) return null;
   return (
     <details open={open} onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
       <summary>The picture that {model.name} wrote</summary>
@@ -218,7 +219,7 @@ export function Look(paths: Paths) {
             title="From the file to the model, step by step"
             steps={[...receipt.transforms, ...model.transforms]}
           />
-          <Steps title="From the model's numbers to boxes" steps={model.decoding ?? []} />
+          <Steps title="From the model's numbers to findings" steps={model.decoding ?? []} />
         </ModelResult>
       ))}
       <Files receipt={receipt} paths={paths} />

@@ -144,6 +144,7 @@ function Findings({ model, show, part = "frame" }: Shown) {
   return (
     <Table
       label={`Findings of ${name}`}
+      stacks
       head={[
         "Finding",
         "Found",
@@ -154,9 +155,13 @@ function Findings({ model, show, part = "frame" }: Shown) {
       {rows.map(({ name, present, cells, seen }, i) => (
         <tr key={i}>
           <th scope="row">{name}</th>
-          <td>{present ? <Badge state="yes" tone="busy" /> : "no"}</td>
+          <td data-label="Found ">{present ? <Badge state="yes" tone="busy" /> : "no"}</td>
           {columns.map(([title]) => (
-            <td key={title} class={title === "Place" ? "" : "figure"}>
+            <td
+              key={title}
+              class={title === "Place" ? "" : "figure"}
+              {...(cells[title] === "" ? {} : { "data-label": `${title} ` })}
+            >
               {cells[title]}
             </td>
           ))}
@@ -240,7 +245,7 @@ function MeasurementTable({
   }
   const names = [...new Set(measurements.map(({ name }) => name))];
   return (
-    <Table label={`Measurements of ${what}`} head={[isOfMany ? `Of, by ${part}` : "Of", ...names]}>
+    <Table label={`Measurements of ${what}`} head={[isOfMany ? `Label, by ${part}` : "Label", ...names]}>
       {[...rows].map(([of, values]) => (
         <tr key={of}>
           <th scope="row">{of === "" ? "The image" : of}</th>

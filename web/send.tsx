@@ -183,6 +183,9 @@ export function SendView({
     if (dropped.length > 0 && takes) void take();
   }, [dropped, takes]);
 
+  // The picture would lie below the window
+  useEffect(() => document.querySelector(".result")?.scrollIntoView(), [answer]);
+
   const send = async () => {
     setBusy(true);
     setFault(undefined);

@@ -1,5 +1,6 @@
 /** The picture of a result: a frame or a plane across the slices, what is marked on it, and how it is looked at. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import type { Receipt } from "../src/results/receipt/receipt.js";
 import type { Across, FrameFacts, Marks } from "../src/viewing/messages.js";
 import { asked, call, callBlob, useLoaded } from "./api.js";
@@ -151,13 +152,14 @@ function wordsOf(
   shapes: readonly Shape[],
   { rows, columns }: Pick<FrameFacts, "rows" | "columns">,
   [width, height]: readonly [number, number],
+  corners: readonly Rect[],
 ): Word[] {
   const [sx, sy] = [width / columns, height / rows];
   const named = shapes.map(({ round, said }) => ({
     round: { x: round.x * sx, y: round.y * sy, width: round.width * sx, height: round.height * sy },
     said,
   }));
-  return placed(named, [width, height]);
+  return placed(named, [width, height], corners);
 }
 
 /** Boxes, points and lines. */
@@ -239,6 +241,25 @@ function useSize(): [size: readonly [number, number], ref: (element: HTMLElement
   return [size, ref];
 }
 
+/**
+ * Where the texts in the corners lie, in pixels of the screen from the corner of the picture.
+ * @param changes what moves them
+ */
+function useCorners(stage: RefObject<HTMLElement | null>, changes: readonly unknown[]): Rect[] {
+  const [corners, setCorners] = useState<Rect[]>([]);
+  useLayoutEffect(() => {
+    const from = stage.current?.querySelector(".stage-inner")?.getBoundingClientRect();
+    const texts = [...(stage.current?.querySelectorAll(".corners div") ?? [])];
+    const boxes = texts.map((text) => text.getBoundingClientRect());
+    setCorners(
+      boxes.map(({ x, y, width, height }) => ({
+        ...{ x: x - (from?.x ?? 0), y: y - (from?.y ?? 0), width, height },
+      })),
+    );
+  }, changes);
+  return corners;
+}
+
 export function Stage({
   paths,
   receipt,
@@ -301,10 +322,11 @@ export function Stage({
       : across === undefined
         ? shapesOn(model, at)
         : shapesAcross(model, place, shown.facts);
+  const corners = useCorners(stage, [shown, ...size, eye.zoom, eye.pan, texts]);
   const words =
     shown === undefined || !labels
       ? []
-      : wordsOf(shapes, shown.facts, [size[0] * eye.zoom, size[1] * eye.zoom]);
+      : wordsOf(shapes, shown.facts, [size[0] * eye.zoom, size[1] * eye.zoom], corners);
   const unsaid = labels ? shapes.length - words.length : 0;
   const unit =
     across === undefined
@@ -314,6 +336,10 @@ export function Stage({
       : (planes.find(([of]) => of === across)?.[1] ?? "Plane");
   const called = facts?.across?.name ?? unit;
   const text = `${called.charAt(0).toUpperCase()}${called.slice(1)} ${count(at)} of ${count(most)}`;
+  const lies = {
+    ...boxOf(shape),
+    transform: `translate(${eye.pan[0]}px, ${eye.pan[1]}px) scale(${eye.zoom})`,
+  };
   const alt = `${text} of ${baseName(paths.inputPath)}`;
   return (
     <Card title="Picture" wide>
@@ -337,14 +363,7 @@ export function Stage({
         aria-describedby="stage-keys"
         {...handlers}
       >
-        <div
-          class="stage-inner"
-          ref={measure}
-          style={{
-            ...boxOf(shape),
-            transform: `translate(${eye.pan[0]}px, ${eye.pan[1]}px) scale(${eye.zoom})`,
-          }}
-        >
+        <div class="stage-inner" ref={measure} style={lies}>
           {shown !== undefined &&
             (window !== undefined ? (
               <Drawn frame={shown} window={window} inverted={eye.inverted} label={alt} />
@@ -362,8 +381,6 @@ export function Stage({
           {shown !== undefined && url !== undefined && (
             <img class="over marks" src={url} alt="" style={{ opacity: String(opacity / 100) }} />
           )}
-          {shown !== undefined && <Shapes shapes={shapes} facts={shown.facts} />}
-          <Words words={words} zoom={eye.zoom} />
         </div>
         {shown !== undefined ? (
           <Corners
@@ -376,6 +393,12 @@ export function Stage({
           />
         ) : (
           across !== undefined && seen.fault === undefined && <p class="wait">Reading the volume…</p>
+        )}
+        {shown !== undefined && (
+          <div class="stage-inner marked" style={lies}>
+            <Shapes shapes={shapes} facts={shown.facts} />
+            <Words words={words} zoom={eye.zoom} />
+          </div>
         )}
       </div>
       {seen.fault !== undefined && <FaultNote fault={seen.fault} />}
@@ -442,8 +465,8 @@ export function Stage({
       </div>
       {unsaid > 0 && (
         <p class="quiet">
-          {unsaid === 1 ? "One name has" : `${count(unsaid)} names have`} no room beside the others: zoom in
-          to read {unsaid === 1 ? "it" : "them"}.
+          {unsaid === 1 ? "One name has" : `${count(unsaid)} names have`} no room: zoom in, or hide the corner
+          texts.
         </p>
       )}
       {labels && marks !== undefined && (

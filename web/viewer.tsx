@@ -172,7 +172,9 @@ export function Corners({
     <div class="corners">
       {texts && (
         <>
-          <div class="nw">{lines([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id])}</div>
+          <div class="nw">
+            {lines([...new Set([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id])])}
+          </div>
           <div class="ne">{lines([day?.slice(1).join("-"), facts.series_description])}</div>
           <div class="sw">
             {lines([probe, place, facts.instance_number === null ? null : `Image ${facts.instance_number}`])}

@@ -63,11 +63,11 @@ t.test("real images", { skip }, async (t) => {
     await page.getByRole("link", { name, exact: true }).first().click();
     await page.locator(".stage-inner .picture").waitFor();
   };
-  /** Words that lie over a box, a point or each other. */
+  /** Words that lie over a box, a point, each other or the texts in the corners. */
   const covered = () =>
     page.evaluate<string[]>(`(() => {
       const words = [...document.querySelectorAll(".stage-labels span")];
-      const named = [...document.querySelectorAll(".stage svg polygon, .stage svg path")];
+      const named = [...document.querySelectorAll(".stage svg polygon, .stage svg path, .corners div")];
       const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5 &&
         Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.5;
       const box = (element) => element.getBoundingClientRect();

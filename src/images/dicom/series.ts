@@ -427,7 +427,7 @@ function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
       {
         code: "frame_of_reference_by_slice",
         message:
-          "Every slice names another FrameOfReferenceUID, as some de-identifications leave it; their positions were taken as of one.",
+          "Every slice names another FrameOfReferenceUID, as some de-identifications leave it; their positions were read as in one frame of reference.",
       },
     ];
   throw seriesInvalid(
