@@ -23,7 +23,7 @@ void Scheduler::Submit(const std::shared_ptr<Task>& task) {
     const std::lock_guard lock(mutex_);
     if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
     agenda_.Add(task, Clock::now());
-    if (task->deadline) timer_.notify_all();
+    if (task->deadline && *task->deadline < watched_) timer_.notify_all();
   }
   // The thread that wakes wants the lock at once.
   work_.notify_one();
@@ -138,13 +138,9 @@ void Scheduler::WatchDeadlines(std::stop_token stop) {
       lock.lock();
       continue;
     }
-    const auto next = agenda_.NextDeadline();
-    const auto changed = [&] { return agenda_.NextDeadline() != next; };
-    if (next) {
-      timer_.wait_until(lock, stop, *next, changed);
-    } else {
-      timer_.wait(lock, stop, changed);
-    }
+    watched_ = agenda_.NextDeadline().value_or(Clock::now() + std::chrono::hours(1));
+    timer_.wait_until(lock, stop, watched_,
+                      [&] { return agenda_.NextDeadline().value_or(watched_) < watched_; });
   }
 }
 

@@ -70,6 +70,8 @@ class Scheduler {
   std::condition_variable_any timer_;
   std::condition_variable ended_;
   Agenda agenda_;
+  /// When the thread of deadlines wakes by itself: only a deadline before that wakes it.
+  Clock::time_point watched_;
   bool stopping_ = false;
   const size_t width_;
   int live_threads_;

@@ -127,7 +127,7 @@ t.test("a token that can reach nothing is told of", async (t) => {
 
 t.test("any jti can be revoked, also another issuer's", async (t) => {
   for (const jti of ["own/../x", "a.b.c", "urn:uuid:1 2", "é", ".", "x".repeat(256)]) {
-    const token = sign({ sub: "a", exp: now + 60, jti });
+    const token = sign({ sub: "a", exp: now + 3600, jti });
     t.strictSame(await refused(token), { status: 200 }, jti.slice(0, 20));
     t.match(await radserve(place, "token", "revoke", jti), { status: 0, stderr: /refused all the same/ });
     while ("status" in ((await refused(token)) as object));

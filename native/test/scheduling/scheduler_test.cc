@@ -163,6 +163,23 @@ TEST("deadlines end waiting and running work") {
 }
 END;
 
+TEST("deadlines hold after one that was waited for is gone") {
+  Scheduler scheduler(1);
+  // The next deadline comes before the one that was waited for, or behind it
+  for (const int gone : {3'600'000, 10, 3'600'000}) {
+    auto quick = std::make_shared<FakeTask>();
+    quick->deadline = Clock::now() + std::chrono::milliseconds(gone);
+    scheduler.Submit(quick);
+    quick->Outcome();
+    std::latch started(1);
+    const TaskPtr slow = Endless(started);
+    slow->deadline = Clock::now() + std::chrono::milliseconds(20);
+    scheduler.Submit(slow);
+    EQUAL(slow->Outcome(), "deadline_exceeded");
+  }
+}
+END;
+
 TEST("a request alone is wide, among many it is narrow") {
   Scheduler scheduler(2);
   bool alone = false;
