@@ -300,9 +300,11 @@ std::string FindCudaProblem(int device) {
 constexpr size_t kLeastShared = size_t{8} << 20;
 constexpr size_t kMostShared = size_t{3} << 29;
 
-Ort::SessionOptions NarrowOptions(const SessionSettings& settings, const GraphInfo& graph) {
-  Ort::SessionOptions options = Options(settings, Width::kNarrow);
-  if (HasDynamicShapes(graph)) options.DisableMemPattern();
+/// Of a session of the CPU.
+Ort::SessionOptions CpuOptions(const SessionSettings& settings, const GraphFacts& facts, Width width) {
+  Ort::SessionOptions options = Options(settings, width);
+  if (width == Width::kNarrow && HasDynamicShapes(facts.graph)) options.DisableMemPattern();
+  if (!facts.float16) AddInstanceNorm(options);
   return options;
 }
 
@@ -320,13 +322,13 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
   if (bytes < kLeastShared || bytes > kMostShared) return false;
   if (Shareable(path, bytes) < std::max(kLeastShared, bytes / 2)) return false;
   try {
-    Ort::SessionOptions optimising = Options(settings, Width::kNarrow);
+    Ort::SessionOptions optimising = CpuOptions(settings, state.facts, Width::kNarrow);
     const OptimisedModel model(source, optimising, [&](const Ort::Session& session) {
       if (!known) state.facts.graph = Describe(session, code);
     });
     auto weights = std::make_unique<SharedWeights>(model.bytes());
-    Ort::SessionOptions wide_options = Options(settings, Width::kWide);
-    Ort::SessionOptions narrow_options = NarrowOptions(settings, state.facts.graph);
+    Ort::SessionOptions wide_options = CpuOptions(settings, state.facts, Width::kWide);
+    Ort::SessionOptions narrow_options = CpuOptions(settings, state.facts, Width::kNarrow);
     for (Ort::SessionOptions* options : {&wide_options, &narrow_options})
       options->SetGraphOptimizationLevel(ORT_DISABLE_ALL);
     Ort::Session wide = weights->Open(model.bytes(), wide_options, settings.stop);
@@ -408,7 +410,9 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   state->provider = settings.provider;
   state->own = own;
   if (known == nullptr) {
-    state->facts.weights = CountWeights(path).bytes;
+    const WeightCount weights = CountWeights(path);
+    state->facts.weights = weights.bytes;
+    state->facts.float16 = weights.float16 > 0;
   } else {
     state->facts = *known;
   }
@@ -426,12 +430,12 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
       return state;
     }
     if (wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
-    Ort::SessionOptions options = Options(settings, wide ? Width::kWide : Width::kNarrow);
+    Ort::SessionOptions options = CpuOptions(settings, state->facts, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);
     if (known == nullptr) state->facts.graph = Describe(*first, code);
     if (wide) {
-      Ort::SessionOptions narrow = NarrowOptions(settings, state->facts.graph);
+      Ort::SessionOptions narrow = CpuOptions(settings, state->facts, Width::kNarrow);
       state->narrow = source.Open(narrow);
     }
   } catch (const Ort::Exception& e) {
