@@ -27,6 +27,11 @@ Tensor FromValue(std::string name, Ort::Value value);
 /// A value over memory that somebody else owns and keeps.
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor);
 
+/// Sessions of the CPU with these options compute InstanceNormalization, which has to be of float32, with sums in float64 as PyTorch
+/// does, on all of their threads, with the same bits however many. The runtime sums a channel in float32, which is off by 0.0002
+/// of a standard deviation over 128 cubed values, on one thread.
+void AddInstanceNorm(Ort::SessionOptions& options);
+
 /// While it lives, `stop` ends what makes a session with these options, as soon as the runtime looks: it throws then.
 class LoadEnd {
  public:

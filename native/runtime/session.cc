@@ -96,9 +96,6 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width, bool g
   // See RunMemory: narrow runs are many at a time, each on a thread of its own. See ShareArena.
   if (!wide && !graphs) options.AddConfigEntry("session.use_env_allocators", "1");
   if (wide) options.AddConfigEntry("session.intra_op.spin_duration_us", kSpinMicroseconds);
-  // A pattern is one more block for all that a run has at once, 1 GiB of a window of nnU-Net, beside what the first run took.
-  // Without patterns small networks take 1 % longer, others no longer.
-  if (!cuda) options.DisableMemPattern();
   if (cuda) {
     // For ElsewhereThanCuda.
     options.AddConfigEntry("session.record_ep_graph_assignment_info", "1");
@@ -295,6 +292,16 @@ std::string FindCudaProblem(int device) {
 constexpr size_t kLeastShared = size_t{8} << 20;
 constexpr size_t kMostShared = size_t{3} << 29;
 
+/// Of a session of the CPU.
+Ort::SessionOptions CpuOptions(const SessionSettings& settings, const GraphFacts& facts, Width width) {
+  Ort::SessionOptions options = Options(settings, width);
+  // A pattern is one more block for all that a run has at once, 1 GiB of a window of nnU-Net, beside what the first run took.
+  // Without patterns small networks take 1 % longer, others no longer.
+  options.DisableMemPattern();
+  if (!facts.float16) AddInstanceNorm(options);
+  return options;
+}
+
 /// Bytes that two sessions can hold once of so many bytes of weights: of factors of products kernels keep packed copies, and give
 /// the weights themselves up unless they are shared.
 size_t Shareable(const std::string& path, size_t weights) {
@@ -309,13 +316,13 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
   if (bytes < kLeastShared || bytes > kMostShared) return false;
   if (Shareable(path, bytes) < std::max(kLeastShared, bytes / 2)) return false;
   try {
-    Ort::SessionOptions optimising = Options(settings, Width::kNarrow);
+    Ort::SessionOptions optimising = CpuOptions(settings, state.facts, Width::kNarrow);
     const OptimisedModel model(source, optimising, [&](const Ort::Session& session) {
       if (!known) state.facts.graph = Describe(session, code);
     });
     auto weights = std::make_unique<SharedWeights>(model.bytes());
-    Ort::SessionOptions wide_options = Options(settings, Width::kWide);
-    Ort::SessionOptions narrow_options = Options(settings, Width::kNarrow);
+    Ort::SessionOptions wide_options = CpuOptions(settings, state.facts, Width::kWide);
+    Ort::SessionOptions narrow_options = CpuOptions(settings, state.facts, Width::kNarrow);
     for (Ort::SessionOptions* options : {&wide_options, &narrow_options})
       options->SetGraphOptimizationLevel(ORT_DISABLE_ALL);
     Ort::Session wide = weights->Open(model.bytes(), wide_options, settings.stop);
@@ -397,7 +404,9 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
   state->provider = settings.provider;
   state->own = own;
   if (known == nullptr) {
-    state->facts.weights = CountWeights(path).bytes;
+    const WeightCount weights = CountWeights(path);
+    state->facts.weights = weights.bytes;
+    state->facts.float16 = weights.float16 > 0;
   } else {
     state->facts = *known;
   }
@@ -415,12 +424,12 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
       return state;
     }
     if (wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
-    Ort::SessionOptions options = Options(settings, wide ? Width::kWide : Width::kNarrow);
+    Ort::SessionOptions options = CpuOptions(settings, state->facts, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);
     if (known == nullptr) state->facts.graph = Describe(*first, code);
     if (wide) {
-      Ort::SessionOptions narrow = Options(settings, Width::kNarrow);
+      Ort::SessionOptions narrow = CpuOptions(settings, state->facts, Width::kNarrow);
       state->narrow = source.Open(narrow);
     }
   } catch (const Ort::Exception& e) {

@@ -147,6 +147,8 @@ struct GraphFacts {
   GraphInfo graph;
   /// Bytes of the weights.
   size_t weights = 0;
+  /// Whether there are weights of float16.
+  bool float16 = false;
   /// On CUDA, whether runs of buckets that have a session of their own are captured as graphs.
   bool graphs = false;
   /// On CUDA, whether images are computed with the channels last: a float16 graph of two dimensions of space runs a seventh

@@ -101,6 +101,77 @@ TEST("a session that nobody wants any more is not made") {
 }
 END;
 
+/// A float32 initializer of one side.
+std::string Numbers(const std::string& name, const std::vector<float>& values) {
+  return Initializer(
+      name, {static_cast<int64_t>(values.size())},
+      std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+}
+
+/// The largest difference of y from InstanceNormalization of x, [n, 2, size], in float64.
+double Difference(const Tensor& x, const Tensor& y, const std::array<double, 2>& scale,
+                  const std::array<double, 2>& bias) {
+  const std::vector<float> given = AsFloats(x);
+  const std::vector<float> found = AsFloats(y);
+  const auto size = static_cast<size_t>(x.shape[2]);
+  double most = 0;
+  for (size_t map = 0; map * size < given.size(); ++map) {
+    const auto begin = given.begin() + static_cast<ptrdiff_t>(map * size);
+    const double mean = std::accumulate(begin, begin + x.shape[2], 0.0) / static_cast<double>(size);
+    double squares = 0;
+    for (size_t i = 0; i < size; ++i) squares += std::pow(given[map * size + i] - mean, 2);
+    const double deviation = std::sqrt(squares / static_cast<double>(size) + 1e-5);
+    for (size_t i = map * size; i < (map + 1) * size; ++i) {
+      const double expected = (given[i] - mean) / deviation * scale[map % 2] + bias[map % 2];
+      most = std::max(most, std::fabs(found[i] - expected));
+    }
+  }
+  return most;
+}
+
+TEST(
+    "InstanceNormalization of large windows is as exact as PyTorch's, with the same bits on any number of "
+    "threads") {
+  const std::string parameters = Numbers("w", {2, -1}) + Numbers("b", {0.5, 3});
+  const auto session =
+      Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {0, 2, -1}, {0, 2, -1}, "", 0, parameters));
+  for (const int64_t size : {7, 16391, 2097152}) {
+    const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {size < 20000 ? 3 : 1, 2, size});
+    auto* values = reinterpret_cast<float*>(x.data);
+    for (size_t i = 0; i < x.Elements(); ++i) values[i] = static_cast<float>(i * 7919 % 1009) / 1009 + 1;
+    const Tensor wide = session->Run(std::span(&x, 1), kOutputs, true, {}).at(0);
+    const Tensor narrow = session->Run(std::span(&x, 1), kOutputs, false, {}).at(0);
+    CHECK(std::memcmp(wide.data, narrow.data, wide.Bytes()) == 0);
+    CHECK(Difference(x, wide, {2, -1}, {0.5, 3}) < 5e-6);
+  }
+}
+END;
+
+TEST(
+    "InstanceNormalization with a scale of other channels, and of float16, are the runtime's to refuse and "
+    "to run") {
+  const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 2, 4});
+  Fill({x.data, x.Bytes()}, 0);
+  const auto wrong = Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {0, -1, 4}, {0, -1, 4}, "", 0,
+                                  Numbers("w", {1, 1, 1}) + Numbers("b", {0, 0, 0})));
+  EQUAL(CodeOf([&] { wrong->Run(std::span(&x, 1), kOutputs, true, {}); }), std::string("internal"));
+  const auto cast = [](const std::string& from, const std::string& to, uint64_t type) {
+    const std::string attribute = Bytes(5, Bytes(1, "to") + Number(3, type) + Number(20, 2));
+    return Bytes(1, Bytes(1, from) + Bytes(2, to) + Bytes(4, "Cast") + attribute);
+  };
+  const auto half = [](const std::string& name, const std::string& content) {
+    return Bytes(5, Number(1, 2) + Number(2, 10) + Bytes(8, name) + Bytes(9, content));
+  };
+  const std::string node = Bytes(1, "h") + Bytes(1, "w") + Bytes(1, "b") + Bytes(2, "n");
+  const std::string graph = cast("x", "h", 10) + Bytes(1, node + Bytes(4, "InstanceNormalization")) +
+                            cast("n", "y", 1) + Bytes(2, "test") + half("w", {0, 0x3C, 0, 0x3C}) +
+                            half("b", std::string(4, '\0')) + Bytes(11, Value("x", {1, 2, 4})) +
+                            Bytes(12, Value("y", {1, 2, 4}));
+  const auto session = Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
+  CHECK(Difference(x, session->Run(std::span(&x, 1), kOutputs, true, {}).at(0), {1, 1}, {0, 0}) < 1e-3);
+}
+END;
+
 TEST("each row of a batch comes back as a tensor of its own") {
   const auto session = Load(OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2}));
   const auto bucket = session->MakeBucket(4, {{2, 2}}, kOutputs);
