@@ -46,6 +46,7 @@ Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStat
   o.Set("name", model.name);
   o.Set("version", model.version);
   o.Set("batched", model.batcher != nullptr);
+  if (model.batcher != nullptr) o.Set("lanes", static_cast<double>(model.batcher->Lanes(model.id)));
   if (model.settings.provider == Provider::kCuda) o.Set("gpu", model.settings.device);
   o.Set("queued", WriteCounts(env, flow.queued));
   o.Set("started", WriteCounts(env, flow.started));
