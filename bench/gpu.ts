@@ -87,6 +87,8 @@ const BUSY = "GPU busy, 128 at once";
 const BY_TURNS = "shapes by turns, of what each alone predicts";
 const WINDOWS = "windows of nnU-Net, of a plain loop over as many";
 const LOADED = ["densenet121", "densenet121_float16"] as const;
+const RUNS = "runs over which memory was looked at, of 100,000";
+const RELOADS = "reloads over which memory was looked at, of 100";
 
 /** Least shares, mostly of what a plain loop gives in the same run. What was not measured has not passed. */
 const GOALS = new Map<string, number>([
@@ -103,6 +105,8 @@ const GOALS = new Map<string, number>([
   ...(["mixed shapes", "two models by turns", "reloads"] as const).flatMap((what) =>
     (["host", "device"] as const).map((where) => [flat(where, what), 1 / 1.02] as const),
   ),
+  [RUNS, 1],
+  [RELOADS, 1],
   ...LOADED.flatMap((name) => [[firstSize(name), 1] as const, [allSizes(name), 1] as const]),
   [WINDOWS, 0.95],
 ]);
@@ -165,10 +169,11 @@ async function agreement(engine: Engine, folder: string): Promise<boolean> {
   return agree;
 }
 
-/** Batches that a model has run, and how many of them had to be copied together. */
-function batches(engine: Engine, id: number): { all: number; gathered: number } {
+/** Batches that a model has run, how many of them had to be copied together, and how many may run beside each other. */
+function batches(engine: Engine, id: number): { all: number; gathered: number; lanes: number } {
   const model = engine.stats().models.find((one) => one.id === id);
-  return { all: sum(model?.batchSizes.counts ?? []), gathered: model?.gatheredBatches ?? 0 };
+  const all = sum(model?.batchSizes.counts ?? []);
+  return { all, gathered: model?.gatheredBatches ?? 0, lanes: model?.lanes ?? 0 };
 }
 
 /** Images a second of a plain loop by batch, the better of one lane and two. */
@@ -251,7 +256,7 @@ async function throughput(
       `${concurrency} at once`,
       `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${(rate / plain.best).toFixed(2)} of the best plain loop, ` +
         `GPU ${busy.toFixed(0)} %, ${cores.toFixed(1)} cores, ${hostMicroseconds.toFixed(0)} us of host an image, ` +
-        `${gathered.toFixed(0)} % of batches copied together`,
+        `${gathered.toFixed(0)} % of batches copied together, lanes ${after.lanes}`,
     ]);
     reached(ofBestLoop(name, concurrency), rate / plain.best);
     reached(ofPlainCall(name, concurrency), rate / plain.alone);
@@ -343,19 +348,23 @@ async function endToEnd(folder: string, name: Network): Promise<Row> {
 /** Two models by turns: what one leaves on the device must not add up (onnxruntime issue 29351). */
 async function byTurns(engine: Engine, ids: readonly (readonly [number, Network])[]): Promise<Row> {
   const planes = ids.map(([, name]) => picture(NETWORKS[name].side, NETWORKS[name].side));
-  const total = values.quick === true ? 200 : 100_000;
-  const [count, grown] = await growth(total / 20, total, async (i) => {
-    await engine.infer(ids[i % ids.length]![0], [planes[i % ids.length]!], {});
+  const rounds = values.quick === true ? 10 : 2500;
+  const [count, grown] = await growth(rounds / 5, rounds, async () => {
+    await Promise.all(
+      Array.from({ length: AT_ONCE }, (_, i) =>
+        engine.infer(ids[i % ids.length]![0], [planes[i % ids.length]!], {}),
+      ),
+    );
   });
-  return [
-    "two models by turns: memory",
-    `${count} runs`,
-    told(grown, "two models by turns", `${count} runs`),
-  ];
+  const runs = `${AT_ONCE * count} runs`;
+  return ["two models by turns: memory", runs, told(grown, "two models by turns", runs)];
 }
 
 /** Seconds after which a row about memory ends, however many runs it has seen: the whole bench fits into eight minutes. */
 const MOST_SECONDS = Number(values.memory);
+
+/** Runs at once of a round whose memory is looked at. */
+const AT_ONCE = 20;
 
 /** Memory afterwards as a share of before, of the host and of the GPU. */
 type Growth = [host: number, device: number];
@@ -389,15 +398,13 @@ function memory(): [number, number] {
 
 async function flatMemory(engine: Engine, id: number): Promise<Row> {
   const pictures = mixedPictures();
-  const rounds = values.quick === true ? 25 : 500;
-  const [count, grown] = await growth(rounds / 5, rounds, async () => {
-    await Promise.all(Array.from({ length: 20 }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
+  const rounds = values.quick === true ? 25 : 5000;
+  const [count, grown] = await growth(rounds / 50, rounds, async () => {
+    await Promise.all(Array.from({ length: AT_ONCE }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
   });
-  return [
-    "small_cnn: memory",
-    `${20 * count} runs of mixed shapes`,
-    told(grown, "mixed shapes", `${20 * count} runs`),
-  ];
+  const runs = `${AT_ONCE * count} runs`;
+  reached(RUNS, (AT_ONCE * count) / 100_000);
+  return ["small_cnn: memory", `${runs} of mixed shapes`, told(grown, "mixed shapes", runs)];
 }
 
 function optionsOf(folder: string, name: Network, manifest: Manifest): LoadOptions {
@@ -416,6 +423,7 @@ async function reloads(engine: Engine, options: LoadOptions): Promise<Row> {
     const work = Array.from({ length: 32 }, () => engine.infer(id, [plane], {}));
     await Promise.all([...work, engine.unload(id)].map((one) => one.catch(() => undefined)));
   });
+  reached(RELOADS, count / 100);
   return [
     "small_cnn: reloads",
     `${count} with 32 images in flight`,

@@ -187,11 +187,11 @@ double Buckets(const Entry& entry, Session& session, const std::vector<Expected>
 
 /// A batcher over one session, as the engine has it.
 struct Served {
-  Served(Session& session, int64_t largest) {
+  Served(Session& session, int64_t largest, size_t lanes = 1) {
     auto made = std::make_unique<SessionDevice>();
     device = made.get();
     device->AddModel(1, {&session, OutputsOf(session), &stats, largest});
-    batcher = std::make_unique<Batcher>(std::move(made));
+    batcher = std::make_unique<Batcher>(std::move(made), lanes);
     batcher->AddModel(1, largest, true);
   }
 
@@ -237,6 +237,39 @@ double Threads(const Entry& entry, Session& session, const std::vector<Expected>
   return worst;
 }
 
+/// Rows a second with so many at once in two lanes and in one, where two are said to pay. @returns the largest difference
+double Lanes(const Entry& entry, Session& session, const Expected& expected, int runs) {
+  const Served served(session, kBatches.back(), 2);
+  served.batcher->Warm(served.Row(expected.shape, expected.inputs[0]), kBatches.back(), {});
+  double worst = 0;
+  const auto measure = [&] {
+    const auto began = Clock::now();
+    for (int run = 0; run < runs; ++run) {
+      const int64_t count = 4 * kBatches.back();
+      std::vector<std::shared_ptr<BatchRow>> rows;
+      std::latch done(count);
+      for (int64_t i = 0; i < count; ++i) {
+        rows.push_back(served.Row(expected.shape, expected.inputs[static_cast<size_t>(i) % kInputs]));
+        rows.back()->done = [&done] { done.count_down(); };
+      }
+      served.batcher->Submit(rows);
+      done.wait();
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const bool failed = rows[i]->failure.has_value();
+        worst =
+            std::max(worst, failed ? INFINITY : Difference(rows[i]->outputs, expected.outputs[i % kInputs]));
+      }
+    }
+    return static_cast<double>(4 * kBatches.back() * runs) / (MillisecondsSince(began) / 1000);
+  };
+  const double two = measure();
+  const bool stays = served.batcher->ForgoLanes(1);
+  const double one = measure();
+  Line(entry, stays ? "two lanes" : "a second lane does not pay")
+      << "difference " << worst << ", " << two << " rows/s, in one lane " << one << std::endl;
+  return worst;
+}
+
 /// How long a batch that runs takes to end once all of its rows are cancelled, and that the next one is right.
 double Cancelled(const Entry& entry, Session& session, const Expected& expected) {
   const Served served(session, kBatches.back());
@@ -270,8 +303,9 @@ bool Agrees(const Entry& entry, Provider provider, int runs) {
   const auto began = Clock::now();
   const std::unique_ptr<Session> session = LoadOn(entry, provider);
   Line(entry, "load") << MillisecondsSince(began) << " ms" << std::endl;
-  const double worst = std::max({Buckets(entry, *session, all, runs), Threads(entry, *session, all, runs),
-                                 Cancelled(entry, *session, all.at(0))});
+  const double worst =
+      std::max({Buckets(entry, *session, all, runs), Threads(entry, *session, all, runs),
+                Lanes(entry, *session, all.at(0), runs), Cancelled(entry, *session, all.at(0))});
   if (worst <= entry.tolerance) return true;
   Line(entry, "DIFFERS") << "by " << worst << ", tolerance " << entry.tolerance << std::endl;
   return false;

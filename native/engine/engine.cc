@@ -149,7 +149,7 @@ int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
     SessionSettings place;
     place.provider = Provider::kCuda;
     place.device = could.value_or(0);
-    may_fit = could && EvictUnused(place);
+    may_fit = ForgoLanes() || (could && EvictUnused(place));
   }
   const std::string why = "Expected room for " + std::to_string(weights) + " bytes of weights on a GPU; " +
                           found +

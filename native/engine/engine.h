@@ -157,7 +157,9 @@ class Engine {
   /// Returns true if the model is unloaded.
   bool Unload(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);
   void Reload(const std::shared_ptr<const Model>& model);
-  /// Unloads the evictable model that was not used for longest. False if all are in use.
+  /// All models give up their second lanes. False if none has one.
+  bool ForgoLanes();
+  /// Makes room: second lanes go first, then the evictable model that was not used for longest. False if all are in use.
   bool EvictUnused(const SessionSettings& place);
   /// Whether a model drains, from now on if none did: the one that was loaded first. False if there is none.
   bool DrainOne(const SessionSettings& place);

@@ -113,7 +113,15 @@ std::vector<ModelPtr> Engine::EvictableOn(const SessionSettings& place) {
   return models;
 }
 
+bool Engine::ForgoLanes() {
+  bool any = false;
+  for (const ModelPtr& model : Models())
+    any = (model->batcher != nullptr && model->batcher->ForgoLanes(model->id)) || any;
+  return any;
+}
+
 bool Engine::EvictUnused(const SessionSettings& place) {
+  if (place.provider == Provider::kCuda && ForgoLanes()) return true;
   std::vector<std::pair<Clock::time_point, ModelPtr>> unused;
   for (ModelPtr& model : EvictableOn(place)) {
     if (const auto since = model->residence.UnusedSince()) unused.emplace_back(*since, std::move(model));

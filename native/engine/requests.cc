@@ -208,9 +208,9 @@ TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const TaskContext&
     std::memcpy(input.data, windows.data + i * input.Bytes(), input.Bytes());
     const auto row = MakeRow({std::move(input)});
     row->done = [left = begun->left] { left->count_down(); };
-    model->batcher->Submit(row);
     begun->rows.push_back(row);
   }
+  model->batcher->Submit(begun->rows);
   begun->on_stop.emplace(context.stop(), [windows_begun = begun.get()] { windows_begun->Cancel(); });
   return [this, begun] {
     begun->left->wait();

@@ -192,7 +192,8 @@ Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
     place.device = device.get();
     place.use.device = settings.device;
     place.use.limit = settings.device_memory;
-    place.batcher = std::make_unique<Batcher>(std::move(device));
+    place.batcher =
+        std::make_unique<Batcher>(std::move(device), settings.provider == Provider::kCuda ? 2 : 1);
   }
   return place;
 }

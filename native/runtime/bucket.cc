@@ -281,8 +281,8 @@ class CudaBucket : public RowBucket {
     }
   };
 
-  /// The host gets the next batch while rows of the last ones are read.
-  static constexpr size_t kOutputPlaces = 3;
+  /// The host gets the next batch while rows of the last ones are read in so many places.
+  static constexpr ptrdiff_t kOutputPlaces = 3;
   /// The ids of runs that neither are captured nor launch a graph, and of the others.
   static constexpr int kNoGraph = -1;
   static constexpr int kGraph = 1;
@@ -391,18 +391,12 @@ class CudaBucket : public RowBucket {
     }
     // They have no memory for what was not known.
     places_.clear();
-    spare_ = nullptr;
   }
 
   OutputPlace& FreePlace() {
-    current_ = nullptr;
-    for (const auto& place : places_) {
-      if (place->lent.load(std::memory_order_acquire) == 0) current_ = place;
-    }
-    if (current_ == nullptr) {
-      // Beyond the last place rows are copied, so that slow readers hold no more of the memory.
-      const bool last = places_.size() == kOutputPlaces;
-      if (last && spare_ != nullptr) return *spare_;
+    auto free = std::ranges::find_if(
+        places_, [](const auto& place) { return place->lent.load(std::memory_order_acquire) == 0; });
+    if (free == places_.end()) {
       auto place = std::make_shared<OutputPlace>();
       for (const std::optional<Tensor>& known : known_) {
         Tensor output = known.value_or(Tensor());
@@ -413,11 +407,11 @@ class CudaBucket : public RowBucket {
         }
         place->outputs.push_back(std::move(output));
       }
-      if (last) return *(spare_ = std::move(place));
-      places_.push_back(place);
-      current_ = std::move(place);
+      free = places_.insert(places_.end(), std::move(place));
     }
-    return *current_;
+    // Rows of the last place are copied, so that slow readers hold no more of the memory.
+    current_ = free - places_.begin() < kOutputPlaces ? *free : nullptr;
+    return **free;
   }
 
   std::shared_ptr<void> Lend() override {
@@ -456,7 +450,6 @@ class CudaBucket : public RowBucket {
   std::vector<std::shared_ptr<OutputPlace>> places_;
   /// Where the last run wrote; nullptr if its rows must be copied.
   std::shared_ptr<OutputPlace> current_;
-  std::shared_ptr<OutputPlace> spare_;
 };
 
 }  // namespace

@@ -371,9 +371,7 @@ void OpenOnGpu(SessionState& state, GraphSource& source, const std::string& path
     if (!state.graphs || ClassifyFailure(e.what()) != RuntimeFailure::kRun) throw;
     open(false);
   }
-  if (known) {
-    state.facts.graphs = state.graphs;
-  } else {
+  if (!known) {
     state.facts.graph = Describe(*state.wide, code);
     // The shared session too, so that an image has the same numbers whichever session it runs in.
     if (settings.precision == Precision::kFloat16 && TakesImages(state.facts.graph)) {
@@ -613,10 +611,6 @@ void Session::Unload() {
   ReturnMemory();
 }
 
-void Session::ForgoGraphs() {
-  for (GraphFacts& facts : facts_) facts.graphs = false;
-}
-
 std::shared_ptr<const Session::States> Session::Here() const {
   const std::lock_guard lock(mutex_);
   return states_;
@@ -716,13 +710,14 @@ std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
 }
 
 std::shared_ptr<SessionState> Session::Another(size_t graph) {
-  GraphFacts& facts = facts_[graph];
+  GraphFacts facts = facts_[graph];
+  facts.graphs = facts.graphs && !forgo_graphs_;
   // Beside them there is to be room for what a run takes.
   if (UseOfGpu(settings_.device, settings_.device_memory).Room() / 2 < facts.weights)
     throw OutOfMemory("The GPU has no room for one more session of the model.");
   try {
     std::shared_ptr<SessionState> state = LoadGraph(paths_[graph], settings_, code_, &facts, &hashes_, true);
-    facts.graphs = state->graphs;
+    if (facts.graphs && !state->graphs) ForgoGraphs();
     return state;
   } catch (const NoRoomToLoad& e) {
     throw OutOfMemory(e.what());

@@ -185,8 +185,8 @@ class Session {
   void Reload();
   bool OnGpu() const { return settings_.provider == Provider::kCuda; }
   int device() const { return settings_.device; }
-  /// Buckets that are made from now on are not captured. Called by the thread that makes them.
-  void ForgoGraphs();
+  /// Buckets that are made from now on are not captured.
+  void ForgoGraphs() { forgo_graphs_ = true; }
   /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
   /// run so far; that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for the wide one.
   std::vector<SessionMemory> Memory() const;
@@ -203,7 +203,7 @@ class Session {
   /// dimension, for each input of the graph. Throws EngineError: bad_request if the graph takes no such
   /// batches, OutOfMemory. On CUDA one that is to run often has a session of its `own`, where the shape never changes:
   /// a change of shape makes cuDNN plan again, and drops the plan before, whose kernels graphs captured from it would
-  /// still launch. OutOfMemory then if the memory does not suffice for the weights once more. From one thread.
+  /// still launch. OutOfMemory then if the memory does not suffice for the weights once more.
   std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
                                      std::span<const std::string> outputs, bool own = false);
   /// So many bytes for inputs of buckets, with whatever is in them; CUDA: pinned host memory. They keep the
@@ -228,6 +228,7 @@ class Session {
   const BeforeMean before_mean_;
   /// One for each graph.
   std::vector<GraphFacts> facts_;
+  std::atomic<bool> forgo_graphs_ = false;
   /// Locked by those who look at sessions without a use of them, so that it is never they who free them: they may be the
   /// thread that serves requests.
   mutable std::mutex refreshing_;

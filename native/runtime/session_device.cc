@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <iterator>
 #include <limits>
 
 #include "base/error.h"
@@ -11,8 +10,8 @@
 namespace radserve {
 namespace {
 
-/// Places kept: six sizes for each of ten shapes, say. Those that were not used for longest make room.
-constexpr size_t kPlaces = 64;
+/// Places kept: eight sizes for each of eight models in two lanes, say. Those that were not used for longest make room.
+constexpr size_t kPlaces = 128;
 
 /// Memory for prepared rows is allocated in blocks of so many bytes, or of so many of the largest batches if
 /// that is less.
@@ -65,14 +64,13 @@ void SessionDevice::Clear(uint64_t id) {
   DropPlaces(id);
 }
 
-void SessionDevice::DropPlaces(uint64_t id) {
+void SessionDevice::DropPlaces(uint64_t id, int64_t lane) {
   // Outlives the lock: what memory gives back may take a while.
   std::vector<std::shared_ptr<Bucket>> gone;
   const std::lock_guard lock(mutex_);
   for (auto place = places_.begin(); place != places_.end();) {
-    const auto next = std::next(place);
-    if (place->first.first.model == id) gone.push_back(Take(place));
-    place = next;
+    const auto here = place++;
+    if (here->first.bucket.model == id && here->first.lane >= lane) gone.push_back(Take(here));
   }
 }
 
@@ -80,60 +78,59 @@ std::shared_ptr<Bucket> SessionDevice::TakeOldest(std::optional<uint64_t> owner,
   const std::lock_guard lock(mutex_);
   auto oldest = places_.end();
   for (auto place = places_.begin(); place != places_.end(); ++place) {
-    if (owner && (place->first.first.model != *owner || place->second.bucket->Shared())) continue;
+    if (owner && (place->first.bucket.model != *owner || place->second.bucket->Shared())) continue;
     if (place->second.used >= before) continue;
     if (oldest == places_.end() || place->second.used < oldest->second.used) oldest = place;
   }
   return oldest == places_.end() ? nullptr : Take(oldest);
 }
 
-std::shared_ptr<Bucket> SessionDevice::Find(const BucketKey& key, int64_t capacity, uint64_t& before,
-                                            bool& own) {
-  const std::lock_guard lock(mutex_);
-  const auto found = places_.find({key, capacity});
-  if (found == places_.end()) return nullptr;
-  Place& place = found->second;
-  before = std::exchange(place.used, ++uses_);
-  ++place.runs;
-  own = place.bucket->Shared() && std::has_single_bit(place.runs);
-  return place.bucket;
-}
-
-std::shared_ptr<Bucket> SessionDevice::PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes,
-                                                const Model& model, bool own) {
-  const size_t whole = bytes * static_cast<size_t>(capacity);
+std::shared_ptr<Bucket> SessionDevice::PlaceFor(const PlaceKey& key, size_t bytes, const Model& model,
+                                                bool own) {
+  const size_t whole = bytes * static_cast<size_t>(key.capacity);
+  std::shared_ptr<Bucket> bucket;
   uint64_t before = 0;
-  const std::shared_ptr<Bucket> found = Find(key, capacity, before, own);
-  if (found != nullptr && !own) return found;
-  std::shared_ptr<Bucket> made;
-  while (own && made == nullptr) {
-    try {
-      made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs, true);
-    } catch (const OutOfMemory&) {
-      // Buckets by turns that do not all fit would make each other's sessions anew all the time.
-      if (TakeOldest(key.model, before) == nullptr) break;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = places_.find(key); found != places_.end()) {
+      Place& place = found->second;
+      bucket = place.bucket;
+      before = std::exchange(place.used, ++uses_);
+      // Used so often, a session of its own is worth trying: at the second, fourth, eighth use.
+      own = std::has_single_bit(++place.runs) && bucket->Shared();
+      if (!own) return bucket;
     }
   }
-  if (made == nullptr && found != nullptr) return found;
-  if (made == nullptr) made = model.session->MakeBucket(capacity, key.row_shapes, model.outputs);
-  while (found == nullptr && Full(whole)) TakeOldest({}, std::numeric_limits<uint64_t>::max());
+  const auto full = [&] {
+    const std::lock_guard lock(mutex_);
+    return !places_.empty() && (places_.size() >= kPlaces || bytes_ + whole > most_bytes_);
+  };
+  while (bucket == nullptr && full()) TakeOldest({}, std::numeric_limits<uint64_t>::max());
+  const auto make = [&](bool alone) {
+    bucket = model.session->MakeBucket(key.capacity, key.bucket.row_shapes, model.outputs, alone);
+  };
+  while (own) {
+    try {
+      make(true);
+      break;
+    } catch (const OutOfMemory&) {
+      if (key.lane > 0) throw;
+      // Buckets by turns that do not all fit would make each other's sessions anew all the time.
+      own = TakeOldest(key.bucket.model, before) != nullptr;
+    }
+  }
+  if (bucket == nullptr) make(false);
   const std::lock_guard lock(mutex_);
-  Place& place = places_[{key, capacity}];
+  Place& place = places_[key];
   bytes_ += whole - std::exchange(place.bytes, whole);
-  place.bucket = made;
-  if (found == nullptr) place.used = ++uses_;
-  place.runs = std::max<uint64_t>(place.runs, 1);
-  return made;
+  place.bucket = bucket;
+  place.used = ++uses_;
+  return bucket;
 }
 
-bool SessionDevice::Full(size_t more) const {
+void SessionDevice::Measure(const PlaceKey& key, const Bucket& bucket) {
   const std::lock_guard lock(mutex_);
-  return !places_.empty() && (places_.size() >= kPlaces || bytes_ + more > most_bytes_);
-}
-
-void SessionDevice::Measure(const BucketKey& key, int64_t capacity, const Bucket& bucket) {
-  const std::lock_guard lock(mutex_);
-  const auto found = places_.find({key, capacity});
+  const auto found = places_.find(key);
   if (found == places_.end() || found->second.bucket.get() != &bucket) return;
   bytes_ -= std::exchange(found->second.bytes, bucket.Bytes());
   bytes_ += found->second.bytes;
@@ -160,36 +157,38 @@ Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype
   return row;
 }
 
-Device::Result SessionDevice::Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+Device::Result SessionDevice::Run(int64_t lane, int64_t capacity,
+                                  std::span<const std::shared_ptr<BatchRow>> rows,
                                   const std::stop_token& stop) {
-  const BucketKey& key = rows.front()->key;
+  const PlaceKey key = {rows.front()->key, capacity, lane};
+  const uint64_t id = key.bucket.model;
   Model model;
   {
     const std::lock_guard lock(mutex_);
-    model = models_.at(key.model);
+    model = models_.at(id);
   }
   size_t row_bytes = 0;
   for (const Tensor& input : rows.front()->inputs) row_bytes += input.Bytes();
   const auto run = [&](bool own) {
-    const std::shared_ptr<Bucket> bucket = PlaceFor(key, capacity, row_bytes, model, own);
+    const std::shared_ptr<Bucket> bucket = PlaceFor(key, row_bytes, model, own);
     Result result = RunIn(*bucket, rows, stop, *model.stats);
-    Measure(key, capacity, *bucket);
+    Measure(key, *bucket);
     return result;
   };
-  const bool own = rows.front()->comes_again && model.session->OnGpu();
+  const bool own = (rows.front()->comes_again || lane > 0) && model.session->OnGpu();
   try {
     return run(own);
   } catch (const NotCaptured&) {
     model.session->ForgoGraphs();
   } catch (const OutOfMemory&) {
     if (!model.session->OnGpu()) throw;
-    DropPlaces(key.model);
+    DropPlaces(id, lane);
     ShrinkGpu(model.session->device());
     // One row may fit now that the model's other buckets have given their memory back.
-    if (capacity > 1) throw;
+    if (capacity > 1 || lane > 0) throw;
     return run(false);
   }
-  DropPlaces(key.model);
+  DropPlaces(id);
   return run(own);
 }
 

@@ -1,6 +1,7 @@
 #ifndef RADSERVE_SESSION_DEVICE_H_
 #define RADSERVE_SESSION_DEVICE_H_
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -8,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/histogram.h"
@@ -36,7 +36,8 @@ class RunStats {
   Figures figures_;
 };
 
-/// Batches of loaded sessions, each in the bucket that was made for its shape and size.
+/// Batches of loaded sessions, each in the bucket that was made for its shape, size and lane. Lanes beyond the first run in
+/// sessions of their own alone.
 class SessionDevice : public Device {
  public:
   /// All of them outlive the rows of the model.
@@ -57,8 +58,9 @@ class SessionDevice : public Device {
   void RemoveModel(uint64_t id);
   /// The same, and the model stays: its next run makes them anew.
   void Clear(uint64_t id);
-  Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+  Result Run(int64_t lane, int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
+  void RemoveLanes(uint64_t model) override { DropPlaces(model, 1); }
   /// The one input of a row of that bucket, [1, ...], to be written: in memory from which a batch runs without a copy, if
   /// there is room in it. Any thread.
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
@@ -70,27 +72,28 @@ class SessionDevice : public Device {
     std::shared_ptr<Bucket> bucket;
     size_t bytes = 0;
     uint64_t used = 0;
-    uint64_t runs = 0;
+    uint64_t runs = 1;
   };
-  using Places = std::map<std::pair<BucketKey, int64_t>, Place>;
+  struct PlaceKey {
+    BucketKey bucket;
+    int64_t capacity = 1;
+    int64_t lane = 0;
+    std::strong_ordering operator<=>(const PlaceKey&) const = default;
+  };
+  using Places = std::map<PlaceKey, Place>;
 
   Result RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows, const std::stop_token& stop,
                RunStats& stats);
-  void DropPlaces(uint64_t id);
+  /// Those of a model, in that lane and all beyond.
+  void DropPlaces(uint64_t id, int64_t lane = 0);
   /// The place that was not used for longest, if that is before that use: of all, or of those of one model that have a session
   /// of their own. nullptr if there is none.
   std::shared_ptr<Bucket> TakeOldest(std::optional<uint64_t> owner, uint64_t before);
-  /// The bucket of a place that is there, nullptr else. `before` is its last use until now, and `own` whether it has been used
-  /// so often that a session of its own is worth trying: at the second, fourth, eighth use.
-  std::shared_ptr<Bucket> Find(const BucketKey& key, int64_t capacity, uint64_t& before, bool& own);
-  /// Whether a place of so many bytes more is too much.
-  bool Full(size_t more) const;
   /// `bytes` is what the inputs of one row take; `own` whether a new place is to have a session of its own. It has none where
-  /// the memory does not suffice.
-  std::shared_ptr<Bucket> PlaceFor(const BucketKey& key, int64_t capacity, size_t bytes, const Model& model,
-                                   bool own);
+  /// the memory does not suffice. Throws OutOfMemory then for a lane beyond the first.
+  std::shared_ptr<Bucket> PlaceFor(const PlaceKey& key, size_t bytes, const Model& model, bool own);
   /// Counts what a place takes, now that it has run.
-  void Measure(const BucketKey& key, int64_t capacity, const Bucket& bucket);
+  void Measure(const PlaceKey& key, const Bucket& bucket);
   /// The rows as one batch of `size`, without a copy; nothing if that is not how they lie.
   std::optional<Staging::Batch> Join(std::span<const std::shared_ptr<BatchRow>> rows, int64_t size);
   static void Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket);

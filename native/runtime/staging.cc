@@ -102,12 +102,9 @@ std::shared_ptr<Staging::Memory> Staging::Drop(Places::iterator place) {
 
 bool Staging::MakeRoom(size_t bytes, Memories& gone) {
   while (bytes_ + bytes > most_bytes_) {
-    auto oldest = places_.end();
-    for (auto it = places_.begin(); it != places_.end(); ++it) {
-      if (!it->second->Idle()) continue;
-      if (oldest == places_.end() || it->second->used < oldest->second->used) oldest = it;
-    }
-    if (oldest == places_.end()) return false;
+    const auto oldest = std::ranges::min_element(
+        places_, {}, [](const auto& each) { return std::pair(!each.second->Idle(), each.second->used); });
+    if (oldest == places_.end() || !oldest->second->Idle()) return false;
     gone.push_back(Drop(oldest));
   }
   return true;
@@ -163,9 +160,8 @@ void Staging::Remove(uint64_t model) {
   Memories gone;
   const std::lock_guard lock(mutex_);
   for (auto place = places_.begin(); place != places_.end();) {
-    const auto next = std::next(place);
-    if (place->second->key.model == model) gone.push_back(Drop(place));
-    place = next;
+    const auto here = place++;
+    if (here->second->key.model == model) gone.push_back(Drop(here));
   }
 }
 

@@ -21,16 +21,24 @@ void BatchPlanner::AddModel(uint64_t model, int64_t max_batch, bool padded) {
 
 void BatchPlanner::RemoveModel(uint64_t model) { models_.erase(model); }
 
+int64_t BatchPlanner::Lanes(uint64_t model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? 1 : found->second.lanes;
+}
+
+void BatchPlanner::SetLanes(uint64_t model, int64_t lanes) {
+  const auto found = models_.find(model);
+  if (found != models_.end()) found->second.lanes = lanes;
+}
+
 BatchPlanner::Shape& BatchPlanner::ShapeOf(Model& model, const Shapes& shapes) {
   const auto found = model.shapes.find(shapes);
   if (found != model.shapes.end()) return found->second;
   if (model.shapes.size() >= kShapes) {
-    auto oldest = model.shapes.end();
-    for (auto it = model.shapes.begin(); it != model.shapes.end(); ++it) {
-      if (it->second.waiting > 0) continue;
-      if (oldest == model.shapes.end() || it->second.last_arrival < oldest->second.last_arrival) oldest = it;
-    }
-    if (oldest != model.shapes.end()) model.shapes.erase(oldest);
+    const auto oldest = std::ranges::min_element(model.shapes, {}, [](const auto& each) {
+      return std::pair(each.second.waiting > 0, each.second.last_arrival);
+    });
+    if (oldest->second.waiting == 0) model.shapes.erase(oldest);
   }
   Shape& shape = model.shapes[shapes];
   shape.limit = model.max_batch;
@@ -49,8 +57,8 @@ void BatchPlanner::Add(const Row& row) {
 bool BatchPlanner::Remove(uint64_t id) {
   if (!queue_.Remove(id)) return false;
   const auto node = rows_.extract(id);
-  Model& model = models_.at(node.mapped().key.model);
-  --model.shapes.at(node.mapped().key.row_shapes).waiting;
+  const BucketKey& key = node.mapped().key;
+  --models_.at(key.model).shapes.at(key.row_shapes).waiting;
   return true;
 }
 
@@ -111,8 +119,11 @@ int64_t BatchPlanner::Choose(const Shape& shape, int64_t rows, const Row& first,
 }
 
 std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now,
-                                                      std::optional<Clock::time_point>* wait_until) {
-  const FairQueue::Item* item = queue_.Next(now, [](uint64_t, Priority) { return true; });
+                                                      std::optional<Clock::time_point>* wait_until,
+                                                      int64_t lane) {
+  running_.erase(lane);
+  const FairQueue::Item* item =
+      queue_.Next(now, [&](uint64_t model, Priority) { return lane < Lanes(model); });
   if (item == nullptr) return std::nullopt;
   const Row head = rows_.at(item->id);
   std::vector<Row> rows = RowsOf(head.key);
@@ -121,7 +132,12 @@ std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now,
   std::rotate(rows.begin(), own, own + 1);
   // A stat does not wait for the rows of others.
   const auto stats = std::ranges::count(rows, Priority::kStat, &Row::priority);
-  const auto count = static_cast<int64_t>(stats > 0 ? stats : static_cast<ptrdiff_t>(rows.size()));
+  const auto waiting = static_cast<int64_t>(stats > 0 ? stats : static_cast<ptrdiff_t>(rows.size()));
+  // Each lane takes its part of the rows that wait or run.
+  const int64_t lanes = Lanes(head.key.model);
+  int64_t all = waiting + lanes - 1;
+  for (const auto& [other, running] : running_) all += running.first == head.key ? running.second : 0;
+  const int64_t count = std::min(waiting, all / lanes);
   Shape& shape = models_.at(head.key.model).shapes.at(head.key.row_shapes);
   const Clock::time_point until = shape.last_end + shape.Saved(count);
   if (wait_until != nullptr && stats == 0 && rows_.size() == rows.size() && now < until &&
@@ -131,7 +147,8 @@ std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now,
   }
   const int64_t capacity = Choose(shape, count, head, now);
   rows.resize(std::min(rows.size(), static_cast<size_t>(capacity)));
-  Batch batch{head.key, capacity, std::move(rows), shape.Time(capacity)};
+  running_[lane] = {head.key, static_cast<int64_t>(rows.size())};
+  Batch batch{head.key, capacity, std::move(rows), shape.Time(capacity), lanes};
   const auto share = batch.expected / static_cast<int64_t>(batch.rows.size());
   for (const Row& row : batch.rows) {
     queue_.Start(row.id, std::max<Clock::duration>(share, std::chrono::microseconds(1)));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "scheduling/fair_queue.h"
@@ -33,6 +34,7 @@ struct BucketKey {
 ///   are padding.
 /// - What each size takes is learned as a median. By it a smaller size runs where two batches end sooner than the one, or
 ///   where the first row would be late otherwise.
+/// - A model may run in several lanes, batches beside each other. Of its rows each lane takes its part.
 class BatchPlanner {
  public:
   struct Row {
@@ -49,18 +51,24 @@ class BatchPlanner {
     std::vector<Row> rows;
     /// Zero while it is not known.
     Clock::duration expected{};
+    /// Those that the model runs in.
+    int64_t lanes = 1;
   };
 
   /// Rows of models that were not added run alone. `padded`: a batch takes as long as its size, however few rows it has.
   void AddModel(uint64_t model, int64_t max_batch, bool padded = false);
   /// Nothing of it waits or runs any more.
   void RemoveModel(uint64_t model);
+  /// How many lanes a model runs in, the first of them: one unless more are set, once it was added.
+  int64_t Lanes(uint64_t model) const;
+  void SetLanes(uint64_t model, int64_t lanes);
   void Add(const Row& row);
   /// Returns false if no such row waits.
   bool Remove(uint64_t id);
-  /// The batch that a free device runs now; its rows no longer wait. nullopt if nothing waits, or if all that does is to wait
+  /// The batch that a free lane runs now; its rows no longer wait. nullopt if nothing waits, or if all that does is to wait
   /// for others of its bucket, with the time until which it does in `wait_until`.
-  std::optional<Batch> Next(Clock::time_point now, std::optional<Clock::time_point>* wait_until = nullptr);
+  std::optional<Batch> Next(Clock::time_point now, std::optional<Clock::time_point>* wait_until = nullptr,
+                            int64_t lane = 0);
   /// A batch of so many rows of that bucket has ended, and its callers know.
   void Ended(const BucketKey& key, size_t rows, Clock::time_point now);
   /// A batch of that size has run in `took`. The first of a size is left out: it allocates and plans.
@@ -91,6 +99,7 @@ class BatchPlanner {
   struct Model {
     int64_t max_batch = 1;
     bool padded = false;
+    int64_t lanes = 1;
     std::map<Shapes, Shape> shapes;
   };
 
@@ -101,6 +110,8 @@ class BatchPlanner {
   FairQueue queue_;
   std::unordered_map<uint64_t, Row> rows_;
   std::map<uint64_t, Model> models_;
+  /// The rows that each lane has been given, until it asks for more.
+  std::map<int64_t, std::pair<BucketKey, int64_t>> running_;
 };
 
 }  // namespace radserve

@@ -20,7 +20,6 @@ class MedianTime {
     std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<ptrdiff_t>(known));
     median_ = *middle;
   }
-  bool known() const { return count_ > 0; }
   /// Zero before the first duration.
   Clock::duration Get() const { return median_; }
 

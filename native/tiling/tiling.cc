@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,6 +47,9 @@ Tensor RowOf(const Tensor& output, size_t row, size_t rows) {
 double Bytes(const Sides& sides, double channels) {
   return static_cast<double>(Voxels(sides)) * channels * sizeof(float);
 }
+
+/// Batches that a device has at once: one for each of two lanes, and one more for when either has ended.
+constexpr size_t kAhead = 3;
 
 }  // namespace
 
@@ -98,10 +102,13 @@ class WindowRun {
     if (!view_.begin) {
       AddAll(run_(Cut(tiles)), tiles);
     } else {
-      if (!ahead_) ahead_ = view_.begin(Cut(tiles));
-      const TakeOutputs take = std::move(ahead_);
-      const std::span after = Batch(next_ + tiles.size());
-      ahead_ = after.empty() ? nullptr : view_.begin(Cut(after));
+      while (ahead_.size() < kAhead && begun_ < windows_.size()) {
+        const std::span after = Batch(begun_);
+        ahead_.push_back(view_.begin(Cut(after)));
+        begun_ += after.size();
+      }
+      const TakeOutputs take = std::move(ahead_.front());
+      ahead_.pop_front();
       const std::vector<std::vector<Tensor>> outputs = take();
       for (size_t row = 0; row < tiles.size(); ++row) AddAll(outputs.at(row), tiles.subspan(row, 1));
     }
@@ -208,8 +215,9 @@ class WindowRun {
   std::optional<Blend> sums_;
   std::vector<Blend> blends_;
   size_t next_ = 0;
-  /// The next batch, if a device has it already.
-  TakeOutputs ahead_;
+  /// The next batches, which a device has already, and the first window after them.
+  std::deque<TakeOutputs> ahead_;
+  size_t begun_ = 0;
   ThreadTeam alone_;
 };
 

@@ -49,8 +49,8 @@ struct TiledView {
   std::function<void(size_t done, size_t windows)> tell;
   /// Blends beside the thread that calls; null for none. It outlives the windows.
   ThreadTeam* team = nullptr;
-  /// For a device that runs windows [n, ...] beside the thread that calls, in place of RunWindows: while it has one batch the
-  /// last one is blended.
+  /// For a device that runs windows [n, ...] beside the thread that calls, in place of RunWindows: while it has some batches
+  /// the last one is blended.
   std::function<TakeOutputs(const Tensor& windows)> begin = nullptr;
 };
 

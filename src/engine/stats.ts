@@ -16,6 +16,8 @@ const model = z.strictObject({
   gpu: count.optional(),
   /** Its images run in batches; else each on its own. */
   batched: z.boolean(),
+  /** How many batches of it may run beside each other; absent where there are none. */
+  lanes: count.optional(),
   queued: classes(count),
   started: classes(count),
   completed: count,

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <numeric>
@@ -48,6 +49,7 @@ struct StandIn {
   decltype(&StandInSetMemory) set_memory;
   decltype(&StandInBreak) break_device;
   decltype(&StandInSpoil) spoil;
+  decltype(&StandInSlow) slow;
   decltype(&StandInHold) hold;
   decltype(&StandInAwaitHeld) await_held;
 };
@@ -68,6 +70,7 @@ StandIn& Cuda() {
     look(found.reset, "StandInReset");
     look(found.set_memory, "StandInSetMemory");
     look(found.break_device, "StandInBreak");
+    look(found.slow, "StandInSlow");
     look(found.hold, "StandInHold");
     look(found.await_held, "StandInAwaitHeld");
     library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
@@ -174,8 +177,8 @@ TEST("rows that are still read keep their numbers while later batches run, and n
   }
   EQUAL(Cuda().pinned(), pinned);
   EQUAL(bucket->Bytes(), bytes);
-  // The inputs and the three places of the outputs, on the host.
-  EQUAL(bytes, 4 * 4 * 2 * sizeof(float));
+  // The inputs, the three places of the outputs, and one from which they are copied, on the host.
+  EQUAL(bytes, 5 * 4 * 2 * sizeof(float));
 }
 END;
 
@@ -210,34 +213,34 @@ END;
 
 /// A device of a session of which each row has `side` numbers.
 struct Served {
-  explicit Served(const std::string& model, int gpu = 0, int64_t largest = 8, size_t memory = 0)
+  explicit Served(const std::string& model, int gpu = 0, int64_t largest = 8, size_t memory = 0,
+                  size_t lanes = 1)
       : session(Load(model, gpu, memory)) {
     auto made = std::make_unique<SessionDevice>();
     device = made.get();
     device->AddModel(1, {session.get(), kOutputs, &stats, largest});
-    batcher = std::make_unique<Batcher>(std::move(made));
+    batcher = std::make_unique<Batcher>(std::move(made), lanes);
     batcher->AddModel(1, largest);
   }
 
   std::shared_ptr<BatchRow> Row(int64_t side, float first) const { return RowOf({side}, first); }
 
-  std::shared_ptr<BatchRow> RowOf(const std::vector<int64_t>& shape, float first) const {
+  std::shared_ptr<BatchRow> RowOf(const std::vector<int64_t>& shape, float first, uint64_t model = 1) const {
     auto row = std::make_shared<BatchRow>();
-    row->key = {1, {shape}};
+    row->key = {model, {shape}};
     row->inputs = {device->NewRow(row->key, "x", Dtype::kFloat32)};
     Fill({row->inputs[0].data, row->inputs[0].Bytes()}, first);
     return row;
   }
 
-  /// Submits rows and waits for all of them.
-  void Answer(const std::vector<std::shared_ptr<BatchRow>>& rows) const {
-    std::latch done(static_cast<ptrdiff_t>(rows.size()));
-    for (const auto& row : rows) {
-      row->done = [&done] { done.count_down(); };
-      batcher->Submit(row);
-    }
-    done.wait();
+  /// Submits rows, which wait from one moment on. The function that is returned waits for all of them.
+  std::function<void()> Submit(const std::vector<std::shared_ptr<BatchRow>>& rows) const {
+    const auto done = std::make_shared<std::latch>(static_cast<ptrdiff_t>(rows.size()));
+    for (const auto& row : rows) row->done = [done] { done->count_down(); };
+    batcher->Submit(rows);
+    return [done] { done->wait(); };
   }
+  void Answer(const std::vector<std::shared_ptr<BatchRow>>& rows) const { Submit(rows)(); }
 
   std::unique_ptr<Session> session;
   SessionDevice* device = nullptr;
@@ -258,12 +261,10 @@ TEST("a run that is stopped ends between two nodes, and the next one is whole") 
   Cuda().reset();
   Cuda().hold(0, true);
   auto row = served.Row(4, 1);
-  std::latch done(1);
-  row->done = [&] { done.count_down(); };
-  served.batcher->Submit(row);
+  const auto answer = served.Submit({row});
   Cuda().await_held(0);
   served.batcher->Cancel(row);
-  done.wait();
+  answer();
   CHECK(row->failure && row->failure->code == "cancelled");
   Cuda().hold(0, false);
   auto next = served.Row(4, 2);
@@ -443,7 +444,7 @@ TEST(
       CHECK(!row->failure &&
             AsFloats(row->outputs.at(0)) == Counting(static_cast<float>(i), static_cast<size_t>(side)));
     }
-    CHECK(Cuda().graphs() <= 64);
+    CHECK(Cuda().graphs() <= 128);
     if (shape == 149) used = Cuda().used(0);
   }
   EQUAL(Cuda().count(0).captures, uint64_t{300});
@@ -461,7 +462,7 @@ TEST("buckets by turns that do not all fit do not make each other's sessions ane
     for (const size_t rows : {1, 2, 4, 8}) {
       std::vector<std::shared_ptr<BatchRow>> batch;
       for (size_t i = 0; i < rows; ++i) batch.push_back(served.Row(512, 0));
-      served.device->Run(static_cast<int64_t>(rows), batch, {});
+      served.device->Run(0, static_cast<int64_t>(rows), batch, {});
     }
   }
   CHECK(Cuda().count(0).captures >= 1 && Cuda().count(0).captures < 4);
@@ -476,9 +477,7 @@ TEST("two devices run side by side: one that waits keeps the other from nothing"
   Cuda().reset();
   Cuda().hold(0, true);
   auto held = first.Row(4, 1);
-  std::latch done(1);
-  held->done = [&] { done.count_down(); };
-  first.batcher->Submit(held);
+  const auto answer = first.Submit({held});
   Cuda().await_held(0);
   second.Answer({second.Row(4, 1), second.Row(4, 2)});
   CHECK(Cuda().count(1).launches > 0);
@@ -486,7 +485,7 @@ TEST("two devices run side by side: one that waits keeps the other from nothing"
   EQUAL(Cuda().count(0).launches, uint64_t{0});
   EQUAL(Cuda().count(0).strays + Cuda().count(1).strays, uint64_t{0});
   Cuda().hold(0, false);
-  done.wait();
+  answer();
   CHECK(!held->failure);
 }
 END;
@@ -558,7 +557,7 @@ TEST(
       }
       rows.push_back(row);
     }
-    const Device::Result result = device.Run(4, rows, {});
+    const Device::Result result = device.Run(0, 4, rows, {});
     EQUAL(result.outputs.size(), rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto first = static_cast<float>(100 * run) + 10 * static_cast<float>(i);
@@ -579,27 +578,10 @@ TEST("what does not fit while graphs are alive runs once they are gone: a batch 
   constexpr size_t kBytes = kLong * sizeof(float);
   const Served served(Copying({0, 0}, {0, 0}));
   Cuda().reset();
-  int64_t other = 4;
   const auto answer = [&](int count) {
     std::vector<std::shared_ptr<BatchRow>> rows;
     for (int i = 0; i < count; ++i) rows.push_back(served.Row(kLong, static_cast<float>(i)));
-    // They wait together, so that they are one batch: the thread is held by a row of a shape that comes once.
-    std::latch held(1);
-    std::latch go_on(1);
-    const auto first = served.Row(other++, 0);
-    first->done = [&] {
-      held.count_down();
-      go_on.wait();
-    };
-    served.batcher->Submit(first);
-    held.wait();
-    std::latch done(count);
-    for (const auto& row : rows) {
-      row->done = [&done] { done.count_down(); };
-      served.batcher->Submit(row);
-    }
-    go_on.count_down();
-    done.wait();
+    served.Answer(rows);
     for (int i = 0; i < count; ++i)
       CHECK(Echoes(*rows[static_cast<size_t>(i)], static_cast<float>(i), kLong));
   };
@@ -617,42 +599,140 @@ TEST("what does not fit while graphs are alive runs once they are gone: a batch 
 }
 END;
 
+/// A model whose graphs take a while, `times_beside` that beside another, warm in two lanes if that pays.
+std::unique_ptr<Served> InLanes(const std::string& model, int times_beside = 1) {
+  auto served = std::make_unique<Served>(model, 0, 8, 0, 2);
+  Cuda().reset();
+  Cuda().slow(0, 3, times_beside);
+  do {
+    // On a busy machine one of two lanes may wait for the processor.
+    served->batcher->Warm(served->Row(4, 0), 8, {});
+  } while (times_beside == 1 && served->batcher->Lanes(1) == 1);
+  Cuda().slow(0, 0, 1);
+  return served;
+}
+
+/// Rows of the four numbers from 10 * i on.
+std::vector<std::shared_ptr<BatchRow>> Numbered(const Served& served, int count, uint64_t model = 1) {
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  for (int i = 0; i < count; ++i) rows.push_back(served.RowOf({4}, static_cast<float>(10 * i), model));
+  return rows;
+}
+
+void CheckNumbered(const std::vector<std::shared_ptr<BatchRow>>& rows) {
+  for (size_t i = 0; i < rows.size(); ++i) CHECK(Echoes(*rows[i], static_cast<float>(10 * i), 4));
+}
+
+TEST("a second lane stays where batches run beside each other, and goes where they do not") {
+  const std::string model = Copying({0, 4}, {0, 4});
+  CHECK(!InLanes(model, 10)->batcher->ForgoLanes(1));
+  const auto in_lanes = InLanes(model);
+  const Served& served = *in_lanes;
+  // Four sizes in each lane.
+  EQUAL(Cuda().graphs(), size_t{8});
+  Cuda().reset();
+  Cuda().slow(0, 1, 1);
+  const size_t used = Cuda().used(0);
+  for (int i = 0; i < 50; ++i) {
+    const auto rows = Numbered(served, 16);
+    served.Answer(rows);
+    CheckNumbered(rows);
+  }
+  const StandInCounts counts = Cuda().count(0);
+  EQUAL(counts.most_at_once, uint64_t{2});
+  EQUAL(counts.captures + counts.spoilt + counts.strays + counts.stale, uint64_t{0});
+  EQUAL(Cuda().used(0), used);
+  // Room is wanted for another model.
+  CHECK(served.batcher->ForgoLanes(1));
+  EQUAL(Cuda().graphs(), size_t{4});
+  CHECK(Cuda().used(0) < used);
+  const auto rows = Numbered(served, 16);
+  served.Answer(rows);
+  CheckNumbered(rows);
+  Cuda().reset();
+}
+END;
+
+TEST("no capture of one lane has work of the other beside it, and every row its own numbers") {
+  const auto in_lanes = InLanes(Copying({0, 4}, {0, 4}));
+  const Served& served = *in_lanes;
+  Cuda().reset();
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) {
+        const auto rows = Numbered(served, 1 + i % 5);
+        served.Answer(rows);
+        CheckNumbered(rows);
+        // As where the model has left: both lanes prepare their sizes anew.
+        if (i % 10 == 0) served.device->Clear(1);
+      }
+    });
+  }
+  threads.clear();
+  const StandInCounts counts = Cuda().count(0);
+  CHECK(counts.captures >= 8);
+  EQUAL(counts.spoilt + counts.strays + counts.stale, uint64_t{0});
+}
+END;
+
+TEST(
+    "a second lane that has no room is not opened, and one that loses its room goes: all rows are answered") {
+  constexpr size_t kWeights = size_t{512} * 512 * sizeof(float);
+  const std::string heavy = OneNode("MatMul", {"x", "w"}, {0, 512}, {0, 512}, "", 0, Zeros("w", {512, 512}));
+  for (const bool at_load : {true, false}) {
+    const Served served(heavy, 0, 2, 0, 2);
+    Cuda().reset();
+    Cuda().slow(0, 3, 1);
+    // Two sessions for two sizes, the first of the second lane, and not the second: half of the room is for runs.
+    if (at_load) Cuda().set_memory(0, Cuda().used(0) + 9 * kWeights / 2);
+    do {
+      served.batcher->Warm(served.Row(512, 0), 2, {});
+    } while (!at_load && served.batcher->Lanes(1) == 1);
+    EQUAL(Cuda().graphs(), size_t{at_load ? 2U : 4U});
+    if (!at_load) {
+      // The model has left, and when it comes back the memory is taken.
+      served.device->Clear(1);
+      Cuda().set_memory(0, Cuda().used(0) + kWeights);
+      const auto row = served.Row(512, 0);
+      EQUAL(CodeOf([&] { served.device->Run(1, 1, std::span(&row, 1), {}); }), std::string("overloaded"));
+    }
+    for (int i = 0; i < 20; ++i) {
+      std::vector<std::shared_ptr<BatchRow>> rows;
+      for (int row = 0; row < 4; ++row) rows.push_back(served.Row(512, 0));
+      served.Answer(rows);
+      for (const auto& row : rows) CHECK(!row->failure);
+    }
+    if (at_load) CHECK(!served.batcher->ForgoLanes(1));
+    EQUAL(Cuda().count(0).spoilt + Cuda().count(0).strays + Cuda().count(0).stale, uint64_t{0});
+  }
+  Cuda().reset();
+}
+END;
+
 TEST(
     "a model that is loaded anew beside work in flight: each row has its own numbers, and the old one's "
     "memory goes") {
-  Served served(Copying({0, 4}, {0, 4}));
-  served.batcher->Warm(served.Row(4, 0), 8, {});
+  const auto in_lanes = InLanes(Copying({0, 4}, {0, 4}));
+  Served& served = *in_lanes;
   const size_t graphs = Cuda().graphs();
-  CHECK(graphs > 0);
+  EQUAL(graphs, size_t{8});
   Cuda().reset();
   Cuda().hold(0, true);
-  std::latch done(16);
-  std::vector<std::shared_ptr<BatchRow>> rows;
-  const auto submit = [&](uint64_t model) {
-    for (int i = 0; i < 8; ++i) {
-      auto row = std::make_shared<BatchRow>();
-      row->key = {model, {{4}}};
-      row->inputs = {served.device->NewRow(row->key, "x", Dtype::kFloat32)};
-      Fill({row->inputs[0].data, row->inputs[0].Bytes()},
-           static_cast<float>(100 * model) + static_cast<float>(i));
-      row->done = [&done] { done.count_down(); };
-      rows.push_back(row);
-      served.batcher->Submit(row);
-    }
-  };
-  submit(1);
+  const auto before = Numbered(served, 16);
+  const auto answer_before = served.Submit(before);
   Cuda().await_held(0);
   RunStats stats;
   const auto next = Load(Copying({0, 4}, {0, 4}));
   served.device->AddModel(2, {next.get(), kOutputs, &stats, 8});
   served.batcher->AddModel(2, 8);
-  submit(2);
+  const auto after = Numbered(served, 8, 2);
+  const auto answer_after = served.Submit(after);
   Cuda().hold(0, false);
-  done.wait();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    CHECK(Echoes(*rows[i], static_cast<float>(i < 8 ? 100 + i : 200 + i - 8), 4));
-  }
-  rows.clear();
+  answer_before();
+  answer_after();
+  CheckNumbered(before);
+  CheckNumbered(after);
   const size_t used = Cuda().used(0);
   served.batcher->RemoveModel(1);
   served.device->RemoveModel(1);
@@ -710,7 +790,7 @@ TEST(
       Fill({row->inputs[0].data, row->inputs[0].Bytes()}, 0);
       rows.push_back(row);
     }
-    return device.Run(8, rows, {}).outputs;
+    return device.Run(0, 8, rows, {}).outputs;
   };
   run();
   const size_t used = Cuda().used(0);
@@ -790,7 +870,7 @@ TEST("where nothing is captured each bucket has a session of its own, as far as 
     row->key = {1, {{1024}}};
     row->inputs = {device.NewRow(row->key, "x", Dtype::kFloat32)};
     Fill({row->inputs[0].data, row->inputs[0].Bytes()}, 0);
-    EQUAL(device.Run(capacity, std::span(&row, 1), {}).outputs.at(0).size(), size_t{1});
+    EQUAL(device.Run(0, capacity, std::span(&row, 1), {}).outputs.at(0).size(), size_t{1});
   };
   Cuda().reset();
   const size_t alone = Cuda().used(0);
@@ -971,7 +1051,7 @@ int RunOutOfMemory(size_t limit, size_t memory) {
     }
   }
   const std::vector<std::shared_ptr<BatchRow>> two = {served.Row(kSide, 0), served.Row(kSide, 1)};
-  EQUAL(CodeOf([&] { served.device->Run(2, two, {}); }), std::string("overloaded"));
+  EQUAL(CodeOf([&] { served.device->Run(0, 2, two, {}); }), std::string("overloaded"));
   auto large = served.Row(8 * kSide, 1);
   served.Answer({large});
   CHECK(large->failure && large->failure->code == "overloaded");
@@ -1008,10 +1088,10 @@ int Child(const std::string& part) {
     Served served(add);
     const auto row = served.Row(4, 0);
     row->comes_again = true;
-    served.device->Run(1, std::span(&row, 1), {});
+    served.device->Run(0, 1, std::span(&row, 1), {});
     // One kernel of the plain run and two of the runs before the capture.
     Cuda().break_device(0, 3, kIllegalAddress);
-    served.device->Run(1, std::span(&row, 1), {});
+    served.device->Run(0, 1, std::span(&row, 1), {});
     return 1;
   }
   if (part == "broken at load") {
@@ -1022,12 +1102,12 @@ int Child(const std::string& part) {
   }
   if (part == "one of two broken") {
     {
-      Served first(Copying({0, 4}, {0, 4}), 0);
+      const auto in_lanes = InLanes(Copying({0, 4}, {0, 4}));
+      const Served& first = *in_lanes;
       Served second(Copying({0, 4}, {0, 4}), 1);
-      first.Answer({first.Row(4, 0)});
       second.Answer({second.Row(4, 0)});
       Cuda().break_device(0, 0, kIllegalAddress);
-      const std::vector<std::shared_ptr<BatchRow>> lost = {first.Row(4, 0), first.Row(4, 1)};
+      const std::vector<std::shared_ptr<BatchRow>> lost = Numbered(first, 16);
       first.Answer(lost);
       for (const auto& row : lost) CHECK(row->failure && row->failure->code == "model_unavailable");
       auto kept = second.Row(4, 3);

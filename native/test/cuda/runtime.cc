@@ -54,6 +54,9 @@ struct Device {
   int broken = kSuccess;
   bool hold = false;
   int held = 0;
+  int milliseconds = 0;
+  int times_beside = 1;
+  uint64_t at_once = 0;
 };
 
 struct Block {
@@ -252,6 +255,15 @@ int Launch(std::unique_lock<std::mutex>& lock, uint64_t kernels) {
   the.changed.notify_all();
   the.changed.wait(lock, [&] { return !device.hold; });
   --device.held;
+  if (device.milliseconds > 0) {
+    device.counts.most_at_once = std::max(device.counts.most_at_once, ++device.at_once);
+    const std::chrono::milliseconds takes(device.milliseconds *
+                                          (device.at_once > 1 ? device.times_beside : 1));
+    lock.unlock();
+    std::this_thread::sleep_for(takes);
+    lock.lock();
+    --device.at_once;
+  }
   device.counts.launches += kernels;
   if (device.breaks && device.counts.launches > device.breaks_after) device.broken = device.error;
   return device.broken;
@@ -356,6 +368,13 @@ void StandInSetMemory(int device, size_t bytes) {
 void StandInBreak(int device, uint64_t launches, int error) {
   const std::lock_guard lock(The().mutex);
   The().Break(device, launches, error);
+}
+
+void StandInSlow(int device, int milliseconds, int times_beside) {
+  const std::lock_guard lock(The().mutex);
+  Device& slow = The().devices.at(static_cast<size_t>(device));
+  slow.milliseconds = milliseconds;
+  slow.times_beside = times_beside;
 }
 
 void StandInHold(int device, bool hold) {

@@ -26,6 +26,8 @@ struct StandInCounts {
   uint64_t captures;
   uint64_t spoilt;
   uint64_t graph_launches;
+  /// The most kernels or graphs that took their time at once: see StandInSlow.
+  uint64_t most_at_once;
   /// Launches of graphs that multiply what has been freed since they were captured, or that run kernels of a plan of cuDNN
   /// which is gone.
   uint64_t stale;
@@ -54,6 +56,8 @@ void StandInSetMemory(int device, size_t bytes);
 void StandInBreak(int device, uint64_t launches, int error);
 /// The next so many captures are spoilt, as by a kernel that cannot be captured.
 void StandInSpoil(uint64_t captures);
+/// Kernels and graphs of a device take so long from now on, and so many times that beside another.
+void StandInSlow(int device, int milliseconds, int times_beside);
 /// Whether kernels of a device wait before they begin.
 void StandInHold(int device, bool hold);
 /// Waits until a kernel of the device waits.

@@ -400,7 +400,7 @@ TEST("a device keeps no more places than their inputs may take, and gives those 
     row->key = {model, {{side}}};
     row->inputs = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, side})};
     row->inputs[0].data[3] = std::byte{0x40};
-    const auto result = device.Run(capacity, std::span(&row, 1), {});
+    const auto result = device.Run(0, capacity, std::span(&row, 1), {});
     CHECK(AsFloats(result.outputs.at(0).at(0)).at(0) == 4.0F);
   };
   run(1, 10, 4);
@@ -439,7 +439,7 @@ TEST("rows that a device gave run in their place, whatever their order; others a
   using Rows = std::vector<std::shared_ptr<radserve::BatchRow>>;
   const auto run = [&](const Rows& rows) {
     std::vector<float> firsts;
-    for (const auto& outputs : device.Run(4, rows, {}).outputs)
+    for (const auto& outputs : device.Run(0, 4, rows, {}).outputs)
       firsts.push_back(AsFloats(outputs.at(0)).at(0));
     return firsts;
   };
@@ -479,7 +479,7 @@ TEST("rows of several inputs are copied into their batch, each input into its ow
     return made;
   };
   const std::vector<std::shared_ptr<radserve::BatchRow>> rows = {row(1, 2, 10), row(3, 4, 20), row(5, 6, 30)};
-  const auto result = device.Run(4, rows, {});
+  const auto result = device.Run(0, 4, rows, {});
   CHECK(AsFloats(result.outputs.at(0).at(0)) == (std::vector<float>{11, 12}));
   CHECK(AsFloats(result.outputs.at(1).at(0)) == (std::vector<float>{23, 24}));
   CHECK(AsFloats(result.outputs.at(2).at(0)) == (std::vector<float>{35, 36}));

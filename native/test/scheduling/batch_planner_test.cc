@@ -65,6 +65,26 @@ TEST("the next batch is the smallest size that holds what waits") {
 }
 END;
 
+TEST("two lanes share the rows of a bucket, and a model that runs in one is left to the first") {
+  Learned learned(16, kGpu);
+  learned.Add(16);
+  CHECK(!learned.planner.Next(kStart, nullptr, 1));
+  learned.planner.SetLanes(1, 2);
+  EQUAL(learned.planner.Next(kStart, nullptr, 1)->rows.size(), size_t{8});
+  EQUAL(learned.planner.Next(kStart, nullptr, 0)->rows.size(), size_t{8});
+  // One lane has ended its eight, and five have come back: eight run, of thirteen it takes its part.
+  learned.Add(5);
+  EQUAL(learned.planner.Next(kStart, nullptr, 1)->rows.size(), size_t{5});
+  learned.Add(11);
+  const auto next = learned.planner.Next(kStart, nullptr, 0);
+  EQUAL(next->rows.size(), size_t{8});
+  EQUAL(next->lanes, int64_t{2});
+  learned.planner.SetLanes(1, 1);
+  CHECK(!learned.planner.Next(kStart, nullptr, 1));
+  EQUAL(learned.planner.Next(kStart, nullptr, 0)->rows.size(), size_t{3});
+}
+END;
+
 TEST("two batches run in place of a larger one where they end sooner") {
   // As nnU-Net in FP32 on an A100: two rows are faster, four far slower.
   Learned knee(8, {{1, 40ms}, {2, 51ms}, {4, 189ms}, {8, 400ms}});

@@ -1,5 +1,6 @@
 #include "scheduling/batcher.h"
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -18,28 +19,37 @@ using namespace std::chrono_literals;
 namespace {
 
 /// Doubles the number of each row; takes no more rows than fit; fails with a batch that holds a bad number;
-/// holds a batch back while it is closed.
+/// holds a batch back while it is closed. By its own account a run takes 5 ms, and in the second lane so many times that.
 class Doubler : public Device {
  public:
-  int64_t memory_rows = 8;
+  static constexpr size_t kLanes = 2;
+  std::atomic<int64_t> memory_rows = 8;
+  int times_in_second = 1;
   std::atomic<int> runs = 0;
+  std::array<std::atomic<int>, kLanes> rows_of{};
+  std::atomic<bool> second_lane = false;
   std::atomic<int64_t> largest = 0;
   std::atomic<bool> closed = false;
-  std::binary_semaphore entered{0};
+  std::counting_semaphore<kLanes> entered{0};
 
-  Result Run(int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+  Result Run(int64_t lane, int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override {
-    CHECK(!std::exchange(busy_, true));
+    const auto which = static_cast<size_t>(lane);
+    CHECK(!std::exchange(busy_.at(which), true));
     ++runs;
+    rows_of.at(which) += static_cast<int>(rows.size());
+    if (lane > 0) second_lane = true;
+    const int64_t taken = taken_ += capacity;
     if (closed) {
       entered.release();
       while (closed && !stop.stop_requested()) std::this_thread::yield();
     }
     CHECK(static_cast<int64_t>(rows.size()) <= capacity);
     largest = std::max<int64_t>(largest, static_cast<int64_t>(rows.size()));
-    busy_ = false;
+    taken_ -= capacity;
+    busy_.at(which) = false;
     if (stop.stop_requested()) throw EngineError("internal", "stopped between two nodes");
-    if (capacity > memory_rows) throw OutOfMemory("too large");
+    if (taken > memory_rows) throw OutOfMemory("too large");
     Result result;
     for (const auto& row : rows) {
       CHECK(row->key == rows.front()->key);
@@ -51,13 +61,20 @@ class Doubler : public Device {
       std::memcpy(out.data, &value, sizeof(value));
       result.outputs.push_back({out});
     }
-    // Its time by its own account: one row costs as much as many.
-    result.ran = 5ms;
+    // One row costs as much as many.
+    result.ran = 5ms * (lane > 0 ? times_in_second : 1);
     return result;
   }
 
+  void RemoveLanes(uint64_t) override {
+    CHECK(!busy_.at(1));
+    second_lane = false;
+  }
+
  private:
-  bool busy_ = false;
+  std::array<bool, kLanes> busy_{};
+  /// Rows of the batches that run.
+  std::atomic<int64_t> taken_ = 0;
 };
 
 struct Ended {
@@ -89,10 +106,10 @@ struct Ended {
 struct Place {
   Doubler* device;
   std::unique_ptr<Batcher> batcher;
-  Place() {
+  explicit Place(size_t lanes = 1) {
     auto made = std::make_unique<Doubler>();
     device = made.get();
-    batcher = std::make_unique<Batcher>(std::move(made));
+    batcher = std::make_unique<Batcher>(std::move(made), lanes);
     batcher->AddModel(1, 16);
   }
   /// Rows that wait while the device is busy, so that they run together.
@@ -114,6 +131,25 @@ struct Place {
       batcher->Submit(rows.back()->row);
     }
     return rows;
+  }
+  /// The same, which wait from one moment on.
+  std::vector<std::unique_ptr<Ended>> SubmitTogether(int count) const {
+    std::vector<std::unique_ptr<Ended>> rows;
+    std::vector<std::shared_ptr<BatchRow>> together;
+    for (int i = 0; i < count; ++i) {
+      rows.push_back(std::make_unique<Ended>(static_cast<float>(i)));
+      together.push_back(rows.back()->row);
+    }
+    batcher->Submit(together);
+    return rows;
+  }
+  /// Thirty-two rows, half of them in each lane at the same time.
+  void RunInBothLanes() const {
+    device->closed = true;
+    const auto rows = SubmitTogether(32);
+    for (size_t i = 0; i < Doubler::kLanes; ++i) device->entered.acquire();
+    device->closed = false;
+    for (int i = 0; i < 32; ++i) EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
   }
   std::unique_ptr<Ended> holder;
 };
@@ -147,6 +183,45 @@ TEST("memory that ran out at work splits the batch, and a bad row fails alone") 
   place.Release();
   for (int i = 0; i < 8; ++i) EQUAL(more[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
   EQUAL(place.device->runs - before, 4);
+}
+END;
+
+/// A place of two lanes, warm.
+Place InLanes(int times_in_second = 1) {
+  Place place(Doubler::kLanes);
+  place.device->memory_rows = 32;
+  place.device->times_in_second = times_in_second;
+  place.batcher->Warm(Ended(0).row, 16, {});
+  return place;
+}
+
+TEST(
+    "a model runs in two lanes where two batches beside each other are sooner done, and they share its "
+    "rows") {
+  // A third of a lane more pays, a thirtieth does not.
+  CHECK(InLanes(3).device->second_lane);
+  CHECK(!InLanes(30).device->second_lane);
+  const Place place = InLanes();
+  CHECK(place.device->second_lane);
+  for (auto& lane : place.device->rows_of) lane = 0;
+  place.RunInBothLanes();
+  for (const auto& lane : place.device->rows_of) EQUAL(lane.load(), 16);
+  // Room is wanted for another model.
+  CHECK(place.batcher->ForgoLanes(1));
+  CHECK(!place.device->second_lane && !place.batcher->ForgoLanes(1));
+  for (const auto& row : place.Submit(16)) CHECK(row->Outcome() != "overloaded");
+  EQUAL(place.device->rows_of[1].load(), 16);
+}
+END;
+
+TEST("what does not fit beside the other lane runs in one, in batches as large as before") {
+  const Place place = InLanes();
+  place.device->memory_rows = 16;
+  place.RunInBothLanes();
+  CHECK(!place.device->second_lane);
+  place.device->largest = 0;
+  for (const auto& row : place.SubmitTogether(16)) CHECK(row->Outcome() != "overloaded");
+  EQUAL(place.device->largest.load(), int64_t{16});
 }
 END;
 
@@ -227,32 +302,35 @@ TEST("a batch that was about to start when it ends is asked to stop, and so is e
 }
 END;
 
-TEST("many submitters and cancellers at once: every row ends once, with its own number") {
-  Place place;
-  place.batcher->AddModel(2, 4);
-  const int rounds = Steps(2000);
-  std::vector<std::jthread> threads;
-  for (uint64_t t = 1; t <= 3; ++t) {
-    threads.emplace_back([&place, t, rounds] {
-      std::mt19937_64 random(t);
-      for (int round = 0; round < rounds; ++round) {
-        std::vector<std::unique_ptr<Ended>> rows;
-        for (int i = 0; i < 10; ++i) {
-          const bool bad = random() % 20 == 0;
-          rows.push_back(std::make_unique<Ended>(bad ? -1.0F : static_cast<float>(i), random() % 2));
-          rows.back()->row->key.model = 1 + random() % 2;
-          rows.back()->row->priority = static_cast<Priority>(random() % 3);
-          place.batcher->Submit(rows.back()->row);
-          if (random() % 4 == 0) place.batcher->Cancel(rows[random() % rows.size()]->row);
+TEST("many submitters and cancellers at once: every row ends once, with its own number, in both lanes") {
+  for (const int64_t memory : {8, 32}) {
+    Place place = InLanes();
+    place.device->memory_rows = memory;
+    place.batcher->AddModel(2, 4);
+    const int rounds = Steps(1000);
+    std::vector<std::jthread> threads;
+    for (uint64_t t = 1; t <= 3; ++t) {
+      threads.emplace_back([&place, t, rounds] {
+        std::mt19937_64 random(t);
+        for (int round = 0; round < rounds; ++round) {
+          std::vector<std::unique_ptr<Ended>> rows;
+          for (int i = 0; i < 10; ++i) {
+            const bool bad = random() % 20 == 0;
+            rows.push_back(std::make_unique<Ended>(bad ? -1.0F : static_cast<float>(i), random() % 2));
+            rows.back()->row->key.model = 1 + random() % 2;
+            rows.back()->row->priority = static_cast<Priority>(random() % 3);
+            place.batcher->Submit(rows.back()->row);
+            if (random() % 4 == 0) place.batcher->Cancel(rows[random() % rows.size()]->row);
+          }
+          for (int i = 0; i < 10; ++i) {
+            const std::string outcome = rows[static_cast<size_t>(i)]->Outcome();
+            CHECK(outcome == std::to_string(2 * i) || outcome == "cancelled" || outcome == "output_invalid");
+          }
         }
-        for (int i = 0; i < 10; ++i) {
-          const std::string outcome = rows[static_cast<size_t>(i)]->Outcome();
-          CHECK(outcome == std::to_string(2 * i) || outcome == "cancelled" || outcome == "output_invalid");
-        }
-      }
-    });
+      });
+    }
+    threads.clear();
   }
-  threads.clear();
 }
 END;
 
