@@ -136,7 +136,7 @@ async function direct(
   });
   const all = async (some: string[], folder: string) => {
     const answers = await Promise.allSettled(
-      some.map((file) => pool.run(taskOf(file, join(output, folder), kinds), "bench")),
+      some.map((file) => pool.runForSummary(taskOf(file, join(output, folder), kinds))),
     );
     return answers.filter(({ status }) => status === "rejected").length;
   };

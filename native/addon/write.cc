@@ -111,11 +111,12 @@ Napi::Object WriteOutput(Napi::Env env, OutputResult& result, const std::optiona
 void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
   const auto& [geometry, found, observed] = facts;
   if (geometry) {
-    const Geometry& g = *geometry;
-    o.Set("placement", WriteDoubles(env, {static_cast<double>(g.rows), static_cast<double>(g.columns),
-                                          static_cast<double>(g.top), static_cast<double>(g.left),
-                                          static_cast<double>(g.height), static_cast<double>(g.width),
-                                          g.source_top, g.source_left, g.source_height, g.source_width}));
+    const auto& [rows, columns, antialias] = *geometry;
+    o.Set("placement",
+          WriteDoubles(env, {static_cast<double>(rows.tensor), static_cast<double>(columns.tensor),
+                             static_cast<double>(rows.first), static_cast<double>(columns.first),
+                             static_cast<double>(rows.count), static_cast<double>(columns.count),
+                             rows.seen_from, columns.seen_from, rows.seen, columns.seen}));
   }
   if (found) {
     const Statistics& f = *found;

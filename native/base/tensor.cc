@@ -14,26 +14,6 @@
 namespace radserve {
 namespace {
 
-struct DtypeEntry {
-  Dtype dtype;
-  std::string_view name;
-  size_t size;
-};
-
-constexpr std::array<DtypeEntry, 11> kDtypes = {{{Dtype::kFloat32, "float32", 4},
-                                                 {Dtype::kFloat16, "float16", 2},
-                                                 {Dtype::kFloat64, "float64", 8},
-                                                 {Dtype::kUint8, "uint8", 1},
-                                                 {Dtype::kInt8, "int8", 1},
-                                                 {Dtype::kUint16, "uint16", 2},
-                                                 {Dtype::kInt16, "int16", 2},
-                                                 {Dtype::kInt32, "int32", 4},
-                                                 {Dtype::kInt64, "int64", 8},
-                                                 {Dtype::kUint32, "uint32", 4},
-                                                 {Dtype::kBool, "bool", 1}}};
-
-const DtypeEntry& Entry(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
-
 template <typename T>
 float Widened(T value) {
   return static_cast<float>(value);
@@ -46,7 +26,7 @@ struct Half {
 float Widened(Half half) { return FromHalf(half.bits); }
 
 template <typename T>
-void LoadStrided(const std::byte* data, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
+void Load(const std::byte* data, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
   const std::byte* at = data + first * static_cast<ptrdiff_t>(sizeof(T));
   for (size_t i = 0; i < count; ++i) {
     T value;
@@ -64,6 +44,19 @@ RADSERVE_HOT_LOOP void RoundRow(const float* __restrict row, size_t count, float
   for (size_t i = 0; i < count; ++i) {
     const float held = row[i] < low ? low : (row[i] > high ? high : row[i]);
     whole[i] = static_cast<int32_t>((held + kNoFraction) - kNoFraction);
+  }
+}
+
+void StoreFloats(const float* row, size_t count, std::byte* destination, size_t stride) {
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(destination + i * stride * sizeof(float), row + i, sizeof(float));
+  }
+}
+
+void StoreHalves(const float* row, size_t count, std::byte* destination, size_t stride) {
+  for (size_t i = 0; i < count; ++i) {
+    const uint16_t half = ToHalf(row[i]);
+    std::memcpy(destination + i * stride * sizeof(half), &half, sizeof(half));
   }
 }
 
@@ -91,6 +84,30 @@ void StoreInt32(const float* row, size_t count, std::byte* destination, size_t s
     std::memcpy(destination + i * stride * sizeof(value), &value, sizeof(value));
   }
 }
+
+/// How the elements of a type are read and written; images are not prepared as types that have no `store`.
+struct DtypeEntry {
+  Dtype dtype;
+  std::string_view name;
+  size_t size;
+  void (*load)(const std::byte* data, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out);
+  void (*store)(const float* row, size_t count, std::byte* destination, size_t stride);
+};
+
+constexpr std::array<DtypeEntry, 11> kDtypes = {
+    {{Dtype::kFloat32, "float32", 4, Load<float>, StoreFloats},
+     {Dtype::kFloat16, "float16", 2, Load<Half>, StoreHalves},
+     {Dtype::kFloat64, "float64", 8, Load<double>, nullptr},
+     {Dtype::kUint8, "uint8", 1, Load<uint8_t>, StoreSmallIntegers<uint8_t>},
+     {Dtype::kInt8, "int8", 1, Load<int8_t>, StoreSmallIntegers<int8_t>},
+     {Dtype::kUint16, "uint16", 2, Load<uint16_t>, StoreSmallIntegers<uint16_t>},
+     {Dtype::kInt16, "int16", 2, Load<int16_t>, StoreSmallIntegers<int16_t>},
+     {Dtype::kInt32, "int32", 4, Load<int32_t>, StoreInt32},
+     {Dtype::kInt64, "int64", 8, Load<int64_t>, nullptr},
+     {Dtype::kUint32, "uint32", 4, Load<uint32_t>, nullptr},
+     {Dtype::kBool, "bool", 1, Load<uint8_t>, nullptr}}};
+
+const DtypeEntry& Entry(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 
 }  // namespace
 
@@ -133,8 +150,6 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 namespace {
 
-constexpr double kMostSharedBytes = 2147483648.0;
-
 EngineError Unlike(const std::string& name, const std::vector<int64_t>& first,
                    const std::vector<int64_t>& other) {
   return {"no_model_accepts", "Expected channels of one size in \"" + name + "\"; found " + ShapeText(first) +
@@ -149,7 +164,7 @@ Tensor SharedTensor::Part(std::string name, Dtype dtype, std::vector<int64_t> sh
   if (whole_.data == nullptr) {
     double bytes = static_cast<double>(DtypeSize(dtype));
     for (const int64_t side : all) bytes *= static_cast<double>(side);
-    if (bytes > kMostSharedBytes) {
+    if (bytes > kMostTensorBytes) {
       throw EngineError("no_model_accepts", "All channels together need a tensor " + ShapeText(all) +
                                                 ", which is more than 2 GiB.");
     }
@@ -229,58 +244,14 @@ float FromHalf(uint16_t half) {
 }
 
 void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      for (size_t i = 0; i < count; ++i) {
-        std::memcpy(destination + i * stride * sizeof(float), row + i, sizeof(float));
-      }
-      return;
-    case Dtype::kFloat16:
-      for (size_t i = 0; i < count; ++i) {
-        const uint16_t half = ToHalf(row[i]);
-        std::memcpy(destination + i * stride * sizeof(half), &half, sizeof(half));
-      }
-      return;
-    case Dtype::kUint8:
-      return StoreSmallIntegers<uint8_t>(row, count, destination, stride);
-    case Dtype::kInt8:
-      return StoreSmallIntegers<int8_t>(row, count, destination, stride);
-    case Dtype::kUint16:
-      return StoreSmallIntegers<uint16_t>(row, count, destination, stride);
-    case Dtype::kInt16:
-      return StoreSmallIntegers<int16_t>(row, count, destination, stride);
-    case Dtype::kInt32:
-      return StoreInt32(row, count, destination, stride);
-    default:
-      throw EngineError("bad_request",
-                        "Images cannot be prepared as " + std::string(DtypeName(dtype)) + " tensors.");
-  }
+  const DtypeEntry& entry = Entry(dtype);
+  if (entry.store == nullptr)
+    throw EngineError("bad_request", "Images cannot be prepared as " + std::string(entry.name) + " tensors.");
+  entry.store(row, count, destination, stride);
 }
 
 void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out) {
-  switch (tensor.dtype) {
-    case Dtype::kFloat32:
-      return LoadStrided<float>(tensor.data, first, stride, count, out);
-    case Dtype::kFloat16:
-      return LoadStrided<Half>(tensor.data, first, stride, count, out);
-    case Dtype::kFloat64:
-      return LoadStrided<double>(tensor.data, first, stride, count, out);
-    case Dtype::kUint8:
-    case Dtype::kBool:
-      return LoadStrided<uint8_t>(tensor.data, first, stride, count, out);
-    case Dtype::kInt8:
-      return LoadStrided<int8_t>(tensor.data, first, stride, count, out);
-    case Dtype::kUint16:
-      return LoadStrided<uint16_t>(tensor.data, first, stride, count, out);
-    case Dtype::kInt16:
-      return LoadStrided<int16_t>(tensor.data, first, stride, count, out);
-    case Dtype::kInt32:
-      return LoadStrided<int32_t>(tensor.data, first, stride, count, out);
-    case Dtype::kInt64:
-      return LoadStrided<int64_t>(tensor.data, first, stride, count, out);
-    case Dtype::kUint32:
-      return LoadStrided<uint32_t>(tensor.data, first, stride, count, out);
-  }
+  Entry(tensor.dtype).load(tensor.data, first, stride, count, out);
 }
 
 }  // namespace radserve

@@ -44,6 +44,9 @@ struct Tensor {
   size_t Bytes() const { return Elements() * DtypeSize(dtype); }
 };
 
+/// Larger tensors are not made of images; a source of 16384 x 16384 in float fits.
+inline constexpr double kMostTensorBytes = 2147483648.0;
+
 /// A tensor with its own zeroed memory.
 Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
 /// The same with whatever was in the memory before: for those who write every element.

@@ -6,10 +6,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "base/atomic_most.h"
 #include "base/error.h"

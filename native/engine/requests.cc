@@ -5,21 +5,15 @@
 #include <cmath>
 #include <cstring>
 #include <latch>
-#include <map>
-#include <span>
 #include <tuple>
-#include <utility>
 
 #include "base/error.h"
 #include "base/sha256.h"
-#include "engine/engine.h"
 #include "engine/ensemble.h"
 #include "engine/volume_plan.h"
 #include "postprocess/kind.h"
 #include "postprocess/masks.h"
 #include "prepare/labels.h"
-#include "prepare/regrid.h"
-#include "tiling/tiling.h"
 
 namespace radserve {
 namespace {
@@ -714,7 +708,7 @@ void RenderRequest::Run(const TaskContext&) {
   spec.normalisation.kind = NormalisationSpec::Kind::kScale;
   spec.normalisation.multiply = 255;
   const Client::Pin pin(*client);
-  picture = PrepareImage(plane, spec).tensor;
+  picture = PrepareImage({&plane, 1}, 0, spec).tensor;
 }
 
 }  // namespace radserve

@@ -1,7 +1,5 @@
 #include "engine/residence.h"
 
-#include <utility>
-
 namespace radserve {
 
 bool Residence::BeginUse() {

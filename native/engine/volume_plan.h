@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 
 #include "engine/engine.h"
 #include "prepare/volume_geometry.h"

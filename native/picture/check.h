@@ -1,7 +1,5 @@
 #pragma once
 
-#include <span>
-
 #include "picture/page.h"
 
 namespace radserve {

@@ -1,7 +1,6 @@
 #include "picture/page.h"
 
 #include <cstring>
-#include <vector>
 
 #include "base/error.h"
 #include "picture/canvas.h"

@@ -32,26 +32,6 @@ RADSERVE_HOT_LOOP bool AllLabels(const float* __restrict values, size_t count, f
   return others == 0;
 }
 
-RADSERVE_HOT_LOOP void Steps(const float* __restrict probabilities, size_t count, uint8_t* __restrict out) {
-  for (size_t i = 0; i < count; ++i) {
-    float p = probabilities[i] > 0 ? probabilities[i] : 0;
-    p = p < 1 ? p : 1;
-    // Exact up to the cut: 24 bits times 8 bits, and a half
-    out[i] = static_cast<uint8_t>(static_cast<int>(static_cast<double>(p) * 255 + 0.5));
-  }
-}
-
-RADSERVE_HOT_LOOP void AtLeast(const float* __restrict values, size_t count, float threshold,
-                               uint8_t* __restrict out) {
-  for (size_t i = 0; i < count; ++i) out[i] = values[i] >= threshold ? 1 : 0;
-}
-
-RADSERVE_HOT_LOOP void Higher(const float* __restrict values, size_t count, uint8_t label,
-                              float* __restrict best, uint8_t* __restrict labels) {
-  for (size_t i = 0; i < count; ++i) labels[i] = values[i] > best[i] ? label : labels[i];
-  for (size_t i = 0; i < count; ++i) best[i] = values[i] > best[i] ? values[i] : best[i];
-}
-
 }  // namespace
 
 void Sigmoid(std::span<float> values) {
@@ -71,11 +51,9 @@ void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, si
   for (size_t at = 0; at < scores.size(); at += classes) Softmax(scores.subspan(at, classes));
 }
 
-void SoftmaxPlanes(std::span<float> planes, size_t pixels) { SoftmaxPlanes(planes, pixels, 0, pixels); }
-
 void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first, size_t last) {
   std::vector<float> pixel(planes.size() / pixels);
-  for (size_t i = first; i < last; ++i) {
+  for (size_t i = first; i < std::min(last, pixels); ++i) {
     for (size_t c = 0; c < pixel.size(); ++c) pixel[c] = planes[c * pixels + i];
     Softmax(pixel);
     for (size_t c = 0; c < pixel.size(); ++c) planes[c * pixels + i] = pixel[c];
@@ -102,16 +80,27 @@ void ToLabels(std::span<const float> values, int labels, const std::string& tens
                                           " in the output \"" + tensor + "\", found another value.");
 }
 
-void ToSteps(std::span<const float> probabilities, uint8_t* out) {
-  Steps(probabilities.data(), probabilities.size(), out);
+RADSERVE_HOT_LOOP void ToSteps(std::span<const float> probabilities, uint8_t* __restrict out) {
+  const size_t count = probabilities.size();
+  for (size_t i = 0; i < count; ++i) {
+    float p = probabilities[i] > 0 ? probabilities[i] : 0;
+    p = p < 1 ? p : 1;
+    // Exact up to the cut: 24 bits times 8 bits, and a half
+    out[i] = static_cast<uint8_t>(static_cast<int>(static_cast<double>(p) * 255 + 0.5));
+  }
 }
 
-void ToMask(std::span<const float> values, double threshold, uint8_t* out) {
-  AtLeast(values.data(), values.size(), CeilToFloat(threshold), out);
+RADSERVE_HOT_LOOP void ToMask(std::span<const float> values, double threshold, uint8_t* __restrict out) {
+  const float least = CeilToFloat(threshold);
+  const size_t count = values.size();
+  for (size_t i = 0; i < count; ++i) out[i] = values[i] >= least ? 1 : 0;
 }
 
-void TakeHigher(std::span<const float> values, uint8_t label, float* best, uint8_t* labels) {
-  Higher(values.data(), values.size(), label, best, labels);
+RADSERVE_HOT_LOOP void TakeHigher(std::span<const float> values, uint8_t label, float* __restrict best,
+                                  uint8_t* __restrict labels) {
+  const size_t count = values.size();
+  for (size_t i = 0; i < count; ++i) labels[i] = values[i] > best[i] ? label : labels[i];
+  for (size_t i = 0; i < count; ++i) best[i] = values[i] > best[i] ? values[i] : best[i];
 }
 
 float CeilToFloat(double value) {

@@ -17,11 +17,9 @@ void Softmax(std::span<float> values);
 /// scores are 25 times three classes. `labels` is how many scores one image has.
 void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels);
 
-/// Softmax over the channels of each pixel, in place; channel c of pixel i is planes[c * pixels + i].
-void SoftmaxPlanes(std::span<float> planes, size_t pixels);
-
-/// The same for pixels [first, last) alone.
-void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first, size_t last);
+/// Softmax over the channels of each of the pixels [first, last), or of all, in place; channel c of pixel i is
+/// planes[c * pixels + i].
+void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first = 0, size_t last = SIZE_MAX);
 
 /// Throws output_invalid for values that are no finite numbers; `tensor` is the output's name.
 void CheckFinite(std::span<const float> values, const std::string& tensor);

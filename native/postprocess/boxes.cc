@@ -55,21 +55,23 @@ std::vector<Region> Measure(const Regions& found, std::span<const float> map, in
 std::optional<Box> InSource(const Box& box, const Geometry& g) {
   Box b = box;
   if (b.corners) {
-    for (Corner& corner : *b.corners) corner = {g.ToSourceX(corner.x), g.ToSourceY(corner.y)};
+    for (Corner& corner : *b.corners) corner = {g.columns.ToSource(corner.x), g.rows.ToSource(corner.y)};
+    const double height = g.rows.source, width = g.columns.source;
     const std::vector<Corner> seen =
-        Clipped(*b.corners,
-                CornersOf({g.source_columns / 2.0, g.source_rows / 2.0, static_cast<double>(g.source_columns),
-                           static_cast<double>(g.source_rows), 0}));
+        Clipped(*b.corners, CornersOf({width / 2, height / 2, width, height, 0}));
     if (!(AreaOf(seen) > 0)) return std::nullopt;
     const auto [left, right] = std::ranges::minmax(seen, {}, &Corner::x);
     const auto [top, bottom] = std::ranges::minmax(seen, {}, &Corner::y);
     b.x0 = left.x, b.x1 = right.x, b.y0 = top.y, b.y1 = bottom.y;
     return b;
   }
-  b.x0 = std::clamp(g.ToSourceX(box.x0), 0.0, static_cast<double>(g.source_columns));
-  b.x1 = std::clamp(g.ToSourceX(box.x1), 0.0, static_cast<double>(g.source_columns));
-  b.y0 = std::clamp(g.ToSourceY(box.y0), 0.0, static_cast<double>(g.source_rows));
-  b.y1 = std::clamp(g.ToSourceY(box.y1), 0.0, static_cast<double>(g.source_rows));
+  const auto within = [](const ImageAxis& axis, double place) {
+    return std::clamp(axis.ToSource(place), 0.0, static_cast<double>(axis.source));
+  };
+  b.x0 = within(g.columns, box.x0);
+  b.x1 = within(g.columns, box.x1);
+  b.y0 = within(g.rows, box.y0);
+  b.y1 = within(g.rows, box.y1);
   if (b.x1 > b.x0 && b.y1 > b.y0) return b;
   return std::nullopt;
 }
@@ -80,8 +82,8 @@ std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns, c
   ToMask(map, spec.map_threshold, members.data());
   const Regions found = FindRegions(members, rows, columns, 1, Members::kEqual, Neighbours::kCorners);
   const std::vector<Region> regions = Measure(found, map, columns);
-  const double sx = static_cast<double>(geometry.columns) / columns;
-  const double sy = static_cast<double>(geometry.rows) / rows;
+  const double sx = static_cast<double>(geometry.columns.tensor) / columns;
+  const double sy = static_cast<double>(geometry.rows.tensor) / rows;
   std::vector<Box> boxes;
   for (const Region& region : regions) {
     const double score = region.sum / static_cast<double>(region.pixels);

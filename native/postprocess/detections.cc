@@ -6,7 +6,6 @@
 #include <functional>
 #include <numeric>
 #include <optional>
-#include <utility>
 
 #include "base/error.h"
 #include "postprocess/activation.h"
@@ -40,7 +39,8 @@ std::array<float, 4> Edges(const float* v, BoxFormat format) {
 std::array<float, 4> Edges(const float* v, const OutputSpec& spec, const Geometry& g) {
   std::array<float, 4> edges = Edges(v, spec.box_format);
   if (!spec.normalised) return edges;
-  for (size_t i = 0; i < edges.size(); ++i) edges[i] *= static_cast<float>(i % 2 == 0 ? g.columns : g.rows);
+  for (size_t i = 0; i < edges.size(); ++i)
+    edges[i] *= static_cast<float>((i % 2 == 0 ? g.columns : g.rows).tensor);
   return edges;
 }
 
@@ -190,8 +190,7 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   if (!whole || shape[table.columns_first ? rank - 2 : rank - 1] != table.columns) {
     const std::string sides =
         table.columns_first ? std::to_string(columns) + ", boxes" : "boxes, " + std::to_string(columns);
-    throw EngineError("output_invalid", "Expected [1, " + sides + "] from the output \"" + tensor.name +
-                                            "\", found shape " + ShapeText(shape) + ".");
+    InvalidOutput(tensor, "[1, " + sides + "]");
   }
   const std::vector<float> values = AsFloats(tensor);
   const size_t count = values.size() / columns;

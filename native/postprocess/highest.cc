@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/simd.h"
+#include "postprocess/activation.h"
 
 namespace radserve {
 namespace {
@@ -62,12 +63,6 @@ RADSERVE_HOT_LOOP void MixColumns(const float* __restrict turned, int from, cons
       for (size_t y = 0; y < kSide; ++y) value[y] += sum[y] * slice;
     }
   }
-}
-
-RADSERVE_HOT_LOOP void TakeHigherOf(const float* __restrict values, uint8_t label, size_t count,
-                                    float* __restrict best, uint8_t* __restrict labels) {
-  for (size_t i = 0; i < count; ++i) labels[i] = values[i] > best[i] ? label : labels[i];
-  for (size_t i = 0; i < count; ++i) best[i] = values[i] > best[i] ? values[i] : best[i];
 }
 
 int MostTaps(const Taps& taps) { return taps.size() == 0 ? 1 : *std::ranges::max_element(taps.count); }
@@ -190,7 +185,7 @@ class HighestResampled::Contest {
         std::copy_n(values_.data(), voxels, best_.data());
         std::fill_n(labels_.data(), voxels, c);
       } else {
-        TakeHigherOf(values_.data(), c, voxels, best_.data(), labels_.data());
+        TakeHigher({values_.data(), voxels}, c, best_.data(), labels_.data());
       }
     }
     for (size_t y = 0; y < static_cast<size_t>(rows.end - rows.begin); ++y) {

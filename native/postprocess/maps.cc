@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "base/error.h"
 #include "postprocess/activation.h"
+#include "postprocess/kind.h"
 
 namespace radserve {
 
@@ -18,10 +18,8 @@ MapShape ReadMapShape(const Tensor& tensor, size_t sides, size_t channels, bool 
   const bool first = whole && shape[1] == wanted;
   const bool last = whole && shape.back() == wanted;
   if (!first && !last) {
-    throw EngineError("output_invalid", "Expected a map of " + std::to_string(channels) +
-                                            " channel(s) for one " + (sides == 2 ? "image" : "volume") +
-                                            " from the output \"" + tensor.name + "\", found shape " +
-                                            ShapeText(tensor.shape) + ".");
+    InvalidOutput(tensor, "a map of " + std::to_string(channels) + " channel(s) for one " +
+                              (sides == 2 ? "image" : "volume"));
   }
   MapShape found;
   found.planar = first && !(last && channels_last);
@@ -62,15 +60,14 @@ void Maps::Activate(Activation activation) {
   }
 }
 
-Axis BackRows(const Geometry& g, int map_rows) {
-  const double ratio = static_cast<double>(map_rows) / g.rows;
-  return {map_rows, g.source_rows, g.ToTensorY(0) * ratio, g.height / g.source_height * ratio, g.antialias};
+void ActivateMap(const OutputSpec& spec, const Tensor& tensor, Maps& map) {
+  if (spec.activation == Activation::kSigmoid) map.Activate(spec.activation);
+  CheckFinite(map.values(), tensor.name);
 }
 
-Axis BackColumns(const Geometry& g, int map_columns) {
-  const double ratio = static_cast<double>(map_columns) / g.columns;
-  return {map_columns, g.source_columns, g.ToTensorX(0) * ratio, g.width / g.source_width * ratio,
-          g.antialias};
+std::array<Axis, 2> WayBack(const Maps& maps, const Geometry& geometry) {
+  return {geometry.rows.Back(maps.rows(), geometry.antialias),
+          geometry.columns.Back(maps.columns(), geometry.antialias)};
 }
 
 }  // namespace radserve

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -51,8 +52,10 @@ class Maps {
   const float* values_ = nullptr;
 };
 
-/// The way back: centres of source pixels in the coordinates of a map that covers the tensor.
-Axis BackRows(const Geometry& geometry, int map_rows);
-Axis BackColumns(const Geometry& geometry, int map_columns);
+/// Activates a map of one channel. Throws output_invalid for what is not finite.
+void ActivateMap(const OutputSpec& spec, const Tensor& tensor, Maps& map);
+
+/// The way back from maps that cover the tensor: along rows and columns.
+std::array<Axis, 2> WayBack(const Maps& maps, const Geometry& geometry);
 
 }  // namespace radserve

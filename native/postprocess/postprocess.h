@@ -68,6 +68,14 @@ struct OutputResult : MaskResult {
   std::vector<Point> points;
 };
 
+/// The result of an output of which nothing is known yet.
+inline OutputResult ResultOf(const OutputSpec& spec) {
+  OutputResult out;
+  out.kind = spec.kind;
+  out.tensor = spec.tensor;
+  return out;
+}
+
 /// Where the results go back to: how the image was placed, and its padding, which is empty if there is no
 /// padding.
 struct SourceGrid {

@@ -201,15 +201,6 @@ std::vector<uint16_t> KnownHighest(const PlaneSampler& sampler, const Maps& maps
   return known;
 }
 
-/// Every input, each once, is the output at its place.
-bool AreAll(const Taps& nearest, int inputs) {
-  if (nearest.size() != static_cast<size_t>(inputs)) return false;
-  for (size_t x = 0; x < nearest.size(); ++x) {
-    if (nearest.first[x] != static_cast<int>(x)) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& columns,
@@ -269,7 +260,10 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, std
 std::vector<uint8_t> ProjectNearest(std::vector<uint8_t> labels, const Axis& rows, const Axis& columns) {
   const Taps lines = MakeTaps(rows, Interpolation::kNearest);
   const Taps taps = MakeTaps(columns, Interpolation::kNearest);
-  if (AreAll(lines, rows.input) && AreAll(taps, columns.input)) return labels;
+  const auto all = [](const Taps& nearest, int inputs) {
+    return nearest.size() == static_cast<size_t>(inputs) && CopiesFrom(nearest) == 0;
+  };
+  if (all(lines, rows.input) && all(taps, columns.input)) return labels;
   std::vector<uint8_t> mask;
   mask.reserve(lines.size() * taps.size());
   std::vector<uint8_t> line(taps.size());

@@ -98,94 +98,9 @@ void Activate(Activation activation, std::span<float> values, size_t pixels, Thr
     });
   }
   if (activation == Activation::kSoftmax) {
-    team.For((pixels + kPart - 1) / kPart, [&](size_t part) {
-      SoftmaxPlanes(values, pixels, part * kPart, std::min(pixels, (part + 1) * kPart));
-    });
+    team.For((pixels + kPart - 1) / kPart,
+             [&](size_t part) { SoftmaxPlanes(values, pixels, part * kPart, (part + 1) * kPart); });
   }
-}
-
-class ModelGrid;
-
-/// All channels of one slice of a map as the source sees it, activated.
-class MapSlices {
- public:
-  /// `own` is shown each slice of its grid once, in order, whether or not the source's grid needs it; null for none.
-  MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, ThreadTeam& team,
-            ModelGrid* own)
-      : maps_(maps), view_(view), activation_(activation), team_(team), own_(own) {}
-
-  size_t plane() const { return static_cast<size_t>(view_.sides[1]) * static_cast<size_t>(view_.sides[2]); }
-
-  /// Slices are loaded in order, each at most once.
-  void Load(int slice, float* channels);
-  /// Shows what comes after the slice that was loaded last.
-  void ShowRest(float* channels) { ShowUpTo(view_.sides[0], channels); }
-
- private:
-  void Read(int slice, float* channels) const {
-    const Tensor& tensor = maps_.take ? maps_.take(slice) : *maps_.tensor;
-    const auto columns = static_cast<size_t>(view_.sides[2]);
-    team_.For(maps_.channels, [&](size_t c) {
-      const ptrdiff_t first =
-          view_.first + slice * view_.strides[0] + static_cast<ptrdiff_t>(c) * maps_.channel_stride;
-      for (int y = 0; y < view_.sides[1]; ++y) {
-        LoadRow(tensor, first + y * view_.strides[1], view_.strides[2], columns,
-                channels + c * plane() + static_cast<size_t>(y) * columns);
-      }
-    });
-    Activate(activation_, {channels, maps_.channels * plane()}, plane(), team_);
-  }
-  void ShowUpTo(int slice, float* channels);
-
-  const VolumeMaps& maps_;
-  const SourceView& view_;
-  Activation activation_;
-  ThreadTeam& team_;
-  ModelGrid* own_;
-  /// The first that has not gone by.
-  int next_ = 0;
-};
-
-/// Gives `decide` each source slice with a plane of every channel, resampled.
-void ForSourceSlices(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
-                     Interpolation interpolation, const std::stop_token& stop, ThreadTeam& team,
-                     ModelGrid* own, const RowSink& decide) {
-  const SourceView view = ViewFromSource(maps, placement, interpolation);
-  MapSlices map(maps, view, activation, team, own);
-  const auto columns = static_cast<size_t>(view.sides[2]);
-  std::vector<float> values(maps.channels * map.plane());
-  ResampleVolume(
-      view.taps, view.sides[2], static_cast<int>(maps.channels),
-      [&](int slice) -> RowSource {
-        CheckStop(stop);
-        map.Load(slice, values.data());
-        return [&](int row, float* const* channels) {
-          for (size_t c = 0; c < maps.channels; ++c) {
-            const float* from = values.data() + c * map.plane() + static_cast<size_t>(row) * columns;
-            std::copy_n(from, columns, channels[c]);
-          }
-        };
-      },
-      decide);
-  map.ShowRest(values.data());
-}
-
-/// The channel that is highest at each voxel of the source, the first of equal ones.
-void HighestOnSource(const VolumeMaps& maps, const VolumePlacement& placement, Activation activation,
-                     const std::stop_token& stop, ThreadTeam& team, ModelGrid* own, std::span<uint8_t> mask) {
-  const SourceView view = ViewFromSource(maps, placement, Interpolation::kLinear);
-  MapSlices map(maps, view, activation, team, own);
-  {
-    HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, team);
-    highest.Run(
-        stop, [&](int slice, float* channels) { map.Load(slice, channels); },
-        [&](int slice, std::span<const uint8_t> labels) {
-          std::ranges::copy(labels, mask.begin() + slice * static_cast<ptrdiff_t>(labels.size()));
-        });
-  }
-  if (own == nullptr) return;
-  std::vector<float> values(maps.channels * map.plane());
-  map.ShowRest(values.data());
 }
 
 /// The channel that is highest at each voxel, the first of equal ones.
@@ -202,39 +117,26 @@ void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* 
   });
 }
 
-void CheckValues(const OutputSpec& spec, const Tensor& tensor, const std::stop_token& stop,
-                 ThreadTeam& team) {
-  ForValues(tensor, stop, team, [&](std::span<const float> values) {
-    if (spec.activation == Activation::kLabelMap) {
+/// What is wanted of one volume's maps.
+struct Job {
+  const OutputSpec& spec;
+  const PreparedVolume& volume;
+  const VolumeView& view;
+  std::span<const double> thresholds;
+  const std::stop_token& stop;
+  ThreadTeam& team;
+};
+
+void CheckValues(const Job& job, const Tensor& tensor) {
+  ForValues(tensor, job.stop, job.team, [&](std::span<const float> values) {
+    if (job.spec.activation == Activation::kLabelMap) {
       std::vector<uint8_t> labels(values.size());
-      return ToLabels(values, spec.labels, tensor.name, labels.data());
+      return ToLabels(values, job.spec.labels, tensor.name, labels.data());
     }
     CheckFinite(values, tensor.name);
-    if (spec.activation == Activation::kNone) CheckProbabilities(values, tensor.name);
+    if (job.spec.activation == Activation::kNone) CheckProbabilities(values, tensor.name);
   });
 }
-
-/// Activates all channels of a plane that is not activated yet.
-class LastActivation {
- public:
-  LastActivation(Activation activation, size_t channels, size_t plane)
-      : activation_(activation), plane_(plane), values_(channels * plane) {
-    for (size_t c = 0; c < channels; ++c) channels_.push_back(values_.data() + c * plane);
-  }
-
-  const float* const* operator()(const float* const* channels) {
-    for (size_t c = 0; c < channels_.size(); ++c) std::copy_n(channels[c], plane_, channels_[c]);
-    if (activation_ == Activation::kSigmoid) Sigmoid(values_);
-    if (activation_ == Activation::kSoftmax) SoftmaxPlanes(values_, plane_);
-    return channels_.data();
-  }
-
- private:
-  Activation activation_;
-  size_t plane_;
-  std::vector<float> values_;
-  std::vector<float*> channels_;
-};
 
 /// Whether the values themselves are looked at, beside the question which of them is the highest.
 bool Shown(const OutputSpec& spec, const Tensor* probabilities) {
@@ -245,44 +147,45 @@ bool Shown(const OutputSpec& spec, const Tensor* probabilities) {
 class Decision {
  public:
   /// Makes room in `out`, whose sides are set, and fills it. `probabilities` takes the values themselves; null for none.
-  Decision(const OutputSpec& spec, const VolumeView& view, std::span<const double> thresholds,
-           size_t channels, ThreadTeam& team, MaskResult& out, Tensor* probabilities)
-      : spec_(spec),
-        thresholds_(thresholds),
-        channels_(channels),
-        team_(team),
-        out_(out),
-        probabilities_(probabilities) {
+  Decision(const Job& job, size_t channels, MaskResult& out, Tensor* probabilities)
+      : job_(job), channels_(channels), out_(out), probabilities_(probabilities) {
+    const OutputSpec& spec = job.spec;
     out.overlapping = MayOverlap(spec.activation);
     out.mask.resize(out.Voxels() * (out.overlapping ? channels : 1));
     if (spec.fractional) out.fractions.resize(out.Voxels() * (channels - First()));
     // The highest of several stays the highest, so that softmax counts only where its values do.
     const bool softmax = spec.activation == Activation::kSoftmax && Shown(spec, probabilities);
-    if (view.activate_last && (spec.activation == Activation::kSigmoid || softmax)) {
-      last_.emplace(spec.activation, channels, out.Plane());
-    }
+    if (!job.view.activate_last || (spec.activation != Activation::kSigmoid && !softmax)) return;
+    activated_.resize(channels * out.Plane());
+    for (size_t c = 0; c < channels; ++c) planes_.push_back(activated_.data() + c * out.Plane());
   }
 
   void operator()(int slice, const float* const* given) {
-    const float* const* channels = last_ ? (*last_)(given) : given;
+    const OutputSpec& spec = job_.spec;
     const size_t plane = out_.Plane();
     const size_t voxels = out_.Voxels();
     const size_t at = static_cast<size_t>(slice) * plane;
+    const float* const* channels = given;
+    if (!planes_.empty()) {
+      for (size_t c = 0; c < channels_; ++c) std::copy_n(given[c], plane, planes_[c]);
+      Activate(spec.activation, activated_, plane, job_.team);
+      channels = planes_.data();
+    }
     uint8_t* out = out_.mask.data() + at;
     for (size_t c = 0; probabilities_ != nullptr && c < channels_; ++c) {
       std::copy_n(channels[c], plane, reinterpret_cast<float*>(probabilities_->data) + c * voxels + at);
     }
-    for (size_t c = First(); spec_.fractional && c < channels_; ++c) {
+    for (size_t c = First(); spec.fractional && c < channels_; ++c) {
       ToSteps({channels[c], plane}, out_.fractions.data() + (c - First()) * voxels + at);
     }
-    if (spec_.activation == Activation::kLabelMap) {
-      ToLabels({channels[0], plane}, spec_.labels, spec_.tensor, out);
+    if (spec.activation == Activation::kLabelMap) {
+      ToLabels({channels[0], plane}, spec.labels, spec.tensor, out);
     } else if (!out_.overlapping) {
       // Rounding makes equal scores of some that are not: what is decided are the scores before it.
-      Highest(given, channels_, plane, out, team_);
+      Highest(given, channels_, plane, out, job_.team);
     } else {
       for (size_t c = 0; c < channels_; ++c) {
-        ToMask({channels[c], plane}, thresholds_[c], out + c * voxels);
+        ToMask({channels[c], plane}, job_.thresholds[c], out + c * voxels);
       }
     }
   }
@@ -291,13 +194,13 @@ class Decision {
   /// Channel 0 is background where labels exclude each other.
   size_t First() const { return out_.overlapping ? 0 : 1; }
 
-  const OutputSpec& spec_;
-  std::span<const double> thresholds_;
+  const Job& job_;
   size_t channels_;
-  ThreadTeam& team_;
   MaskResult& out_;
   Tensor* probabilities_;
-  std::optional<LastActivation> last_;
+  /// All channels of a plane that is activated last, and where each begins; empty where none is.
+  std::vector<float> activated_;
+  std::vector<float*> planes_;
 };
 
 /// Sets the sides of a mask on the grid of a map, as far as it lies within the source. Throws output_invalid if nothing
@@ -324,12 +227,11 @@ ModelMask MaskWithin(const VolumeMaps& maps, const VolumePlacement& placement) {
 class ModelGrid {
  public:
   /// `mask` is from MaskWithin, and is filled.
-  ModelGrid(const OutputSpec& spec, const VolumeMaps& maps, const VolumePlacement& placement,
-            const VolumeView& view, std::span<const double> thresholds, ThreadTeam& team, ModelMask& mask)
+  ModelGrid(const Job& job, const VolumeMaps& maps, const SourceView& view, ModelMask& mask)
       : mask_(mask),
-        columns_(static_cast<size_t>(maps.sides[placement.TensorAxis(2)])),
-        plane_(static_cast<size_t>(maps.sides[placement.TensorAxis(1)]) * columns_),
-        decide_(spec, view, thresholds, maps.channels, team, mask, nullptr),
+        columns_(static_cast<size_t>(view.sides[2])),
+        plane_(static_cast<size_t>(view.sides[1]) * columns_),
+        decide_(job, maps.channels, mask, nullptr),
         channels_(maps.channels) {
     if (mask.Plane() < plane_) cut_.resize(mask.Plane() * maps.channels);
   }
@@ -368,45 +270,108 @@ class ModelGrid {
   std::vector<float> cut_;
 };
 
-void MapSlices::ShowUpTo(int slice, float* channels) {
-  for (; own_ != nullptr && next_ < slice; ++next_) {
-    if (!own_->Wants(next_)) continue;
-    Read(next_, channels);
-    own_->See(next_, channels);
-  }
-}
+/// All channels of one slice of a map as the source sees it, activated.
+class MapSlices {
+ public:
+  /// `own` is shown each slice of its grid once, in order, whether or not the source's grid needs it; null for none.
+  MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, ThreadTeam& team,
+            ModelGrid* own)
+      : maps_(maps), view_(view), activation_(activation), team_(team), own_(own) {}
 
-void MapSlices::Load(int slice, float* channels) {
-  ShowUpTo(slice, channels);
-  Read(slice, channels);
-  if (own_ != nullptr && own_->Wants(slice)) own_->See(slice, channels);
-  next_ = slice + 1;
-}
+  size_t plane() const { return static_cast<size_t>(view_.sides[1]) * static_cast<size_t>(view_.sides[2]); }
+
+  /// Slices are loaded in order, each at most once.
+  void Load(int slice, float* channels) {
+    ShowUpTo(slice, channels);
+    Read(slice, channels);
+    if (own_ != nullptr && own_->Wants(slice)) own_->See(slice, channels);
+    next_ = slice + 1;
+  }
+
+  /// Shows what comes after the slice that was loaded last.
+  void ShowRest(float* channels) { ShowUpTo(view_.sides[0], channels); }
+
+ private:
+  void Read(int slice, float* channels) const {
+    const Tensor& tensor = maps_.take ? maps_.take(slice) : *maps_.tensor;
+    const auto columns = static_cast<size_t>(view_.sides[2]);
+    team_.For(maps_.channels, [&](size_t c) {
+      const ptrdiff_t first =
+          view_.first + slice * view_.strides[0] + static_cast<ptrdiff_t>(c) * maps_.channel_stride;
+      for (int y = 0; y < view_.sides[1]; ++y) {
+        LoadRow(tensor, first + y * view_.strides[1], view_.strides[2], columns,
+                channels + c * plane() + static_cast<size_t>(y) * columns);
+      }
+    });
+    Activate(activation_, {channels, maps_.channels * plane()}, plane(), team_);
+  }
+
+  void ShowUpTo(int slice, float* channels) {
+    for (; own_ != nullptr && next_ < slice; ++next_) {
+      if (!own_->Wants(next_)) continue;
+      Read(next_, channels);
+      own_->See(next_, channels);
+    }
+  }
+
+  const VolumeMaps& maps_;
+  const SourceView& view_;
+  Activation activation_;
+  ThreadTeam& team_;
+  ModelGrid* own_;
+  /// The first that has not gone by.
+  int next_ = 0;
+};
 
 /// Fills the mask on the source's grid, whose sides are set, and what else is asked for.
-void DecideMasks(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
-                 const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
-                 ThreadTeam& team, OutputResult& out) {
+void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
+  const OutputSpec& spec = job.spec;
   const bool labels = spec.activation == Activation::kLabelMap;
+  const SourceView view =
+      ViewFromSource(maps, job.volume.placement, labels ? Interpolation::kNearest : Interpolation::kLinear);
   std::optional<ModelGrid> grid;
   if (spec.model_grid) {
-    out.model = MaskWithin(maps, volume.placement);
-    grid.emplace(spec, maps, volume.placement, view, thresholds, team, *out.model);
+    out.model = MaskWithin(maps, job.volume.placement);
+    grid.emplace(job, maps, view, *out.model);
   }
-  ModelGrid* own = grid ? &*grid : nullptr;
-  const Activation before = view.activate_last ? Activation::kNone : spec.activation;
-  if (view.probabilities && !labels) {
+  const Activation before = job.view.activate_last ? Activation::kNone : spec.activation;
+  MapSlices map(maps, view, before, job.team, grid ? &*grid : nullptr);
+  if (job.view.probabilities && !labels) {
     out.probabilities = MakeTensor(spec.tensor, Dtype::kFloat32,
                                    {static_cast<int64_t>(maps.channels), out.slices, out.rows, out.columns});
   }
   Tensor* probabilities = out.probabilities ? &*out.probabilities : nullptr;
+  // All channels of one slice.
+  std::vector<float> values;
   if (!MayOverlap(spec.activation) && !labels && !Shown(spec, probabilities)) {
     out.mask.resize(out.Voxels());
-    return HighestOnSource(maps, volume.placement, before, stop, team, own, out.mask);
+    HighestResampled highest(view.taps, {view.sides[1], view.sides[2]}, maps.channels, job.team);
+    highest.Run(
+        job.stop, [&](int slice, float* channels) { map.Load(slice, channels); },
+        [&](int slice, std::span<const uint8_t> found) {
+          std::ranges::copy(found, out.mask.begin() + slice * static_cast<ptrdiff_t>(found.size()));
+        });
+  } else {
+    Decision decide(job, maps.channels, out, probabilities);
+    const auto columns = static_cast<size_t>(view.sides[2]);
+    values.resize(maps.channels * map.plane());
+    ResampleVolume(
+        view.taps, view.sides[2], static_cast<int>(maps.channels),
+        [&](int slice) -> RowSource {
+          CheckStop(job.stop);
+          map.Load(slice, values.data());
+          return [&](int row, float* const* channels) {
+            for (size_t c = 0; c < maps.channels; ++c) {
+              const float* from = values.data() + c * map.plane() + static_cast<size_t>(row) * columns;
+              std::copy_n(from, columns, channels[c]);
+            }
+          };
+        },
+        std::ref(decide));
   }
-  Decision decide(spec, view, thresholds, maps.channels, team, out, probabilities);
-  ForSourceSlices(maps, volume.placement, before, labels ? Interpolation::kNearest : Interpolation::kLinear,
-                  stop, team, own, std::ref(decide));
+  if (!grid) return;
+  values.resize(maps.channels * map.plane());
+  map.ShowRest(values.data());
 }
 
 /// For each source axis which indices lie within the tensor.
@@ -468,9 +433,8 @@ std::vector<uint8_t> PaddingOf(const PreparedVolume& volume, const ModelMask& ma
 }
 
 /// Finishes a mask on the model's grid that is decided.
-void FinishModelMask(const OutputSpec& spec, const PreparedVolume& volume, const std::stop_token& stop,
-                     ModelMask& mask) {
-  const std::vector<uint8_t> padding = PaddingOf(volume, mask);
+void FinishModelMask(const Job& job, ModelMask& mask) {
+  const std::vector<uint8_t> padding = PaddingOf(job.volume, mask);
   for (std::vector<uint8_t>* values : {&mask.mask, &mask.fractions}) {
     for (size_t i = 0; !padding.empty() && i < values->size(); ++i) {
       if (padding[i % padding.size()] != 0) (*values)[i] = 0;
@@ -478,22 +442,21 @@ void FinishModelMask(const OutputSpec& spec, const PreparedVolume& volume, const
   }
   // The manifest counts voxels of the source.
   const double ratio = mask.spans[0].step * mask.spans[1].step * mask.spans[2].step;
-  OutputSpec own = spec;
+  OutputSpec own = job.spec;
   for (MaskStep& step : own.steps) {
     const double pixels = std::ceil(step.pixels / ratio - 1e-6);
     step.pixels = static_cast<int>(std::min<double>(pixels, std::numeric_limits<int>::max()));
   }
-  FinishMask(own, padding, stop, mask);
+  FinishMask(own, padding, job.stop, mask);
 }
 
-void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const PreparedVolume& volume,
-                  const VolumeView& view, std::span<const double> thresholds, const std::stop_token& stop,
-                  ThreadTeam& team, OutputResult& out) {
+void Segmentation(const Job& job, const VolumeMaps& maps, OutputResult& out) {
+  const PreparedVolume& volume = job.volume;
   out.slices = volume.sides[0];
   out.rows = volume.sides[1];
   out.columns = volume.sides[2];
-  out.overlapping = MayOverlap(spec.activation);
-  DecideMasks(spec, maps, volume, view, thresholds, stop, team, out);
+  out.overlapping = MayOverlap(job.spec.activation);
+  DecideMasks(job, maps, out);
   const size_t voxels = out.Voxels();
   const auto clear = [&](auto values, auto cleared) {
     for (size_t at = 0; at < values.size(); at += voxels) {
@@ -506,8 +469,8 @@ void Segmentation(const OutputSpec& spec, const VolumeMaps& maps, const Prepared
     const std::span all(reinterpret_cast<float*>(out.probabilities->data), out.probabilities->Elements());
     clear(all, out.overlapping ? 0.0F : 1.0F);
   }
-  FinishMask(spec, volume.padding, stop, out);
-  if (out.model) FinishModelMask(spec, volume, stop, *out.model);
+  FinishMask(job.spec, volume.padding, job.stop, out);
+  if (out.model) FinishModelMask(job, *out.model);
 }
 
 }  // namespace
@@ -521,13 +484,10 @@ OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, cons
                                const VolumeView& view, std::span<const double> thresholds,
                                const std::stop_token& stop, Tensor& digests) {
   ThreadTeam alone;
-  ThreadTeam& team = view.team == nullptr ? alone : *view.team;
-  OutputResult out;
-  out.kind = spec.kind;
-  out.tensor = spec.tensor;
-  const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(spec, slice, stop, team); };
-  const VolumeMaps maps = ReadSlices(slices, ChannelsOf(spec), view.channels_last, check);
-  Segmentation(spec, maps, volume, view, thresholds, stop, team, out);
+  const Job job{spec, volume, view, thresholds, stop, view.team == nullptr ? alone : *view.team};
+  OutputResult out = ResultOf(spec);
+  const TiledSlices::See check = [&](const Tensor& slice) { CheckValues(job, slice); };
+  Segmentation(job, ReadSlices(slices, ChannelsOf(spec), view.channels_last, check), out);
   digests = slices.Finish(check);
   return out;
 }
@@ -535,9 +495,7 @@ OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, cons
 OutputResult PostprocessCuboids(const OutputSpec& spec, std::vector<Cuboid> found,
                                 std::span<const SeenWindow> windows, const VolumePlacement& placement,
                                 std::span<const double> thresholds) {
-  OutputResult out;
-  out.kind = spec.kind;
-  out.tensor = spec.tensor;
+  OutputResult out = ResultOf(spec);
   out.boxes = spec.kind->settle(spec, std::move(found), windows, placement, thresholds);
   return out;
 }
@@ -561,15 +519,13 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
                                                spec.tensor + "\" of the kind " +
                                                std::string(spec.kind->name) + ".");
   }
-  OutputResult out;
-  out.kind = spec.kind;
-  out.tensor = spec.tensor;
+  ThreadTeam alone;
+  const Job job{spec, volume, view, thresholds, stop, view.team == nullptr ? alone : *view.team};
+  OutputResult out = ResultOf(spec);
   const Tensor& tensor = tensors(spec.tensor);
   const VolumeMaps maps = ReadMaps(tensor, ChannelsOf(spec), view.channels_last);
-  ThreadTeam alone;
-  ThreadTeam& team = view.team == nullptr ? alone : *view.team;
-  CheckValues(spec, tensor, stop, team);
-  Segmentation(spec, maps, volume, view, thresholds, stop, team, out);
+  CheckValues(job, tensor);
+  Segmentation(job, maps, out);
   return out;
 }
 

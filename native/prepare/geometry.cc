@@ -19,70 +19,59 @@ double OwnScale(int rows, int columns, const SizeSpec& size) {
   return std::min(1.0, static_cast<double>(size.max_side) / std::max(rows, columns));
 }
 
-void TensorSides(const SizeSpec& size, double own_scale, Geometry& g) {
-  switch (size.kind) {
-    case SizeSpec::Kind::kFixed:
-      g.rows = size.height;
-      g.columns = size.width;
-      return;
-    case SizeSpec::Kind::kSource:
-      g.rows = g.source_rows;
-      g.columns = g.source_columns;
-      return;
-    case SizeSpec::Kind::kMultipleOf:
-      g.rows = RoundUp(Rounded(g.source_rows * own_scale), size.multiple);
-      g.columns = RoundUp(Rounded(g.source_columns * own_scale), size.multiple);
-      return;
-  }
+/// An axis whose whole source fills the tensor.
+ImageAxis Whole(const SizeSpec& size, int fixed, double own_scale, int source) {
+  int tensor = source;
+  if (size.kind == SizeSpec::Kind::kFixed) tensor = fixed;
+  if (size.kind == SizeSpec::Kind::kMultipleOf) tensor = RoundUp(Rounded(source * own_scale), size.multiple);
+  return {source, tensor, 0, tensor, 0, static_cast<double>(source)};
 }
 
 void Letterbox(double pixel_aspect, bool own_size, double own_scale, Geometry& g) {
-  const double physical_rows = g.source_rows * (own_size ? 1 : pixel_aspect);
-  const double scale =
-      own_size ? own_scale
-               : std::min(g.rows / physical_rows, g.columns / static_cast<double>(g.source_columns));
-  g.height = std::min(g.rows, Rounded(physical_rows * scale));
-  g.width = std::min(g.columns, Rounded(g.source_columns * scale));
-  g.top = (g.rows - g.height) / 2;
-  g.left = (g.columns - g.width) / 2;
+  const double physical_rows = g.rows.source * (own_size ? 1 : pixel_aspect);
+  const double scale = own_size ? own_scale
+                                : std::min(g.rows.tensor / physical_rows,
+                                           g.columns.tensor / static_cast<double>(g.columns.source));
+  const auto lay = [scale](double physical, ImageAxis& axis) {
+    axis.count = std::min(axis.tensor, Rounded(physical * scale));
+    axis.first = (axis.tensor - axis.count) / 2;
+  };
+  lay(physical_rows, g.rows);
+  lay(g.columns.source, g.columns);
 }
 
 void Crop(double pixel_aspect, Geometry& g) {
-  const double physical_rows = g.source_rows * pixel_aspect;
-  const double scale = std::max(g.rows / physical_rows, g.columns / static_cast<double>(g.source_columns));
-  g.source_height = std::min<double>(g.source_rows, g.rows / (scale * pixel_aspect));
-  g.source_width = std::min<double>(g.source_columns, g.columns / scale);
-  g.source_top = (g.source_rows - g.source_height) / 2;
-  g.source_left = (g.source_columns - g.source_width) / 2;
+  const double physical_rows = g.rows.source * pixel_aspect;
+  const double scale =
+      std::max(g.rows.tensor / physical_rows, g.columns.tensor / static_cast<double>(g.columns.source));
+  const auto cut = [](double own_scale, ImageAxis& axis) {
+    axis.seen = std::min<double>(axis.source, axis.tensor / own_scale);
+    axis.seen_from = (axis.source - axis.seen) / 2;
+  };
+  cut(scale * pixel_aspect, g.rows);
+  cut(scale, g.columns);
 }
 
 void KeepPixels(const SizeSpec& size, double own_scale, Geometry& g) {
-  if (own_scale < 1 || g.rows < g.source_rows || g.columns < g.source_columns ||
-      (size.kind == SizeSpec::Kind::kFixed && (g.rows != g.source_rows || g.columns != g.source_columns))) {
-    throw EngineError("no_model_accepts",
-                      "The model takes images without resampling, expected at most " +
-                          std::to_string(size.kind == SizeSpec::Kind::kFixed ? size.height : size.max_side) +
-                          " x " +
-                          std::to_string(size.kind == SizeSpec::Kind::kFixed ? size.width : size.max_side) +
-                          " pixels (exactly so many where the size is fixed); found " +
-                          std::to_string(g.source_rows) + " x " + std::to_string(g.source_columns) + ".");
+  const bool fixed = size.kind == SizeSpec::Kind::kFixed;
+  for (ImageAxis* const axis : {&g.rows, &g.columns}) {
+    if (own_scale < 1 || axis->tensor < axis->source || (fixed && axis->tensor != axis->source)) {
+      throw EngineError("no_model_accepts", "The model takes images without resampling, expected at most " +
+                                                std::to_string(fixed ? size.height : size.max_side) + " x " +
+                                                std::to_string(fixed ? size.width : size.max_side) +
+                                                " pixels (exactly so many where the size is fixed); found " +
+                                                std::to_string(g.rows.source) + " x " +
+                                                std::to_string(g.columns.source) + ".");
+    }
+    axis->count = axis->source;
   }
-  g.height = g.source_rows;
-  g.width = g.source_columns;
 }
 
 }  // namespace
 
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit) {
-  Geometry g;
-  g.source_rows = rows;
-  g.source_columns = columns;
-  g.source_height = rows;
-  g.source_width = columns;
   const double own_scale = OwnScale(rows, columns, size);
-  TensorSides(size, own_scale, g);
-  g.height = g.rows;
-  g.width = g.columns;
+  Geometry g{Whole(size, size.height, own_scale, rows), Whole(size, size.width, own_scale, columns)};
   // A tensor of the source's own size holds the source's own pixels, whatever the fit.
   if (size.kind == SizeSpec::Kind::kSource) return g;
   switch (fit) {

@@ -1,34 +1,39 @@
 #pragma once
 
 #include "base/spec.h"
+#include "resample/resample.h"
 
 namespace radserve {
 
-/// Where the image lies in the tensor. Coordinates are continuous and count from edges: pixel i covers [i,
-/// i+1), its centre is i + 0.5. The map is affine along each axis, so it inverts exactly.
-struct Geometry {
-  int source_rows = 0;
-  int source_columns = 0;
-  /// The tensor's sides.
-  int rows = 0;
-  int columns = 0;
+/// Where an image lies in the tensor, along its rows or its columns. Coordinates are continuous and count from edges:
+/// pixel i covers [i, i+1), its centre is i + 0.5. The map is affine, so it inverts exactly.
+struct ImageAxis {
+  int source = 0;
+  /// The tensor's side.
+  int tensor = 0;
   /// The part of the tensor that image content fills; the rest is background.
-  int top = 0;
-  int left = 0;
-  int height = 0;
-  int width = 0;
+  int first = 0;
+  int count = 0;
   /// The part of the source that is seen (smaller than the image for crop).
-  double source_top = 0;
-  double source_left = 0;
-  double source_height = 0;
-  double source_width = 0;
+  double seen_from = 0;
+  double seen = 0;
+
+  double ToSource(double place) const { return seen_from + (place - first) * seen / count; }
+  double ToTensor(double place) const { return first + (place - seen_from) * count / seen; }
+  Axis Forward(bool antialias) const { return {source, count, seen_from, seen / count, antialias}; }
+  /// The way back: centres of source pixels in the coordinates of a map of so many that covers the tensor.
+  Axis Back(int map, bool antialias) const {
+    const double ratio = static_cast<double>(map) / tensor;
+    return {map, source, ToTensor(0) * ratio, count / seen * ratio, antialias};
+  }
+};
+
+/// Where an image lies in the tensor.
+struct Geometry {
+  ImageAxis rows;
+  ImageAxis columns;
   /// InputSpec::antialias, for the way back.
   bool antialias = true;
-
-  double ToSourceX(double x) const { return source_left + (x - left) * source_width / width; }
-  double ToSourceY(double y) const { return source_top + (y - top) * source_height / height; }
-  double ToTensorX(double x) const { return left + (x - source_left) * width / source_width; }
-  double ToTensorY(double y) const { return top + (y - source_top) * height / source_height; }
 };
 
 /// Places a source of rows x columns into a tensor.

@@ -1,32 +1,15 @@
 #include "prepare/image.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <string>
 
 #include "base/error.h"
-#include "base/simd.h"
 #include "prepare/channels.h"
 #include "prepare/intensity.h"
-#include "prepare/statistics.h"
 #include "resample/resample.h"
 
 namespace radserve {
 namespace {
-
-/// Prepared tensors above this are refused; a source of 16384 x 16384 in float fits.
-constexpr double kMaxTensorBytes = 2147483648.0;
-
-/// Clips and normalises one row, as Normaliser does value by value.
-RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, int count, float low, float high,
-                                    double subtract, double multiply, double add, float* __restrict out) {
-  for (int x = 0; x < count; ++x) {
-    float value = values[x] < low ? low : values[x];
-    value = value > high ? high : value;
-    out[x] = static_cast<float>((static_cast<double>(value) - subtract) * multiply + add);
-  }
-}
 
 /// Writes rows into the tensor at their place, and background around them.
 class TensorWriter {
@@ -38,25 +21,22 @@ class TensorWriter {
         channels_(static_cast<size_t>(source.channels())),
         normaliser_(MakeNormaliser(spec.normalisation, source.channels(),
                                    [&](double low, double high) { return source.Measure(low, high); })),
-        row_(static_cast<size_t>(geometry.columns)) {
-    const int64_t rows = geometry.rows;
-    const int64_t columns = geometry.columns;
+        row_(static_cast<size_t>(geometry.columns.tensor)) {
+    const int64_t rows = geometry.rows.tensor;
+    const int64_t columns = geometry.columns.tensor;
     const int64_t channels = source.channels();
     std::vector<int64_t> shape = {1, channels, rows, columns};
     if (spec.channels_last) shape = {1, rows, columns, channels};
     if (spec.transposed) shape = {1, channels, columns, rows};
     tensor_ = make(spec.tensor, spec.dtype, std::move(shape));
-    if (spec.clip) {
-      low_ = static_cast<float>(spec.clip->first);
-      high_ = static_cast<float>(spec.clip->second);
-    }
+    if (spec.clip) limits_ = {static_cast<float>(spec.clip->first), static_cast<float>(spec.clip->second)};
     for (size_t c = 0; c < channels_; ++c) background_.push_back(normaliser_(c, source.background()));
   }
 
   /// `values` are `width` values for each channel; nullptr writes background.
   void Write(int row, const float* const* values) {
     const size_t columns = row_.size();
-    const auto rows = static_cast<size_t>(geometry_.rows);
+    const auto rows = static_cast<size_t>(geometry_.rows.tensor);
     const size_t stride = spec_.channels_last ? channels_ : spec_.transposed ? rows : 1;
     for (size_t c = 0; c < channels_; ++c) {
       const size_t y = static_cast<size_t>(row);
@@ -66,12 +46,12 @@ class TensorWriter {
       std::byte* const place = tensor_.data + first * DtypeSize(spec_.dtype);
       const bool direct = spec_.dtype == Dtype::kFloat32 && stride == 1;
       float* const out = direct ? reinterpret_cast<float*>(place) : row_.data();
-      if (values == nullptr || geometry_.width < geometry_.columns) {
+      if (values == nullptr || geometry_.columns.count < geometry_.columns.tensor) {
         std::fill_n(out, columns, background_[c]);
       }
       if (values != nullptr) {
-        NormaliseRow(values[c], geometry_.width, low_, high_, normaliser_.subtract[c],
-                     normaliser_.multiply[c], normaliser_.add[c], out + geometry_.left);
+        normaliser_.Row(c, values[c], static_cast<size_t>(geometry_.columns.count), limits_,
+                        out + geometry_.columns.first);
       }
       if (!direct) StoreRow(spec_.dtype, out, columns, place, stride);
     }
@@ -87,26 +67,21 @@ class TensorWriter {
   Normaliser normaliser_;
   std::vector<float> row_;
   std::vector<float> background_;
-  float low_ = -std::numeric_limits<float>::infinity();
-  float high_ = std::numeric_limits<float>::infinity();
+  Limits limits_;
   Tensor tensor_;
 };
 
 void CheckSize(const Geometry& g, const InputSpec& spec) {
-  const double bytes =
-      static_cast<double>(g.rows) * g.columns * spec.Channels() * static_cast<double>(DtypeSize(spec.dtype));
-  if (bytes > kMaxTensorBytes) {
-    throw EngineError("no_model_accepts", "The image of " + std::to_string(g.source_rows) + " x " +
-                                              std::to_string(g.source_columns) +
+  const double bytes = static_cast<double>(g.rows.tensor) * g.columns.tensor * spec.Channels() *
+                       static_cast<double>(DtypeSize(spec.dtype));
+  if (bytes > kMostTensorBytes) {
+    throw EngineError("no_model_accepts", "The image of " + std::to_string(g.rows.source) + " x " +
+                                              std::to_string(g.columns.source) +
                                               " pixels needs a tensor of more than 2 GiB.");
   }
 }
 
 }  // namespace
-
-PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec, const TensorMaker& make) {
-  return PrepareImage(std::span(&plane, 1), 0, spec, make);
-}
 
 PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const InputSpec& spec,
                            const TensorMaker& make) {
@@ -118,30 +93,28 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
   prepared.geometry.antialias = spec.antialias;
   const Geometry& g = prepared.geometry;
   CheckSize(g, spec);
-  const auto width = static_cast<size_t>(g.source_columns);
+  const auto width = static_cast<size_t>(g.columns.source);
   std::vector<float> values(width * static_cast<size_t>(source.channels()));
   IntensityRow row_values{{}, width, 1};
   for (int c = 0; c < source.channels(); ++c)
     row_values.channels.push_back(values.data() + static_cast<size_t>(c) * width);
   const SourceIntensity changed(spec, [&](const auto& see) {
-    for (int y = 0; y < g.source_rows; ++y) {
+    for (int y = 0; y < g.rows.source; ++y) {
       source.Row(y, row_values.channels.data());
       see(row_values);
     }
   });
   TensorWriter writer(spec, g, source, make);
-  for (int y = 0; y < g.top; ++y) writer.Write(y, nullptr);
-  const Axis rows = {g.source_rows, g.height, g.source_top, g.source_height / g.height, spec.antialias};
-  const Axis columns = {g.source_columns, g.width, g.source_left, g.source_width / g.width, spec.antialias};
+  for (int y = 0; y < g.rows.first; ++y) writer.Write(y, nullptr);
   Resample(
-      MakeTaps(rows, spec.interpolation), MakeTaps(columns, spec.interpolation), g.source_columns,
-      source.channels(),
+      MakeTaps(g.rows.Forward(spec.antialias), spec.interpolation),
+      MakeTaps(g.columns.Forward(spec.antialias), spec.interpolation), g.columns.source, source.channels(),
       [&](int row, float* const* channels) {
         source.Row(row, channels);
         if (!changed.empty()) changed.Change({{channels, channels + source.channels()}, width, 1});
       },
-      [&](int row, const float* const* values) { writer.Write(g.top + row, values); });
-  for (int y = g.top + g.height; y < g.rows; ++y) writer.Write(y, nullptr);
+      [&](int row, const float* const* values) { writer.Write(g.rows.first + row, values); });
+  for (int y = g.rows.first + g.rows.count; y < g.rows.tensor; ++y) writer.Write(y, nullptr);
   prepared.tensor = writer.Take();
   ChangeTensor(spec, prepared.tensor);
   prepared.found = writer.found();

@@ -31,11 +31,9 @@ struct PreparedImage {
 /// normalisation, rounding to the tensor's type. Mean and standard deviation are in the tensor's channel
 /// order; an image without contrast becomes the low end of min_max and percentile, and 0 of z_score. The
 /// tensor is made by `make`. Throws EngineError.
-PreparedImage PrepareImage(const Plane& plane, const InputSpec& spec,
-                           const TensorMaker& make = MakeTensorForOverwrite);
-/// The same with neighbours as further channels (ChannelSource): `frames` are the frame, whose number is `centre`, and
-/// as many of its neighbours as there are. Where the frame lies and its padding are those of the frame itself.
+/// `frames` are the frame, whose number is `centre`, and as many of its neighbours, further channels (ChannelSource), as
+/// there are. Where the frame lies and its padding are those of the frame itself.
 PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const InputSpec& spec,
-                           const TensorMaker& make);
+                           const TensorMaker& make = MakeTensorForOverwrite);
 
 }  // namespace radserve

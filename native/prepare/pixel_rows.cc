@@ -30,39 +30,26 @@ template <bool kPadding, typename Number, typename Raw>
   }
 }
 
-RADSERVE_HOT_LOOP void AffineRow8(const Containers& c, const uint8_t* raw, int count,
-                                  const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<true, double>(c, raw, count, map, background, out);
-}
-
-RADSERVE_HOT_LOOP void AffineRow16(const Containers& c, const uint16_t* raw, int count,
-                                   const ValueMap::Affine& map, float background, float* out) {
+template <typename Raw>
+[[gnu::always_inline]] inline void MapRowOf(const Containers& c, const Raw* raw, int count,
+                                            const ValueMap::Affine& map, bool in_float, float background,
+                                            float* out) {
+  const bool padded = c.padding_from <= c.padding_to;
+  if (in_float && padded) return MapAffine<true, float>(c, raw, count, map, background, out);
+  if (in_float) return MapAffine<false, float>(c, raw, count, map, background, out);
+  if (padded) return MapAffine<true, double>(c, raw, count, map, background, out);
   MapAffine<false, double>(c, raw, count, map, background, out);
 }
 
-RADSERVE_HOT_LOOP void AffinePaddedRow16(const Containers& c, const uint16_t* raw, int count,
-                                         const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<true, double>(c, raw, count, map, background, out);
-}
-
-RADSERVE_HOT_LOOP void AffineFloatRow8(const Containers& c, const uint8_t* raw, int count,
-                                       const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<true, float>(c, raw, count, map, background, out);
-}
-
-RADSERVE_HOT_LOOP void AffineFloatRow16(const Containers& c, const uint16_t* raw, int count,
-                                        const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<false, float>(c, raw, count, map, background, out);
-}
-
-RADSERVE_HOT_LOOP void AffineFloatPaddedRow16(const Containers& c, const uint16_t* raw, int count,
-                                              const ValueMap::Affine& map, float background, float* out) {
-  MapAffine<true, float>(c, raw, count, map, background, out);
+RADSERVE_HOT_LOOP void MapRow(const Containers& c, const void* raw, int count, const ValueMap::Affine& map,
+                              bool in_float, float background, float* out) {
+  if (c.wide) return MapRowOf(c, static_cast<const uint16_t*>(raw), count, map, in_float, background, out);
+  MapRowOf(c, static_cast<const uint8_t*>(raw), count, map, in_float, background, out);
 }
 
 template <typename Raw>
-[[gnu::always_inline]] inline bool MarkPadding(const Containers c, const Raw* __restrict raw, int count,
-                                               uint8_t* __restrict out) {
+[[gnu::always_inline]] inline bool MarkPaddingOf(const Containers c, const Raw* __restrict raw, int count,
+                                                 uint8_t* __restrict out) {
   uint8_t any = 0;
   for (int i = 0; i < count; ++i) {
     const int32_t stored = Stored(raw[i], c);
@@ -72,12 +59,9 @@ template <typename Raw>
   return any != 0;
 }
 
-RADSERVE_HOT_LOOP bool MarkPadding8(const Containers& c, const uint8_t* raw, int count, uint8_t* out) {
-  return MarkPadding(c, raw, count, out);
-}
-
-RADSERVE_HOT_LOOP bool MarkPadding16(const Containers& c, const uint16_t* raw, int count, uint8_t* out) {
-  return MarkPadding(c, raw, count, out);
+RADSERVE_HOT_LOOP bool MarkPadding(const Containers& c, const void* raw, int count, uint8_t* out) {
+  if (c.wide) return MarkPaddingOf(c, static_cast<const uint16_t*>(raw), count, out);
+  return MarkPaddingOf(c, static_cast<const uint8_t*>(raw), count, out);
 }
 
 /// Several tables take turns: a run of equal pixels would otherwise wait for its own last count.
@@ -107,50 +91,37 @@ void LookUp(const Containers& c, const Raw* raw, int count, const float* table, 
   for (int i = 0; i < count; ++i) out[i] = table[(static_cast<uint32_t>(raw[i]) >> c.shift) & c.mask];
 }
 
-/// Where odd addresses are given, the row is copied once so that the loops read aligned words.
-class Row16 {
+/// Where odd addresses are given, a row of words is copied once so that the loops read aligned ones.
+class Row {
  public:
-  Row16(const uint8_t* bytes, int count) {
-    if (reinterpret_cast<uintptr_t>(bytes) % alignof(uint16_t) == 0) {
-      words_ = reinterpret_cast<const uint16_t*>(bytes);
-      return;
-    }
+  Row(const Containers& containers, const uint8_t* bytes, int count) : raw_(bytes) {
+    if (!containers.wide || reinterpret_cast<uintptr_t>(bytes) % alignof(uint16_t) == 0) return;
     copy_.resize(static_cast<size_t>(count));
     std::memcpy(copy_.data(), bytes, copy_.size() * sizeof(uint16_t));
-    words_ = copy_.data();
+    raw_ = copy_.data();
   }
-  const uint16_t* words() const { return words_; }
+  const void* raw() const { return raw_; }
 
  private:
   std::vector<uint16_t> copy_;
-  const uint16_t* words_;
+  const void* raw_;
 };
 
 }  // namespace
 
 void AffineRow(const Containers& containers, const uint8_t* bytes, int count, const ValueMap::Affine& map,
                bool in_float, float background, float* out) {
-  if (!containers.wide) {
-    (in_float ? AffineFloatRow8 : AffineRow8)(containers, bytes, count, map, background, out);
-    return;
-  }
-  const Row16 row(bytes, count);
-  if (containers.padding_from <= containers.padding_to) {
-    (in_float ? AffineFloatPaddedRow16 : AffinePaddedRow16)(containers, row.words(), count, map, background,
-                                                            out);
-  } else {
-    (in_float ? AffineFloatRow16 : AffineRow16)(containers, row.words(), count, map, background, out);
-  }
+  MapRow(containers, Row(containers, bytes, count).raw(), count, map, in_float, background, out);
 }
 
 void TableRow(const Containers& containers, const uint8_t* bytes, int count, const float* table, float* out) {
   if (!containers.wide) return LookUp(containers, bytes, count, table, out);
-  LookUp(containers, Row16(bytes, count).words(), count, table, out);
+  const Row row(containers, bytes, count);
+  LookUp(containers, static_cast<const uint16_t*>(row.raw()), count, table, out);
 }
 
 bool PaddingRow(const Containers& containers, const uint8_t* bytes, int count, uint8_t* out) {
-  if (!containers.wide) return MarkPadding8(containers, bytes, count, out);
-  return MarkPadding16(containers, Row16(bytes, count).words(), count, out);
+  return MarkPadding(containers, Row(containers, bytes, count).raw(), count, out);
 }
 
 std::vector<uint64_t> CountContainers(const Containers& containers, const uint8_t* bytes, size_t pixels) {

@@ -5,10 +5,8 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <utility>
 
 #include "base/error.h"
-#include "prepare/pixel_rows.h"
 
 namespace radserve {
 namespace {
@@ -326,12 +324,6 @@ void PixelSource::ColourRow(int row, float* const* channels) const {
     ColourValues(Rgb(row_sample, x), values);
     for (int c = 0; c < channels_; ++c) channels[c][x] = values[c];
   }
-}
-
-Statistics PixelSource::Measure(double low, double high) const {
-  std::vector<std::pair<double, uint64_t>> values;
-  AppendValues(values);
-  return Summary(values, low, high);
 }
 
 void PixelSource::AppendValues(std::vector<std::pair<double, uint64_t>>& values) const {

@@ -9,7 +9,6 @@
 #include "base/image.h"
 #include "base/spec.h"
 #include "prepare/pixel_rows.h"
-#include "prepare/statistics.h"
 #include "prepare/values.h"
 
 namespace radserve {
@@ -32,8 +31,6 @@ class PixelSource {
   const std::optional<Range>& observed() const { return observed_; }
   /// Fills `channels()` arrays of the image's width. Thread safe.
   void Row(int row, float* const* channels) const;
-  /// `low` and `high` are percentiles, 0 to 100.
-  Statistics Measure(double low, double high) const;
   /// Adds the values outside padding with how often each occurs: distinct ones for grayscale of at most 16
   /// bits, else each by itself.
   void AppendValues(std::vector<std::pair<double, uint64_t>>& values) const;

@@ -14,8 +14,6 @@ namespace {
 
 using Vector = std::array<double, 3>;
 
-double Dot(const Vector& a, const Vector& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
-
 /// Where a voxel lies in the patient; `index` in the order slice, row, column.
 Vector PlaceOf(const VolumeGeometry& geometry, const Vector& index) {
   Vector place = geometry.origin;

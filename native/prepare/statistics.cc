@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/simd.h"
+
 namespace radserve {
 namespace {
 
@@ -18,6 +20,15 @@ double Percentile(const std::vector<std::pair<double, uint64_t>>& sorted, uint64
     if (found == 2) break;
   }
   return at[0] + (at[1] - at[0]) * (rank - static_cast<double>(below));
+}
+
+RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, size_t count, float low, float high,
+                                    double subtract, double multiply, double add, float* __restrict out) {
+  for (size_t x = 0; x < count; ++x) {
+    float value = values[x] < low ? low : values[x];
+    value = value > high ? high : value;
+    out[x] = static_cast<float>((static_cast<double>(value) - subtract) * multiply + add);
+  }
 }
 
 double Inverse(double span) { return span > 0 ? 1 / span : 0; }
@@ -116,6 +127,12 @@ double VolumeStatistics::Single(double percent) {
   return at + (next - at) * part;
 }
 
+void Normaliser::Row(size_t channel, const float* values, size_t count, const Limits& limits,
+                     float* out) const {
+  NormaliseRow(values, count, limits.low, limits.high, subtract[channel], multiply[channel], add[channel],
+               out);
+}
+
 Normaliser MakeNormaliser(const NormalisationSpec& spec, int channel_count,
                           const std::function<Statistics(double low, double high)>& measure) {
   using Kind = NormalisationSpec::Kind;
@@ -134,24 +151,20 @@ Normaliser MakeNormaliser(const NormalisationSpec& spec, int channel_count,
         n.multiply[c] = 1 / spec.std[spec.std.size() == 1 ? 0 : c];
       }
       break;
-    case Kind::kMinMax: {
-      const Statistics s = measure(0, 100);
-      n.found = s;
-      Set(n, channels, s.min, (spec.to[1] - spec.to[0]) * Inverse(s.max - s.min), spec.to[0]);
+    case Kind::kMinMax:
+      n.found = measure(0, 100);
+      Set(n, channels, n.found->min, (spec.to[1] - spec.to[0]) * Inverse(n.found->max - n.found->min),
+          spec.to[0]);
       break;
-    }
-    case Kind::kZScore: {
-      const Statistics s = measure(0, 100);
-      n.found = s;
-      Set(n, channels, s.mean, Inverse(s.std), 0);
+    case Kind::kZScore:
+      n.found = measure(0, 100);
+      Set(n, channels, n.found->mean, Inverse(n.found->std), 0);
       break;
-    }
-    case Kind::kPercentile: {
-      const Statistics s = measure(spec.low, spec.high);
-      n.found = s;
-      Set(n, channels, s.low, (spec.to[1] - spec.to[0]) * Inverse(s.high - s.low), spec.to[0]);
+    case Kind::kPercentile:
+      n.found = measure(spec.low, spec.high);
+      Set(n, channels, n.found->low, (spec.to[1] - spec.to[0]) * Inverse(n.found->high - n.found->low),
+          spec.to[0]);
       break;
-    }
   }
   return n;
 }

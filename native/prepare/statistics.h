@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -50,6 +51,12 @@ class VolumeStatistics {
   std::vector<float> singles_;
 };
 
+/// What values are clipped to.
+struct Limits {
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
+};
+
 /// normalised = (value - subtract) * multiply + add, one of each for every channel.
 struct Normaliser {
   std::vector<double> subtract, multiply, add;
@@ -60,6 +67,8 @@ struct Normaliser {
     return static_cast<float>((static_cast<double>(value) - subtract[channel]) * multiply[channel] +
                               add[channel]);
   }
+  /// Clips and normalises a row of a channel.
+  void Row(size_t channel, const float* values, size_t count, const Limits& limits, float* out) const;
 };
 
 /// `measure(low, high)` gives the statistics of what is normalised together, with those percentiles; it is

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,14 +11,11 @@
 #include "prepare/channels.h"
 #include "prepare/intensity.h"
 #include "prepare/pixels.h"
-#include "prepare/statistics.h"
 #include "resample/resample.h"
 
 namespace radserve {
 namespace {
 
-/// Prepared tensors above this are refused.
-constexpr double kMaxTensorBytes = 2147483648.0;
 /// Rows of the tensor that are resampled at once: what a few slices of them take fits into a core's cache, and few rows
 /// of the source are read for two of them.
 constexpr size_t kBand = 64;
@@ -109,45 +105,53 @@ class Inside {
   std::array<int, 3> sides_;
 };
 
+/// Calls `see(slice, row, values)` with the whole rows of the slices and rows of a box.
+template <typename See>
+void ForRows(std::span<const Plane> slices, const InputSpec& spec, const VolumeBox& box,
+             const std::stop_token& stop, const See& see) {
+  std::vector<float> row(static_cast<size_t>(slices.front().format.columns));
+  float* const rows[] = {row.data()};
+  for (int z = box.first[0]; z < box.first[0] + box.count[0]; ++z) {
+    CheckStop(stop);
+    const ChannelSource source(slices.subspan(static_cast<size_t>(z), 1), 0, spec);
+    for (int y = box.first[1]; y < box.first[1] + box.count[1]; ++y) {
+      source.Row(y, rows);
+      see(z, y, row);
+    }
+  }
+}
+
 /// Statistics of the inside. The ranges are of what is resampled: where a voxel is outside they hold the mean too.
 BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, const VolumeBox& box,
                       const Inside& inside, const std::stop_token& stop) {
-  const auto columns = static_cast<size_t>(slices.front().format.columns);
-  std::vector<float> row(columns);
-  float* const rows[] = {row.data()};
-  BoxMeasure measure;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto depth = static_cast<size_t>(box.count[0]);
+  BoxMeasure measure{{}, std::vector<Range>(depth, {kInfinity, -kInfinity})};
+  std::vector<bool> outside(depth);
   double sum = 0;
   double squares = 0;
   double count = 0;
   // The first value is taken off, so that squares of large values lose no digits.
   double origin = 0;
-  std::vector<bool> outside;
-  for (int z = 0; z < box.count[0]; ++z) {
-    CheckStop(stop);
-    const auto slice = static_cast<size_t>(box.first[0] + z);
-    const ChannelSource source(slices.subspan(slice, 1), 0, spec);
-    Range range{std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
-    outside.push_back(false);
-    for (int y = 0; y < box.count[1]; ++y) {
-      source.Row(box.first[1] + y, rows);
-      const std::span<const uint8_t> marks = inside.Row(box.first[0] + z, box.first[1] + y);
-      for (int x = 0; x < box.count[2]; ++x) {
-        const auto at = static_cast<size_t>(box.first[2] + x);
-        if (!marks.empty() && marks[at] == 0) {
-          outside.back() = true;
-          continue;
-        }
-        const auto value = static_cast<double>(row[at]);
-        if (count == 0) origin = value;
-        count += 1;
-        range.low = std::min(range.low, value);
-        range.high = std::max(range.high, value);
-        sum += value - origin;
-        squares += (value - origin) * (value - origin);
+  ForRows(slices, spec, box, stop, [&](int z, int y, const std::vector<float>& row) {
+    const auto slice = static_cast<size_t>(z - box.first[0]);
+    Range& range = measure.slices[slice];
+    const std::span<const uint8_t> marks = inside.Row(z, y);
+    for (int x = 0; x < box.count[2]; ++x) {
+      const auto at = static_cast<size_t>(box.first[2] + x);
+      if (!marks.empty() && marks[at] == 0) {
+        outside[slice] = true;
+        continue;
       }
+      const auto value = static_cast<double>(row[at]);
+      if (count == 0) origin = value;
+      count += 1;
+      range.low = std::min(range.low, value);
+      range.high = std::max(range.high, value);
+      sum += value - origin;
+      squares += (value - origin) * (value - origin);
     }
-    measure.slices.push_back(range);
-  }
+  });
   const double mean = count == 0 ? 0 : sum / count;
   for (size_t z = 0; z < outside.size(); ++z) {
     if (!outside[z]) continue;
@@ -160,23 +164,6 @@ BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, cons
   measure.all.mean = origin + mean;
   measure.all.std = count == 0 ? 0 : std::sqrt(std::max(0.0, squares / count - mean * mean));
   return measure;
-}
-
-/// Calls `see(slice, row, values)` with all values.
-template <typename See>
-void ForRows(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop,
-             const See& see) {
-  const PixelFormat& f = slices.front().format;
-  std::vector<float> row(static_cast<size_t>(f.columns));
-  float* const rows[] = {row.data()};
-  for (size_t z = 0; z < slices.size(); ++z) {
-    CheckStop(stop);
-    const ChannelSource source(slices.subspan(z, 1), 0, spec);
-    for (int y = 0; y < f.rows; ++y) {
-      source.Row(y, rows);
-      see(static_cast<int>(z), y, row);
-    }
-  }
 }
 
 std::vector<uint8_t> PaddingOf(std::span<const Plane> slices, const InputSpec& spec,
@@ -223,15 +210,13 @@ class VolumeWriter {
   void WriteRows(int slice, int begin, int end, const float* const* channels) {
     const VolumeAxis& columns = Along(2);
     const auto width = static_cast<size_t>(columns.count);
-    const std::optional<std::pair<float, float>> limits = LimitsOf(slice);
+    const Limits limits = LimitsOf(slice);
     std::vector<float> row(width);
     for (int c = 0; c < spec_.Channels(); ++c) {
       for (int y = begin; y < end; ++y) {
         const float* in = channels[c] + static_cast<size_t>(y - begin) * width;
-        for (size_t x = 0; x < width; ++x) {
-          const float value = limits ? std::clamp(in[x], limits->first, limits->second) : in[x];
-          row[columns.flipped ? width - 1 - x : x] = normaliser_(static_cast<size_t>(c), value);
-        }
+        normaliser_.Row(static_cast<size_t>(c), in, width, limits, row.data());
+        if (columns.flipped) std::ranges::reverse(row);
         const int64_t first = c * channel_stride_ + Index(0, slice) * strides_[0] +
                               Index(1, y) * strides_[1] + columns.first * strides_[2];
         StoreRow(spec_.dtype, row.data(), width, Address(first), static_cast<size_t>(strides_[2]));
@@ -257,20 +242,20 @@ class VolumeWriter {
   }
 
   /// The range to which the values of a plane are clipped after resampling.
-  std::optional<std::pair<float, float>> LimitsOf(int slice) const {
+  Limits LimitsOf(int slice) const {
     if (!ranges_.empty()) {
       const Range& range = ranges_[ranges_.size() == 1 ? 0 : static_cast<size_t>(slice)];
-      return std::pair(static_cast<float>(range.low), static_cast<float>(range.high));
+      return {static_cast<float>(range.low), static_cast<float>(range.high)};
     }
-    if (!spec_.clip || (spec_.resampling && !spec_.resampling->clip_last)) return std::nullopt;
-    return std::pair(static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second));
+    if (!spec_.clip || (spec_.resampling && !spec_.resampling->clip_last)) return {};
+    return {static_cast<float>(spec_.clip->first), static_cast<float>(spec_.clip->second)};
   }
 
   void CheckSize(int64_t d, int64_t h, int64_t w) const {
     const double bytes = static_cast<double>(d) * static_cast<double>(h) * static_cast<double>(w) *
                          (spec_.Channels() + spec_.label_channels) *
                          static_cast<double>(DtypeSize(spec_.dtype));
-    if (bytes <= kMaxTensorBytes) return;
+    if (bytes <= kMostTensorBytes) return;
     throw EngineError("no_model_accepts", "The volume needs a tensor of " + std::to_string(d) + " x " +
                                               std::to_string(h) + " x " + std::to_string(w) +
                                               " voxels, which is more than 2 GiB.");
@@ -300,6 +285,22 @@ class VolumeWriter {
   Tensor tensor_;
 };
 
+/// Widens a box, of which `high` belongs to it, to hold the values of a row that count. False if none does.
+template <typename Counts>
+bool HoldRow(int z, int y, std::span<const float> row, const Counts& counts, std::array<int, 3>& low,
+             std::array<int, 3>& high) {
+  const auto first = std::ranges::find_if(row, counts);
+  if (first == row.end()) return false;
+  const auto last = std::find_if(row.rbegin(), row.rend(), counts);
+  const std::array<int, 3> from = {z, y, static_cast<int>(first - row.begin())};
+  const std::array<int, 3> to = {z, y, static_cast<int>(row.rend() - last) - 1};
+  for (size_t axis = 0; axis < 3; ++axis) {
+    low[axis] = std::min(low[axis], from[axis]);
+    high[axis] = std::max(high[axis], to[axis]);
+  }
+  return true;
+}
+
 /// Keeps the box around all values above 0 of a float32 tensor of one channel.
 void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMaker& make) {
   auto& axes = placement.axes;
@@ -307,17 +308,12 @@ void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMa
   const std::array<int, 3> sides = {axes[0].tensor, axes[1].tensor, axes[2].tensor};
   std::array<int, 3> low = sides;
   std::array<int, 3> high = {-1, -1, -1};
-  const float* value = values;
   for (int z = 0; z < sides[0]; ++z) {
     for (int y = 0; y < sides[1]; ++y) {
-      for (int x = 0; x < sides[2]; ++x) {
-        if (*value++ <= 0) continue;
-        const std::array<int, 3> at = {z, y, x};
-        for (size_t a = 0; a < 3; ++a) {
-          low[a] = std::min(low[a], at[a]);
-          high[a] = std::max(high[a], at[a]);
-        }
-      }
+      const std::span row(values + (static_cast<ptrdiff_t>(z) * sides[1] + y) * sides[2],
+                          static_cast<size_t>(sides[2]));
+      HoldRow(
+          z, y, row, [](float value) { return !(value <= 0); }, low, high);
     }
   }
   if (high[0] < 0) {
@@ -391,7 +387,7 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   }
   const auto width = static_cast<size_t>(prepared.sides[2]);
   const SourceIntensity changed(read, [&](const auto& see) {
-    ForRows(slices, read, stop, [&](int, int, std::vector<float>& row) {
+    ForRows(slices, read, {{0, 0, 0}, prepared.sides}, stop, [&](int, int, std::vector<float>& row) {
       see(IntensityRow{{row.data()}, width, 1});
     });
   });
@@ -439,18 +435,9 @@ void BodyFinder::Add(std::span<const Plane> slices, const InputSpec& spec, const
   const auto width = static_cast<size_t>(sides_[2]);
   InputSpec unclipped = spec;
   unclipped.clip.reset();
-  ForRows(slices, unclipped, stop, [&](int z, int y, const std::vector<float>& row) {
+  ForRows(slices, unclipped, {{0, 0, 0}, sides_}, stop, [&](int z, int y, const std::vector<float>& row) {
     const auto filled = [](float value) { return value != 0; };
-    const auto first = std::ranges::find_if(row, filled);
-    if (first == row.end()) return;
-    const auto last = std::find_if(row.rbegin(), row.rend(), filled);
-    const std::array<int, 3> from = {z, y, static_cast<int>(first - row.begin())};
-    const std::array<int, 3> to = {z, y, sides_[2] - 1 - static_cast<int>(last - row.rbegin())};
-    for (size_t axis = 0; axis < 3; ++axis) {
-      low_[axis] = std::min(low_[axis], from[axis]);
-      high_[axis] = std::max(high_[axis], to[axis]);
-    }
-    if (inside_.empty()) return;
+    if (!HoldRow(z, y, row, filled, low_, high_) || inside_.empty()) return;
     uint8_t* const marks =
         inside_.data() +
         (static_cast<size_t>(z) * static_cast<size_t>(sides_[1]) + static_cast<size_t>(y)) * width;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -17,10 +19,6 @@ constexpr double kSkew = 0.02;
 constexpr double kSameGrid = 0.01;
 /// How far a spacing may be from the manifest's if nothing is resampled.
 constexpr double kSpacingTolerance = 1e-3;
-
-double Dot(const std::array<double, 3>& a, const std::array<double, 3>& b) {
-  return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
-}
 
 void CheckDirections(const VolumeGeometry& g) {
   for (size_t i = 0; i < 3; ++i) {
@@ -37,22 +35,12 @@ void CheckDirections(const VolumeGeometry& g) {
 
 /// Direction of a letter in DICOM's coordinates.
 std::array<double, 3> LetterDirection(char letter) {
-  switch (letter) {
-    case 'L':
-      return {1, 0, 0};
-    case 'R':
-      return {-1, 0, 0};
-    case 'P':
-      return {0, 1, 0};
-    case 'A':
-      return {0, -1, 0};
-    case 'S':
-      return {0, 0, 1};
-    case 'I':
-      return {0, 0, -1};
-    default:
-      throw EngineError("internal", "An orientation has the letter " + std::string(1, letter) + ".");
-  }
+  const size_t at = std::string_view("LPSRAI").find(letter);
+  if (at == std::string_view::npos)
+    throw EngineError("internal", "An orientation has the letter " + std::string(1, letter) + ".");
+  std::array<double, 3> direction = {0, 0, 0};
+  direction[at % 3] = at < 3 ? 1 : -1;
+  return direction;
 }
 
 void Turn(const VolumeGeometry& g, const std::string& orientation, VolumePlacement& placement) {
@@ -161,10 +149,8 @@ void KeepVoxels(const SizeSpec& size, double own_scale, VolumePlacement& p) {
     if (own_scale < 1 || axis.tensor < axis.source || (fixed && axis.tensor != axis.source)) {
       const Sides most = {size.max_side, size.max_side, size.max_side};
       const Sides exactly = {size.depth, size.height, size.width};
-      DoesNotFit(p, fixed ? "of exactly " + SidesText(exactly) +
-                                " voxels, because the model takes it without resampling"
-                          : "of at most " + SidesText(most) +
-                                " voxels, because the model takes it without resampling");
+      DoesNotFit(p, (fixed ? "of exactly " + SidesText(exactly) : "of at most " + SidesText(most)) +
+                        " voxels, because the model takes it without resampling");
     }
     Lay(axis, 0, axis.source, 1, 0);
   }
@@ -287,12 +273,7 @@ void PlaceBySplines(const std::array<double, 3>& source_spacing, const Resamplin
 Taps Mirrored(const Taps& taps, int input) {
   Taps mirrored;
   for (size_t i = taps.size(); i-- > 0;) {
-    mirrored.first.push_back(input - taps.first[i] - taps.count[i]);
-    mirrored.count.push_back(taps.count[i]);
-    mirrored.start.push_back(mirrored.weights.size());
-    for (int k = taps.count[i]; k-- > 0;) {
-      mirrored.weights.push_back(taps.weights[taps.start[i] + static_cast<size_t>(k)]);
-    }
+    mirrored.Add(input - taps.first[i] - taps.count[i], taps.WeightsOf(i) | std::views::reverse);
   }
   return mirrored;
 }

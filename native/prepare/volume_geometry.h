@@ -19,6 +19,10 @@ struct VolumeGeometry {
   std::array<double, 3> origin = {0, 0, 0};
 };
 
+inline double Dot(const std::array<double, 3>& a, const std::array<double, 3>& b) {
+  return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+}
+
 /// Samples of a map along an axis of the source, numbered as the source's index grows.
 struct MapSpan {
   /// The first that counts.

@@ -26,11 +26,10 @@ template <int kCount>
   }
 }
 
-RADSERVE_HOT_LOOP void FilterPairs(const float* row, const float* weights, size_t count, float* out) {
-  FilterStride<2>(row, weights, count, out);
-}
-
-RADSERVE_HOT_LOOP void FilterFours(const float* row, const float* weights, size_t count, float* out) {
+/// Strides of 2 or 4.
+RADSERVE_HOT_LOOP void FilterStrides(int stride, const float* row, const float* weights, size_t count,
+                                     float* out) {
+  if (stride == 2) return FilterStride<2>(row, weights, count, out);
   FilterStride<4>(row, weights, count, out);
 }
 
@@ -77,16 +76,6 @@ RADSERVE_HOT_LOOP void FilterCells(const ColumnFilter::Cell* cells, size_t count
   }
 }
 
-/// The number of inputs of every output where the outputs follow each other without gap or overlap; else 0.
-int WholeStride(const Taps& taps) {
-  if (taps.size() == 0) return 0;
-  const int stride = taps.count[0];
-  for (size_t x = 0; x < taps.size(); ++x) {
-    if (taps.count[x] != stride || taps.first[x] != taps.first[0] + static_cast<int>(x) * stride) return 0;
-  }
-  return stride;
-}
-
 std::vector<ColumnFilter::Cell> CellsOf(const Taps& taps) {
   std::vector<ColumnFilter::Cell> cells;
   for (size_t i = 0; i < taps.size(); ++i) {
@@ -102,6 +91,15 @@ std::vector<ColumnFilter::Cell> CellsOf(const Taps& taps) {
 
 }  // namespace
 
+int WholeStride(const Taps& taps) {
+  if (taps.size() == 0) return 0;
+  const int stride = taps.count[0];
+  for (size_t x = 0; x < taps.size(); ++x) {
+    if (taps.count[x] != stride || taps.first[x] != taps.first[0] + static_cast<int>(x) * stride) return 0;
+  }
+  return stride;
+}
+
 ColumnFilter::ColumnFilter(Taps taps) : taps_(std::move(taps)), cells_(CellsOf(taps_)), kind_(KindOf()) {
   if (kind_ == Kind::kCells) SpreadWeights();
 }
@@ -110,8 +108,7 @@ ColumnFilter::Kind ColumnFilter::KindOf() const {
   const int stride = WholeStride(taps_);
   const auto is_one = [](float weight) { return weight == 1; };
   if (stride == 1 && std::all_of(taps_.weights.begin(), taps_.weights.end(), is_one)) return Kind::kCopies;
-  if (stride == 2) return Kind::kPairs;
-  if (stride == 4) return Kind::kFours;
+  if (stride == 2 || stride == 4) return Kind::kStrides;
   const bool few =
       std::all_of(cells_.begin(), cells_.end(), [](const Cell& cell) { return cell.count <= kMostInputs; });
   return few && taps_.size() >= kLeastWidth * cells_.size() ? Kind::kCells : Kind::kEach;
@@ -129,8 +126,8 @@ void ColumnFilter::SpreadWeights() {
 
 void ColumnFilter::Apply(const float* row, float* out) const {
   if (kind_ == Kind::kCopies) return Copy(row + taps_.first[0], outputs(), out);
-  if (kind_ == Kind::kPairs) return FilterPairs(row + taps_.first[0], taps_.weights.data(), outputs(), out);
-  if (kind_ == Kind::kFours) return FilterFours(row + taps_.first[0], taps_.weights.data(), outputs(), out);
+  if (kind_ == Kind::kStrides)
+    return FilterStrides(taps_.count[0], row + taps_.first[0], taps_.weights.data(), outputs(), out);
   Apply(row, 0, cells_.size(), out);
 }
 

@@ -7,6 +7,9 @@
 
 namespace radserve {
 
+/// The number of inputs of every output where the outputs follow each other without gap or overlap; else 0.
+int WholeStride(const Taps& taps);
+
 /// The way along the columns of a separable resampling. Every output is the sum of its inputs times their
 /// weights, added up in order from zero, whichever loop computes it.
 class ColumnFilter {
@@ -32,7 +35,7 @@ class ColumnFilter {
   void Apply(const float* row, size_t begin, size_t end, float* out) const;
 
  private:
-  enum class Kind { kEach, kCopies, kPairs, kFours, kCells };
+  enum class Kind { kEach, kCopies, kStrides, kCells };
 
   Kind KindOf() const;
   void SpreadWeights();

@@ -1,10 +1,9 @@
 #include "resample/resample.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "base/simd.h"
@@ -71,11 +70,8 @@ RADSERVE_HOT_LOOP void SetScaled(float* __restrict accumulator, const float* __r
 
 /// Returns true if every output is the mean of its own two inputs: halving by area.
 bool IsHalving(const Taps& taps) {
-  for (size_t x = 0; x < taps.size(); ++x) {
-    if (taps.count[x] != 2 || taps.first[x] != taps.first[0] + 2 * static_cast<int>(x)) return false;
-  }
-  return taps.size() > 0 &&
-         std::all_of(taps.weights.begin(), taps.weights.end(), [](float weight) { return weight == 0.5F; });
+  return WholeStride(taps) == 2 &&
+         std::ranges::all_of(taps.weights, [](float weight) { return weight == 0.5F; });
 }
 
 /// The result of SetScaled, AddScaled and ColumnFilter for halving, to the bit: a half and a quarter are
@@ -127,19 +123,17 @@ std::vector<double> SampledWeights(const Axis& axis, Interpolation interpolation
   return weights;
 }
 
+void AddScaledToOne(Taps& taps, int first, const std::vector<double>& weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto part = [sum](double weight) { return static_cast<float>(weight / sum); };
+  taps.Add(first, weights | std::views::transform(part));
+}
+
 }  // namespace
 
 Taps Taps::Part(size_t begin, size_t end) const {
-  Taps part{{first.begin() + static_cast<ptrdiff_t>(begin), first.begin() + static_cast<ptrdiff_t>(end)},
-            {},
-            {},
-            {}};
-  for (size_t i = begin; i < end; ++i) {
-    const auto from = weights.begin() + static_cast<ptrdiff_t>(start[i]);
-    part.count.push_back(count[i]);
-    part.start.push_back(part.weights.size());
-    part.weights.insert(part.weights.end(), from, from + count[i]);
-  }
+  Taps part;
+  for (size_t i = begin; i < end; ++i) part.Add(first[i], WeightsOf(i));
   return part;
 }
 
@@ -164,11 +158,7 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
       weights.clear();
       for (int j = first; j < end; ++j) weights.push_back(Weight(interpolation, axis.scale, centre, j));
     }
-    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    taps.first.push_back(first);
-    taps.count.push_back(static_cast<int>(weights.size()));
-    taps.start.push_back(taps.weights.size());
-    for (const double weight : weights) taps.weights.push_back(static_cast<float>(weight / sum));
+    AddScaledToOne(taps, first, weights);
   }
   return taps;
 }
@@ -238,19 +228,11 @@ Taps MakeSplineTaps(const Axis& axis, int order, int before) {
     if (order == 3 && !same)
       weights = CubicTaps(axis.offset + (i - before + 0.5) * axis.scale - 0.5, axis.input, first);
     if (order == 1 && !same && first + 1 < axis.input) weights = {1 - (at - first), at - first};
-    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    taps.first.push_back(first);
-    taps.count.push_back(static_cast<int>(weights.size()));
-    taps.start.push_back(taps.weights.size());
-    for (const double weight : weights) taps.weights.push_back(static_cast<float>(weight / sum));
+    AddScaledToOne(taps, first, weights);
   }
   return taps;
 }
 
-namespace {
-
-/// The input that the first output is, where every output is one input and they follow each other: nothing to
-/// resample. Else -1.
 int CopiesFrom(const Taps& taps) {
   int from = -1;
   for (size_t x = 0; x < taps.size(); ++x) {
@@ -266,6 +248,8 @@ int CopiesFrom(const Taps& taps) {
   }
   return from;
 }
+
+namespace {
 
 Taps Copies(size_t count) {
   Taps taps;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/spec.h"
@@ -29,6 +30,17 @@ struct Taps {
   std::vector<float> weights;
 
   size_t size() const { return first.size(); }
+  std::span<const float> WeightsOf(size_t output) const {
+    return std::span(weights).subspan(start[output], static_cast<size_t>(count[output]));
+  }
+  /// One more output, of inputs from `first_input` on.
+  template <typename Weights>
+  void Add(int first_input, const Weights& its_weights) {
+    first.push_back(first_input);
+    start.push_back(weights.size());
+    for (const float weight : its_weights) weights.push_back(weight);
+    count.push_back(static_cast<int>(weights.size() - start.back()));
+  }
   /// The outputs [begin, end) alone.
   Taps Part(size_t begin, size_t end) const;
 };
@@ -45,6 +57,10 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation);
 /// mode "nearest", and with it skimage.transform.resize with mode "edge". Output i is at the place of number i - `before`.
 /// The weights of the cubic ones, which never end, are cut off where they are less than 1e-8.
 Taps MakeSplineTaps(const Axis& axis, int order, int before = 0);
+
+/// The input that the first output is, where every output is one input and they follow each other: nothing to
+/// resample. Else -1.
+int CopiesFrom(const Taps& taps);
 
 /// Gives input row `row`: fills `channels` arrays of the input's width.
 using RowSource = std::function<void(int row, float* const* channels)>;

@@ -1,10 +1,8 @@
 #include "tiling/tiling.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -48,6 +46,8 @@ Tensor RowOf(const Tensor& output, size_t row, size_t rows) {
 double Bytes(const Sides& sides, double channels) {
   return static_cast<double>(Voxels(sides)) * channels * sizeof(float);
 }
+
+}  // namespace
 
 /// The windows of one tensor, which run one batch after the other, and what they add up to.
 class WindowRun {
@@ -213,8 +213,6 @@ class WindowRun {
   ThreadTeam alone_;
 };
 
-}  // namespace
-
 std::vector<Tensor> RunTiled(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
                              const std::stop_token& stop, const RunWindows& run) {
   WindowRun windows(whole, spec, view, stop, run, true);
@@ -239,63 +237,41 @@ double BytesOfSums(const Sides& sides, const TilingSpec& spec, const TiledView& 
   return Bytes(open, static_cast<double>(channels + 1));
 }
 
-class TiledSlices::Work {
- public:
-  Work(const Tensor& whole, const TilingSpec& spec, const TiledView& view, std::stop_token stop,
-       RunWindows run)
-      : windows_(whole, spec, view, std::move(stop), std::move(run), false) {}
-
-  const Sides& sides() const { return windows_.sides(); }
-  int slices() const { return windows_.slices(); }
-
-  const Tensor& Take(int slice, const See& see) {
-    for (; next_ <= slice; ++next_) {
-      while (windows_.IsOpen(next_)) windows_.RunBatch();
-      taken_ = &windows_.TakeSlice(next_);
-      see(*taken_);
-      Hash(*taken_);
-    }
-    return *taken_;
-  }
-
-  Tensor Finish(const See& see) {
-    Take(slices() - 1, see);
-    const auto channels = static_cast<int64_t>(digests_.size()) / slices();
-    Tensor all = MakeTensorForOverwrite(taken_->name, Dtype::kUint8, {slices(), channels, sizeof(Digest)});
-    std::memcpy(all.data, digests_.data(), all.Bytes());
-    return all;
-  }
-
- private:
-  using Digest = std::array<std::byte, 32>;
-
-  void Hash(const Tensor& slice) {
-    const auto planes = static_cast<size_t>(windows_.planes());
-    const size_t bytes = slice.Bytes() / planes;
-    const size_t first = digests_.size();
-    digests_.resize(first + planes);
-    windows_.team().For(planes, [&](size_t plane) {
-      digests_[first + plane] = Sha256(std::span(slice.data + plane * bytes, bytes));
-    });
-  }
-
-  WindowRun windows_;
-  /// The first slice that has not been taken.
-  int next_ = 0;
-  const Tensor* taken_ = nullptr;
-  std::vector<Digest> digests_;
-};
-
 TiledSlices::TiledSlices(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
                          std::stop_token stop, RunWindows run)
-    : work_(std::make_unique<Work>(whole, spec, view, std::move(stop), std::move(run))) {}
+    : windows_(std::make_unique<WindowRun>(whole, spec, view, std::move(stop), std::move(run), false)) {}
 
 TiledSlices::~TiledSlices() = default;
 
-const Sides& TiledSlices::sides() const { return work_->sides(); }
+const Sides& TiledSlices::sides() const { return windows_->sides(); }
 
-const Tensor& TiledSlices::Take(int slice, const See& see) { return work_->Take(slice, see); }
+const Tensor& TiledSlices::Take(int slice, const See& see) {
+  for (; next_ <= slice; ++next_) {
+    while (windows_->IsOpen(next_)) windows_->RunBatch();
+    taken_ = &windows_->TakeSlice(next_);
+    see(*taken_);
+    Hash(*taken_);
+  }
+  return *taken_;
+}
 
-Tensor TiledSlices::Finish(const See& see) { return work_->Finish(see); }
+Tensor TiledSlices::Finish(const See& see) {
+  const int slices = windows_->slices();
+  Take(slices - 1, see);
+  const auto channels = static_cast<int64_t>(digests_.size()) / slices;
+  Tensor all = MakeTensorForOverwrite(taken_->name, Dtype::kUint8, {slices, channels, sizeof(Digest)});
+  std::memcpy(all.data, digests_.data(), all.Bytes());
+  return all;
+}
+
+void TiledSlices::Hash(const Tensor& slice) {
+  const auto planes = static_cast<size_t>(windows_->planes());
+  const size_t bytes = slice.Bytes() / planes;
+  const size_t first = digests_.size();
+  digests_.resize(first + planes);
+  windows_->team().For(planes, [&](size_t plane) {
+    digests_[first + plane] = Sha256(std::span(slice.data + plane * bytes, bytes));
+  });
+}
 
 }  // namespace radserve

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -89,6 +90,9 @@ void ForWindows(const Tensor& whole, const TilingSpec& spec, const TiledView& vi
 double BytesOfSums(const std::array<int, 3>& sides, const TilingSpec& spec, const TiledView& view,
                    int64_t channels, bool all);
 
+/// The windows of one tensor.
+class WindowRun;
+
 /// Gives what RunTiled makes of a model's only output, to the bit, slice by slice across the lead axis: only sums to which
 /// windows are still to come are kept, so that a model of many labels can look at volumes whose blended outputs no
 /// memory would hold. Windows run when a slice needs them.
@@ -114,8 +118,15 @@ class TiledSlices {
   Tensor Finish(const See& see);
 
  private:
-  class Work;
-  std::unique_ptr<Work> work_;
+  using Digest = std::array<std::byte, 32>;
+
+  void Hash(const Tensor& slice);
+
+  std::unique_ptr<WindowRun> windows_;
+  /// The first slice that has not been taken.
+  int next_ = 0;
+  const Tensor* taken_ = nullptr;
+  std::vector<Digest> digests_;
 };
 
 }  // namespace radserve

@@ -1,6 +1,5 @@
 #include "tiling/windows.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 

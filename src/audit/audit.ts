@@ -3,6 +3,7 @@
  * in the serving process, on its main thread; a command that makes a token has one for a moment.
  */
 import os from "node:os";
+import { setImmediate } from "node:timers/promises";
 import { durations } from "../base/durations.js";
 import { ConfigError, errors, RadserveError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
@@ -19,7 +20,8 @@ const HEAD_EVERY_MS = 60_000;
 
 interface Waiting {
   line: Timed;
-  done: (error?: RadserveError) => void;
+  resolve: () => void;
+  reject: (error: RadserveError) => void;
 }
 
 interface Outage {
@@ -100,10 +102,9 @@ export class Audit {
   /** Writes a line, and resolves when the disk has it. @throws RadserveError audit_failed */
   record(facts: Facts): Promise<void> {
     return new Promise((resolve, reject) => {
-      const line = { ...facts, time: new Date().toISOString() };
-      const done = (error?: RadserveError) => (error === undefined ? resolve() : reject(error));
-      this.#waiting.push({ line, done });
-      this.#writing ??= this.#write();
+      this.#waiting.push({ line: { ...facts, time: new Date().toISOString() }, resolve, reject });
+      // Lines that come in this turn of the event loop go together
+      this.#writing ??= setImmediate().then(() => this.#write());
     });
   }
 
@@ -134,10 +135,13 @@ export class Audit {
         durations.auditLine,
       );
       try {
-        const lines = group.map(({ line }) => line);
-        await this.chain.append(outage === undefined ? lines : [outageLine(outage), ...lines]);
-        if (outage !== undefined) this.#endOutage(outage);
-        for (const { done } of group) done();
+        const trouble = outage && { kind: "trouble" as const, time: new Date().toISOString(), ...outage };
+        await this.chain.append([...(trouble ? [trouble] : []), ...group.map(({ line }) => line)]);
+        if (outage !== undefined) {
+          this.#outage = undefined;
+          this.log.info({ count: outage.count }, "the audit is written again");
+        }
+        for (const { resolve } of group) resolve();
       } catch (error) {
         this.#fail(group, error);
       } finally {
@@ -156,16 +160,11 @@ export class Audit {
       );
     this.#outage ??= { since: new Date().toISOString(), count: 0 };
     this.#outage.count += group.length;
-    for (const { done } of group) done(auditFailed(cause));
+    for (const { reject } of group) reject(auditFailed(cause));
     this.#again ??= setTimeout(() => {
       this.#again = undefined;
       if (this.#outage !== undefined) this.#writing ??= this.#write(true);
     }, durations.auditRetry).unref();
-  }
-
-  #endOutage({ count }: Outage): void {
-    this.#outage = undefined;
-    this.log.info({ count }, "the audit is written again");
   }
 
   async #sayHead(): Promise<void> {
@@ -178,10 +177,3 @@ export class Audit {
     });
   }
 }
-
-const outageLine = ({ since, count }: Outage): Timed => ({
-  kind: "trouble",
-  time: new Date().toISOString(),
-  since,
-  count,
-});

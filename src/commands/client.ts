@@ -179,7 +179,7 @@ export class Client {
     const { data } = errorObjectSchema.safeParse(answer);
     if (data === undefined) return this.#stranger(status);
     const { error, message, details } = data;
-    if (status === 503 || status === 429) return new Unreachable(error, message, details);
+    if ([408, 429, 503].includes(status)) return new Unreachable(error, message, details);
     if (status !== 401) return RadserveError.fromObject({ error, message, ...(details && { details }) });
     return new RadserveError(
       error,

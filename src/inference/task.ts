@@ -11,6 +11,7 @@ import type { Stopwatch } from "../base/stopwatch.js";
 import type { Image } from "../images/image.js";
 import type { ResultForms } from "../results/forms.js";
 import type { Delivery } from "../results/receipt/delivery.js";
+import type { answerText } from "../results/commit/compose.js";
 import type { ListWriter } from "../results/list/list.js";
 import type { Receipt } from "../results/receipt/receipt.js";
 import type { Plan } from "./plan.js";
@@ -35,6 +36,8 @@ export interface InferTask {
   /** In milliseconds of `monotonic`. The pool gives one to items of bulk jobs when they begin. */
   deadline?: number;
   cancelId: number;
+  /** Of a request; items of bulk jobs have none, and a summary is enough of their answers. */
+  named?: Parameters<typeof answerText>[1];
   /** When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the same bytes. */
   startedAt?: string;
   roots: Roots;

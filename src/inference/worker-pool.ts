@@ -29,8 +29,7 @@ import { monotonic } from "../base/monotonic.js";
 import type { ModelEntry } from "../models/entry.js";
 import { ModelSharer } from "../models/shared.js";
 import type { Delivery } from "../results/receipt/delivery.js";
-import type { Answer } from "../results/receipt/receipt.js";
-import type { Summary } from "../results/commit/compose.js";
+import type { AnswerText, Summary } from "../results/commit/compose.js";
 
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;
@@ -99,7 +98,7 @@ interface Admitted {
   ender?: NodeJS.Timeout;
   /** Resolves when no thread works on it any more. */
   ended?: Promise<void>;
-  resolve: (answer: Answer | Summary) => void;
+  resolve: (answer: AnswerText | Summary) => void;
   reject: (error: RadserveError) => void;
 }
 
@@ -239,11 +238,11 @@ export class InferencePool {
   }
 
   /**
-   * Runs one image. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down.
+   * Runs one image, whose task has the names of its client. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down.
    * @param subject whose request it is; among those that wait with one priority subjects take turns
    */
-  run(task: InferTask, subject: string, trail?: Trail): Promise<Answer> {
-    return this.#admit(task, subject, trail) as Promise<Answer>;
+  run(task: InferTask, subject: string, trail?: Trail): Promise<AnswerText> {
+    return this.#admit(task, subject, trail) as Promise<AnswerText>;
   }
 
   /** Runs one image of a bulk job; of its answer only the summary comes back. */
@@ -252,7 +251,7 @@ export class InferencePool {
     return this.#admit(task, "", trail) as Promise<Summary>;
   }
 
-  async #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<Answer | Summary> {
+  async #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<AnswerText | Summary> {
     if (this.#stopping) throw shuttingDown();
     // Bulk sends no more than bulkWidth tasks, and has a queue of its own.
     if (task.priority !== "bulk" && this.#isFullFor(task, subject))
@@ -407,7 +406,7 @@ export class InferencePool {
       const models = this.#models.share(this.options.models());
       const answer = await thread.run({ task, models, signs }, alone, subject);
       if (isLate()) this.#tooLate(entry);
-      else entry.resolve(answer as Answer | Summary);
+      else entry.resolve(answer as AnswerText | Summary);
     } catch (error) {
       const cause = error instanceof RadserveError ? error.cause : undefined;
       if (cause instanceof DistantFault)

@@ -16,8 +16,7 @@ import { answerOwner } from "../base/service-thread.js";
 import { MemoryBudget } from "../base/memory-budget.js";
 import { ModelReader, type SharedModels } from "../models/shared.js";
 import { ListWriter } from "../results/list/list.js";
-import type { Answer } from "../results/receipt/receipt.js";
-import { summaryOf, type Summary } from "../results/commit/compose.js";
+import { answerText, summaryOf, type AnswerText, type Summary } from "../results/commit/compose.js";
 import { dcmjsData } from "../images/dicom/dictionary.js";
 
 export interface WorkerOptions {
@@ -85,7 +84,7 @@ export interface WorkerTask {
   signs: Signs;
 }
 
-export type WorkerAnswer = Answer | Summary | undefined;
+export type WorkerAnswer = AnswerText | Summary | undefined;
 
 const pixelBudget = options.operatesAtOnce ? new MemoryBudget(MOST_PIXEL_BYTES) : undefined;
 const processMemory = new ProcessMemory(options.memory);
@@ -128,10 +127,9 @@ const pool = answerOwner<WorkerTask | "ping", WorkerAnswer, FromWorker>(async (w
   }
 });
 
-async function inferred({ task, models: shared, signs }: WorkerTask): Promise<Answer | Summary> {
+async function inferred({ task, models: shared, signs }: WorkerTask): Promise<AnswerText | Summary> {
   setSign(signs, "begun");
   const { cancelId } = task;
-  const stopped = () => isSet(signs, "stop");
   let whose: Whose | undefined;
   try {
     const { outputs, forms } = options;
@@ -142,15 +140,15 @@ async function inferred({ task, models: shared, signs }: WorkerTask): Promise<An
       forms,
       pixelBudget,
       processMemory,
-      stopped,
+      stopped: () => isSet(signs, "stop"),
       willCommit: (verdict, place) =>
         pool.call({ type: "will-commit", cancelId, verdict, place }) as Promise<string | undefined>,
       list,
       wasOf: (found) => (whose = found),
     };
     const answer = await infer(task, context);
-    // To send a whole answer costs several times a summary.
-    return task.priority === "bulk" ? summaryOf(answer) : answer;
+    // To send a whole answer costs several times a summary, or its text
+    return task.named === undefined ? summaryOf(answer) : answerText(answer, task.named);
   } catch (error) {
     if (whose !== undefined) pool.note({ type: "was-of", cancelId, whose });
     throw error;

@@ -28,8 +28,9 @@ import { checkGroup, destinationsFor, singleRequestSchema } from "../inference/r
 import { parseBody } from "../base/json-body.js";
 import { monotonic } from "../base/monotonic.js";
 import { deliveriesOf, deliveryOf } from "../results/receipt/delivery.js";
-import { answerSchema, type Answer, type DeliveryInAnswer } from "../results/receipt/receipt.js";
+import { answerSchema, type DeliveryInAnswer } from "../results/receipt/receipt.js";
 import { candidatesOf } from "../inference/plan.js";
+import type { AnswerText } from "../results/commit/compose.js";
 import type { History } from "./history.js";
 import { overview, overviewSchema } from "./overview.js";
 import type { ViewingService } from "../viewing/service.js";
@@ -48,7 +49,8 @@ export interface State {
   /** For the log: the code of the error that was answered. */
   error?: string;
   /** For the log: what became of each model. */
-  models?: { name: string; status: string; error?: string; reasons?: string[] }[] | undefined;
+  models?:
+    (Pick<AnswerText["models"][0], "name" | "status"> & Partial<AnswerText["models"][0]>)[] | undefined;
 }
 export type Context = ParameterizedContext<State>;
 
@@ -190,19 +192,6 @@ async function waitForModels(services: Services, deadline: number): Promise<void
       );
 }
 
-/** The answer in the client's own names of files. */
-function inClientsNames(answer: Answer, inputPath: string, back: (local: string) => string): Answer {
-  return {
-    ...answer,
-    input_image_path: inputPath,
-    receipt_path: back(answer.receipt_path),
-    models: answer.models.map((model) => ({
-      ...model,
-      outputs: model.outputs.map((output) => ({ ...output, path: back(output.path) })),
-    })),
-  };
-}
-
 const inferSingle: Handler = async (ctx, services) => {
   const body = parseBody(singleRequestSchema, ctx.request.body);
   const admitted = Date.now();
@@ -223,9 +212,8 @@ const inferSingle: Handler = async (ctx, services) => {
   const { priority = "routine" } = body;
   const asked = { id: randomUUID(), priority, request_id: requestId, asked_at: startedAt };
   const task: InferTask = {
-    ...{ requestId, priority, startedAt },
-    inputPath: input.path,
-    outputFolder: output.path,
+    ...{ requestId, priority, startedAt, inputPath: input.path, outputFolder: output.path },
+    named: { input: body.input_image_path, output: body.output_folder_path, pathMap: path_map },
     cancelId: services.pool.newCancelId(),
     roots,
     local,
@@ -241,20 +229,13 @@ const inferSingle: Handler = async (ctx, services) => {
   };
   ctx.res.once("close", leave);
   if (ctx.req.socket.destroyed) throw new RadserveError("cancelled", "The client has gone.");
-  const answer = await services.pool.run(task, caller.subject, ctx.state.action);
-  ctx.state.models = answer.models.map(({ name, status, error, reasons }) => ({
-    name,
-    status,
-    ...(error === undefined ? {} : { error: error.error }),
-    ...(reasons === undefined ? {} : { reasons: reasons.map(({ code }) => code) }),
-  }));
-  const deliveries = await delivered(services, task, answer, body.deliver === "wait" ? deadline : undefined);
-  ctx.body = {
-    ...inClientsNames(answer, body.input_image_path, output.back),
-    ...(deliveries === undefined
-      ? {}
-      : { deliveries: deliveries.map((one) => ({ ...one, path: output.back(one.path) })) }),
-  };
+  const { json, receiptPath, models } = await services.pool.run(task, caller.subject, ctx.state.action);
+  ctx.state.models = models;
+  const until = body.deliver === "wait" ? deadline : undefined;
+  const deliveries = await delivered(services, task, receiptPath, until);
+  const named = deliveries?.map((one) => ({ ...one, path: output.back(one.path) }));
+  ctx.type = "json";
+  ctx.body = named === undefined ? json : `${json.slice(0, -1)},"deliveries":${JSON.stringify(named)}}`;
 };
 
 /**
@@ -264,11 +245,10 @@ const inferSingle: Handler = async (ctx, services) => {
 async function delivered(
   { deliveries }: Services,
   { delivery }: InferTask,
-  answer: Answer,
+  receipt: string,
   deadline: number | undefined,
 ): Promise<DeliveryInAnswer[] | undefined> {
   if (deliveries === undefined || delivery === undefined) return undefined;
-  const { receipt_path: receipt } = answer;
   const ms = deadline === undefined ? undefined : Math.max(0, deadline - monotonic());
   const outcome = await deliveries.outcome(delivery.id, receipt, ms).catch(() => null);
   if (outcome === null) return undefined;

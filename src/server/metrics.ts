@@ -288,7 +288,7 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
 interface Answered {
   route: string;
   error?: string | undefined;
-  models?: readonly { name: string; status: string; error?: string }[] | undefined;
+  models?: readonly { name: string; status: string; error?: string | undefined }[] | undefined;
 }
 
 /** The event loop's delay is looked at as often; each ten milliseconds would take 0.3 % of a core that has nothing to do. */

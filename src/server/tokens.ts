@@ -55,6 +55,7 @@ const claimsSchema = z.object({
   sub: name.min(1).max(256),
   exp: z.number(),
   iat: z.unknown().optional(),
+  nbf: z.unknown().optional(),
   jti: name.min(1).max(LONGEST_JTI).optional(),
   admin: z.boolean().optional(),
   input_roots: folders,
@@ -99,18 +100,42 @@ function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key
   return key;
 }
 
-/** The payload of a token that this key has signed. Its times are judged by the caller. */
-function payloadOf(token: string, key: Key, { issuer, audience }: Expectations): unknown {
+type Claims = z.infer<typeof claimsSchema>;
+
+/** Claims of a token whose form, signature and issuer are right, and whose nbf, if it has one, is over. */
+function claimsOf(token: string, keys: readonly Key[], { issuer, audience }: Expectations): Claims {
+  const parts = token.split(".");
+  const [first = "", second = "", signature = ""] = parts;
+  if (token.length > LONGEST_TOKEN || parts.length !== 3) throw invalid("malformed");
+  const header = headerSchema.safeParse(jsonPart(first)).data;
+  jsonPart(second);
+  if (header === undefined) throw invalid("malformed");
+  if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid("malformed");
+  const { verify, algorithm } = keyFor(header, keys);
+  const meant = { algorithms: [algorithm], issuer, audience };
+  let payload;
   try {
-    return jwt.verify(token, key.verify, {
-      algorithms: [key.algorithm],
-      ignoreExpiration: true,
-      ...(issuer === undefined ? {} : { issuer }),
-      ...(audience === undefined ? {} : { audience }),
-    });
+    payload = jwt.verify(token, verify, { ...meant, ignoreExpiration: true });
   } catch {
     throw invalid("signature_or_issuer");
   }
+  const claims = claimsSchema.safeParse(payload).data;
+  if (claims === undefined) throw invalid("claims");
+  return claims;
+}
+
+const MOST_KNOWN = 256;
+/** Claims of good tokens, by what was expected of them, as long as the keys are the same. */
+const known = new WeakMap<Expectations, { keys: readonly Key[]; claims: Map<string, Claims> }>();
+
+/** The same, judged once for a token: only what changes with time is judged each time. */
+function knownClaims(token: string, keys: readonly Key[], expected: Expectations): Claims {
+  let judged = known.get(expected);
+  if (judged?.keys !== keys || judged.claims.size >= MOST_KNOWN)
+    known.set(expected, (judged = { keys, claims: new Map() }));
+  const claims = judged.claims.get(token) ?? claimsOf(token, keys, expected);
+  if (claims.nbf === undefined) judged.claims.set(token, claims);
+  return claims;
 }
 
 /** Refuses a token that lives longer than the settings allow, by its own times or counted from now. */
@@ -148,26 +173,8 @@ export function authenticate(
     throw invalid("bearer", {
       hint: 'Send the token alone, without "Bearer ", as the value of Authorization.',
     });
-  const parts = token.split(".");
-  const [first, second, signature] = parts;
-  if (
-    token.length > LONGEST_TOKEN ||
-    parts.length !== 3 ||
-    first === undefined ||
-    second === undefined ||
-    signature === undefined
-  )
-    throw invalid("malformed");
-  const parsedHeader = headerSchema.safeParse(jsonPart(first));
-  jsonPart(second);
-  if (!parsedHeader.success) throw invalid("malformed");
-  if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid("malformed");
-
-  const claims = claimsSchema.safeParse(
-    payloadOf(token, keyFor(parsedHeader.data, keyring.keys()), expected),
-  );
-  if (!claims.success) throw invalid("claims");
-  const { sub, exp, iat, jti, admin, input_roots, output_roots, destinations } = claims.data;
+  const claims = knownClaims(token, keyring.keys(), expected);
+  const { sub, exp, iat, jti, admin, input_roots, output_roots, destinations } = claims;
   const who = { subject: sub, jti };
   if (jti !== undefined && keyring.isRevoked(jti)) throw invalid(new TokenRefused("revoked", who));
   if (exp * 1000 <= Date.now())

@@ -153,6 +153,31 @@ t.test("a token that was good before is judged again", (t) => {
   t.end();
 });
 
+t.test("a token that a server knows is judged by what has changed since", (t) => {
+  // The same objects at each request, as a server has them
+  const [keys, expected, revoked]: [Key[], Expectations, string[]] = [[hs], { issuer: "pacs" }, []];
+  const again = (token: string) => outcome(token, keys, expected, revoked);
+  const issued = (more: object) => sign({ ...claims, iss: "pacs", ...more }, secret, "HS256", "h1");
+  const token = issued({});
+  t.strictSame([again(token), again(token)], ["ok anna", "ok anna"]);
+  t.equal(outcome(token, keys, { issuer: "other" }), INVALID, "another issuer is expected");
+  t.equal(outcome(token, [es], expected), INVALID, "there are other keys");
+  const [head, , signature] = token.split(".");
+  t.equal(again(`${head}.${part({ ...claims, sub: "eve" })}.${signature}`), INVALID, "another payload");
+  const later = issued({ jti: "t2", nbf: now - 5 });
+  t.equal(again(later), "ok anna");
+  revoked.push("t1");
+  t.equal(again(token), INVALID, "revoked");
+  const before = Date.now.bind(Date);
+  let shift = -3_600_000;
+  t.intercept(Date, "now", { value: () => before() + shift });
+  t.equal(again(later), INVALID, "the clock was set back to before its nbf");
+  shift = 120_000;
+  revoked.pop();
+  t.equal(again(token), "401 Token expired");
+  t.end();
+});
+
 t.test("issuer and audience where configured", (t) => {
   const expected = { issuer: "hospital", audience: "radserve" };
   const named = sign({ ...claims, iss: "hospital", aud: "radserve" }, secret, "HS256", "h1");

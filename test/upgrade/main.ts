@@ -1,5 +1,5 @@
 /**
- * `npm run test:upgrade -- FOLDER`: the state of an older version, whose built clone is in FOLDER, is taken over by this
+ * `npm run test:upgrade -- FOLDER [IMAGES]`: the state of an older version, whose built clone is in FOLDER, is taken over by this
  * one in the middle of a job, given back, and taken over again. Prints what was looked at, and ends with 1 if anything
  * is not as it should be.
  */
@@ -25,7 +25,7 @@ import { removePlace } from "../support/postgres.js";
 import { makePlace, radserve, type Place } from "../support/server.js";
 import { webPacs } from "../support/web-pacs.js";
 
-const ITEMS = 300;
+const ITEMS = Number(process.argv[3] ?? 300);
 /** Beside the receipt: PNG, SR, SEG, SC. */
 const OUTPUTS = ["json", "png", "sr", "seg", "sc"];
 const LONGEST_MS = 600_000;

@@ -1,15 +1,14 @@
 #include "postprocess/kind.h"
-#include "postprocess/one_map.h"
-#include "postprocess/projection.h"
+#include "postprocess/maps.h"
 #include "postprocess/source_grid.h"
 #include "resample/resample.h"
 
 namespace radserve {
 namespace {
 
-std::vector<float> ToSourceGrid(const Maps& maps, const Geometry& g) {
-  return ResamplePlane(maps.Channel(0), BackRows(g, maps.rows()), BackColumns(g, maps.columns()),
-                       Interpolation::kLinear);
+std::vector<float> ToSourceGrid(const Maps& maps, const Geometry& geometry) {
+  const auto [rows, columns] = WayBack(maps, geometry);
+  return ResamplePlane(maps.Channel(0), rows, columns, Interpolation::kLinear);
 }
 
 }  // namespace

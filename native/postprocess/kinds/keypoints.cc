@@ -59,9 +59,9 @@ std::vector<Point> OfTable(const OutputSpec& spec, const Tensor& tensor, const T
   std::vector<Point> points;
   for (size_t label = 0; label < labels; ++label) {
     const float* const row = values.data() + label * table.columns;
-    points.push_back({FromEdge(row[table.x], g.columns, table), FromEdge(row[table.y], g.rows, table),
-                      table.score ? row[*table.score] : std::numeric_limits<float>::quiet_NaN(),
-                      static_cast<int>(label)});
+    points.push_back(
+        {FromEdge(row[table.x], g.columns.tensor, table), FromEdge(row[table.y], g.rows.tensor, table),
+         table.score ? row[*table.score] : std::numeric_limits<float>::quiet_NaN(), static_cast<int>(label)});
   }
   return points;
 }
@@ -76,8 +76,9 @@ std::vector<Point> OfHeatmaps(const OutputSpec& spec, const Tensor& tensor, bool
     const float* const map = maps.Channel(label);
     const float* const highest = std::max_element(map, map + maps.pixels());
     const auto at = static_cast<int>(highest - map);
-    points.push_back({(at % maps.columns() + 0.5) * g.columns / maps.columns(),
-                      (at / maps.columns() + 0.5) * g.rows / maps.rows(), *highest, static_cast<int>(label)});
+    points.push_back({(at % maps.columns() + 0.5) * g.columns.tensor / maps.columns(),
+                      (at / maps.columns() + 0.5) * g.rows.tensor / maps.rows(), *highest,
+                      static_cast<int>(label)});
   }
   return points;
 }
@@ -99,8 +100,8 @@ void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGri
   out.points = table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
   for (Point& point : out.points) {
     if (spec.activation == Activation::kSigmoid) Sigmoid(std::span(&point.score, 1));
-    point.x = Within(g.ToSourceX(point.x), g.source_columns);
-    point.y = Within(g.ToSourceY(point.y), g.source_rows);
+    point.x = Within(g.columns.ToSource(point.x), g.columns.source);
+    point.y = Within(g.rows.ToSource(point.y), g.rows.source);
   }
 }
 

@@ -1,6 +1,6 @@
 #include "postprocess/boxes.h"
 #include "postprocess/kind.h"
-#include "postprocess/one_map.h"
+#include "postprocess/maps.h"
 
 namespace radserve {
 

@@ -39,8 +39,8 @@ std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor, cons
   const Maps maps(tensor, 1, grid.channels_last);
   std::vector<uint8_t> labels(maps.pixels());
   ToLabels(maps.values(), spec.labels, tensor.name, labels.data());
-  return ProjectNearest(std::move(labels), BackRows(grid.geometry, maps.rows()),
-                        BackColumns(grid.geometry, maps.columns()));
+  const auto [rows, columns] = WayBack(maps, grid.geometry);
+  return ProjectNearest(std::move(labels), rows, columns);
 }
 
 /// The mask of probabilities: the highest channel, or for labels that may overlap a plane each.
@@ -51,8 +51,7 @@ void DecideProbabilities(const OutputSpec& spec, const Tensor& tensor, const Sou
   maps.Activate(spec.activation);
   CheckFinite(maps.values(), tensor.name);
   if (out.overlapping) CheckProbabilities(maps.values(), tensor.name);
-  const Axis rows = BackRows(grid.geometry, maps.rows());
-  const Axis columns = BackColumns(grid.geometry, maps.columns());
+  const auto [rows, columns] = WayBack(maps, grid.geometry);
   std::vector<uint8_t>* const fractions = spec.fractional ? &out.fractions : nullptr;
   if (out.overlapping) {
     ProjectOverThresholds(maps, rows, columns, thresholds, out.mask, fractions);
@@ -127,11 +126,9 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
                                    const TensorByName& tensors, const SourceGrid& grid,
                                    std::span<const double> thresholds) {
   const Geometry& g = grid.geometry;
-  OutputResult out;
-  out.kind = spec.kind;
-  out.tensor = spec.tensor;
-  out.rows = g.source_rows;
-  out.columns = g.source_columns;
+  OutputResult out = ResultOf(spec);
+  out.rows = g.rows.source;
+  out.columns = g.columns.source;
   out.overlapping = true;
   const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
   out.mask.assign(plane * static_cast<size_t>(spec.labels), 0);
@@ -142,8 +139,7 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
   const auto kinds = static_cast<size_t>(boxes.spec.table->coefficient_count);
   const Maps prototypes(tensors(spec.tensor), kinds, grid.channels_last);
   CheckFinite(prototypes.values(), spec.tensor);
-  const Axis rows = BackRows(g, prototypes.rows());
-  const Axis columns = BackColumns(g, prototypes.columns());
+  const auto [rows, columns] = WayBack(prototypes, g);
   for (const Box& box : DecodeDetections(std::move(raw), boxes.spec, g, boxes.thresholds)) {
     std::vector<float> sum(prototypes.pixels());
     for (size_t k = 0; k < kinds; ++k) {

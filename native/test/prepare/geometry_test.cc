@@ -13,17 +13,17 @@ SizeSpec Multiple(int multiple, int max_side) {
 }
 
 void Place(const Geometry& g, int top, int left, int height, int width) {
-  EQUAL(g.top, top);
-  EQUAL(g.left, left);
-  EQUAL(g.height, height);
-  EQUAL(g.width, width);
+  EQUAL(g.rows.first, top);
+  EQUAL(g.columns.first, left);
+  EQUAL(g.rows.count, height);
+  EQUAL(g.columns.count, width);
 }
 
 TEST("stretch fills the tensor") {
   const Geometry g = PlaceImage(100, 200, 1, Fixed(50, 50), Fit::kStretch);
   Place(g, 0, 0, 50, 50);
-  EQUAL(g.ToSourceX(25), 100);
-  EQUAL(g.ToSourceY(25), 50);
+  EQUAL(g.columns.ToSource(25), 100);
+  EQUAL(g.rows.ToSource(25), 50);
 }
 END;
 
@@ -38,21 +38,21 @@ END;
 TEST("crop fills the tensor and keeps the centre") {
   const Geometry g = PlaceImage(100, 200, 1, Fixed(50, 50), Fit::kCrop);
   Place(g, 0, 0, 50, 50);
-  EQUAL(g.source_left, 50);
-  EQUAL(g.source_width, 100);
-  EQUAL(g.source_height, 100);
+  EQUAL(g.columns.seen_from, 50);
+  EQUAL(g.columns.seen, 100);
+  EQUAL(g.rows.seen, 100);
 }
 END;
 
 TEST("multiple_of pads up and shrinks only above max_side") {
   const Geometry own = PlaceImage(70, 100, 1, Multiple(32, 960), Fit::kNone);
-  EQUAL(own.rows, 96);
-  EQUAL(own.columns, 128);
+  EQUAL(own.rows.tensor, 96);
+  EQUAL(own.columns.tensor, 128);
   Place(own, 0, 0, 70, 100);
   Place(PlaceImage(70, 100, 1, Multiple(32, 960), Fit::kLetterbox), 13, 14, 70, 100);
   const Geometry shrunk = PlaceImage(1000, 2000, 1, Multiple(32, 1000), Fit::kLetterbox);
-  EQUAL(shrunk.rows, 512);
-  EQUAL(shrunk.columns, 1024);
+  EQUAL(shrunk.rows.tensor, 512);
+  EQUAL(shrunk.columns.tensor, 1024);
   Place(shrunk, 6, 12, 500, 1000);
   Place(PlaceImage(70, 100, 1, Multiple(32, 960), Fit::kStretch), 0, 0, 96, 128);
   EQUAL(CodeOf([] { PlaceImage(1000, 2000, 1, Multiple(32, 1000), Fit::kNone); }), "no_model_accepts");
@@ -63,18 +63,18 @@ TEST("the map inverts") {
   for (const Fit fit : {Fit::kStretch, Fit::kLetterbox, Fit::kCrop}) {
     const Geometry g = PlaceImage(511, 333, 1.3, Fixed(224, 192), fit);
     for (const double v : {0.0, 17.25, 191.0}) {
-      NEAR(g.ToTensorX(g.ToSourceX(v)), v, 1e-9);
-      NEAR(g.ToTensorY(g.ToSourceY(v)), v, 1e-9);
+      NEAR(g.columns.ToTensor(g.columns.ToSource(v)), v, 1e-9);
+      NEAR(g.rows.ToTensor(g.rows.ToSource(v)), v, 1e-9);
     }
-    NEAR(g.ToSourceX(g.left), g.source_left, 1e-9);
-    NEAR(g.ToSourceX(g.left + g.width), g.source_left + g.source_width, 1e-9);
+    NEAR(g.columns.ToSource(g.columns.first), g.columns.seen_from, 1e-9);
+    NEAR(g.columns.ToSource(g.columns.first + g.columns.count), g.columns.seen_from + g.columns.seen, 1e-9);
   }
 }
 END;
 
 TEST("a side of one pixel never vanishes") {
   const Geometry g = PlaceImage(1, 4000, 1, Fixed(32, 32), Fit::kLetterbox);
-  EQUAL(g.height, 1);
+  EQUAL(g.rows.count, 1);
 }
 END;
 

@@ -5,11 +5,16 @@
 
 #include "check.h"
 #include "planes.h"
+#include "prepare/channels.h"
 
 using namespace radserve;
 using namespace radserve::test;
 
 namespace {
+
+Statistics Measure(const Plane& plane, const InputSpec& spec, double low, double high) {
+  return ChannelSource({&plane, 1}, 0, spec).Measure(low, high);
+}
 
 /// All values of the source, by pixel, channels together.
 std::vector<float> Read(const Plane& plane, const InputSpec& spec) {
@@ -189,7 +194,7 @@ TEST("padding compares stored values and becomes background, whatever the transf
   p.plane.interpretation.hounsfield = true;
   Same(Read(p.plane, spec), {7, 7, -1024, -1019});
   const PixelSource source(p.plane, spec);
-  const Statistics s = source.Measure(0, 100);
+  const Statistics s = Measure(p.plane, spec, 0, 100);
   EQUAL(s.min, -1024);
   EQUAL(s.max, -1019);
   EQUAL(s.mean, -1021.5);
@@ -201,13 +206,13 @@ TEST("floats that are no numbers are padding") {
   OwnedPlane p(1, 3, std::vector<float>{std::numeric_limits<float>::quiet_NaN(), 1, 3});
   p.plane.format.is_float = true;
   Same(Read(p.plane, PlainSpec()), {0, 1, 3});
-  EQUAL(PixelSource(p.plane, PlainSpec()).Measure(0, 100).mean, 2);
+  EQUAL(Measure(p.plane, PlainSpec(), 0, 100).mean, 2);
 }
 END;
 
 TEST("percentiles interpolate between ranks") {
   OwnedPlane p(1, 5, std::vector<uint8_t>{10, 20, 30, 40, 50});
-  const Statistics s = PixelSource(p.plane, PlainSpec()).Measure(10, 75);
+  const Statistics s = Measure(p.plane, PlainSpec(), 10, 75);
   NEAR(s.low, 14, 1e-12);
   NEAR(s.high, 40, 1e-12);
   NEAR(s.std, std::sqrt(200.0), 1e-12);

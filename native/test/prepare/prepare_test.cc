@@ -30,7 +30,7 @@ TEST("background fills the letterbox and is normalised like values") {
   spec.normalisation.kind = NormalisationSpec::Kind::kScale;
   spec.normalisation.multiply = 0.1;
   spec.normalisation.add = -1;
-  const PreparedImage prepared = PrepareImage(p.plane, spec);
+  const PreparedImage prepared = PrepareImage({&p.plane, 1}, 0, spec);
   EQUAL(ShapeText(prepared.tensor.shape), "[1,1,4,4]");
   Same(prepared.tensor, {1, 1, 1, 1, 0, 0, 2, 2, 0, 0, 2, 2, 1, 1, 1, 1});
 }
@@ -40,10 +40,10 @@ TEST("layouts and channels") {
   OwnedPlane p(1, 2, std::vector<uint8_t>{1, 2, 3, 4, 5, 6}, 8, false, Photometric::kRgb);
   InputSpec spec = PlainSpec();
   spec.channels = ChannelOrder::kRgb;
-  Same(PrepareImage(p.plane, spec).tensor, {1, 4, 2, 5, 3, 6});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {1, 4, 2, 5, 3, 6});
   spec.channels_last = true;
   spec.dtype = Dtype::kUint8;
-  const Tensor last = PrepareImage(p.plane, spec).tensor;
+  const Tensor last = PrepareImage({&p.plane, 1}, 0, spec).tensor;
   EQUAL(ShapeText(last.shape), "[1,1,2,3]");
   Same(last, {1, 2, 3, 4, 5, 6});
 }
@@ -56,7 +56,7 @@ TEST("mean and std follow the tensor's channels, grey is repeated") {
   spec.normalisation.kind = NormalisationSpec::Kind::kMeanStd;
   spec.normalisation.mean = {0, 50, 100};
   spec.normalisation.std = {1, 2, 4};
-  Same(PrepareImage(p.plane, spec).tensor, {100, 25, 0});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {100, 25, 0});
 }
 END;
 
@@ -68,15 +68,15 @@ TEST("statistics come from the source, after clip, without padding") {
   spec.background = 10;
   spec.normalisation.kind = NormalisationSpec::Kind::kMinMax;
   spec.normalisation.to = {-1, 1};
-  Same(PrepareImage(p.plane, spec).tensor, {-1, -1, 0, 1});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {-1, -1, 0, 1});
   spec.normalisation.kind = NormalisationSpec::Kind::kZScore;
   const double deviation = std::sqrt(800.0 / 3);
-  Same(PrepareImage(p.plane, spec).tensor, {-20 / deviation, -20 / deviation, 0, 20 / deviation});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {-20 / deviation, -20 / deviation, 0, 20 / deviation});
   spec.normalisation.kind = NormalisationSpec::Kind::kPercentile;
   spec.normalisation.low = 50;
   spec.normalisation.high = 100;
   spec.normalisation.to = {0, 1};
-  Same(PrepareImage(p.plane, spec).tensor, {-1, -1, 0, 1});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {-1, -1, 0, 1});
 }
 END;
 
@@ -85,9 +85,9 @@ TEST("an image without contrast stays finite") {
   InputSpec spec = PlainSpec();
   spec.normalisation.to = {-1, 1};
   spec.normalisation.kind = NormalisationSpec::Kind::kMinMax;
-  Same(PrepareImage(p.plane, spec).tensor, {-1, -1});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {-1, -1});
   spec.normalisation.kind = NormalisationSpec::Kind::kZScore;
-  Same(PrepareImage(p.plane, spec).tensor, {0, 0});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {0, 0});
 }
 END;
 
@@ -96,9 +96,9 @@ TEST("integers are rounded to even and saturate") {
   p.plane.format.is_float = true;
   InputSpec spec = PlainSpec();
   spec.dtype = Dtype::kUint8;
-  Same(PrepareImage(p.plane, spec).tensor, {0, 0, 2, 255});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {0, 0, 2, 255});
   spec.dtype = Dtype::kInt8;
-  Same(PrepareImage(p.plane, spec).tensor, {-3, 0, 2, 127});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {-3, 0, 2, 127});
 }
 END;
 
@@ -107,7 +107,7 @@ TEST("clip holds after cubic overshoots") {
   InputSpec spec = Sized(1, 12, Fit::kStretch);
   spec.interpolation = Interpolation::kCubic;
   spec.clip = {0, 100};
-  for (const float v : AsFloats(PrepareImage(p.plane, spec).tensor)) CHECK(v >= 0 && v <= 100);
+  for (const float v : AsFloats(PrepareImage({&p.plane, 1}, 0, spec).tensor)) CHECK(v >= 0 && v <= 100);
 }
 END;
 
@@ -116,7 +116,7 @@ TEST("padding does not leak through resampling as a stored value") {
   p.plane.interpretation.padding = PaddingRange{-2000, -2000};
   InputSpec spec = Sized(1, 1, Fit::kStretch);
   spec.interpolation = Interpolation::kArea;
-  Same(PrepareImage(p.plane, spec).tensor, {50});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {50});
 }
 END;
 

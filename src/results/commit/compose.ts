@@ -1,6 +1,7 @@
 /** Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps of that. */
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
+import { translateIn, type PathMapping } from "../../files/path-map.js";
 import type { Image, NotChosen, Series } from "../../images/image.js";
 import { receiptName } from "../receipt/names.js";
 import {
@@ -167,6 +168,26 @@ export function answerOf({ task, name, watch }: Asked, receipt: Receipt, reused:
   };
 }
 
+/** An answer in the words of its client, and what the server itself needs of it. */
+export type AnswerText = ReturnType<typeof answerText>;
+
+/** @param asked paths of the request as its client names them */
+export function answerText(
+  answer: Answer,
+  asked: { input: string; output: string; pathMap: readonly PathMapping[] },
+) {
+  const { back } = translateIn(asked.output, asked.pathMap);
+  const models = answer.models.map((model) => ({
+    ...model,
+    outputs: model.outputs.map((file) => ({ ...file, path: back(file.path) })),
+  }));
+  const named = { ...answer, input_image_path: asked.input, receipt_path: back(answer.receipt_path), models };
+  const statuses = models.map(({ name, status, error, reasons }) => {
+    return { name, status, error: error?.error, reasons: reasons?.map(({ code }) => code) };
+  });
+  return { json: JSON.stringify(named), receiptPath: answer.receipt_path, models: statuses };
+}
+
 /** The part of an answer that a bulk job keeps; findings and measurements are in the receipt. */
 export interface Summary {
   status: "completed" | "partial";
@@ -174,9 +195,8 @@ export interface Summary {
   /** The receipt's name in the output folder; the outputs' paths are such names too. */
   receipt: string;
   outputs: OutputFile[];
-  /** SHA-256 of the file; absent in summaries that earlier versions stored. */
+  /** Absent in summaries that earlier versions stored, as `found` is. */
   warnings?: Answer["warnings"];
-  /** `found` is absent in summaries that earlier versions stored. */
   models: { name: string; status: "succeeded" | "failed" | "not_accepted"; found?: string[] }[];
 }
 

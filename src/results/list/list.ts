@@ -167,8 +167,10 @@ export class ListWriter {
 }
 
 function makeFolder(root: string): void {
+  const folder = path.join(root, LIST_FOLDER);
   try {
-    mkdirSync(path.join(root, LIST_FOLDER), { mode: 0o700 });
+    // To throw EEXIST for each result takes longer than to look
+    if (!existsSync(folder)) mkdirSync(folder, { mode: 0o700 });
   } catch (error) {
     if (errno(error) !== "EEXIST") throw error;
   }
@@ -201,44 +203,59 @@ function* linesFromEnd(fd: number): Generator<string> {
   if (!isLast && rest.length > 0) yield rest.toString("utf8");
 }
 
+/** A line of a file that is not parsed yet. */
+interface Line {
+  at: string;
+  root: string;
+  text: string;
+  /** The whole path of its receipt, as JSON has it. */
+  receipt: string;
+}
+const HEAD = /^\{"at":"([^"]*)".*?"receipt":"((?:[^"\\]|\\.)*)".*\}$/s;
+const inJson = (text: string) => JSON.stringify(text).slice(1, -1);
+
+/** The lines of a file from its end; two that a power cut made one are left out. */
+function* linesOf(fd: number, root: string): Generator<Line> {
+  const folder = inJson(root);
+  for (const text of linesFromEnd(fd)) {
+    const [, at, name] = HEAD.exec(text) ?? [];
+    if (at === undefined || name === undefined || text.lastIndexOf('{"at":"') > 0) continue;
+    yield { at, root, text, receipt: `${folder}/${name}` };
+  }
+}
+
 /** A row with its receipt's whole path; undefined where a line is none. */
-function parsed(line: string, root: string): Row | undefined {
+function parsed({ text, root }: Line): Row | undefined {
   try {
-    const row = rowSchema.safeParse(JSON.parse(line)).data;
+    const row = rowSchema.safeParse(JSON.parse(text)).data;
     return row === undefined ? undefined : { ...row, receipt: path.join(root, row.receipt) };
   } catch {
     return undefined;
   }
 }
 
-function* rowsOf(fd: number, root: string): Generator<Row> {
-  for (const line of linesFromEnd(fd)) {
-    const row = parsed(line, root);
-    if (row !== undefined) yield row;
-  }
-}
+type Dated = Pick<Row, "at" | "receipt">;
+const isLater = (a: Dated, b: Dated) => a.at > b.at || (a.at === b.at && a.receipt > b.receipt);
 
-const isLater = (a: Row, b: Row) => a.at > b.at || (a.at === b.at && a.receipt > b.receipt);
-
-/** All rows of roots, the latest first, as far as each file is in order. */
-function* allRows(roots: readonly string[]): Generator<Row> {
+/** All lines of roots, the latest first, as far as each file is in order. */
+function* allLines(roots: readonly string[]): Generator<Line> {
   const files: number[] = [];
   try {
-    const heads: { row: Row; rows: Generator<Row> }[] = [];
+    const heads: { line: Line; lines: Generator<Line> }[] = [];
     for (const root of roots) {
       for (const fd of filesOf(root)) {
         files.push(fd);
-        const rows = rowsOf(fd, root);
-        const first = rows.next();
-        if (first.done !== true) heads.push({ row: first.value, rows });
+        const lines = linesOf(fd, root);
+        const first = lines.next();
+        if (first.done !== true) heads.push({ line: first.value, lines });
       }
     }
     while (heads.length > 0) {
-      const latest = heads.reduce((a, b) => (isLater(b.row, a.row) ? b : a));
-      yield latest.row;
-      const next = latest.rows.next();
+      const latest = heads.reduce((a, b) => (isLater(b.line, a.line) ? b : a));
+      yield latest.line;
+      const next = latest.lines.next();
       if (next.done === true) heads.splice(heads.indexOf(latest), 1);
-      else latest.row = next.value;
+      else latest.line = next.value;
     }
   } finally {
     files.forEach((fd) => closeSync(fd));
@@ -276,6 +293,17 @@ function fits(row: Row, wanted: Wanted): boolean {
   );
 }
 
+/** Whether a line may fit by its text alone: to parse every line takes most of the time of a search. */
+function sieve({ text, to, model, finding, status, modality, patient }: Wanted): (line: Line) => boolean {
+  const words = [model, finding, status, modality, patient].filter((word) => word !== undefined);
+  const found = words.map((word) => JSON.stringify(word));
+  const part = text === undefined ? undefined : inJson(text).toLowerCase();
+  return (line) =>
+    (to === undefined || line.at < to) &&
+    found.every((word) => line.text.includes(word)) &&
+    (part === undefined || `${line.receipt} ${line.text}`.toLowerCase().includes(part));
+}
+
 /** Short, because it stands in an address, and no path. */
 const cursorOf = ({ at, receipt }: Row) =>
   `${at} ${createHash("sha256").update(receipt).digest("hex").slice(0, 16)}`;
@@ -297,17 +325,20 @@ export function listed(
   const results: Row[] = [];
   const seen = new Set<string>();
   const from = wanted.from === undefined ? "" : earlier(wanted.from);
+  const mayFit = sieve(wanted);
   let before = cursor;
   let last: Row | undefined;
-  for (const row of allRows(roots)) {
-    if (row.at < from) break;
-    const isNew = !seen.has(row.receipt);
-    seen.add(row.receipt);
+  for (const line of allLines(roots)) {
+    if (line.at < from) break;
+    const isNew = !seen.has(line.receipt);
+    seen.add(line.receipt);
+    if (before?.startsWith(line.at) === false || (before === undefined && !(isNew && mayFit(line)))) continue;
+    const row = parsed(line);
+    if (row === undefined) continue;
     if (before !== undefined) {
       if (before === cursorOf(row)) before = undefined;
       continue;
     }
-    if (!isNew) continue;
     if (!sees(row.receipt) || !fits(row, wanted) || !existsSync(row.receipt)) continue;
     if (results.length === limit) return { results, next_cursor: last === undefined ? null : cursorOf(last) };
     last = row;
@@ -343,7 +374,10 @@ export async function rebuild(
     // Whoever writes meanwhile finds its file gone, and writes its line again into a new one
     names.forEach((name) => unlinkSync(at(name)));
     for (const fd of files) {
-      for (const row of rowsOf(fd, root)) if (!before.has(row.receipt)) before.set(row.receipt, row);
+      for (const line of linesOf(fd, root)) {
+        const row = parsed(line);
+        if (row !== undefined && !before.has(row.receipt)) before.set(row.receipt, row);
+      }
       closeSync(fd);
     }
     for (const [receipt, row] of before)

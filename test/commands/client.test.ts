@@ -1,0 +1,24 @@
+/** A client that waits for a server, and what it takes for a reason to. */
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import t from "tap";
+import { z } from "zod";
+import { Client } from "../../src/commands/client.js";
+
+t.test("what passes is asked again, and what does not is told at once", async (t) => {
+  const statuses = [408, 429, 503, 200, 404];
+  const server = createServer((_, response) => {
+    response.writeHead(statuses.shift() ?? 500, { "Content-Type": "application/json" });
+    response.end(JSON.stringify({ error: "bad_request", message: "It came too slowly." }));
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, "token");
+  const tried: string[] = [];
+  const patience = { forMs: 60_000, onRetry: ({ message }: Error) => void tried.push(message) };
+  await client.callPatiently(z.looseObject({}), patience, "GET", "/");
+  t.equal(tried.length, 3);
+  await t.rejects(client.callPatiently(z.looseObject({}), patience, "GET", "/"), { code: "bad_request" });
+  t.equal(tried.length, 3, "404 is no reason to wait");
+});
