@@ -10,7 +10,7 @@ import { FairQueue } from "./fair-queue.js";
 import type { Trail } from "../audit/action.js";
 import { durations } from "../base/durations.js";
 import { errno } from "../base/errno.js";
-import { RadserveError } from "../base/errors.js";
+import { errors, RadserveError } from "../base/errors.js";
 import { DistantFault } from "../base/fault.js";
 import { MemoryPlaces, ProcessMemory } from "../base/process-memory.js";
 import { ThreadEnded } from "../base/service-thread.js";
@@ -183,8 +183,7 @@ export class InferencePool {
   async #intend(delivery: Delivery, place: ResultPlace): Promise<void> {
     const { intend } = this.options;
     if (intend === undefined)
-      throw new RadserveError(
-        "delivery_unavailable",
+      throw errors.delivery_unavailable(
         "Expected RADSERVE_DOORS to name destinations on this box, as on the one that took the request; it names none. Nothing was written.",
       );
     await intend(delivery, place);
@@ -255,8 +254,7 @@ export class InferencePool {
     if (this.#stopping) throw shuttingDown();
     // Bulk sends no more than bulkWidth tasks, and has a queue of its own.
     if (task.priority !== "bulk" && this.#isFullFor(task, subject))
-      throw new RadserveError(
-        "overloaded",
+      throw errors.overloaded(
         `Expected fewer than ${this.options.maxQueue} requests waiting; found that many. Send the request again after the time in Retry-After.`,
         { queued: this.queued },
       );
@@ -277,8 +275,7 @@ export class InferencePool {
   /** Takes a task out of its queue, or has the engine stop it. */
   cancel(cancelId: number): void {
     const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
-    if (waiting !== undefined)
-      waiting.reject(new RadserveError("cancelled", "The client went away before its turn came."));
+    if (waiting !== undefined) waiting.reject(errors.cancelled("The client went away before its turn came."));
     else this.#cancelRunning(cancelId);
   }
 
@@ -432,12 +429,11 @@ export class InferencePool {
   #threadFailed(entry: Admitted, error: unknown): void {
     const fault = error instanceof Error ? error.name : typeof error;
     this.options.log.error({ request_id: entry.task.requestId, fault }, "the worker thread failed");
-    entry.reject(new RadserveError("internal", "The thread that had this request failed. Send it again."));
+    entry.reject(errors.internal("The thread that had this request failed. Send it again."));
   }
 
   #endedWithThread(entry: Admitted): void {
-    if (entry.cancelled)
-      entry.reject(new RadserveError("cancelled", "The client went away, and the work was stopped."));
+    if (entry.cancelled) entry.reject(errors.cancelled("The client went away, and the work was stopped."));
     else this.#runAgain(entry);
   }
 
@@ -462,8 +458,7 @@ function isOver({ deadline }: InferTask): boolean {
 }
 
 export function shuttingDown(): RadserveError {
-  return new RadserveError(
-    "shutting_down",
+  return errors.shutting_down(
     "The server is stopping and takes no new work. Send the request again after the time in Retry-After.",
   );
 }

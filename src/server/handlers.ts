@@ -14,7 +14,7 @@ import type { DeliveryService } from "../doors/deliver/service.js";
 import type { DoorsService } from "../doors/service.js";
 import { conditionSchema, type Conditions } from "./conditions.js";
 import type { Engine } from "../engine/engine.js";
-import { RadserveError, type ErrorObject } from "../base/errors.js";
+import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { InferTask } from "../inference/task.js";
 import type { Metrics } from "./metrics.js";
 import { healthOf, modelList, modelListSchema } from "./model-list.js";
@@ -119,8 +119,7 @@ export function pageByHttp<T>(
 ): Page {
   const handler: Handler = (ctx, services) => {
     if (!services.config.files_by_http.includes(setting))
-      throw new RadserveError(
-        "not_found",
+      throw errors.not_found(
         `This server does not ${BY_HTTP[setting]}. RADSERVE_FILES_BY_HTTP=${setting} allows it.`,
       );
     // A file is given out to the last moment
@@ -182,14 +181,10 @@ async function waitForModels(services: Services, deadline: number): Promise<void
   if (await within(services.models.loaded, Math.min(LONGEST_LOADING_WAIT_MS, left))) return;
   // Not by the clock again: a timer may end a moment before its time by that clock
   throw left <= LONGEST_LOADING_WAIT_MS
-    ? new RadserveError(
-        "deadline_exceeded",
+    ? errors.deadline_exceeded(
         "Expected the work to start within its time; the models are still being loaded.",
       )
-    : new RadserveError(
-        "model_unavailable",
-        "The models are still being loaded. Send the request again shortly.",
-      );
+    : errors.model_unavailable("The models are still being loaded. Send the request again shortly.");
 }
 
 const inferSingle: Handler = async (ctx, services) => {
@@ -228,7 +223,7 @@ const inferSingle: Handler = async (ctx, services) => {
     if (!ctx.res.writableFinished) services.pool.cancel(task.cancelId);
   };
   ctx.res.once("close", leave);
-  if (ctx.req.socket.destroyed) throw new RadserveError("cancelled", "The client has gone.");
+  if (ctx.req.socket.destroyed) throw errors.cancelled("The client has gone.");
   const { json, receiptPath, models } = await services.pool.run(task, caller.subject, ctx.state.action);
   ctx.state.models = models;
   const until = body.deliver === "wait" ? deadline : undefined;
@@ -336,7 +331,7 @@ export function healthOfModels({ models, engine }: Pick<Services, "models" | "en
 export function unready(services: Omit<Services, "conditions">): RadserveError | undefined {
   if (services.stopping()) return shuttingDown();
   if (!services.models.ready())
-    return new RadserveError("model_unavailable", whyNotReady(services.models), {
+    return errors.model_unavailable(whyNotReady(services.models), {
       waits_for: waitsFor(services.models),
       models: healthOfModels(services),
       problems: services.models.problems.map(({ name, error }) => ({ name, error: error.error })),
@@ -344,8 +339,7 @@ export function unready(services: Omit<Services, "conditions">): RadserveError |
   if (!services.keyring.listsRevoked()) return revocationsUnavailable();
   if (services.audit.isFailing) return auditFailed();
   if (services.pool.isStuck)
-    return new RadserveError(
-      "overloaded",
+    return errors.overloaded(
       "Expected a worker thread for single requests to go on; none has for 10 seconds, because each is held by an image. They are ended when the deadlines of these images are over.",
       { threads_stuck: services.pool.threadsStuck },
     );

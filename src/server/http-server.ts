@@ -11,7 +11,7 @@ import Router from "@koa/router";
 import Koa from "koa";
 import { z } from "zod";
 import { durations } from "../base/durations.js";
-import { RadserveError, asRadserveError } from "../base/errors.js";
+import { asRadserveError, errors, type RadserveError } from "../base/errors.js";
 import { type Context, type Services, type State } from "./handlers.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ROUTES } from "./routes.js";
@@ -127,28 +127,23 @@ function limitTime(request: http.IncomingMessage, server: http.Server | https.Se
  */
 function checkHead({ req }: Context): void {
   if (req.httpVersion !== "1.1" && req.httpVersion !== "1.0")
-    throw new RadserveError("bad_request", `Expected HTTP/1.1; found HTTP/${req.httpVersion}.`);
+    throw errors.bad_request(`Expected HTTP/1.1; found HTTP/${req.httpVersion}.`);
   const hosts = req.headersDistinct.host?.length ?? 0;
   if (hosts !== 1 && !(hosts === 0 && req.httpVersion === "1.0"))
-    throw new RadserveError(
-      "bad_request",
-      `Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`,
-    );
+    throw errors.bad_request(`Expected one Host header; found ${hosts === 0 ? "none" : hosts}.`);
   const codings = req.headersDistinct["transfer-encoding"];
   if (codings !== undefined && (codings.length > 1 || codings[0]?.toLowerCase() !== "chunked"))
-    throw new RadserveError(
-      "bad_request",
+    throw errors.bad_request(
       "Expected a body with Content-Length, or with Transfer-Encoding: chunked alone; found another Transfer-Encoding.",
     );
   if (codings !== undefined && req.headers["content-length"] !== undefined)
-    throw new RadserveError("bad_request", "Expected Content-Length or Transfer-Encoding; found both.");
+    throw errors.bad_request("Expected Content-Length or Transfer-Encoding; found both.");
   const types = req.headersDistinct["content-type"]?.length ?? 0;
-  if (types > 1) throw new RadserveError("bad_request", `Expected one Content-Type header; found ${types}.`);
+  if (types > 1) throw errors.bad_request(`Expected one Content-Type header; found ${types}.`);
 }
 
 function workerOnly(): RadserveError {
-  return new RadserveError(
-    "not_found",
+  return errors.not_found(
     "This server's role is worker: it runs bulk items and takes no requests. Send them to one whose role is api or both.",
   );
 }
@@ -223,9 +218,9 @@ function refusedModels({ code, details }: RadserveError): State["models"] {
 function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
   const allowed = router.match(ctx.path, ctx.method).path.flatMap((layer) => layer.methods);
   if (allowed.length === 0)
-    return new RadserveError("not_found", "There is no such endpoint; GET /openapi.json lists all.");
+    return errors.not_found("There is no such endpoint; GET /openapi.json lists all.");
   const methods = [...new Set(allowed)].join(", ");
-  return new RadserveError("method_not_allowed", `Expected ${methods} for this page; found ${ctx.method}.`, {
+  return errors.method_not_allowed(`Expected ${methods} for this page; found ${ctx.method}.`, {
     allowed: methods,
   });
 }

@@ -2,7 +2,7 @@
  * Reads the marks of a model on one frame of a source, or on a plane across its slices, from the segmentation that it wrote (PS3.3 A.51, A.88). Its frames are
  * found by the instance and frame that each says it was made from, and never by their order.
  */
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { Attributes, Image, PixelFormat, Volume } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
@@ -68,7 +68,7 @@ export class MarkReader {
     const known = await this.#known(result, model);
     const frame = typeof of === "number" ? of : await fullest(known, source, of);
     if (frame > source.frames)
-      throw new RadserveError("bad_request", `Expected a frame from 1 to ${source.frames}; found ${frame}.`);
+      throw errors.bad_request(`Expected a frame from 1 to ${source.frames}; found ${frame}.`);
     const layers: Layer[] = [];
     for (const { frame: at, segment } of known.byPlace.get(placeIn(source, frame)) ?? [])
       layers.push({ segment, values: await known.image.frame(at) });
@@ -128,8 +128,7 @@ export class MarkReader {
     const { receipt } = result;
     const file = segmentationOf(receipt, model);
     if (receipt.models.some(({ name, segmentation_grid: grid }) => name === model && grid !== undefined))
-      throw new RadserveError(
-        "file_not_found",
+      throw errors.file_not_found(
         "This segmentation is in the grid of the network, not in the frames of the source. Open it in a viewer that places it by its frame of reference.",
       );
     const known = await this.#segmentation(result, file);
@@ -156,8 +155,7 @@ function segmentationOf({ models }: Receipt, name: string): OutputFile {
     .find((model) => model.name === name)
     ?.outputs.find(({ sop_class_uid: uid }) => uid === SEGMENTATION || uid === LABEL_MAP_SEGMENTATION);
   if (file === undefined)
-    throw new RadserveError(
-      "file_not_found",
+    throw errors.file_not_found(
       "Expected a model of the receipt that wrote a segmentation; this one did not. Ask for `seg` among the outputs.",
     );
   return file;
@@ -211,7 +209,7 @@ async function fullest(
 ): Promise<number> {
   const number = segments.find(({ label }) => label === wanted)?.number;
   if (number === undefined)
-    throw new RadserveError("bad_request", "Expected a label of the model's segmentation; it has no such.");
+    throw errors.bad_request("Expected a label of the model's segmentation; it has no such.");
   let best = { frame: 1, pixels: 0 };
   for (let frame = 1; frame <= source.frames; frame++) {
     let pixels = 0;

@@ -1,6 +1,6 @@
 /** A result as it lies in its folder: the receipt, and files that are checked against it before anything of them is shown. */
 import path from "node:path";
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { readWhole } from "../files/descriptor.js";
 import { sha256, withPlain } from "../files/durable-files.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
@@ -32,13 +32,11 @@ export async function withResult<T>(
         ? await readReceipt(`${opened.fdPath}/${name}`)
         : ({ kind: "none" } as const);
     if (found.kind === "none")
-      throw new RadserveError(
-        "file_not_found",
+      throw errors.file_not_found(
         "Expected the path of a receipt (NAME.json); nothing is there. Take it from `receipt_path` of the answer.",
       );
     if (found.kind === "foreign")
-      throw new RadserveError(
-        "bad_request",
+      throw errors.bad_request(
         "Expected the path of a receipt (NAME.json); the file is not a receipt of Radserve, or was changed.",
       );
     return use({ folder: opened.fdPath, receipt: found.receipt, name });
@@ -60,5 +58,5 @@ export async function fileOf({ folder }: ResultFolder, file: OutputFile): Promis
 }
 
 export function changed(expectation: string): RadserveError {
-  return new RadserveError("result_changed", `Expected ${expectation}`);
+  return errors.result_changed(`Expected ${expectation}`);
 }

@@ -3,7 +3,7 @@
  * slices, and one for what takes long. Each is started when it is needed, does one thing after the other, is ended where that takes too long, and goes when nobody
  * has asked for a while.
  */
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import type { MemoryPlaces } from "../base/process-memory.js";
 import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
@@ -47,8 +47,7 @@ class Lane {
 
   ask(view: View, left: () => boolean): Promise<unknown> {
     if (this.#waiting >= MOST_WAITING)
-      throw new RadserveError(
-        "overloaded",
+      throw errors.overloaded(
         `The viewer is busy: ${MOST_WAITING} questions are waiting. Try again shortly.`,
       );
     this.#waiting += 1;
@@ -62,21 +61,18 @@ class Lane {
 
   async #answer(view: View, left: () => boolean): Promise<unknown> {
     if (this.#isClosed) throw stopping();
-    if (left()) throw new RadserveError("cancelled", "The client has gone.");
+    if (left()) throw errors.cancelled("The client has gone.");
     const answer = this.#thread.call(view);
     try {
       if (await within(answer, this.longestMs)) return await answer;
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw error;
       if (error.wasEnded) throw stopping();
-      throw new RadserveError("internal", "The thread that reads results ended. Try again.");
+      throw errors.internal("The thread that reads results ended. Try again.");
     }
     answer.catch(() => undefined);
     void this.#thread.end();
-    throw new RadserveError(
-      "deadline_exceeded",
-      `Reading took longer than ${this.longestMs / 1000} s and was stopped.`,
-    );
+    throw errors.deadline_exceeded(`Reading took longer than ${this.longestMs / 1000} s and was stopped.`);
   }
 
   /** Waiting calls are refused as their turn comes. */
@@ -87,7 +83,7 @@ class Lane {
 }
 
 function stopping(): RadserveError {
-  return new RadserveError("shutting_down", "The server is stopping. Try again when it is back.");
+  return errors.shutting_down("The server is stopping. Try again when it is back.");
 }
 
 export class ViewingService {

@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import { fstatSync } from "node:fs";
 import { readdir } from "node:fs/promises";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import { readWhole } from "../files/descriptor.js";
 import { sha256, withPlain } from "../files/durable-files.js";
@@ -70,8 +70,7 @@ export class SourcePictures {
     use: (image: Image, frame: number) => Promise<T>,
   ): Promise<T> {
     if (frame > named.frames)
-      throw new RadserveError(
-        "bad_request",
+      throw errors.bad_request(
         `Expected a frame from 1 to ${named.frames}; found ${frame}. The source of the result has no more.`,
       );
     const slices = named.slices ?? leadingOf(named);

@@ -1,7 +1,7 @@
 /** A viewing thread: reads results and images for people who look at them, one question after the other. */
 import { fstatSync } from "node:fs";
 import { workerData, type Transferable } from "node:worker_threads";
-import { RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
 import { createEngine } from "../engine/engine.js";
@@ -80,7 +80,7 @@ function written({ receiptPath, roots }: Of<"picture">, model: string): Promise<
     const { outputs = [] } = result.receipt.models.find(({ name }) => name === model) ?? {};
     const png = outputs.find(({ media_type: type }) => type === "image/png");
     if (png !== undefined) return fileOf(result, png);
-    throw new RadserveError("file_not_found", "Expected a model of the receipt that wrote a picture.");
+    throw errors.file_not_found("Expected a model of the receipt that wrote a picture.");
   });
 }
 
@@ -133,8 +133,7 @@ async function replayed(
   { inputPath, roots, ...view }: Of<"verify">,
   { receipt }: ResultFolder,
 ): Promise<Check[]> {
-  if (inputPath === undefined)
-    throw new RadserveError("input_not_found", "The path of the source was not given.");
+  if (inputPath === undefined) throw errors.input_not_found("The path of the source was not given.");
   const entries = models.read(view.models);
   const again = (image: Image) => {
     const mine = entries.filter(({ name }) => receipt.models.some((model) => model.name === name));

@@ -2,7 +2,7 @@
  * Planes across the slices of a result's image, coronal and sagittal ones of axial slices. The volume is read whole, once,
  * and stays in memory while its planes are looked at; a stack that is not straight, whole and even has none.
  */
-import { RadserveError } from "../base/errors.js";
+import { errors, type RadserveError } from "../base/errors.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import type { Plane } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
@@ -61,8 +61,7 @@ export class VolumePlanes {
     if (image.series === undefined) await requireImage(image, source);
     const volume = volumeOf(image);
     const why = whyNoSections(volume, image.format);
-    if (why !== undefined)
-      throw new RadserveError("series_invalid", `Expected a volume of grey values; there are ${why}.`);
+    if (why !== undefined) throw errors.series_invalid(`Expected a volume of grey values; there are ${why}.`);
     const { rows, columns, bitsAllocated } = image.format;
     const bytes = (volume.frames.length * rows * columns * bitsAllocated) / 8;
     const giveBack = this.memory.holdIfRoom("images", bytes, KEPT_SHARE);
@@ -80,8 +79,7 @@ export class VolumePlanes {
 }
 
 export function noRoom(bytes: number): RadserveError {
-  return new RadserveError(
-    "overloaded",
+  return errors.overloaded(
     `Expected room for ${Math.ceil(bytes / 2 ** 20)} MiB in memory, for the planes of the volume; there is less beside other images. Look at its slices, or again shortly.`,
   );
 }
@@ -90,8 +88,7 @@ export function noRoom(bytes: number): RadserveError {
 export function sectionAt({ volume, planes }: KnownVolume, index: NonNullable<Across>, at: number): Section {
   const { rows = 0, columns = 0 } = planes[0]?.format ?? {};
   const most = index === "row" ? rows : columns;
-  if (at > most)
-    throw new RadserveError("bad_request", `Expected a ${index} from 1 to ${most}; found ${at}.`);
+  if (at > most) throw errors.bad_request(`Expected a ${index} from 1 to ${most}; found ${at}.`);
   const section = sectionsAt(volume, { rows, columns }, { row: at - 1, column: at - 1 }).find(
     ({ fixed }) => fixed.index === index,
   );

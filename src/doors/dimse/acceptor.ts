@@ -1,7 +1,7 @@
 /** The side that is called: negotiates an association, and answers C-ECHO, C-STORE and N-EVENT-REPORT (PS3.7 sections 9.1 and 10.1). */
 import type { Socket } from "node:net";
 import { acceptedOf, Association, type Message } from "./association.js";
-import { COMMANDS, NO_DATA_SET, RESPONSE, STATUS, type Command } from "./command.js";
+import { COMMANDS, RESPONSE, responseOf, STATUS, type Command } from "./command.js";
 import {
   CONTEXT_RESULTS,
   encodeAssociateAccept,
@@ -125,15 +125,7 @@ function answerContext(
 
 async function answer(association: Association, message: Message, handlers: AcceptorHandlers): Promise<void> {
   const { command, context } = message;
-  const respond = (more: Partial<Command>) =>
-    association.send(context.id, {
-      ...{ commandField: command.commandField | RESPONSE, dataSetType: NO_DATA_SET },
-      ...(command.messageId === undefined ? {} : { messageIdRespondedTo: command.messageId }),
-      ...(command.affectedSopClassUid === undefined
-        ? {}
-        : { affectedSopClassUid: command.affectedSopClassUid }),
-      ...more,
-    });
+  const respond = (more: Partial<Command>) => association.send(context.id, responseOf(command, more));
   switch (command.commandField) {
     case COMMANDS.cEcho:
       return respond({ status: STATUS.success, affectedSopClassUid: VERIFICATION });

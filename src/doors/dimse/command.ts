@@ -60,6 +60,17 @@ type ValueOf<N extends Name> = (typeof ELEMENTS)[N]["vr"] extends "US" ? number 
 
 export type Command = { [N in Name]?: ValueOf<N> } & { commandField: number; dataSetType: number };
 
+/** A response without a data set: it names its request, and the SOP class where that named one. */
+export const responseOf = (
+  { commandField, messageId, affectedSopClassUid }: Command,
+  more: Partial<Command>,
+): Command => ({
+  ...{ commandField: commandField | RESPONSE, dataSetType: NO_DATA_SET },
+  ...(messageId === undefined ? {} : { messageIdRespondedTo: messageId }),
+  ...(affectedSopClassUid === undefined ? {} : { affectedSopClassUid }),
+  ...more,
+});
+
 const NAMES = Object.keys(ELEMENTS) as Name[];
 const BY_NUMBER: ReadonlyMap<number, Name> = new Map(NAMES.map((name) => [ELEMENTS[name].element, name]));
 

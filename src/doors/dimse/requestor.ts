@@ -8,7 +8,7 @@ import { connect as connectTls, type ConnectionOptions } from "node:tls";
 import { IMPLEMENTATION_CLASS_UID, IMPLEMENTATION_VERSION } from "../../results/dicom/elements.js";
 import { eventOf, eventResponse, type EventReport } from "./acceptor.js";
 import { acceptedOf, Association, type AcceptedContext, type Message } from "./association.js";
-import { COMMANDS, NO_DATA_SET, RESPONSE, STATUS, type Command } from "./command.js";
+import { COMMANDS, NO_DATA_SET, RESPONSE, responseOf, STATUS, type Command } from "./command.js";
 import {
   encodeAssociateRequest,
   PDU_TYPES,
@@ -248,34 +248,22 @@ export class Caller {
     if (command.commandField !== COMMANDS.nEventReport)
       throw new ProtocolError("Something else than a report came.", "unexpectedPdu");
     await take(eventOf(message));
-    const { messageId, affectedSopClassUid } = command;
-    await this.association.send(context.id, {
-      ...{
-        commandField: COMMANDS.nEventReport | RESPONSE,
-        dataSetType: NO_DATA_SET,
-        ...eventResponse(command),
-      },
-      ...(messageId === undefined ? {} : { messageIdRespondedTo: messageId }),
-      ...(affectedSopClassUid === undefined ? {} : { affectedSopClassUid }),
-    });
+    await this.association.send(context.id, responseOf(command, eventResponse(command)));
   }
 
   async #takeOne(
     { command, context, dataSet }: Message,
     take: (object: Outgoing & { dataSet: AsyncIterable<Buffer> }) => Promise<void>,
   ): Promise<void> {
-    const { affectedSopClassUid, affectedSopInstanceUid, messageId } = command;
+    const { affectedSopClassUid, affectedSopInstanceUid } = command;
     if (dataSet === undefined || affectedSopClassUid === undefined || affectedSopInstanceUid === undefined)
       throw new ProtocolError("A C-STORE lacks its UIDs or its data set.");
     await take({
       ...{ sopClassUid: affectedSopClassUid, sopInstanceUid: affectedSopInstanceUid, dataSet },
       transferSyntax: context.transferSyntax,
     });
-    await this.association.send(context.id, {
-      ...{ commandField: COMMANDS.cStore | RESPONSE, dataSetType: NO_DATA_SET, status: STATUS.success },
-      ...{ affectedSopClassUid, affectedSopInstanceUid },
-      ...(messageId === undefined ? {} : { messageIdRespondedTo: messageId }),
-    });
+    const response = responseOf(command, { status: STATUS.success, affectedSopInstanceUid });
+    await this.association.send(context.id, response);
   }
 
   async #send(

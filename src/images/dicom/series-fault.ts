@@ -1,4 +1,4 @@
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 
 /** @param fault why slices are no volume: `details.reason` of series_invalid */
 export function seriesInvalid(
@@ -6,5 +6,5 @@ export function seriesInvalid(
   message: string,
   details: Record<string, unknown> = {},
 ): RadserveError {
-  return new RadserveError("series_invalid", message, { reason: fault, ...details });
+  return errors.series_invalid(message, { reason: fault, ...details });
 }

@@ -1,5 +1,5 @@
 /** Slices that are stored with different bits or signs, kept as one format that holds the values of all. */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import type { Image, PixelFormat, TransformStep, Warning } from "../image.js";
 import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
 import { seriesInvalid } from "./series-fault.js";
@@ -40,8 +40,7 @@ export function storedAlike(
 ): Uint8Array {
   if (isStoredAlike(format, kept)) return data;
   if (!format.signed && warnings.some(({ code }) => code === "sign_mismatch"))
-    throw new RadserveError(
-      "decode_suspect",
+    throw errors.decode_suspect(
       "Expected the stored values of a slice as PixelRepresentation says, unsigned; they are signed, as those of other slices are. Correct the attribute at the source.",
       { reason: "sign_mismatch" },
     );

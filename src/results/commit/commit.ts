@@ -15,7 +15,7 @@
  * A receipt without files that replaces no result needs none of this. It is written into a file without a name, which
  * is then given its name. On a file system without such files it is staged and renamed straight into place.
  */
-import { RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 import { anyThere, rename } from "../../files/disk.js";
 import { explained, syncFolder, UnnamedFile, writeDurably } from "../../files/durable-files.js";
 import { deliveryName, stagingName } from "../../files/helper-names.js";
@@ -233,8 +233,7 @@ async function allOf(works: readonly Promise<void>[]): Promise<void> {
 
 async function writeAndReadBack(path: string, bytes: Uint8Array): Promise<void> {
   if (await writeDurably(path, bytes)) return;
-  throw new RadserveError(
-    "internal",
+  throw errors.internal(
     "A result file read back from the output folder's disk differs from what was written. Check that disk.",
   );
 }

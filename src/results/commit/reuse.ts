@@ -5,8 +5,8 @@ import { openPlain } from "../../files/disk.js";
 import { hashFile, ifMissing } from "../../files/durable-files.js";
 import { receiptSchema, type Receipt } from "../receipt/receipt.js";
 import { canonicalJson } from "../../base/canonical-json.js";
-import { errno } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { errno, tried } from "../../base/errno.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { VERSION } from "../../base/version.js";
 import type { Image } from "../../images/image.js";
 import type { ModelEntry } from "../../models/entry.js";
@@ -32,18 +32,12 @@ export async function readReceipt(path: string): Promise<Existing> {
     if (!facts.isFile() || facts.size > LARGEST_RECEIPT) return { kind: "foreign" };
     const text = Buffer.allocUnsafe(facts.size);
     const length = await fillFrom(fd, text);
-    const parsed = receiptSchema.safeParse(parseJson(text.toString("utf8", 0, length)));
+    const parsed = receiptSchema.safeParse(
+      tried(() => JSON.parse(text.toString("utf8", 0, length)) as unknown),
+    );
     return parsed.success ? { kind: "receipt", receipt: parsed.data } : { kind: "foreign" };
   } finally {
     closeSync(fd);
-  }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
   }
 }
 
@@ -174,8 +168,7 @@ export function refuseLoss(name: string, earlier: Receipt, now: Receipt): void {
 }
 
 function taken(name: string, found: string): RadserveError {
-  return new RadserveError(
-    "output_name_taken",
+  return errors.output_name_taken(
     `Expected the output folder to hold nothing under this name, or an earlier result of this image; found ${found}. Choose another output folder, or move what lies there.`,
     { name: receiptName(name) },
   );

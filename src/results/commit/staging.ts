@@ -2,7 +2,7 @@
 import { closeSync, constants, fstatSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { ifThere } from "../../base/errno.js";
-import { RadserveError } from "../../base/errors.js";
+import { errors, type RadserveError } from "../../base/errors.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import { lstat, mkdir, openDescriptor, readdir, rename, rmdir } from "../../files/disk.js";
 import { ifMissing, syncFolder } from "../../files/durable-files.js";
@@ -96,16 +96,14 @@ export function exists(path: string): Promise<boolean> {
 }
 
 export function nameTaken(found: string): RadserveError {
-  return new RadserveError(
-    "output_name_taken",
+  return errors.output_name_taken(
     `Expected the result's name to be free in the output folder, but ${found} lies there. ` +
       "Choose another output folder, or move that away.",
   );
 }
 
 export function lostLock(): RadserveError {
-  return new RadserveError(
-    "overloaded",
+  return errors.overloaded(
     "The server stood still for so long that another took over this result's name. Repeat the request: it finds what the other wrote, or works again.",
   );
 }
