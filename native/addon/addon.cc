@@ -113,8 +113,7 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   model.outputs =
       o.List("outputs", [](const Given& v) { return ReadOutputSpec(ReadDescription(v.value())); });
   model.environment = Here(info).id();
-  model.name = o.Text("name");
-  model.version = o.Text("version");
+  o.Into("name", model.name, "version", model.version);
   if (o.Has("tiling")) model.tiling = ReadTiling(o.Child("tiling"));
   model.max_batch = o.Int("maxBatch");
   model.settings = ReadSessionSettings(o);
@@ -208,9 +207,7 @@ Napi::Value Render(const Napi::CallbackInfo& info) {
   auto request = std::make_shared<RenderRequest>();
   const Given options(info[1]);
   request->plane = ReadPlane(Given(info[0]));
-  request->voi_index = options.Int("voiIndex");
-  request->width = options.Int("width");
-  request->height = options.Int("height");
+  options.Into("voiIndex", request->voi_index, "width", request->width, "height", request->height);
   const auto answer = [](Napi::Env env, RenderRequest& r) { return WriteTensor(env, r.picture).Get("data"); };
   return Submit(info, Engine::Get().work(), request, answer, info[0].As<Napi::Object>().Get("data"));
 }

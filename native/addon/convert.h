@@ -92,6 +92,12 @@ Napi::Array WriteList(Napi::Env env, List&& items, const Write& write) {
   return array;
 }
 
+template <typename Numbers>
+Napi::Array WriteNumbers(Napi::Env env, const Numbers& numbers) {
+  return WriteList(env, numbers,
+                   [&](auto number) { return Napi::Number::New(env, static_cast<double>(number)); });
+}
+
 /// Sets fields of an object: their names and values in turn.
 template <typename Value, typename... Others>
 void SetFields(Napi::Object& object, const char* name, const Value& value, const Others&... others) {

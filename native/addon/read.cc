@@ -75,15 +75,10 @@ Window ReadWindow(const Given& o) {
 
 PixelFormat ReadFormat(const Given& o) {
   PixelFormat format;
-  format.rows = o.Int("rows");
-  format.columns = o.Int("columns");
-  format.samples = o.Int("samplesPerPixel");
-  format.bits_allocated = o.Int("bitsAllocated");
-  format.bits_stored = o.Int("bitsStored");
-  format.high_bit = o.Int("highBit");
-  format.is_signed = o.Flag("signed");
-  format.is_float = o.Flag("float");
-  format.packed422 = o.Flag("packed422");
+  o.Into("rows", format.rows, "columns", format.columns, "samplesPerPixel", format.samples);
+  o.Into("bitsAllocated", format.bits_allocated, "bitsStored", format.bits_stored, "highBit",
+         format.high_bit);
+  o.Into("signed", format.is_signed, "float", format.is_float, "packed422", format.packed422);
   format.photometric =
       o.OneOf<Photometric>("photometricInterpretation", {{"MONOCHROME1", Photometric::kMonochrome1},
                                                          {"MONOCHROME2", Photometric::kMonochrome2},
@@ -100,10 +95,7 @@ ModalityTransform ReadModality(const Given& o) {
   ModalityTransform modality;
   modality.kind = o.OneOf<Kind>(
       "kind", {{"identity", Kind::kIdentity}, {"rescale", Kind::kRescale}, {"lut", Kind::kLut}});
-  if (modality.kind == Kind::kRescale) {
-    modality.slope = o.Number("slope");
-    modality.intercept = o.Number("intercept");
-  }
+  if (modality.kind == Kind::kRescale) o.Into("slope", modality.slope, "intercept", modality.intercept);
   if (modality.kind == Kind::kLut) modality.lut = ReadTable(o.Child("lut"));
   return modality;
 }
@@ -135,14 +127,10 @@ SizeSpec ReadSize(const Given& o) {
   size.kind = o.OneOf<Kind>(
       "kind", {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
   if (size.kind == Kind::kFixed) {
-    size.height = o.Int("height");
-    size.width = o.Int("width");
+    o.Into("height", size.height, "width", size.width);
     if (o.Has("depth")) size.depth = o.Int("depth");
   }
-  if (size.kind == Kind::kMultipleOf) {
-    size.multiple = o.Int("multiple");
-    size.max_side = o.Int("max_side");
-  }
+  if (size.kind == Kind::kMultipleOf) o.Into("multiple", size.multiple, "max_side", size.max_side);
   return size;
 }
 
@@ -178,18 +166,9 @@ NormalisationSpec ReadNormalisation(const Given& o) {
                                   {"min_max", Kind::kMinMax},
                                   {"z_score", Kind::kZScore},
                                   {"percentile", Kind::kPercentile}});
-  if (n.kind == Kind::kScale) {
-    n.multiply = o.Number("multiply");
-    n.add = o.Number("add");
-  }
-  if (n.kind == Kind::kMeanStd) {
-    n.mean = o.Numbers("mean");
-    n.std = o.Numbers("std");
-  }
-  if (n.kind == Kind::kPercentile) {
-    n.low = o.Number("low");
-    n.high = o.Number("high");
-  }
+  if (n.kind == Kind::kScale) o.Into("multiply", n.multiply, "add", n.add);
+  if (n.kind == Kind::kMeanStd) o.Into("mean", n.mean, "std", n.std);
+  if (n.kind == Kind::kPercentile) o.Into("low", n.low, "high", n.high);
   if (o.Has("to")) n.to = o.Some<2>("to");
   if (o.Has("of")) n.nonzero = o.Text("of") == "nonzero";
   return n;
@@ -205,10 +184,7 @@ IntensitySpec ReadIntensity(const Given& o) {
   step.at_source = o.Text("at") == "source";
   step.nonzero = o.Text("of") == "nonzero";
   step.each_channel = o.Text("channels") == "each";
-  if (o.Has("low")) {
-    step.low = o.Number("low");
-    step.high = o.Number("high");
-  }
+  if (o.Has("low")) o.Into("low", step.low, "high", step.high);
   if (o.Has("to")) step.to = o.Some<2>("to");
   if (o.Has("clip")) step.clip = o.Flag("clip");
   return step;
@@ -218,12 +194,10 @@ ResamplingSpec ReadResampling(const Given& o) {
   using Grid = ResamplingSpec::Grid;
   ResamplingSpec resampling;
   resampling.grid = o.OneOf<Grid>("grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
-  resampling.order = o.Int("order");
-  resampling.order_back = o.Int("order_back");
+  o.Into("order", resampling.order, "order_back", resampling.order_back, "keep_range", resampling.keep_range);
   resampling.spacing_mm = o.Some<3>("spacing_mm");
   if (o.Has("multiple_of")) resampling.multiple_of = o.Some<3, int>("multiple_of");
   if (o.Has("separate_above")) resampling.separate_above = o.Number("separate_above");
-  resampling.keep_range = o.Flag("keep_range");
   resampling.clip_last = o.Text("clip") == "after";
   resampling.crop_nonzero = o.Text("crop") == "nonzero";
   resampling.crop_foreground = o.Text("crop") == "foreground";

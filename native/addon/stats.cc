@@ -16,11 +16,8 @@ Napi::Object WriteCounts(Napi::Env env, const Agenda::Counts& counts) {
 
 template <size_t size>
 Napi::Object WriteHistogram(Napi::Env env, const Histogram<size>& histogram) {
-  Napi::Array ends = Napi::Array::New(env, size);
-  Napi::Array counts = Napi::Array::New(env, size + 1);
-  for (uint32_t i = 0; i < size; ++i) ends.Set(i, histogram.Ends()[i]);
-  for (uint32_t i = 0; i <= size; ++i) counts.Set(i, static_cast<double>(histogram.counts()[i]));
-  return WriteFields(env, "ends", ends, "counts", counts, "sum", histogram.sum());
+  return WriteFields(env, "ends", WriteNumbers(env, histogram.Ends()), "counts",
+                     WriteNumbers(env, histogram.counts()), "sum", histogram.sum());
 }
 
 Napi::Object WriteResidence(Napi::Env env, const Residence::Figures& figures) {

@@ -37,14 +37,6 @@ Napi::Value WriteVector(Napi::Env env, std::vector<T>&& values) {
   return Napi::TypedArrayOf<T>::New(env, count, Wrap(env, owner, owner->data(), count * sizeof(T)), 0);
 }
 
-Napi::Array WriteNumbers(Napi::Env env, const std::vector<int64_t>& numbers) {
-  return WriteList(env, numbers, [&](int64_t n) { return Napi::Number::New(env, static_cast<double>(n)); });
-}
-
-Napi::Array WriteDoubles(Napi::Env env, const std::vector<double>& numbers) {
-  return WriteList(env, numbers, [&](double n) { return Napi::Number::New(env, n); });
-}
-
 Napi::Uint8Array WriteBytes(Napi::Env env, const Tensor& tensor) {
   const size_t bytes = tensor.Bytes();
   return Napi::Uint8Array::New(env, bytes, Wrap(env, tensor.owner, tensor.data, bytes), 0);
@@ -74,7 +66,7 @@ void WriteMask(Napi::Env env, MaskResult& result, Napi::Object& o) {
 
 /// VolumeGeometry of src/images/image.ts.
 Napi::Object WriteGeometry(Napi::Env env, const VolumeGeometry& geometry) {
-  const auto triple = [&](const std::array<double, 3>& v) { return WriteDoubles(env, {v[0], v[1], v[2]}); };
+  const auto triple = [&](const std::array<double, 3>& v) { return WriteNumbers(env, v); };
   const auto& [slice, row, column] = geometry.direction;
   return WriteFields(env, "origin", triple(geometry.origin), "sliceDirection", triple(slice), "rowDirection",
                      triple(row), "columnDirection", triple(column), "sliceSpacing", geometry.spacing[0],
@@ -113,16 +105,16 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
   if (geometry) {
     const auto& [rows, columns, antialias] = *geometry;
     o.Set("placement",
-          WriteDoubles(env, {static_cast<double>(rows.tensor), static_cast<double>(columns.tensor),
-                             static_cast<double>(rows.first), static_cast<double>(columns.first),
-                             static_cast<double>(rows.count), static_cast<double>(columns.count),
-                             rows.seen_from, columns.seen_from, rows.seen, columns.seen}));
+          WriteNumbers(env, std::array{static_cast<double>(rows.tensor), static_cast<double>(columns.tensor),
+                                       static_cast<double>(rows.first), static_cast<double>(columns.first),
+                                       static_cast<double>(rows.count), static_cast<double>(columns.count),
+                                       rows.seen_from, columns.seen_from, rows.seen, columns.seen}));
   }
   if (found) {
     const Statistics& f = *found;
-    o.Set("found", WriteDoubles(env, {f.min, f.max, f.mean, f.std, f.low, f.high}));
+    o.Set("found", WriteNumbers(env, std::array{f.min, f.max, f.mean, f.std, f.low, f.high}));
   }
-  if (observed) o.Set("observed", WriteDoubles(env, {observed->low, observed->high}));
+  if (observed) o.Set("observed", WriteNumbers(env, std::array{observed->low, observed->high}));
 }
 
 }  // namespace
@@ -179,7 +171,7 @@ Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
           }));
   }
   const Timings& t = request.timings;
-  o.Set("timings", WriteDoubles(env, {t.queue_ms, t.prepare_ms, t.run_ms, t.postprocess_ms}));
+  o.Set("timings", WriteNumbers(env, std::array{t.queue_ms, t.prepare_ms, t.run_ms, t.postprocess_ms}));
   return o;
 }
 

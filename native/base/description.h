@@ -35,6 +35,22 @@ class Fields {
     const auto found = self().Find(field);
     return found && (*found).template Get<bool>(field);
   }
+  /// Fields and where they go, in turn: numbers, whole ones, texts, flags, and lists of numbers.
+  template <typename T, typename... Others>
+  void Into(const char* field, T& to, Others&&... others) const {
+    if constexpr (std::is_same_v<T, bool>) {
+      to = Flag(field);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      to = Text(field);
+    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+      to = Numbers(field);
+    } else if constexpr (std::is_same_v<T, double>) {
+      to = Number(field);
+    } else {
+      to = Int(field);
+    }
+    if constexpr (sizeof...(others) > 0) Into(others...);
+  }
   /// The list under `field`, each item as `read` gives it.
   template <typename Read>
   auto List(const char* field, const Read& read) const {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/spec.h"
-#include "engine/canary.h"
+#include "base/tensor.h"
 #include "engine/residence.h"
 #include "runtime/session.h"
 #include "runtime/session_device.h"
@@ -22,6 +22,15 @@
 #include "scheduling/scheduler.h"
 
 namespace radserve {
+
+/// Tensors that go into a model, and those that must come out: |found - expected| <= absolute + relative * |expected| for
+/// each element.
+struct Canary {
+  std::vector<Tensor> feeds;
+  std::vector<Tensor> expected;
+  double absolute = 0;
+  double relative = 0;
+};
 
 /// A model that is loaded. The registry of the engine and the requests under way share it.
 struct Model {

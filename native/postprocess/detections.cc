@@ -142,13 +142,11 @@ void ReadDetections(const Description& own, OutputSpec& spec) {
 }
 
 void ReadBoxes(const Description& own, OutputSpec& spec) {
-  spec.normalised = own.Flag("normalised");
-  spec.max_boxes = own.Int("max_boxes");
+  own.Into("normalised", spec.normalised, "max_boxes", spec.max_boxes);
   if (own.Has("first")) spec.first_class = own.Int("first");
   if (own.Has("iou")) {
     spec.nms_iou = own.Number("iou");
-    spec.nms_per_class = own.Flag("per_class");
-    spec.nms_fast = own.Flag("fast");
+    own.Into("per_class", spec.nms_per_class, "fast", spec.nms_fast);
     spec.nms_overlap = own.OneOf<Overlap>("overlap", {{"edges", Overlap::kEdges},
                                                       {"polygon", Overlap::kPolygon},
                                                       {"probabilistic", Overlap::kProbabilistic}});

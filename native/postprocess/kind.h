@@ -13,10 +13,10 @@ namespace radserve {
 /// in kinds/, which defines the member of that name below.
 struct OutputKind {
   /// As the manifest names it.
-  std::string_view name;
+  std::string_view name = {};
   /// As src/engine/types.ts names what comes of it, and the numbers in OutputResult::values; no name for none.
-  std::string_view gives;
-  std::string_view values;
+  std::string_view gives = {};
+  std::string_view values = {};
   /// It lies in an image. What does not is decoded of a volume as of an image.
   bool placed = false;
   /// It has a value for each pixel of the source.

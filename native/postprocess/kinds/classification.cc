@@ -15,14 +15,8 @@ CalibrationSpec ReadCalibration(const Description& o) {
                                   {"platt", Kind::kPlatt},
                                   {"isotonic", Kind::kIsotonic}});
   if (c.kind == Kind::kTemperature) c.temperature = o.Number("temperature");
-  if (c.kind == Kind::kPlatt) {
-    c.a = o.Number("a");
-    c.b = o.Number("b");
-  }
-  if (c.kind == Kind::kIsotonic) {
-    c.x = o.Numbers("x");
-    c.y = o.Numbers("y");
-  }
+  if (c.kind == Kind::kPlatt) o.Into("a", c.a, "b", c.b);
+  if (c.kind == Kind::kIsotonic) o.Into("x", c.x, "y", c.y);
   return c;
 }
 

@@ -5,7 +5,6 @@ namespace radserve {
 const OutputKind kinds::detection = {
     .name = "detection",
     .gives = "boxes",
-    .values = "",
     .placed = true,
     .read =
         [](const Description& own, OutputSpec& spec) {

@@ -6,25 +6,18 @@ namespace {
 
 TableSpec Columns(const Description& o) {
   TableSpec table;
-  table.columns_first = o.Flag("columns_first");
-  table.columns = o.Int("columns");
+  o.Into("columns_first", table.columns_first, "columns", table.columns, "score", table.score,
+         "score_a_label", table.score_a_label);
   table.box = o.Some<4, int>("box");
-  table.score = o.Int("score");
-  table.score_a_label = o.Flag("score_a_label");
   if (o.Has("class_column")) table.class_column = o.Int("class_column");
-  if (o.Has("angle")) {
-    table.angle = o.Int("angle");
-    table.angle_unit = o.Number("angle_unit");
-  }
+  if (o.Has("angle")) o.Into("angle", table.angle, "angle_unit", table.angle_unit);
   if (o.Has("objectness")) {
     table.objectness = o.Int("objectness");
     table.objectness_activation = o.OneOf<Activation>(
         "objectness_activation", {{"none", Activation::kNone}, {"sigmoid", Activation::kSigmoid}});
   }
-  if (o.Has("coefficients")) {
-    table.coefficients = o.Int("coefficients");
-    table.coefficient_count = o.Int("coefficient_count");
-  }
+  if (o.Has("coefficients"))
+    o.Into("coefficients", table.coefficients, "coefficient_count", table.coefficient_count);
   return table;
 }
 
@@ -33,7 +26,6 @@ TableSpec Columns(const Description& o) {
 const OutputKind kinds::detection_table = {
     .name = "detection_table",
     .gives = "boxes",
-    .values = "",
     .placed = true,
     .read =
         [](const Description& own, OutputSpec& spec) {

@@ -111,7 +111,6 @@ void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGri
 const OutputKind kinds::keypoints = {
     .name = "keypoints",
     .gives = "points",
-    .values = "",
     .placed = true,
     .read = [](const Description& own, OutputSpec& spec) { spec.own = Read(own); },
     .decode = Decode,

@@ -7,14 +7,11 @@ namespace radserve {
 const OutputKind kinds::probability_map = {
     .name = "probability_map",
     .gives = "boxes",
-    .values = "",
     .placed = true,
     .read =
         [](const Description& own, OutputSpec& spec) {
-          spec.max_boxes = own.Int("max_boxes");
-          spec.map_threshold = own.Number("threshold");
-          spec.minimum_area = own.Number("minimum_area");
-          spec.unclip = own.Number("unclip");
+          own.Into("max_boxes", spec.max_boxes, "threshold", spec.map_threshold, "minimum_area",
+                   spec.minimum_area, "unclip", spec.unclip);
         },
     .decode =
         [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,

@@ -29,8 +29,7 @@ MaskStep ReadStep(const Description& o) {
 
 void ReadSegmentation(const Description& own, OutputSpec& spec) {
   spec.steps = own.List("steps", ReadStep);
-  spec.fractional = own.Flag("fractional");
-  spec.model_grid = own.Flag("model_grid");
+  own.Into("fractional", spec.fractional, "model_grid", spec.model_grid);
   if (own.Has("boxes_output")) spec.boxes_output = static_cast<size_t>(own.Int("boxes_output"));
 }
 
@@ -69,11 +68,10 @@ void Segmentation(const OutputSpec& spec, const TensorByName& tensors, const Sou
   } else {
     DecideProbabilities(spec, tensor, grid, thresholds, out);
   }
-  const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
-  const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
-  for (size_t at = 0; at < out.mask.size(); at += plane) ClearHidden(grid, part(at / plane));
-  for (size_t at = 0; at < out.fractions.size(); at += plane) {
-    ClearHidden(grid, std::span(out.fractions).subspan(at, plane));
+  const size_t plane = out.Plane();
+  for (std::vector<uint8_t>* const values : {&out.mask, &out.fractions}) {
+    for (size_t at = 0; at < values->size(); at += plane)
+      ClearHidden(grid, std::span(*values).subspan(at, plane));
   }
   FinishMask(spec, grid.padding, {}, out);
 }
@@ -96,7 +94,6 @@ void ApplyStep(const MaskStep& step, int label, const MaskView& view, uint8_t va
 
 const OutputKind kinds::segmentation = {.name = "segmentation",
                                         .gives = "segmentation",
-                                        .values = "",
                                         .placed = true,
                                         .gridded = true,
                                         .masks = true,
@@ -130,7 +127,7 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
   out.rows = g.rows.source;
   out.columns = g.columns.source;
   out.overlapping = true;
-  const size_t plane = static_cast<size_t>(out.rows) * static_cast<size_t>(out.columns);
+  const size_t plane = out.Plane();
   out.mask.assign(plane * static_cast<size_t>(spec.labels), 0);
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
   RawDetections raw = ReadTable(tensors(boxes.spec.tensor), boxes.spec);

@@ -306,12 +306,10 @@ void ReadVolumeBoxes(const Description& o, OutputSpec& spec) {
   spec.scores_tensor = o.Text("scores");
   if (o.Has("classes")) spec.classes_tensor = o.Text("classes");
   own.shift = o.Flag("centres") ? 0.5 : 0;
-  own.least_score = o.Number("least_score");
-  own.least_size = o.Number("least_size");
+  o.Into("least_score", own.least_score, "least_size", own.least_size, "weighted", own.weighted,
+         "windows_per_class", own.windows_per_class);
   own.most = static_cast<size_t>(o.Int("most"));
   if (o.Has("windows_iou")) own.windows_iou = o.Number("windows_iou");
-  own.windows_per_class = o.Flag("windows_per_class");
-  own.weighted = o.Flag("weighted");
   if (o.Has("columns")) own.columns = o.Ints("columns");
   if (o.Has("levels")) {
     own.coder = o.Numbers("coder");
@@ -330,7 +328,6 @@ void ReadVolumeBoxes(const Description& o, OutputSpec& spec) {
 const OutputKind kinds::volume_detection = {
     .name = "volume_detection",
     .gives = "boxes",
-    .values = "",
     .placed = true,
     .read = ReadVolumeBoxes,
     .collect = Collect,
