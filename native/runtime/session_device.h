@@ -1,7 +1,6 @@
 #ifndef RADSERVE_SESSION_DEVICE_H_
 #define RADSERVE_SESSION_DEVICE_H_
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
