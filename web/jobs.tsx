@@ -23,8 +23,8 @@ const SLOW_MS = 10_000;
 const PAGE = 50;
 
 const isOver = ({ state }: Job) => state === "completed" || state === "cancelled";
-/** Images that ran when their job was cancelled still end. */
-const isSettled = (job: Job) => isOver(job) && job.counts.running === 0;
+/** Images that ran when their job was cancelled still end, and its report is written after them. */
+const isSettled = (job: Job) => isOver(job) && job.finished_at !== null;
 
 function doneOf({ counts }: Job): number {
   const { succeeded, partial, failed, skipped, cancelled } = counts;
