@@ -23,6 +23,8 @@ const SLOW_MS = 10_000;
 const PAGE = 50;
 
 const isOver = ({ state }: Job) => state === "completed" || state === "cancelled";
+/** Images that ran when their job was cancelled still end, and its report is written after them. */
+const isSettled = (job: Job) => isOver(job) && job.finished_at !== null;
 
 function doneOf({ counts }: Job): number {
   const { succeeded, partial, failed, skipped, cancelled } = counts;
@@ -256,7 +258,7 @@ function Items({
   const [cursors, setCursors] = useState<string[]>([]);
   useEffect(() => setCursors([]), [state, code]);
   const page = `/bulk_inference/${job.job_id}/items?state=${state}&limit=${PAGE}${code === undefined ? "" : `&code=${code}`}${at(cursors)}`;
-  const { data, fault } = usePoll<ItemPage>(page, () => (isOver(job) ? null : LOOK_MS));
+  const { data, fault } = usePoll<ItemPage>(page, () => (isSettled(job) ? null : LOOK_MS));
   return (
     <Card title="Images" wide>
       <div class="tabs" role="group" aria-label="Images by state">
@@ -397,7 +399,7 @@ export function JobView({ id }: { id: string }) {
     fault,
     again,
   } = usePoll<JobDetails>(`/bulk_inference/${id}`, (known) =>
-    known !== undefined && isOver(known) ? null : LOOK_MS,
+    known !== undefined && isSettled(known) ? null : LOOK_MS,
   );
   if (job === undefined)
     return (

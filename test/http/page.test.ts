@@ -375,7 +375,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.match(await orders(), ["Resume", "Cancel"], "and not Pause");
     await look(t, page, "paused");
     await page.getByRole("link", { name: "Overview" }).click();
-    await page.getByRole("region", { name: "Work now" }).getByRole("link", { name: "1" }).click();
+    await page.locator(".facts div", { hasText: "Paused jobs" }).getByRole("link", { name: "1" }).click();
     await page.getByRole("link", { name: at("many") }).click();
     await page.getByRole("button", { name: "Resume" }).click();
     await page.getByRole("button", { name: "Pause" }).waitFor();
