@@ -15,8 +15,7 @@ const LONGEST_TURN_MS = 30_000;
  * Items are leased here and not as jobs of pg-boss: which item is next depends on its job (fair between jobs, paused,
  * cancelled), on the box (suspects run alone) and on time, and all of it changes together with the item's state in
  * one statement. pg-boss fetches in order of priority and age alone, counts a retry whenever a job is given back, and
- * cannot hold the jobs of a group; every item would be a row in two tables with two states. It does what it is good
- * at: the scans of folders and the daily sweep.
+ * cannot hold the jobs of a group; every item would be a row in two tables. It has the scans and the daily sweep.
  */
 const MIGRATIONS = [
   `create table radserve.job (
@@ -104,6 +103,8 @@ const MIGRATIONS = [
    insert into radserve.origin default values;`,
   // The report that is written when a job ends: what became of it, and which box is at it until when.
   `alter table radserve.job add column report jsonb, add column report_token uuid, add column report_until timestamptz`,
+  // No table changes: requests may hold a group and destinations, which versions before would pass over without a word.
+  "select 1",
 ];
 
 /** The version that brought the table. */
@@ -229,10 +230,9 @@ async function apply(client: PoolClient): Promise<number> {
       "The tables of the bulk queue are of a newer release of Radserve.",
       "Upgrade this one, or give it an empty database (docs/operations.md, a version back).",
     );
-  for (const [index, statements] of MIGRATIONS.entries()) {
-    if (index < version) continue;
+  for (const [index, statements] of MIGRATIONS.slice(version).entries()) {
     await client.query(statements);
-    await client.query("insert into radserve.migration (version) values ($1)", [index + 1]);
+    await client.query("insert into radserve.migration (version) values ($1)", [version + index + 1]);
   }
   return version;
 }

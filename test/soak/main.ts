@@ -289,8 +289,11 @@ async function kills(boxes: readonly Soak[], postgres: SharedPostgres, { next, l
       continue;
     }
     // Told before it is done: a connection may break at once
+    const before = victim.box.serving();
     const ready = victim.ledger.killed();
     if (victim.slay()) ledger.count(`kill -9 of the ${victim.name}`);
+    // The one before may answer for a moment
+    while ([undefined, before].includes(victim.box.serving())) await delay(100);
     await victim.box.untilReady();
     ready();
   }

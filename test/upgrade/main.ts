@@ -1,6 +1,6 @@
 /**
- * `npm run test:upgrade -- FOLDER [IMAGES]`: the state of an older version, whose built clone is in FOLDER, is taken over by this
- * one in the middle of a job, given back, and taken over again. Prints what was looked at, and ends with 1 if anything
+ * `npm run test:upgrade -- FOLDER [IMAGES]`: the state of an older version, whose built clone is in FOLDER, is taken over
+ * by this one in the middle of a job, given back, and taken over again. Prints what was looked at, and ends with 1 if anything
  * is not as it should be.
  */
 import { spawn, type ChildProcess } from "node:child_process";
@@ -12,7 +12,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { VERSION } from "../../src/base/version.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
-import { jobSchema, type Job } from "../../src/bulk/schema.js";
+import { acceptedSchema, jobSchema, type Job } from "../../src/bulk/schema.js";
 import { Client } from "../../src/commands/client.js";
 import { hasEnded } from "../../src/commands/job-text.js";
 import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
@@ -29,6 +29,8 @@ const ITEMS = Number(process.argv[3] ?? 300);
 /** Beside the receipt: PNG, SR, SEG, SC. */
 const OUTPUTS = ["json", "png", "sr", "seg", "sc"];
 const LONGEST_MS = 600_000;
+/** With a server that has not opened its database yet. */
+const PATIENCE = { forMs: 240_000 };
 
 const older = path.resolve(process.argv[2] ?? "");
 const olderMain = path.join(older, "dist/src/main.js");
@@ -39,7 +41,8 @@ let faults = 0;
 function check(what: string, holds: boolean, otherwise: unknown = ""): void {
   if (!holds) faults += 1;
   console.log(`${holds ? "ok    " : "FAILED"} ${what}`);
-  if (!holds) console.log(`       ${typeof otherwise === "string" ? otherwise : JSON.stringify(otherwise)}`);
+  const text = typeof otherwise === "string" ? otherwise : JSON.stringify(otherwise);
+  if (!holds) console.log(`       ${text.slice(0, 2_000)}`);
 }
 
 /** A server of one of the versions. All that is written to its state is written by that version. */
@@ -76,15 +79,15 @@ class Server {
   }
 
   async submit(token: string, body: object): Promise<string> {
-    const answer = await this.ask(token, "POST", "/bulk_inference", body);
-    if (answer.status !== 202) throw new Error(JSON.stringify(answer));
-    return answer.body["job_id"] as string;
+    const client = new Client(this.url, token);
+    const accepted = await client.callPatiently(acceptedSchema, PATIENCE, "POST", "/bulk_inference", body);
+    return accepted.job_id;
   }
 
   async until(token: string, id: string, fits: (job: Job) => boolean): Promise<Job> {
     const client = new Client(this.url, token);
     for (const end = Date.now() + LONGEST_MS; ;) {
-      const job = await client.callPatiently(jobSchema, { forMs: 60_000 }, "GET", `/bulk_inference/${id}`);
+      const job = await client.callPatiently(jobSchema, PATIENCE, "GET", `/bulk_inference/${id}`);
       if (fits(job)) return job;
       if (Date.now() > end) throw new Error(`The job does not end: ${JSON.stringify(job)}`);
       await delay(50);
@@ -211,7 +214,7 @@ async function main(): Promise<void> {
   };
   const cwd = process.cwd();
   process.chdir(older);
-  writeReachModel(models, "together");
+  const together = writeReachModel(models, "together");
   process.chdir(cwd);
   const site = path.join(models, "ct-tissue", "site.json");
   writeFileSync(site, JSON.stringify({ thresholds: {} }));
@@ -221,6 +224,7 @@ async function main(): Promise<void> {
   try {
     console.log(`--- ${await command(before, "--version")}`);
     await command(before, "init");
+    await command(before, "models", "canary", together, study);
     const issue = (by: Place, ...more: string[]) =>
       command(by, "token", "issue", "--subject", "pacs", "--expires", "30d", ...more);
     const first = await issue(before);
@@ -251,8 +255,13 @@ async function main(): Promise<void> {
     server = await Server.start(place);
     await tokens(server, [first, second], [gone]);
     const listed = await server.ask(first, "GET", "/models");
-    for (const { name, status } of listed.body["models"] as { name: string; status: string }[])
-      check(`model ${name} of before is ready`, status === "ready", listed.body);
+    const ready = listed.body["models"] as { name: string; health: string }[];
+    for (const name of ["burned-in-text", "ct-tissue", "together"])
+      check(
+        `model ${name} of before is ready`,
+        ready.some((one) => one.name === name && one.health === "ready"),
+        listed.body["problems"],
+      );
     jobA.check(await server.until(first, id, hasEnded));
     const same = await server.submit(first, jobA.request);
     check("the same idempotency key is the same job", same === id);
