@@ -375,7 +375,7 @@ async function startBoxes(): Promise<{
     const port = shared === undefined ? ports[0] : ports[1];
     if (shared === undefined && isRoot) {
       share = new Share(place);
-      ends.push(() => share?.unmount());
+      ends.push(() => share?.end());
     }
     shared ??= place;
     const doors = writeDoors(place, shared, port, pacs.url);

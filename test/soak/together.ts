@@ -195,6 +195,8 @@ export class Share {
     this.root = path.join(directory, "share");
     this.#disk = path.join(directory, "share-disk");
     for (const folder of [this.root, this.#disk]) mkdirSync(folder);
+    // A file system of its own, as a share is
+    execFileSync("mount", ["-t", "tmpfs", "-o", "size=256m", "radserve-test", this.#disk]);
     this.mount();
   }
 
@@ -207,6 +209,12 @@ export class Share {
   unmount(): void {
     this.#away.push({ from: performance.now(), to: Infinity });
     execFileSync("umount", ["-l", this.root]);
+  }
+
+  /** Nothing of it stays mounted. */
+  end(): void {
+    this.unmount();
+    execFileSync("umount", ["-l", this.#disk]);
   }
 
   wasAwayWithin(kill: { at: number; ready: number }): boolean {
