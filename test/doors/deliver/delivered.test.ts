@@ -5,6 +5,7 @@ import t, { type Test } from "tap";
 import type { DeliveryInAnswer } from "../../../src/results/receipt/receipt.js";
 import { linesOf } from "../../support/audit.js";
 import { writeSlice } from "../../support/bulk.js";
+import { withDurations } from "../../support/durations.js";
 import { deliveringPlace, deliveryOf, listed, proven, statesOf } from "../../support/deliveries.js";
 import { until } from "../../support/postgres.js";
 import { issueToken, radserve, startServer, type Place, type TestServer } from "../../support/server.js";
@@ -231,12 +232,14 @@ await t.test("what is urgent goes first, and where nothing can be kept there is 
   const pacs = await webPacs(t);
   await pacs.stop();
   const place = deliveringPlace({ pacs });
+  // The next process looks at all that waits before it sends anything, for as long as this at most
+  const patient = { doorRetry: 50, doorRetryMost: 60_000, doorFigures: 50, deliveryLook: 200 };
+  Object.assign(place.environment, withDurations(patient));
   writeSlice(path.join(place.input, "urgent.dcm"), 2);
   const server = await started(t, place);
   await infer(server, { outputs: ["sr"] });
   const urgent = path.join(place.input, "urgent.dcm");
   await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
-  // The next process looks at all that waits before it sends anything
   process.kill(server.servingPid(), "SIGKILL");
   await pacs.start();
   await until(() => proven(place));
