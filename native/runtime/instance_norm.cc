@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "base/simd.h"
 #include "runtime/ort.h"
@@ -89,6 +90,15 @@ struct InstanceNorm : Ort::CustomOpBase<InstanceNorm, Kernel> {
       if (status == nullptr) status = api.GetDimensionsCount(shape, &sides);
       // None stand for a shape that is not known.
       if (status != nullptr || sides == 0) return status;
+      std::vector<int64_t> lengths(sides);
+      std::vector<const char*> names(sides);
+      status = api.GetDimensions(shape, lengths.data(), sides);
+      if (status == nullptr) status = api.GetSymbolicDimensions(shape, names.data(), sides);
+      if (status != nullptr) return status;
+      // A side that has neither a length nor a name would have the length -1 then, as all of them, and memory of another one's.
+      for (size_t i = 0; i < sides; ++i) {
+        if (lengths[i] < 0 && names[i][0] == '\0') return nullptr;
+      }
       return api.ShapeInferContext_SetOutputTypeShape(context, 0, shape);
     };
   }
