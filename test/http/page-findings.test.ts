@@ -134,7 +134,7 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
   await t.test("totals of a group", async (t) => {
     await send(series, "measured", true);
     t.match(await textOf("Findings of measured"), /total of all slices/);
-    t.match(await textOf("Measurements of measured"), /Of\tVolume\tSlices[\s\S]*bone\t463\.7 mL\t8/);
+    t.match(await textOf("Measurements of measured"), /Label\tVolume\tSlices[\s\S]*bone\t463\.7 mL\t8/);
     await look(t, page, "group");
   });
 });
