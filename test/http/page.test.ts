@@ -319,7 +319,7 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByLabel("Folder for the results").fill(path.join(place.output, "mixed"));
     await page.getByRole("button", { name: "Send the folder" }).click();
     await heading(page, at("mixed")).waitFor();
-    await page.getByRole("button", { name: "Retry 3 failed" }).waitFor();
+    await page.getByRole("button", { name: "Retry 3 failed" }).waitFor({ timeout: 180_000 });
     await page.getByText("125 of 125 images").waitFor();
     const reasons = await page.getByRole("region", { name: "Failed, by reason" }).innerText();
     t.match(reasons, /3\s+Failed\s+Truncated image/);
