@@ -119,7 +119,7 @@ async function readFiles(
     );
   names.sort((a, b) => Buffer.compare(a, b));
   const results = await namesInReceipts(folder, names);
-  const budget = new FolderBudget(limits, names.length);
+  const budget = new FolderBudget(limits);
   const entries: Entry[] = [];
   for (let i = 0; i < names.length; i += READ_AT_ONCE) {
     const some = names.slice(i, i + READ_AT_ONCE);
@@ -165,10 +165,7 @@ async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promis
 class FolderBudget {
   readonly #counted = { bytes: 0, elements: 0 };
 
-  constructor(
-    private readonly limits: FolderLimits,
-    readonly entries: number,
-  ) {}
+  constructor(private readonly limits: FolderLimits) {}
 
   add(what: "bytes" | "elements", count: number): void {
     this.#counted[what] += count;
@@ -208,9 +205,7 @@ async function readEntry(
         const again = {
           read: () => memory.again(() => reread(path, length)),
           filesAhead: () => memory.filesAhead(),
-          keepWhole: (elements: number, frame: number) =>
-            (kept.is = keeps && memory.keepWhole(length, elements, frame)),
-          files: budget.entries,
+          keepWhole: (elements: number) => (kept.is = keeps && memory.keepWhole(length, elements)),
         };
         const file = seriesFile(bytes, again, most);
         // Garbage of whole files would be collected again and again while a long series is read

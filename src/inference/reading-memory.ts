@@ -114,12 +114,11 @@ export class SliceMemory {
   }
 
   /**
-   * Counts a whole file that stays in memory until its frames are asked for, and what of them is decoded before, where there is room.
+   * Counts a whole file that stays in memory until its frames are asked for, where there is room.
    * @returns false where it is to be read again
    */
-  keepWhole(bytes: number, elements: number, decoded = 0): boolean {
-    const all = bytes + elementsIn(bytes, elements) + decoded;
-    const held = this.memory?.holdIfRoom("files", all, KEPT_SHARE);
+  keepWhole(bytes: number, elements: number): boolean {
+    const held = this.memory?.holdIfRoom("files", bytes + elementsIn(bytes, elements), KEPT_SHARE);
     if (held !== undefined) this.#kept.push(held);
     return held !== undefined;
   }

@@ -183,19 +183,6 @@ t.test("files that have room stay in memory, counted, until their pixels are ask
   }
 });
 
-t.test(
-  "slices are decoded while the next ones are looked at, and counted, where a thread is free",
-  async (t) => {
-    const held = async (alone: boolean, room: number) => {
-      shareDecoding(() => alone, 2, 0);
-      return withSeries(folder(t), (_, { places }) => Promise.resolve(places.bytes), room);
-    };
-    const frame = raws[0]!.data.length;
-    t.ok((await held(true, ROOM)) >= (await held(false, ROOM)) + 2 * frame, "at least one for each thread");
-    t.equal(await held(true, NO_ROOM), await held(false, NO_ROOM), "none that has no room");
-  },
-);
-
 t.test("files stay in memory up to a sixteenth of it, whoever keeps them", async (t) => {
   const MIB = 2 ** 20;
   const places = new MemoryPlaces(2, 16 * 16 * MIB);

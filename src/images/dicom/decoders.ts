@@ -70,10 +70,6 @@ export function framesAhead(coding: CodestreamHeader["kind"], format: PixelForma
   return Math.min(mostFramesAhead(), Math.floor(MOST_BYTES_AHEAD / bytes));
 }
 
-/** Whether a decoder thread has room for one of `count` frames of that coding, and it pays to ask it. */
-export const hasRoom = (coding: CodestreamHeader["kind"], format: PixelFormat, count: number): boolean =>
-  framesAhead(coding, format, count) > 0 && freeThread() !== undefined;
-
 /**
  * Decodes a frame, on a decoder thread if `mayShare` and one has room, else on this thread.
  * Throws what decodeFrame throws.

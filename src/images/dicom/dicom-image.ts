@@ -28,8 +28,6 @@ export interface DicomFileImage extends Image {
   attributes: DataSetAttributes;
   /** How frames are compressed, if a decoder thread can decode them. */
   coding: CodestreamHeader["kind"] | undefined;
-  /** Begins to decode the first frame on a decoder thread, so that whoever asks for it waits less. */
-  beginFrame(): void;
   /** The same as `frame`, on a decoder thread if one has room. */
   frameElsewhere(index: number): Promise<Uint8Array>;
   /** Frees the file's bytes as `release` does, unless `frame` is a part of them. */
@@ -102,11 +100,7 @@ class DicomImage implements DicomFileImage {
   }
 
   async frameElsewhere(index: number): Promise<Uint8Array> {
-    return this.#plausible(await this.#frames.get(checkedFrame(index, this.frameCount), true), index);
-  }
-
-  beginFrame(): void {
-    this.#frames.start(0, 1);
+    return this.#plausible(await this.#reader.read(checkedFrame(index, this.frameCount), true), index);
   }
 
   /** Takes over what was odd about a frame, and looks whether it can be what was compressed. */

@@ -19,21 +19,20 @@ export class ReadAhead<T> {
     private readonly depth: () => number,
   ) {}
 
-  /** @param ahead as `begin` takes it, where it was not begun before */
-  get(index: number, ahead = false): Promise<T> {
+  get(index: number): Promise<T> {
     const inOrder = index === this.#last + 1;
     this.#last = index;
     if (!inOrder) this.#begun.clear();
     const begun = this.#begun.get(index);
     this.#begun.delete(index);
     // Before the one that is asked for: that may keep this thread busy
-    if (inOrder && index + 1 < this.count) this.start(index + 1, index + 1 + this.depth());
-    return begun ?? this.begin(index, ahead);
+    if (inOrder) this.#beginNext(index + 1);
+    return begun ?? this.begin(index, false);
   }
 
-  /** Begins the indices from `next` to before `end`, as far as there are such. */
-  start(next: number, end: number): void {
-    for (let ahead = next; ahead < Math.min(this.count, end); ahead++) {
+  #beginNext(next: number): void {
+    const end = next < this.count ? Math.min(this.count, next + this.depth()) : next;
+    for (let ahead = next; ahead < end; ahead++) {
       if (this.#begun.has(ahead)) continue;
       const promise = this.begin(ahead, true);
       // Nobody may ever ask for it: the request can end first

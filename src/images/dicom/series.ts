@@ -18,9 +18,8 @@ import {
 import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
-import { framesAhead, hasRoom } from "./decoders.js";
+import { framesAhead } from "./decoders.js";
 import { isLocalizer } from "./dicom-file.js";
-import { frameLength } from "./native-pixels.js";
 import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { differingPersons } from "./identity.js";
 import { seriesInvalid } from "./series-fault.js";
@@ -69,10 +68,8 @@ export interface FrameFacts extends FrameGeometry {
 export interface Again extends Pick<SeriesFile, "filesAhead"> {
   /** Reads the same bytes later. */
   read(): Promise<Uint8Array>;
-  /** Whether the file stays in memory instead, with so many elements and bytes of its decoded frame. */
-  keepWhole(elements: number, frame: number): boolean;
-  /** How many files its folder has at most. */
-  files: number;
+  /** Whether the file stays in memory instead, with so many elements. */
+  keepWhole(elements: number): boolean;
 }
 
 /**
@@ -116,13 +113,7 @@ export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: numbe
 
 function opener(image: DicomFileImage, again: Again): SeriesFile["open"] {
   const { fileSha256 } = image.source;
-  const { elements } = image.attributes.extent;
-  const { coding, format } = image;
-  // Decoded while the next files are looked at
-  const pays = image.frameCount === 1 && coding !== undefined && hasRoom(coding, format, again.files);
-  const begins = pays && again.keepWhole(elements, frameLength(format));
-  if (begins) image.beginFrame();
-  let kept = begins || again.keepWhole(elements, 0) ? image : undefined;
+  let kept = again.keepWhole(image.attributes.extent.elements) ? image : undefined;
   return async () => {
     const first = kept;
     kept = undefined;
