@@ -5,12 +5,12 @@ import type { Turn } from "./turns.js";
 
 /** Radserve's images/s over another's, at so many requests at once. */
 const RATES = [
-  { outputs: "json", peer: "script", atLeast: () => 1.2 },
-  { outputs: "json", peer: "same", atLeast: () => 1.5 },
+  { outputs: "json", peer: "script", atLeast: () => 1 },
+  { outputs: "json", peer: "same", atLeast: () => 1.25 },
   { outputs: "all", peer: "script", atLeast: (at: number) => (at === 1 ? 2.5 : 3) },
 ];
 /** Milliseconds of processor time an image. */
-const CPU_MS: Record<string, number> = { json: 3, all: 20 };
+const CPU_MS: Record<string, number> = { json: 4, all: 25 };
 /** Radserve's peak over the script's. */
 const PEAKS: Record<string, number> = { json: 1, all: 0.5 };
 
