@@ -92,7 +92,8 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
         const answer = await fetch(`${server.url}/health/ready`);
         const body = (await answer.json()) as { details?: { threads_stuck?: number } };
         const stuck = await metric(server, "radserve_worker_threads_stuck");
-        if (body.details?.threads_stuck === 1 && stuck === 1) return body;
+        // On a very busy machine others may be silent for as long
+        if ((body.details?.threads_stuck ?? 0) >= 1 && stuck >= 1) return body;
         await delay(20);
       }
       return undefined;
@@ -106,7 +107,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
     t.match(await unready, {
       error: "overloaded",
       message: /none has for 10 seconds/,
-      details: { threads_stuck: 1 },
+      details: { threads_stuck: Number },
     });
 
     t.match(await slow, { status: 504, body: { error: "deadline_exceeded", message: /deadline_seconds/ } });
