@@ -103,7 +103,7 @@ export class Chain {
         await this.#write(await this.#fileOf(`${day}.jsonl`), "", ofDay);
       if (isFirst) this.#isHeadGone = isGone;
       // Before the lock is free: whoever comes next would take it for gone
-      if (isUnsaid) await this.sayHead();
+      if (isUnsaid) await this.#keepHead();
     } catch (error) {
       this.close();
       throw error;
@@ -119,7 +119,17 @@ export class Chain {
 
   /** Keeps the head beside the chain: a tail that is cut off while nothing runs is noticed by it. */
   async sayHead(): Promise<void> {
-    const part = `${this.place.head}.${process.pid}.part`;
+    const unlock = await this.#lock();
+    try {
+      await this.#keepHead();
+    } finally {
+      unlock();
+    }
+  }
+
+  /** While the lock is held: so the next one writes over what a killed process left. */
+  async #keepHead(): Promise<void> {
+    const part = `${this.place.head}.part`;
     await writeFile(part, `${headText(this.#head)}\n`, { mode: 0o600, flush: true });
     giveToOwnerOf(this.place.stateDir, part);
     await rename(part, this.place.head);

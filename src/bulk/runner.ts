@@ -40,6 +40,8 @@ const FIRST_RETRY_MS = 200;
 const LONGEST_RETRY_MS = 2_000;
 /** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
 const CLEAR_MS = 60_000;
+/** How an image ends that did not stop by itself, too. */
+const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
 /** How long the box waits, when it stops, until a report that was begun is given up. */
 const LAST_REPORT_MS = 1_000;
 
@@ -131,6 +133,9 @@ export class Runner {
     try {
       const { ending, pause } = await judge(outcome, { ...found, roots });
       this.#end(id, ending, pause);
+      // Its thread may have been ended in the midst of it, and nobody takes its name again
+      if (!outcome.ok && ending.state !== "queued" && STOPPED.has(outcome.error.error))
+        this.#clear(found.item);
     } catch (error) {
       log.error({ fault: faultForLog(error) }, "an item's end could not be judged");
       this.#end(id, { state: "queued", afterSeconds: 5, counts: true });

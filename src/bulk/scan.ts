@@ -237,7 +237,8 @@ class SeriesOfFolder {
     private readonly options: ScanOptions,
     files: number,
   ) {
-    this.#models = options.models.filter(({ state }) => state === "ready");
+    // Those that could not be loaded, too: their items say so
+    this.#models = options.models.filter(({ state }) => state !== "off");
     this.#possible =
       files <= FOLDER_LIMITS.files &&
       this.#models.some(({ manifest }) => this.#takesSeries(manifest) || takesCase(manifest));

@@ -5,10 +5,11 @@
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
 import { v5 as uuidV5 } from "uuid";
+import { RadserveError } from "../base/errors.js";
 import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
-import type { ModelEntry } from "../models/entry.js";
+import { candidatesOf } from "../inference/plan.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import type { BoxContext } from "./boxes.js";
@@ -16,7 +17,9 @@ import { asUnavailable, isFarAhead, isTableLoss, jsonb, transaction, type Querya
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
+import type { Pause } from "./outcome.js";
 import { scanFolder, type Found } from "./scan.js";
+import type { KnownModels } from "./submit.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const SCAN = "radserve-scan";
@@ -40,7 +43,7 @@ export interface ScannerOptions extends BoxContext {
   /** Called when tables are gone. */
   onLost: () => void;
   /** Waits until they are loaded. */
-  models: () => Promise<readonly ModelEntry[]>;
+  models: () => Promise<KnownModels>;
   /** Where what a scan reads is counted. */
   memory: ProcessMemory;
   /** Called when items were added, or a scan has ended. */
@@ -59,6 +62,14 @@ const HINDERED = {
   message:
     "The input folder is gone, empty or cannot be read: its share is probably not mounted. The scan continues by itself when it is back.",
 };
+
+const OF_MODELS = new Set<string>(["model_unavailable", "model_not_found"]);
+
+/** Why a job waits whose folder cannot be scanned now. */
+const hindrance = (thrown: unknown): Pause =>
+  thrown instanceof RadserveError && OF_MODELS.has(thrown.code)
+    ? { code: thrown.code, message: thrown.message }
+    : HINDERED;
 
 const executor = (client: Queryable) => ({
   executeSql: (text: string, values?: unknown[]) => client.query(text, values),
@@ -210,7 +221,7 @@ export class Scanner {
       if (known instanceof BulkUnavailable) troubles.failed(known, job);
       else {
         troubles.well(job);
-        await pauseJob(database.pool, job, HINDERED, box);
+        await pauseJob(database.pool, job, hindrance(thrown), box);
       }
       return true;
     }
@@ -226,7 +237,9 @@ export class Scanner {
     const job = rows[0];
     if (job === undefined) return;
     const wanted = job.request.models;
-    const entries = await models();
+    const { entries, problems } = await models();
+    // What is an item depends on them: without one a series would be its slices for good
+    candidatesOf(entries, wanted, problems);
     const found = scanFolder({
       folder: translateIn(job.request.input_folder_path ?? "", config.path_map).path,
       roots: await narrowRoots(roots.input, job.input_roots ?? undefined),

@@ -73,7 +73,7 @@ async function open(): Promise<Parts> {
     works,
     box: os.hostname(),
     onLost: () => void repair([]).catch(() => undefined),
-    models: async () => (await models).entries,
+    models: () => models,
     memory,
     onFound: () => state.parts?.runner.wake(),
   });

@@ -14,7 +14,7 @@ import { within } from "../base/waiting.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Job } from "../bulk/schema.js";
 import type { Config } from "../config.js";
-import type { Completed, Submission } from "./receive/arrivals.js";
+import type { Completed, JobState, Submission } from "./receive/arrivals.js";
 import type { DoorFigures, DoorsThreadOptions, FromDoors, Told, ToDoors } from "./receive/messages.js";
 import type { Stored } from "./receive/stow.js";
 import { STOW_PREFIX, type ReceivingSettings } from "./settings.js";
@@ -132,8 +132,8 @@ export class DoorsService {
     switch (message.type) {
       case "submit":
         return this.#submit(message.submission);
-      case "ended":
-        return this.#hasEnded(message.jobId);
+      case "state":
+        return this.#stateOf(message.jobId);
       case "tell":
         return this.#tell(message.told);
       case "figures":
@@ -155,13 +155,12 @@ export class DoorsService {
     return (JSON.parse(body) as Pick<Job, "job_id">).job_id;
   }
 
-  async #hasEnded(jobId: string): Promise<boolean> {
+  async #stateOf(jobId: string): Promise<JobState> {
     try {
       const { body } = await this.options.bulk.call("show", { caller: CALLER, jobId, query: {}, body: "" });
-      return (JSON.parse(body) as Job).finished_at !== null;
+      return (JSON.parse(body) as Job).finished_at === null ? "open" : "ended";
     } catch (error) {
-      // One that was purged had ended
-      if (error instanceof RadserveError && error.code === "job_not_found") return true;
+      if (error instanceof RadserveError && error.code === "job_not_found") return "gone";
       throw error;
     }
   }

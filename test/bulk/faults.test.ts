@@ -15,6 +15,8 @@ import os from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { LIST_FOLDER } from "../../src/results/list/list.js";
+import { lockName } from "../../src/files/helper-names.js";
+import { CT_SLICE } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import {
@@ -28,6 +30,8 @@ import {
   writeSlice,
   writeSlices,
 } from "../support/bulk.js";
+import { until } from "../support/postgres.js";
+import { slowImage } from "../support/slow-image.js";
 
 const skip = needs(ADDON);
 
@@ -337,6 +341,16 @@ t.test("an output root that is a mount point, without its share", { skip: skipMo
     readdirSync(bare).filter((name) => name.startsWith(".") && name !== LIST_FOLDER),
     [],
   );
+});
+
+t.test("an image that did not stop when its job was cancelled leaves nothing", { skip }, async (t) => {
+  const [input, output] = [path.join(place.input, "slow.dcm"), path.join(place.output, "slow")];
+  writeFileSync(input, await slowImage(12, CT_SLICE));
+  const id = await bulk.submit({ items: [{ input_image_path: input, output_folder_path: output }] });
+  await until(() => existsSync(path.join(output, lockName("slow.dcm"))));
+  t.match(await bulk.send("DELETE", `/bulk_inference/${id}`), { status: 200 });
+  t.match(await bulk.ended(id), { counts: { cancelled: 1 } });
+  await until(() => readdirSync(output).length === 0);
 });
 
 t.test("a job that is cancelled, where reports are off, has none", { skip }, async (t) => {

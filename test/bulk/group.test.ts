@@ -1,5 +1,5 @@
 /** Bulk jobs and single requests whose series are one item each. */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { scanFolder } from "../../src/bulk/scan.js";
@@ -65,6 +65,24 @@ t.test("what a scan finds", async (t) => {
     const other = entry("o", { body_part: ["HAND"] });
     t.strictSame(await scan(at("views"), [other]), { "": "input" }, "what no model takes is told once");
   });
+});
+
+t.test("a folder is not scanned without the model that was asked for", { skip: needs(ADDON) }, async (t) => {
+  const place = bulkPlace(t, { RADSERVE_ROLE: "api" });
+  const taking = await startBulk(t, { ...place, remove: () => undefined });
+  const input = path.join(place.input, "study");
+  for (const z of [0, 1, 2]) writeSlice(path.join(input, "ct", `${z}.dcm`), z);
+  const folders = { input_folder_path: input, output_folder_path: place.output };
+  const id = await taking.submit({ ...folders, group: "series", models: ["ct-tissue"] });
+  await taking.server.stop();
+  const [model, away] = ["models/ct-tissue", "away"].map((name) => path.join(place.directory, name));
+  renameSync(model!, away!);
+  place.environment["RADSERVE_ROLE"] = "both";
+  const bulk = await startBulk(t, place);
+  await bulk.until(id, (job) => job.paused_reason?.code === "model_not_found");
+  renameSync(away!, model!);
+  bulk.server.process.kill("SIGHUP");
+  t.match(await bulk.ended(id), { total: 1, counts: { succeeded: 1 } });
 });
 
 t.test("jobs and single requests", { skip: needs(ADDON) }, async (t) => {

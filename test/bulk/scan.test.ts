@@ -212,7 +212,11 @@ t.test("series", async (t) => {
     manifest: { ...volume.manifest, accepts: { ...volume.manifest.accepts, modality: ["MR"] } },
   };
   t.notOk((await scan(folder, [mr])).has("even"), "and this one");
-  t.notOk((await scan(folder, [{ ...volume, state: "failed" }])).has("even"), "and is there");
+  t.notOk((await scan(folder, [{ ...volume, state: "off" }])).has("even"), "and is not switched off");
+  t.ok(
+    (await scan(folder, [{ ...volume, state: "failed" }])).has("even"),
+    "whose item says that it is not loaded",
+  );
   for (const z of [0, 1, 5]) writeSlice(at("uneven", `${z}.dcm`), z);
   for (const z of [0, 1, 2]) writeSlice(at("two", `${z}.dcm`), z);
   for (const z of [3, 4]) writeSlice(at("two", `${z}.dcm`), z, { SeriesInstanceUID: "1.2.3.5" });

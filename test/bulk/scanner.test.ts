@@ -30,7 +30,7 @@ function boxes(t: Test) {
       box: "",
       troubles: new DatabaseTroubles(),
       onLost: () => said.push("lost"),
-      models: () => Promise.resolve([]),
+      models: () => Promise.resolve({ entries: [], problems: [] }),
       memory: new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take()),
       onFound: () => undefined,
     });

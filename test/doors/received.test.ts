@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "no
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import path from "node:path";
+import pg from "pg";
 import t from "tap";
 import type { Receipt } from "../../src/results/receipt/receipt.js";
 import { linesOf } from "../support/audit.js";
@@ -183,6 +184,34 @@ await t.test("what was kept as long as set goes with its job's end, and its resu
   await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
   t.equal((await jobsOnce(doors, 2)).length, 2);
 });
+
+await t.test(
+  "a job that is lost with the database is made again, and one that was seen to end is not",
+  async (t) => {
+    const { place, spool } = doorsPlace(t, {}, { RADSERVE_ROLE: "api" });
+    const doors = await startDoors(t, { ...place, remove: () => undefined });
+    await send(doors.port(), [object(1)]);
+    const [lost] = await jobsOnce(doors, 1);
+    const database = new pg.Client(place.environment["DATABASE_URL"]);
+    await database.connect();
+    await database.query("delete from radserve.job");
+    await database.end();
+    const [again] = await jobsOnce(doors, 1);
+    t.not(again!.job_id, lost!.job_id);
+    await doors.server.stop();
+    place.environment["RADSERVE_ROLE"] = "both";
+    const working = await startDoors(t, place);
+    t.match((await working.ended(again!.job_id)).counts, { succeeded: 1 });
+    const mark = path.join(spool, "marks/ct1", STUDY, "1.2.3.4.json");
+    await until(() => readFileSync(mark, "utf8").includes('"ended":true'));
+    t.match(await working.send("POST", `/bulk_inference/${again!.job_id}/purge`), { status: 200 });
+    await send(working.port(), [object(1)]);
+    t.match(await working.send("POST", `/doors/received/${STUDY}/complete`), {
+      body: { received: [{ job_id: again!.job_id }] },
+    });
+    t.equal((await jobsOnce(working, 0)).length, 0);
+  },
+);
 
 await t.test("a port that another program has is a condition, and opens when it is free", async (t) => {
   const other = createServer().listen(0, "127.0.0.1");

@@ -166,7 +166,7 @@ async function makeTemplate(socket: string, log: () => string): Promise<void> {
     box: "",
     troubles: new DatabaseTroubles(),
     onLost: () => undefined,
-    models: () => Promise.resolve([]),
+    models: () => Promise.resolve({ entries: [], problems: [] }),
     memory: new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take()),
     onFound: () => undefined,
   });

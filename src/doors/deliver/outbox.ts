@@ -335,8 +335,9 @@ export class Outbox {
     const check = () => {
       if (this.#closed) throw errors.shutting_down("The server stops.");
     };
+    let found: T | undefined;
     try {
-      return await withInput(
+      found = await withInput(
         folder,
         this.options.outputRoots,
         ({ fdPath }) => withName(fdPath, name, { check }, () => work(fdPath)),
@@ -344,10 +345,16 @@ export class Outbox {
       );
     } catch (error) {
       if (!(error instanceof RadserveError) || error.code !== "file_not_found") throw error;
-      const root = this.options.outputRoots.find((one) => isInside(folder, [one]));
-      if (root === undefined || !(await holdsSomething(root))) throw error;
-      return undefined;
     }
+    if (found === undefined) await this.#requireShare(folder);
+    return found;
+  }
+
+  /** Throws where the share of a folder is away, so that nothing of it is there now. */
+  async #requireShare(folder: string): Promise<void> {
+    const root = this.options.outputRoots.find((one) => isInside(folder, [one])) ?? folder;
+    if (isUnmounted(root, (await stat(root)).dev) || !(await holdsSomething(root)))
+      throw errors.file_not_found("The share of the results is not mounted.");
   }
 
   /**

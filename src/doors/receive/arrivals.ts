@@ -49,6 +49,9 @@ export interface Completed {
   objects: number;
 }
 
+/** `gone`: the database does not have it, because it was purged, or was lost with the tables. */
+export type JobState = "open" | "ended" | "gone";
+
 export interface ArrivalsOptions {
   folder: string;
   spool: Pick<Spool, "made">;
@@ -58,7 +61,7 @@ export interface ArrivalsOptions {
   log: Logger;
   /** @returns the id of the job @throws RadserveError of the bulk page, audit_failed */
   submit: (submission: Submission) => Promise<string>;
-  jobHasEnded: (jobId: string) => Promise<boolean>;
+  jobState: (jobId: string) => Promise<JobState>;
   /** Writes down what is removed next. @throws RadserveError audit_failed */
   removing: (removal: { peer: string; study: string; objects: number }) => Promise<void>;
 }
@@ -70,14 +73,24 @@ const markSchema = z.object({
   count: z.int(),
   rule: z.string(),
   job_id: z.string(),
+  /** The job was seen to have ended. One that goes before that was lost, and is made again. */
+  ended: z.boolean(),
   /** Milliseconds since 1970. */
   at: z.number(),
 });
+type Mark = z.infer<typeof markSchema>;
 
 interface Series {
   peer: string;
   study: string;
   series: string;
+}
+
+/** A series whose objects are all of a job. */
+interface Made {
+  one: Series;
+  names: string[];
+  mark: Mark;
 }
 
 /** Series that become one job. */
@@ -171,8 +184,16 @@ export class Arrivals {
     try {
       for (const [rule = "", peer = "", study = "", series = ""] of await this.#foldersIn("removing", 4))
         await this.#endRemoval(rule, { peer, study, series });
+      const made: Made[] = [];
       for (const [peer = "", study = "", series = ""] of await this.#foldersIn("series", 3))
-        if (!this.#closed) await this.#lookAt({ peer, study, series });
+        if (!this.#closed) made.push(...(await this.#lookAt({ peer, study, series })));
+      // After what waits for a job: the database may be away
+      await this.#lookAfter(made).catch((error: unknown) =>
+        this.options.log.warn(
+          { fault: faultForLog(error) },
+          "received images that are of a job could not be looked after; it is tried again",
+        ),
+      );
     } catch (error) {
       this.options.log.error({ fault: faultForLog(error) }, "the spool could not be looked through");
     }
@@ -207,7 +228,7 @@ export class Arrivals {
     return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));
   }
 
-  async #markOf({ peer, study, series }: Series): Promise<z.infer<typeof markSchema> | undefined> {
+  async #markOf({ peer, study, series }: Series): Promise<Mark | undefined> {
     const file = this.#path("marks", peer, study, `${series}.json`);
     const text = await readFile(file, "utf8").catch(ifMissing("null"));
     try {
@@ -218,19 +239,32 @@ export class Arrivals {
     }
   }
 
-  async #lookAt(one: Series): Promise<void> {
-    if (this.#groups.has(keyOf(one))) return;
+  /** @returns the series, if it is of a job already */
+  async #lookAt(one: Series): Promise<Made[]> {
+    if (this.#groups.has(keyOf(one))) return [];
     const names = await this.#objects(one);
     const mark = await this.#markOf(one);
-    if (names.length === 0) return;
-    if (mark?.objects !== hashOf(names)) {
-      const group = await this.#groupOf(one);
-      if (group !== undefined) this.#wait(group, group.rule.quiet * 1000);
-    } else if (
-      Date.now() - mark.at > this.options.keep * 1000 &&
-      (await this.options.jobHasEnded(mark.job_id))
-    )
-      await this.#remove(one, names, mark.rule);
+    if (names.length === 0) return [];
+    if (mark?.objects === hashOf(names)) return [{ one, names, mark }];
+    await this.#await(one);
+    return [];
+  }
+
+  async #await(one: Series): Promise<void> {
+    const group = await this.#groupOf(one);
+    if (group !== undefined) this.#wait(group, group.rule.quiet * 1000);
+  }
+
+  /** What becomes of series after their jobs were made. */
+  async #lookAfter(made: readonly Made[]): Promise<void> {
+    for (const { one, names, mark } of made) {
+      if (this.#closed || this.#groups.has(keyOf(one))) continue;
+      const state = mark.ended ? "ended" : await this.options.jobState(mark.job_id);
+      if (state === "gone") await this.#await(one);
+      if (state !== "ended") continue;
+      if (Date.now() - mark.at > this.options.keep * 1000) await this.#remove(one, names, mark.rule);
+      else if (!mark.ended) await this.#writeMark(one, { ...mark, ended: true });
+    }
   }
 
   #groupOf(one: Series): Promise<Group | undefined> {
@@ -327,9 +361,12 @@ export class Arrivals {
       }),
     );
     const objects = all.flatMap(({ names }) => names);
-    let jobId = all.every(({ mark, objects }) => mark?.objects === objects)
-      ? all[0]?.mark?.job_id
-      : undefined;
+    const made = all.every(({ mark, objects }) => mark?.objects === objects) ? all[0]?.mark : undefined;
+    let jobId = made?.job_id;
+    if (made?.ended === false && (await this.options.jobState(made.job_id)) === "gone") {
+      this.options.log.warn({ peer, job: jobId }, "the job of received images was lost: it is made again");
+      jobId = undefined;
+    }
     if (jobId === undefined) {
       const { models, outputs, output_folder, deliver } = rule;
       const request = {
@@ -355,7 +392,7 @@ export class Arrivals {
       for (const { series, names, objects } of all)
         await this.#writeMark(
           { peer, study, series },
-          { objects, count: names.length, rule: rule.name, job_id: jobId, at: Date.now() },
+          { objects, count: names.length, rule: rule.name, job_id: jobId, ended: false, at: Date.now() },
         );
     }
     group.fault = undefined;
@@ -392,7 +429,7 @@ export class Arrivals {
     return folder;
   }
 
-  async #writeMark({ peer, study, series }: Series, mark: z.infer<typeof markSchema>): Promise<void> {
+  async #writeMark({ peer, study, series }: Series, mark: Mark): Promise<void> {
     const folder = await this.options.spool.made("marks", peer, study);
     await replaceFile(folder, `${series}.json`, JSON.stringify(mark));
   }

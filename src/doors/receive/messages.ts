@@ -56,8 +56,8 @@ export interface Told {
 export type FromDoors =
   /** Answered with the id of the job. */
   | { type: "submit"; submission: Submission }
-  /** Answered with whether it has ended. */
-  | { type: "ended"; jobId: string }
+  /** Answered with what has become of it. */
+  | { type: "state"; jobId: string }
   /** Answered when the audit has its line. */
   | { type: "tell"; told: Told }
   | { type: "figures"; figures: DoorFigures };

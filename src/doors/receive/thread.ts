@@ -6,7 +6,7 @@ import { workerData } from "node:worker_threads";
 import { durations } from "../../base/durations.js";
 import { createLog, faultForLog } from "../../base/log.js";
 import { answerOwner } from "../../base/service-thread.js";
-import { Arrivals } from "./arrivals.js";
+import { Arrivals, type JobState } from "./arrivals.js";
 import { count, type CameOfSeries } from "./dicom-door.js";
 import { DicomPort } from "./dicom-port.js";
 import type { DoorFigures, DoorsThreadOptions, DoorTrouble, FromDoors, Told, ToDoors } from "./messages.js";
@@ -31,7 +31,7 @@ const spool = new Spool(settings.spool, {
 const arrivals = new Arrivals({
   ...{ folder: settings.spool, spool, rules: settings.rules, keep: settings.keep, log },
   submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
-  jobHasEnded: async (jobId) => (await owner.call({ type: "ended", jobId })) as boolean,
+  jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
   removing: async ({ objects: count, ...of }) => tell({ kind: "removed", count, ...of }),
 });
 const door =

@@ -1,5 +1,5 @@
 /** From a request to the PACS and back: real server and files, and a PACS over HTTP. */
-import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { DeliveryInAnswer } from "../../../src/results/receipt/receipt.js";
@@ -157,6 +157,25 @@ await t.test("kill -9 between the result and sending, and between sending and pr
   go();
   await until(() => proven(place));
   t.equal(pacs.sent.length, 2, "what was sent is not sent again");
+});
+
+await t.test("what waits is delivered when the share of the results is back", async (t) => {
+  const pacs = await webPacs(t);
+  await pacs.stop();
+  const place = deliveringPlace({ pacs });
+  const server = await started(t, place);
+  await infer(server);
+  const [away, bare] = ["away", "bare"].map((name) => path.join(place.directory, name)) as [string, string];
+  // As a mount point without its mount
+  renameSync(place.output, away);
+  mkdirSync(place.output);
+  process.kill(server.servingPid(), "SIGKILL");
+  await server.logged(({ msg }) => msg.startsWith("a result that is to be delivered cannot be looked at"));
+  renameSync(place.output, bare);
+  renameSync(away, place.output);
+  await pacs.start();
+  await until(() => proven(place));
+  t.equal(pacs.kept.size, 2);
 });
 
 await t.test("a newer result waits for the one that it has replaced, which is named", async (t) => {
