@@ -194,7 +194,9 @@ export const isInPatient = ({ kind }: ModelOutput): boolean => kind === "volume_
 export const sr: ObjectKind = {
   ofMasks: false,
   whyNot: ({ image, manifest }) =>
-    manifest.outputs.some(isInPatient) && image.attributes && frameOfReferenceOf(image.attributes) === undefined
+    manifest.outputs.some(isInPatient) &&
+    image.attributes &&
+    frameOfReferenceOf(image.attributes) === undefined
       ? "the source has no valid FrameOfReferenceUID, to which the places of boxes could be told"
       : undefined,
   room: ({ labels, frames }) => DOCUMENT_BYTES + FINDING_BYTES * (labels + 1) * frames,
