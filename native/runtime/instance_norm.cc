@@ -70,7 +70,8 @@ struct Kernel {
         for (size_t k = 0; k < 2; ++k) means[k] += sums[part][k] / static_cast<double>(size);
       }
       const size_t channel = i / parts % channels;
-      const double variance = std::max(0.0, means[1] - means[0] * means[0]);
+      // In this order, what is no number stays none: of what was infinite nothing finite comes.
+      const double variance = std::max(means[1] - means[0] * means[0], 0.0);
       const double exact = scales[channel] / std::sqrt(variance + epsilon);
       const auto scale = static_cast<float>(exact);
       const auto shift = static_cast<float>(biases[channel] - means[0] * exact);

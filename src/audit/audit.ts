@@ -141,6 +141,8 @@ export class Audit {
           this.#outage = undefined;
           this.log.info({ count: outage.count }, "the audit is written again");
         }
+        // Their time was over before the disk had them: the next line says so
+        isRetry = this.#outage !== undefined;
         for (const { resolve } of group) resolve();
       } catch (error) {
         this.#fail(group, error);

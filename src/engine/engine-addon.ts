@@ -151,10 +151,15 @@ function preparationOf(native: NativeInference): Preparation {
   return others === undefined ? factsOf(native) : { ...factsOf(native), others: others.map(factsOf) };
 }
 
+/** Node.js hashes less than 2 GiB at once. */
+const HASHED_AT_ONCE = 2 ** 30;
+
 export function inferenceOf(native: NativeInference): InferResult {
   const { outputs, raw, tensors } = native;
   const hash = createHash("sha256");
-  for (const data of raw ?? tensors?.outputs.map((tensor) => tensor.data) ?? []) hash.update(data);
+  for (const data of raw ?? tensors?.outputs.map((tensor) => tensor.data) ?? [])
+    for (let at = 0; at < data.length; at += HASHED_AT_ONCE)
+      hash.update(data.subarray(at, at + HASHED_AT_ONCE));
   const rawSha256 = hash.digest("hex");
   const [queueMs, prepareMs, runMs, postprocessMs] = native.timings;
   const timings = { queueMs, prepareMs, runMs, postprocessMs };

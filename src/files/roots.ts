@@ -24,6 +24,8 @@ export interface MarkedRoot {
 /** An absolute real path, or one that a token narrows such a root to. */
 export type Root = string | NarrowedRoot | MarkedRoot;
 
+export const folderOf = (root: Root): string => (typeof root === "string" ? root : root.path);
+
 /** Undefined where nothing is restricted (the command line). */
 export interface Roots {
   input: readonly Root[] | undefined;
@@ -34,7 +36,7 @@ export interface Roots {
 export function isInside(realPath: string, roots: readonly Root[] | undefined): boolean {
   if (roots === undefined) return true;
   return roots.some((root) => {
-    const folder = typeof root === "string" ? root : root.path;
+    const folder = folderOf(root);
     return realPath === folder || realPath.startsWith(folder === "/" ? "/" : `${folder}/`);
   });
 }

@@ -4,6 +4,7 @@ import { errors } from "../base/errors.js";
 import { parseBody } from "../base/json-body.js";
 import { undeliveredSchema, type DeliveryFilter } from "../doors/deliver/messages.js";
 import type { DeliveryService } from "../doors/deliver/service.js";
+import { folderOf } from "../files/roots.js";
 import { callerOf, rootsOf, type Context, type Page, type Services } from "./handlers.js";
 
 const choice = {
@@ -34,8 +35,12 @@ async function filterOf(
 ): Promise<DeliveryFilter> {
   const caller = callerOf(ctx);
   const { output } = await rootsOf(caller, services);
-  const within = output.map((root) => (typeof root === "string" ? root : root.path));
-  return { id, destination, within, ...(caller.admin ? {} : { subject: caller.subject }) };
+  return {
+    id,
+    destination,
+    within: output.map(folderOf),
+    ...(caller.admin ? {} : { subject: caller.subject }),
+  };
 }
 
 export const listDeliveries: Page = {

@@ -22,7 +22,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { withoutEntry } from "../models/set.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
-import { narrowRoots, type Root, type Roots } from "../files/roots.js";
+import { folderOf, narrowRoots, type Root, type Roots } from "../files/roots.js";
 import { shuttingDown, type InferencePool } from "../inference/worker-pool.js";
 import { checkGroup, destinationsFor, singleRequestSchema } from "../inference/request.js";
 import { parseBody } from "../base/json-body.js";
@@ -381,8 +381,7 @@ export const showOverview: Page = {
   answer: { Overview: overviewSchema },
   handler: async (ctx, services) => {
     const output = await narrowRoots(services.roots.output, callerOf(ctx).outputRoots);
-    const folders = output.map((root) => (typeof root === "string" ? root : root.path));
-    ctx.body = await overview(services, unready(services), folders);
+    ctx.body = await overview(services, unready(services), output.map(folderOf));
   },
 };
 

@@ -11,7 +11,7 @@ import { isMarkName } from "../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
 import { nameOfHelper } from "../files/helper-names.js";
 import { translateIn } from "../files/path-map.js";
-import type { Root } from "../files/roots.js";
+import { folderOf, type Root } from "../files/roots.js";
 import { clientPath } from "../inference/request.js";
 import { ModelSharer } from "../models/shared.js";
 import { listedSchema } from "../results/list/list.js";
@@ -217,8 +217,6 @@ export const listResults = pageByHttp(
     });
   },
 );
-
-const folderOf = (root: Root): string => (typeof root === "string" ? root : root.path);
 
 /** GET /drift: how models do from week to week, in the receipts that the token reaches. */
 export const showDrift = pageByHttp(

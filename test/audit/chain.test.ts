@@ -1,10 +1,12 @@
 /** The chain and its writer in one process: two writers, torn ends, a cut tail, refusals and a disk that refuses. */
 import {
   appendFileSync,
+  closeSync,
   constants,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -14,12 +16,15 @@ import {
 } from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { Audit } from "../../src/audit/audit.js";
 import { Chain } from "../../src/audit/chain.js";
 import { hashOf, openFolder } from "../../src/audit/folders.js";
 import { verifyAudit } from "../../src/audit/verify.js";
+import { durations, setDurations } from "../../src/base/durations.js";
 import { createLog } from "../../src/base/log.js";
+import { lockDescriptor } from "../../src/files/descriptor-lock.js";
 import { ADDON, needs } from "../support/needs.js";
 
 const skip = needs(ADDON);
@@ -175,6 +180,23 @@ t.test("the audit", { skip }, async (t) => {
       `${String(seq)}:${String(mac)}\n`,
       "its head is kept beside it",
     );
+  });
+
+  await t.test("is whole again by itself after a line that took too long", async (t) => {
+    const place = await placeOf(t);
+    const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
+    setDurations({ auditLine: 20, auditRetry: 20 });
+    const lock = openSync(place.lock, constants.O_RDWR);
+    t.ok(lockDescriptor(lock));
+    await t.rejects(audit.record({ kind: "page", subject: "late" }), { code: "audit_failed" });
+    t.ok(audit.isFailing);
+    // The next try would come while the line is still on its way
+    await delay(5 * durations.auditRetry);
+    closeSync(lock);
+    while (audit.isFailing) await delay(durations.auditRetry);
+    await audit.close();
+    t.match(lines(place).slice(-2), [{ subject: "late" }, { kind: "trouble", count: 1 }]);
+    t.strictSame((await verified(place)).faults, []);
   });
 
   await t.test("counts refused tokens: each of an address once, the rest of a flood by reason", async (t) => {

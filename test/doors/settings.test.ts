@@ -20,6 +20,11 @@ t.test("the published schema is the one in force", async (t) => {
 const RULE = { name: "all", output_folder: "OUT/received" };
 const refusals: [string, object, RegExp][] = [
   [
+    "longer than a timer runs",
+    { destinations: { pacs: { type: "stow", url: "http://127.0.0.1/dicomweb", timeout: "30d" } } },
+    /destinations\.pacs\.timeout: Expected at most 1d/,
+  ],
+  [
     "beyond this machine",
     { dicom: { port: 104, host: "0.0.0.0" } },
     /dicom\.host: Expected 127\.0\.0\.1, or tls\.client_ca, or networks of every peer: .* ct1 may call from anywhere/,

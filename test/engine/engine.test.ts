@@ -3,6 +3,7 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { int, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { inferenceOf } from "../../src/engine/engine-addon.js";
 import { createEngine } from "../../src/engine/engine.js";
 import { type InferOptions, type EngineOutput, type Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
@@ -355,4 +356,10 @@ t.test("CUDA that is not there is refused", async (t) => {
   });
   const load = engine.load(loadOptions(identityPath, { provider: "cuda" }));
   t.equal((await failure(load)).code, "model_unavailable");
+});
+
+t.test("tensors that are longer than Node.js hashes at once have their hash", (t) => {
+  const { rawSha256 } = inferenceOf({ outputs: [], raw: [new Uint8Array(2 ** 31)], timings: [0, 0, 0, 0] });
+  t.equal(rawSha256, "a7c744c13cc101ed66c29f672f92455547889cc586ce6d44fe76ae824958ea51");
+  t.end();
 });

@@ -147,6 +147,19 @@ TEST(
 }
 END;
 
+TEST("InstanceNormalization over an infinite value gives no number anywhere, as the runtime's own") {
+  const auto session = Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {1, 1, 4}, {1, 1, 4}, "", 0,
+                                    Numbers("w", {1}) + Numbers("b", {0})));
+  for (const float odd : {INFINITY, -INFINITY, NAN}) {
+    const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 1, 4});
+    Fill({x.data, x.Bytes()}, 1);
+    std::memcpy(x.data + sizeof(odd), &odd, sizeof(odd));
+    const std::vector<float> y = AsFloats(session->Run(std::span(&x, 1), kOutputs, true, {}).at(0));
+    CHECK(std::ranges::all_of(y, [](float value) { return std::isnan(value); }));
+  }
+}
+END;
+
 TEST(
     "InstanceNormalization with a scale of other channels, and of float16, are the runtime's to refuse and "
     "to run") {

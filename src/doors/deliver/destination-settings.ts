@@ -19,6 +19,7 @@ const client = z
   .describe("Client certificate of this server");
 const ca = absolute.describe("CA certificates in PEM of the peer; those of the system if absent");
 const timeout = duration
+  .refine((seconds) => seconds <= 86_400, "Expected at most 1d")
   .default(60)
   .describe('The peer may be silent for so long before it counts as away, for example "60s"');
 

@@ -29,6 +29,8 @@ import type { Rule } from "../settings.js";
 import { isUid, objectPath, seriesPath, type Kept, type Spool } from "./spool.js";
 
 const FIRST_BYTES = 16 * 1024;
+/** A timer of Node.js that is to run for longer ends at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** A job to be made of received objects. */
 export interface Submission {
@@ -319,7 +321,9 @@ export class Arrivals {
   #wait(group: Group, ms: number): void {
     clearTimeout(group.timer);
     if (this.#closed) return;
-    group.timer = setTimeout(() => void this.#due(group), ms).unref();
+    const now = Math.min(ms, LONGEST_TIMER_MS);
+    const next = () => (now < ms ? this.#wait(group, ms - now) : void this.#due(group));
+    group.timer = setTimeout(next, now).unref();
   }
 
   async #due(group: Group): Promise<void> {

@@ -1,12 +1,13 @@
 /** Measurement groups of the report (PS3.16 TID 1410, 1411, 1501). */
 import type { Label } from "../../manifest/outputs/fields.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
-import { dcm, own, sct, type Code } from "../../manifest/texts.js";
+import { dcm, own, sct } from "../../manifest/texts.js";
 import type { Warning } from "../../images/image.js";
 import { volumeOf } from "../../images/dicom/volume.js";
 import { inPatient } from "../kinds/boxes.js";
 import type { Point } from "../kinds/kind.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
+import { NO_UNITS } from "../kinds/measurements.js";
 import { DEGREE } from "../kinds/point-measures.js";
 import { codeOf } from "./codes.js";
 import {
@@ -46,7 +47,6 @@ export interface Said {
 export type Companion = Pick<DicomObject, "sopClassUid" | "sopInstanceUid" | "seriesInstanceUid">;
 
 const GROUP = dcm("125007", "Measurement Group");
-const NO_UNITS: Code = { value: "1", scheme: "UCUM", meaning: "no units" };
 const SCORE = own("score", "Score");
 const PROBABILITY = own("probability", "Calibrated probability");
 const ANGLE = own("angle-to-rows", "Clockwise angle of the width to the rows");

@@ -10,9 +10,10 @@ import type { Said } from "./groups.js";
 import { frameOfReferenceOf } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import { sourceGrid, volumeGrid, type Masks } from "./grid.js";
-import type { FrameOutputs } from "./segments.js";
+import { segmentationForm, type FrameOutputs } from "./segments.js";
 import { companionIds, leftOut, sourceIds, type SourceIds } from "./source.js";
 import type { Making, Material } from "./objects/kind.js";
+import { segBytesOf, tooLong } from "./objects/seg.js";
 import { isInPatient } from "./objects/sr.js";
 import { OBJECTS } from "./objects/table.js";
 import type { Subject } from "./subject.js";
@@ -91,11 +92,12 @@ function isAdrift({ attributes }: Image): boolean {
 
 /**
  * A DICOM source that nothing can refer to, or in which nothing can be placed, is a fault of the source, and said even if
- * nobody asked.
+ * nobody asked; so is a SEG that is too long.
  */
 function isUnforeseen({ image, ...request }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
   const places = request.ownGrid !== undefined || request.model.manifest.outputs.some(isInPatient);
-  return image.attributes !== undefined && ("missing" in ids || (places && isAdrift(image)));
+  const isTooLong = request.kinds.includes("seg") && tooLong(materialOf({ image, ...request })) !== undefined;
+  return image.attributes !== undefined && ("missing" in ids || isTooLong || (places && isAdrift(image)));
 }
 
 function whyNot(
@@ -116,9 +118,12 @@ function whyNoMasks({ manifest, outputs }: Material): string | undefined {
   return !segments || outputs === undefined ? "the model does not segment" : undefined;
 }
 
-function materialOf({ image, model, outputs, ownGrid }: ObjectsRequest): Material {
+function materialOf({ image, model, outputs, ownGrid, segmentationType }: ObjectsRequest): Material {
   const isAdriftHere = ownGrid !== undefined && isAdrift(image);
-  return { image, manifest: model.manifest, outputs, isAdrift: isAdriftHere };
+  const size = ownGrid?.volume ?? { ...image.format, slices: image.frameCount };
+  const form = segmentationForm({ image, model }, ownGrid?.outputs ?? outputs ?? [], segmentationType);
+  const segBytes = segBytesOf(model.manifest.outputs, size, form);
+  return { image, manifest: model.manifest, outputs, isAdrift: isAdriftHere, segBytes };
 }
 
 function valuesLeftOut(attributes: Attributes): Warning[] {

@@ -7,15 +7,14 @@ import type { DetectionTable } from "../../manifest/outputs/detection-table.js";
 import { labelsOf } from "../../manifest/outputs/outputs.js";
 import type { ProbabilityMap } from "../../manifest/outputs/probability-map.js";
 import type { VolumeDetection } from "../../manifest/outputs/volume-detection.js";
-import { dcm, sct, type Code } from "../../manifest/texts.js";
+import { dcm, sct } from "../../manifest/texts.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
 import { finite, invalid, isPresent, named, pixelAspect, thresholdOf, type Part } from "./finding.js";
 import { framesWith, highest, scoreText, type Scope } from "./legend-row.js";
 import type { Given, Point, ResultKind } from "./kind.js";
+import { MILLIMETER } from "./measurements.js";
 import { CUBIC_MM_PER_ML, MILLILITER } from "./segmentation.js";
 import { totals } from "./totals.js";
-
-const MILLIMETER: Code = { value: "mm", scheme: "UCUM", meaning: "millimeter" };
 
 export const boxes: ResultKind<
   Detection | DetectionTable | ProbabilityMap | VolumeDetection,

@@ -11,7 +11,7 @@ import {
 } from "../../addon/segments.js";
 import type { Plane } from "../../engine/types.js";
 import type { Interpretation, Warning } from "../../images/image.js";
-import { modalityValue, valueReader } from "../../images/stored-values.js";
+import { modalityValue, paddingRange, valueReader } from "../../images/stored-values.js";
 import type { FORMS, STATISTICS, Segmentation } from "../../manifest/outputs/segmentation.js";
 import { dcm, own, sct, type Code } from "../../manifest/texts.js";
 import type { Measurement } from "../receipt/receipt.js";
@@ -23,11 +23,11 @@ type Statistic = (typeof STATISTICS)[number];
 type Form = (typeof FORMS)[number];
 
 const ibsi = (value: string, meaning: string): Code => ({ value, scheme: "IBSI", meaning });
-const ucum = (value: string, meaning: string): Code => ({ value, scheme: "UCUM", meaning });
+export const ucum = (value: string, meaning: string): Code => ({ value, scheme: "UCUM", meaning });
 const percentile = (number: number): Code => own(`percentile-${number}`, `${number}th percentile`);
 
 export const NO_UNITS = ucum("1", "no units");
-const MILLIMETER = ucum("mm", "millimeter");
+export const MILLIMETER = ucum("mm", "millimeter");
 const SQUARE_MILLIMETER = ucum("mm2", "square millimeter");
 
 /** Distinct values, ascending, and how often each is there. */
@@ -349,8 +349,7 @@ function distributionOf(
     const { modality, padding } = meanings[meaning] ?? {};
     if (modality === undefined) continue;
     const read = valueReader(stored, plane.format);
-    const { from, to } = padding ?? { from: NaN, to: NaN };
-    const [low, high] = [Math.min(from, to), Math.max(from, to)];
+    const [low, high] = paddingRange(padding);
     counts.forEach((count, i) => {
       const word = read(i);
       const value = modalityValue(modality, word);

@@ -5,13 +5,11 @@ import type { Code } from "../../manifest/texts.js";
 import type { Measurement } from "../receipt/receipt.js";
 import { frameOf, noPatientSpacing, pixelAspect, type Part } from "./finding.js";
 import type { Point } from "./kind.js";
+import { MILLIMETER, NO_UNITS, ucum } from "./measurements.js";
 import { scaleOfPoints } from "./regions.js";
 
-const ucum = (value: string, meaning: string): Code => ({ value, scheme: "UCUM", meaning });
-const MILLIMETER = ucum("mm", "millimeter");
 const PIXELS = ucum("{pixels}", "pixels");
 export const DEGREE = ucum("deg", "degree");
-const RATIO = ucum("1", "no units");
 const PERCENT = ucum("%", "percent");
 
 /** Pixels whose sides differ by less than this part are square. */
@@ -139,7 +137,7 @@ function told(
   if (second.size === 0) return "the points that it is divided by lie in one place";
   return {
     value: (first.size / second.size) * (measure.percent ? 100 : 1),
-    unit: measure.percent ? PERCENT : RATIO,
+    unit: measure.percent ? PERCENT : NO_UNITS,
     lines: [first.line, second.line],
   };
 }

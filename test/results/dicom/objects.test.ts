@@ -13,6 +13,7 @@ import { infer } from "../../../src/inference/infer-image.js";
 import { type InferTask } from "../../../src/inference/task.js";
 import type { ModelEntry } from "../../../src/models/entry.js";
 import { readImage } from "../../../src/images/read-image.js";
+import type { Segmentation } from "../../../src/manifest/outputs/segmentation.js";
 import { checkObjects } from "../../../src/results/dicom/check.js";
 import type { DicomObject } from "../../../src/results/dicom/elements.js";
 import { sourceGrid, type Masks } from "../../../src/results/dicom/grid.js";
@@ -21,6 +22,7 @@ import { structureSet } from "../../../src/results/dicom/objects/rtstruct.js";
 import { segmentation } from "../../../src/results/dicom/objects/seg.js";
 import { segmentPlanes } from "../../../src/results/dicom/segments.js";
 import { dateAndTime, sourceIds } from "../../../src/results/dicom/source.js";
+import { dicomObjects } from "../../../src/results/dicom/objects.js";
 import type { Making } from "../../../src/results/dicom/objects/kind.js";
 import { structuredReport } from "../../../src/results/dicom/objects/sr.js";
 import type { Subject } from "../../../src/results/dicom/subject.js";
@@ -30,12 +32,12 @@ import { receiptSchema } from "../../../src/results/receipt/receipt.js";
 import { engineWithFolder } from "../../support/real-engine.js";
 import { loadTestModel, type TestModel } from "../../support/test-models.js";
 import { radiograph } from "../../support/radiograph.js";
-import { Typed } from "../../support/dicom.js";
+import { dicomFile, imageAttributes, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
 
 /** What objects are made of, of which a check looks at `more` alone. */
 const makingOf = (subject: Subject, more: Partial<Making>): Making => ({
-  ...{ subject, image: subject.image, manifest: subject.model.manifest, isAdrift: false },
+  ...{ subject, image: subject.image, manifest: subject.model.manifest, isAdrift: false, segBytes: 0 },
   ...{ outputs: undefined, masks: undefined, segmentationType: "binary", seg: undefined },
   said: { findings: [], measurements: [], warnings: [] },
   picture: () => Promise.reject(new Error("No picture was made")),
@@ -368,6 +370,31 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     );
     const nameless = await run(radiograph({ StudyInstanceUID: undefined }), [models.classifier]);
     t.match(nameless.receipt.models[0]!.warnings, [{ message: /no valid StudyInstanceUID/ }, {}]);
+
+    const [side, tensor] = [8400, "labels"];
+    const uids = { StudyInstanceUID: "1.2.3.2", SeriesInstanceUID: "1.2.3.3" };
+    const pixels = new Uint8Array(side * side);
+    const image = await readImage(
+      dicomFile({ attributes: imageAttributes({ ...uids, Rows: side, Columns: side }), pixels }),
+    );
+    const { manifest } = models.segmenter;
+    const [output] = manifest.outputs as [Segmentation];
+    const labels = Array.from({ length: 255 }, (_, i) => ({ ...output.labels[0]!, label: `grey ${i}` }));
+    const many = { ...models.segmenter, manifest: { ...manifest, outputs: [{ ...output, labels }] } };
+    const size = { rows: side, columns: side, counts: labels.map(() => 0) };
+    const long = await dicomObjects({
+      ...{ image, model: many, startedAt: STARTED, utcOffset: "+0000", name: "scan", asked: false },
+      ...{ kinds: ["seg", "sr"], segmentationType: "binary" },
+      outputs: [[{ kind: "segmentation", tensor, ...size, overlapping: false, mask: pixels }]],
+      said: { findings: [], measurements: [], warnings: [] },
+      picture: () => Promise.reject(new Error("No picture was made")),
+    });
+    t.strictSame(
+      long.files.map(({ name }) => name.endsWith(".sr.dcm")),
+      [true],
+      "one of 2.1 GiB is left out",
+    );
+    t.match(long.warnings, [{ code: "output_not_written", message: /would take 2146 MiB/ }]);
   });
 
   await t.test("a wrong object is caught before it is written", async (t) => {

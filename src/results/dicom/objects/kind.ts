@@ -19,6 +19,8 @@ export interface Material {
   outputs: FrameOutputs | undefined;
   /** The SEG lies in a grid that nothing ties to the source. */
   isAdrift: boolean;
+  /** Bytes that the SEG takes at most. */
+  segBytes: number;
 }
 
 /** The facts of which an object is made. */

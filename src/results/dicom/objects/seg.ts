@@ -5,9 +5,11 @@
  */
 import { dcm } from "../../../manifest/texts.js";
 import { packBits } from "../../../addon/bytes.js";
+import { MAX_FILE_BYTES } from "../../../files/descriptor.js";
 import type { DicomFile } from "../../../images/dicom/dicom-file.js";
 import { imageOf } from "../../../images/dicom/dicom-image.js";
 import type { Attributes } from "../../../images/image.js";
+import type { ModelOutput } from "../../../manifest/outputs/outputs.js";
 import { isFractional } from "../../../manifest/outputs/segmentation.js";
 import { cieLab, labelColours } from "../../colour.js";
 import { codeItem, codeOf, uncoded } from "../codes.js";
@@ -15,7 +17,7 @@ import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
 import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "../grid.js";
 import { slideGeometry, type TilePosition } from "../slide.js";
-import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, type ObjectKind } from "./kind.js";
+import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, type Material, type ObjectKind } from "./kind.js";
 import { algorithm, commonModules, lossiness } from "../modules.js";
 import {
   areExclusive,
@@ -29,6 +31,7 @@ import {
   type SegmentationForm,
 } from "../segments.js";
 import { sideOf } from "../../findings/sides.js";
+import type { ModelGrid } from "../../findings/volume-outputs.js";
 import { analysed, bySeries, referencedObjects, takeOver } from "../source.js";
 import { seedOf, seriesUid, type Subject } from "../subject.js";
 import { oneLine } from "../values.js";
@@ -182,12 +185,28 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
   });
 }
 
+/** Bytes that a segmentation in a grid takes at most. */
+export function segBytesOf(
+  outputs: readonly ModelOutput[],
+  { slices, rows, columns }: Pick<ModelGrid, "slices" | "rows" | "columns">,
+  form: SegmentationForm,
+): number {
+  const frames = (form === "labelmap" ? 1 : segmentsOf(outputs).length) * slices;
+  return frames * ((rows * columns) / (form === "binary" ? 8 : 1) + FINDING_BYTES);
+}
+
+/** Why one is not written that neither readers nor deliveries of ours could read. */
+export const tooLong = ({ segBytes }: Pick<Material, "segBytes">): string | undefined =>
+  segBytes > MAX_FILE_BYTES
+    ? `it would take ${Math.ceil(segBytes / 2 ** 20)} MiB, and objects of less than 2048 MiB are written; of labels that do not overlap a label map takes less (RADSERVE_SEGMENTATION_TYPE)`
+    : undefined;
+
 export const seg: ObjectKind = {
   ofMasks: true,
   whyNot: (material) =>
     material.isAdrift
       ? "the source has no FrameOfReferenceUID, which would say where the model's grid lies"
-      : undefined,
+      : tooLong(material),
   // A bit a pixel and label, or a byte a pixel in a label map
   room: ({ labels, frames, pixels }) =>
     DOCUMENT_BYTES + Math.max(1, labels / 8) * pixels + FINDING_BYTES * labels * frames,

@@ -10,6 +10,7 @@ import { dcm, own, sct, type Code } from "../../../manifest/texts.js";
 import type { ReceiptModel } from "../../receipt/receipt.js";
 import { coded, container, text, uidRef } from "../content.js";
 import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
+import { frameOfReferenceOf } from "../frame-positions.js";
 import { measurementGroups, type Companion, type Said } from "../groups.js";
 import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, type ObjectKind } from "./kind.js";
 import { commonModules } from "../modules.js";
@@ -193,8 +194,10 @@ export const isInPatient = ({ kind }: ModelOutput): boolean => kind === "volume_
 export const sr: ObjectKind = {
   ofMasks: false,
   whyNot: ({ image, manifest }) =>
-    manifest.outputs.some(isInPatient) && image.attributes?.string("FrameOfReferenceUID") === undefined
-      ? "the source names no FrameOfReferenceUID, to which the places of boxes could be told"
+    manifest.outputs.some(isInPatient) &&
+    image.attributes &&
+    frameOfReferenceOf(image.attributes) === undefined
+      ? "the source has no valid FrameOfReferenceUID, to which the places of boxes could be told"
       : undefined,
   room: ({ labels, frames }) => DOCUMENT_BYTES + FINDING_BYTES * (labels + 1) * frames,
   make: ({ subject, said, seg, predecessor }) => structuredReport({ subject, said, seg, predecessor }),
