@@ -74,6 +74,8 @@ export const durations = {
   doorRetry: 2_000,
   /** ...up to this. */
   doorRetryMost: 60_000,
+  /** However lively a destination is, a request to it and its answer, or reading one object back, takes no longer. */
+  deliveryWhole: 3_600_000,
   /** How often it is looked for results to be delivered that another box, or a command, has put into the queue. */
   deliveryLook: 2_000,
   /** How often the spool is looked through for what another box left, and for what may be removed. */

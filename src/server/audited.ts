@@ -10,8 +10,8 @@ import { TokenRefused } from "./tokens.js";
 
 /** Values of parameters that stand in the audit as they were sent: states, numbers and cursors, and nothing that could be a name. */
 const PLAIN = /^[\w-]{1,40}$/;
-/** Parameters that may name a patient, whatever they look like. */
-const NAMES: ReadonlySet<string> = new Set(["path", "input_path"]);
+/** Parameters that may name a patient or a study, whatever they look like. */
+const NAMES: ReadonlySet<string> = new Set(["path", "input_path", "patient", "text"]);
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 /** Checks who calls, and writes down refusals. @throws what `access` throws */

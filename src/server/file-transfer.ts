@@ -96,23 +96,32 @@ export const upload = pageByHttp(
 );
 
 /**
- * The folder that a file goes to, made where it is missing; never one of results: whoever could write there could forge
- * a receipt, or exchange a result.
+ * The folder that a file goes to, made where it is missing; never one of results, where whoever could write could forge a
+ * receipt or exchange a result; nor one of the spool, where a name says which peer an object is of.
  */
 async function uploadFolder(
   given: string,
   roots: readonly Root[] | undefined,
-  { config: { minimum_free_disk: minimumFreeBytes }, roots: { output } }: Services,
+  { config: { minimum_free_disk: minimumFreeBytes }, roots: { output }, doors, deliveries }: Services,
 ): Promise<Opened> {
   const options = { side: "input", minimumFreeBytes } as const;
+  const spool = doors?.spool ?? deliveries?.spool;
+  const refuse = ({ realPath }: Opened) => {
+    if (isInside(realPath, output)) throw amongResults();
+    if (spool !== undefined && isInside(realPath, [spool])) throw inSpool();
+  };
   // A refused upload makes no folder
   const nearest = await openOutputFolder(given, roots, { ...options, create: false });
   nearest.close();
-  if (isInside(nearest.realPath, output)) throw amongResults();
+  refuse(nearest);
   const folder = await openOutputFolder(given, roots, options);
-  if (!isInside(folder.realPath, output)) return folder;
-  folder.close();
-  throw amongResults();
+  try {
+    refuse(folder);
+  } catch (error) {
+    folder.close();
+    throw error;
+  }
+  return folder;
 }
 
 /** The bytes that are announced; 0 where none are. */
@@ -146,6 +155,13 @@ function amongResults(): RadserveError {
   return errors.path_not_allowed(
     "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
     { side: "input", reason: "output_root" },
+  );
+}
+
+function inSpool(): RadserveError {
+  return errors.path_not_allowed(
+    "Expected a folder outside the spool of the doors; found one in it. Send images there by POST /dicomweb/studies or C-STORE.",
+    { side: "input", reason: "spool" },
   );
 }
 

@@ -1,5 +1,6 @@
 /** STOW-RS: objects by HTTP into the spool, what is refused of them, and what a body that breaks off leaves. */
 import { once } from "node:events";
+import { symlinkSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import t from "tap";
@@ -164,3 +165,27 @@ await t.test("a body is the same however it is cut", async (t) => {
   for (const subject of ["../x", "A b", "x".repeat(200), "=0"])
     t.match(stowPeer(subject), /^stow-=[0-9a-f]{32}$/);
 });
+
+await t.test(
+  "an upload does not come into the spool, where its folder would name another peer",
+  async (t) => {
+    const { place, spool } = doorsPlace(t, { dicom: undefined }, { RADSERVE_FILES_BY_HTTP: "upload" });
+    const { server } = await startDoors(t, place, false);
+    symlinkSync(spool, path.join(place.input, "link"));
+    const { file, sopInstanceUid } = object(1);
+    for (const folder of [`spool/series/ct1/${STUDY}/1.2.3.4`, `link/series/ct1/${STUDY}/1.2.3.4`, "spool"]) {
+      const name = path.join(place.input, folder, `${sopInstanceUid}.dcm`);
+      const answer = await fetch(`${server.url}/files?path=${encodeURIComponent(name)}&overwrite=true`, {
+        method: "PUT",
+        headers: { Authorization: server.token },
+        body: file,
+      });
+      t.match(
+        [answer.status, await answer.json()],
+        [403, { details: { side: "input", reason: "spool" } }],
+        folder,
+      );
+    }
+    t.same(filesBelow(spool), []);
+  },
+);

@@ -5,6 +5,7 @@ import t from "tap";
 import type { z } from "zod";
 import type { listedSchema } from "../../src/results/list/list.js";
 import type { Answer } from "../../src/results/receipt/receipt.js";
+import { textOf } from "../support/audit.js";
 import { bulkPlace } from "../support/bulk.js";
 import { CT_SLICE, dicomFile, imageAttributes } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -87,6 +88,12 @@ t.test("the list of results", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(await names({ to: "2020-01-01" }), []);
     t.strictSame(await names({ from: "2999-01-01" }), []);
     t.match(await list({ from: "yesterday" }), { status: 400, body: { error: "bad_request" } });
+  });
+
+  await t.test("and who was looked for stands in the audit as a hash", (t) => {
+    t.match(textOf(place), /"GET \/results\/list".*"patient":"[0-9a-f]{32}"/);
+    t.notMatch(textOf(place), /P1|1\.2\.4/);
+    t.end();
   });
 
   await t.test("for those who may see it", async (t) => {

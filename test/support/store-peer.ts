@@ -35,6 +35,8 @@ export interface Faults {
   takes?: (sopClassUid: string, proposed: readonly string[]) => string | undefined;
   /** Where it moves objects to, and where it reports commitments; over the same association if undefined. */
   callBack?: () => number;
+  /** It answers C-GET and C-MOVE without end that it goes on. */
+  pends?: boolean;
   /** Status of C-GET, C-MOVE and N-ACTION. */
   answer?: number;
   /** Failure Reason of a commitment. */
@@ -146,6 +148,10 @@ async function answer(
     return respond(status);
   }
   const asked = openFile(Buffer.concat([fileHead("1.2", "1.2", context.transferSyntax), bytes])).attributes;
+  while (faults.pends === true) {
+    await respond(0xff00);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
   if (faults.answer !== undefined) return respond(faults.answer);
   const wanted = asked.string("SOPInstanceUID") ?? "";
   const file = objects.get(wanted);

@@ -1,6 +1,7 @@
 /** What a destination does, whatever its protocol: objects are sent to it, and read back to see that they are there. */
 
 import { errno } from "../../base/errno.js";
+import { Gathering } from "../../base/gathering.js";
 import { readWholeHere } from "../../files/descriptor.js";
 import { sha256, withPlain } from "../../files/durable-files.js";
 
@@ -99,12 +100,11 @@ export const mostReadBack = (sent: Buffer): number => 4 * sent.length + 256 * 10
 
 /** What was read back, piece by piece, each of which holds until the next one is asked for. @throws Error where it is longer than `most` bytes */
 export async function gathered(pieces: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
-  const found: Uint8Array[] = [];
-  let bytes = 0;
+  const found = new Gathering();
   for await (const piece of pieces) {
-    bytes += piece.length;
-    if (bytes > most) throw new Error("The peer sends more than belongs to the object.");
-    found.push(Buffer.from(piece));
+    if (found.bytes.length + piece.length > most)
+      throw new Error("The peer sends more than belongs to the object.");
+    found.add(piece);
   }
-  return Buffer.concat(found);
+  return found.bytes;
 }

@@ -150,16 +150,18 @@ export class DicomDestination implements Destination {
   async prove(object: ObjectToSend, signal: AbortSignal): Promise<Proved> {
     const how = this.settings.prove;
     if (how === false) return { state: "not_provable", reason: NOT_ASKED };
+    // A peer may say without end that it goes on
+    const whole = AbortSignal.any([signal, AbortSignal.timeout(durations.deliveryWhole)]);
     try {
       if (how === "commitment") {
         // Nothing is compared: its length says how long the peer may take
         const { size } = await stat(object.path).catch(ifMissing({ size: 0 }));
-        return await this.#commitment(object, this.#options(signal, size));
+        return await this.#commitment(object, this.#options(whole, size));
       }
       const sent = await bytesToSend(object);
       if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
       const asked = how === "c-get" ? this.#get : this.#move;
-      return await asked.call(this, object, sent, this.#options(signal, sent.length));
+      return await asked.call(this, object, sent, this.#options(whole, sent.length));
     } catch (error) {
       return { state: "away", reason: faultText(error) };
     }

@@ -2,6 +2,7 @@
 import { Agent as PlainAgent, request as plainRequest, type IncomingMessage } from "node:http";
 import { Agent as TlsAgent, request as tlsRequest, type RequestOptions } from "node:https";
 import { z } from "zod";
+import { durations } from "../../base/durations.js";
 import { RadserveError } from "../../base/errors.js";
 import { Multipart } from "../receive/multipart.js";
 import {
@@ -25,8 +26,6 @@ const MOST_BYTES = 8 * 1024 * 1024;
 /** Objects that are read beside each other: a thread waits for the disk several times with each. */
 const READ_AHEAD = 4;
 const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
-/** However lively the peer is, a request and its answer do not take longer. */
-const MOST_MS = 3_600_000;
 
 /** Statuses of HTTP by which a peer says something about what was sent; all others are about itself, or who calls. */
 const OF_CONTENT = [400, 406, 409, 411, 413, 415, 422];
@@ -151,7 +150,7 @@ export class StowDestination implements Destination {
       ...tls,
       agent: this.#agent,
       method: type === undefined ? "GET" : "POST",
-      signal: AbortSignal.any([signal, AbortSignal.timeout(MOST_MS)]),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(durations.deliveryWhole)]),
       headers: {
         Accept: accept,
         ...(type === undefined ? {} : { "Content-Type": type, "Content-Length": length }),

@@ -84,9 +84,9 @@ export async function serveAssociation(
 async function negotiated(
   socket: PduSocket,
   handlers: AcceptorHandlers,
-  { mostData }: PduLimits,
+  { mostData, pduTimeout }: PduLimits,
 ): Promise<Association | undefined> {
-  const pdu = await socket.next();
+  const pdu = await socket.next(pduTimeout);
   if (pdu === undefined) return undefined;
   if (pdu.type !== PDU_TYPES.associateRequest)
     throw new ProtocolError("The connection does not begin with an association.", "unexpectedPdu");

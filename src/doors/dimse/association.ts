@@ -1,4 +1,5 @@
 /** An association (PS3.7, PS3.8 section 7): messages, each a command and perhaps a data set, in and out. */
+import { Gathering } from "../../base/gathering.js";
 import { encodeCommand, NO_DATA_SET, readCommand, type Command } from "./command.js";
 import {
   CONTEXT_RESULTS,
@@ -79,15 +80,13 @@ export class Association {
   }
 
   async #command(first: DataValue): Promise<Buffer> {
-    const fragments: Uint8Array[] = [];
-    let bytes = 0;
+    const fragments = new Gathering();
     for (let value: DataValue | undefined = first; ; value = await this.#value()) {
       if (value?.command !== true || value.contextId !== first.contextId)
         throw new ProtocolError("A command is interrupted.", "unexpectedPdu");
-      fragments.push(Buffer.from(value.data));
-      bytes += value.data.length;
-      if (bytes > MOST_COMMAND_BYTES) throw new ProtocolError("A command is too long.");
-      if (value.last) return Buffer.concat(fragments);
+      fragments.add(value.data);
+      if (fragments.bytes.length > MOST_COMMAND_BYTES) throw new ProtocolError("A command is too long.");
+      if (value.last) return fragments.bytes;
     }
   }
 
@@ -96,7 +95,8 @@ export class Association {
       const value = await this.#value();
       if (value === undefined || value.command || value.contextId !== contextId)
         throw new ProtocolError("A data set is interrupted.", "unexpectedPdu");
-      yield value.data as Buffer;
+      // Nothing bounds how many come without bytes
+      if (value.data.length > 0) yield value.data as Buffer;
       if (value.last) return;
     }
   }

@@ -51,10 +51,11 @@ export class PduSocket {
 
   /**
    * The next PDU; undefined where the peer closed the connection between two.
+   * @param idleTimeout in place of that of the limits
    * @throws ProtocolError for one that is unknown or too long; ConnectionLost
    */
-  async next(): Promise<Pdu | undefined> {
-    const header = await this.#read(6, this.limits.idleTimeout);
+  async next(idleTimeout = this.limits.idleTimeout): Promise<Pdu | undefined> {
+    const header = await this.#read(6, idleTimeout);
     if (header === undefined) return undefined;
     const type = header.readUInt8(0);
     const length = header.readUInt32BE(2);

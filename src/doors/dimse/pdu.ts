@@ -321,7 +321,10 @@ export function readReject(body: Buffer): Rejection {
   return { result: body.readUInt8(1), source: body.readUInt8(2), reason: body.readUInt8(3) };
 }
 
-/** The values of a P-DATA-TF; their data are views of `body`. */
+/**
+ * The values of a P-DATA-TF; their data are views of `body`. Fragments of one command or data set that follow each other
+ * are one value here, for which `body` is changed: a PDU may have forty thousand, of a byte each or of none.
+ */
 export function readData(body: Buffer): DataValue[] {
   const values: DataValue[] = [];
   let at = 0;
@@ -330,13 +333,17 @@ export function readData(body: Buffer): DataValue[] {
     const end = at + 4 + length;
     if (length < 2 || end > body.length)
       throw new ProtocolError("A presentation data value does not fit its PDU.");
+    const contextId = body.readUInt8(at + 4);
     const control = body.readUInt8(at + 5);
-    values.push({
-      contextId: body.readUInt8(at + 4),
-      command: (control & COMMAND_BIT) !== 0,
-      last: (control & LAST_BIT) !== 0,
-      data: body.subarray(at + 6, end),
-    });
+    const [command, last] = [(control & COMMAND_BIT) !== 0, (control & LAST_BIT) !== 0];
+    const before = values.at(-1);
+    if (before?.last === false && before.contextId === contextId && before.command === command) {
+      const begin = before.data.byteOffset - body.byteOffset;
+      const filled = begin + before.data.length;
+      body.copyWithin(filled, at + 6, end);
+      before.data = body.subarray(begin, filled + length - 2);
+      before.last = last;
+    } else values.push({ contextId, command, last, data: body.subarray(at + 6, end) });
     at = end;
   }
   return values;

@@ -6,7 +6,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer, type Server as TlsServer, type TlsOptions } from "node:tls";
 import { asRadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
-import { Networks, plainAddress } from "../../base/networks.js";
+import { endsOf, Networks, plainAddress } from "../../base/networks.js";
 import { serveAssociation, VERIFICATION, type AcceptorHandlers, type Incoming } from "../dimse/acceptor.js";
 import { STATUS } from "../dimse/command.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
@@ -62,7 +62,7 @@ export interface DicomDoorOptions extends PduLimits {
   log: Logger;
 }
 
-/** Connections that wait for their turn to be rejected, beside the associations that may be. */
+/** Connections without an association, beside the associations that may be. */
 const MORE_CONNECTIONS = 64;
 
 /** Rejections (PS3.8 table 9-21): result, source, reason. */
@@ -74,7 +74,10 @@ const REJECTIONS = {
 
 export class DicomDoor {
   readonly #peers: readonly (Peer & { from: Networks | undefined })[];
+  /** Those with an association. */
   readonly #open = new Set<Socket>();
+  /** Those without one, by their ends; the one that came first is the first. */
+  readonly #silent = new Map<string, Socket>();
   readonly server: Server | TlsServer;
 
   constructor(private readonly options: DicomDoorOptions) {
@@ -84,7 +87,7 @@ export class DicomDoor {
     }));
     const serve = (connection: Socket) => void this.serve(connection);
     this.server = options.tls === undefined ? createServer(serve) : createTlsServer(options.tls, serve);
-    this.server.maxConnections = options.mostAssociations + MORE_CONNECTIONS;
+    this.server.on("connection", (connection: Socket) => this.#admit(connection));
     this.server.on("tlsClientError", () => options.refused("tls"));
   }
 
@@ -92,13 +95,20 @@ export class DicomDoor {
     return this.#open.size;
   }
 
+  /** Counts a connection before TLS is done. Whoever has asked for nothing makes room for others, so that it keeps no peer out. */
+  #admit(connection: Socket): void {
+    const ends = endsOf(connection);
+    this.#silent.set(ends, connection);
+    connection.once("close", () => this.#silent.delete(ends));
+    const [first] = this.#silent.values();
+    if (this.#silent.size > MORE_CONNECTIONS) first?.destroy();
+  }
+
   /** Serves one connection, whose TLS has been done. */
   async serve(connection: Socket): Promise<void> {
     const began = performance.now();
     const address = plainAddress(connection.remoteAddress);
-    const full = this.#open.size >= this.options.mostAssociations;
-    this.#open.add(connection);
-    const visit = new Visit(this.options, full ? () => REJECTIONS.localLimit : this.#rejection(address));
+    const visit = new Visit(this.options, this.#rejection(connection, address));
     try {
       const fault = await serveAssociation(connection, visit, this.options);
       const told = { ...visit.told, address, ...(fault === undefined ? {} : { why: fault.message }) };
@@ -113,20 +123,25 @@ export class DicomDoor {
     }
   }
 
-  #rejection(address = ""): (request: AssociateRequest) => Rejection | string {
+  #rejection(connection: Socket, address = ""): (request: AssociateRequest) => Rejection | string {
+    const ends = endsOf(connection);
     return ({ calledAe, callingAe }) => {
+      if (this.#open.size >= this.options.mostAssociations) return REJECTIONS.localLimit;
       if (calledAe !== this.options.aeTitle) return REJECTIONS.calledTitle;
       const peer = this.#peers.find(
         ({ aeTitle, from }) => aeTitle === callingAe && (from === undefined || from.has(address)),
       );
-      return peer?.name ?? REJECTIONS.callingTitle;
+      if (peer === undefined) return REJECTIONS.callingTitle;
+      this.#silent.delete(ends);
+      this.#open.add(connection);
+      return peer.name;
     };
   }
 
   /** Takes no more connections, and ends those that are open: what was not answered is sent again. */
   close(): void {
     this.server.close();
-    for (const connection of this.#open) connection.destroy();
+    for (const connection of [...this.#open, ...this.#silent.values()]) connection.destroy();
   }
 }
 

@@ -14,6 +14,7 @@ import { lstat, mkdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { errno, ifThere } from "../../base/errno.js";
 import { errors, RadserveError } from "../../base/errors.js";
+import { Gathering } from "../../base/gathering.js";
 import { descriptorPath } from "../../files/descriptor.js";
 import { noteDevice, onBlockDevice, openDescriptor } from "../../files/disk.js";
 import { explainedFault, hashFile, syncFolder } from "../../files/durable-files.js";
@@ -197,25 +198,25 @@ async function readBeginning(
   { sopClassUid, sopInstanceUid, transferSyntax }: Arriving,
   pieces: AsyncIterator<Buffer>,
 ): Promise<Beginning> {
-  const begun: Buffer[] = [Buffer.from(fileHead(sopClassUid, sopInstanceUid, transferSyntax))];
-  let bytes = begun[0]?.length ?? 0;
+  const begun = new Gathering();
+  begun.add(fileHead(sopClassUid, sopInstanceUid, transferSyntax));
   let tried = FIRST_HEAD_BYTES;
   for (;;) {
     const next = await pieces.next();
-    if (next.done !== true) {
-      bytes += next.value.length;
-      begun.push(bytes < tried ? Buffer.from(next.value) : next.value);
-      if (bytes < tried) continue;
-    }
     const whole = next.done === true;
-    try {
-      return { head: readHead(Buffer.concat(begun, Math.min(bytes, tried)), whole), begun };
-    } catch (error) {
-      const mayCome = error instanceof RadserveError && error.code === "truncated_image";
-      if (whole || !mayCome || bytes >= MOST_HEAD_BYTES) throw error;
-      tried = bytes * 2;
-      begun.push(Buffer.from(begun.pop() ?? ""));
+    const piece = whole ? Buffer.alloc(0) : next.value;
+    const bytes = begun.bytes.length + piece.length;
+    if (whole || bytes >= tried) {
+      const all = [begun.bytes, piece];
+      try {
+        return { head: readHead(Buffer.concat(all, Math.min(bytes, tried)), whole), begun: all };
+      } catch (error) {
+        const mayCome = error instanceof RadserveError && error.code === "truncated_image";
+        if (whole || !mayCome || bytes >= MOST_HEAD_BYTES) throw error;
+        tried = bytes * 2;
+      }
     }
+    begun.add(piece);
   }
 }
 

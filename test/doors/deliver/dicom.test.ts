@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
 import t, { type Test } from "tap";
+import { durations, setDurations } from "../../../src/base/durations.js";
 import { destinationSchema } from "../../../src/doors/deliver/destination-settings.js";
 import { openFile } from "../../../src/images/dicom/dicom-file.js";
 import { TestCa } from "../../support/certificates.js";
@@ -161,6 +162,10 @@ for (const prove of WAYS)
       t.match(await tried({ answer: 0xc000 }), { state: "missing", reason: /0xC000/ });
       t.match(await tried({ answer: 0xa701 }), { state: "away" });
       t.match(await tried({ answer: 0xa900 }), { state: "not_provable" });
+      const { deliveryWhole } = durations;
+      setDurations({ deliveryWhole: 200 });
+      t.match(await tried({ pends: true }), { state: "away" }, "one that goes on without end");
+      setDurations({ deliveryWhole });
     }
     const none = await peer(
       t,

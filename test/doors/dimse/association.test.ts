@@ -285,6 +285,39 @@ function associateWith(change: Partial<AssociateRequest["contexts"][number]>): B
   return encodeAssociateRequest({ ...REQUEST, contexts: [{ ...context, ...change }] });
 }
 
+await t.test("fragments of a byte or of none are put together before anybody is given them", async (t) => {
+  const data = randomBytes(1_500);
+  const pieces: Buffer[] = [];
+  const { port, ends } = await served(t, {
+    async store({ dataSet }) {
+      for await (const piece of dataSet) pieces.push(Buffer.from(piece));
+      return { status: STATUS.success };
+    },
+  });
+  /** One PDU with a value for each byte, and an empty one behind each. */
+  const inBytes = (command: boolean, bytes: Buffer, ends = true) => {
+    const values = [...bytes].flatMap((byte, i) =>
+      [Buffer.of(byte), Buffer.alloc(0)].map((data, n) => {
+        const last = ends && n === 1 && i === bytes.length - 1;
+        return Buffer.concat([dataHeader({ contextId: 1, command, last, data }).subarray(6), data]);
+      }),
+    );
+    const pdu = Buffer.concat([Buffer.of(4, 0, 0, 0, 0, 0), ...values]);
+    pdu.writeUInt32BE(pdu.length - 6, 2);
+    return pdu;
+  };
+  const empty = value(1, false, false, Buffer.alloc(0));
+  const [associate, release] = [encodeAssociateRequest(REQUEST), Buffer.from([5, 0, 0, 0, 0, 4, 0, 0, 0, 0])];
+  await answerTo(
+    port,
+    ...[associate, inBytes(true, storeCommand()), inBytes(false, data.subarray(0, 900), false), empty, empty],
+    ...[inBytes(false, data.subarray(900)), release],
+  );
+  t.equal(await ends[0], undefined);
+  t.same(Buffer.concat(pieces), data);
+  t.equal(pieces.length, 2, "one for each PDU with bytes");
+});
+
 await t.test("a peer that goes away or is too slow ends its own connection alone", async (t) => {
   const { port, ends } = await served(t, {}, { pduTimeout: 300, idleTimeout: 300 });
   const associate = encodeAssociateRequest(REQUEST);
@@ -293,6 +326,9 @@ await t.test("a peer that goes away or is too slow ends its own connection alone
     t.equal(bytes.length > 0, parts[0] === associate, `${parts[0]?.length ?? 0} bytes`);
     t.match(await ends.at(-1), { message: "The peer took too long." });
   }
+  const patient = await served(t, {}, { pduTimeout: 300, idleTimeout: 600_000 });
+  await answerTo(patient.port);
+  t.match(await patient.ends[0], { message: "The peer took too long." }, "an association begins sooner");
   const socket = connect({ port, host: "127.0.0.1" });
   await once(socket, "connect");
   socket.write(associate);

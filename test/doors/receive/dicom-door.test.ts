@@ -164,6 +164,18 @@ await t.test(
   },
 );
 
+await t.test("connections that ask for no association keep no peer out", async (t) => {
+  const { door, port } = await opened(t, { mostAssociations: 2 });
+  const silent = Array.from({ length: 100 }, () => connect(port, "127.0.0.1").on("error", () => undefined));
+  await Promise.all(silent.map((one) => once(one, "connect")));
+  const callers = [await called(port), await called(port)];
+  t.equal(door.associations, 2, "those of peers alone are counted");
+  for (const caller of callers) {
+    t.equal(await stored(caller, 1), STATUS.success);
+    await caller.release();
+  }
+});
+
 await t.test("a door that closes ends what is open, and keeps what it answered", async (t) => {
   const { door, port, kept } = await opened(t);
   const caller = await called(port);
