@@ -30,7 +30,8 @@ try {
   const result = await infer(argv[2], argv[3]);
   for (const { name, status, findings } of result.models) {
     const present = findings.filter((finding) => finding.present).map(({ label }) => label);
-    console.log(`${name} ${status}: ${present.join(", ") || "nothing found"}`);
+    const found = present.join(", ") || "nothing found";
+    console.log(status === "succeeded" ? `${name} ${status}: ${found}` : `${name} ${status}`);
   }
   console.log(result.receipt_path);
 } catch (error) {

@@ -41,5 +41,6 @@ if __name__ == "__main__":
         sys.exit(str(error))
     for model in result["models"]:
         present = [finding["label"] for finding in model["findings"] if finding["present"]]
-        print(f"{model['name']} {model['status']}: {', '.join(present) or 'nothing found'}")
+        found = ", ".join(present) or "nothing found"
+        print(f"{model['name']} {model['status']}" + (f": {found}" if model["status"] == "succeeded" else ""))
     print(result["receipt_path"])

@@ -34,6 +34,16 @@ export function auditPaths(stateDir: string) {
 }
 export type AuditPaths = ReturnType<typeof auditPaths>;
 
+/** The audit that a server has begun. @throws ConfigError where there is none: an empty folder made in its place would verify */
+export function auditFolder(stateDir: string): string {
+  const { folder } = auditPaths(stateDir);
+  if (existsSync(folder)) return folder;
+  throw new ConfigError(
+    `RADSERVE_STATE_DIR: expected the audit of a server at ${folder}; found none. Name the server's own state directory, ` +
+      "and run this as the server's user.",
+  );
+}
+
 /** The files of a folder in the order of their days. Throws what listing throws. */
 export function dayFiles(folder: string): string[] {
   return readdirSync(folder).filter(isDayFile).sort();

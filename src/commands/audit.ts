@@ -5,7 +5,7 @@ import { createInterface } from "node:readline/promises";
 import { saidHead } from "../audit/chain.js";
 import { parseHead, readLine, type Head } from "../audit/entry.js";
 import { auditEvent } from "../audit/fhir.js";
-import { auditPaths, dayOf, hashOf, isDay, readKey } from "../audit/folders.js";
+import { auditFolder, auditPaths, dayOf, hashOf, isDay, readKey } from "../audit/folders.js";
 import { filesFrom, verifyAudit, type Finding, type Verified } from "../audit/verify.js";
 import { ConfigError } from "../base/errors.js";
 import { count, counted } from "../base/table.js";
@@ -43,11 +43,16 @@ const HEAD_GONE =
 const NO_HEAD =
   "No head was given, so a cut end would not show. Give the last `audit head` of the log: --head.";
 
+function folderOf({ state_dir }: Config, { folder }: AuditRange): string {
+  if (folder === undefined) return auditFolder(state_dir);
+  requireFolder(folder, "--folder");
+  return path.resolve(folder);
+}
+
 /** Verifies the files. Throws ConfigError where the key cannot be read. */
 export async function examined(config: Config, options: AuditRange & { head?: string[] }): Promise<Verified> {
   const paths = auditPaths(config.state_dir);
-  const folder = options.folder === undefined ? paths.folder : path.resolve(options.folder);
-  requireFolder(folder, options.folder === undefined ? "RADSERVE_STATE_DIR" : "--folder");
+  const folder = folderOf(config, options);
   const from = dayFile("--from", options.from);
   const given = (options.head ?? []).map(headOf);
   // The head that the server said last; a folder elsewhere has none
@@ -107,8 +112,7 @@ async function remarksOfVerify(config: Config, options: AuditRange): Promise<boo
  * the file of a later one. Status 1 where the files are not as they were written.
  */
 export async function auditExport(config: Config, options: AuditRange): Promise<ExitStatus> {
-  const folder = options.folder ?? auditPaths(config.state_dir).folder;
-  requireFolder(folder, options.folder === undefined ? "RADSERVE_STATE_DIR" : "--folder");
+  const folder = folderOf(config, options);
   const [from, to] = [dayFile("--from", options.from), dayFile("--to", options.to)];
   const isGood = await remarksOfVerify(config, options);
   const { interactionOf } = await import("../server/routes.js");

@@ -7,10 +7,10 @@ import { createReadStream, existsSync } from "node:fs";
 import path from "node:path";
 import { createInterface } from "node:readline/promises";
 import { readLine, type Entry } from "../audit/entry.js";
-import { auditPaths, dayFiles, hashOf, readKey } from "../audit/folders.js";
+import { auditFolder, auditPaths, dayFiles, hashOf, readKey } from "../audit/folders.js";
 import { asRadserveError, ConfigError, ERRORS, type ErrorCode } from "../base/errors.js";
 import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../bulk/schema.js";
-import { requireFolder, type Config } from "../config.js";
+import type { Config } from "../config.js";
 import { translateIn } from "../files/path-map.js";
 import { readReceipt } from "../results/commit/reuse.js";
 import { knownFaults } from "../results/commit/known-faults.js";
@@ -290,8 +290,7 @@ export async function explain(config: Config, given: string, options: ExplainOpt
   const most = Number(options.limit);
   if (!Number.isInteger(most) || most < 1)
     throw new ConfigError(`--limit: expected a whole number from 1; found "${options.limit}".`);
-  const { folder } = auditPaths(config.state_dir);
-  requireFolder(folder, "RADSERVE_STATE_DIR");
+  const folder = auditFolder(config.state_dir);
   const target = targetOf(config, given);
   const lines = await during("Reading the audit", () => fromAudit(folder, target, most));
   const isJob = lines.some(({ job_id }) => job_id === given);

@@ -19,7 +19,7 @@ export async function run(command: () => Promise<number>, json = false): Promise
   try {
     process.exitCode = await command();
   } catch (thrown) {
-    const refused = thrown instanceof ConfigError ? thrown.message : forbidden(thrown);
+    const refused = thrown instanceof ConfigError ? thrown.message : unusable(thrown);
     if (refused !== undefined) {
       process.stderr.write(`${harmless(refused)}\n`);
       process.exitCode = 2;
@@ -30,12 +30,17 @@ export async function run(command: () => Promise<number>, json = false): Promise
   }
 }
 
-/** What to say of a file that this user may not use; undefined of any other error. */
-function forbidden(thrown: unknown): string | undefined {
+/** What a path that somebody gave does not lead to. */
+const ABSENT = new Set(["ENOENT", "ENOTDIR", "EISDIR"]);
+
+/** What to say of a file that this user may not use, or that is not there; undefined of any other error. */
+function unusable(thrown: unknown): string | undefined {
   const why = errno(thrown);
-  if (!REFUSED.has(why)) return undefined;
+  if (!ABSENT.has(why) && !REFUSED.has(why)) return undefined;
   const { path } = thrown as NodeJS.ErrnoException;
   if (path === undefined) return undefined;
+  if (ABSENT.has(why))
+    return `Expected a file at ${path}, or a folder to write it into; found none (${why}). Check the path.`;
   return `Expected to be allowed to use ${path}; found ${why}. Run this as its owner, or as the user that the server runs as.`;
 }
 

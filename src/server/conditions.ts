@@ -41,7 +41,8 @@ export const REMEDIES = {
   door_closed:
     "Stop the program that has the port, or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
   received_waiting: "radserve doctor and the log say more about the code. Radserve tries again by itself.",
-  destination_away: "Check that it runs and can be reached from this server. Radserve tries again by itself.",
+  destination_away:
+    "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
     "radserve deliver list says which and why. Correct the cause, then run radserve deliver retry.",
   bulk_unavailable: ERRORS.bulk_unavailable.remedy,

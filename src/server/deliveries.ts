@@ -27,13 +27,22 @@ function deliveriesOf({ deliveries }: Services): DeliveryService {
   throw errors.not_found("This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.");
 }
 
-/** The results of a caller: of its subject, in the folders that its token reaches. */
+/**
+ * The results of a caller: of its subject, in the folders that its token reaches.
+ * @throws RadserveError destination_not_found
+ */
 async function filterOf(
   ctx: Context,
   services: Services,
   { id, destination }: Pick<DeliveryFilter, "id" | "destination">,
 ): Promise<DeliveryFilter> {
   const caller = callerOf(ctx);
+  const { all } = deliveriesOf(services).known;
+  if (destination !== undefined && !all.includes(destination))
+    throw errors.destination_not_found(
+      `Expected the name of a destination; found ${destination}, and there are ${all.join(", ")}.`,
+      { field: "destination" },
+    );
   const { output } = await rootsOf(caller, services);
   return {
     id,

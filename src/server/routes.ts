@@ -275,7 +275,7 @@ export const ROUTES: readonly Route[] = [
     tag: "results",
     summary:
       "Results of this subject that are not delivered yet, or were set aside (all with the claim admin)",
-    errors: ["not_found", "shutting_down"],
+    errors: ["not_found", "destination_not_found", "shutting_down"],
     ...listDeliveries,
   },
   {
@@ -284,7 +284,7 @@ export const ROUTES: readonly Route[] = [
     id: "retryDeliveries",
     tag: "results",
     summary: "Sends objects again that were set aside",
-    errors: ["path_not_allowed", "not_found", "shutting_down"],
+    errors: ["path_not_allowed", "not_found", "destination_not_found", "shutting_down"],
     ...retryDeliveries,
   },
   {

@@ -42,6 +42,25 @@ t.test("an error is a sentence, and an object where --json asks for it", { skip 
   );
 });
 
+t.test("a path that leads nowhere is named, and is no fault of the program", { skip }, async (t) => {
+  const file = path.join(place.input, "there.dcm");
+  writeFileSync(file, (await samples()).ct);
+  const nowhere = path.join(place.input, "nowhere");
+  const model = path.join(root, "models/ct-tissue");
+  for (const words of [
+    ["models", "init", `${nowhere}.onnx`],
+    ["models", "try", model, file, "--dump", `${nowhere}/in.npy`],
+    ["inspect", file, "--preview", `${nowhere}/a.png`],
+    ["results", "index", nowhere],
+    ["drift", nowhere],
+    ["audit", "verify"],
+  ]) {
+    const told = await radserve(place, ...words);
+    t.match(told, { status: 2, stderr: /^.*(nowhere|audit).*\n$/ }, words.join(" "));
+    t.notMatch(told.stderr, /internal|Create it[^]*audit/, words.join(" "));
+  }
+});
+
 t.test("infer writes what --outputs names, and says it with readable numbers", { skip }, async (t) => {
   const file = path.join(place.input, "ct.dcm");
   writeFileSync(file, (await samples()).ct);

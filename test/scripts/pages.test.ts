@@ -32,6 +32,17 @@ t.test("generated tables and openapi.yaml are as their sources say", (t) => {
   t.end();
 });
 
+t.test(
+  "a version of the changelog has each heading once: merges have doubled sections, of which one grew old",
+  (t) => {
+    for (const version of pageText("CHANGELOG.md").split("\n## ").slice(1)) {
+      const headings = [...version.matchAll(/^### .*/gm)].map(([heading]) => heading);
+      t.same(headings, [...new Set(headings)], version.split("\n")[0]);
+    }
+    t.end();
+  },
+);
+
 t.test("every relative link and anchor leads somewhere", (t) => {
   for (const page of allPages())
     for (const link of linksOf(page).filter((target) => !/^\w+:/.test(target))) {

@@ -103,9 +103,18 @@ const INSTALL_SCRIPTS: Readonly<Record<string, string>> = {
 t.test("npm ci --ignore-scripts leaves out nothing that npm run setup does not do", (t) => {
   const scripted = productionPackages().filter(({ hasInstallScript }) => hasInstallScript);
   t.same(scripted.map(({ name }) => name).sort(), Object.keys(INSTALL_SCRIPTS).sort());
-  const { scripts } = z
-    .object({ scripts: z.record(z.string(), z.string()) })
+  const { scripts, allowScripts } = z
+    .object({
+      scripts: z.record(z.string(), z.string()),
+      allowScripts: z.record(z.string(), z.literal(false)),
+    })
     .parse(JSON.parse(text("package.json")));
+  const { packages } = z
+    .object({ packages: z.record(z.string(), z.object({ hasInstallScript: z.boolean().optional() })) })
+    .parse(JSON.parse(text("package-lock.json")));
+  const all = Object.keys(packages).filter((place) => place !== "" && packages[place]?.hasInstallScript);
+  const names = all.map((place) => place.replace("node_modules/", ""));
+  t.same(Object.keys(allowScripts), names, "npm runs none: one for development reports the installation");
   t.equal(
     scripts["setup"],
     `${scripts["install"]} && ${scripts["prepare"]}`,

@@ -271,7 +271,9 @@ export class Lane {
     }
     const stored = [...answers.values()].filter(({ state }) => state === "stored").length;
     const ms = Math.round(performance.now() - began);
-    log.info({ destination: name, results: some.length, objects: all.size, stored, ms }, "results were sent");
+    const told = { destination: name, results: some.length, objects: all.size, stored, ms };
+    if (stored === all.size) log.info(told, "results were sent");
+    else log.warn(told, "results were not all stored");
     const isAway = (answer: Sent) => answer.state === "away" && answer.answered !== true;
     if ([...all.keys()].some((uid) => isAway(answerOf(uid)))) this.#away();
     else this.#reached();

@@ -82,6 +82,9 @@ await t.test(
     t.same(statesOf(deliveryOf(place), "archive"), ["waiting", "waiting"]);
     await until(async () => (await conditions(server)).length > 0);
     t.match(await conditions(server), [{ condition: "destination_away", where: "destination archive" }]);
+    await server.logged(
+      ({ destination, msg }) => destination === "archive" && msg === "results were not all stored",
+    );
     t.match(await listed(server), [
       { receipt_path: path.join(place.output, "image.dcm.json"), replaced: false },
     ]);
@@ -216,6 +219,8 @@ await t.test("requests that cannot be meant are refused, and tokens send where t
       status: 404,
       body: { error: "destination_not_found", details: { field } },
     });
+  const mistyped = await server.post("/deliveries/retry?destination=nowhere", "");
+  t.match(await mistyped.json(), { error: "destination_not_found", details: { field: "destination" } });
   t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
   const narrow = await issueToken(place, "--destination", "archive");
   const other = {
