@@ -67,6 +67,17 @@ t.test("inspects graphs, and refuses what is none", async (t) => {
     initializers: [{ name: "unused", dtype: "float16", shape: [2], data: [1, 2] }],
   });
   t.equal((await engine.inspectGraph(half)).float16, true);
+  const recast = writeModel(folder, {
+    name: "recast",
+    inputs: [{ name: "x", dtype: "float16", shape: ["n", 4] }],
+    outputs: [{ name: "y", dtype: "float16", shape: ["n", 4] }],
+    nodes: [
+      { op: "Add", inputs: ["x", "x"], outputs: ["sum"] },
+      { op: "Cast", inputs: ["sum"], outputs: ["same"], attributes: { to: int(10) } },
+      { op: "Softmax", inputs: ["same"], outputs: ["y"] },
+    ],
+  });
+  t.match(await engine.inspectGraph(recast), { outputs: [{ name: "y", dtype: "float16" }] });
   const broken = path.join(folder, "broken.onnx");
   writeFileSync(broken, "no model");
   t.equal((await failure(engine.inspectGraph(broken))).code, "bad_request");
