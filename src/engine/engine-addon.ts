@@ -13,6 +13,7 @@ import type {
   Progress,
   RenderOptions,
 } from "./types.js";
+import { release } from "../addon/bytes.js";
 import type { Tensor } from "../base/tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
 import {
@@ -155,6 +156,8 @@ export function inferenceOf(native: NativeInference): InferResult {
   const { outputs, raw, tensors } = native;
   const hash = createHash("sha256");
   for (const data of raw ?? tensors?.outputs.map((tensor) => tensor.data) ?? []) hash.update(data);
+  // A volume's are as long as what V8 waits for before it collects the whole heap
+  raw?.forEach(release);
   const rawSha256 = hash.digest("hex");
   const [queueMs, prepareMs, runMs, postprocessMs] = native.timings;
   const timings = { queueMs, prepareMs, runMs, postprocessMs };
