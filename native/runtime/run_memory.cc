@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,9 +16,12 @@ constexpr size_t kAlignment = 64;
 /// A block may be so much larger than what it is used for, as a part of that.
 constexpr size_t kSlack = 4;
 constexpr unsigned kScopes = 16;
-/// Memory of so many bytes goes back at once: what is computed over it takes longer than to map it, and a network's large tensors
-/// have many sizes, of which each thread would keep the most.
+/// Threads keep no blocks of so many bytes: a network's large tensors have many sizes, of which each thread would keep the most.
 constexpr size_t kLarge = size_t{64} << 20;
+/// From so many bytes on the C library maps memory for each block (M_MMAP_THRESHOLD of mallopt(3)): its pages take as long as a small
+/// network over it.
+constexpr size_t kMapped = size_t{32} << 20;
+constexpr size_t kMostIdle = size_t{256} << 20;
 
 /// Lies before the memory that is given out.
 struct alignas(kAlignment) Header {
@@ -92,6 +96,61 @@ class Cache {
   uint64_t scopes_ = 0;
 };
 
+/// Mapped blocks that nobody uses, whoever freed them: outputs are freed by whoever read them.
+class Idle {
+ public:
+  /// Of that length alone. Where a large one is missing those that are there have the wrong lengths: they make room, so that
+  /// no run has more memory for them.
+  Header* Take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(blocks_, bytes, &Header::bytes);
+    if (found == blocks_.end()) {
+      if (bytes >= kLarge) DropTo(0);
+      return nullptr;
+    }
+    Header* block = *found;
+    blocks_.erase(found);
+    kept_ -= bytes;
+    return block;
+  }
+
+  void Keep(Header* block) {
+    const std::lock_guard lock(mutex_);
+    blocks_.push_back(block);
+    kept_ += block->bytes;
+    DropTo(kMostIdle);
+  }
+
+  void DropAll() {
+    const std::lock_guard lock(mutex_);
+    DropTo(0);
+  }
+
+  size_t kept() const {
+    const std::lock_guard lock(mutex_);
+    return kept_;
+  }
+
+ private:
+  /// The oldest first.
+  void DropTo(size_t most) {
+    while (kept_ > most) {
+      kept_ -= blocks_.front()->bytes;
+      std::free(blocks_.front());
+      blocks_.pop_front();
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::deque<Header*> blocks_;
+  size_t kept_ = 0;
+};
+
+Idle& TheIdle() {
+  static auto& idle = *std::make_unique<Idle>().release();
+  return idle;
+}
+
 /// The caches of all threads. Leaked on purpose: threads may end after static objects.
 struct Caches {
   std::mutex mutex;
@@ -125,9 +184,10 @@ bool Open() { return own != nullptr && own->open; }
 
 void* AllocateRunMemory(size_t bytes) {
   Header* block = Open() ? own->Take(bytes) : nullptr;
+  const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (whole < bytes) return nullptr;
+  if (block == nullptr && whole >= kMapped) block = TheIdle().Take(whole);
   if (block == nullptr) {
-    const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (whole < bytes) return nullptr;
     void* fresh = std::aligned_alloc(kAlignment, sizeof(Header) + whole);
     if (fresh == nullptr) return nullptr;
     block = new (fresh) Header{whole};
@@ -144,17 +204,21 @@ void FreeRunMemory(void* memory) {
     own->taken -= std::min(own->taken, block->bytes);
     if (block->bytes < kLarge) return own->Keep(block);
   }
+  if (block->bytes >= kMapped) return TheIdle().Keep(block);
   std::free(block);
 }
 
+void DropLargeRunMemory() { TheIdle().DropAll(); }
+
 void DropRunMemory() {
+  DropLargeRunMemory();
   const std::lock_guard lock(TheCaches().mutex);
   for (Cache* cache : TheCaches().all) cache->DropAll();
 }
 
 size_t KeptRunMemory() {
   const std::lock_guard lock(TheCaches().mutex);
-  size_t kept = 0;
+  size_t kept = TheIdle().kept();
   for (const Cache* cache : TheCaches().all) kept += cache->kept();
   return kept;
 }

@@ -679,6 +679,7 @@ std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const 
       work.emplace();
     }
     Ort::Session& session = state.Pick(wide);
+    if (state.wide && &session == &*state.wide) DropLargeRunMemory();
     std::vector<Tensor> results = RunOnce(session, run, feeds, outputs, state.Gpu());
     if (state.narrow && &session == &*state.narrow) Raise(most_narrow_, MostOfLastRun());
     return results;

@@ -13,6 +13,7 @@ import type {
   Progress,
   RenderOptions,
 } from "./types.js";
+import { release } from "../addon/bytes.js";
 import type { Tensor } from "../base/tensor.js";
 import type { VolumeGeometry } from "../images/image.js";
 import {
@@ -160,6 +161,8 @@ export function inferenceOf(native: NativeInference): InferResult {
   for (const data of raw ?? tensors?.outputs.map((tensor) => tensor.data) ?? [])
     for (let at = 0; at < data.length; at += HASHED_AT_ONCE)
       hash.update(data.subarray(at, at + HASHED_AT_ONCE));
+  // A volume's are as long as what V8 waits for before it collects the whole heap
+  raw?.forEach(release);
   const rawSha256 = hash.digest("hex");
   const [queueMs, prepareMs, runMs, postprocessMs] = native.timings;
   const timings = { queueMs, prepareMs, runMs, postprocessMs };

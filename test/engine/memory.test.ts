@@ -4,7 +4,7 @@ import { type ModelDescription, tensor } from "../../scripts/lib/onnx-model.js";
 import { createEngine, type Engine } from "../../src/engine/engine.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import { ADDON, needs } from "../support/needs.js";
-import { input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
+import { identity, input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
 
 /** On its way it makes an image whose sides are the 8th power of the given ones: of 8 x 8 pixels, 2^50 bytes. */
 const greedy: ModelDescription = {
@@ -59,6 +59,19 @@ t.test("memory", { skip: needs(ADDON) }, async (t) => {
       await t.rejects(run(8), { code: "overloaded", message: /memory did not suffice/ });
       t.match(await run(1), { outputs: [{ kind: "heatmap", rows: 1, columns: 1 }] });
     }
+    await engine.unload(id);
+  });
+
+  await t.test("what a graph gives goes back once it is hashed", async (t) => {
+    const { id } = await engine.load(loadOptions(writeModel(folder, identity)));
+    const image = plane(1024, 1024);
+    const before = process.memoryUsage().external;
+    const { outputs } = await engine.infer(id, [image], {});
+    const [output] = outputs;
+    const values = output?.kind === "heatmap" ? output.values.byteLength : 0;
+    t.equal(values, 4 * 1024 * 1024);
+    const more = process.memoryUsage().external - before;
+    t.ok(more < 1.5 * values, `the answer has ${values} bytes, and ${more} are there more than before`);
     await engine.unload(id);
   });
 

@@ -1,5 +1,6 @@
 #include "runtime/run_memory.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -43,9 +44,39 @@ TEST("a much larger block is left for who needs it") {
 }
 END;
 
-TEST("large blocks go back at once") {
+TEST("a large block serves the next run on any thread, as long as none asks for another length") {
   RunWith(80 * kBytes);
+  std::thread([] { RunWith(80 * kBytes); }).join();
+  EQUAL(KeptRunMemory(), 80 * kBytes);
+  RunWith(70 * kBytes);
+  EQUAL(KeptRunMemory(), 70 * kBytes);
+  DropLargeRunMemory();
   EQUAL(KeptRunMemory(), size_t{0});
+}
+END;
+
+TEST("an output of a volume that was read elsewhere serves the next run") {
+  void* output = nullptr;
+  {
+    const RunScope scope;
+    output = AllocateRunMemory(32 * kBytes);
+  }
+  std::thread([&] { FreeRunMemory(output); }).join();
+  EQUAL(KeptRunMemory(), 32 * kBytes);
+  CHECK(RunWith(32 * kBytes) == output);
+  DropRunMemory();
+}
+END;
+
+TEST("no more than 256 MiB of large blocks are kept") {
+  {
+    const RunScope scope;
+    std::array<void*, 4> blocks{};
+    for (void*& block : blocks) block = AllocateRunMemory(80 * kBytes);
+    for (void* block : blocks) FreeRunMemory(block);
+  }
+  EQUAL(KeptRunMemory(), 240 * kBytes);
+  DropRunMemory();
 }
 END;
 
