@@ -5,11 +5,11 @@ import type { ErrorObject } from "../base/errors.js";
 import type { KnownDestinations } from "../inference/request.js";
 import type { InferTask } from "../inference/task.js";
 import type { Summary } from "../results/commit/compose.js";
+import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
 import type { BulkCall } from "./call.js";
 import type { Depth } from "./leases.js";
 import type { Box } from "./schema.js";
-import type { KnownModels } from "./submit.js";
 
 export type ItemOutcome =
   | { ok: true; result: Summary }

@@ -10,6 +10,7 @@ import { faultForLog } from "../base/log.js";
 import { monotonic } from "../base/monotonic.js";
 import type { ProcessMemory } from "../base/process-memory.js";
 import { candidatesOf } from "../inference/plan.js";
+import type { KnownModels } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import type { BoxContext } from "./boxes.js";
@@ -17,9 +18,7 @@ import { asUnavailable, isFarAhead, isTableLoss, jsonb, transaction, type Querya
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
-import type { Pause } from "./outcome.js";
 import { scanFolder, type Found } from "./scan.js";
-import type { KnownModels } from "./submit.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const SCAN = "radserve-scan";
@@ -66,7 +65,7 @@ const HINDERED = {
 const OF_MODELS = new Set<string>(["model_unavailable", "model_not_found"]);
 
 /** Why a job waits whose folder cannot be scanned now. */
-const hindrance = (thrown: unknown): Pause =>
+const hindrance = (thrown: unknown): typeof HINDERED =>
   thrown instanceof RadserveError && OF_MODELS.has(thrown.code)
     ? { code: thrown.code, message: thrown.message }
     : HINDERED;

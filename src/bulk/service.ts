@@ -18,10 +18,10 @@ import type { Progress } from "../engine/types.js";
 import type { JobProgress } from "./schema.js";
 import type { KnownDestinations } from "../inference/request.js";
 import type { InferencePool } from "../inference/worker-pool.js";
+import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import type { BulkFigures, FromThread, ItemOutcome, ItemToRun, ThreadOptions, ToThread } from "./messages.js";
-import type { KnownModels } from "./submit.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const FIRST_DELAY_MS = 200;

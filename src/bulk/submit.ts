@@ -5,8 +5,8 @@ import { v5 as uuidV5 } from "uuid";
 import type { Config } from "../config.js";
 import { cached } from "../base/cached.js";
 import { canonicalJson } from "../base/canonical-json.js";
-import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
-import type { ModelEntry } from "../models/entry.js";
+import { errors, RadserveError } from "../base/errors.js";
+import type { KnownModels } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { openInput, openOutputFolder } from "../files/guarded-paths.js";
 import { narrowRoots, realPathToBe, type Roots } from "../files/roots.js";
@@ -25,12 +25,6 @@ import { visibleTo } from "./visible-jobs.js";
 
 const CHECKED_AT_ONCE = 16;
 const ANALYZED_FROM = 1_000;
-
-export interface KnownModels {
-  entries: readonly ModelEntry[];
-  /** Models without an entry, because their manifest cannot be read. */
-  problems: readonly { name: string; error: ErrorObject }[];
-}
 
 export interface SubmitContext {
   config: Config;

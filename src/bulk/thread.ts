@@ -15,6 +15,7 @@ import { createLog, faultForLog } from "../base/log.js";
 import { ProcessMemory } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
 import { within } from "../base/waiting.js";
+import type { KnownModels } from "../models/entry.js";
 import { OPERATIONS, type OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
 import { asUnavailable, isTableLoss, openDatabase, type Database } from "./database.js";
@@ -23,7 +24,6 @@ import type { FromThread, ThreadOptions, ToThread } from "./messages.js";
 import { keepLoss, migrate } from "./migrations.js";
 import { Runner } from "./runner.js";
 import { Scanner } from "./scanner.js";
-import type { KnownModels } from "./submit.js";
 import { BulkUnavailable, DatabaseTroubles } from "./database-trouble.js";
 import { allBoxes } from "./job-details.js";
 

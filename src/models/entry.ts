@@ -26,3 +26,10 @@ export interface ModelEntry {
   /** In a plan: the model in whose region this one looks. */
   first?: FirstModel;
 }
+
+/** All models of a process. */
+export interface KnownModels {
+  entries: readonly ModelEntry[];
+  /** Models without an entry, because their manifest cannot be read. */
+  problems: readonly { name: string; error: ErrorObject }[];
+}
