@@ -6,7 +6,6 @@ import { ReadableStream } from "node:stream/web";
 import type { Transferable } from "node:worker_threads";
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
-import { sha256 } from "../files/durable-files.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
@@ -17,7 +16,7 @@ import type { Config } from "../config.js";
 import type { Completed, JobState, Submission } from "./receive/arrivals.js";
 import type { DoorFigures, DoorsThreadOptions, FromDoors, Told, ToDoors } from "./receive/messages.js";
 import type { Stored } from "./receive/stow.js";
-import { STOW_PREFIX, type ReceivingSettings } from "./settings.js";
+import { stowPeer, type ReceivingSettings } from "./settings.js";
 
 /** Whose jobs they are that received images become. */
 export const DOORS_SUBJECT = "doors";
@@ -25,13 +24,6 @@ const CALLER = { subject: DOORS_SUBJECT, admin: false, inputRoots: undefined, ou
 const LAST_WAIT_MS = 2_000;
 /** Pieces of a body that go over together; each has at most 64 KiB. */
 const PIECES_AT_ONCE = 16;
-/** Text of a subject that can be part of a folder's name as it is. */
-const PLAIN_SUBJECT = /^[a-z0-9][a-z0-9_.-]{0,63}$/;
-
-/** The name of whoever sends by STOW-RS: of two subjects never the same. */
-export const stowPeer = (subject: string): string =>
-  STOW_PREFIX + (PLAIN_SUBJECT.test(subject) ? subject : `=${sha256(subject).slice(0, 32)}`);
-
 export interface DoorsOptions {
   config: Config;
   settings: ReceivingSettings;

@@ -11,6 +11,7 @@ import { ConfigError } from "../base/errors.js";
 import { LOOPBACK, Networks } from "../base/networks.js";
 import { problemsOf } from "../base/validation.js";
 import { absolute, duration, jsonOfFile, network, type Config } from "../config.js";
+import { sha256 } from "../files/durable-files.js";
 import { stagingName } from "../files/helper-names.js";
 import { textOfRegularSync } from "../files/regular-file.js";
 import { isInside, realPathToBe } from "../files/roots.js";
@@ -22,7 +23,14 @@ import { tagRule } from "../manifest/manifest.js";
 import { aeTitle } from "./dimse/ae-title.js";
 
 /** Of what comes by STOW-RS; no peer of the settings has such a name. */
-export const STOW_PREFIX = "stow-";
+const STOW_PREFIX = "stow-";
+/** Text of a subject that can be part of a folder's name as it is. */
+const PLAIN_SUBJECT = /^[a-z0-9][a-z0-9_.-]{0,63}$/;
+const HASHED_SUBJECT = /^=[0-9a-f]{32}$/;
+
+/** The name of whoever sends by STOW-RS: of two subjects never the same. */
+export const stowPeer = (subject: string): string =>
+  STOW_PREFIX + (PLAIN_SUBJECT.test(subject) ? subject : `=${sha256(subject).slice(0, 32)}`);
 
 const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
@@ -150,8 +158,12 @@ const schema = z
       if (rules.findIndex((one) => one.name === ruleName) < i)
         issue(["rules", i, "name"], "Expected a name that no rule before has");
       (from ?? []).forEach((one, n) => {
-        if (!names.includes(one) && !one.startsWith(STOW_PREFIX))
+        if (names.includes(one)) return;
+        const subject = one.slice(STOW_PREFIX.length);
+        if (!one.startsWith(STOW_PREFIX))
           issue(["rules", i, "from", n], `Expected a name of peers, or ${STOW_PREFIX}SUBJECT`);
+        else if (!HASHED_SUBJECT.test(subject) && stowPeer(subject) !== one)
+          issue(["rules", i, "from", n], `Expected ${stowPeer(subject)} for that subject; found ${one}`);
       });
     });
     if (dicom === undefined || new Networks(LOOPBACK).has(dicom.host)) return;

@@ -6,7 +6,7 @@ import { doorsSchemaText, schemaPath } from "../../scripts/build-doors-schema.js
 import { ConfigError } from "../../src/base/errors.js";
 import { doors } from "../../src/commands/doctor/service.js";
 import type { Config } from "../../src/config.js";
-import { checkDoors, readDoors } from "../../src/doors/settings.js";
+import { checkDoors, readDoors, stowPeer } from "../../src/doors/settings.js";
 
 t.test("the published schema is the one in force", async (t) => {
   t.equal(
@@ -75,6 +75,11 @@ const refusals: [string, object, RegExp][] = [
     { rules: [{ ...RULE, from: ["ct2"] }] },
     /rules\[0\]\.from\[0\]: Expected a name of peers/,
   ],
+  [
+    "a sender by STOW-RS whose peer has another name",
+    { rules: [{ ...RULE, from: ["stow-PACS"] }] },
+    /rules\[0\]\.from\[0\]: Expected stow-=[0-9a-f]{32} for that subject; found stow-PACS/,
+  ],
   ["two rules of one name", { rules: [RULE, RULE] }, /rules\[1\]\.name/],
   [
     "an attribute that comes late",
@@ -132,6 +137,7 @@ t.test("each mistake has its message", async (t) => {
     { dicom: { port: 104, host: "0.0.0.0" }, peers: { a: { ae_title: "A", networks: ["10.0.0.0/8"] } } },
     { dicom: { port: 104, host: "0.0.0.0", tls: { cert: "/c", key: "/k", client_ca: "/ca" } } },
     { dicom: undefined, rules: [{ ...RULE, from: ["stow-viewer"], quiet: "5m", models: ["a"] }] },
+    { rules: [{ ...RULE, from: [stowPeer("PACS")] }] },
   ];
   for (const change of allowed) t.ok(await read({ ...right, ...change }), JSON.stringify(change));
   for (const [name, change, message] of refusals) {

@@ -6,7 +6,7 @@ import path from "node:path";
 import t from "tap";
 import { doorsPlace, filesBelow, jobsOnce, object, startDoors, STUDY } from "../support/doors.js";
 import { Multipart } from "../../src/doors/receive/multipart.js";
-import { stowPeer } from "../../src/doors/service.js";
+import { stowPeer } from "../../src/doors/settings.js";
 import { until } from "../support/postgres.js";
 import { issueToken } from "../support/server.js";
 
