@@ -87,7 +87,8 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
         <Brand />
         <h1>Sign in with a token</h1>
         <p class="quiet" id="token-hint">
-          <code>radserve token issue --subject NAME</code> makes one. It is kept for this tab only.
+          <code>radserve token issue --subject NAME</code> makes one. Paste it alone, without Bearer. It is
+          kept for this tab only.
         </p>
         {fault !== undefined && (
           <p class="note bad" role="alert">

@@ -141,6 +141,8 @@ function problemsOfIssue(
   most: number,
 ): Problem[] {
   const field = fieldName(issue.path);
+  const said = issue.code === "invalid_key" ? issue.issues[0]?.message : undefined;
+  if (said !== undefined) return [{ field, message: said }];
   if (issue.code !== "unrecognized_keys")
     return [{ field, message: `${expected(issue)}; found ${found(valueAt(value, issue.path))}` }];
   const known = knownFields(schema, issue.path);

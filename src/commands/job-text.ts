@@ -13,11 +13,13 @@ export function hasEnded({ state, counts }: Job): boolean {
 }
 
 /** "9,990 succeeded, 3 failed": what is not zero. */
-export function countsText({ counts }: Job, states: readonly Item["state"][] = ITEM_STATES): string {
-  const parts = states
-    .filter((state) => counts[state] > 0)
-    .map((state) => `${count(counts[state])} ${state}`);
-  return parts.length === 0 ? "nothing yet" : parts.join(", ");
+export function countsText(job: Job): string {
+  return countsOf(job, ITEM_STATES) || (hasEnded(job) ? "no images" : "nothing yet");
+}
+
+function countsOf({ counts }: Job, states: readonly Item["state"][]): string {
+  const parts = states.filter((state) => counts[state] > 0);
+  return parts.map((state) => `${count(counts[state])} ${state}`).join(", ");
 }
 
 function timeLeft({ estimated_end, state }: Job, now: number): string {
@@ -32,14 +34,8 @@ export function progressText(job: Job, now = Date.now()): string {
   const total = job.total === null ? "?" : count(job.total);
   const why = job.paused_reason === null ? "" : `: ${job.paused_reason.message}`;
   const state = job.state === "running" ? "" : `${job.state}${job.state === "paused" ? why : ""}`;
-  const bad = countsText(job, ["partial", "failed", "skipped"]);
-  return [
-    `${count(done(job))}/${total}`,
-    state,
-    rate(job),
-    timeLeft(job, now),
-    bad === "nothing yet" ? "" : bad,
-  ]
+  const bad = countsOf(job, ["partial", "failed", "skipped"]);
+  return [`${count(done(job))}/${total}`, state, rate(job), timeLeft(job, now), bad]
     .filter((part) => part !== "")
     .join("  ");
 }

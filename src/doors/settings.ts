@@ -71,12 +71,10 @@ const rule = z.strictObject({
     .describe("Names of peers, or stow-SUBJECT for tokens of STOW-RS; everybody if absent"),
   when: z
     .array(
-      tagRule
-        .omit({ reason: true })
-        .refine(
-          ({ tag }) => readableInHead(tag),
-          "Expected an attribute up to (0020,000E) of the data set, which is what is looked at",
-        ),
+      tagRule.omit({ reason: true }).refine(({ tag }) => readableInHead(tag), {
+        path: ["tag"],
+        message: "Expected the keyword of an attribute up to SeriesInstanceUID, which is what is looked at",
+      }),
     )
     .optional()
     .describe("All must hold for the first object of the series that came; as accepts.rules of a manifest"),

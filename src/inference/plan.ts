@@ -298,7 +298,8 @@ function noModelAccepts(models: readonly { entry: ModelEntry; reasons: Reason[] 
       first === undefined ? [] : [`${entry.name}: ${first.message}`],
     );
   const more = models.length > MOST_SAID ? ` (${models.length - MOST_SAID} more in details)` : "";
-  return errors.no_model_accepts(`No model takes this image. ${why.join(" ")}${more}`, {
+  const none = models.length === 0 ? "There is none that serves." : "";
+  return errors.no_model_accepts(`No model takes this image. ${none}${why.join(" ")}${more}`, {
     models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
   });
 }

@@ -45,7 +45,7 @@ export interface FolderReport {
 
 const FILES = z.array(modelFileSchema);
 const NO_FILE = "The file does not exist";
-const NO_MANIFEST = `${NO_FILE}, and every folder in the models folder is a model. Put model.json back, or move the folder away`;
+const NO_MANIFEST = `${NO_FILE}, and every folder in the models folder is a model. Write it (radserve models init GRAPH.onnx begins it), put it back, or move the folder away`;
 
 /** Reads a folder and reports every mistake in it at once. Never throws for what the folder holds. */
 export async function readModelFolder(directory: string): Promise<FolderReport> {

@@ -158,6 +158,7 @@ class ServingProcess {
   #connections: Connections | undefined;
   #certificates: WatchedCertificates | undefined;
   #stopping = false;
+  #stopped: Promise<void> | undefined;
   #server: http.Server | https.Server | undefined;
   #stop: (() => Promise<void>) | undefined;
   #reload: (() => Promise<ReloadReport | undefined>) | undefined;
@@ -380,8 +381,12 @@ class ServingProcess {
     this.log[failed.length === 0 ? "info" : "error"](fields, `models reloaded: ${done} changed${more}`);
   }
 
-  async stop(): Promise<void> {
-    if (this.#stopping) return;
+  /** A signal to the whole group comes twice, from the supervisor too: whoever asks again waits for the same end. */
+  stop(): Promise<void> {
+    return (this.#stopped ??= this.#stopOnce());
+  }
+
+  async #stopOnce(): Promise<void> {
     this.#stopping = true;
     this.log.info("stopping: finishing what was admitted");
     await this.#stop?.();

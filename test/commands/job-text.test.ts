@@ -88,6 +88,7 @@ t.test("summary", (t) => {
   });
   t.equal(summaryText(ended), "completed: 3 images in 1 h 3 min: 2 succeeded, 1 skipped");
   t.equal(countsText(job({ counts: none })), "nothing yet");
+  t.equal(countsText(job({ state: "completed", counts: none })), "no images");
   t.match(jobText(ended, NOW), /^images {4}3$/m);
   t.end();
 });

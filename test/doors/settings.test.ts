@@ -84,8 +84,9 @@ const refusals: [string, object, RegExp][] = [
   [
     "an attribute that comes late",
     { rules: [{ ...RULE, when: [{ tag: "Rows", min: 1, if_absent: "refuse" }] }] },
-    /rules\[0\]\.when\[0\]: Expected an attribute up to \(0020,000E\)/,
+    /rules\[0\]\.when\[0\]\.tag: Expected the keyword of an attribute up to SeriesInstanceUID.*; found "Rows"/,
   ],
+  ["a name with capitals", { peers: { "CT 1": { ae_title: "CT1" } } }, /peers\.CT 1: Expected a name of a-z/],
   ["an unknown field", { spol: "/x" }, /spol/],
   [
     "results elsewhere",

@@ -192,20 +192,26 @@ t.test("whoever is dead and not buried holds no name", async (t) => {
   await name?.release();
 });
 
-t.test("SIGTERM answers what was admitted, and ends with 0", { skip: needs(ADDON) }, async (t) => {
-  const server = await startServer();
-  const body = (n: number) => ({
-    input_image_path: path.join(server.place.input, "image.png"),
-    output_folder_path: path.join(server.place.output, String(n)),
-  });
-  const first = server.post("/single_inference", body(0));
-  const others = Array.from({ length: 12 }, (_, n) => server.post("/single_inference", body(n + 1)));
-  const expected = (await first).status;
-  const stopped = server.stop();
-  const statuses = await Promise.all(others.map(async (other) => (await other).status));
-  for (const status of statuses) t.ok(status === expected || status === 503, `answered, ${status}`);
-  t.equal(await stopped, 0);
-});
+for (const whom of ["the server", "its whole group"])
+  t.test(
+    `SIGTERM to ${whom} answers what was admitted, and ends with 0`,
+    { skip: needs(ADDON) },
+    async (t) => {
+      const server = await startServer();
+      const body = (n: number) => ({
+        input_image_path: path.join(server.place.input, "image.png"),
+        output_folder_path: path.join(server.place.output, String(n)),
+      });
+      const first = server.post("/single_inference", body(0));
+      const others = Array.from({ length: 12 }, (_, n) => server.post("/single_inference", body(n + 1)));
+      const expected = (await first).status;
+      if (whom !== "the server") process.kill(server.servingPid(), "SIGTERM");
+      const stopped = server.stop();
+      const statuses = await Promise.all(others.map(async (other) => (await other).status));
+      for (const status of statuses) t.ok(status === expected || status === 503, `answered, ${status}`);
+      t.equal(await stopped, 0);
+    },
+  );
 
 t.test("after the grace time the rest fails with shutting_down", { skip: needs(ADDON) }, async (t) => {
   // On a very busy machine a request is read long after its connection came

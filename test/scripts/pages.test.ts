@@ -37,7 +37,7 @@ t.test(
   (t) => {
     for (const version of pageText("CHANGELOG.md").split("\n## ").slice(1)) {
       const headings = [...version.matchAll(/^### .*/gm)].map(([heading]) => heading);
-      t.same(headings, [...new Set(headings)], version.split("\n")[0] ?? "");
+      t.same(headings, [...new Set(headings)], version.slice(0, 20));
     }
     t.end();
   },

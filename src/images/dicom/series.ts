@@ -258,7 +258,7 @@ function groupsOf(files: readonly SeriesFile[]): Group[] {
   if (series.size === 0)
     throw seriesInvalid(
       "no_images",
-      "Expected a folder with the DICOM images of a series; found none in it (folders inside it and links are not followed).",
+      "Expected a folder with the DICOM images of a series; found none in it (folders inside it and links are not followed). A bulk job searches the folders inside.",
     );
   const missing = series.get(undefined)?.length ?? 0;
   if (missing > 0)

@@ -82,7 +82,7 @@ export function assemble(slices: readonly SliceFacts[], tolerance: StackToleranc
   if (first === undefined || others.length === 0)
     throw seriesInvalid(
       "single_slice",
-      `Expected at least two slices, found ${slices.length}. Send the whole series.`,
+      `Expected at least two slices, found ${slices.length}. Send the whole series, or the path of the image itself.`,
       { slices: slices.length },
     );
   const all = [first, ...others];
