@@ -113,8 +113,11 @@ function paletteEntries(attributes: DataSetAttributes, colour: string, found: De
   if (attributes.has(plain)) return dataOf(attributes, plain, found);
   const segmented = `Segmented${plain}`;
   if (!attributes.has(segmented)) throw corrupt(plain, "is absent");
-  const codes = attributes.numbersAs(segmented, found.bits > 8 ? "US" : "OB") ?? [];
-  return expandSegments(codes, found, segmented);
+  const bytewise = found.bits <= 8 && attributes.element(segmented)?.vr === "OB";
+  const codes = attributes.numbersAs(segmented, bytewise ? "OB" : "US") ?? [];
+  // Codes of 8 bits lie in words as the entries of a plain table do: low byte first, in either byte order
+  const packed = found.bits <= 8 && !bytewise;
+  return expandSegments(packed ? codes.flatMap((w) => [w & 0xff, w >>> 8]) : codes, found, segmented);
 }
 
 /** Discrete, linear and indirect segments (PS3.3 C.7.9.2). `codes` are words for 16-bit tables, bytes for 8-bit ones. */

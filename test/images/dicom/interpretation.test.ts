@@ -260,6 +260,15 @@ t.test("palettes, plain and segmented", async (t) => {
     (await entries(palette(8, 6, new Typed("OW", packed), true)))?.red,
     Uint16Array.of(0, 100, 125, 150, 175, 200),
   );
+  for (const [vr, codes] of [
+    ["OW", Buffer.from(packed).swap16()],
+    ["OB", packed],
+  ] as const)
+    t.strictSame(
+      (await read(palette(8, 6, new Typed(vr, codes), true), BIG_ENDIAN)).interpretation(0).palette?.red,
+      Uint16Array.of(0, 100, 125, 150, 175, 200),
+      `big endian, ${vr}`,
+    );
   const file = (attributes: Attributes) =>
     dicomFile({ attributes: imageAttributes(attributes), pixels: Buffer.alloc(16) });
   await refuses(
