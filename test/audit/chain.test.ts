@@ -185,15 +185,18 @@ t.test("the audit", { skip }, async (t) => {
   await t.test("is whole again by itself after a line that took too long", async (t) => {
     const place = await placeOf(t);
     const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
-    setDurations({ auditLine: 20, auditRetry: 20 });
+    const { auditLine, auditRetry } = durations;
+    const short = 20;
+    setDurations({ auditLine: short, auditRetry: short });
     const lock = openSync(place.lock, constants.O_RDWR);
     t.ok(lockDescriptor(lock));
     await t.rejects(audit.record({ kind: "page", subject: "late" }), { code: "audit_failed" });
     t.ok(audit.isFailing);
     // The next try would come while the line is still on its way
-    await delay(5 * durations.auditRetry);
+    await delay(5 * short);
+    setDurations({ auditLine, auditRetry });
     closeSync(lock);
-    while (audit.isFailing) await delay(durations.auditRetry);
+    while (audit.isFailing) await delay(short);
     await audit.close();
     t.match(lines(place).slice(-2), [{ subject: "late" }, { kind: "trouble", count: 1 }]);
     t.strictSame((await verified(place)).faults, []);
