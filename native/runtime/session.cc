@@ -33,17 +33,12 @@ std::unique_ptr<Ort::Env>& EnvHolder() {
   return holder;
 }
 
-TensorInfo Describe(const std::string& name, const Ort::TypeInfo& type, const std::string& code) {
-  const bool tensor = type.GetONNXType() == ONNX_TYPE_TENSOR;
-  const auto dtype =
-      tensor ? FromOrt(type.GetTensorTypeAndShapeInfo().GetElementType()) : std::optional<Dtype>();
-  if (!dtype) {
-    throw EngineError(code,
-                      "The graph's \"" + name +
-                          "\" is no tensor of numbers; expected float32, float16, float64, an integer type "
-                          "or bool.");
-  }
+/// nullopt for what is no tensor of numbers of a Dtype: texts, sequences, bfloat16.
+std::optional<TensorInfo> Describe(const std::string& name, const Ort::TypeInfo& type) {
+  if (type.GetONNXType() != ONNX_TYPE_TENSOR) return std::nullopt;
   const auto info = type.GetTensorTypeAndShapeInfo();
+  const std::optional<Dtype> dtype = FromOrt(info.GetElementType());
+  if (!dtype) return std::nullopt;
   TensorInfo out{name, *dtype, info.GetShape(), {}};
   for (const char* symbol : info.GetSymbolicDimensions())
     out.names.emplace_back(symbol == nullptr ? "" : symbol);
@@ -51,16 +46,28 @@ TensorInfo Describe(const std::string& name, const Ort::TypeInfo& type, const st
   return out;
 }
 
+[[noreturn]] void ThrowNoNumbers(const std::string& name, const std::string& code) {
+  throw EngineError(code,
+                    "The graph's \"" + name +
+                        "\" is no tensor of numbers; expected float32, float16, float64, int8 to int64, "
+                        "uint8 to uint32 or bool.");
+}
+
+/// Every input has to be fed. Outputs that are no tensors of numbers are left out, because nobody has to read them.
 GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   const Ort::AllocatorWithDefaultOptions allocator;
   GraphInfo graph;
   for (size_t i = 0; i < session.GetInputCount(); ++i) {
     const std::string name = session.GetInputNameAllocated(i, allocator).get();
-    graph.inputs.push_back(Describe(name, session.GetInputTypeInfo(i), code));
+    const std::optional<TensorInfo> input = Describe(name, session.GetInputTypeInfo(i));
+    if (!input) ThrowNoNumbers(name, code);
+    graph.inputs.push_back(*input);
   }
   for (size_t i = 0; i < session.GetOutputCount(); ++i) {
     const std::string name = session.GetOutputNameAllocated(i, allocator).get();
-    graph.outputs.push_back(Describe(name, session.GetOutputTypeInfo(i), code));
+    const std::optional<TensorInfo> output = Describe(name, session.GetOutputTypeInfo(i));
+    if (output) graph.outputs.push_back(*output);
+    if (graph.outputs.empty() && i + 1 == session.GetOutputCount()) ThrowNoNumbers(name, code);
   }
   return graph;
 }

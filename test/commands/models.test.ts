@@ -50,8 +50,11 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     t.equal(exitCode, 1);
     t.match(text, /^wrong: 3 mistakes\n/);
     t.match(text, /gone\.data: The file cannot be read/);
-    t.match(text, /inputs\[0\]\.tensor: The graph has no tensor "image"; did you mean "hu"/);
-    t.match(text, /outputs\[0\]\.tensor: The graph has no tensor "tissues"; did you mean "tissue"/);
+    t.match(text, /inputs\[0\]\.tensor: The graph has no tensor of numbers "image"; did you mean "hu"/);
+    t.match(
+      text,
+      /outputs\[0\]\.tensor: The graph has no tensor of numbers "tissues"; did you mean "tissue"/,
+    );
   });
 
   await t.test("the graph's sides and types are compared", async (t) => {

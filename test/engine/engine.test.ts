@@ -83,6 +83,29 @@ t.test("inspects graphs, and refuses what is none", async (t) => {
   t.equal((await failure(engine.inspectGraph(broken))).code, "bad_request");
 });
 
+t.test("outputs that are no tensors of numbers need not be read", async (t) => {
+  const beside = (name: string, others: ModelDescription["outputs"]): string =>
+    writeModel(folder, {
+      name,
+      inputs: identity.inputs,
+      outputs: [...others, { name: "count", dtype: "uint64", shape: ["n", 1, "h", "w"] }],
+      nodes: [
+        ...identity.nodes,
+        { op: "Cast", inputs: ["x"], outputs: ["count"], attributes: { to: int(13) } },
+      ],
+    });
+  const read = beside("beside", identity.outputs);
+  t.strictSame(
+    (await engine.inspectGraph(read)).outputs.map(({ name }) => name),
+    ["y"],
+  );
+  const { id } = await engine.load(loadOptions(read));
+  const { outputs } = await engine.infer(id, [plane(1, 2, [3, 4])], {});
+  t.match(outputs, [{ kind: "heatmap", values: new Float32Array([3, 4]) }]);
+  const failed = await failure(engine.inspectGraph(beside("alone", [])));
+  t.match(failed.message, /"count" is no tensor of numbers; expected float32/);
+});
+
 t.test("a load has an end, by its time and by its number", async (t) => {
   const side = 512;
   const products = 60;
