@@ -305,7 +305,13 @@ Ort::SessionOptions CpuOptions(const SessionSettings& settings, const GraphFacts
   // A pattern is one more block for all that a run has at once, 1 GiB of a window of nnU-Net, beside what the first run took.
   // Without patterns small networks take 1 % longer, others no longer.
   options.DisableMemPattern();
-  if (!facts.float16) AddInstanceNorm(options);
+  if (!facts.float16) {
+    AddInstanceNorm(options);
+  } else {
+    // Of a MatMul and an Add this makes a Gemm, for which the CPU has no fast code of float16: a small transformer took minutes
+    // an image in place of a tenth of a second.
+    options.AddConfigEntry("optimization.disable_specified_optimizers", "MatMulAddFusion");
+  }
   return options;
 }
 
