@@ -26,9 +26,9 @@ t.test("a ratio is one of turns of the same round", (t) => {
 t.test("rates have to be at least, costs at most", (t) => {
   const found = goalsOf([...turns, turn("radserve", 0, 9, { work: "dx" })]);
   t.match(found, [
-    { goal: "json: images/s, of those of the script", at: 4, wanted: "at least 1.2", found: 1.5, met: true },
-    { goal: /same promises/, wanted: "at least 1.5", found: 1, met: false },
-    { goal: "json: CPU ms an image", wanted: "at most 3", found: 2, met: true },
+    { goal: "json: images/s, of those of the script", at: 4, wanted: "at least 1", found: 1.5, met: true },
+    { goal: /same promises/, wanted: "at least 1.25", found: 1, met: false },
+    { goal: "json: CPU ms an image", wanted: "at most 4", found: 2, met: true },
     { goal: /peak memory/, wanted: "at most 1", found: 1, met: true },
   ]);
   t.equal(found.length, 4);
@@ -38,17 +38,17 @@ t.test("rates have to be at least, costs at most", (t) => {
 
 t.test("all objects have goals of their own, one at once another than four", (t) => {
   const of = (concurrency: number) => [
-    turn("radserve", 0, 27, { outputs: "all", concurrency, cpu_ms: 21, peak_mib: 60 }),
+    turn("radserve", 0, 27, { outputs: "all", concurrency, cpu_ms: 26, peak_mib: 60 }),
     turn("script", 0, 10, { outputs: "all", concurrency }),
   ];
   t.same(
     goalsOf([...of(1), ...of(4)]).map(({ at, wanted, met }) => [at, wanted, met]),
     [
       [1, "at least 2.5", true],
-      [1, "at most 20", false],
+      [1, "at most 25", false],
       [1, "at most 0.5", false],
       [4, "at least 3", false],
-      [4, "at most 20", false],
+      [4, "at most 25", false],
       [4, "at most 0.5", false],
     ],
   );
