@@ -105,12 +105,17 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
   }
 }
 
-/** Slices of the receipts of series; one that was alone for a while has a receipt of its own beside that of its series. */
+/**
+ * Slices in the receipts of series, each once: what came of a series before the rest of its study has a receipt by the name
+ * of the study beside it, and a slice that was alone for a while one of its own.
+ */
 export const slicesOf = (results: string): number =>
-  filesBelow(results)
-    .filter((name) => name.endsWith(".json") && !path.basename(name).startsWith("."))
-    .map((name) => receiptSchema.parse(JSON.parse(readFileSync(path.join(results, name), "utf8"))))
-    .reduce((sum, { source }) => sum + (source.slices?.length ?? 0), 0);
+  new Set(
+    filesBelow(results)
+      .filter((name) => name.endsWith(".json") && !path.basename(name).startsWith("."))
+      .map((name) => receiptSchema.parse(JSON.parse(readFileSync(path.join(results, name), "utf8"))))
+      .flatMap(({ source }) => source.slices?.map(({ sop_instance_uid: uid }) => uid) ?? []),
+  ).size;
 
 /**
  * The jobs that were made of whole groups, by their folders, once each group has an ended one.
