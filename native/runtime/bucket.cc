@@ -29,10 +29,11 @@ void CheckLimit(const SessionState& state, size_t bytes) {
                     " that they may take.");
 }
 
-/// Memory of an allocator, `apart` from the chunks of its arena if that is said; plain memory without an allocator. The
-/// allocator lives by itself: whoever still reads a result does not hold the weights. Throws OutOfMemory, Ort::Exception.
+/// Memory of an allocator, apart from the chunks of its arena: a graph writes into chunks of the device that are free by then,
+/// and copies from such chunks of pinned memory (where the parts of a Concat are unequal, their addresses). Plain memory without an
+/// allocator, which lives by itself: whoever still reads a result does not hold the weights. Throws OutOfMemory, Ort::Exception.
 std::shared_ptr<std::byte> Allocate(const std::shared_ptr<Ort::Allocator>& allocator, int device,
-                                    size_t bytes, bool apart) {
+                                    size_t bytes) {
   if (allocator == nullptr) {
     const auto plain = std::make_shared_for_overwrite<std::byte[]>(bytes);
     return {plain, plain.get()};
@@ -41,7 +42,7 @@ std::shared_ptr<std::byte> Allocate(const std::shared_ptr<Ort::Allocator>& alloc
   OrtAllocator* const from = *allocator;
   void* memory = nullptr;
   try {
-    memory = (apart ? from->Reserve : from->Alloc)(from, std::max<size_t>(bytes, 1));
+    memory = from->Reserve(from, std::max<size_t>(bytes, 1));
   } catch (const std::exception& e) {
     // The runtime's own, through its interface in C.
     throw Ort::Exception(e.what(), ORT_FAIL);
@@ -56,10 +57,10 @@ std::shared_ptr<std::byte> Allocate(const std::shared_ptr<Ort::Allocator>& alloc
   return {static_cast<std::byte*>(memory), release};
 }
 
-/// Memory of the device, which graphs of other buckets do not write into; of the host without a device.
+/// Memory of the device; of the host without a device.
 std::shared_ptr<std::byte> MakeDeviceMemory(const SessionState& state, size_t bytes) {
   CheckLimit(state, bytes);
-  return Allocate(state.memory, state.device, bytes, true);
+  return Allocate(state.memory, state.device, bytes);
 }
 
 /// Throws bad_request if the graph cannot take batches of that shape.
@@ -456,7 +457,7 @@ class CudaBucket : public RowBucket {
 
 std::shared_ptr<std::byte> MakeRows(const SessionState& state, size_t bytes) {
   try {
-    return Allocate(state.pinned, state.device, bytes, false);
+    return Allocate(state.pinned, state.device, bytes);
   } catch (const Ort::Exception& e) {
     ThrowRunFailure(e, state.Gpu());
   }

@@ -28,8 +28,8 @@ struct StandInCounts {
   uint64_t graph_launches;
   /// The most kernels or graphs that took their time at once: see StandInSlow.
   uint64_t most_at_once;
-  /// Launches of graphs that multiply what has been freed since they were captured, or that run kernels of a plan of cuDNN
-  /// which is gone.
+  /// Launches of graphs that multiply what has been freed since they were captured, copy from the host what has been written
+  /// over since, or run kernels of a plan of cuDNN which is gone.
   uint64_t stale;
 };
 
