@@ -30,7 +30,7 @@ import type { LoadOptions } from "../src/engine/types.js";
 import type { Manifest } from "../src/manifest/manifest.js";
 import { manyLabels } from "../test/support/many-labels.js";
 import { geometryOf, slicesOf } from "../test/support/volumes.js";
-import { scaled, smallCnn, unet3d } from "./lib/models.js";
+import { scaled, smallCnn, smallDenseNet, unet3d } from "./lib/models.js";
 import { closedLoop } from "./lib/node-rival.js";
 import { cpuSeconds } from "./lib/process-tree.js";
 import { Raw } from "./lib/raw.js";
@@ -544,6 +544,7 @@ function writeGraphs(folder: string): void {
       smallCnn(),
       ["float32 1e-3", "tf32 5e-2"].map((how) => `${how} 1x192x192 1x256x256 1x384x384`),
     ],
+    ["small_densenet.onnx", smallDenseNet(), ["float32 1e-3 1x64x64"]],
     ["small_cnn_float16.onnx", smallCnn("float16"), ["float16 5e-2 1x192x192 1x256x256"]],
     ...(["float32", "float16", "uint8", "int16", "int32"] as const).map(
       (dtype): [string, Uint8Array, string[]] => [

@@ -108,25 +108,36 @@ class Network {
 export const LABELS = 18;
 
 const GROWTH = 32;
-const BLOCKS = [6, 12, 24, 16];
 
 /** DenseNet-121 (Huang et al. 2017, table 1) for one channel of 224 x 224 and 18 labels, as chest X-ray models have it. */
 export function denseNet121(dtype: "float32" | "float16" = "float32"): Uint8Array {
+  return denseNet("densenet121", [6, 12, 24, 16], 224, dtype);
+}
+
+/** Such a network of four layers, for 64 x 64 pixels. */
+export const smallDenseNet = (): Uint8Array => denseNet("small-densenet", [2, 2], 64, "float32");
+
+function denseNet(
+  name: string,
+  blocks: readonly number[],
+  side: number,
+  dtype: "float32" | "float16",
+): Uint8Array {
   const net = new Network(121, dtype);
   let channels = 64;
   let x = net.pool(net.normRelu(net.conv(net.input(), 1, channels, 7, 2), channels), "MaxPool", 3, 1);
-  for (const [block, layers] of BLOCKS.entries()) {
+  for (const [block, layers] of blocks.entries()) {
     for (let layer = 0; layer < layers; layer++) {
       const narrow = net.conv(net.normRelu(x, channels), channels, 4 * GROWTH, 1);
       const grown = net.conv(net.normRelu(narrow, 4 * GROWTH), 4 * GROWTH, GROWTH, 3);
       x = net.layer("Concat", [x, grown], { axis: int(1) });
       channels += GROWTH;
     }
-    if (block === BLOCKS.length - 1) break;
+    if (block === blocks.length - 1) break;
     x = net.pool(net.conv(net.normRelu(x, channels), channels, channels / 2, 1), "AveragePool", 2, 0);
     channels /= 2;
   }
-  return net.bytes("densenet121", 224, net.head(net.normRelu(x, channels), channels, LABELS), LABELS);
+  return net.bytes(name, side, net.head(net.normRelu(x, channels), channels, LABELS), LABELS);
 }
 
 /** Four strided convolutions of an image of any size: a few milliseconds on one core. */
