@@ -84,6 +84,7 @@ export function createServer(options: ServerOptions): http.Server | https.Server
   };
   const answer = oneAtATime((request, response) => {
     if (!sendsFile(request)) limitTime(request, server);
+    limitChunks(request, server);
     options.connections.follow(request.socket, response);
     void handle(request, response);
   }, options.connections.tooManyWait);
@@ -118,6 +119,31 @@ function limitTime(request: http.IncomingMessage, server: http.Server | https.Se
     if (!request.complete) server.emit("clientError", error, request.socket);
   }, durations.requestWhole);
   request.once("close", () => clearTimeout(late));
+}
+
+/** So many chunks may be of any length; of more, so many bytes come in each on average. */
+const FREE_CHUNKS = 1024;
+const LEAST_CHUNK_BYTES = 64;
+
+/**
+ * Refuses a body in chunks of a few bytes: each takes as much of the thread's time as a large one, and one read of the socket
+ * brings thousands. They are counted where the parser hands them over, because whoever reads the body gets several as one.
+ */
+function limitChunks(request: http.IncomingMessage, server: http.Server | https.Server): void {
+  if (request.headers["transfer-encoding"] === undefined) return;
+  const push = request.push.bind(request);
+  let [chunks, bytes] = [0, 0];
+  request.push = (chunk: Buffer | null) => {
+    chunks += 1;
+    bytes += chunk?.length ?? 0;
+    if (chunks <= FREE_CHUNKS || bytes >= chunks * LEAST_CHUNK_BYTES) return push(chunk);
+    if (request.socket.writable) {
+      const error = Object.assign(new Error("Tiny chunks"), { code: "ERR_TINY_CHUNKS" });
+      server.emit("clientError", error, request.socket);
+      request.socket.destroySoon();
+    }
+    return false;
+  };
 }
 
 /**
@@ -236,6 +262,10 @@ function refuseConnection(
     }
     const [status, message] = {
       HPE_HEADER_OVERFLOW: [431, "Expected headers of at most 16 KiB; found more."] as const,
+      ERR_TINY_CHUNKS: [
+        400,
+        `Expected a body with Content-Length, or chunks of ${LEAST_CHUNK_BYTES} bytes and more; found more than ${FREE_CHUNKS} smaller ones.`,
+      ] as const,
       ERR_HTTP_REQUEST_TIMEOUT: [408, "Expected the whole request sooner; it came too slowly."] as const,
     }[error.code ?? ""] ?? [400, `Expected an HTTP request; found something else${whatOfHttp(error)}.`];
     endWith(log, socket, status, message);

@@ -29,6 +29,14 @@ t.test("HTTP by the letter", async (t) => {
   t.equal(await post([json, length, "Transfer-Encoding: identity"]), 400);
   t.equal(await post([json, "Transfer-Encoding: gzip, chunked"], chunked), 400, "nobody would unpack it");
   t.equal(await post([json, length, "Transfer-Encoding: chunked"], chunked), 400, "both");
+  const inChunks = (count: number, bytes: number) =>
+    Array.from({ length: count }, (_, i) => body.padEnd(count * bytes).slice(i * bytes, (i + 1) * bytes))
+      .map((chunk) => `${bytes.toString(16)}\r\n${chunk}\r\n`)
+      .concat("0\r\n\r\n")
+      .join("");
+  const coded = [json, "Transfer-Encoding: chunked"];
+  t.equal(await post(coded, inChunks(1000, 60)), 403, "many chunks");
+  t.equal(await post(coded, inChunks(3000, 16)), 400, "thousands of tiny ones");
   t.equal(await post([json, json, length]), 400, "a type twice");
   t.equal(await post([json, "Content-Type: text/plain", length]), 400);
   for (const charset of ["iso-8859-1", "utf-16", "windows-1252", "nonsense"])
