@@ -161,6 +161,17 @@ await t.test(
     const head = await started.ended(received[0]!.job_id);
     t.match(head, { counts: { succeeded: 2 }, request: { outputs: ["json"] } });
     t.same(readdirSync(path.join(spool, "studies/head/ct1", STUDY)).length, 3);
+    // A series that comes later makes a job of all, and the same series by another way round make none
+    const series = ["1.2.3.40", "1.2.3.5", "1.2.3.6"];
+    await send(started.port(), [of(1, "1.2.3.40", "HEAD")]);
+    const grown = async () =>
+      ((await complete(STUDY)).body["received"] as typeof received).find(({ rule }) => rule === "head");
+    const all = await grown();
+    t.match(all, { series, objects: 4 });
+    t.match((await started.ended(all!.job_id)).counts, { succeeded: 3 });
+    rmSync(path.join(spool, "marks/ct1", STUDY), { recursive: true });
+    for (const one of series.toReversed()) await send(started.port(), [of(1, one, "HEAD")]);
+    t.equal((await grown())?.job_id, all!.job_id);
     for (const study of ["1.2.4", "..", "1.2.3%2F1.2.3.5"])
       t.match(await complete(study), { status: 404 }, study);
     const told = started.server.log.filter(({ msg }) => msg.startsWith("no rule takes"));
@@ -171,6 +182,24 @@ await t.test(
     );
   },
 );
+
+await t.test("a series that comes after the job of its study makes one of all its objects", async (t) => {
+  const { place, results, file } = doorsPlace(t);
+  const settings = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
+  const rules = [{ name: "all", group: "study", quiet: QUIET, output_folder: results }];
+  writeFileSync(file, JSON.stringify({ ...settings, rules }));
+  const doors = await startDoors(t, place);
+  await send(doors.port(), [object(1)]);
+  const [first] = await jobsOnce(doors, 1);
+  await doors.ended(first!.job_id);
+  await send(doors.port(), [object(2, { SeriesInstanceUID: "1.2.3.9", SOPInstanceUID: "1.2.3.9.2" })]);
+  const [second] = await jobsOnce(doors, 2);
+  t.match((await doors.ended(second!.job_id)).counts, { succeeded: 2 });
+  const counts = linesOf(place).flatMap(({ kind, outcome, count }) =>
+    kind === "submitted" && outcome === "done" ? [count] : [],
+  );
+  t.same(counts, [1, 2]);
+});
 
 await t.test("what was kept as long as set goes with its job's end, and its results stay", async (t) => {
   const { place, spool, results } = doorsPlace(t, { keep: "2s" });

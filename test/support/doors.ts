@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
+import { errno } from "../../src/base/errno.js";
 import { call, type Caller, type CallOptions } from "../../src/doors/dimse/requestor.js";
 import { DOORS_SUBJECT } from "../../src/doors/service.js";
 import { fileHead } from "../../src/results/dicom/elements.js";
@@ -103,8 +104,20 @@ export async function jobsOnce({ send }: Pick<Bulk, "send">, count: number): Pro
 }
 
 /** All files below a folder, by their paths in it. */
-export const filesBelow = (folder: string): string[] =>
-  readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
-    .sort();
+export function filesBelow(folder: string): string[] {
+  const below = (at: string): string[] => {
+    let entries;
+    try {
+      entries = readdirSync(path.join(folder, at), { withFileTypes: true });
+    } catch (error) {
+      // A server that removes folders meanwhile
+      if (at !== "" && errno(error) === "ENOENT") return [];
+      throw error;
+    }
+    return entries.flatMap((entry) => {
+      const name = path.join(at, entry.name);
+      return entry.isDirectory() ? below(name) : entry.isFile() ? [name] : [];
+    });
+  };
+  return below("").sort();
+}

@@ -174,9 +174,8 @@ export class Arrivals {
         }
       }
     for (const group of groups) {
-      const { peer, rule, series } = group;
       const made = await this.#inTurn(group, () => this.#submit(group));
-      all.push({ peer, series: [...series], rule: rule.name, ...made });
+      all.push({ peer: group.peer, rule: group.rule.name, ...made });
     }
     return all;
   }
@@ -355,13 +354,28 @@ export class Arrivals {
     return work;
   }
 
-  async #submit(group: Group): Promise<{ job_id: string; objects: number }> {
+  /**
+   * The series of a group; of a study also those that were of a job before, which its folder holds. In one order, whichever came
+   * first here: the key of their job has to be the same on all boxes.
+   */
+  async #seriesOf({ peer, study, rule, series }: Group): Promise<string[]> {
+    const all = new Set(series);
+    if (rule.group === "study")
+      for (const one of await namesIn(this.#path("series", peer, study))) {
+        const mark = await this.#markOf({ peer, study, series: one });
+        if (mark?.rule === rule.name) all.add(one);
+      }
+    return [...all].sort();
+  }
+
+  async #submit(group: Group): Promise<{ job_id: string; series: string[]; objects: number }> {
     const { peer, study, rule, arrivals } = group;
+    const series = await this.#seriesOf(group);
     const all = await Promise.all(
-      [...group.series].map(async (series) => {
-        const names = await this.#objects({ peer, study, series });
-        const mark = await this.#markOf({ peer, study, series });
-        return { series, names, objects: hashOf(names), mark };
+      series.map(async (one) => {
+        const names = await this.#objects({ peer, study, series: one });
+        const mark = await this.#markOf({ peer, study, series: one });
+        return { series: one, names, objects: hashOf(names), mark };
       }),
     );
     const objects = all.flatMap(({ names }) => names);
@@ -402,7 +416,7 @@ export class Arrivals {
     group.fault = undefined;
     group.failures = 0;
     if (group.arrivals === arrivals) this.#forget(group);
-    return { job_id: jobId, objects: objects.length };
+    return { job_id: jobId, series, objects: objects.length };
   }
 
   /** What came while the job was made is on its way to another; then the group goes on. */
@@ -419,10 +433,10 @@ export class Arrivals {
 
   /** The folder that the job reads: that of the series, or one with a further name of each object of the study. */
   async #inputOf(
-    { peer, study, rule, series }: Group,
+    { peer, study, rule }: Group,
     all: readonly { series: string; names: string[] }[],
   ): Promise<string> {
-    if (rule.group === "series") return this.#path(...seriesPath(peer, study, [...series][0] ?? ""));
+    if (rule.group === "series") return this.#path(...seriesPath(peer, study, all[0]?.series ?? ""));
     const folder = await this.options.spool.made("studies", rule.name, peer, study);
     for (const { series, names } of all)
       for (const name of names)
