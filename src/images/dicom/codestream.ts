@@ -114,9 +114,12 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   const sameSampleBits = new Set<number>();
   for (;;) {
     // Bytes between the segments are skipped, as libjpeg does; the codec complains of them
-    while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff)) at++;
+    while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff || bytes[at + 1] === 0)) at++;
     if (at + 4 > bytes.length) throw headerCut();
     const marker = bytes[at + 1] ?? 0;
+    // Readers differ in what follows these, and see another size behind them; DCMTK looks at TEM for ever
+    if (marker === 0x01 || (marker >= 0xd0 && marker <= 0xd9))
+      throw corrupt("A JPEG frame has a marker without parameters in its header. The file is damaged.");
     const length = u16(bytes, at + 2);
     if (length < 2)
       throw corrupt("A JPEG frame has a marker segment of impossible length. The file is damaged.");
