@@ -295,6 +295,12 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
  * is missing and says nothing. Throws truncated_image.
  */
 function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void {
+  // XOsiz, XTsiz and XTOsiz, and those of Y: the first tile holds the image's corner (B.3), or OpenJPH counts tiles for ever
+  for (const at of [0, 4]) {
+    const [corner, size, first] = [u32(bytes, 16 + at), u32(bytes, 24 + at), u32(bytes, 32 + at)];
+    if (first > corner || first + size <= corner)
+      throw corrupt("A JPEG 2000 frame has tiles that do not begin at its corner. The file is damaged.");
+  }
   const across = Math.ceil((u32(bytes, 8) - u32(bytes, 24 + 8)) / u32(bytes, 24));
   const down = Math.ceil((u32(bytes, 12) - u32(bytes, 24 + 12)) / u32(bytes, 28));
   const parts = new Map<number, { found: number; expected: number }>();

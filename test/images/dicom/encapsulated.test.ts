@@ -392,6 +392,25 @@ t.test("a JPEG that shows another size to every reader", async (t) => {
   }
 });
 
+t.test("tiles that begin behind the corner of their image", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  for (const coder of ["htj2k", "jpeg2000"] as const)
+    for (const [at, value] of [
+      [32, 12],
+      [36, 12],
+      [24, 0],
+    ] as const) {
+      const frame = Buffer.from(await compress(coder, raw));
+      frame.writeUInt32BE(value, at);
+      const file = dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw),
+        pixels: { fragments: [frame] },
+      });
+      await refuses(t, file, "corrupt_image", /do not begin at its corner/, `${coder}, byte ${at}`);
+    }
+});
+
 t.test("samples narrower than their containers", async (t) => {
   const raw = picture(LAYOUTS["8-bit grey"]!);
   const wide = Buffer.alloc(raw.data.length * 2);
