@@ -3,8 +3,8 @@ import { crc32, deflateSync } from "node:zlib";
 
 export interface TiffEntry {
   tag: number;
-  /** 1 BYTE, 3 SHORT, 4 LONG, 7 UNDEFINED, 16 LONG8. */
-  type?: 1 | 3 | 4 | 7 | 16;
+  /** 1 BYTE, 3 SHORT, 4 LONG, 5 RATIONAL (here of two zeros), 7 UNDEFINED, 16 LONG8. */
+  type?: 1 | 3 | 4 | 5 | 7 | 16;
   values: readonly number[];
 }
 
@@ -24,7 +24,7 @@ export interface TiffOptions {
   bigTiff?: boolean;
 }
 
-const SIZES = { 1: 1, 3: 2, 4: 4, 7: 1, 16: 8 } as const;
+const SIZES = { 1: 1, 3: 2, 4: 4, 5: 8, 7: 1, 16: 8 } as const;
 
 /** A TIFF of one strip a page: header, then for each page its pixels, long values and directory. */
 export function tiffFile(pages: readonly TiffPage[], options: TiffOptions = {}): Buffer {

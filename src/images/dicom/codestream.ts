@@ -114,9 +114,12 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   const sameSampleBits = new Set<number>();
   for (;;) {
     // Bytes between the segments are skipped, as libjpeg does; the codec complains of them
-    while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff)) at++;
+    while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff || bytes[at + 1] === 0)) at++;
     if (at + 4 > bytes.length) throw headerCut();
     const marker = bytes[at + 1] ?? 0;
+    // Readers differ in what follows these, and see another size behind them; DCMTK looks at TEM for ever
+    if (marker === 0x01 || (marker >= 0xd0 && marker <= 0xd9))
+      throw corrupt("A JPEG frame has a marker without parameters in its header. The file is damaged.");
     const length = u16(bytes, at + 2);
     if (length < 2)
       throw corrupt("A JPEG frame has a marker segment of impossible length. The file is damaged.");
@@ -292,6 +295,12 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
  * is missing and says nothing. Throws truncated_image.
  */
 function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void {
+  // XOsiz, XTsiz and XTOsiz, and those of Y: the first tile holds the image's corner (B.3), or OpenJPH counts tiles for ever
+  for (const at of [0, 4]) {
+    const [corner, size, first] = [u32(bytes, 16 + at), u32(bytes, 24 + at), u32(bytes, 32 + at)];
+    if (first > corner || first + size <= corner)
+      throw corrupt("A JPEG 2000 frame has tiles that do not begin at its corner. The file is damaged.");
+  }
   const across = Math.ceil((u32(bytes, 8) - u32(bytes, 24 + 8)) / u32(bytes, 24));
   const down = Math.ceil((u32(bytes, 12) - u32(bytes, 24 + 12)) / u32(bytes, 28));
   const parts = new Map<number, { found: number; expected: number }>();

@@ -76,6 +76,10 @@ const TAG = {
 } as const;
 const TAGS_READ: ReadonlySet<number> = new Set(Object.values(TAG));
 
+/** The tags whose numbers are fractions (type 5); a size of 0/0 would count as no memory at all. */
+const RATIONAL = 5;
+const FRACTIONS: ReadonlySet<number> = new Set([TAG.coefficients, TAG.reference]);
+
 /** How to read one number of a type of TIFF 6.0 section 2; other types are left out. */
 const TYPES: Readonly<
   Record<number, { size: number; read: (v: DataView, at: number, le: boolean) => number }>
@@ -83,7 +87,7 @@ const TYPES: Readonly<
   1: { size: 1, read: (v, at) => v.getUint8(at) },
   3: { size: 2, read: (v, at, le) => v.getUint16(at, le) },
   4: { size: 4, read: (v, at, le) => v.getUint32(at, le) },
-  5: { size: 8, read: (v, at, le) => v.getUint32(at, le) / v.getUint32(at + 4, le) },
+  [RATIONAL]: { size: 8, read: (v, at, le) => v.getUint32(at, le) / v.getUint32(at + 4, le) },
   16: { size: 8, read: (v, at, le) => Number(v.getBigUint64(at, le)) },
 };
 
@@ -157,7 +161,8 @@ function readEntry(form: Form, at: number, directory: Directory): void {
   const tag = view.getUint16(at, littleEndian);
   if (!TAGS_READ.has(tag)) return;
   if (directory.has(tag)) throw corrupt(`The TIFF file has the tag ${tag} twice in one directory.`);
-  const type = TYPES[view.getUint16(at + 2, littleEndian)];
+  const code = view.getUint16(at + 2, littleEndian);
+  const type = code === RATIONAL && !FRACTIONS.has(tag) ? undefined : TYPES[code];
   const count = number(form, at + 4, word);
   if (type === undefined || count === 0)
     throw corrupt(`The TIFF file's tag ${tag} holds no number of a type that it may have.`);

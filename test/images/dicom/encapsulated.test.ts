@@ -352,6 +352,65 @@ t.test("a codestream that contradicts the attributes", async (t) => {
   );
 });
 
+/**
+ * A JPEG with a marker before its frame header that has no parameters. Whoever takes the bytes behind it for a length goes on
+ * within a comment, where another frame header stands.
+ */
+function withTwoSizes(jpeg: Buffer, marker: number, shown: { rows: number; columns: number }): Buffer {
+  const at = [0xc0, 0xc1].map((sof) => jpeg.indexOf(Buffer.from([0xff, sof]))).find((found) => found > 0)!;
+  const end = at + 2 + jpeg.readUInt16BE(at + 2);
+  const scan = jpeg.indexOf(Buffer.from([0xff, 0xda]));
+  const frame = jpeg.subarray(at, end);
+  const other = Buffer.from(frame);
+  other.writeUInt16BE(shown.rows, 5);
+  other.writeUInt16BE(shown.columns, 7);
+  const tables = [jpeg.subarray(2, at), jpeg.subarray(end, scan)];
+  const start = Buffer.concat([Buffer.from([0xff, 0xd8, 0xff, marker]), frame, ...tables]);
+  const header = jpeg.subarray(scan, scan + 2 + jpeg.readUInt16BE(scan + 2));
+  const comment = Buffer.alloc(4 + frame.readUInt16BE(0) - start.length + other.length + header.length);
+  Buffer.from([0xff, 0xfe]).copy(comment);
+  comment.writeUInt16BE(comment.length - 2, 2);
+  Buffer.concat([other, header]).copy(comment, comment.length - other.length - header.length);
+  return Buffer.concat([start, comment, jpeg.subarray(scan)]);
+}
+
+t.test("a JPEG that shows another size to every reader", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  const jpeg = Buffer.from(await compress("jpeg", raw));
+  const shown = { rows: raw.columns, columns: raw.rows };
+  for (const [marker, why] of [
+    [0xd0, /marker without parameters/],
+    [0x00, /the JPEG frame is 20 x 24/],
+    [0x01, /marker without parameters/],
+  ] as const) {
+    const file = dicomFile({
+      transferSyntax: SYNTAXES.jpeg,
+      attributes: attributesOf(raw, { Rows: shown.rows, Columns: shown.columns }),
+      pixels: { fragments: [withTwoSizes(jpeg, marker, shown)] },
+    });
+    await refuses(t, file, "corrupt_image", why, `marker ${marker}`);
+  }
+});
+
+t.test("tiles that begin behind the corner of their image", async (t) => {
+  const raw = picture(LAYOUTS["8-bit grey"]!);
+  for (const coder of ["htj2k", "jpeg2000"] as const)
+    for (const [at, value] of [
+      [32, 12],
+      [36, 12],
+      [24, 0],
+    ] as const) {
+      const frame = Buffer.from(await compress(coder, raw));
+      frame.writeUInt32BE(value, at);
+      const file = dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(raw),
+        pixels: { fragments: [frame] },
+      });
+      await refuses(t, file, "corrupt_image", /do not begin at its corner/, `${coder}, byte ${at}`);
+    }
+});
+
 t.test("samples narrower than their containers", async (t) => {
   const raw = picture(LAYOUTS["8-bit grey"]!);
   const wide = Buffer.alloc(raw.data.length * 2);

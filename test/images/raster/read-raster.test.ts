@@ -228,6 +228,8 @@ t.test("TIFF that would be read wrongly or not at all", async (t) => {
     }
   const bare = { ...greyPage, more: [{ tag: 262, values: [] }] };
   await refuses(t, tiffFile([bare]), "corrupt_image", /no tag 262/, "no photometric");
+  const nothing = { ...bare, more: [{ tag: 256, type: 5, values: [0] } as const] };
+  await refuses(t, tiffFile([nothing]), "corrupt_image", /tag 256 holds no number/, "a width of 0/0");
   const wide = { ...greyPage, width: 2, height: 2 };
   await refuses(t, tiffFile([greyPage, wide]), "unsupported_format", /Page 2.*differs/, "another size");
   const twice = { ...greyPage, more: [1, 2].map(() => ({ tag: 262, values: [1] })) };
