@@ -207,7 +207,7 @@ const PLANTED: Planted[] = [
     plant: async (place, t) => set("RADSERVE_PORT", String(await listener(t)))(place),
     finding: "port",
     found: /^RADSERVE_PORT: cannot listen on .*another program listens there\. Held by process \d+, node/,
-    fix: /Stop that program/,
+    fix: /stop what has the port/,
     own: true,
   },
   {
@@ -713,4 +713,15 @@ t.test("the port of the server itself is not taken", { skip: needs(ADDON) }, asy
   const { stdout, status } = await radserve(server.place, "doctor");
   t.match(stdout, `port: 127.0.0.1:${server.port}: this server runs there`);
   t.equal(status, 0);
+});
+
+t.test("fewer open files than serving needs", { skip: needs(ADDON) }, async (t) => {
+  const { environment: env, directory: cwd } = await soundPlace(t);
+  const words = ["-c", 'ulimit -n 100; exec "$0" "$@"', process.execPath, main, "doctor", "--json"];
+  const { status, stdout } = spawnSync("sh", words, { env, cwd, encoding: "utf8" });
+  t.match(
+    (JSON.parse(stdout) as Finding[]).find(({ name }) => name === "open files"),
+    { ok: false, found: /at least \d+ open files .*; found 100/, fix: /RADSERVE_THREADS/ },
+  );
+  t.equal(status, 1);
 });
