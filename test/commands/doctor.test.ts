@@ -431,6 +431,24 @@ const PLANTED: Planted[] = [
     fix: /Correct the user and password/,
   },
   {
+    fault: "no password of PostgreSQL",
+    plant: async (place, t) => {
+      const postgres = await SharedPostgres.start();
+      t.teardown(() => postgres.stop());
+      place.environment["DATABASE_URL"] = postgres.url.replace(":secret@", "@");
+    },
+    finding: "bulk database",
+    found: /cannot be used \(SASL: .*password/,
+    fix: /correct DATABASE_URL/,
+  },
+  {
+    fault: "a CA of PostgreSQL that is not there",
+    plant: set("DATABASE_URL", "postgres://u:p@127.0.0.1:9/x?sslmode=verify-full&sslrootcert=/none.pem"),
+    finding: "bulk database",
+    found: /DATABASE_URL names cannot be read \(ENOENT\)/,
+    fix: /sslrootcert/,
+  },
+  {
     fault: "a PostgreSQL that is too old",
     plant: async (place, t) =>
       set("DATABASE_URL", `postgres://u:p@127.0.0.1:${await oldPostgres(t)}/x`)(place),
