@@ -61,12 +61,19 @@ if ! grep -q '^radserve:' "$DPKG_ROOT/etc/passwd" 2>/dev/null; then
     \${DPKG_ROOT:+--prefix "$DPKG_ROOT"} radserve
 fi
 owner=$(grep '^radserve:' "$DPKG_ROOT/etc/passwd" | cut -d: -f3,4)
-install -d -m 0700 "$DPKG_ROOT/var/lib/radserve"
-install -d -m 0755 "$DPKG_ROOT/srv/images" "$DPKG_ROOT/srv/results"
-chown "$owner" "$DPKG_ROOT/var/lib/radserve" "$DPKG_ROOT/srv/results"
+# What is there stays as it is: images that not everybody may read, or a share that refuses another owner
+for made in 0700:var/lib/radserve 0755:srv/images 0755:srv/results; do
+  folder="$DPKG_ROOT/\${made#*:}"
+  [ ! -d "$folder" ] || continue
+  install -d -m "\${made%%:*}" "$folder"
+  [ "\${made#*:}" = srv/images ] || chown "$owner" "$folder"
+done
+# The version of before is named where it was installed before: somebody may have disabled the unit since
+if [ -z "$2" ] && [ -z "$DPKG_ROOT" ] && command -v systemctl > /dev/null; then
+  systemctl enable radserve || true
+fi
 if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
   systemctl daemon-reload
-  systemctl enable radserve
   if [ -e ${STOPPED} ]; then
     rm ${STOPPED}
     systemctl start radserve
@@ -89,13 +96,20 @@ const PRERM = `#!/bin/sh
 set -e
 [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ] || exit 0
 case "$1" in
-  remove) systemctl disable --now radserve || true ;;
+  remove) systemctl stop radserve || true ;;
   upgrade)
     if systemctl is-active --quiet radserve; then
       systemctl stop radserve
       touch ${STOPPED}
     fi ;;
 esac
+exit 0
+`;
+
+/** What radserve was enabled by goes with its configuration, not before: a package that comes again is enabled as it was. */
+const POSTRM = `#!/bin/sh
+set -e
+[ "$1" != purge ] || rm -f "$DPKG_ROOT/etc/systemd/system/multi-user.target.wants/radserve.service"
 exit 0
 `;
 
@@ -135,6 +149,7 @@ async function fill(stage, work) {
   at("DEBIAN/conffiles", "/etc/radserve/radserve.config.json\n");
   at("DEBIAN/postinst", POSTINST, 0o755);
   at("DEBIAN/prerm", PRERM, 0o755);
+  at("DEBIAN/postrm", POSTRM, 0o755);
 }
 
 /** Makes the package in a folder and gives its path. */

@@ -143,7 +143,17 @@ async function upgradeAndBack(older, newer, version) {
   const before = receiptsBy(OLDER);
   check(`${before.length} of ${IMAGES} images are done`, before.length > 0 && before.length < IMAGES);
 
+  // Images that not everybody may read, and results on a share of another owner
+  const shares = ["images", "results"].map((name) => path.join(root, "srv", name));
+  for (const share of shares) {
+    chmodSync(share, 0o750);
+    chownSync(share, 1, 1);
+  }
   const upgraded = dpkg("-i", newer);
+  const changed = shares.filter(
+    (share) => statSync(share).uid !== 1 || (statSync(share).mode & 0o777) !== 0o750,
+  );
+  check("an upgrade leaves mode and owner of the folders", changed.length === 0, changed.join(" "));
   check(`dpkg -i over it`, upgraded.status === 0 && /over \(0\.0\.1\)/.test(upgraded.text), upgraded.text);
   check("an upgrade does not tell the first steps", !/next three steps/.test(upgraded.text), upgraded.text);
   const own = readFileSync(settings.RADSERVE_CONFIG, "utf8");

@@ -1,12 +1,12 @@
 /**
  * `npm run test:systemd [-- DEB]`: installs the Debian package over this machine's own root (an overlay, which goes away
  * again), starts systemd there as process 1 (systemd-nspawn), and tries the unit: start, reload, restart, stop, kill -9 of
- * each process, wrong settings, a job that a restart interrupts, commands of root, and what it may write to. Needs root, and
+ * each process, wrong settings, a job that a restart interrupts, commands of root, upgrades, and what it may write to. Needs root, and
  * Debian's systemd, systemd-container and dpkg. Ends with 1 where something is not as it should be.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
@@ -100,6 +100,7 @@ async function unit() {
   );
   check("it may not write elsewhere", written.length === 0, written.join(" "));
 
+  await reinstalled();
   inside("systemctl stop radserve");
   check("stop", shown("Result") === "success" && shown("ExecMainStatus") === "0", shown("Result"));
   check("the audit is whole", inside("radserve audit verify").status === 0);
@@ -110,6 +111,21 @@ async function unit() {
   check(security, /: [01]\.[0-5] /.test(security), security);
 }
 
+/** Whether it runs and whether it is enabled stay as they were. */
+async function reinstalled() {
+  const enabled = () => inside("systemctl is-enabled radserve").text;
+  inside("systemctl disable radserve && dpkg -i --force-unsafe-io /radserve.deb");
+  await ready();
+  check("an upgrade starts it again, and it stays disabled", enabled() === "disabled", enabled());
+  inside("systemctl enable radserve && dpkg -r radserve && dpkg -i --force-unsafe-io /radserve.deb");
+  check("removed and installed again, it is enabled", enabled() === "enabled", enabled());
+  inside("systemctl mask --now radserve");
+  const { status, text } = inside("dpkg -i --force-unsafe-io /radserve.deb");
+  check("an upgrade of a masked unit", status === 0 && enabled() === "masked", `${text} ${enabled()}`);
+  inside("systemctl unmask radserve && systemctl start radserve");
+  await ready();
+}
+
 let machine;
 try {
   const file = process.argv[2] ?? (await packDebian(folder));
@@ -118,6 +134,7 @@ try {
   if (mounted.status !== 0) throw new Error(`An overlay over / is needed: ${mounted.text}`);
   const installed = run("chroot", [root, "dpkg", "-i", "--force-unsafe-io", file], 600_000);
   check("dpkg -i", installed.status === 0, installed.text);
+  copyFileSync(file, path.join(root, "radserve.deb"));
   const images = path.join(root, "srv/images");
   writeFileSync(path.join(images, "0.dcm"), (await samples()).ct);
   for (let i = 1; i < IMAGES; i++) linkSync(path.join(images, "0.dcm"), path.join(images, `${i}.dcm`));

@@ -343,21 +343,15 @@ const ENVIRONMENT_ONLY: Record<string, string> = {
 };
 
 /** The text of an environment variable as the value that its setting's type takes; what fits none stays for the check. */
-function valueOf(type: z.core.$ZodType, text: string): unknown {
-  if (type instanceof z.ZodOptional || type instanceof z.ZodDefault) return valueOf(type.unwrap(), text);
+function valueOf(variable: string, type: z.core.$ZodType, text: string): unknown {
+  if (type instanceof z.ZodOptional || type instanceof z.ZodDefault)
+    return valueOf(variable, type.unwrap(), text);
   if (type instanceof z.ZodNumber) return /^-?\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
   if (!(type instanceof z.ZodArray)) return text;
   const { element } = type;
-  if (element instanceof z.ZodObject) return jsonOr(text);
+  if (element instanceof z.ZodObject) return jsonOfFile(variable, text);
   const parts = element === absolute ? text.split(":") : text.split(",").map((part) => part.trim());
-  return parts.filter((part) => part !== "").map((part) => valueOf(element, part));
-}
-function jsonOr(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return text;
-  }
+  return parts.filter((part) => part !== "").map((part) => valueOf(variable, element, part));
 }
 
 function variableOf(key: string): string {
@@ -433,7 +427,7 @@ function readIfThere(file: string): string | undefined {
   }
 }
 
-/** Editors of Windows begin UTF-8 with a byte order mark. */
+/** Editors of Windows begin UTF-8 with a byte order mark. @param file or the variable that holds the text */
 export function jsonOfFile(file: string, given: string): unknown {
   const text = given.replace(/^\ufeff/, "");
   try {
@@ -469,8 +463,9 @@ function readFile(options: LoadOptions, environment: Environment): { file?: stri
 function fromEnvironment(environment: Environment): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const [key, type] of Object.entries(settings)) {
-    const text = environment[variableOf(key)];
-    if (text !== undefined && text !== "") values[key] = valueOf(type, text);
+    const variable = variableOf(key);
+    const text = environment[variable];
+    if (text !== undefined && text !== "") values[key] = valueOf(variable, type, text);
   }
   return values;
 }

@@ -75,7 +75,11 @@ t.test("errors name key, expected, found, nearest", (t) => {
   fails(/^RADSERVE_METRICS_ALLOW: Expected an IP address or a network, for example.*found "foo"/, {
     RADSERVE_METRICS_ALLOW: "foo",
   });
-  fails(/RADSERVE_PATH_MAP: Expected a list/, { RADSERVE_PATH_MAP: "a=b" });
+  fails(/RADSERVE_PATH_MAP: Expected a list/, { RADSERVE_PATH_MAP: "{}" });
+  // One backslash where JSON wants two
+  fails(/^RADSERVE_PATH_MAP: expected JSON; found a fault at line 1, column 11\.$/, {
+    RADSERVE_PATH_MAP: '[{"from": "\\\\srv\\img", "to": "/y"}]',
+  });
   fails(/none\.json: expected the configuration file; nothing is there/, { RADSERVE_CONFIG: "none.json" });
   writeFileSync(path.join(directory, "broken.json"), "{");
   fails(/broken\.json: expected JSON; found a fault at line 1, column 2\.$/, {

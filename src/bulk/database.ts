@@ -59,7 +59,7 @@ function nameOf(connection: Connection): string {
 
 /** Messages of pg, without a code, about a connection that was lost or did not come about. */
 const LOST =
-  /^(Connection terminated|timeout e|Query read timeout|Client (has encountered|was closed)|The server does not support SSL|There was an error establishing an SSL|Cannot use a pool after)/;
+  /^(Connection terminated|SASL: |timeout e|Query read timeout|Client (has encountered|was closed)|The server does not support SSL|There was an error establishing an SSL|Cannot use a pool after)/;
 const NETWORK =
   /^(ECONN(REFUSED|RESET|ABORTED)|EPIPE|E?TIMEDOUT|E(HOST|NET)(UNREACH|DOWN)|ENOTFOUND|EAI_AGAIN|ERR_(TLS|SSL)\w*|\w*CERT\w*|\w*SIGNATURE\w*)$/;
 
@@ -70,6 +70,11 @@ const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(08|57P0)/, UNAVAILABLE, "Try again in a few seconds."],
   [/^28/, UNAVAILABLE, "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf."],
   [/^3D000/, UNAVAILABLE, "Create the database that DATABASE_URL names."],
+  [
+    /^42501/,
+    UNAVAILABLE,
+    "Make the user of DATABASE_URL the owner of its database and of Radserve's tables.",
+  ],
   [/^53100/, "database_full", "Make room on its disk."],
   [/^53200/, "database_memory", "It has too little memory: give it more, or stop other clients."],
   [/^53300/, "database_connections", "Raise its max_connections, or stop other clients."],
@@ -250,13 +255,24 @@ async function versionOf(connection: Connection): Promise<string> {
   }
 }
 
+/** Throws BulkUnavailable where a certificate or key that the address names cannot be read, which pg does at once. */
 function urlConnection(url: string): Connection {
-  return {
+  const connection = {
     connectionString: url,
     keepAlive: true,
     keepAliveInitialDelayMillis: 10_000,
     application_name: "radserve",
   };
+  try {
+    nameOf(connection);
+  } catch (error) {
+    throw new BulkUnavailable(
+      `A file that DATABASE_URL names cannot be read (${errno(error) || "unknown"}).`,
+      "Correct its sslrootcert, sslcert or sslkey, or let the server's user read the file.",
+      { cause: error },
+    );
+  }
+  return connection;
 }
 
 /** Opens the database and proves that it answers. Throws BulkUnavailable; a later call may succeed. */

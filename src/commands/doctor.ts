@@ -4,7 +4,7 @@ import { ConfigError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
 import { bad, checked, good, type Finding } from "./doctor/finding.js";
 import { folders, keys } from "./doctor/folders.js";
-import { clock, codecs, decoder, engine, machine, memory } from "./doctor/machine.js";
+import { clock, codecs, decoder, engine, machine, memory, openFiles } from "./doctor/machine.js";
 import { models } from "./doctor/models.js";
 import {
   bulkDatabase,
@@ -40,6 +40,11 @@ async function everything(config: Config): Promise<Finding[]> {
     ...(await codecs()),
     ...(await decoder()),
     memory(config),
+    ...(await checked(
+      "open files",
+      () => openFiles(config),
+      "Raise it for the server, or lower RADSERVE_THREADS.",
+    )),
     ...(await checked("folders", () => folders(config), report)),
     ...findings,
     ...(await checked("token", () => token(config, found.keys), "Correct RADSERVE_TOKEN or RADSERVE_URL.")),

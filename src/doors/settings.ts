@@ -267,8 +267,9 @@ function spoolAt(folder: string, fail: (message: string) => never): string {
     writeFileSync(first, "");
     linkSync(first, second);
   } catch (error) {
+    const unit = errno(error) === "EROFS" ? " A systemd unit has to name it in ReadWritePaths=." : "";
     fail(
-      `spool: expected a folder that this user may write to, on a file system with hard links; it refuses (${errno(error)}).`,
+      `spool: expected a folder that this user may write to, on a file system with hard links; it refuses (${errno(error)}).${unit}`,
     );
   } finally {
     for (const one of [first, second]) rmSync(one, { force: true });

@@ -29,7 +29,7 @@ export const REMEDIES = {
   share_unavailable: "Mount the share, or create the folder.",
   input_not_readable: "Let the server's user read the folder.",
   output_not_writable:
-    "Let the server's user write to the folder; mount a read-only file system for writing.",
+    "Let the server's user write to the folder. What is read-only has to be mounted for writing, and named in ReadWritePaths= of a systemd unit.",
   state_not_writable: "Let the server's user write to RADSERVE_STATE_DIR.",
   disk_full: "Free space, or lower RADSERVE_MINIMUM_FREE_DISK.",
   certificate_expires: "Replace the file; a running server reads it within seconds.",
@@ -37,9 +37,10 @@ export const REMEDIES = {
   key_refused: "Let the server's user read the keys folder and its files, or correct or remove the file.",
   model_failed: "Run radserve status with a token for the cause, and radserve models check for each mistake.",
   gpu_lost: "Restart the server to use it again.",
-  spool_not_writable: "Let the server's user write to the spool of RADSERVE_DOORS.",
+  spool_not_writable:
+    "Let the server's user write to the spool of RADSERVE_DOORS, and name it in ReadWritePaths= of a systemd unit.",
   door_closed:
-    "Stop the program that has the port, or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
+    "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
   received_waiting: "radserve doctor and the log say more about the code. Radserve tries again by itself.",
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",

@@ -9,7 +9,7 @@ function whyNotListening(code: string, { host, port }: Address): string {
   if (code === "EADDRINUSE")
     return `RADSERVE_PORT: cannot listen on ${host}:${port}; another program listens there.`;
   if (code === "EACCES")
-    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on.`;
+    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on, or allow CAP_NET_BIND_SERVICE.`;
   return `RADSERVE_HOST: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
 }
 

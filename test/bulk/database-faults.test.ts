@@ -70,6 +70,15 @@ async function asked(t: Test, page: string, method = "GET", body?: unknown) {
 const pausedFor = (id: string, code: string) =>
   bulk.until(id, ({ state, paused_reason }) => state === "paused" && paused_reason?.code === code);
 
+t.test("a user who may make no tables", { skip }, async (t) => {
+  const foreign = new URL(url.href);
+  foreign.pathname = "/postgres";
+  const alone = await startBulk(t, bulkPlace(t, { DATABASE_URL: foreign.href }));
+  const { status, body } = await alone.send("GET", "/bulk_inference");
+  t.equal(status, 503);
+  t.match(JSON.stringify(body), /owner of its database/);
+});
+
 t.test("locked by another session", { skip }, async (t) => {
   const done = await doneJob();
   const id = await submit(3);

@@ -207,7 +207,7 @@ const PLANTED: Planted[] = [
     plant: async (place, t) => set("RADSERVE_PORT", String(await listener(t)))(place),
     finding: "port",
     found: /^RADSERVE_PORT: cannot listen on .*another program listens there\. Held by process \d+, node/,
-    fix: /Stop that program/,
+    fix: /stop what has the port/,
     own: true,
   },
   {
@@ -429,6 +429,24 @@ const PLANTED: Planted[] = [
     finding: "bulk database",
     found: /cannot be used \(28P01\)/,
     fix: /Correct the user and password/,
+  },
+  {
+    fault: "no password of PostgreSQL",
+    plant: async (place, t) => {
+      const postgres = await SharedPostgres.start();
+      t.teardown(() => postgres.stop());
+      place.environment["DATABASE_URL"] = postgres.url.replace(":secret@", "@");
+    },
+    finding: "bulk database",
+    found: /cannot be used \(SASL: .*password/,
+    fix: /correct DATABASE_URL/,
+  },
+  {
+    fault: "a CA of PostgreSQL that is not there",
+    plant: set("DATABASE_URL", "postgres://u:p@127.0.0.1:9/x?sslmode=verify-full&sslrootcert=/none.pem"),
+    finding: "bulk database",
+    found: /DATABASE_URL names cannot be read \(ENOENT\)/,
+    fix: /sslrootcert/,
   },
   {
     fault: "a PostgreSQL that is too old",
@@ -713,4 +731,15 @@ t.test("the port of the server itself is not taken", { skip: needs(ADDON) }, asy
   const { stdout, status } = await radserve(server.place, "doctor");
   t.match(stdout, `port: 127.0.0.1:${server.port}: this server runs there`);
   t.equal(status, 0);
+});
+
+t.test("fewer open files than serving needs", { skip: needs(ADDON) }, async (t) => {
+  const { environment: env, directory: cwd } = await soundPlace(t);
+  const words = ["-c", 'ulimit -n 100; exec "$0" "$@"', process.execPath, main, "doctor", "--json"];
+  const { status, stdout } = spawnSync("sh", words, { env, cwd, encoding: "utf8" });
+  t.match(
+    (JSON.parse(stdout) as Finding[]).find(({ name }) => name === "open files"),
+    { ok: false, found: /at least \d+ open files .*; found 100/, fix: /RADSERVE_THREADS/ },
+  );
+  t.equal(status, 1);
 });

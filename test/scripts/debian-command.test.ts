@@ -45,6 +45,28 @@ t.test("the command of the Debian package", { skip: process.geteuid?.() !== 0 &&
     },
     "as the owner of the state directory, with words, folder, streams and status as they are",
   );
+  mkdirSync(path.join(folder, "etc/radserve"), { recursive: true });
+  const lines = [
+    "# A=1",
+    "  LEFT=1 ",
+    "AROUND = a b\t",
+    'QUOTED="a b" \r',
+    "LONG=a\\",
+    "b",
+    "GIVEN=file",
+    "$(id)=2",
+  ];
+  writeFileSync(path.join(folder, "etc/radserve/environment"), lines.join("\n"));
+  writeFileSync(
+    path.join(folder, "opt/radserve/bin/radserve"),
+    '#!/bin/sh\nfor name in LEFT AROUND QUOTED LONG GIVEN; do eval "echo \\"$name=\\$$name;\\""; done\n',
+  );
+  t.equal(
+    run({ GIVEN: "here" }).stdout,
+    "LEFT=1;\nAROUND=a b;\nQUOTED=a b;\nLONG=ab;\nGIVEN=here;\n",
+    "the unit's file is read as systemd reads it",
+  );
+  writeFileSync(path.join(folder, "opt/radserve/bin/radserve"), PROGRAM);
   mkdirSync(path.join(folder, "other"));
   chownSync(path.join(folder, "other"), OWNER + 1, OWNER + 1);
   t.match(run({ RADSERVE_STATE_DIR: path.join(folder, "other") }).stdout, `${OWNER + 1}:${OWNER + 1}:`);

@@ -4,6 +4,7 @@ import os from "node:os";
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
 import { createEngine } from "../../engine/engine.js";
+import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
 import { usualMemory } from "../../base/process-memory.js";
 import { packageRoot } from "../../models/files.js";
 import { advice, bad, good, wordsOf, type Finding } from "./finding.js";
@@ -96,6 +97,13 @@ export function memory({ memory: wanted }: Config): Finding {
   if (wanted > half * 2)
     return bad("memory", found, "Lower RADSERVE_MEMORY: the system would end the server for its memory.");
   return good("memory", found);
+}
+
+/** Of this process; throws where a server under the same limit would not start. */
+export function openFiles({ threads }: Config): Finding[] {
+  const limit = descriptorLimit();
+  connectionsWithin(limit, threads);
+  return [good("open files", limit === Infinity ? "no limit" : `at most ${limit}`)];
 }
 
 /** The engine as the settings ask for it. */

@@ -75,7 +75,11 @@ export async function port(config: Config): Promise<Finding[]> {
       return [good("port", `${where}: this server runs there (process ${own})`)];
     const who = holders.length === 0 ? "" : ` Held by ${holders.map(nameOfProcess).join(" and ")}.`;
     return [
-      bad("port", `${error.message}${who}`, "Stop that program, or set RADSERVE_PORT or RADSERVE_HOST."),
+      bad(
+        "port",
+        `${error.message}${who}`,
+        "Set another RADSERVE_PORT or RADSERVE_HOST, or stop what has the port.",
+      ),
     ];
   } finally {
     server.close();
