@@ -26,6 +26,8 @@ constexpr auto kShortRun = std::chrono::milliseconds(100);
 constexpr int64_t kProbeRows = 8;
 /// How much cheaper they must make an image.
 constexpr double kPays = 1.10;
+/// So many numbers are compared for each size of a batch: of a few, all may be rounded to the same by chance.
+constexpr size_t kNumbersCompared = 128;
 /// No larger batches are tried for their bits once that has taken so long.
 constexpr auto kSameBitsPatience = std::chrono::seconds(2);
 
@@ -86,30 +88,63 @@ class Limit {
   std::jthread timer_;
 };
 
-/// The largest number of rows up to which every number of them gives the bits of `single`, one row run alone:
-/// a result must not depend on who else asked at that moment.
-int64_t SameBitsUpTo(const Model& model, const BatchRow& row, const std::vector<Tensor>& single,
-                     const std::stop_token& stop) {
-  const auto begun = Clock::now();
-  const auto bucket = model.session->MakeBucket(model.max_batch, row.key.row_shapes, model.OutputNames());
-  int64_t same = 0;
-  while (same < model.max_batch && Clock::now() - begun < kSameBitsPatience) {
-    CopyRow(row.inputs, same, *bucket);
-    bucket->Run(same + 1, stop);
-    if (!SameBits(single, bucket->TakeRow(0)) || !SameBits(single, bucket->TakeRow(same))) break;
-    ++same;
+/// Numbers that differ from place to place, and from one `pattern` to the next: zeros would be the same in any order.
+void FillPattern(size_t pattern, Tensor& row) {
+  const bool whole = row.dtype != Dtype::kFloat32 && row.dtype != Dtype::kFloat16;
+  const float most = whole ? 100 : 1;
+  std::vector<float> values(row.Elements());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>((i + 97 * pattern) * (2654435761U + 2 * pattern) % 1021) / 1021.0F * most;
   }
-  return same;
+  StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
+}
+
+void FillRow(const Model& model, size_t pattern, BatchRow& row) {
+  for (Tensor& input : row.inputs) {
+    // A number may be an index into a table, in which any other than 0 may be out of range.
+    if (std::ranges::find(model.inputs, input.name, &InputSpec::tensor)->numbers == 0)
+      FillPattern(pattern, input);
+  }
+}
+
+/// The largest number of rows up to which every number of them gives the bits of the same rows run alone:
+/// a result must not depend on who else asked at that moment.
+int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& stop) {
+  const auto begun = Clock::now();
+  const auto over = [&] { return Clock::now() - begun >= kSameBitsPatience; };
+  std::vector<std::vector<Tensor>> alone;
+  for (size_t numbers = 0; numbers < kNumbersCompared && !over();) {
+    FillRow(model, alone.size(), row);
+    alone.push_back(model.session->Run(row.inputs, model.OutputNames(), true, stop));
+    // A row without numbers must not be asked for forever.
+    ++numbers;
+    for (const Tensor& output : alone.back()) numbers += output.Elements();
+  }
+  const auto bucket = model.session->MakeBucket(model.max_batch, row.key.row_shapes, model.OutputNames());
+  for (int64_t rows = 1; rows <= model.max_batch; ++rows) {
+    for (size_t done = 0; done < alone.size(); done += static_cast<size_t>(rows)) {
+      if (over()) return rows - 1;
+      const auto pattern = [&](int64_t at) { return (done + static_cast<size_t>(at)) % alone.size(); };
+      for (int64_t at = 0; at < rows; ++at) {
+        FillRow(model, pattern(at), row);
+        CopyRow(row.inputs, at, *bucket);
+      }
+      bucket->Run(rows, stop);
+      for (int64_t at = 0; at < rows; ++at) {
+        if (!SameBits(alone[pattern(at)], bucket->TakeRow(at))) return rows - 1;
+      }
+    }
+  }
+  return model.max_batch;
 }
 
 /// Runs both sessions once; the largest batch over all cores, if it makes an image cheaper than images
 /// side by side, one core each. 1 if it does not.
-int64_t LargestOnCpu(const Model& model, const BatchRow& row, int threads, const std::stop_token& stop) {
+int64_t LargestOnCpu(const Model& model, BatchRow& row, int threads, const std::stop_token& stop) {
   const std::vector<std::string> names = model.OutputNames();
-  std::vector<Tensor> single;
   const auto run = [&](bool wide) {
     const Limit limit(kLongRun, stop);
-    single = model.session->Run(row.inputs, names, wide, limit.token());
+    model.session->Run(row.inputs, names, wide, limit.token());
   };
   try {
     run(true);
@@ -124,7 +159,7 @@ int64_t LargestOnCpu(const Model& model, const BatchRow& row, int threads, const
     const double side_by_side = static_cast<double>(alone.count()) / threads;
     int64_t largest = 1;
     if (side_by_side > kPays * static_cast<double>(together.count()) / static_cast<double>(rows)) {
-      largest = SameBitsUpTo(model, row, single, stop);
+      largest = SameBitsUpTo(model, row, stop);
     }
     if (largest < 2) {
       // No run to come is as large as those were.
@@ -140,17 +175,6 @@ int64_t LargestOnCpu(const Model& model, const BatchRow& row, int threads, const
   }
 }
 
-/// Numbers that differ from place to place: zeros would be the same in any order.
-void FillPattern(Tensor& row) {
-  const bool whole = row.dtype != Dtype::kFloat32 && row.dtype != Dtype::kFloat16;
-  const float most = whole ? 100 : 1;
-  std::vector<float> values(row.Elements());
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(i * 2654435761U % 1021) / 1021.0F * most;
-  }
-  StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
-}
-
 /// A row for each input of the graph, in its order, with a pattern; nullptr unless the manifest alone decides every
 /// shape and feeds every input.
 std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<TensorInfo>& graph) {
@@ -162,10 +186,9 @@ std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<Tenso
     const std::optional<std::vector<int64_t>> shape = FixedRow(*spec, model.tiling);
     if (!shape) return nullptr;
     row->key.row_shapes.push_back(*shape);
-    Tensor& input = row->inputs.emplace_back(Row(*spec, *shape));
-    // A number may be an index into a table, in which any other than 0 may be out of range.
-    if (spec->numbers == 0) FillPattern(input);
+    row->inputs.push_back(Row(*spec, *shape));
   }
+  FillRow(model, 0, *row);
   return row;
 }
 

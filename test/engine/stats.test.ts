@@ -233,6 +233,37 @@ t.test("whether batches give the same bits is asked with numbers, of whole types
   await engine.unload(id);
 });
 
+t.test(
+  "batches that change few results are found, though the first image that is tried is not among them",
+  async (t) => {
+    const rare: ModelDescription = {
+      ...heavy,
+      name: "rare",
+      initializers: [
+        ...(heavy.initializers ?? []),
+        { name: "first", dtype: "int64", shape: [1], data: [0] },
+        { name: "one", dtype: "int64", shape: [1], data: [1] },
+        { name: "last", dtype: "int64", shape: [1], data: [3] },
+      ],
+      // Beside others, images whose first value is not 0 are answered otherwise
+      nodes: [
+        { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
+        { op: "Slice", inputs: ["product", "first", "one", "last"], outputs: ["alone"] },
+        { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+        { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+        { op: "Sub", inputs: ["count", "one"], outputs: ["others"] },
+        { op: "Cast", inputs: ["others"], outputs: ["times"], attributes: { to: int(1) } },
+        { op: "Slice", inputs: ["x", "first", "one", "last"], outputs: ["corner"] },
+        { op: "Mul", inputs: ["corner", "times"], outputs: ["more"] },
+        { op: "Add", inputs: ["alone", "more"], outputs: ["y"] },
+      ],
+    };
+    const { id } = await load(8, rare, "rare");
+    t.match(statsOf(id), { batched: false });
+    await engine.unload(id);
+  },
+);
+
 t.test("what waits in a batch is cancelled and keeps its deadline", async (t) => {
   const { id } = await load(8);
   const code = (promise: Promise<unknown>) =>
