@@ -62,7 +62,6 @@ const cineTable = (rows: CineRow[]): string =>
     ]),
   );
 
-/** Whether a part was asked for. */
 const wants = (part: string) => values.only === undefined || values.only === part;
 
 const scratch = mkdtempSync(join(os.tmpdir(), "radserve-bench-"));

@@ -39,7 +39,6 @@ interface Told {
   outcome: string;
   /** The message that was answered, where somebody has kept it. */
   message?: string;
-  /** Details of the message. */
   details?: unknown;
   /** The number of images in a group of a job, and some of them. */
   images?: number;

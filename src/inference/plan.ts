@@ -40,7 +40,6 @@ export interface Plan {
   from: "request" | "settings" | "manifest";
 }
 
-/** The models of a plan that take the image. */
 export const accepting = ({ models }: Plan): PlannedModel[] =>
   models.filter(({ reasons }) => reasons.length === 0);
 

@@ -95,7 +95,6 @@ const engine = createEngine(options.engine);
 // Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first image that needs them.
 dcmjsData();
 
-/** Tasks of this thread. */
 let tasks = 0;
 let givenBackAt = 0;
 let moment: NodeJS.Timeout | undefined;

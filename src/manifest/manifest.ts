@@ -203,7 +203,6 @@ const normalisation = z.discriminatedUnion("kind", [
   }),
 ]);
 
-/** Fields of every step of `intensity`. */
 const intensityStep = {
   at: z.enum(["source", "tensor"]).describe("source: before resampling; tensor: after"),
   of: z.enum(["all", "nonzero"]).describe("nonzero: values that are 0 do not count, and stay 0"),
@@ -642,7 +641,6 @@ export function partsOf(input: ImageInput): ImageInput[] {
   }));
 }
 
-/** How many channels the tensor of an image input has. */
 export const channelsOf = (input: ImageInput): number =>
   partsOf(input).reduce((sum, part) => sum + ownChannels(part), input.cascade?.labels.length ?? 0);
 

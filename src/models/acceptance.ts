@@ -187,7 +187,6 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   return reasons;
 }
 
-/** Why slices of the image have no neighbours. */
 function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
   if (neighboursOf(manifest) === undefined) return [];
   if (image.frameCount > 1) return volumeReasons(image);

@@ -44,7 +44,6 @@ import {
 } from "./viewing.js";
 
 const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
-/** Errors of reading an image. */
 const READ_ERRORS = [
   "unsupported_format",
   "unsupported_transfer_syntax",

@@ -121,7 +121,6 @@ function isLoopback(host: string): boolean {
 
 /** What a destination's files say, read at each use so that new ones count. */
 export interface Credentials {
-  /** Undefined for a connection without TLS. */
   tls: SecureContextOptions | undefined;
   /** Value of the header Authorization. */
   authorization: string | undefined;

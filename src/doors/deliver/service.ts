@@ -28,7 +28,6 @@ const LAST_WAIT_MS = 2_000;
 export const queueOf = ({ spool }: DoorsSettings, { state_dir }: Pick<Config, "state_dir">): string =>
   path.join(spool ?? state_dir, "deliveries");
 
-/** The destinations of the settings. */
 export const knownDestinations = ({ destinations, deliver }: DoorsSettings): KnownDestinations => ({
   all: Object.keys(destinations),
   usual: deliver,
