@@ -1,5 +1,5 @@
 /**
- * `npm run bench:http -- [--requests 200] [--json]`: that many single requests at once, each for another file; every
+ * `npm run bench:http -- [--requests 200]`: that many single requests at once, each for another file; every
  * answer is compared with the painted truth, and the delay of the event loop that serves HTTP is read from /metrics.
  */
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
@@ -12,7 +12,7 @@ import { startServer } from "./lib/server.js";
 import { quantile } from "./lib/statistics.js";
 
 const { values } = parseArgs({
-  options: { requests: { type: "string", default: "200" }, json: { type: "boolean" } },
+  options: { requests: { type: "string", default: "200" } },
 });
 
 /** Value of one metric line, summed over its labels. */
@@ -67,8 +67,7 @@ try {
       max: delay("max"),
     },
   };
-  if (values.json) console.log(JSON.stringify(result));
-  else console.log(result);
+  console.log(result);
   process.exitCode = wrong === 0 && result.event_loop_delay_ms.p99 < 10 ? 0 : 1;
 } finally {
   await server.stop();
