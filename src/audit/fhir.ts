@@ -20,7 +20,6 @@ import { keepable } from "../base/validation.js";
 import type { Entry } from "./entry.js";
 
 const BALP = "https://profiles.ihe.net/ITI/BALP";
-const profileUrl = (name: string) => `${BALP}/StructureDefinition/IHE.BasicAudit.${name}`;
 
 const DCM = "http://dicom.nema.org/resources/ontology/DCM";
 const EVENT = "http://terminology.hl7.org/CodeSystem/audit-event-type";
@@ -231,7 +230,7 @@ function ofRequest(entry: Entry, interactionOf: Interactions): object {
   return {
     ...{ resourceType, id },
     ...(outcome === "0" && pattern.profile !== undefined
-      ? { meta: { profile: [profileUrl(pattern.profile)] } }
+      ? { meta: { profile: [`${BALP}/StructureDefinition/IHE.BasicAudit.${pattern.profile}`] } }
       : {}),
     type: coding(EVENT, "rest", "RESTful Operation"),
     subtype: [coding(INTERACTION, pattern.interaction, pattern.interaction)],

@@ -116,8 +116,6 @@ const saysNothing = ({ outcome, endpoint = "" }: Entry) =>
 
 const BEGUN = "images of the job that were begun";
 
-const endedWell = ({ outcome }: Entry) => outcome === "completed" || outcome === "reused";
-
 /**
  * The last lines about the target, the oldest first. Of a job, those of images that ended well are counted only: the one
  * that failed would be lost among them. The last try of an image counts.
@@ -133,7 +131,7 @@ async function fromAudit(folder: string, target: Target, most: number): Promise<
       const { job_id, item } = entry;
       if (job_id === target.text && item !== undefined) {
         found = found.filter((one) => one.item !== item);
-        const [to, from] = endedWell(entry) ? [well, ill] : [ill, well];
+        const [to, from] = ["completed", "reused"].includes(entry.outcome ?? "") ? [well, ill] : [ill, well];
         to.add(item);
         from.delete(item);
         if (to === well) continue;

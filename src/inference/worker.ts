@@ -99,11 +99,6 @@ let tasks = 0;
 let givenBackAt = 0;
 let moment: NodeJS.Timeout | undefined;
 
-function begin(): void {
-  clearTimeout(moment);
-  tasks += 1;
-}
-
 /** A task has ended; with the last one the thread's work is over for now. */
 function end(): void {
   tasks -= 1;
@@ -118,7 +113,8 @@ function end(): void {
 
 const pool = answerOwner<WorkerTask | "ping", WorkerAnswer, FromWorker>(async (work) => {
   if (work === "ping") return undefined;
-  begin();
+  clearTimeout(moment);
+  tasks += 1;
   try {
     return await inferred(work);
   } finally {

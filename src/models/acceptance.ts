@@ -273,7 +273,7 @@ export function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
   const refuse = (found: string): Reason[] => [
     {
       code,
-      message: `${sentence(rule.reason)} Expected ${rule.tag}${position(rule)} ${demand}, found ${found}.`,
+      message: `${sentence(rule.reason)} Expected ${rule.tag}${rule.index === undefined ? "" : ` value ${rule.index + 1}`} ${demand}, found ${found}.`,
     },
   ];
   const absent = (): Reason[] => (rule.if_absent === "accept" ? [] : refuse("none"));
@@ -324,10 +324,6 @@ function demandText(rule: Pick<TagRule, "in" | "not_in" | "min" | "max">): strin
     ...(rule.min === undefined ? [] : [`at least ${rule.min}`]),
     ...(rule.max === undefined ? [] : [`at most ${rule.max}`]),
   ].join(" and ");
-}
-
-function position({ index }: TagRule): string {
-  return index === undefined ? "" : ` value ${index + 1}`;
 }
 
 function shownValues(keyword: string, values: readonly string[]): string {

@@ -157,7 +157,6 @@ interface Opened {
 class ServingProcess {
   #connections: Connections | undefined;
   #certificates: WatchedCertificates | undefined;
-  #stopping = false;
   #stopped: Promise<void> | undefined;
   #server: http.Server | https.Server | undefined;
   #stop: (() => Promise<void>) | undefined;
@@ -297,7 +296,7 @@ class ServingProcess {
     const history = new History(() => bulk.figures.ended);
     const timers = [setInterval(() => history.look(), HISTORY_LOOK_MS)];
     if (config.model_idle !== undefined) timers.push(everyIdleLook(config.model_idle * 1000, engine));
-    const stopping = () => this.#stopping;
+    const stopping = () => this.#stopped !== undefined;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
       if (report !== undefined) void tellModels(audit, models);
@@ -325,7 +324,7 @@ class ServingProcess {
     const conditions = new Conditions({
       ...{ config, log: this.log },
       // A server that loads or stops is not ready, and nothing is wrong with it
-      fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
+      fault: () => (models.loading !== undefined || stopping() ? undefined : unready(parts)),
       keys: () => keyring.trouble(),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
@@ -387,7 +386,6 @@ class ServingProcess {
   }
 
   async #stopOnce(): Promise<void> {
-    this.#stopping = true;
     this.log.info("stopping: finishing what was admitted");
     await this.#stop?.();
   }

@@ -98,13 +98,8 @@ export function listName(stateDir: string): string {
   return `${host}-${createHash("sha256").update(stateDir).digest("hex").slice(0, 8)}`;
 }
 
-/** The list's folder in a root, held open. @throws errors of the file system */
-function openFolder(root: string): number {
-  return openSync(path.join(root, LIST_FOLDER), constants.O_DIRECTORY | constants.O_NOFOLLOW);
-}
-
 function inFolder<T>(root: string, use: (at: (name: string) => string) => T): T {
-  const fd = openFolder(root);
+  const fd = openSync(path.join(root, LIST_FOLDER), constants.O_DIRECTORY | constants.O_NOFOLLOW);
   try {
     return use((name) => `${descriptorPath(fd)}/${name}`);
   } finally {
