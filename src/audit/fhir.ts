@@ -99,9 +99,6 @@ function patternOf({ kind, endpoint = "", query, patient }: Entry, interactionOf
 
 const GOOD = new Set(["done", "completed", "partial", "reused", "sent", "accepted", "proven"]);
 
-/** A line that was written before anything happened: what came of it has a line of its own. */
-const isIntent = ({ outcome }: Entry) => outcome === "asked";
-
 function outcomeOf({ outcome = "done", kind, reason }: Entry): { outcome: string; outcomeDesc?: string } {
   if (kind === "refused") return { outcome: "4", outcomeDesc: reason ?? "refused" };
   if (GOOD.has(outcome)) return { outcome: "0", ...(outcome === "done" ? {} : { outcomeDesc: outcome }) };
@@ -301,7 +298,8 @@ const REQUESTS = new Set<Entry["kind"]>([
 
 /** The AuditEvent of a line; undefined of lines that are about the files alone, or that another line follows up. */
 export function auditEvent(entry: Entry, interactionOf: Interactions): object | undefined {
-  if (entry.kind === "day" || isIntent(entry)) return undefined;
+  // What came of something that was asked has a line of its own
+  if (entry.kind === "day" || entry.outcome === "asked") return undefined;
   if (REQUESTS.has(entry.kind)) return ofRequest(entry, interactionOf);
   return entry.kind === "refused" ? ofRefusal(entry) : ofSystem(entry);
 }

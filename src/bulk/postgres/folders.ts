@@ -185,8 +185,6 @@ export function checkWritable(folders: DatabaseFolders): void {
 }
 
 const quoted = (text: string) => `'${text.replaceAll("'", "''")}'`;
-/** A folder in a list of folders is quoted once more (SplitDirectoriesString). */
-const listed = (folder: string) => quoted(`"${folder.replaceAll('"', '""')}"`);
 
 /**
  * Modest memory, since the box is there for inference; nothing of what makes a commit durable is touched. The log says
@@ -196,7 +194,8 @@ function settings(folders: DatabaseFolders, major: number): Record<string, strin
   return {
     listen_addresses: "''",
     port: PORT,
-    unix_socket_directories: listed(folders.run),
+    // A folder in a list of folders is quoted once more (SplitDirectoriesString)
+    unix_socket_directories: quoted(`"${folders.run.replaceAll('"', '""')}"`),
     unix_socket_permissions: "0700",
     hba_file: quoted(path.join(folders.base, "pg_hba.conf")),
     ident_file: quoted(path.join(folders.base, "pg_ident.conf")),

@@ -303,9 +303,6 @@ function sieve({ text, to, model, finding, status, modality, patient }: Wanted):
 const cursorOf = ({ at, receipt }: Row) =>
   `${at} ${createHash("sha256").update(receipt).digest("hex").slice(0, 16)}`;
 
-/** Lines are in order but for those that were written at the same time: an hour is more than any of them took. */
-const earlier = (time: string) => new Date(Date.parse(time) - 3_600_000).toISOString();
-
 /**
  * Results of roots, the latest first.
  * @param sees whether the caller may see a receipt at this path
@@ -319,7 +316,8 @@ export function listed(
 ): z.infer<typeof listedSchema> {
   const results: Row[] = [];
   const seen = new Set<string>();
-  const from = wanted.from === undefined ? "" : earlier(wanted.from);
+  // Lines are in order but for those that were written at the same time: an hour is more than any of them took
+  const from = wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
   const mayFit = sieve(wanted);
   let before = cursor;
   let last: Row | undefined;
