@@ -58,10 +58,7 @@ async function main(): Promise<void> {
   const dense = writeFolder(models, "densenet121");
   const small = writeFolder(models, "small_cnn");
   const engine = createEngine({ provider: "cpu" });
-  const raws = {
-    densenet121: new Raw(program, dense.graph),
-    small_cnn: new Raw(program, small.graph),
-  };
+  const raws = { densenet121: new Raw(program, dense.graph), small_cnn: new Raw(program, small.graph) };
   const rival = startNodeRival(join(folder, "rival"));
   try {
     const bench: Bench = {
@@ -85,11 +82,7 @@ async function main(): Promise<void> {
         small_cnn: small_cnn_onnxruntime_node[1].tensors,
       },
     );
-    const all = {
-      machine: { ...machine, onnxRuntimeVersion, quick },
-      goals,
-      ...measured,
-    };
+    const all = { machine: { ...machine, onnxRuntimeVersion, quick }, goals, ...measured };
     console.log(`all: ${JSON.stringify(all, null, 2)}`);
     console.table(goals);
     await bench.set.close();

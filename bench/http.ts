@@ -11,9 +11,7 @@ import { samples } from "../scripts/demo/samples.js";
 import { startServer } from "./lib/server.js";
 import { quantile } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { requests: { type: "string", default: "200" } },
-});
+const { values } = parseArgs({ options: { requests: { type: "string", default: "200" } } });
 
 /** Value of one metric line, summed over its labels. */
 function metric(text: string, name: string): number {
@@ -61,11 +59,7 @@ try {
     wrong,
     images_per_second: count / seconds,
     latency_ms: { p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99) },
-    event_loop_delay_ms: {
-      p50: delay("p50"),
-      p99: delay("p99"),
-      max: delay("max"),
-    },
+    event_loop_delay_ms: { p50: delay("p50"), p99: delay("p99"), max: delay("max") },
   };
   console.log(result);
   process.exitCode = wrong === 0 && result.event_loop_delay_ms.p99 < 10 ? 0 : 1;

@@ -23,10 +23,7 @@ import { pss, watchPss } from "./lib/process-tree.js";
 import { machine, startServer, type BenchServer } from "./lib/server.js";
 
 const { values } = parseArgs({
-  options: {
-    memory: { type: "string", default: "4GiB" },
-    only: { type: "string" },
-  },
+  options: { memory: { type: "string", default: "4GiB" }, only: { type: "string" } },
 });
 const LOOK_MS = 100;
 const [ROWS, COLUMNS] = [8192, 16384];

@@ -18,9 +18,7 @@ import { cpuSeconds } from "./lib/process-tree.js";
 import { startServer } from "./lib/server.js";
 import { median } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { results: { type: "string", default: "100000" } },
-});
+const { values } = parseArgs({ options: { results: { type: "string", default: "100000" } } });
 const RESULTS = Number(values.results);
 const PER_FOLDER = 500;
 /** Hard links of one content: ext4 allows 65,000. */

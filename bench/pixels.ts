@@ -15,10 +15,7 @@ import { Rivals } from "./lib/rivals.js";
 import { machine } from "./lib/server.js";
 
 const { values } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "5" },
-    only: { type: "string" },
-  },
+  options: { rounds: { type: "string", default: "5" }, only: { type: "string" } },
 });
 
 const number = (value: number | undefined) => (value === undefined ? "" : value.toFixed(2));

@@ -15,9 +15,7 @@ import { cpuSeconds, pss } from "./lib/process-tree.js";
 import { machine, startServer, type BenchServer } from "./lib/server.js";
 import { median, sum } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { quick: { type: "boolean", default: false } },
-});
+const { values } = parseArgs({ options: { quick: { type: "boolean", default: false } } });
 const STARTS = values.quick ? 3 : 7;
 /** Longer than threads, connections and decoders are kept without work. */
 const SETTLING_MS = values.quick ? 5_000 : 60_000;

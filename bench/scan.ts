@@ -14,9 +14,7 @@ import { writeCt } from "./lib/bulk-images.js";
 import { memoryOf, startServer, type BenchServer } from "./lib/server.js";
 import { median, sum } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { files: { type: "string", default: "100000" } },
-});
+const { values } = parseArgs({ options: { files: { type: "string", default: "100000" } } });
 const FILES = Number(values.files);
 const PER_FOLDER = 500;
 /** Hard links of one content: ext4 allows 65,000. */

@@ -12,10 +12,7 @@ import { machine, startServer } from "./lib/server.js";
 import { median, quantile } from "./lib/statistics.js";
 
 const { values } = parseArgs({
-  options: {
-    images: { type: "string", default: "32" },
-    coder: { type: "string", default: "jpeg2000" },
-  },
+  options: { images: { type: "string", default: "32" }, coder: { type: "string", default: "jpeg2000" } },
 });
 const SIDE = 4096;
 const COST_ROUNDS = 3;

@@ -317,9 +317,7 @@ async function locked(client: PoolClient, scope: Scope, id: string): Promise<Job
 }
 
 function conflict(expected: string, row: JobRow): RadserveError {
-  return errors.job_state(`Expected ${expected}; this one is ${row.state}.`, {
-    state: row.state,
-  });
+  return errors.job_state(`Expected ${expected}; this one is ${row.state}.`, { state: row.state });
 }
 
 /** Queued items never start; a second time nothing happens. A job whose items have all ended is completed and stays it. */

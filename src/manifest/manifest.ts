@@ -147,10 +147,7 @@ const values = z.discriminatedUnion("kind", [
       "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has to be linear and the only one; other images are refused",
     ),
   z
-    .strictObject({
-      kind: z.literal("windows"),
-      windows: z.array(z.strictObject(window)).min(2).max(16),
-    })
+    .strictObject({ kind: z.literal("windows"), windows: z.array(z.strictObject(window)).min(2).max(16) })
     .describe(
       "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this order (channels: windows)",
     ),
@@ -200,11 +197,7 @@ const intensityStep = {
 const percentiles = { low: z.number().min(0).max(100), high: z.number().min(0).max(100) };
 
 const intensity = z.discriminatedUnion("kind", [
-  z.strictObject({
-    kind: z.literal("min_max"),
-    to: z.tuple([z.number(), z.number()]),
-    ...intensityStep,
-  }),
+  z.strictObject({ kind: z.literal("min_max"), to: z.tuple([z.number(), z.number()]), ...intensityStep }),
   z.strictObject({ kind: z.literal("z_score"), ...intensityStep }),
   z.strictObject({
     kind: z.literal("percentile"),

@@ -309,12 +309,7 @@ export const ROUTES: readonly Route[] = [
     audited: false,
     ...showOverview,
   }),
-  at("GET /health/live", "getLive", {
-    ...everywhere,
-    auth: "open",
-    summary: "The process answers",
-    ...live,
-  }),
+  at("GET /health/live", "getLive", { ...everywhere, auth: "open", summary: "The process answers", ...live }),
   at("GET /health/ready", "getReady", {
     ...everywhere,
     auth: "open",

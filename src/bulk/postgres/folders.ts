@@ -153,9 +153,7 @@ export async function makeFolders(folders: DatabaseFolders): Promise<void> {
       await mkdir(folders.base, { recursive: true, mode: 0o755 });
       await chmod(ROOTS_PLACE, 0o755);
       await chmod(folders.base, 0o755);
-      await writeFile(path.join(folders.base, OWNER_FILE), `${path.dirname(folders.own)}\n`, {
-        mode: 0o600,
-      });
+      await writeFile(path.join(folders.base, OWNER_FILE), `${path.dirname(folders.own)}\n`, { mode: 0o600 });
     }
     await privateFolder(folders.run, folders.account);
   } catch (error) {

@@ -94,18 +94,14 @@ const letters = z
   .regex(/^[LRAPSI]{3}$/, "Expected three letters");
 /** Which text stands for a reference to a part of the file. */
 const part = (id: string) =>
-  z.unknown().refine((value) => value instanceof Reference && value.id === id, {
-    error: `Expected "@${id}"`,
-  });
+  z
+    .unknown()
+    .refine((value) => value instanceof Reference && value.id === id, { error: `Expected "@${id}"` });
 
 /** Arguments that say nothing of values or places. */
 const anyOf = (...names: string[]) => Object.fromEntries(names.map((name) => [name, any]));
 
-const SPECIAL = {
-  _target_: any,
-  ...anyOf("_disabled_", "_requires_", "_desc_"),
-  _mode_: usual("default"),
-};
+const SPECIAL = { _target_: any, ...anyOf("_disabled_", "_requires_", "_desc_"), _mode_: usual("default") };
 
 /**
  * A component by its arguments.
@@ -422,10 +418,7 @@ const POSTPROCESSING = stepsOf({
           undefined,
           "Expected it before Invertd: of pictures probabilities go back to the source's pixels, not logits",
         );
-      chain.activation = {
-        kind: softmax ? "softmax" : "sigmoid",
-        inverted: chain.inverted !== undefined,
-      };
+      chain.activation = { kind: softmax ? "softmax" : "sigmoid", inverted: chain.inverted !== undefined };
     },
     PREDICTION,
     ["sigmoid", "softmax", "other"],

@@ -61,10 +61,13 @@ export interface ReferencedSeries {
 }
 
 /** Everything that results refer to, by study and series; the study and the series in which results lie come first. */
-export function bySeries({ ids, others }: { ids: SourceIds; others: readonly SourceIds[] }): {
-  studyInstanceUid: string;
-  series: ReferencedSeries[];
-}[] {
+export function bySeries({
+  ids,
+  others,
+}: {
+  ids: SourceIds;
+  others: readonly SourceIds[];
+}): { studyInstanceUid: string; series: ReferencedSeries[] }[] {
   const studies = new Map<string, Map<string, SourceFrame[]>>();
   for (const { studyInstanceUid, seriesInstanceUid, frames } of [ids, ...others]) {
     const series = studies.get(studyInstanceUid) ?? new Map<string, SourceFrame[]>();
