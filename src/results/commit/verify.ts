@@ -3,7 +3,7 @@
  * are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
 import { readdir } from "node:fs/promises";
-import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
+import { openFile } from "../../images/dicom/dicom-file.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
 import { emptyFaults } from "../dicom/check.js";
