@@ -1,12 +1,12 @@
 /**
- * `npm run bench:bulk -- [--quick] [--json] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices and of 200
+ * `npm run bench:bulk -- [--quick] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices and of 200
  * radiographs (or of as many as is said), with receipts alone and with all objects, against the limit of this machine,
  * computed before and after it in the same run from the parts of one image on one core, once with every core at it and
  * once with one alone. Also: what the queue costs, resident memory, and single requests while bulk work saturates the
  * machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
  */
 import { execFile } from "node:child_process";
-import { cpSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, linkSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -17,18 +17,16 @@ import { acceptedSchema, jobSchema, type Job } from "../src/bulk/schema.js";
 import { done, hasEnded } from "../src/commands/job-text.js";
 import { modelFolder } from "../scripts/lib/model-folder.js";
 import { SERVING_FLAGS } from "../src/server/serving-child.js";
-import { descendants } from "../test/crash/lib/processes.js";
 import { writeCt, writeDx } from "./lib/bulk-images.js";
 import { writeBenchModel } from "./lib/bulk-model.js";
 import type { Direct, Parts } from "./lib/bulk-parts.js";
-import { TICKS } from "./lib/process-tree.js";
+import { cpuSeconds } from "./lib/process-tree.js";
 import { machine, memoryOf, startServer, type BenchServer } from "./lib/server.js";
 import { mean, median, quantile, sum } from "./lib/statistics.js";
 
 const { values } = parseArgs({
   options: {
     quick: { type: "boolean", default: false },
-    json: { type: "boolean", default: false },
     only: { type: "string" },
     ct: { type: "string" },
     dx: { type: "string" },
@@ -102,20 +100,10 @@ async function run(...[program, ...words]: [string, ...string[]]): Promise<unkno
   return JSON.parse(stdout);
 }
 
-/** Processor seconds of the database so far, those of its ended processes included (proc(5): utime to cstime). */
+/** Processor seconds of the database so far. */
 function databaseSeconds(server: BenchServer): number {
   const postmaster = server.postmaster();
-  if (postmaster === undefined) return 0;
-  const ticks = [postmaster, ...descendants(postmaster)].map((pid) => {
-    try {
-      const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-      return fields.slice(11, pid === postmaster ? 15 : 13).reduce((sum, field) => sum + Number(field), 0);
-    } catch {
-      return 0;
-    }
-  });
-  return sum(ticks) / TICKS;
+  return postmaster === undefined ? 0 : cpuSeconds(postmaster);
 }
 
 interface Sample {
@@ -364,8 +352,7 @@ try {
     ...measured,
     ...(single === undefined ? {} : { single_while_bulk: single }),
   };
-  if (values.json) console.log(JSON.stringify(result, undefined, 2));
-  else console.dir(result, { depth: null });
+  console.log(JSON.stringify(result, undefined, 2));
 } finally {
   await server.stop();
   rmSync(scratch, { recursive: true, force: true });

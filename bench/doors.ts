@@ -1,5 +1,5 @@
 /**
- * `npm run bench:doors -- [--slices 800] [--rounds 3] [--json]`: a CT of 800 slices of 512 by 512 pixels comes in by storescu, beside
+ * `npm run bench:doors -- [--slices 800] [--rounds 3]`: a CT of 800 slices of 512 by 512 pixels comes in by storescu, beside
  * DCMTK's storescp and the fsyncs that a spool needs, against the goal of 1.2 times the two; and goes out over one association
  * beside storescu, and by STOW-RS beside curl, against the goal of 0.8 of their throughput. By turns; the least time counts,
  * because other work only adds to it. It needs dcmtk and curl, and takes some minutes.
@@ -30,7 +30,6 @@ const { values } = parseArgs({
   options: {
     slices: { type: "string", default: "800" },
     rounds: { type: "string", default: "3" },
-    json: { type: "boolean", default: false },
     door: { type: "string" },
     sink: { type: "string" },
   },
@@ -249,15 +248,12 @@ async function main(): Promise<void> {
     out_stow: least.curl / least.stow,
   };
   const met = ratio.in <= GOALS.in && Math.min(ratio.out_cstore, ratio.out_stow) >= GOALS.out;
-  if (values.json) console.log(JSON.stringify({ slices: SLICES, ms, ratio, goals: GOALS, met }));
-  else {
-    console.log(`${SLICES} slices of 0.5 MB, least of ${ROUNDS}, in ms: ${JSON.stringify(ms)}`);
-    console.log(`in: ${ratio.in.toFixed(2)} of storescp and the fsyncs (goal: at most ${GOALS.in})`);
-    console.log(
-      `out by C-STORE: ${ratio.out_cstore.toFixed(2)} of storescu's throughput (goal: at least ${GOALS.out})`,
-    );
-    console.log(`out by STOW-RS: ${ratio.out_stow.toFixed(2)} of curl's (goal: at least ${GOALS.out})`);
-  }
+  console.log(`${SLICES} slices of 0.5 MB, least of ${ROUNDS}, in ms: ${JSON.stringify(ms)}`);
+  console.log(`in: ${ratio.in.toFixed(2)} of storescp and the fsyncs (goal: at most ${GOALS.in})`);
+  console.log(
+    `out by C-STORE: ${ratio.out_cstore.toFixed(2)} of storescu's throughput (goal: at least ${GOALS.out})`,
+  );
+  console.log(`out by STOW-RS: ${ratio.out_stow.toFixed(2)} of curl's (goal: at least ${GOALS.out})`);
   process.exitCode = met ? 0 : 1;
 }
 

@@ -1,7 +1,7 @@
 /**
- * `npm run bench:engine -- [--quick] [--json]`: the engine against ONNX Runtime in a plain C++ loop, and against
+ * `npm run bench:engine -- [--quick]`: the engine against ONNX Runtime in a plain C++ loop, and against
  * onnxruntime-node, on this machine's CPU. Everything is a ratio or in the unit that its name ends with; at the end
- * stand the goals; --json prints one object. Alone on a quiet machine it takes ten to twenty minutes; --quick shows in
+ * stand the goals. Alone on a quiet machine it takes ten to twenty minutes; --quick shows in
  * two that it works, and its figures mean nothing.
  */
 import { mkdtempSync, rmSync } from "node:fs";
@@ -25,17 +25,13 @@ import {
 import { startNodeRival, type NodeRival } from "./lib/node-rival.js";
 import { buildRaw, Raw } from "./lib/raw.js";
 
-const { values } = parseArgs({ options: { quick: { type: "boolean" }, json: { type: "boolean" } } });
+const { values } = parseArgs({ options: { quick: { type: "boolean" } } });
 const quick = values.quick === true;
-
-function say(text: string): void {
-  if (values.json !== true) console.log(text);
-}
 
 async function measure(bench: Bench, rival: NodeRival) {
   const part = async <T>(name: string, work: () => Promise<T> | T): Promise<T> => {
     const result = await work();
-    say(`${name}: ${JSON.stringify(result, null, 2)}`);
+    console.log(`${name}: ${JSON.stringify(result, null, 2)}`);
     return result;
   };
   return {
@@ -62,10 +58,7 @@ async function main(): Promise<void> {
   const dense = writeFolder(models, "densenet121");
   const small = writeFolder(models, "small_cnn");
   const engine = createEngine({ provider: "cpu" });
-  const raws = {
-    densenet121: new Raw(program, dense.graph),
-    small_cnn: new Raw(program, small.graph),
-  };
+  const raws = { densenet121: new Raw(program, dense.graph), small_cnn: new Raw(program, small.graph) };
   const rival = startNodeRival(join(folder, "rival"));
   try {
     const bench: Bench = {
@@ -89,14 +82,9 @@ async function main(): Promise<void> {
         small_cnn: small_cnn_onnxruntime_node[1].tensors,
       },
     );
-    const all = {
-      machine: { ...machine, onnxRuntimeVersion, quick },
-      goals,
-      ...measured,
-    };
-    say("all:");
-    console.log(JSON.stringify(all, null, values.json === true ? 0 : 2));
-    if (values.json !== true) console.table(goals);
+    const all = { machine: { ...machine, onnxRuntimeVersion, quick }, goals, ...measured };
+    console.log(`all: ${JSON.stringify(all, null, 2)}`);
+    console.table(goals);
     await bench.set.close();
   } finally {
     rival.stop();

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:http -- [--requests 200] [--json]`: that many single requests at once, each for another file; every
+ * `npm run bench:http -- [--requests 200]`: that many single requests at once, each for another file; every
  * answer is compared with the painted truth, and the delay of the event loop that serves HTTP is read from /metrics.
  */
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
@@ -11,9 +11,7 @@ import { samples } from "../scripts/demo/samples.js";
 import { startServer } from "./lib/server.js";
 import { quantile } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { requests: { type: "string", default: "200" }, json: { type: "boolean" } },
-});
+const { values } = parseArgs({ options: { requests: { type: "string", default: "200" } } });
 
 /** Value of one metric line, summed over its labels. */
 function metric(text: string, name: string): number {
@@ -61,14 +59,9 @@ try {
     wrong,
     images_per_second: count / seconds,
     latency_ms: { p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99) },
-    event_loop_delay_ms: {
-      p50: delay("p50"),
-      p99: delay("p99"),
-      max: delay("max"),
-    },
+    event_loop_delay_ms: { p50: delay("p50"), p99: delay("p99"), max: delay("max") },
   };
-  if (values.json) console.log(JSON.stringify(result));
-  else console.log(result);
+  console.log(result);
   process.exitCode = wrong === 0 && result.event_loop_delay_ms.p99 < 10 ? 0 : 1;
 } finally {
   await server.stop();

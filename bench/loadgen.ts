@@ -1,6 +1,5 @@
 /**
- * `npm run bench:loadgen -- [--quick] [--outputs json|all] [--rounds N] [--seconds N] [--threads N] [--latency MS]
- * [--json]`: Radserve asked by a load generator that others wrote, MLCommons' loadgen (mlcommons-loadgen on PyPI), with
+ * `npm run bench:loadgen -- [--quick] [--outputs json|all] [--rounds N] [--seconds N] [--threads N] [--latency MS]`: Radserve asked by a load generator that others wrote, MLCommons' loadgen (mlcommons-loadgen on PyPI), with
  * CT slices of 512 x 512: SingleStream (one after the other), Offline (all at once) over single requests and as a bulk
  * job, and Server (at random times, a Poisson process) at 0.7 of what Offline reached. Nothing here is an MLPerf result:
  * the network is none of theirs, nobody reviewed the run, and generator and server share the cores.
@@ -23,7 +22,6 @@ const { values } = parseArgs({
     seconds: { type: "string" },
     threads: { type: "string", default: "16" },
     latency: { type: "string", default: "250" },
-    json: { type: "boolean", default: false },
   },
 });
 const rounds = Number(values.rounds ?? (values.quick ? 1 : 3));
@@ -112,13 +110,11 @@ try {
       valid: `${all.filter(({ valid }) => valid === 1).length} of ${all.length}`,
     };
   });
-  if (values.json) console.log(JSON.stringify({ machine: machine(), outputs: OUTPUTS, seconds, rows }));
-  else {
-    console.log(
-      `CT 512 x 512, ct-tissue, ${OUTPUTS.join("+")}; medians of ${rounds} rounds of ${seconds} s; Server: 99 % within ${values.latency} ms. This is no MLPerf result.`,
-    );
-    console.table(rows);
-  }
+  console.log(machine());
+  console.log(
+    `CT 512 x 512, ct-tissue, ${OUTPUTS.join("+")}; medians of ${rounds} rounds of ${seconds} s; Server: 99 % within ${values.latency} ms. This is no MLPerf result.`,
+  );
+  console.table(rows);
 } finally {
   await server.stop();
 }

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:memory -- [--memory 4GiB] [--only NAME,NAME] [--json]`: what files that were made to take memory take
+ * `npm run bench:memory -- [--memory 4GiB] [--only NAME,NAME]`: what files that were made to take memory take
  * of a server's, above what it takes at rest, and what is still held when they are done.
  */
 import { writeFileSync } from "node:fs";
@@ -23,11 +23,7 @@ import { pss, watchPss } from "./lib/process-tree.js";
 import { machine, startServer, type BenchServer } from "./lib/server.js";
 
 const { values } = parseArgs({
-  options: {
-    memory: { type: "string", default: "4GiB" },
-    only: { type: "string" },
-    json: { type: "boolean" },
-  },
+  options: { memory: { type: "string", default: "4GiB" }, only: { type: "string" } },
 });
 const LOOK_MS = 100;
 const [ROWS, COLUMNS] = [8192, 16384];
@@ -144,13 +140,10 @@ async function measure(name: string, { make, name: file, atOnce }: (typeof CASES
 }
 
 const chosen = values.only?.split(",") ?? Object.keys(CASES);
-const results: unknown[] = [];
+console.log({ ...machine(), memory: values.memory });
 for (const name of chosen) {
   const found = CASES[name];
   if (found === undefined)
     throw new Error(`--only: expected ${Object.keys(CASES).join(", ")}; found ${name}.`);
-  const result = await measure(name, found);
-  results.push(result);
-  if (values.json !== true) console.log(result);
+  console.log(await measure(name, found));
 }
-if (values.json === true) console.log(JSON.stringify({ ...machine(), memory: values.memory, results }));

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:nnunet -- [--only small-25,...] [--rounds 3] [--side 1] [--json]`: nnU-Net's own
+ * `npm run bench:nnunet -- [--only small-25,...] [--rounds 3] [--side 1]`: nnU-Net's own
  * predictor (nnunetv2, PyTorch on the CPU) from an image file to the file of a label map, beside Radserve from a DICOM
  * series to a SEG over HTTP: one network of random weights, which comes to Radserve as a trained one does, the same cores, by
  * turns. RADSERVE_PYTHON names a Python with nnunetv2; without one nothing is measured. `--side 0.5` halves rows and columns.
@@ -23,7 +23,6 @@ const { values } = parseArgs({
     only: { type: "string", default: "small-25,small-105,real,2d,cascade" },
     rounds: { type: "string", default: "3" },
     side: { type: "string", default: "1" },
-    json: { type: "boolean", default: false },
   },
 });
 const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
@@ -182,10 +181,6 @@ async function measure(name: string): Promise<object> {
 }
 
 if (spawnSync(PYTHON, ["-c", "import nnunetv2, torch, SimpleITK"]).status === 0) {
-  const rows = [];
-  for (const name of values.only.split(",")) {
-    rows.push(await measure(name));
-    if (!values.json) console.log(JSON.stringify(rows.at(-1), undefined, 1));
-  }
-  if (values.json) console.log(JSON.stringify({ ...machine(), goals: GOALS, rows }));
+  console.log({ ...machine(), goals: GOALS });
+  for (const name of values.only.split(",")) console.log(JSON.stringify(await measure(name), undefined, 1));
 } else console.log(`bench:nnunet is skipped: ${PYTHON} has no nnunetv2. RADSERVE_PYTHON names one that has.`);

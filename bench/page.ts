@@ -1,5 +1,5 @@
 /**
- * `npm run bench:page -- [--results N] [--json]`: the list of results on the page, in Debian's Chromium, with many results
+ * `npm run bench:page -- [--results N]`: the list of results on the page, in Debian's Chromium, with many results
  * that are there: from the address to the first paint and to the rows of the list, and the list's requests by themselves. Beside
  * each time stands the processor time of server, browser and bench together, which other work of the machine does not change.
  */
@@ -18,9 +18,7 @@ import { cpuSeconds } from "./lib/process-tree.js";
 import { startServer } from "./lib/server.js";
 import { median } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { results: { type: "string", default: "100000" }, json: { type: "boolean", default: false } },
-});
+const { values } = parseArgs({ options: { results: { type: "string", default: "100000" } } });
 const RESULTS = Number(values.results);
 const PER_FOLDER = 500;
 /** Hard links of one content: ext4 allows 65,000. */
@@ -134,8 +132,7 @@ try {
       search_without_a_hit_and_back: await searched("Path or UID", "nobody", 0),
     },
   };
-  if (values.json) console.log(JSON.stringify(result, undefined, 2));
-  else console.dir(result, { depth: null });
+  console.log(JSON.stringify(result, undefined, 2));
 } finally {
   await browser.close();
   await server.stop();

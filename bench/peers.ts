@@ -1,6 +1,6 @@
 /**
  * `npm run bench:peers -- [--quick] [--only ct,dx,dxj2k,us,volume] [--outputs json,all] [--peers radserve,script,...]
- * [--at 1,4,16,64] [--against CHECKOUT] [--rounds N] [--seconds N] [--json] [--write]`:
+ * [--at 1,4,16,64] [--against CHECKOUT] [--rounds N] [--seconds N] [--write]`:
  * Radserve and what somebody would run instead, by turns.
  * `--against` names another checkout that has been built: it takes turns too, under the name "before". `--write` puts
  * tables and chart into docs/benchmarks.md. A full run takes about an hour and a half; `--quick` shows in some minutes that
@@ -31,7 +31,6 @@ const { values } = parseArgs({
     against: { type: "string" },
     rounds: { type: "string" },
     seconds: { type: "string" },
-    json: { type: "boolean", default: false },
     write: { type: "boolean", default: false },
   },
 });
@@ -167,21 +166,17 @@ try {
       all.push(...turns);
       report();
       say(`${work.title}; ${outputs}`);
-      if (!values.json)
-        console.table(
-          [...new Set(turns.map(({ concurrency }) => concurrency))].flatMap((at) =>
-            peers
-              .filter((peer) => turns.some((t) => t.peer === peer && t.concurrency === at))
-              .map((peer) => rowOf(turns, peer, at)),
-          ),
-        );
+      console.table(
+        [...new Set(turns.map(({ concurrency }) => concurrency))].flatMap((at) =>
+          peers
+            .filter((peer) => turns.some((t) => t.peer === peer && t.concurrency === at))
+            .map((peer) => rowOf(turns, peer, at)),
+        ),
+      );
     }
   const goals = goalsOf(all);
-  if (values.json) console.log(JSON.stringify({ machine: machine(), disk, goals, turns: all }));
-  else {
-    if (goals.length > 0) console.table(goals);
-    say(said().join("\n"));
-  }
+  if (goals.length > 0) console.table(goals);
+  say(said().join("\n"));
 } finally {
   load.stop();
   rmSync(scratch, { recursive: true, force: true });

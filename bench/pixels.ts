@@ -1,5 +1,5 @@
 /**
- * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding|cines] [--json]`: how long one image takes from stored
+ * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding|cines]`: how long one image takes from stored
  * values to tensor and from compressed frame to stored values, on one thread, with other libraries measured by turns
  * in the same run. Rivals come from Python (RADSERVE_PYTHON or python3: opencv-python-headless, numpy, python-gdcm,
  * pylibjpeg-openjpeg, pyjpegls, imagecodecs) and DCMTK's programs; what is absent is left out.
@@ -15,11 +15,7 @@ import { Rivals } from "./lib/rivals.js";
 import { machine } from "./lib/server.js";
 
 const { values } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "5" },
-    only: { type: "string" },
-    json: { type: "boolean" },
-  },
+  options: { rounds: { type: "string", default: "5" }, only: { type: "string" } },
 });
 
 const number = (value: number | undefined) => (value === undefined ? "" : value.toFixed(2));
@@ -62,7 +58,6 @@ const cineTable = (rows: CineRow[]): string =>
     ]),
   );
 
-/** Whether a part was asked for. */
 const wants = (part: string) => values.only === undefined || values.only === part;
 
 const scratch = mkdtempSync(join(os.tmpdir(), "radserve-bench-"));
@@ -72,20 +67,10 @@ if (rivals?.libraries["cv2"] === undefined)
 try {
   const rounds = Number(values.rounds);
   const turns = { scratch, rounds, rivals };
-  const result = {
-    ...machine(),
-    libraries: rivals?.libraries ?? {},
-    preparation: wants("preparation") ? await preparation(turns) : [],
-    decoding: wants("decoding") ? await decoding(turns) : [],
-    cines: wants("cines") ? await cines(rounds) : [],
-  };
-  if (values.json) console.log(JSON.stringify(result, undefined, 2));
-  else
-    console.log(
-      [preparationTable(result.preparation), decodingTable(result.decoding), cineTable(result.cines)].join(
-        "\n\n",
-      ),
-    );
+  console.log({ ...machine(), libraries: rivals?.libraries });
+  if (wants("preparation")) console.log(preparationTable(await preparation(turns)));
+  if (wants("decoding")) console.log(decodingTable(await decoding(turns)));
+  if (wants("cines")) console.log(cineTable(await cines(rounds)));
 } finally {
   rivals?.stop();
   rmSync(scratch, { recursive: true, force: true });

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:readers -- [--json]`: connections without a token that send requests one behind the other and never
+ * `npm run bench:readers`: connections without a token that send requests one behind the other and never
  * read an answer, against two goals: GET /health/live of another client answers within 100 ms at the 99th percentile,
  * and the server's memory grows by at most 200 MiB. Rounds: nobody beside, 10 and 100 such connections that ask for the
  * contract, and 100 that ask for its head, for a page that is not there, and with a token that is none. It takes about
@@ -15,7 +15,6 @@ import { memoryOf, machine, startServer, type BenchServer } from "./lib/server.j
 
 const { values } = parseArgs({
   options: {
-    json: { type: "boolean", default: false },
     port: { type: "string" },
     readers: { type: "string", default: "0" },
     asks: { type: "string", default: "contract" },
@@ -103,16 +102,13 @@ async function main(): Promise<void> {
   try {
     const rounds = [];
     for (const [readers, asks] of ROUNDS) rounds.push(await round(server, readers, asks));
-    if (values.json) console.log(JSON.stringify({ ...machine(), goals: GOALS, rounds }));
-    else {
-      console.log(Object.values(machine()).join(", "));
-      for (const { readers, asks, health_p99_ms, health_most_ms, grown_mib } of rounds)
-        console.log(
-          `${readers} that never read (${asks}): health ${health_p99_ms.toFixed(1)} ms at the 99th percentile ` +
-            `(most ${health_most_ms.toFixed(1)}, goal ${GOALS.health_p99_ms}), ` +
-            `${grown_mib.toFixed(0)} MiB more (goal ${GOALS.grown_mib})`,
-        );
-    }
+    console.log(Object.values(machine()).join(", "));
+    for (const { readers, asks, health_p99_ms, health_most_ms, grown_mib } of rounds)
+      console.log(
+        `${readers} that never read (${asks}): health ${health_p99_ms.toFixed(1)} ms at the 99th percentile ` +
+          `(most ${health_most_ms.toFixed(1)}, goal ${GOALS.health_p99_ms}), ` +
+          `${grown_mib.toFixed(0)} MiB more (goal ${GOALS.grown_mib})`,
+      );
   } finally {
     await server.stop();
   }

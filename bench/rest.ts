@@ -1,5 +1,5 @@
 /**
- * `npm run bench:rest -- [--quick] [--json]`: what the installed server costs while nobody asks for anything, against
+ * `npm run bench:rest -- [--quick]`: what the installed server costs while nobody asks for anything, against
  * its goals: the time until it is ready, its memory and its processor time at rest, each also after bulk work. The full
  * run takes about five minutes; --quick shows in one that it works, and its idle times are too short to mean anything.
  */
@@ -15,9 +15,7 @@ import { cpuSeconds, pss } from "./lib/process-tree.js";
 import { machine, startServer, type BenchServer } from "./lib/server.js";
 import { median, sum } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { quick: { type: "boolean", default: false }, json: { type: "boolean", default: false } },
-});
+const { values } = parseArgs({ options: { quick: { type: "boolean", default: false } } });
 const STARTS = values.quick ? 3 : 7;
 /** Longer than threads, connections and decoders are kept without work. */
 const SETTLING_MS = values.quick ? 5_000 : 60_000;
@@ -111,8 +109,8 @@ try {
       GOALS.idle_cpu_s_a_minute,
     ),
   ];
-  if (values.json) console.log(JSON.stringify({ machine: machine(), quick: values.quick, rows }));
-  else console.table(rows);
+  console.log(machine());
+  console.table(rows);
 } finally {
   await server.stop();
 }

@@ -1,5 +1,5 @@
 /**
- * `npm run bench:scan -- [--files N] [--json]`: the scan of a large folder after the 202, without its images being run
+ * `npm run bench:scan -- [--files N]`: the scan of a large folder after the 202, without its images being run
  * (the job is held). All files lie in one folder, then the same number in folders of 500: files a second, resident
  * memory along the way, the longest time that HTTP was silent, and how long the whole job takes to be cancelled.
  */
@@ -14,9 +14,7 @@ import { writeCt } from "./lib/bulk-images.js";
 import { memoryOf, startServer, type BenchServer } from "./lib/server.js";
 import { median, sum } from "./lib/statistics.js";
 
-const { values } = parseArgs({
-  options: { files: { type: "string", default: "100000" }, json: { type: "boolean", default: false } },
-});
+const { values } = parseArgs({ options: { files: { type: "string", default: "100000" } } });
 const FILES = Number(values.files);
 const PER_FOLDER = 500;
 /** Hard links of one content: ext4 allows 65,000. */
@@ -114,8 +112,7 @@ try {
     result[name] = await measure(server, folder);
     rmSync(folder, { recursive: true });
   }
-  if (values.json) console.log(JSON.stringify(result, undefined, 2));
-  else console.dir(result, { depth: null });
+  console.log(JSON.stringify(result, undefined, 2));
 } finally {
   await server.stop();
   rmSync(scratch, { recursive: true, force: true });

@@ -1,26 +1,20 @@
 /**
- * `npm run bench:stat -- [--images 32] [--coder jpeg2000|jpeg-lossless] [--json]`: how long a small stat request takes
+ * `npm run bench:stat -- [--images 32] [--coder jpeg2000|jpeg-lossless]`: how long a small stat request takes
  * while that many images of 4096 x 4096 samples of 16 bits wait, against the processor time of one of these images.
  */
-import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { commandOf, descendants } from "../test/crash/lib/processes.js";
 import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../test/support/dicom.js";
 import { samples } from "../scripts/demo/samples.js";
-import { machine, startServer, type BenchServer } from "./lib/server.js";
-import { median, quantile, sum } from "./lib/statistics.js";
+import { cpuSeconds } from "./lib/process-tree.js";
+import { machine, startServer } from "./lib/server.js";
+import { median, quantile } from "./lib/statistics.js";
 
 const { values } = parseArgs({
-  options: {
-    images: { type: "string", default: "32" },
-    coder: { type: "string", default: "jpeg2000" },
-    json: { type: "boolean" },
-  },
+  options: { images: { type: "string", default: "32" }, coder: { type: "string", default: "jpeg2000" } },
 });
 const SIDE = 4096;
-/** Clock ticks of proc(5) are hundredths of a second on Linux. */
-const TICK_MS = 10;
 const COST_ROUNDS = 3;
 /** Fewer would say nothing about the slowest in a hundred. */
 const LEAST_STATS = 100;
@@ -30,19 +24,6 @@ async function largeImage(coder: "jpeg2000" | "jpeg-lossless"): Promise<Buffer> 
   const attributes = attributesOf(raw, { ...CT_SLICE, PixelSpacing: "0.1\\0.1" });
   const fragments = [await compress(coder, raw)];
   return dicomFile({ transferSyntax: SYNTAXES[coder], attributes, pixels: { fragments } });
-}
-
-/** Milliseconds of processor time that the server's processes have taken. */
-function processorTimeOf(server: BenchServer): number {
-  const own = server.process.pid!;
-  const processes = [own, ...descendants(own)].filter((pid) => commandOf(pid)[0] === process.execPath);
-  return sum(
-    processes.map((pid) => {
-      const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-      return (Number(fields[11]) + Number(fields[12])) * TICK_MS;
-    }),
-  );
 }
 
 const { coder } = values;
@@ -74,9 +55,9 @@ try {
 
   const costs: number[] = [];
   for (let round = 0; round < COST_ROUNDS; round++) {
-    const before = processorTimeOf(server);
+    const before = cpuSeconds(server.process.pid!);
     await infer(seeds.large, "routine");
-    costs.push(processorTimeOf(server) - before);
+    costs.push((cpuSeconds(server.process.pid!) - before) * 1000);
   }
   const alone: number[] = [];
   for (let i = 0; i < 10; i++) alone.push(await infer(seeds.small, "stat"));
@@ -102,7 +83,7 @@ try {
     stat_ms: { p50: quantile(latencies, 0.5), p99, max: Math.max(...latencies) },
     ratio: p99 / cost,
   };
-  console.log(values.json ? JSON.stringify(result) : result);
+  console.log(result);
   process.exitCode = result.ratio <= 1 ? 0 : 1;
 } finally {
   await server.stop();

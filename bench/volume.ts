@@ -1,5 +1,5 @@
 /**
- * `npm run bench:volume -- [--slices 800] [--window 96] [--network one|unet] [--json]`: time and memory of a CT of 512 x
+ * `npm run bench:volume -- [--slices 800] [--window 96] [--network one|unet]`: time and memory of a CT of 512 x
  * 512 pixels at 0.75 mm and 1 mm between slices, that a network of 105 classes sees at 1.5 mm in nnU-Net's windows.
  * Memory is the peak of the process above what it has with the source and the model in memory. `one` is a network of one
  * convolution, whose labels can be told; `unet` is one of nnU-Net's size, and its windows are also run by a plain loop.
@@ -22,7 +22,6 @@ const { values } = parseArgs({
     slices: { type: "string", default: "800" },
     window: { type: "string", default: "96" },
     network: { type: "string", default: "one" },
-    json: { type: "boolean" },
   },
 });
 const slices = Number(values.slices);
@@ -102,7 +101,7 @@ try {
       ? { raw_window_seconds: rawSeconds, of_raw: (mean(rawSeconds) * windows * 1000) / runMs }
       : { voxels_of_their_block: shareAlike(output.mask, voxels) }),
   };
-  console.log(JSON.stringify(result, undefined, values.json === true ? undefined : 2));
+  console.log(JSON.stringify(result, undefined, 2));
 } finally {
   await engine.close();
   rmSync(folder, { recursive: true });

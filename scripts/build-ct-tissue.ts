@@ -20,7 +20,6 @@ export const FIRST_HU = [
 export const NO_VALUE = -32768;
 const GAS = 1;
 
-/** Side of the canary's image. */
 const CANARY_SIDE = 16;
 
 const scalar = (name: string, dtype: "float32" | "uint8", value: number): TensorValue => ({

@@ -31,7 +31,6 @@ function isOlder(found, needed) {
   return a < c || (a === c && b < d);
 }
 
-/** Writes prebuilt/ from what is built. */
 export function writePrebuilt(release, runtime, target) {
   mkdirSync(target, { recursive: true });
   const files = Object.fromEntries(

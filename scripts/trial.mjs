@@ -98,7 +98,6 @@ export async function startInstalled([program, ...words], { env, cwd }) {
   };
 }
 
-/** A job of a server when it has ended. */
 export const jobEnded = (asked, id) =>
   until("the job has ended", async () => {
     const { body } = await asked("GET", `/bulk_inference/${id}`);

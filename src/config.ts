@@ -7,6 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
+import { described } from "./base/described.js";
 import { outputKindSchema } from "./manifest/output-kinds.js";
 import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
@@ -75,32 +76,28 @@ const topics = {
         'Clients\' paths and the server\'s paths for them, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers have the client\'s path',
       ),
     models_dir: absolute.optional().describe("Folder of model folders (default: the package's models)"),
-    state_dir: absolute
-      .optional()
-      .describe(
-        "Folder for keys, queue and caches, used by one server at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
-      ),
-    keys_dir: absolute
-      .optional()
-      .describe(
-        "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
-      ),
+    state_dir: described(
+      "Folder for keys, queue and caches, used by one server at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
+      absolute.optional(),
+    ),
+    keys_dir: described(
+      "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
+      absolute.optional(),
+    ),
     minimum_free_disk: size
       .default(256 * 1024 * 1024)
       .describe("Free space below which work for an output folder is refused (disk_full)"),
   },
   "Address and TLS": {
     port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and prints it"),
-    host: z
-      .string()
-      .min(1)
-      .default("0.0.0.0")
-      .describe("Address to listen on; 127.0.0.1 for this machine only"),
-    tls_cert: absolute
-      .optional()
-      .describe(
-        "Server certificate in PEM, then the intermediate certificates; with it, the port speaks only TLS",
-      ),
+    host: described(
+      "Address to listen on; 127.0.0.1 for this machine only",
+      z.string().min(1).default("0.0.0.0"),
+    ),
+    tls_cert: described(
+      "Server certificate in PEM, then the intermediate certificates; with it, the port speaks only TLS",
+      absolute.optional(),
+    ),
     tls_key: absolute.optional().describe("Private key of tls_cert in PEM, not readable by everybody"),
     tls_client_ca: absolute
       .optional()
@@ -108,20 +105,14 @@ const topics = {
     trusted_proxies: networks.describe(
       "Addresses or networks of proxies whose X-Forwarded-For or Forwarded names the client; without it these headers are ignored",
     ),
-    max_connections: z
-      .int()
-      .min(1)
-      .default(4096)
-      .describe(
-        "Connections at a time; beyond it, the longest idle one is closed, else the new one gets 503 overloaded",
-      ),
-    max_connections_per_address: z
-      .int()
-      .min(1)
-      .default(1024)
-      .describe(
-        "Connections at a time of one address (of IPv6: of one /64 network); more get 503 overloaded; trusted proxies have no such limit",
-      ),
+    max_connections: described(
+      "Connections at a time; beyond it, the longest idle one is closed, else the new one gets 503 overloaded",
+      z.int().min(1).default(4096),
+    ),
+    max_connections_per_address: described(
+      "Connections at a time of one address (of IPv6: of one /64 network); more get 503 overloaded; trusted proxies have no such limit",
+      z.int().min(1).default(1024),
+    ),
     metrics_allow: networks.describe(
       "Addresses or networks that may read /metrics without a token, besides this machine",
     ),
@@ -129,124 +120,90 @@ const topics = {
   Tokens: {
     issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
     audience: z.string().min(1).optional().describe("Tokens must have this `aud`"),
-    token_max_age: duration
-      .optional()
-      .describe(
-        'Longest lifetime of a token, from its `iat` and from now, for example "825d" (default: no limit)',
-      ),
-    failed_tokens: z
-      .int()
-      .min(0)
-      .default(20)
-      .describe(
-        "Refused tokens of one address in a minute, after which each further 401 to it comes a second later; good tokens never wait; 0: no limit",
-      ),
+    token_max_age: described(
+      'Longest lifetime of a token, from its `iat` and from now, for example "825d" (default: no limit)',
+      duration.optional(),
+    ),
+    failed_tokens: described(
+      "Refused tokens of one address in a minute, after which each further 401 to it comes a second later; good tokens never wait; 0: no limit",
+      z.int().min(0).default(20),
+    ),
   },
   "Files over HTTP, modalities and PACS": {
-    files_by_http: z
-      .array(z.enum(["upload", "download", "view"]))
-      .default([])
-      .describe(
-        "What clients may do over HTTP: upload images into input folders, download results from output folders, view results with their images on the page; nothing unless set",
-      ),
+    files_by_http: described(
+      "What clients may do over HTTP: upload images into input folders, download results from output folders, view results with their images on the page; nothing unless set",
+      z.array(z.enum(["upload", "download", "view"])).default([]),
+    ),
     upload_limit: size
       .default(MAX_FILE_BYTES)
       .describe("Largest upload; files larger than the default cannot be read"),
-    doors: absolute
-      .optional()
-      .describe(
-        "File with rules for images from modalities and PACS, and for results sent there (docs/doors.md); off unless set",
-      ),
+    doors: described(
+      "File with rules for images from modalities and PACS, and for results sent there (docs/doors.md); off unless set",
+      absolute.optional(),
+    ),
   },
   Results: {
-    outputs: z
-      .array(outputKindSchema)
-      .min(1)
-      .optional()
-      .describe(
-        "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); the `outputs` of a request override it (default: what each model's manifest says)",
-      ),
-    overlay_opacity: z
-      .number()
-      .min(0.1)
-      .max(0.9)
-      .default(RESULT_FORMS.overlayOpacity)
-      .describe("Opacity of masks in pictures, from 0.1 to 0.9"),
-    segmentation_type: z
-      .enum(SEGMENTATION_TYPES)
-      .default(RESULT_FORMS.segmentationType)
-      .describe(
-        "Form of SEG objects: binary, a bit plane for each label; or labelmap, one label map for all labels, for labels that do not overlap and a PACS that reads Label Map Segmentation Storage",
-      ),
+    outputs: described(
+      "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); the `outputs` of a request override it (default: what each model's manifest says)",
+      z.array(outputKindSchema).min(1).optional(),
+    ),
+    overlay_opacity: described(
+      "Opacity of masks in pictures, from 0.1 to 0.9",
+      z.number().min(0.1).max(0.9).default(RESULT_FORMS.overlayOpacity),
+    ),
+    segmentation_type: described(
+      "Form of SEG objects: binary, a bit plane for each label; or labelmap, one label map for all labels, for labels that do not overlap and a PACS that reads Label Map Segmentation Storage",
+      z.enum(SEGMENTATION_TYPES).default(RESULT_FORMS.segmentationType),
+    ),
   },
   "Work and memory": {
-    threads: z
-      .int()
-      .min(1)
-      .max(1024)
-      .optional()
-      .describe(
-        "Worker threads for images of single requests, plus one for stat requests and one that no single subject can occupy, and as many again for bulk jobs (default: one per core)",
-      ),
-    memory: size
-      .optional()
-      .describe(
-        'Memory for all images in progress, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
-      ),
-    deadline_seconds: z
-      .number()
-      .min(1)
-      .max(86_400)
-      .default(300)
-      .describe(
-        "Time limit of an inference, after which it fails with deadline_exceeded: for a request without `timeout_ms` from its arrival, for a bulk item from its start",
-      ),
+    threads: described(
+      "Worker threads for images of single requests, plus one for stat requests and one that no single subject can occupy, and as many again for bulk jobs (default: one per core)",
+      z.int().min(1).max(1024).optional(),
+    ),
+    memory: described(
+      'Memory for all images in progress, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
+      size.optional(),
+    ),
+    deadline_seconds: described(
+      "Time limit of an inference, after which it fails with deadline_exceeded: for a request without `timeout_ms` from its arrival, for a bulk item from its start",
+      z.number().min(1).max(86_400).default(300),
+    ),
     max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
     body_limit: size
       .default(8 * 1024 * 1024)
       .describe("Largest body of a bulk request; a single one may have 64 KiB"),
-    rate_limit: z
-      .number()
-      .min(0)
-      .default(0)
-      .describe(
-        "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
-      ),
-    requests_per_subject: z
-      .int()
-      .min(1)
-      .optional()
-      .describe(
-        "Requests of one subject that may run or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
-      ),
-    providers: z
-      .array(z.enum(["cpu", "cuda"]))
-      .min(1)
-      .default(["cpu"])
-      .describe(
-        "Where models run: cpu, cuda, or both in order of preference; with cuda, the server refuses to start if it does not work",
-      ),
+    rate_limit: described(
+      "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
+      z.number().min(0).default(0),
+    ),
+    requests_per_subject: described(
+      "Requests of one subject that may run or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
+      z.int().min(1).optional(),
+    ),
+    providers: described(
+      "Where models run: cpu, cuda, or both in order of preference; with cuda, the server refuses to start if it does not work",
+      z
+        .array(z.enum(["cpu", "cuda"]))
+        .min(1)
+        .default(["cpu"]),
+    ),
     gpu_fallback: z
       .literal("cpu")
       .optional()
       .describe("cpu: run on the CPU if cuda is requested and does not work"),
-    gpus: z
-      .array(z.int().min(0))
-      .min(1)
-      .optional()
-      .describe(
-        "Numbers of the GPUs to use; each model goes to one that has room, the one with the least waiting work first (default: 0)",
-      ),
-    gpu_memory: size
-      .optional()
-      .describe(
-        'Limit of memory for all models of one GPU, weights included, for example "8GiB" (default: no limit)',
-      ),
-    model_idle: duration
-      .optional()
-      .describe(
-        'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the next request loads it again and waits (default: never)',
-      ),
+    gpus: described(
+      "Numbers of the GPUs to use; each model goes to one that has room, the one with the least waiting work first (default: 0)",
+      z.array(z.int().min(0)).min(1).optional(),
+    ),
+    gpu_memory: described(
+      'Limit of memory for all models of one GPU, weights included, for example "8GiB" (default: no limit)',
+      size.optional(),
+    ),
+    model_idle: described(
+      'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the next request loads it again and waits (default: never)',
+      duration.optional(),
+    ),
   },
   Jobs: {
     database_url: z
@@ -254,49 +211,36 @@ const topics = {
       .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
       .optional()
       .describe("PostgreSQL of the bulk queue (default: a private one)"),
-    role: z
-      .enum(["api", "worker", "both"])
-      .default("both")
-      .describe(
-        "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
-      ),
-    postgres_bin: absolute
-      .optional()
-      .describe(
-        "Folder of PostgreSQL's programs for the private database (default: the newest of the distribution, else the npm package's)",
-      ),
-    pause_after_failures: z
-      .int()
-      .min(0)
-      .default(50)
-      .describe(
-        "Pause a bulk job (repeated_failures) after so many consecutive images fail for one reason; 0: never",
-      ),
-    jobs_per_subject: z
-      .int()
-      .min(1)
-      .default(1000)
-      .describe(
-        "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 rate_limited until one has ended",
-      ),
-    job_reports: z
-      .enum(["off", "text", "pictures"])
-      .default("pictures")
-      .describe(
-        "Report in the output folder when a bulk job ends: a page and a table with small pictures, without pictures (text), or none (off)",
-      ),
+    role: described(
+      "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
+      z.enum(["api", "worker", "both"]).default("both"),
+    ),
+    postgres_bin: described(
+      "Folder of PostgreSQL's programs for the private database (default: the newest of the distribution, else the npm package's)",
+      absolute.optional(),
+    ),
+    pause_after_failures: described(
+      "Pause a bulk job (repeated_failures) after so many consecutive images fail for one reason; 0: never",
+      z.int().min(0).default(50),
+    ),
+    jobs_per_subject: described(
+      "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 rate_limited until one has ended",
+      z.int().min(1).default(1000),
+    ),
+    job_reports: described(
+      "Report in the output folder when a bulk job ends: a page and a table with small pictures, without pictures (text), or none (off)",
+      z.enum(["off", "text", "pictures"]).default("pictures"),
+    ),
   },
   "Log and stop": {
     log_level: z
       .enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"])
       .default("info")
       .describe("Lowest level that is logged"),
-    grace_seconds: z
-      .number()
-      .min(0)
-      .max(3600)
-      .default(30)
-      .describe("On stop, time for accepted requests to finish before they fail with shutting_down"),
+    grace_seconds: described(
+      "On stop, time for accepted requests to finish before they fail with shutting_down",
+      z.number().min(0).max(3600).default(30),
+    ),
   },
 };
 

@@ -127,7 +127,6 @@ export function Copy({ text, what }: { text: string; what: string }) {
   );
 }
 
-/** Rows of name and value. */
 export function Facts({ rows }: { rows: [name: string, value: ComponentChildren][] }) {
   return (
     <dl class="facts">

@@ -7,9 +7,9 @@ function noise(next: () => number, deviation: number): number {
 }
 
 /** Like a chest radiograph: broad shadows, some edges, noise of some 12 units in 4096. */
-export function radiograph(rows: number, columns: number, bitsStored = 12): Raw {
+export function radiograph(rows: number, columns: number): Raw {
   const next = random(rows * 65537 + columns);
-  const full = 2 ** bitsStored - 1;
+  const full = 4095;
   const words = new Uint16Array(rows * columns);
   for (let y = 0, i = 0; y < rows; y++)
     for (let x = 0; x < columns; x++, i++) {
@@ -19,17 +19,10 @@ export function radiograph(rows: number, columns: number, bitsStored = 12): Raw 
       const lungs = 0.45 * Math.exp(-(((Math.abs(u) - 0.4) / 0.22) ** 2 + ((v + 0.1) / 0.55) ** 2));
       const ribs = 0.04 * Math.sin(v * 40 + Math.abs(u) * 6) * lungs;
       const outside = Math.abs(u) > 0.93 ? 0 : 1;
-      const level = outside * (0.15 + 0.75 * (body - lungs) + ribs) * full + noise(next, (12 / 4095) * full);
+      const level = outside * (0.15 + 0.75 * (body - lungs) + ribs) * full + noise(next, 12);
       words[i] = Math.min(full, Math.max(0, Math.round(level)));
     }
-  return {
-    rows,
-    columns,
-    samples: 1,
-    bitsAllocated: 16,
-    bitsStored,
-    data: new Uint8Array(words.buffer),
-  };
+  return { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 12, data: new Uint8Array(words.buffer) };
 }
 
 /** Like a photograph: three channels that vary together. */

@@ -154,12 +154,7 @@ async function measure(
     const { times } = answer.parse(await rivals.ask(request));
     for (const [name, list] of Object.entries(times)) (theirs[name] ??= []).push(...list);
   }
-  const row: PreparationRow = {
-    picture,
-    size: `${height}x${width}`,
-    interpolation,
-    ours_ms: median(ours),
-  };
+  const row: PreparationRow = { picture, size: `${height}x${width}`, interpolation, ours_ms: median(ours) };
   if (Object.keys(theirs).length > 0) {
     row.rivals_ms = Object.fromEntries(Object.entries(theirs).map(([name, list]) => [name, median(list)]));
     row.ratio = row.ours_ms / Math.min(...Object.values(row.rivals_ms));

@@ -4,7 +4,7 @@ import { descendants } from "../../test/crash/lib/processes.js";
 import { sum } from "./statistics.js";
 
 /** Ticks a second, the unit of the times in /proc/PID/stat (USER_HZ): 100 on every architecture that Node.js runs on. */
-export const TICKS = 100;
+const TICKS = 100;
 
 const tree = (root: number): number[] => [root, ...descendants(root)];
 

@@ -46,7 +46,6 @@ export interface RawResult {
 
 /** A process of raw_ort with one model; it does nothing between its measurements. */
 export class Raw {
-  /** Its number. */
   readonly pid: number;
   readonly #process: ChildProcessByStdio<Writable, Readable, null>;
   readonly #lines: AsyncIterator<string, undefined>;

@@ -40,9 +40,9 @@ export interface BenchServer {
 }
 
 /** What a figure was measured on, and at which commit. */
-export function machine(checkout = root): { commit: string; node: string; cpu: string } {
+export function machine(): { commit: string; node: string; cpu: string } {
   const { status, stdout } = spawnSync("git", ["rev-parse", "--short", "HEAD"], {
-    cwd: checkout,
+    cwd: root,
     encoding: "utf8",
   });
   return {

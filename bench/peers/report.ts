@@ -44,14 +44,12 @@ export function rowsOf(turns: readonly Turn[]): Row[] {
 
 const short = (value: number): string => (value < 100 ? value.toFixed(1) : value.toFixed(0));
 
-/** A table of the page. */
 export interface Table {
   title: string;
   head: readonly string[];
   rows: readonly (readonly string[])[];
 }
 
-/** As Markdown, below its title. */
 export function markdown({ title, head, rows }: Table): string {
   const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
   return [`**${title}**`, "", line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");

@@ -40,7 +40,6 @@ Napi::Value Guarded(const Export& called, const Napi::CallbackInfo& info) {
 /// The number that the caller gave first.
 int64_t First(const Napi::CallbackInfo& info) { return info[0].As<Napi::Number>().Int64Value(); }
 
-/// The model with that number.
 std::shared_ptr<Model> ModelOf(const Napi::CallbackInfo& info) {
   return Engine::Get().Find(static_cast<uint64_t>(First(info)));
 }

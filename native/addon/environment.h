@@ -13,7 +13,6 @@
 
 namespace radserve {
 
-/// An error of JavaScript with the code of the failure.
 Napi::Error MakeError(Napi::Env env, const Failure& failure);
 
 /// One environment (one thread of JavaScript): the promises that it waits for, and the way back to it. All of

@@ -7,7 +7,6 @@
 
 namespace radserve {
 
-/// The outcome of writing a file.
 struct WriteOutcome {
   /// Errno of the system call that failed (errno(3)); 0 if none did.
   int error = 0;

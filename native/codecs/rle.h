@@ -16,7 +16,6 @@ struct RleShape {
   size_t bytes() const { return planes * rows * columns; }
 };
 
-/// Bytes that a frame takes at most.
 size_t MostRleBytes(const RleShape& shape);
 
 /// Codes a frame of 8-bit samples, a segment for each of a pixel's bytes; returns its length. Each row is

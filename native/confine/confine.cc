@@ -115,7 +115,6 @@ class Filter {
     Give(kFail);
   }
 
-  /// `action` where an argument is `value`, else `other`.
   void RuleEqual(long call, int argument, uint32_t value, uint32_t action, uint32_t other) {
     OtherwiseSkip(call, 6);
     Load(Low(argument));

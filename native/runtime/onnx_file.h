@@ -67,7 +67,6 @@ inline std::string_view TextOf(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The bytes of all fields of that number in a message.
 std::vector<Bytes> All(Bytes message, uint64_t number);
 
 /// The text in the first of them; "" if there is none.

@@ -21,7 +21,6 @@ void FreeRunMemory(void* memory);
 void DropLargeRunMemory();
 /// Gives back what is kept.
 void DropRunMemory();
-/// Bytes that are kept.
 size_t KeptRunMemory();
 
 /// The most bytes that the calling thread has had at once in its last RunScope, of what it took there.

@@ -207,7 +207,6 @@ size_t BytesOf(const Ort::Session& session, const SessionState& state, bool wide
   return own + (wide ? shared : 0);
 }
 
-/// The nodes of a session that are not on CUDA.
 std::vector<Ort::ConstEpAssignedNode> ElsewhereThanCuda(const Ort::Session& session) {
   std::vector<Ort::ConstEpAssignedNode> nodes;
   for (const Ort::ConstEpAssignedSubgraph& part : session.GetEpGraphAssignmentInfo()) {
@@ -299,7 +298,6 @@ std::string FindCudaProblem(int device) {
 constexpr size_t kLeastShared = size_t{8} << 20;
 constexpr size_t kMostShared = size_t{3} << 29;
 
-/// Of a session of the CPU.
 Ort::SessionOptions CpuOptions(const SessionSettings& settings, const GraphFacts& facts, Width width) {
   Ort::SessionOptions options = Options(settings, width);
   // A pattern is one more block for all that a run has at once, 1 GiB of a window of nnU-Net, beside what the first run took.

@@ -81,7 +81,6 @@ std::vector<std::string> AvailableProviders();
 /// fails (which library is missing), else "". The process tries once.
 std::string CudaProblem(int device);
 
-/// A GPU as this process uses it.
 struct GpuUse {
   int device = 0;
   /// Bytes that the models there have taken, and the most that they may take (0: no limit).
@@ -226,7 +225,6 @@ class Session {
   std::map<std::string, std::string> hashes_;
   const std::string code_;
   const BeforeMean before_mean_;
-  /// One for each graph.
   std::vector<GraphFacts> facts_;
   std::atomic<bool> forgo_graphs_ = false;
   /// Locked by those who look at sessions without a use of them, so that it is never they who free them: they may be the

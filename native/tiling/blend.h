@@ -16,7 +16,6 @@ class Blend {
   Blend(const Tensor& first, const Grid& window, const Sides& whole, const LeadAxis& lead, int open,
         size_t spatial);
 
-  /// Adds row `row` of the model's output.
   void Add(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights,
            ThreadTeam& team);
 
@@ -35,7 +34,6 @@ class Blend {
   }
 
   int64_t planes() const { return open_.planes; }
-  /// The sums so far.
   const float* sums() const { return reinterpret_cast<const float*>(sums_.data); }
 
  private:

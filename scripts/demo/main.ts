@@ -73,11 +73,7 @@ async function start(folder: string, state: string, logs: string): Promise<Demo>
     RADSERVE_LOG_LEVEL: "warn",
   };
   execFileSync(cli, ["init"], { env, cwd: state, stdio: ["ignore", "ignore", "inherit"] });
-  const server = spawn(cli, ["serve"], {
-    env,
-    cwd: state,
-    stdio: ["ignore", "ignore", "inherit"],
-  });
+  const server = spawn(cli, ["serve"], { env, cwd: state, stdio: ["ignore", "ignore", "inherit"] });
   const url = `http://127.0.0.1:${port}`;
   await untilReady(url, server);
   const token = execFileSync(cli, ["token", "issue", "--subject", "demo", "--expires", "1d"], {

@@ -24,7 +24,6 @@ export interface ModelNames {
   deep: string[];
 }
 
-/** Writes a folder for each model and gives their names. */
 export async function writeModels(directory: string): Promise<ModelNames> {
   for (const name of SHIPPED) copyModel(directory, name, name);
   writeVolumeModel(directory, "test-bright");

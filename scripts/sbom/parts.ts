@@ -49,37 +49,26 @@ function postgresLibrary(
   return { name, version, licence, file: `native/lib/${file}`, evidence };
 }
 
+/** The licence of each name. */
+const byLicence = (names: Record<string, string>): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    Object.entries(names).flatMap(([licence, of]) => of.split(" ").map((name) => [name, licence])),
+  );
+
 /** Licences of the libraries in sharp's libvips, as the README of the package lists them. */
-const VIPS_LICENCES: Readonly<Record<string, string>> = {
-  aom: "BSD-2-Clause",
-  archive: "BSD-2-Clause",
-  cairo: "MPL-1.1",
-  cgif: "MIT",
-  exif: "LGPL-3.0-or-later",
-  expat: "MIT",
-  ffi: "MIT",
-  fontconfig: "HPND-sell-variant",
-  freetype: "FTL",
-  fribidi: "LGPL-3.0-or-later",
-  glib: "LGPL-3.0-or-later",
-  harfbuzz: "MIT",
-  heif: "LGPL-3.0-or-later",
-  highway: "BSD-3-Clause",
-  imagequant: "BSD-2-Clause",
-  lcms: "MIT",
-  mozjpeg: "Zlib AND IJG AND BSD-3-Clause",
-  pango: "LGPL-3.0-or-later",
-  pixman: "MIT",
-  png: "libpng-2.0",
-  "proxy-libintl": "LGPL-3.0-or-later",
-  rsvg: "LGPL-3.0-or-later",
-  tiff: "libtiff",
-  uhdr: "MIT",
-  vips: "LGPL-3.0-or-later",
-  webp: "BSD-3-Clause",
-  xml2: "MIT",
-  "zlib-ng": "Zlib",
-};
+const VIPS_LICENCES = byLicence({
+  "BSD-2-Clause": "aom archive imagequant",
+  "MPL-1.1": "cairo",
+  MIT: "cgif expat ffi harfbuzz lcms pixman uhdr xml2",
+  "LGPL-3.0-or-later": "exif fribidi glib heif pango proxy-libintl rsvg vips",
+  "HPND-sell-variant": "fontconfig",
+  FTL: "freetype",
+  "BSD-3-Clause": "highway webp",
+  "Zlib AND IJG AND BSD-3-Clause": "mozjpeg",
+  "libpng-2.0": "png",
+  libtiff: "tiff",
+  Zlib: "zlib-ng",
+});
 
 /** The parts of sharp's libvips: the package itself lists the versions. Throws where one has no licence above. */
 export function vipsParts(versions: Readonly<Record<string, string>>): Part[] {
@@ -94,32 +83,16 @@ export function vipsParts(versions: Readonly<Record<string, string>>): Part[] {
 }
 
 /** Licences of what the Node.js binary holds, by its names in process.versions, as the package's LICENSE has them. */
-const NODE_LICENCES: Readonly<Record<string, string>> = {
-  acorn: "MIT",
-  ada: "MIT",
-  amaro: "MIT AND Apache-2.0",
-  ares: "MIT",
-  brotli: "MIT",
-  cldr: "Unicode-3.0",
-  icu: "Unicode-3.0",
-  llhttp: "MIT",
-  merve: "MIT",
-  nbytes: "MIT",
-  ncrypto: "MIT",
-  nghttp2: "MIT",
-  openssl: "Apache-2.0",
-  simdjson: "Apache-2.0",
-  simdutf: "MIT",
-  sqlite: "blessing",
-  tz: "LicenseRef-public-domain",
-  undici: "MIT",
-  unicode: "Unicode-3.0",
-  uv: "MIT",
-  uvwasi: "MIT",
-  v8: "BSD-3-Clause",
-  zlib: "Zlib",
-  zstd: "BSD-3-Clause",
-};
+const NODE_LICENCES = byLicence({
+  MIT: "acorn ada ares brotli llhttp merve nbytes ncrypto nghttp2 simdutf undici uv uvwasi",
+  "MIT AND Apache-2.0": "amaro",
+  "Unicode-3.0": "cldr icu unicode",
+  "Apache-2.0": "openssl simdjson",
+  blessing: "sqlite",
+  "LicenseRef-public-domain": "tz",
+  "BSD-3-Clause": "v8 zstd",
+  Zlib: "zlib",
+});
 
 /** Numbers in process.versions that are of interfaces, not of parts. */
 const NODE_INTERFACES = ["modules", "napi", "node"];

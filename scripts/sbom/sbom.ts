@@ -245,7 +245,6 @@ export function makeSbom(): Sbom {
   return { ...content, serialNumber: `urn:uuid:${uuidV5(JSON.stringify(content), NAMESPACE)}` };
 }
 
-/** The npm packages among the components. */
 export function packagesOf(sbom: Sbom): Component[] {
   return sbom.components.filter(({ purl }) => typeof purl === "string" && purl.startsWith("pkg:npm/"));
 }

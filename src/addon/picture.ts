@@ -87,7 +87,6 @@ export function checkPanel({ width, height, rgb }: Picture, panel: PanelLayers):
   return addon().checkPanel(rgb, width, height, panel);
 }
 
-/** A box of whole pixels. */
 interface PixelBox {
   left: number;
   top: number;

@@ -36,7 +36,6 @@ const LONGEST_LOCK_MS = 5_000;
 /** How much of a file's end is read at first to find its last line. */
 const TAIL_BYTES = 64 * 1024;
 
-/** Facts with their time. */
 export type Timed = Facts & { time: string };
 
 export type ChainPlace = AuditPaths & { keys: AuditKeys; stateDir: string; isOldKey: boolean };

@@ -71,7 +71,6 @@ const factsSchema = z.object({
   endpoint: z.string().optional(),
   /** The parameters of a list that mean something. */
   query: z.string().optional(),
-  /** The name of a destination. */
   destination: z.string().optional(),
   job_id: z.string().optional(),
   item: z.int().optional(),
@@ -131,7 +130,6 @@ export const NO_HEAD: Head = { seq: 0, mac: "0".repeat(64) };
 /** As logs and commands name a head. */
 export const headText = ({ seq, mac }: Head): string => `${seq}:${mac}`;
 
-/** @returns undefined where the text is no head */
 export function parseHead(text: string): Head | undefined {
   const [, seq, mac] = /^(\d{1,15}):([0-9a-f]{64})$/.exec(text.trim()) ?? [];
   return seq === undefined || mac === undefined ? undefined : { seq: Number(seq), mac };

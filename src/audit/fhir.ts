@@ -20,7 +20,6 @@ import { keepable } from "../base/validation.js";
 import type { Entry } from "./entry.js";
 
 const BALP = "https://profiles.ihe.net/ITI/BALP";
-const profileUrl = (name: string) => `${BALP}/StructureDefinition/IHE.BasicAudit.${name}`;
 
 const DCM = "http://dicom.nema.org/resources/ontology/DCM";
 const EVENT = "http://terminology.hl7.org/CodeSystem/audit-event-type";
@@ -99,9 +98,6 @@ function patternOf({ kind, endpoint = "", query, patient }: Entry, interactionOf
 }
 
 const GOOD = new Set(["done", "completed", "partial", "reused", "sent", "accepted", "proven"]);
-
-/** A line that was written before anything happened: what came of it has a line of its own. */
-const isIntent = ({ outcome }: Entry) => outcome === "asked";
 
 function outcomeOf({ outcome = "done", kind, reason }: Entry): { outcome: string; outcomeDesc?: string } {
   if (kind === "refused") return { outcome: "4", outcomeDesc: reason ?? "refused" };
@@ -231,7 +227,7 @@ function ofRequest(entry: Entry, interactionOf: Interactions): object {
   return {
     ...{ resourceType, id },
     ...(outcome === "0" && pattern.profile !== undefined
-      ? { meta: { profile: [profileUrl(pattern.profile)] } }
+      ? { meta: { profile: [`${BALP}/StructureDefinition/IHE.BasicAudit.${pattern.profile}`] } }
       : {}),
     type: coding(EVENT, "rest", "RESTful Operation"),
     subtype: [coding(INTERACTION, pattern.interaction, pattern.interaction)],
@@ -302,7 +298,8 @@ const REQUESTS = new Set<Entry["kind"]>([
 
 /** The AuditEvent of a line; undefined of lines that are about the files alone, or that another line follows up. */
 export function auditEvent(entry: Entry, interactionOf: Interactions): object | undefined {
-  if (entry.kind === "day" || isIntent(entry)) return undefined;
+  // What came of something that was asked has a line of its own
+  if (entry.kind === "day" || entry.outcome === "asked") return undefined;
   if (REQUESTS.has(entry.kind)) return ofRequest(entry, interactionOf);
   return entry.kind === "refused" ? ofRefusal(entry) : ofSystem(entry);
 }

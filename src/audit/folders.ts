@@ -19,7 +19,6 @@ export function isDay(text: string): boolean {
   return !Number.isNaN(date.getTime()) && date.toISOString().slice(0, 10) === text;
 }
 
-/** Paths of the audit in a state directory. */
 export function auditPaths(stateDir: string) {
   return {
     folder: path.join(stateDir, "audit"),
@@ -54,7 +53,6 @@ export function otherFiles(folder: string): string[] {
   return readdirSync(folder).filter((name) => !isDayFile(name));
 }
 
-/** The day of a file, as its name says it. */
 export const dayOf = (name: string): string => name.slice(0, 10);
 
 /** @throws ConfigError where the file cannot be read or is no key */

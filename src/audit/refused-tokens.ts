@@ -39,11 +39,7 @@ export class RefusedTokens {
       return;
     }
     const isOne = key === by;
-    const facts: Facts = {
-      kind: "refused",
-      reason,
-      ...(isOne ? { address, subject, jti } : {}),
-    };
+    const facts: Facts = { kind: "refused", reason, ...(isOne ? { address, subject, jti } : {}) };
     this.#seen.set(key, { facts, count: 0, since: new Date().toISOString() });
     this.write({ ...facts, ...rest });
     this.#timer ??= setTimeout(() => this.#tell(), durations.auditWindow).unref();

@@ -46,7 +46,7 @@ export class Distribution {
   quantile(share: number): number | undefined {
     const rank = Math.max(1, Math.ceil(share * this.#count));
     let seen = 0;
-    for (const [bin, number] of this.#sorted()) {
+    for (const [bin, number] of [...this.#bins].sort(([a], [b]) => a - b)) {
       seen += number;
       if (seen >= rank) return Math.min(this.#most, Math.max(this.#least, middleOf(bin)));
     }
@@ -63,10 +63,6 @@ export class Distribution {
       counts[part] = (counts[part] ?? 0) + number;
     }
     return counts;
-  }
-
-  #sorted(): [number, number][] {
-    return [...this.#bins].sort(([a], [b]) => a - b);
   }
 }
 

@@ -73,9 +73,6 @@ function endOfString(text: string, start: number): number {
   return at + 1;
 }
 
-/** The value of a string's token; undefined if it is none. */
-const stringOf = (token: string) => tried(() => JSON.parse(token) as string);
-
 /**
  * The first fault of a text. It is one pass over its tokens without recursion: bodies of bulk requests have megabytes.
  * @param deepest how many lists and objects may lie within each other
@@ -87,7 +84,7 @@ export function jsonFault(text: string, deepest = Infinity): JsonFault | undefin
   while (at < text.length || open.length > 0 || awaited === "value") {
     const end = endOfToken(text, at);
     const token = text.slice(at, end);
-    const value = token.startsWith('"') ? stringOf(token) : token;
+    const value = token.startsWith('"') ? tried(() => JSON.parse(token) as string) : token;
     const level = open.at(-1);
     const next: Awaited | undefined =
       token === "" || value === undefined ? undefined : after(token, awaited, open);

@@ -94,7 +94,6 @@ interface JsonSchema {
   items?: JsonSchema;
 }
 
-/** The field names that a schema knows at a path. */
 function knownFields(schema: z.ZodType, path: Path): string[] {
   let at: JsonSchema | undefined = z.toJSONSchema(schema, {
     io: "input",

@@ -45,10 +45,7 @@ import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database
 import { visibleTo } from "./visible-jobs.js";
 import { detailsOf } from "./job-details.js";
 
-const BY_REQUEST = {
-  code: "paused_by_request",
-  message: "Paused by request. POST .../resume continues it.",
-};
+const BY_REQUEST = { code: "paused_by_request", message: "Paused by request. POST .../resume continues it." };
 const NO_WORKER = {
   code: "no_worker",
   message:

@@ -302,8 +302,7 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
     version,
     problem: () => own?.problem,
     close() {
-      const ended = () => Promise.all([pool.end(), readPool.end()]);
-      closed ??= within(ended(), LONGEST_CLOSE_MS).then(() => own?.stop());
+      closed ??= within(Promise.all([pool.end(), readPool.end()]), LONGEST_CLOSE_MS).then(() => own?.stop());
       return closed;
     },
   };

@@ -14,11 +14,7 @@ export const seriesPath = (folder: string, uid: string): string => `${folder}${M
 export const casePath = (folder: string): string => `${folder}${MARK}${CASE}`;
 
 /** The folder or file, and the part of it that is the item: a series by its SeriesInstanceUID, a case, or all of it. */
-function fromSeriesPath(item: string): {
-  within: string;
-  series: string | undefined;
-  isCase: boolean;
-} {
+function fromSeriesPath(item: string): { within: string; series: string | undefined; isCase: boolean } {
   const [within = "", part] = item.split(MARK);
   const isCase = part === CASE;
   return { within, series: isCase ? undefined : part, isCase };

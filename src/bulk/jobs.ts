@@ -147,7 +147,6 @@ export async function insertJob(client: PoolClient, job: NewJob, mostOpen: numbe
 
 export type KeyedJob = Pick<JobRow, "id"> & { request_sha256: string };
 
-/** The job that has used an idempotency key. */
 export async function jobOfKey(pool: Pool, subject: string, key: string): Promise<KeyedJob | undefined> {
   const { rows } = await pool.query<KeyedJob>(
     "select id, request_sha256 from radserve.job where subject = $1 and idempotency_key = $2",
@@ -274,7 +273,6 @@ export async function listItems(
 /** Ends the pause of a job that paused of itself. */
 export const PAUSE_ENDS = `pause_code = null, pause_message = null, pause_until = null, pause_count = 0,
   paused_at = null, pause_box = null`;
-/** Ends every kind of pause. */
 const NOT_PAUSED = `held = false, ${PAUSE_ENDS}`;
 
 /** The condition for jobs that are ready to end: every image is known, and none is queued or runs. */
@@ -319,9 +317,7 @@ async function locked(client: PoolClient, scope: Scope, id: string): Promise<Job
 }
 
 function conflict(expected: string, row: JobRow): RadserveError {
-  return errors.job_state(`Expected ${expected}; this one is ${row.state}.`, {
-    state: row.state,
-  });
+  return errors.job_state(`Expected ${expected}; this one is ${row.state}.`, { state: row.state });
 }
 
 /** Queued items never start; a second time nothing happens. A job whose items have all ended is completed and stays it. */

@@ -110,7 +110,6 @@ const MIGRATIONS = [
 /** The version that brought the table. */
 const ORIGIN_VERSION = 5;
 
-/** Which tables there have to be. */
 const TABLES = ["job", "item", "instance", "origin"];
 
 export interface Migrated {
@@ -149,7 +148,6 @@ function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promis
   });
 }
 
-/** Which of some tables there are in a schema. */
 async function tablesIn(client: Queryable, schema: string, names: readonly string[]): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     "select name from unnest($2::text[]) as name where to_regclass(format('%I.%I', $1::text, name)) is not null",

@@ -40,10 +40,7 @@ export interface BulkOptions {
   roots: { input: string[]; output: string[] };
   destinations?: KnownDestinations | undefined;
   pool: InferencePool;
-  models: KnownModels & {
-    ready(): boolean;
-    loaded: Promise<void>;
-  };
+  models: KnownModels & { ready(): boolean; loaded: Promise<void> };
   log: Logger;
   audit: Audit;
   /** How far the work with a cancel id is that goes window by window. */

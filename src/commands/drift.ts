@@ -31,7 +31,6 @@ export async function drift(
   return found.changes.some(({ marked }) => marked) || found.shadow.some(({ marked }) => marked) ? 1 : 0;
 }
 
-const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
 const small = (p: number) => (p < 0.0001 ? "< 0.0001" : p.toFixed(4));
 const modelText = ({ model, version, shadow }: Pick<Change, "model" | "version" | "shadow">) =>
   `${model} ${version}${shadow ? " (shadow)" : ""}`;
@@ -58,7 +57,7 @@ function driftText(found: Drift): string {
 function changesTable(changes: readonly Change[]): string {
   const head = ["CHANGE", "MODEL", "SCANNER", "BEFORE", "NOW", "STUDIES", "TEST", "P", "ADJUSTED"];
   const rows = changes.map((one) => {
-    const value = (n: number) => (one.measure === "score" ? n.toFixed(3) : percent(n));
+    const value = (n: number) => (one.measure === "score" ? n.toFixed(3) : `${(100 * n).toFixed(1)} %`);
     const what = one.label === undefined ? one.measure : `${one.measure} of ${one.label}`;
     return [
       `* ${what}`,

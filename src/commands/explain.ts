@@ -39,7 +39,6 @@ interface Told {
   outcome: string;
   /** The message that was answered, where somebody has kept it. */
   message?: string;
-  /** Details of the message. */
   details?: unknown;
   /** The number of images in a group of a job, and some of them. */
   images?: number;
@@ -117,8 +116,6 @@ const saysNothing = ({ outcome, endpoint = "" }: Entry) =>
 
 const BEGUN = "images of the job that were begun";
 
-const endedWell = ({ outcome }: Entry) => outcome === "completed" || outcome === "reused";
-
 /**
  * The last lines about the target, the oldest first. Of a job, those of images that ended well are counted only: the one
  * that failed would be lost among them. The last try of an image counts.
@@ -134,7 +131,7 @@ async function fromAudit(folder: string, target: Target, most: number): Promise<
       const { job_id, item } = entry;
       if (job_id === target.text && item !== undefined) {
         found = found.filter((one) => one.item !== item);
-        const [to, from] = endedWell(entry) ? [well, ill] : [ill, well];
+        const [to, from] = ["completed", "reused"].includes(entry.outcome ?? "") ? [well, ill] : [ill, well];
         to.add(item);
         from.delete(item);
         if (to === well) continue;

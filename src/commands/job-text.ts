@@ -51,7 +51,6 @@ export function progressBar(job: Job, columns: number, now = Date.now()): string
   return (bar + progressText(job, now)).slice(0, Math.max(20, columns - 1));
 }
 
-/** One table of jobs. */
 export function jobsTable(jobs: readonly Job[], now = Date.now()): string {
   const rows = jobs.map((job) => [
     job.job_id,

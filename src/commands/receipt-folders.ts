@@ -17,6 +17,5 @@ export function receiptFolders(given: readonly string[], { output_roots }: Confi
   return folders;
 }
 
-/** Says that a folder is left out. */
 export const leftOut = (folder: string, why: string | undefined): void =>
   remark(`${folder} cannot be read (${why}); its receipts are left out.`);

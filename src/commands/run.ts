@@ -52,9 +52,7 @@ const refusedSchema = z.object({
 });
 
 /** The series of a folder, where one has to be chosen. */
-const seriesSchema = z.object({
-  series: z.array(z.object({ series_instance_uid: z.string() }).loose()),
-});
+const seriesSchema = z.object({ series: z.array(z.object({ series_instance_uid: z.string() }).loose()) });
 
 function sentences(error: RadserveError): string {
   const series = seriesSchema.safeParse(error.details).data?.series ?? [];

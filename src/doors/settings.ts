@@ -6,6 +6,7 @@ import { linkSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
+import { described } from "../base/described.js";
 import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
 import { LOOPBACK, Networks } from "../base/networks.js";
@@ -36,11 +37,10 @@ const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
 const peer = z.strictObject({
   ae_title: aeTitle.describe("AE title that the peer calls with; it proves no identity"),
-  networks: z
-    .array(network)
-    .min(1)
-    .optional()
-    .describe("Networks that the peer may call from; any if absent"),
+  networks: described(
+    "Networks that the peer may call from; any if absent",
+    z.array(network).min(1).optional(),
+  ),
 });
 
 const dicom = z.strictObject({
@@ -64,11 +64,10 @@ const dicom = z.strictObject({
 
 const rule = z.strictObject({
   name,
-  from: z
-    .array(z.string())
-    .min(1)
-    .optional()
-    .describe("Names of peers, or stow-SUBJECT for tokens of STOW-RS; everybody if absent"),
+  from: described(
+    "Names of peers, or stow-SUBJECT for tokens of STOW-RS; everybody if absent",
+    z.array(z.string()).min(1).optional(),
+  ),
   when: z
     .array(
       tagRule.omit({ reason: true }).refine(({ tag }) => readableInHead(tag), {
@@ -97,11 +96,10 @@ export type Rule = z.output<typeof rule>;
 const schema = z
   .strictObject({
     $schema: z.string().optional(),
-    spool: absolute
-      .optional()
-      .describe(
-        "Folder inside an input root, for received images and for the queue of deliveries; all boxes see it. Without one, nothing is received, and the queue is in the state directory",
-      ),
+    spool: described(
+      "Folder inside an input root, for received images and for the queue of deliveries; all boxes see it. Without one, nothing is received, and the queue is in the state directory",
+      absolute.optional(),
+    ),
     keep: duration
       .default(7 * 86_400)
       .describe('How long received images stay once they are a job, for example "7d" (the default)'),
@@ -109,12 +107,10 @@ const schema = z
       .optional()
       .describe("The port for C-STORE and C-ECHO; without it, images come by STOW-RS alone"),
     peers: z.record(name, peer).default({}).describe("Who may call the port for DICOM, by a name"),
-    rules: z
-      .array(rule)
-      .default([])
-      .describe(
-        "The first rule that matches takes a series; a series that no rule takes is kept. Without rules, nothing is received",
-      ),
+    rules: described(
+      "The first rule that matches takes a series; a series that no rule takes is kept. Without rules, nothing is received",
+      z.array(rule).default([]),
+    ),
     destinations: z
       .record(name, destinationSchema)
       .default({})

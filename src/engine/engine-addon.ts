@@ -35,7 +35,6 @@ interface NativeOutput extends NativeFields {
   kind: string;
   /** Number of the input on whose grid it is. */
   input: number;
-  /** Number of labels. */
   labels: number;
   /** One a label; NaN for a label without a threshold. */
   thresholds: number[];

@@ -12,7 +12,6 @@ import { errors, type RadserveError } from "../base/errors.js";
 import { lstat, openDescriptor, unlink } from "./disk.js";
 import { explained, ifMissing, syncFolder } from "./durable-files.js";
 
-/** The mark of one job. */
 export const markName = (jobId: string): string => `.radserve-job-${jobId}`;
 
 /** Whether an entry of a folder is a mark, of a job or as earlier versions left it. */
@@ -56,7 +55,6 @@ export async function holdsSomething(folder: string): Promise<boolean> {
   }
 }
 
-/** The error where the mark is missing at the moment of writing. */
 export function markMissing(mark: string): RadserveError {
   return errors.path_not_allowed(
     `The output folder is not the one that its job began with: ${mark}, which was left there when the job was taken, is missing. Mount its share again, or put the folder back.`,

@@ -68,16 +68,14 @@ let ownTimes: Promise<Pick<Owner, "started" | "thread">> | undefined;
 
 async function findOwnTimes(): Promise<Pick<Owner, "started" | "thread">> {
   const started = (await startTime(process.pid)) ?? "";
-  const id = ownThread();
+  // This thread's number in the kernel (proc(5)); the link is read at once, because libuv's threads have their own
+  const id = tried(() => Number(path.basename(readlinkSync("/proc/thread-self"))));
   const threadStarted = id === undefined ? undefined : await startTime(`${process.pid}/task/${id}`);
   return {
     started,
     ...(id === undefined || threadStarted === undefined ? {} : { thread: { id, started: threadStarted } }),
   };
 }
-
-/** This thread's number in the kernel (proc(5)); the link is read at once, because libuv's threads have their own. */
-const ownThread = () => tried(() => Number(path.basename(readlinkSync("/proc/thread-self"))));
 
 export async function self(leaseMs: number): Promise<Owner> {
   ownTimes ??= findOwnTimes();

@@ -28,32 +28,26 @@ export async function checkUsable(
   side: Side,
   minimumFreeBytes: number | undefined,
 ): Promise<void> {
-  if ([...folder.realPath.split("/"), ...missing].some(isStagingName)) throw reserved(side);
+  if ([...folder.realPath.split("/"), ...missing].some(isStagingName))
+    throw errors.bad_request(
+      `Expected an ${side} path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.`,
+      { side, reason: "reserved" },
+    );
   const whole = [folder.realPath, ...missing].join("/");
   if (
     Buffer.byteLength(whole) > LONGEST_PATH ||
     missing.some((part) => Buffer.byteLength(part) > LONGEST_NAME)
   )
     throw tooLong(side);
-  if (isUnmounted(folder.realPath, fstatSync(folder.fd).dev)) throw notMounted(side);
+  if (isUnmounted(folder.realPath, fstatSync(folder.fd).dev))
+    throw errors.path_not_allowed(
+      `The share of the ${side} folder is not mounted on the server; it was when the server started. Mount it there, and send the request again.`,
+      { side, reason: "not_mounted" },
+    );
   await checkMarks(folder.realPath, roots);
   const here = descriptorPath(folder.fd);
   await checkWritable(here, side);
   if (minimumFreeBytes !== undefined) await requireRoom(here, minimumFreeBytes, side);
-}
-
-function notMounted(side: Side): RadserveError {
-  return errors.path_not_allowed(
-    `The share of the ${side} folder is not mounted on the server; it was when the server started. Mount it there, and send the request again.`,
-    { side, reason: "not_mounted" },
-  );
-}
-
-function reserved(side: Side): RadserveError {
-  return errors.bad_request(
-    `Expected an ${side} path without folders called .NAME.radserve: Radserve works in these and removes them. Use another name.`,
-    { side, reason: "reserved" },
-  );
 }
 
 /** 403 as for any folder that cannot be made there: the form of the request is right, and Linux has no such path. */

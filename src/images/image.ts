@@ -259,7 +259,6 @@ export interface Attributes {
   /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); empty if one of them is not a number. */
   numbers(keyword: string): number[] | undefined;
   number(keyword: string): number | undefined;
-  /** Items of a sequence; undefined if absent. */
   sequence(keyword: string): Attributes[] | undefined;
   has(keyword: string): boolean;
 }

@@ -40,13 +40,13 @@ export interface Plan {
   from: "request" | "settings" | "manifest";
 }
 
-/** The models of a plan that take the image. */
 export const accepting = ({ models }: Plan): PlannedModel[] =>
   models.filter(({ reasons }) => reasons.length === 0);
 
 /** Bytes of stored values in memory at once: those of a frame, or of all if a model takes them together. */
 export function bytesInMemory(image: Image, plan: Plan): number {
-  if (image.case !== undefined) return sum(image.case.members.map((member) => bytesOf(member, true)));
+  if (image.case !== undefined)
+    return image.case.members.reduce((all, member) => all + bytesOf(member, true), 0);
   return bytesOf(
     image,
     accepting(plan).some(({ entry }) => takesWhole(entry.manifest)),
@@ -57,8 +57,6 @@ function bytesOf({ format, frameCount }: Image, whole: boolean): number {
   const { rows, columns, samplesPerPixel, bitsAllocated } = format;
   return (rows * columns * samplesPerPixel * bitsAllocated * (whole ? frameCount : 1)) / 8;
 }
-
-const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
 
 const FLOAT_BYTES = 4;
 

@@ -1,6 +1,11 @@
 import type { OpenedInput, Opened } from "../files/guarded-paths.js";
-import { CaseImage, candidatesOf, memberImages } from "../images/dicom/case.js";
-import type { Candidates, MemberIdentity } from "../images/dicom/case.js";
+import {
+  CaseImage,
+  candidatesOf,
+  memberImages,
+  type Candidates,
+  type MemberIdentity,
+} from "../images/dicom/case.js";
 import type { Case, Image, Warning } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { closeSync, fstatSync } from "node:fs";

@@ -30,11 +30,8 @@ export interface Patience {
 const elementsIn = (bytes: number, most: number): number =>
   Math.min(BYTES_AN_ELEMENT * most, BYTES_A_BYTE * bytes);
 
-/** Bytes that are counted for a file before a byte of it is read. */
-export const bytesOfFile = (size: number): number => size + elementsIn(size, FIRST);
-
 /**
- * Works on a file whose own bytes are counted (bytesOfFile), with room for what reading it unpacks.
+ * Works on a file whose own bytes are counted, with room for what reading it unpacks.
  * @param work is done again with more elements where reading throws TooManyElements
  * @throws RadserveError overloaded where there is no room; what the work throws
  */
@@ -81,7 +78,7 @@ export async function withFile<T>(
   };
   return memory === undefined
     ? all()
-    : memory.within({ kind: "files", bytes: bytesOfFile(size), ...patience }, all);
+    : memory.within({ kind: "files", bytes: size + elementsIn(size, FIRST), ...patience }, all);
 }
 
 /** The memory of a folder's slices: what each takes while it is read, and what is kept of it until all are done with. */

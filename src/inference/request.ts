@@ -1,5 +1,6 @@
 /** A request for inference: one schema, for the types, the checks and the published contract. */
 import { z } from "zod";
+import { described } from "../base/described.js";
 import { modelName, outputKindSchema } from "../manifest/manifest.js";
 import { ABSOLUTE_NAME, EXPECTED_NAME } from "../files/path-map.js";
 import { errors } from "../base/errors.js";
@@ -32,14 +33,10 @@ function unique(names: string[], context: z.RefinementCtx): void {
 
 /** Which models run and what is written: fields of single and bulk requests alike. */
 export const choice = {
-  models: z
-    .array(modelName)
-    .min(1)
-    .max(100)
-    .superRefine(unique)
-    .meta({ uniqueItems: true })
-    .optional()
-    .describe("Names of the models to run; without it, every active model that accepts the image"),
+  models: described(
+    "Names of the models to run; without it, every active model that accepts the image",
+    z.array(modelName).min(1).max(100).superRefine(unique).meta({ uniqueItems: true }).optional(),
+  ),
   outputs: z
     .array(outputKindSchema)
     .min(1)
@@ -114,12 +111,10 @@ export function destinationsFor(
 }
 
 /** Of single and bulk requests. */
-export const group = z
-  .enum(["series"])
-  .optional()
-  .describe(
-    "Each series of a folder is one item with one receipt, SEG and SR, for models of single images too, which look at its slices one by one",
-  );
+export const group = described(
+  "Each series of a folder is one item with one receipt, SEG and SR, for models of single images too, which look at its slices one by one",
+  z.enum(["series"]).optional(),
+);
 
 /** @throws RadserveError bad_request for a group of a file */
 export function checkGroup(asked: "series" | undefined, kind: "file" | "folder"): void {
@@ -133,30 +128,24 @@ export function checkGroup(asked: "series" | undefined, kind: "file" | "folder")
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
   output_folder_path: outputFolderPath,
-  series_instance_uid: z
-    .string()
-    .max(64)
-    .regex(/^[0-9]+(\.[0-9]+)*$/, "Expected a UID: digits and dots")
-    .optional()
-    .describe(
-      "Which series of a folder is meant; where absent, the only one, or the only one that an active model of series takes",
-    ),
+  series_instance_uid: described(
+    "Which series of a folder is meant; where absent, the only one, or the only one that an active model of series takes",
+    z
+      .string()
+      .max(64)
+      .regex(/^[0-9]+(\.[0-9]+)*$/, "Expected a UID: digits and dots")
+      .optional(),
+  ),
   group,
   ...choice,
-  deliver: z
-    .enum(["wait", "queue", "none"])
-    .optional()
-    .describe(
-      "wait: the answer comes when the objects are delivered or set aside, or at the time limit; queue (default): the answer comes at once; none: the results stay in their folder",
-    ),
+  deliver: described(
+    "wait: the answer comes when the objects are delivered or set aside, or at the time limit; queue (default): the answer comes at once; none: the results stay in their folder",
+    z.enum(["wait", "queue", "none"]).optional(),
+  ),
   destinations,
   priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),
-  timeout_ms: z
-    .int()
-    .min(1)
-    .max(LONGEST_TIMEOUT_MS)
-    .optional()
-    .describe(
-      "The answer is deadline_exceeded where the work takes longer; where absent, the setting deadline_seconds counts",
-    ),
+  timeout_ms: described(
+    "The answer is deadline_exceeded where the work takes longer; where absent, the setting deadline_seconds counts",
+    z.int().min(1).max(LONGEST_TIMEOUT_MS).optional(),
+  ),
 });

@@ -65,7 +65,6 @@ interface Told {
 interface Drawable {
   /** The frames or slices that the picture shows. */
   highlights: Highlights<Shown>;
-  /** The volume, if anything is marked in it. */
   marked: MarkedVolume | undefined;
   /** Segmentations for each frame of the image; set if an object is to hold them all. */
   masks: EngineOutput[][] | undefined;

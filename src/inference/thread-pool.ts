@@ -89,7 +89,7 @@ export class ThreadPool {
         thread.hasRoom(alone) &&
         (thread.subjects.includes(subject) || thread.tasks > 0 || held < threads.length - this.#kept),
     );
-    const apart = withRoom.filter((thread) => thread.hasOnly(subject));
+    const apart = withRoom.filter((thread) => thread.subjects.every((other) => other === subject));
     const hasShare = own * (others + 1) >= threads.length * TASKS_PER_THREAD;
     const fitting = apart.length > 0 || hasShare ? apart : withRoom;
     const least = Math.min(...fitting.map(({ burden }) => burden));
@@ -133,10 +133,6 @@ export class WorkerThread {
 
   get tasks(): number {
     return this.subjects.length;
-  }
-
-  hasOnly(subject: string): boolean {
-    return this.subjects.every((other) => other === subject);
   }
 
   hasRoom(alone: boolean): boolean {

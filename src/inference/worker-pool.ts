@@ -411,7 +411,9 @@ export class InferencePool {
       const wasEnded = error instanceof ThreadEnded && error.wasEnded;
       if (!(wasEnded || error instanceof RadserveError)) this.#threadFailed(entry, error);
       else if (isLate()) this.#tooLate(entry);
-      else if (error instanceof ThreadEnded) this.#endedWithThread(entry);
+      else if (error instanceof ThreadEnded && entry.cancelled)
+        entry.reject(errors.cancelled("The client went away, and the work was stopped."));
+      else if (error instanceof ThreadEnded) this.#runAgain(entry);
       else entry.reject(RadserveError.fromObject(error.toObject(), errno(cause) || undefined));
     } finally {
       for (const timer of [running.timer, running.stopper, running.ender]) clearTimeout(timer);
@@ -430,11 +432,6 @@ export class InferencePool {
     const fault = error instanceof Error ? error.name : typeof error;
     this.options.log.error({ request_id: entry.task.requestId, fault }, "the worker thread failed");
     entry.reject(errors.internal("The thread that had this request failed. Send it again."));
-  }
-
-  #endedWithThread(entry: Admitted): void {
-    if (entry.cancelled) entry.reject(errors.cancelled("The client went away, and the work was stopped."));
-    else this.#runAgain(entry);
   }
 
   /** Results appear whole or not at all and are reused, so that a task is safe to repeat. */

@@ -95,15 +95,9 @@ const engine = createEngine(options.engine);
 // Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first image that needs them.
 dcmjsData();
 
-/** Tasks of this thread. */
 let tasks = 0;
 let givenBackAt = 0;
 let moment: NodeJS.Timeout | undefined;
-
-function begin(): void {
-  clearTimeout(moment);
-  tasks += 1;
-}
 
 /** A task has ended; with the last one the thread's work is over for now. */
 function end(): void {
@@ -119,7 +113,8 @@ function end(): void {
 
 const pool = answerOwner<WorkerTask | "ping", WorkerAnswer, FromWorker>(async (work) => {
   if (work === "ping") return undefined;
-  begin();
+  clearTimeout(moment);
+  tasks += 1;
   try {
     return await inferred(work);
   } finally {

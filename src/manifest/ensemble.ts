@@ -9,12 +9,10 @@ export const graphsOf = ({ files, ensemble: several }: Files): string[] =>
   several?.graphs ?? [files[0]?.path ?? ""];
 
 /** An ensemble as receipts describe it: each graph with its hash. */
-export function ensembleFacts({ files, ensemble: several }: Files):
-  | {
-      average: Ensemble["average"];
-      graphs: { path: string; sha256: string }[];
-    }
-  | undefined {
+export function ensembleFacts({
+  files,
+  ensemble: several,
+}: Files): { average: Ensemble["average"]; graphs: { path: string; sha256: string }[] } | undefined {
   if (several === undefined) return undefined;
   const { average, graphs } = several;
   const hashOf = (path: string) => files.find((file) => file.path === path)?.sha256 ?? "";

@@ -4,6 +4,7 @@
  * several fields are in rules.ts.
  */
 import { z } from "zod";
+import { described } from "../base/described.js";
 import { outputKindSchema } from "./output-kinds.js";
 import { modelOutput, type ModelOutput } from "./outputs/outputs.js";
 import { resampling } from "./resampling.js";
@@ -36,13 +37,13 @@ export const tagRule = z.strictObject({
 
 const accepts = z.strictObject({
   formats: z.array(z.enum(["dicom", "png", "jpeg", "tiff"])).min(1),
-  modality: z
-    .array(z.string().regex(/^[A-Z0-9_ ]{1,16}$/))
-    .min(1)
-    .optional()
-    .describe(
-      "Modality of DICOM images, for example CT; with the format dicom this or sop_class is required",
-    ),
+  modality: described(
+    "Modality of DICOM images, for example CT; with the format dicom this or sop_class is required",
+    z
+      .array(z.string().regex(/^[A-Z0-9_ ]{1,16}$/))
+      .min(1)
+      .optional(),
+  ),
   sop_class: z
     .array(z.string().regex(/^[0-9.]{1,64}$/))
     .min(1)
@@ -63,29 +64,20 @@ const accepts = z.strictObject({
     )
     .min(1)
     .optional(),
-  dimensions: z
-    .enum(["2d", "2d_frames", "series"])
-    .describe(
-      "2d: one frame; 2d_frames: every frame of a multi-frame image, or slice of a folder, on its own; series: one volume",
-    ),
+  dimensions: described(
+    "2d: one frame; 2d_frames: every frame of a multi-frame image, or slice of a folder, on its own; series: one volume",
+    z.enum(["2d", "2d_frames", "series"]),
+  ),
   slices: z
     .strictObject({
-      max_tilt_degrees: z
-        .number()
-        .positive()
-        .max(45)
-        .optional()
-        .describe(
-          "Slices that follow each other aside of their normal (a tilted gantry) are moved by whole pixels to a straight stack, up to this angle; masks lie in the source's slices",
-        ),
-      max_missing: z
-        .int()
-        .min(1)
-        .max(100)
-        .optional()
-        .describe(
-          "Up to so many slices may be missing between the first and the last; the nearest takes their place",
-        ),
+      max_tilt_degrees: described(
+        "Slices that follow each other aside of their normal (a tilted gantry) are moved by whole pixels to a straight stack, up to this angle; masks lie in the source's slices",
+        z.number().positive().max(45).optional(),
+      ),
+      max_missing: described(
+        "Up to so many slices may be missing between the first and the last; the nearest takes their place",
+        z.int().min(1).max(100).optional(),
+      ),
     })
     .optional()
     .describe(
@@ -95,11 +87,10 @@ const accepts = z.strictObject({
   min_rows: z.int().min(1).optional(),
   min_columns: z.int().min(1).optional(),
   rules: z.array(tagRule).optional(),
-  any_of: z
-    .array(z.array(tagRule).min(1))
-    .min(2)
-    .optional()
-    .describe("Lists of rules: of one of them all have to hold, and all of `rules`"),
+  any_of: described(
+    "Lists of rules: of one of them all have to hold, and all of `rules`",
+    z.array(z.array(tagRule).min(1)).min(2).optional(),
+  ),
   prefer: z
     .array(
       z.discriminatedUnion("by", [
@@ -146,29 +137,24 @@ const values = z.discriminatedUnion("kind", [
   z
     .strictObject({
       kind: z.literal("real_world"),
-      units: z
-        .string()
-        .min(1)
-        .max(16)
-        .describe("UCUM, for example mm2/s of an apparent diffusion coefficient"),
+      units: described(
+        "UCUM, for example mm2/s of an apparent diffusion coefficient",
+        z.string().min(1).max(16),
+      ),
       label: z.string().min(1).max(16).optional().describe("LUT Label, where an image has several mappings"),
     })
     .describe(
       "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has to be linear and the only one; other images are refused",
     ),
   z
-    .strictObject({
-      kind: z.literal("windows"),
-      windows: z.array(z.strictObject(window)).min(2).max(16),
-    })
+    .strictObject({ kind: z.literal("windows"), windows: z.array(z.strictObject(window)).min(2).max(16) })
     .describe(
       "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this order (channels: windows)",
     ),
-  z
-    .strictObject({ kind: z.literal("suv_bw") })
-    .describe(
-      "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what it is computed from are refused",
-    ),
+  described(
+    "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what it is computed from are refused",
+    z.strictObject({ kind: z.literal("suv_bw") }),
+  ),
 ]);
 
 const normalisation = z.discriminatedUnion("kind", [
@@ -187,12 +173,10 @@ const normalisation = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: z.literal("z_score"),
     over: z.enum(["image", "volume"]),
-    of: z
-      .enum(["nonzero"])
-      .optional()
-      .describe(
-        "With resampling that crops: mean and deviation are taken from voxels that are not 0 in any channel, or are enclosed by such voxels; all others are 0 after normalisation (nnU-Net's use_mask_for_norm). Default: from all voxels",
-      ),
+    of: described(
+      "With resampling that crops: mean and deviation are taken from voxels that are not 0 in any channel, or are enclosed by such voxels; all others are 0 after normalisation (nnU-Net's use_mask_for_norm). Default: from all voxels",
+      z.enum(["nonzero"]).optional(),
+    ),
   }),
   z.strictObject({
     kind: z.literal("percentile"),
@@ -203,7 +187,6 @@ const normalisation = z.discriminatedUnion("kind", [
   }),
 ]);
 
-/** Fields of every step of `intensity`. */
 const intensityStep = {
   at: z.enum(["source", "tensor"]).describe("source: before resampling; tensor: after"),
   of: z.enum(["all", "nonzero"]).describe("nonzero: values that are 0 do not count, and stay 0"),
@@ -214,11 +197,7 @@ const intensityStep = {
 const percentiles = { low: z.number().min(0).max(100), high: z.number().min(0).max(100) };
 
 const intensity = z.discriminatedUnion("kind", [
-  z.strictObject({
-    kind: z.literal("min_max"),
-    to: z.tuple([z.number(), z.number()]),
-    ...intensityStep,
-  }),
+  z.strictObject({ kind: z.literal("min_max"), to: z.tuple([z.number(), z.number()]), ...intensityStep }),
   z.strictObject({ kind: z.literal("z_score"), ...intensityStep }),
   z.strictObject({
     kind: z.literal("percentile"),
@@ -250,11 +229,10 @@ const roleRules = z
       index: z.int().min(0).optional().describe("Which value of a multi-valued attribute; any where absent"),
       in: z.array(text).min(1).optional().describe("One of the attribute's values is in this list"),
       not_in: z.array(text).min(1).optional(),
-      contains: z
-        .array(text)
-        .min(1)
-        .optional()
-        .describe("One of the attribute's values contains one of these texts; case is ignored"),
+      contains: described(
+        "One of the attribute's values contains one of these texts; case is ignored",
+        z.array(text).min(1).optional(),
+      ),
       not_contains: z.array(text).min(1).optional(),
       min: z.number().optional(),
       max: z.number().optional(),
@@ -268,17 +246,14 @@ const role = z.strictObject({
   rules: roleRules.describe(
     "All of them have to hold, in every file. Where an attribute is absent, in, contains, min and max do not hold, not_in and not_contains do",
   ),
-  any_of: z
-    .array(roleRules)
-    .min(2)
-    .optional()
-    .describe("Lists of such rules: of one of them all have to hold, and all of `rules`"),
-  study: z
-    .enum(["latest", "earlier"])
-    .optional()
-    .describe(
-      "Study of the role, by StudyDate and StudyTime: latest, the current one; earlier, a prior. Give it for all roles or for none; without it, all roles are of one study",
-    ),
+  any_of: described(
+    "Lists of such rules: of one of them all have to hold, and all of `rules`",
+    z.array(roleRules).min(2).optional(),
+  ),
+  study: described(
+    "Study of the role, by StudyDate and StudyTime: latest, the current one; earlier, a prior. Give it for all roles or for none; without it, all roles are of one study",
+    z.enum(["latest", "earlier"]).optional(),
+  ),
 });
 
 /** The fields that each of several roles in one tensor may have of its own. */
@@ -299,11 +274,10 @@ export const NUMBER_TYPES = ["float32", "float16", "int32", "int64"] as const;
 const imageInput = z.strictObject({
   kind: z.literal("image").optional().describe("Default kind of an input"),
   tensor: text,
-  dtype: z
-    .enum(IMAGE_TYPES)
-    .describe(
-      "Data type of the graph's input; export a graph that takes another (float64) again, with float32",
-    ),
+  dtype: described(
+    "Data type of the graph's input; export a graph that takes another (float64) again, with float32",
+    z.enum(IMAGE_TYPES),
+  ),
   layout: z
     .enum(["NCHW", "NHWC", "NCWH", "NCDHW", "NDHWC"])
     .describe("NCWH: rows of the tensor are columns of the image, as MONAI reads pictures"),
@@ -323,31 +297,26 @@ const imageInput = z.strictObject({
       .describe("The source's own size, shrunk so that no side exceeds max_side, padded to the multiple"),
     z.strictObject({ kind: z.literal("source") }).describe("The source's own size"),
   ]),
-  fit: z
-    .enum(["stretch", "letterbox", "crop", "none"])
-    .describe(
-      "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling. Aspect is that of physical size, in volumes too",
-    ),
-  interpolation: z
-    .enum(["area", "adaptive_area", "linear", "cubic", "nearest", "spline"])
-    .describe(
-      "linear and cubic are antialiased when they shrink, unless antialias is false; area averages covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole (PyTorch's area). Volumes: linear, area, adaptive_area, nearest, along the three axes; or spline, with resampling",
-    ),
-  antialias: z
-    .boolean()
-    .optional()
-    .describe(
-      "Single images, linear and cubic, true where absent. false: an output is made of the nearest two or four pixels along each axis however much the image shrinks, the border goes on beyond it, and cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go back so, too",
-    ),
+  fit: described(
+    "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling. Aspect is that of physical size, in volumes too",
+    z.enum(["stretch", "letterbox", "crop", "none"]),
+  ),
+  interpolation: described(
+    "linear and cubic are antialiased when they shrink, unless antialias is false; area averages covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole (PyTorch's area). Volumes: linear, area, adaptive_area, nearest, along the three axes; or spline, with resampling",
+    z.enum(["area", "adaptive_area", "linear", "cubic", "nearest", "spline"]),
+  ),
+  antialias: described(
+    "Single images, linear and cubic, true where absent. false: an output is made of the nearest two or four pixels along each axis however much the image shrinks, the border goes on beyond it, and cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go back so, too",
+    z.boolean().optional(),
+  ),
   values,
   monochrome1: z
     .enum(["invert", "as_stored", "refuse"])
     .describe("invert: after modality or VOI, over the output range; HU are never inverted"),
-  channels: z
-    .enum(["grayscale", "rgb", "bgr", "windows"])
-    .describe(
-      "grayscale sources are repeated for rgb and bgr; windows: one channel for each window of values",
-    ),
+  channels: described(
+    "grayscale sources are repeated for rgb and bgr; windows: one channel for each window of values",
+    z.enum(["grayscale", "rgb", "bgr", "windows"]),
+  ),
   neighbours: z
     .strictObject({
       before: neighbourCount,
@@ -360,60 +329,45 @@ const imageInput = z.strictObject({
     .describe(
       "Slices beside the one that is looked at, as further channels, in the order in which a volume is sorted: those before, the slice itself, those after; of each all its channels. Needs accepts.dimensions 2d_frames, and an image whose frames are one even volume",
     ),
-  roles: z
-    .array(roleOfInput)
-    .min(1)
-    .max(16)
-    .optional()
-    .describe(
-      "With `roles` of the model: the roles that the tensor holds, whose channels follow each other in this order. Each is prepared by itself; a field that is given here replaces the same field of the input",
-    ),
+  roles: described(
+    "With `roles` of the model: the roles that the tensor holds, whose channels follow each other in this order. Each is prepared by itself; a field that is given here replaces the same field of the input",
+    z.array(roleOfInput).min(1).max(16).optional(),
+  ),
   colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
-  crop: z
-    .literal("nonzero")
-    .optional()
-    .describe(
-      "Single images of stored values, MONOCHROME2 or RGB: only the box around all pixels that are not 0 in every sample is looked at, and nothing is found outside (nnU-Net). For volumes: resampling.crop",
-    ),
+  crop: described(
+    "Single images of stored values, MONOCHROME2 or RGB: only the box around all pixels that are not 0 in every sample is looked at, and nothing is found outside (nnU-Net). For volumes: resampling.crop",
+    z.literal("nonzero").optional(),
+  ),
   clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
   normalisation,
-  intensity: z
-    .array(intensity)
-    .min(1)
-    .max(8)
-    .optional()
-    .describe(
-      "Changes by the values' own statistics after `normalisation`, one after the other: of all values of the tensor, Pixel Padding too, as `background`; or of the source's. Needs dtype float32, and a tensor that the image fills",
-    ),
-  background: z
-    .number()
-    .describe(
-      "Fills letterbox, padding to a multiple, and Pixel Padding; in `values` units, before normalisation",
-    ),
-  spacing_mm: z
-    .tuple([z.number().positive(), z.number().positive(), z.number().positive()])
-    .optional()
-    .describe(
-      "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have this spacing. Without it, the fit alone decides",
-    ),
+  intensity: described(
+    "Changes by the values' own statistics after `normalisation`, one after the other: of all values of the tensor, Pixel Padding too, as `background`; or of the source's. Needs dtype float32, and a tensor that the image fills",
+    z.array(intensity).min(1).max(8).optional(),
+  ),
+  background: described(
+    "Fills letterbox, padding to a multiple, and Pixel Padding; in `values` units, before normalisation",
+    z.number(),
+  ),
+  spacing_mm: described(
+    "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have this spacing. Without it, the fit alone decides",
+    z.tuple([z.number().positive(), z.number().positive(), z.number().positive()]).optional(),
+  ),
   cascade: z
     .strictObject({
       model: modelName.describe("The model whose labels these are, in a folder of this name beside this one"),
-      labels: z
-        .array(z.string().min(1).max(64))
-        .min(1)
-        .max(254)
-        .describe("All labels of its segmentation, in their order"),
+      labels: described(
+        "All labels of its segmentation, in their order",
+        z.array(z.string().min(1).max(64)).min(1).max(254),
+      ),
     })
     .optional()
     .describe(
       "Volumes with resampling: behind the channel of the pixels one for each label that another model marked on the same volume, 1 where it is and 0 elsewhere (nnU-Net's 3d_cascade_fullres)",
     ),
-  resampling: resampling
-    .optional()
-    .describe(
-      "Volumes, with interpolation spline, size source and fit stretch: resampled as nnU-Net and MONAI do it",
-    ),
+  resampling: described(
+    "Volumes, with interpolation spline, size source and fit stretch: resampled as nnU-Net and MONAI do it",
+    resampling.optional(),
+  ),
   orientation: z
     .string()
     .regex(/^[LRAPSI]{3}$/)
@@ -431,22 +385,18 @@ const attributeIfAbsent = z
     z.strictObject({ kind: z.literal("refuse") }).describe("The image is not accepted"),
     z.strictObject({
       kind: z.literal("default"),
-      numbers: z
-        .array(z.number())
-        .min(1)
-        .max(64)
-        .describe(
-          "Values of the tensor if the attribute is missing, as many as the encoding has; the result has a caveat",
-        ),
+      numbers: described(
+        "Values of the tensor if the attribute is missing, as many as the encoding has; the result has a caveat",
+        z.array(z.number()).min(1).max(64),
+      ),
     }),
   ])
   .describe("Also used if the value cannot be encoded: it is not in the list, or is not a number");
 
-const valueIndex = z
-  .int()
-  .min(0)
-  .optional()
-  .describe("Which value of a multi-valued attribute; where absent there has to be one");
+const valueIndex = described(
+  "Which value of a multi-valued attribute; where absent there has to be one",
+  z.int().min(0).optional(),
+);
 const categories = z.array(z.string().min(1).max(64)).min(2).max(64);
 const ofList = { index: valueIndex, values: categories, if_absent: attributeIfAbsent };
 const scaled = { multiply: z.number(), add: z.number(), if_absent: attributeIfAbsent };
@@ -508,16 +458,14 @@ export const modelFileSchema = z.strictObject({
 
 const ensemble = z
   .strictObject({
-    graphs: z
-      .array(z.string().min(1))
-      .min(2)
-      .max(32)
-      .describe("Paths of `files`: the graphs, which take the same tensors and give the same, each once"),
-    average: z
-      .enum(["before_activation", "after_activation"])
-      .describe(
-        "before_activation: the mean of the graphs' outputs (logits, as nnU-Net averages its folds); after_activation: the mean of the activated outputs (probabilities). Calibration, resampling to the source and thresholds are applied once, to the mean",
-      ),
+    graphs: described(
+      "Paths of `files`: the graphs, which take the same tensors and give the same, each once",
+      z.array(z.string().min(1)).min(2).max(32),
+    ),
+    average: described(
+      "before_activation: the mean of the graphs' outputs (logits, as nnU-Net averages its folds); after_activation: the mean of the activated outputs (probabilities). Calibration, resampling to the source and thresholds are applied once, to the mean",
+      z.enum(["before_activation", "after_activation"]),
+    ),
   })
   .describe("The mean of several graphs, element by element, in float32 and in their order");
 
@@ -525,18 +473,14 @@ const region = z
   .strictObject({
     model: modelName.describe("The model that finds it, in a folder of this name beside this one"),
     label: z.string().min(1).max(64).describe("A label of one of its segmentations"),
-    margin_mm: z
-      .number()
-      .min(0)
-      .max(1000)
-      .describe(
-        "Added to the smallest box round the label on each side, rounded up to whole pixels and slices",
-      ),
-    when_empty: z
-      .enum(["negative", "refuse", "whole"])
-      .describe(
-        "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, it does not accept the image; whole, it looks at the whole image. Results say so",
-      ),
+    margin_mm: described(
+      "Added to the smallest box round the label on each side, rounded up to whole pixels and slices",
+      z.number().min(0).max(1000),
+    ),
+    when_empty: described(
+      "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, it does not accept the image; whole, it looks at the whole image. Results say so",
+      z.enum(["negative", "refuse", "whole"]),
+    ),
   })
   .describe("The region of the image that this model gets, found by another model on the same image");
 
@@ -553,22 +497,17 @@ export const manifestFields = z.strictObject({
   required: z.boolean().describe("The server is not ready without it"),
   files: z.array(modelFileSchema).min(1),
   accepts,
-  roles: z
-    .array(role)
-    .min(2)
-    .max(16)
-    .optional()
-    .describe(
-      "Several series, or several single images (views), that are one case: which of a folder's is which. Results lie in the first; the others are taken to its grid, if they are volumes of its frame of reference",
-    ),
+  roles: described(
+    "Several series, or several single images (views), that are one case: which of a folder's is which. Results lie in the first; the others are taken to its grid, if they are volumes of its frame of reference",
+    z.array(role).min(2).max(16).optional(),
+  ),
   envelope: z.array(envelopeRule).optional(),
   inputs: z.array(modelInput).min(1).max(16),
   outputs: z.array(modelOutput).min(1),
-  tiling: tiling
-    .optional()
-    .describe(
-      "For graphs that take a part of the image or volume at a time: how it is cut, and blended again",
-    ),
+  tiling: described(
+    "For graphs that take a part of the image or volume at a time: how it is cut, and blended again",
+    tiling.optional(),
+  ),
   ensemble: ensemble.optional(),
   region: region.optional(),
   batching: z.strictObject({ max: z.int().min(1).max(1024) }),
@@ -579,11 +518,13 @@ export const manifestFields = z.strictObject({
   canary: z
     .strictObject({
       input: modelFileSchema.optional().describe(".npy, the tensor that goes in, of a model with one input"),
-      inputs: z
-        .array(z.strictObject({ tensor: text, file: modelFileSchema }))
-        .min(2)
-        .optional()
-        .describe("Input tensors of a model with several inputs"),
+      inputs: described(
+        "Input tensors of a model with several inputs",
+        z
+          .array(z.strictObject({ tensor: text, file: modelFileSchema }))
+          .min(2)
+          .optional(),
+      ),
       expected: z.array(z.strictObject({ tensor: text, file: modelFileSchema })).min(1),
       tolerance: z.array(tolerance).min(1),
     })
@@ -642,7 +583,6 @@ export function partsOf(input: ImageInput): ImageInput[] {
   }));
 }
 
-/** How many channels the tensor of an image input has. */
 export const channelsOf = (input: ImageInput): number =>
   partsOf(input).reduce((sum, part) => sum + ownChannels(part), input.cascade?.labels.length ?? 0);
 

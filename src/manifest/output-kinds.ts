@@ -3,5 +3,4 @@ import { z } from "zod";
 
 export const outputKindSchema = z.enum(["json", "png", "sr", "seg", "rtstruct", "sc"]);
 export type OutputKind = z.infer<typeof outputKindSchema>;
-/** The outputs that are DICOM objects. */
 export type DicomKind = Exclude<OutputKind, "json" | "png">;

@@ -187,7 +187,6 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   return reasons;
 }
 
-/** Why slices of the image have no neighbours. */
 function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
   if (neighboursOf(manifest) === undefined) return [];
   if (image.frameCount > 1) return volumeReasons(image);
@@ -274,7 +273,7 @@ export function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
   const refuse = (found: string): Reason[] => [
     {
       code,
-      message: `${sentence(rule.reason)} Expected ${rule.tag}${position(rule)} ${demand}, found ${found}.`,
+      message: `${sentence(rule.reason)} Expected ${rule.tag}${rule.index === undefined ? "" : ` value ${rule.index + 1}`} ${demand}, found ${found}.`,
     },
   ];
   const absent = (): Reason[] => (rule.if_absent === "accept" ? [] : refuse("none"));
@@ -325,10 +324,6 @@ function demandText(rule: Pick<TagRule, "in" | "not_in" | "min" | "max">): strin
     ...(rule.min === undefined ? [] : [`at least ${rule.min}`]),
     ...(rule.max === undefined ? [] : [`at most ${rule.max}`]),
   ].join(" and ");
-}
-
-function position({ index }: TagRule): string {
-  return index === undefined ? "" : ` value ${index + 1}`;
 }
 
 function shownValues(keyword: string, values: readonly string[]): string {

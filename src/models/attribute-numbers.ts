@@ -30,7 +30,6 @@ export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Imag
   );
 }
 
-/** Why an image is not accepted for its attributes. */
 export function attributeReasons(manifest: Pick<Manifest, "inputs">, image: Image): Reason[] {
   return valuesOf(manifest).flatMap((value) => {
     const encoded = encode(value, image);

@@ -9,43 +9,17 @@ export interface Reason {
 }
 
 /** Attributes whose values describe the technique, never the person; only these are quoted. */
-export const TECHNICAL = new Set([
-  "AcquisitionContrast",
-  "AnatomicRegionSequence",
-  "BitsStored",
-  "BodyPartExamined",
-  "BurnedInAnnotation",
-  "ComplexImageComponent",
-  "ConversionType",
-  "ConvolutionKernel",
-  "EchoTime",
-  "FrameType",
-  "ImageLaterality",
-  "ImageType",
-  "KVP",
-  "Laterality",
-  "LossyImageCompression",
-  "MagneticFieldStrength",
-  "Modality",
-  "MRAcquisitionType",
-  "NumberOfFrames",
-  "PatientPosition",
-  "PhotometricInterpretation",
-  "PixelPresentation",
-  "PresentationIntentType",
-  "RecognizableVisualFeatures",
-  "RepetitionTime",
-  "RescaleType",
-  "ScanningSequence",
-  "SequenceVariant",
-  "SliceThickness",
-  "SOPClassUID",
-  "SpacingBetweenSlices",
-  "ViewPosition",
-  "VolumeBasedCalculationTechnique",
-  "VolumetricProperties",
-  "XRayTubeCurrent",
-]);
+export const TECHNICAL = new Set(
+  (
+    "AcquisitionContrast AnatomicRegionSequence BitsStored BodyPartExamined BurnedInAnnotation " +
+    "ComplexImageComponent ConversionType ConvolutionKernel EchoTime FrameType ImageLaterality ImageType " +
+    "KVP Laterality LossyImageCompression MagneticFieldStrength Modality MRAcquisitionType NumberOfFrames " +
+    "PatientPosition PhotometricInterpretation PixelPresentation PresentationIntentType " +
+    "RecognizableVisualFeatures RepetitionTime RescaleType ScanningSequence SequenceVariant " +
+    "SliceThickness SOPClassUID SpacingBetweenSlices ViewPosition VolumeBasedCalculationTechnique " +
+    "VolumetricProperties XRayTubeCurrent"
+  ).split(" "),
+);
 
 /** Where Enhanced multi-frame objects keep an attribute (PS3.3 C.7.6.16): the functional group that holds it. */
 const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {

@@ -87,9 +87,5 @@ export async function modelsCodes(name: string): Promise<CommandResult> {
     };
   const more = found.length - rows.length;
   const text = table([["CODE", "SCHEME", "MEANING", "CATEGORY AS A SEGMENT"], ...rows]);
-  return {
-    text: more === 0 ? text : `${text}\n${more} more: name more words.`,
-    exitCode: 0,
-    data: found,
-  };
+  return { text: more === 0 ? text : `${text}\n${more} more: name more words.`, exitCode: 0, data: found };
 }

@@ -178,7 +178,6 @@ function schemasAt(schema: JsonSchema, value: unknown, path: Path): JsonSchema[]
   return schemas.flatMap(unfolded);
 }
 
-/** Keys that the schema knows at a path. */
 function keysAt(schema: JsonSchema, value: unknown, path: Path): string[] {
   const found = schemasAt(schema, value, path);
   const schemas = found.length === 1 ? found : found.filter((s) => fits(s, valueAt(value, path)));

@@ -170,11 +170,6 @@ function checkNumbers(
   });
 }
 
-/** Axis of each dimension by the layout's letters; D is absent in two dimensions. */
-function sides(input: ImageInput): Record<string, number> {
-  return Object.fromEntries(Array.from(input.layout).map((letter, axis) => [letter, axis]));
-}
-
 function checkInput(
   input: ImageInput,
   tiling: Tiling | undefined,
@@ -183,7 +178,8 @@ function checkInput(
 ): Problem[] {
   return checkFed(input, tensors, path, ({ info, graph, expect, problems }) => {
     const rank = info.shape.length;
-    const axis = sides(input);
+    // Axis of each dimension by the layout's letters; D is absent in two dimensions
+    const axis = Object.fromEntries(Array.from(input.layout).map((letter, i) => [letter, i]));
     const side = (letter: string) => info.shape[axis[letter] ?? -1] ?? -1;
     const fits = (letter: string, size: number) => side(letter) < 0 || side(letter) === size;
     expect("tensor", fits("N", 1), `Expected one image or any number of them; ${graph}`);

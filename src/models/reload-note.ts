@@ -47,6 +47,5 @@ export function writeReload(
   renameSync(`${file}.new`, file);
 }
 
-/** The last outcome; undefined if there was no reload. */
 export const readReload = (directory: string): ReloadOutcome | undefined =>
   tried(() => outcomeSchema.parse(JSON.parse(readFileSync(fileIn(directory), "utf8"))));

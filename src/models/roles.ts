@@ -287,11 +287,9 @@ export function membersOf(roles: readonly Filled[]): Image[] {
 }
 
 /** The roles of a case as receipts and objects name them. */
-export function roleFacts(roles: readonly Filled[]): {
-  role: string;
-  series_instance_uid?: string;
-  sop_instance_uid?: string;
-}[] {
+export function roleFacts(
+  roles: readonly Filled[],
+): { role: string; series_instance_uid?: string; sop_instance_uid?: string }[] {
   return roles.map(({ role, image: { source } }) => ({
     role,
     ...(source.seriesInstanceUid === undefined ? {} : { series_instance_uid: source.seriesInstanceUid }),

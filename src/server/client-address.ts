@@ -26,11 +26,6 @@ function hopOf(text: string): string | undefined {
   return plainAddress(bracketed ?? plain) ?? plainAddress(plain?.replace(/:[\w.-]+$/, ""));
 }
 
-/** The hops of X-Forwarded-For, the nearest last. */
-function hopsOfXForwardedFor(header: string): (string | undefined)[] {
-  return header.split(",").map(hopOf);
-}
-
 /** name=token or name="quoted" (RFC 7239, 4), and what follows: a semicolon, a comma or the end. */
 const PAIR = /\s*([\w!#$%&'*+.^`|~-]+)=(?:([\w!#$%&'*+.^`|~-]+)|"((?:[^"\\]|\\.)*)")\s*(;|,|$)/y;
 
@@ -73,7 +68,7 @@ export class ClientAddresses {
     if (peer === undefined || !this.isProxy(peer)) return peer;
     const { "x-forwarded-for": older, forwarded } = headers;
     const found = [
-      ...(typeof older === "string" ? [hopsOfXForwardedFor(older)] : []),
+      ...(typeof older === "string" ? [older.split(",").map(hopOf)] : []),
       ...(forwarded === undefined ? [] : [hopsOfForwarded(forwarded)]),
     ].map((hops) => this.#beyond(peer, hops));
     // A proxy writes one of the two headers and may hand on the other as a client sent it.

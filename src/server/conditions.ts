@@ -89,7 +89,6 @@ export function neededFolders(config: Config, spool?: string): Promise<NeededFol
   ]);
 }
 
-/** The conditions of folders and their disks now. */
 export async function foldersNow(config: Config, spool?: string): Promise<Condition[]> {
   const all = await neededFolders(config, spool);
   return all.flatMap(({ where, fault }) =>

@@ -7,7 +7,7 @@ import { closeSync, constants, createReadStream, fstatSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
 import path from "node:path";
 import { z } from "zod";
-import { errors, type RadserveError } from "../base/errors.js";
+import { errors } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { openDescriptor } from "../files/disk.js";
 import { bytesOfDisk, requireRoom } from "../files/durable-files.js";
@@ -82,7 +82,10 @@ export const upload = pageByHttp(
         mostBytes,
         minimumFreeBytes: config.minimum_free_disk,
         check: (sha256) => {
-          if (query.sha256 !== undefined && query.sha256 !== sha256) throw otherBytes();
+          if (query.sha256 !== undefined && query.sha256 !== sha256)
+            throw errors.bad_request(
+              "Expected the bytes that sha256 names; other bytes came. Nothing was written; send the file again.",
+            );
         },
       });
       ctx.state.action?.note({ bytes: file.bytes, sha256: file.sha256 });
@@ -107,8 +110,16 @@ async function uploadFolder(
   const options = { side: "input", minimumFreeBytes } as const;
   const spool = doors?.spool ?? deliveries?.spool;
   const refuse = ({ realPath }: Opened) => {
-    if (isInside(realPath, output)) throw amongResults();
-    if (spool !== undefined && isInside(realPath, [spool])) throw inSpool();
+    if (isInside(realPath, output))
+      throw errors.path_not_allowed(
+        "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
+        { side: "input", reason: "output_root" },
+      );
+    if (spool !== undefined && isInside(realPath, [spool]))
+      throw errors.path_not_allowed(
+        "Expected a folder outside the spool of the doors; found one in it. Send images there by POST /dicomweb/studies or C-STORE.",
+        { side: "input", reason: "spool" },
+      );
   };
   // A refused upload makes no folder
   const nearest = await openOutputFolder(given, roots, { ...options, create: false });
@@ -149,26 +160,6 @@ function checkName(target: string, name: string): void {
     );
   if (Buffer.byteLength(name) > 255)
     throw errors.bad_request("Expected a file name of at most 255 bytes; found a longer one.");
-}
-
-function amongResults(): RadserveError {
-  return errors.path_not_allowed(
-    "Expected an input folder that is no output folder too; found one where results lie. Upload into another, or set RADSERVE_OUTPUT_ROOTS to folders apart from those of inputs.",
-    { side: "input", reason: "output_root" },
-  );
-}
-
-function inSpool(): RadserveError {
-  return errors.path_not_allowed(
-    "Expected a folder outside the spool of the doors; found one in it. Send images there by POST /dicomweb/studies or C-STORE.",
-    { side: "input", reason: "spool" },
-  );
-}
-
-function otherBytes(): RadserveError {
-  return errors.bad_request(
-    "Expected the bytes that sha256 names; other bytes came. Nothing was written; send the file again.",
-  );
 }
 
 /** The body of an upload, piece by piece. Throws cancelled where it goes away or falls silent. */

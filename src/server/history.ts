@@ -38,7 +38,6 @@ export class History {
   /** @param ended items of jobs since this process began */
   constructor(private readonly ended: () => Ended) {}
 
-  /** A request was answered. */
   answered(route: string, status: number, ms: number): void {
     if (route !== SINGLE) return;
     const minute = this.#now();

@@ -55,7 +55,10 @@ export function createServer(options: ServerOptions): http.Server | https.Server
       ctx.state.route = `${route.method} ${route.path}`;
       await admitted(ctx, route, options.audit, () => access.check(ctx, route));
       await recorded(ctx, route, async () => {
-        if (route.onWorkers !== true && options.config.role === "worker") throw workerOnly();
+        if (route.onWorkers !== true && options.config.role === "worker")
+          throw errors.not_found(
+            "This server's role is worker: it runs bulk items and takes no requests. Send them to one whose role is api or both.",
+          );
         const leave = access.enter(ctx, route);
         try {
           if (route.body !== undefined) await body(ctx, route);
@@ -166,12 +169,6 @@ function checkHead({ req }: Context): void {
     throw errors.bad_request("Expected Content-Length or Transfer-Encoding; found both.");
   const types = req.headersDistinct["content-type"]?.length ?? 0;
   if (types > 1) throw errors.bad_request(`Expected one Content-Type header; found ${types}.`);
-}
-
-function workerOnly(): RadserveError {
-  return errors.not_found(
-    "This server's role is worker: it runs bulk items and takes no requests. Send them to one whose role is api or both.",
-  );
 }
 
 type Middleware = Koa.Middleware<State>;

@@ -33,7 +33,10 @@ export function readKeys(folder: string): FoundKeys {
     const file = path.join(folder, name);
     try {
       const key = readKeyFile(file);
-      if (found.keys.some(({ kid }) => kid === key.kid)) found.problems.push(kidTwice(file, key));
+      if (found.keys.some(({ kid }) => kid === key.kid))
+        found.problems.push(
+          `Key file ${file}: another file before it has the kid ${key.kid}; each needs its own.`,
+        );
       else found.keys.push(key);
     } catch (error) {
       found.problems.push(error instanceof Error ? error.message : `Key file ${file}: cannot be read`);
@@ -51,10 +54,6 @@ function firstOf(folder: string, { keys: [first], problems }: FoundKeys): Key {
       ...problems,
     ].join("\n"),
   );
-}
-
-function kidTwice(file: string, { kid }: Key): string {
-  return `Key file ${file}: another file before it has the kid ${kid}; each needs its own.`;
 }
 
 /**

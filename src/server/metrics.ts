@@ -305,10 +305,7 @@ export class Metrics {
 
   constructor(sources: MetricSources) {
     const registers = [this.#registry];
-    collectDefaultMetrics({
-      register: this.#registry,
-      eventLoopMonitoringPrecision: EVENT_LOOP_STEP_MS,
-    });
+    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: EVENT_LOOP_STEP_MS });
     this.#requests = new Counter({
       name: "radserve_http_requests_total",
       help: "Answered requests",

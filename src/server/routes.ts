@@ -44,7 +44,6 @@ import {
 } from "./viewing.js";
 
 const PATH_ERRORS = ["path_not_allowed", "input_not_found", "disk_full"] as const;
-/** Errors of reading an image. */
 const READ_ERRORS = [
   "unsupported_format",
   "unsupported_transfer_syntax",
@@ -62,9 +61,9 @@ const bulkPage = (operation: OperationName, errors: readonly ErrorCode[] = []) =
     handler: bulk(operation),
   }) as const;
 /** A page that reads results or images for people. */
-const view = { method: "GET", tag: "results" } as const;
+const view = { tag: "results" } as const;
 /** A page that every server has, whatever its role. */
-const everywhere = { method: "GET", onWorkers: true, tag: "operations" } as const;
+const everywhere = { onWorkers: true, tag: "operations" } as const;
 const VIEW_ERRORS = [
   "path_not_allowed",
   "not_found",
@@ -91,11 +90,17 @@ export interface Route extends DescribedRoute {
   interaction?: Interaction;
 }
 
+const at = (
+  endpoint: `${Route["method"]} /${string}`,
+  id: string,
+  more: Omit<Route, "method" | "path" | "id">,
+): Route => {
+  const [method, path] = endpoint.split(" ") as [Route["method"], string];
+  return { method, path, id, ...more };
+};
+
 export const ROUTES: readonly Route[] = [
-  {
-    method: "POST",
-    path: "/single_inference",
-    id: "singleInference",
+  at("POST /single_inference", "singleInference", {
     tag: "inference",
     summary: "Runs the models that accept one image, and writes their results",
     auditedAs: "inference",
@@ -114,11 +119,8 @@ export const ROUTES: readonly Route[] = [
       "deadline_exceeded",
     ],
     ...singleInference,
-  },
-  {
-    method: "POST",
-    path: "/bulk_inference",
-    id: "submitJob",
+  }),
+  at("POST /bulk_inference", "submitJob", {
     summary: "Takes many images as one job",
     body: { BulkRequest: bulkRequestSchema },
     hasLargeBody: true,
@@ -135,78 +137,51 @@ export const ROUTES: readonly Route[] = [
       "idempotency_conflict",
       "model_unavailable",
     ]),
-  },
-  {
-    method: "GET",
-    path: "/bulk_inference",
-    id: "listJobs",
+  }),
+  at("GET /bulk_inference", "listJobs", {
     interaction: "search",
     summary: "This subject's jobs, newest first (all subjects' with the claim admin)",
     query: jobQuerySchema,
     answer: { JobList: jobListSchema },
     ...bulkPage("list"),
-  },
-  { method: "GET", path: "/bulk_inference/:id", id: "getJob", summary: "One job", ...ofJob("show") },
-  {
-    method: "GET",
-    path: "/bulk_inference/:id/items",
-    id: "listItems",
+  }),
+  at("GET /bulk_inference/:id", "getJob", { summary: "One job", ...ofJob("show") }),
+  at("GET /bulk_inference/:id/items", "listItems", {
     summary: "The images of a job, in their order",
     query: itemQuerySchema,
     ...bulkPage("items", ["job_not_found"]),
     answer: { ItemList: itemListSchema },
-  },
-  {
-    method: "DELETE",
-    path: "/bulk_inference/:id",
-    id: "cancelJob",
+  }),
+  at("DELETE /bulk_inference/:id", "cancelJob", {
     summary: "Cancels a job: waiting images never start, running images finish or stop, results stay",
     ...ofJob("cancel"),
-  },
-  {
-    method: "POST",
-    path: "/bulk_inference/:id/retry",
-    id: "retryJob",
+  }),
+  at("POST /bulk_inference/:id/retry", "retryJob", {
     summary: "Runs a job's failed images again, and the cancelled images of a cancelled job",
     ...ofJob("retry", ["job_state", ...PATH_ERRORS]),
-  },
-  {
-    method: "POST",
-    path: "/bulk_inference/:id/pause",
-    id: "pauseJob",
+  }),
+  at("POST /bulk_inference/:id/pause", "pauseJob", {
     summary: "Pauses a job: no more of its images start until it is resumed",
     ...ofJob("pause", ["job_state"]),
-  },
-  {
-    method: "POST",
-    path: "/bulk_inference/:id/resume",
-    id: "resumeJob",
+  }),
+  at("POST /bulk_inference/:id/resume", "resumeJob", {
     summary: "Resumes a paused job at once, whatever its reason",
     ...ofJob("resume", ["job_state"]),
-  },
-  {
-    method: "POST",
-    path: "/bulk_inference/:id/reconcile",
-    id: "reconcileJob",
+  }),
+  at("POST /bulk_inference/:id/reconcile", "reconcileJob", {
     auditedAs: "reconcile",
     interaction: "compare",
     summary: "Compares a job with the files in its output folders, page by page",
     query: reconcileQuerySchema,
     ...bulkPage("reconcile", ["job_not_found", "job_state", ...PATH_ERRORS]),
     answer: { Reconciliation: reconciliationSchema },
-  },
-  {
-    method: "POST",
-    path: "/bulk_inference/:id/purge",
-    id: "purgeJob",
+  }),
+  at("POST /bulk_inference/:id/purge", "purgeJob", {
     interaction: "delete",
     summary: "Deletes a job that has ended from the database; its results stay",
     ...ofJob("purge", ["job_state"]),
-  },
-  {
-    method: "PUT",
-    path: "/files",
-    id: "uploadFile",
+  }),
+  at("PUT /files", "uploadFile", {
     interaction: "create",
     tag: "files",
     summary: "Writes an image into an input folder, whole or not at all",
@@ -217,11 +192,8 @@ export const ROUTES: readonly Route[] = [
     },
     errors: [...PATH_ERRORS, "not_found", "file_exists", "unsupported_format", "shutting_down"],
     ...upload,
-  },
-  {
-    method: "GET",
-    path: "/files",
-    id: "downloadFile",
+  }),
+  at("GET /files", "downloadFile", {
     tag: "files",
     summary: "Gives a file of an output folder, or a part of it",
     headers: {
@@ -232,11 +204,8 @@ export const ROUTES: readonly Route[] = [
     statuses: { 200: "The file", 206: "The part that was asked for", 304: "The file is still the same" },
     errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
     ...download,
-  },
-  {
-    method: "POST",
-    path: "/dicomweb/studies",
-    id: "storeInstances",
+  }),
+  at("POST /dicomweb/studies", "storeInstances", {
     interaction: "create",
     tag: "files",
     summary:
@@ -249,11 +218,8 @@ export const ROUTES: readonly Route[] = [
     },
     errors: ["path_not_allowed", "not_found", "unsupported_format", "shutting_down"],
     ...stow,
-  },
-  {
-    method: "POST",
-    path: "/doors/received/:study/complete",
-    id: "completeStudy",
+  }),
+  at("POST /doors/received/:study/complete", "completeStudy", {
     interaction: "create",
     tag: "files",
     summary: "Makes jobs of the received images of a study at once, without waiting until it is quiet",
@@ -266,164 +232,121 @@ export const ROUTES: readonly Route[] = [
       "shutting_down",
     ],
     ...complete,
-  },
-  {
-    method: "GET",
-    path: "/deliveries",
-    id: "listDeliveries",
+  }),
+  at("GET /deliveries", "listDeliveries", {
     interaction: "search",
     tag: "results",
     summary:
       "Results of this subject that are not delivered yet, or were set aside (all with the claim admin)",
     errors: ["not_found", "destination_not_found", "shutting_down"],
     ...listDeliveries,
-  },
-  {
-    method: "POST",
-    path: "/deliveries/retry",
-    id: "retryDeliveries",
+  }),
+  at("POST /deliveries/retry", "retryDeliveries", {
     tag: "results",
     summary: "Sends objects again that were set aside",
     errors: ["path_not_allowed", "not_found", "destination_not_found", "shutting_down"],
     ...retryDeliveries,
-  },
-  {
+  }),
+  at("GET /results", "getResult", {
     ...view,
-    path: "/results",
-    id: "getResult",
     summary: "The receipt of a result",
     errors: VIEW_ERRORS,
     ...showResult,
-  },
-  {
+  }),
+  at("GET /results/list", "listResults", {
     ...view,
-    path: "/results/list",
-    id: "listResults",
     summary: "Results in the output folders, the latest first",
     errors: VIEW_ERRORS,
     ...listResults,
-  },
-  {
+  }),
+  at("GET /results/picture", "getResultPicture", {
     ...view,
-    path: "/results/picture",
-    id: "getResultPicture",
     summary: "A frame of the analysed image, drawn with its window",
     errors: SOURCE_ERRORS,
     ...showPicture,
-  },
-  {
+  }),
+  at("GET /results/frame", "getResultFrame", {
     ...view,
-    path: "/results/frame",
-    id: "getResultFrame",
     summary: "The values of a frame of the analysed image, and what a viewer shows beside them",
     errors: SOURCE_ERRORS,
     ...showFrame,
-  },
-  {
+  }),
+  at("GET /results/marks", "getResultMarks", {
     ...view,
-    path: "/results/marks",
-    id: "getResultMarks",
     summary: "What a model marked on a frame, from the segmentation that it wrote",
     errors: SOURCE_ERRORS,
     ...showMarks,
-  },
-  {
+  }),
+  at("GET /results/verification", "verifyResult", {
     ...view,
-    path: "/results/verification",
-    id: "verifyResult",
     summary: "Verifies a result: files are compared with the receipt, and the models compute it again",
     errors: SOURCE_ERRORS,
     ...showVerification,
-  },
-  {
+  }),
+  at("GET /drift", "getDrift", {
     ...view,
-    path: "/drift",
-    id: "getDrift",
     tag: "operations",
     summary: "Scores, shares and times of models week by week, read from receipts and never from images",
     errors: VIEW_ERRORS,
     ...showDrift,
-  },
-  {
+  }),
+  at("GET /paths", "listPaths", {
     ...view,
-    path: "/paths",
-    id: "listPaths",
     tag: "files",
     summary: "Completes a path: files and folders that begin with the given text",
     errors: [...VIEW_ERRORS, "input_not_found"],
     ...listPaths,
-  },
-  {
+  }),
+  at("GET /models", "listModels", {
     ...everywhere,
-    path: "/models",
-    id: "listModels",
     tag: "models",
     summary: "Lists each model: what it takes, its status, and the time and memory it uses",
     ...listModels,
-  },
-  {
+  }),
+  at("GET /overview", "getOverview", {
     ...everywhere,
-    path: "/overview",
-    id: "getOverview",
     summary: "State of the server, its problems, and its load now and in the last hour; no data of any image",
     audited: false,
     ...showOverview,
-  },
-  {
+  }),
+  at("GET /health/live", "getLive", { ...everywhere, auth: "open", summary: "The process answers", ...live }),
+  at("GET /health/ready", "getReady", {
     ...everywhere,
-    path: "/health/live",
     auth: "open",
-    id: "getLive",
-    summary: "The process answers",
-    ...live,
-  },
-  {
-    ...everywhere,
-    path: "/health/ready",
-    auth: "open",
-    id: "getReady",
     summary: "Every required model is loaded and checked",
     errors: ["model_unavailable", "overloaded", "audit_failed", "shutting_down"],
     ...ready,
-  },
-  {
+  }),
+  at("GET /metrics", "getMetrics", {
     ...everywhere,
-    path: "/metrics",
     auth: "local",
-    id: "getMetrics",
     summary: "Figures for Prometheus",
     ...metrics,
-  },
-  {
+  }),
+  at("GET /openapi.json", "getContract", {
     ...everywhere,
-    path: "/openapi.json",
     auth: "open",
-    id: "getContract",
     summary: "This document",
     answer: "application/json",
     handler: (ctx) => {
       ctx.set("Cache-Control", "no-cache");
       giveHeld(ctx, "json", contract());
     },
-  },
-  {
+  }),
+  at("GET /", "getIndex", {
     ...everywhere,
-    path: "/",
-    id: "getIndex",
     auth: "open",
     summary: "A page for people",
     errors: ["not_found"],
     ...index,
-  },
-  {
+  }),
+  at("GET /assets/:name", "getAsset", {
     ...everywhere,
-    path: "/assets/:name",
-    id: "getAsset",
     auth: "open",
     summary: "A part of the page for people",
     errors: ["not_found"],
     ...asset,
-  },
+  }),
 ];
 
 let held: Held | undefined;

@@ -32,8 +32,7 @@ import { ViewingService } from "../viewing/service.js";
 import { History } from "./history.js";
 import { Metrics } from "./metrics.js";
 import { loadModels, type ModelSet } from "../models/set.js";
-import type { ReloadReport } from "../models/reload-note.js";
-import { writeReload } from "../models/reload-note.js";
+import { writeReload, type ReloadReport } from "../models/reload-note.js";
 import { rememberMountPoints, resolveRoots } from "../files/roots.js";
 import { InferencePool } from "../inference/worker-pool.js";
 import { createServer } from "./http-server.js";
@@ -132,11 +131,6 @@ async function tellModels(audit: Audit, { entries }: ServedModels): Promise<void
   await audit.record({ kind: "models", models }).catch(() => undefined);
 }
 
-/** A database of many boxes may hold jobs of the others; a private one those of before. */
-function mayHaveJobs(config: Config): boolean {
-  return config.database_url !== undefined || existsSync(path.join(config.state_dir, "postgres"));
-}
-
 /** How often it is looked for models that nobody has used for so long: they go a tenth of that time too late at most. */
 function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   const step = Math.min(Math.max(idleMs / 10, 100), 60_000);
@@ -157,7 +151,6 @@ interface Opened {
 class ServingProcess {
   #connections: Connections | undefined;
   #certificates: WatchedCertificates | undefined;
-  #stopping = false;
   #stopped: Promise<void> | undefined;
   #server: http.Server | https.Server | undefined;
   #stop: (() => Promise<void>) | undefined;
@@ -206,7 +199,12 @@ class ServingProcess {
       server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
       await certificates?.watch(server);
     }
-    if (config.role !== "api" && mayHaveJobs(config)) bulk.start();
+    // A database of many boxes may hold jobs of the others; a private one those of before
+    if (
+      config.role !== "api" &&
+      (config.database_url !== undefined || existsSync(path.join(config.state_dir, "postgres")))
+    )
+      bulk.start();
     this.#stop = async () => {
       await parts.doors?.close();
       parts.deliveries?.hurry();
@@ -297,7 +295,7 @@ class ServingProcess {
     const history = new History(() => bulk.figures.ended);
     const timers = [setInterval(() => history.look(), HISTORY_LOOK_MS)];
     if (config.model_idle !== undefined) timers.push(everyIdleLook(config.model_idle * 1000, engine));
-    const stopping = () => this.#stopping;
+    const stopping = () => this.#stopped !== undefined;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
       if (report !== undefined) void tellModels(audit, models);
@@ -325,7 +323,7 @@ class ServingProcess {
     const conditions = new Conditions({
       ...{ config, log: this.log },
       // A server that loads or stops is not ready, and nothing is wrong with it
-      fault: () => (models.loading !== undefined || this.#stopping ? undefined : unready(parts)),
+      fault: () => (models.loading !== undefined || stopping() ? undefined : unready(parts)),
       keys: () => keyring.trouble(),
       models: () => healthOfModels(parts),
       gpus: () => engine.stats().gpus,
@@ -383,13 +381,8 @@ class ServingProcess {
 
   /** A signal to the whole group comes twice, from the supervisor too: whoever asks again waits for the same end. */
   stop(): Promise<void> {
-    return (this.#stopped ??= this.#stopOnce());
-  }
-
-  async #stopOnce(): Promise<void> {
-    this.#stopping = true;
-    this.log.info("stopping: finishing what was admitted");
-    await this.#stop?.();
+    if (this.#stopped === undefined) this.log.info("stopping: finishing what was admitted");
+    return (this.#stopped ??= this.#stop?.() ?? Promise.resolve());
   }
 
   /** Answers what was admitted within the grace time, and fails the rest. */

@@ -76,7 +76,6 @@ export async function listTokens(folder: string): Promise<(TokenRecord & { revok
   return records.sort((a, b) => a.issued.localeCompare(b.issued));
 }
 
-/** Whether the folder marks a token as revoked. */
 export const isRevoked = (folder: string, jti: string): boolean =>
   namesIn(revokedIn(folder)).includes(nameOf(jti));
 

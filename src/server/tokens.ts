@@ -166,9 +166,7 @@ export function authenticate(
   // RFC 9110, 5.6.3: blanks around a value are spaces and tabs; others would be part of the token
   const token = header?.replace(/^[ \t]+|[ \t]+$/g, "") ?? "";
   if (token === "")
-    throw errors.unauthorized("Token missing", undefined, {
-      cause: new TokenRefused("missing"),
-    });
+    throw errors.unauthorized("Token missing", undefined, { cause: new TokenRefused("missing") });
   if (/^bearer(\s|$)/i.test(token))
     throw invalid("bearer", {
       hint: 'Send the token alone, without "Bearer ", as the value of Authorization.',
@@ -178,9 +176,7 @@ export function authenticate(
   const who = { subject: sub, jti };
   if (jti !== undefined && keyring.isRevoked(jti)) throw invalid(new TokenRefused("revoked", who));
   if (exp * 1000 <= Date.now())
-    throw errors.unauthorized("Token expired", undefined, {
-      cause: new TokenRefused("expired", who),
-    });
+    throw errors.unauthorized("Token expired", undefined, { cause: new TokenRefused("expired", who) });
   refuseLongLife({ exp, iat }, expected.token_max_age, who);
   if (!keyring.listsRevoked()) throw revocationsUnavailable(new TokenRefused("revocations_unavailable", who));
   return {

@@ -6,6 +6,7 @@
 import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
+import { described } from "../base/described.js";
 import { errors } from "../base/errors.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
@@ -36,13 +37,10 @@ const MOST_ENTRIES = 20_000;
 
 const receiptPath = clientPath.describe("Path of a receipt: `receipt_path` of the answer");
 const inputPath = clientPath.describe("Path of the image or folder that was analysed");
-const frame = z.coerce
-  .number()
-  .int()
-  .min(1)
-  .max(1_000_000)
-  .default(1)
-  .describe("Number of the frame in the file, or of the slice in the receipt's list, from 1");
+const frame = described(
+  "Number of the frame in the file, or of the slice in the receipt's list, from 1",
+  z.coerce.number().int().min(1).max(1_000_000).default(1),
+);
 
 const pathListSchema = z.strictObject({
   paths: z.array(z.strictObject({ path: z.string(), kind: z.enum(["file", "folder"]) })),
@@ -69,12 +67,10 @@ async function lookedAt(
   return { receiptPath: receipt, input, roots: await rootsOf(callerOf(ctx), services) };
 }
 
-const across = z
-  .enum(["row", "column"])
-  .optional()
-  .describe(
-    "For a volume, the plane through one row or one column of every slice; `frame` is then the number of that row or column, from 1",
-  );
+const across = described(
+  "For a volume, the plane through one row or one column of every slice; `frame` is then the number of that row or column, from 1",
+  z.enum(["row", "column"]).optional(),
+);
 
 const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame, across });
 
@@ -189,11 +185,10 @@ export const listResults = pageByHttp(
     finding: z.string().max(200).optional().describe("A label that is present"),
     status: z.enum(["completed", "partial"]).optional().describe("Status of the result"),
     modality: z.string().max(16).optional().describe("Modality of the image, for example CT"),
-    text: z
-      .string()
-      .max(200)
-      .optional()
-      .describe("Part of the path of the receipt or the image, or a whole Study or Series Instance UID"),
+    text: described(
+      "Part of the path of the receipt or the image, or a whole Study or Series Instance UID",
+      z.string().max(200).optional(),
+    ),
     patient: z.string().max(64).optional().describe("PatientID; finds only results that this box wrote"),
     from: z.iso.date().optional().describe("UTC"),
     to: z.iso.date().optional().describe("UTC; the day is included"),
@@ -222,12 +217,10 @@ export const listResults = pageByHttp(
 export const showDrift = pageByHttp(
   "view",
   z.strictObject({
-    week: z.iso
-      .date()
-      .optional()
-      .describe(
-        "A day of the week that is compared with earlier weeks; without it, the latest week that has receipts",
-      ),
+    week: described(
+      "A day of the week that is compared with earlier weeks; without it, the latest week that has receipts",
+      z.iso.date().optional(),
+    ),
   }),
   { Drift: driftSchema },
   async (ctx, services, { week }) => {
@@ -242,11 +235,10 @@ export const listPaths = pageByHttp(
   "view",
   z.strictObject({
     side: z.enum(["input", "output"]).describe("Whether the folders of images or those of results are meant"),
-    path: z
-      .string()
-      .max(4096)
-      .default("")
-      .describe("The first part of a path; without it, the folders that the token may use"),
+    path: described(
+      "The first part of a path; without it, the folders that the token may use",
+      z.string().max(4096).default(""),
+    ),
   }),
   { PathList: pathListSchema },
   async (ctx, services, query) => {

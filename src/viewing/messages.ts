@@ -1,5 +1,6 @@
 /** Questions of the server to its viewing threads, and their answers. */
 import { z } from "zod";
+import { described } from "../base/described.js";
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { Root } from "../files/roots.js";
@@ -65,11 +66,10 @@ export const frameFactsSchema = z.strictObject({
       "The file's window, by which the picture is drawn; null if the file has a table or a curve instead, or none of them",
     ),
   unit: text.describe("Unit of the values, for example HU; null if it is not known"),
-  spacing: z
-    .array(z.number())
-    .length(2)
-    .nullable()
-    .describe("Millimetres in the patient between rows, then between columns"),
+  spacing: described(
+    "Millimetres in the patient between rows, then between columns",
+    z.array(z.number()).length(2).nullable(),
+  ),
   sides: z
     .strictObject({ left: z.string(), right: z.string(), top: z.string(), bottom: z.string() })
     .nullable()
@@ -114,12 +114,10 @@ export const marksSchema = z.strictObject({
   rows: z.int(),
   columns: z.int(),
   segments: z.array(segment),
-  png: z
-    .string()
-    .nullable()
-    .describe(
-      "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
-    ),
+  png: described(
+    "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
+    z.string().nullable(),
+  ),
 });
 export type Marks = z.infer<typeof marksSchema>;
 

@@ -66,10 +66,7 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
       return drift(view);
     case "list":
       return Promise.resolve(
-        listed(view.roots, view.wanted, {
-          ...view,
-          sees: (receipt) => isInside(receipt, view.folders),
-        }),
+        listed(view.roots, view.wanted, { ...view, sees: (receipt) => isInside(receipt, view.folders) }),
       );
   }
 }

@@ -153,9 +153,7 @@ export async function makeFolders(folders: DatabaseFolders): Promise<void> {
       await mkdir(folders.base, { recursive: true, mode: 0o755 });
       await chmod(ROOTS_PLACE, 0o755);
       await chmod(folders.base, 0o755);
-      await writeFile(path.join(folders.base, OWNER_FILE), `${path.dirname(folders.own)}\n`, {
-        mode: 0o600,
-      });
+      await writeFile(path.join(folders.base, OWNER_FILE), `${path.dirname(folders.own)}\n`, { mode: 0o600 });
     }
     await privateFolder(folders.run, folders.account);
   } catch (error) {
@@ -185,8 +183,6 @@ export function checkWritable(folders: DatabaseFolders): void {
 }
 
 const quoted = (text: string) => `'${text.replaceAll("'", "''")}'`;
-/** A folder in a list of folders is quoted once more (SplitDirectoriesString). */
-const listed = (folder: string) => quoted(`"${folder.replaceAll('"', '""')}"`);
 
 /**
  * Modest memory, since the box is there for inference; nothing of what makes a commit durable is touched. The log says
@@ -196,7 +192,8 @@ function settings(folders: DatabaseFolders, major: number): Record<string, strin
   return {
     listen_addresses: "''",
     port: PORT,
-    unix_socket_directories: listed(folders.run),
+    // A folder in a list of folders is quoted once more (SplitDirectoriesString)
+    unix_socket_directories: quoted(`"${folders.run.replaceAll('"', '""')}"`),
     unix_socket_permissions: "0700",
     hba_file: quoted(path.join(folders.base, "pg_hba.conf")),
     ident_file: quoted(path.join(folders.base, "pg_ident.conf")),

@@ -95,8 +95,8 @@ const LONGEST_SILENCE_MS = 60_000;
 export async function adoptPostmaster(folders: DatabaseFolders): Promise<number | undefined> {
   const pid = postmasterOf(folders.data);
   if (pid === undefined) return undefined;
-  const withoutSocket = () => isReady(folders.data) && !existsSync(socketOf(folders));
-  const alive = () => isPostmaster(pid, folders.data) && !withoutSocket();
+  const alive = () =>
+    isPostmaster(pid, folders.data) && (!isReady(folders.data) || existsSync(socketOf(folders)));
   const reached = await answersInTime(folders, alive, LONGEST_SILENCE_MS).catch(() => false);
   if (reached) return pid;
   await endPostmaster(pid, folders.data);

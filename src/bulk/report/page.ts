@@ -125,7 +125,7 @@ function reasonText(
   const remedy = !calm && code in ERRORS ? ERRORS[code as keyof typeof ERRORS].remedy : undefined;
   const who = model === undefined ? KINDS[kind] : `${KINDS[kind]}: ${model}`;
   return `<div class="reason${calm ? " calm" : ""}"><p><strong>${count(images)} × ${escaped(words(code))}</strong> · ${escaped(who)} · <code>${escaped(code)}</code></p>
-<p class="path">${escaped(message)}</p>${remedy === undefined ? "" : `<p>What to do: ${withCode(remedy)}</p>`}
+<p class="path">${escaped(message)}</p>${remedy === undefined ? "" : `<p>What to do: ${escaped(remedy).replace(/`([^`]+)`/g, "<code>$1</code>")}</p>`}
 <details${calm ? "" : " open"}><summary>${images > examples.length ? `${examples.length} of ${count(images)} images` : "Images"}</summary><ul>${examples.map((one) => `<li class="path">${escaped(below(one, from))}</li>`).join("")}</ul></details></div>\n`;
 }
 
@@ -283,4 +283,3 @@ const ENTITIES: Record<string, string> = {
   "'": "&#39;",
 };
 const escaped = (text: string) => text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? "");
-const withCode = (text: string) => escaped(text).replace(/`([^`]+)`/g, "<code>$1</code>");

@@ -18,7 +18,6 @@ export interface ReportedImage extends Pick<
   receiptLost: boolean;
 }
 
-/** The code and the message of an error. */
 export const codeOf = (error: Pick<ErrorObject, "error" | "message"> | undefined) =>
   error && { code: error.error, message: error.message };
 
@@ -58,7 +57,6 @@ export interface ModelFacts {
   failed: number;
   notAccepted: number;
   labels: Map<string, LabelFacts>;
-  /** By scanner and label. */
   scanners: Map<string, { images: number; labels: Map<string, LabelFacts> }>;
   /** Images with the warning, by its code. */
   warnings: Map<string, number>;

@@ -1,7 +1,6 @@
 /** The folders of models: their files, their hashes and their graphs. No model is loaded beside those of a server. */
 import path from "node:path";
-import type { Config } from "../../config.js";
-import { engineSettings } from "../../config.js";
+import { engineSettings, type Config } from "../../config.js";
 import { createEngine, type Engine } from "../../engine/engine.js";
 import { checkGraphs } from "../../models/graph.js";
 import { modelFolders } from "../../models/load.js";

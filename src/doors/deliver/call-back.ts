@@ -67,7 +67,6 @@ export class CallBack {
     return () => this.#expected.delete(sopInstanceUid);
   }
 
-  /** @param take is given each report */
   expectReport(take: (report: Report) => void): () => void {
     this.#reports.add(take);
     return () => this.#reports.delete(take);

@@ -2,6 +2,7 @@
 import { stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { z } from "zod";
+import { described } from "../../base/described.js";
 import { errno } from "../../base/errno.js";
 import { ConfigError } from "../../base/errors.js";
 import { LOOPBACK, Networks, plainAddress } from "../../base/networks.js";
@@ -72,12 +73,10 @@ const dicom = z
       .strictObject({ ca: ca.optional(), client: client.optional() })
       .optional()
       .describe("The connection has TLS; the peer's certificate has to be of its host"),
-    prove: z
-      .union([z.enum(["c-get", "c-move", "commitment"]), z.literal(false)])
-      .default("c-get")
-      .describe(
-        "c-get, c-move: each object is read back and compared; commitment: the peer commits to it; false: nothing is proven",
-      ),
+    prove: described(
+      "c-get, c-move: each object is read back and compared; commitment: the peer commits to it; false: nothing is proven",
+      z.union([z.enum(["c-get", "c-move", "commitment"]), z.literal(false)]).default("c-get"),
+    ),
     listen: z
       .strictObject({
         port: z.int().min(1).max(65535),
@@ -86,12 +85,10 @@ const dicom = z
       })
       .optional()
       .describe("Address on which the peer calls back as calling_ae, for c-move and commitment"),
-    associations: z
-      .int()
-      .min(1)
-      .max(16)
-      .default(1)
-      .describe("Associations that send objects at the same time"),
+    associations: described(
+      "Associations that send objects at the same time",
+      z.int().min(1).max(16).default(1),
+    ),
     timeout,
   })
   .superRefine(({ prove, listen, tls }, context) => {
@@ -121,7 +118,6 @@ function isLoopback(host: string): boolean {
 
 /** What a destination's files say, read at each use so that new ones count. */
 export interface Credentials {
-  /** Undefined for a connection without TLS. */
   tls: SecureContextOptions | undefined;
   /** Value of the header Authorization. */
   authorization: string | undefined;

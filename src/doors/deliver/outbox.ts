@@ -346,15 +346,13 @@ export class Outbox {
     } catch (error) {
       if (!(error instanceof RadserveError) || error.code !== "file_not_found") throw error;
     }
-    if (found === undefined) await this.#requireShare(folder);
+    if (found === undefined) {
+      // The share of a folder that is away has nothing of it now
+      const root = this.options.outputRoots.find((one) => isInside(folder, [one])) ?? folder;
+      if (isUnmounted(root, (await stat(root)).dev) || !(await holdsSomething(root)))
+        throw errors.file_not_found("The share of the results is not mounted.");
+    }
     return found;
-  }
-
-  /** Throws where the share of a folder is away, so that nothing of it is there now. */
-  async #requireShare(folder: string): Promise<void> {
-    const root = this.options.outputRoots.find((one) => isInside(folder, [one])) ?? folder;
-    if (isUnmounted(root, (await stat(root)).dev) || !(await holdsSomething(root)))
-      throw errors.file_not_found("The share of the results is not mounted.");
   }
 
   /**

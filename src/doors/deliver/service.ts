@@ -28,12 +28,6 @@ const LAST_WAIT_MS = 2_000;
 export const queueOf = ({ spool }: DoorsSettings, { state_dir }: Pick<Config, "state_dir">): string =>
   path.join(spool ?? state_dir, "deliveries");
 
-/** The destinations of the settings. */
-export const knownDestinations = ({ destinations, deliver }: DoorsSettings): KnownDestinations => ({
-  all: Object.keys(destinations),
-  usual: deliver,
-});
-
 export interface DeliveriesOptions {
   config: Config;
   settings: DoorsSettings;
@@ -53,7 +47,7 @@ export class DeliveryService {
   constructor(private readonly options: DeliveriesOptions) {
     const { config, settings, outputRoots, log } = options;
     const { log_level, minimum_free_disk } = config;
-    this.known = knownDestinations(settings);
+    this.known = { all: Object.keys(settings.destinations), usual: settings.deliver };
     this.spool = settings.spool;
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),

@@ -113,7 +113,8 @@ export function readCommand(bytes: Buffer): Command {
     const name = BY_NUMBER.get(bytes.readUInt16LE(at + 2));
     const value = bytes.subarray(at + 8, end);
     if (name !== undefined && found[name] === undefined && value.length > 0)
-      found[name] = ELEMENTS[name].vr === "US" ? numberIn(value) : textIn(value);
+      found[name] =
+        ELEMENTS[name].vr === "US" ? numberIn(value) : value.toString("latin1").replace(/[\0 ]+$/, "");
     at = end;
   }
   const { commandField, dataSetType } = found;
@@ -126,5 +127,3 @@ function numberIn(value: Buffer): number {
   if (value.length !== 2) throw new ProtocolError("A number of a command does not have two bytes.");
   return value.readUInt16LE(0);
 }
-
-const textIn = (value: Buffer): string => value.toString("latin1").replace(/[\0 ]+$/, "");

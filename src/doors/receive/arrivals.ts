@@ -223,7 +223,6 @@ export class Arrivals {
     return found;
   }
 
-  /** Names of the objects of a series. */
   async #objects({ peer, study, series }: Series): Promise<string[]> {
     const names = await namesIn(this.#path(...seriesPath(peer, study, series)));
     return names.filter((name) => name.endsWith(".dcm") && isUid(name.slice(0, -".dcm".length)));

@@ -36,7 +36,6 @@ export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
   all.set(seriesInstanceUid, { ...before, objects: before.objects + 1, bytes: before.bytes + bytes });
 }
 
-/** An association that has ended. */
 export interface Ended {
   peer: string;
   address: string | undefined;

@@ -12,7 +12,6 @@ const MOST_HEADER_BYTES = 1 << 16;
 
 /** The work that a decoder can be asked to do with a file. */
 export interface Order {
-  /** Which decoder. */
   decoder: "raster" | "jpeg2000";
   /** The file's number; its bytes follow unless the process holds them. */
   file: number;
@@ -31,7 +30,6 @@ export interface Greeting {
 /** The decoder's words, with bytes behind them; or what it said where it failed. */
 export type Answer = { done: unknown } | { failed: string };
 
-/** The header before the bytes of a frame. */
 export function frameHead(header: Greeting | Order | Answer, bytes: number): Buffer {
   const json = Buffer.from(JSON.stringify(header));
   const prefix = Buffer.alloc(PREFIX_BYTES);

@@ -235,7 +235,6 @@ export class DataSetAttributes implements Attributes {
     });
   }
 
-  /** The walked element; undefined if absent. */
   element(keyword: string): Element | undefined {
     const tag = tagOf(keyword);
     return tag === undefined ? undefined : this.#dataSet.elements.get(tag);

@@ -179,10 +179,6 @@ export function textDecoder(terms: readonly string[], warnings: Warning[] = []):
   return (bytes) => (bytes.includes(ESC) ? decodeExtended(bytes, initial) : decode(bytes));
 }
 
-function escapeAt(bytes: Uint8Array, at: number): (typeof ESCAPES)[number] | undefined {
-  return ESCAPES.find((e) => Buffer.from(e.bytes, "latin1").every((byte, i) => bytes[at + 1 + i] === byte));
-}
-
 /** Two-byte JIS codes to what the EUC-JP decoder takes: high bits set, JIS X 0212 behind 0x8F. */
 function eucJp(codes: Uint8Array, set: CharacterSet): string {
   const out: number[] = [];
@@ -206,7 +202,9 @@ function decodeExtended(bytes: Uint8Array, initial: string | undefined): string 
   for (let i = 0; i < bytes.length; i++) {
     const byte = bytes[i];
     if (byte === ESC) {
-      const found = escapeAt(bytes, i);
+      const found = ESCAPES.find((e) =>
+        Buffer.from(e.bytes, "latin1").every((byte, j) => bytes[i + 1 + j] === byte),
+      );
       if (found === undefined) continue;
       flush(i);
       g0 = found.g0 ?? g0;

@@ -37,7 +37,8 @@ export async function loadCharLs(): Promise<void> {
 export function decodeJpegLs(header: CodestreamHeader): Uint8Array {
   if (instance === undefined) throw new Error("CharLS is not loaded");
   const library = instance;
-  const data = header.ended ? header.data : ended(header.data);
+  // With an end marker: CharLS counts to 2^31 (6 s) if the data ends inside a code, but at a marker it fails at once
+  const data = header.ended ? header.data : Buffer.concat([header.data, Buffer.from([0xff, 0xd9])]);
   let failed = true;
   try {
     const decoder = new library.JpegLSDecoder();
@@ -55,9 +56,4 @@ export function decodeJpegLs(header: CodestreamHeader): Uint8Array {
   } finally {
     if (failed || library.HEAPU8.length > MOST_KEPT_BYTES) instance = undefined;
   }
-}
-
-/** Adds an end marker: CharLS counts to 2^31 (6 s) if the data ends inside a code, but at a marker it fails at once. */
-function ended(data: Uint8Array): Uint8Array {
-  return Buffer.concat([data, Buffer.from([0xff, 0xd9])]);
 }

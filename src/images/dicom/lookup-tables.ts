@@ -10,9 +10,7 @@ interface Descriptor {
 }
 
 function corrupt(attribute: string, problem: string): RadserveError {
-  return errors.corrupt_image(`${attribute} ${problem}. Correct the attribute at the source.`, {
-    attribute,
-  });
+  return errors.corrupt_image(`${attribute} ${problem}. Correct the attribute at the source.`, { attribute });
 }
 
 /**

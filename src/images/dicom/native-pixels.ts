@@ -14,7 +14,6 @@ export interface NativePixels {
   pixel: ImagePixel;
 }
 
-/** Bytes of one frame in the layout of `format`. */
 export function frameLength(format: PixelFormat): number {
   const pixels = format.rows * format.columns;
   return format.packed422 ? pixels * 2 : (pixels * format.samplesPerPixel * format.bitsAllocated) / 8;

@@ -349,13 +349,7 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
   const gaps = steps.flatMap((step, i) =>
     step < GAP * usual
       ? []
-      : [
-          {
-            after_mm: at(sorted, i),
-            before_mm: at(sorted, i + 1),
-            missing: Math.round(step / usual) - 1,
-          },
-        ],
+      : [{ after_mm: at(sorted, i), before_mm: at(sorted, i + 1), missing: Math.round(step / usual) - 1 }],
   );
   const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0);
   const gap =

@@ -56,10 +56,7 @@ async function pixelsOf(
   const said = { width: info.width, height: info.height, channels: info.channels };
   if (info.width !== width || info.height !== height || info.channels !== layout.samples)
     return { done: { ...said, opaque: true }, pixels: NOTHING };
-  return {
-    done: { ...said, opaque: !hasAlpha || (await isOpaque(open(file, page), depth)) },
-    pixels: data,
-  };
+  return { done: { ...said, opaque: !hasAlpha || (await isOpaque(open(file, page), depth)) }, pixels: data };
 }
 
 async function isOpaque(picture: Sharp, depth: "uchar" | "ushort"): Promise<boolean> {

@@ -1,5 +1,6 @@
 /** Scores of labels for an image or a volume. */
 import { z } from "zod";
+import { described } from "../../base/described.js";
 import { text } from "../texts.js";
 import { labels } from "./fields.js";
 import { scoreFaults } from "./graph-fit.js";
@@ -19,25 +20,20 @@ const calibration = z.discriminatedUnion("kind", [
 const schema = z.strictObject({
   kind: z.literal("classification"),
   tensor: text,
-  activation: z
-    .enum(["none", "sigmoid", "softmax"])
-    .describe(
-      "softmax: over the classes, which lie along the last side of the tensor that is longer than one; [1, 25, 3] holds 25 times three classes",
-    ),
+  activation: described(
+    "softmax: over the classes, which lie along the last side of the tensor that is longer than one; [1, 25, 3] holds 25 times three classes",
+    z.enum(["none", "sigmoid", "softmax"]),
+  ),
   calibration,
   labels,
-  decision: z
-    .enum(["thresholds", "highest"])
-    .optional()
-    .describe(
-      "thresholds (where absent): each label is present at or above its own; highest: of labels that exclude each other the one with the highest score is present, with its margin to the second, and no label has a threshold",
-    ),
-  over_frames: z
-    .enum(["maximum", "mean", "noisy_or"])
-    .optional()
-    .describe(
-      "For a multi-frame image, or a series taken slice by slice: one more finding for each label, from its scores over all frames: their maximum, their mean, or noisy_or (1 minus the product of 1 minus each probability, as if frames were independent)",
-    ),
+  decision: described(
+    "thresholds (where absent): each label is present at or above its own; highest: of labels that exclude each other the one with the highest score is present, with its margin to the second, and no label has a threshold",
+    z.enum(["thresholds", "highest"]).optional(),
+  ),
+  over_frames: described(
+    "For a multi-frame image, or a series taken slice by slice: one more finding for each label, from its scores over all frames: their maximum, their mean, or noisy_or (1 minus the product of 1 minus each probability, as if frames were independent)",
+    z.enum(["maximum", "mean", "noisy_or"]).optional(),
+  ),
 });
 export type Classification = z.infer<typeof schema>;
 

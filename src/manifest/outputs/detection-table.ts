@@ -1,5 +1,6 @@
 /** The columns of a tensor that holds boxes, scores and classes in one table, as detection networks are exported. */
 import { z } from "zod";
+import { described } from "../../base/described.js";
 import { text } from "../texts.js";
 import { OF_BOXES, toBoxes } from "./detection.js";
 import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
@@ -22,12 +23,10 @@ const ANGLES = Object.keys(RADIANS) as (keyof typeof RADIANS)[];
 
 const nmsFields = {
   per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
-  overlap: z
-    .enum(["polygon", "probabilistic"])
-    .optional()
-    .describe(
-      "Required for rotated boxes. polygon: intersection over union of their outlines; probabilistic: of Gaussian distributions instead of outlines (probiou of Ultralytics)",
-    ),
+  overlap: described(
+    "Required for rotated boxes. polygon: intersection over union of their outlines; probabilistic: of Gaussian distributions instead of outlines (probiou of Ultralytics)",
+    z.enum(["polygon", "probabilistic"]).optional(),
+  ),
 };
 
 const schema = z
@@ -35,11 +34,10 @@ const schema = z
     kind: z.literal("detection_table"),
     tensor: text,
     input: onInput,
-    axes: z
-      .enum(["boxes_columns", "columns_boxes"])
-      .describe(
-        "boxes_columns: [1, boxes, columns]; columns_boxes: [1, columns, boxes], as YOLOv8 is exported",
-      ),
+    axes: described(
+      "boxes_columns: [1, boxes, columns]; columns_boxes: [1, columns, boxes], as YOLOv8 is exported",
+      z.enum(["boxes_columns", "columns_boxes"]),
+    ),
     columns: z
       .array(
         z.enum([
@@ -58,25 +56,19 @@ const schema = z
       activation: z
         .enum(["none", "sigmoid", "softmax"])
         .describe("none: they are probabilities already; anything else than 0 to 1 is an error then"),
-      labels_per_box: z
-        .enum(["one", "several"])
-        .optional()
-        .describe(
-          "With class_scores. one: a box is a finding of its best label; several: of every label whose threshold it reaches",
-        ),
-    }),
-    mask_coefficients: z
-      .int()
-      .min(1)
-      .max(1024)
-      .optional()
-      .describe("With a column mask_coefficients: the number of coefficients, one for each prototype"),
-    angle: z
-      .enum(ANGLES)
-      .optional()
-      .describe(
-        "With a column angle: its unit, and the way in which a positive one turns the box's width from the rows of the image, as seen. radians_clockwise: Ultralytics (OBB), MMRotate; degrees_counterclockwise: Detectron2",
+      labels_per_box: described(
+        "With class_scores. one: a box is a finding of its best label; several: of every label whose threshold it reaches",
+        z.enum(["one", "several"]).optional(),
       ),
+    }),
+    mask_coefficients: described(
+      "With a column mask_coefficients: the number of coefficients, one for each prototype",
+      z.int().min(1).max(1024).optional(),
+    ),
+    angle: described(
+      "With a column angle: its unit, and the way in which a positive one turns the box's width from the rows of the image, as seen. radians_clockwise: Ultralytics (OBB), MMRotate; degrees_counterclockwise: Detectron2",
+      z.enum(ANGLES).optional(),
+    ),
     objectness: z.strictObject({ activation: z.enum(["none", "sigmoid"]) }).optional(),
     classes: z
       .strictObject({ first: z.int().min(0).describe("Number of the first label") })

@@ -13,11 +13,7 @@ export const classes = z
 const schema = z.strictObject({
   kind: z.literal("detection"),
   input: onInput,
-  boxes: z.strictObject({
-    tensor: text,
-    format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
-    normalised,
-  }),
+  boxes: z.strictObject({ tensor: text, format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]), normalised }),
   scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
   classes,
   nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),

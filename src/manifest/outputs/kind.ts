@@ -11,9 +11,7 @@ export type Report = (path: (string | number)[], message: string) => void;
 
 /** The facts of a model that its outputs have to know. */
 export interface Around {
-  /** All outputs of the model. */
   outputs: readonly AnyOutput[];
-  /** Whether an input is a volume. */
   volume: boolean;
   /** Whether the graph takes windows. */
   tiled: boolean;

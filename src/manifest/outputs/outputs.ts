@@ -25,7 +25,6 @@ const byName = new Map(KINDS.map((kind) => [kind.schema.shape.kind.value as stri
 type Schema = (typeof KINDS)[number]["schema"];
 const schemas = KINDS.map(({ schema }) => schema);
 
-/** An output of a manifest: one of the kinds. */
 export const modelOutput = z.discriminatedUnion("kind", schemas as [Schema, ...Schema[]]);
 export type ModelOutput = z.infer<typeof modelOutput>;
 
@@ -42,14 +41,12 @@ const UNKNOWN: Kind<AnyOutput> = {
   native: () => ({ tensor: "", activation: "none" }),
 };
 
-/** The traits of the kind of an output. */
 export const kindOf = <Output extends ModelOutput>({ kind }: Output): Kind<Output> =>
   (byName.get(kind) ?? UNKNOWN) as Kind<Output>;
 
 /** The labels of an output in the manifest's order; a regression has none. */
 export const labelsOf = (output: ModelOutput): Label[] => kindOf(output).labels(output);
 
-/** Where an output has a label in the manifest. */
 export const labelPath = (output: ModelOutput, index: number): (string | number)[] =>
   "labels" in output ? ["labels", index] : ["label"];
 

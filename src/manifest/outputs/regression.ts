@@ -1,5 +1,6 @@
 /** Numbers with a unit for an image or a volume. */
 import { z } from "zod";
+import { described } from "../../base/described.js";
 import { code, text } from "../texts.js";
 import { scoreFaults } from "./graph-fit.js";
 import type { Kind } from "./kind.js";
@@ -19,14 +20,10 @@ const schema = z.strictObject({
         unit: code.describe("UCUM, for example mm"),
         multiply: z.number(),
         add: z.number(),
-        bins: z
-          .array(z.number())
-          .min(2)
-          .max(4096)
-          .optional()
-          .describe(
-            "The tensor holds a score for each of these values (ages, for example): the result is their mean, weighted by the scores, and their standard deviation is given with it. For an output with one value",
-          ),
+        bins: described(
+          "The tensor holds a score for each of these values (ages, for example): the result is their mean, weighted by the scores, and their standard deviation is given with it. For an output with one value",
+          z.array(z.number()).min(2).max(4096).optional(),
+        ),
       }),
     )
     .min(1),

@@ -1,5 +1,6 @@
 /** Masks of labels, for an image or a volume. */
 import { z } from "zod";
+import { described } from "../../base/described.js";
 import { text } from "../texts.js";
 import { isDetectionTable, type DetectionTable } from "./detection-table.js";
 import { labels, onInput } from "./fields.js";
@@ -15,23 +16,20 @@ const maskStep = z.discriminatedUnion("step", [
   z.strictObject({
     step: z.literal("largest_component"),
     labels: z.array(z.string()).min(1),
-    connected_by: z
-      .enum(["edges", "corners"])
-      .optional()
-      .describe(
-        "edges (where absent): 4 neighbours, 6 in volumes; corners: 8, 26 in volumes (MONAI's KeepLargestConnectedComponent)",
-      ),
+    connected_by: described(
+      "edges (where absent): 4 neighbours, 6 in volumes; corners: 8, 26 in volumes (MONAI's KeepLargestConnectedComponent)",
+      z.enum(["edges", "corners"]).optional(),
+    ),
   }),
   z.strictObject({
     step: z.literal("minimum_area"),
     labels: z.array(z.string()).min(1),
     pixels: z.int().min(1).describe("Pixels; for volumes, voxels"),
   }),
-  z
-    .strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) })
-    .describe(
-      "In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
-    ),
+  described(
+    "In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
+    z.strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) }),
+  ),
 ]);
 
 /** Of the values of a segment's pixels, in HU, SUV or another unit that is known. */
@@ -46,42 +44,32 @@ const schema = z.strictObject({
   kind: z.literal("segmentation"),
   tensor: text,
   input: onInput,
-  activation: z
-    .enum(["none", "sigmoid", "softmax", "argmax", "label_map", "prototypes"])
-    .describe(
-      "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that holds probabilities already; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices; prototypes: the tensor holds prototypes [1, K, height, width], of which the boxes of a detection table are masks",
-    ),
-  boxes: text
-    .optional()
-    .describe(
-      "With prototypes: the tensor of the detection_table whose boxes have the coefficients. A label's mask is the union of those of its boxes: sigmoid of the coefficients times the prototypes at or above the label's threshold, within the box",
-    ),
+  activation: described(
+    "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that holds probabilities already; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices; prototypes: the tensor holds prototypes [1, K, height, width], of which the boxes of a detection table are masks",
+    z.enum(["none", "sigmoid", "softmax", "argmax", "label_map", "prototypes"]),
+  ),
+  boxes: described(
+    "With prototypes: the tensor of the detection_table whose boxes have the coefficients. A label's mask is the union of those of its boxes: sigmoid of the coefficients times the prototypes at or above the label's threshold, within the box",
+    text.optional(),
+  ),
   labels: labels.describe("Label index 1 is the first; 0 is background"),
   postprocess: z.array(maskStep),
-  measurements: z
-    .array(z.enum(["area", "volume", ...FORMS, ...STATISTICS]))
-    .describe(
-      "Of each label's final mask, on the source's grid. Statistics are of the values before any preparation, in the unit that the model's values have, as IBSI defines them; percentiles are interpolated, kurtosis is that beyond a normal distribution's. Forms: the longest distance in a slice and in all (mm), and the surface (mm2), by marching cubes; the latter two of volumes. What cannot be measured is told by a warning",
-    ),
-  bin_width: z
-    .number()
-    .positive()
-    .optional()
-    .describe(
-      "For entropy and uniformity, which need it: the width of the histogram's bins in the unit of the values; bins begin at its multiples",
-    ),
-  segment_type: z
-    .enum(["binary", "fractional"])
-    .optional()
-    .describe(
-      "Form of the SEG object: binary (default), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
-    ),
-  segment_grid: z
-    .enum(["source", "model"])
-    .optional()
-    .describe(
-      "For volumes, the grid of the SEG object: source (default): the frames of the source, to which the output is resampled before thresholds; model: the grid of the output's tensor. Findings, measurements and pictures are of the source's grid in both",
-    ),
+  measurements: described(
+    "Of each label's final mask, on the source's grid. Statistics are of the values before any preparation, in the unit that the model's values have, as IBSI defines them; percentiles are interpolated, kurtosis is that beyond a normal distribution's. Forms: the longest distance in a slice and in all (mm), and the surface (mm2), by marching cubes; the latter two of volumes. What cannot be measured is told by a warning",
+    z.array(z.enum(["area", "volume", ...FORMS, ...STATISTICS])),
+  ),
+  bin_width: described(
+    "For entropy and uniformity, which need it: the width of the histogram's bins in the unit of the values; bins begin at its multiples",
+    z.number().positive().optional(),
+  ),
+  segment_type: described(
+    "Form of the SEG object: binary (default), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
+    z.enum(["binary", "fractional"]).optional(),
+  ),
+  segment_grid: described(
+    "For volumes, the grid of the SEG object: source (default): the frames of the source, to which the output is resampled before thresholds; model: the grid of the output's tensor. Findings, measurements and pictures are of the source's grid in both",
+    z.enum(["source", "model"]).optional(),
+  ),
 });
 export type Segmentation = z.infer<typeof schema>;
 

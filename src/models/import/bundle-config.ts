@@ -26,7 +26,6 @@ const LONGEST_CHAIN = 16;
 /** One of two constants, by a truth elsewhere in the file: $[1.5, 1.5, 1.5] if @highres else [3.0, 3.0, 3.0]. */
 const CHOICE = /^\$\s*([\d[][\d., [\]]*) if (@[\w:#]+) else ([\d[][\d., [\]]*)$/;
 
-/** Expressions that are constants. */
 const CONSTANTS = new Map<string, unknown>([
   ["True", true],
   ["False", false],

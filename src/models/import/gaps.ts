@@ -41,7 +41,6 @@ export interface ImportChoices {
    * transpose_forward, of MONAI in the order of its arrays.
    */
   orientation?: string;
-  /** Modality of DICOM. */
   modality?: string;
   /** nnU-Net's 2d: a model of single images, and not of the slices of a series. */
   single?: boolean;

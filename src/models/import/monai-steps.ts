@@ -60,6 +60,7 @@ export interface At {
 }
 type Step = (component: Fields, at: At) => void;
 type Steps = ReadonlyMap<string, Step>;
+const stepsOf = (steps: Record<string, Step>): Steps => new Map(Object.entries(steps));
 
 /** MONAI's engines hold the image, and what the network gives, under these names. */
 const IMAGE = "image";
@@ -93,18 +94,14 @@ const letters = z
   .regex(/^[LRAPSI]{3}$/, "Expected three letters");
 /** Which text stands for a reference to a part of the file. */
 const part = (id: string) =>
-  z.unknown().refine((value) => value instanceof Reference && value.id === id, {
-    error: `Expected "@${id}"`,
-  });
+  z
+    .unknown()
+    .refine((value) => value instanceof Reference && value.id === id, { error: `Expected "@${id}"` });
 
 /** Arguments that say nothing of values or places. */
 const anyOf = (...names: string[]) => Object.fromEntries(names.map((name) => [name, any]));
 
-const SPECIAL = {
-  _target_: any,
-  ...anyOf("_disabled_", "_requires_", "_desc_"),
-  _mode_: usual("default"),
-};
+const SPECIAL = { _target_: any, ...anyOf("_disabled_", "_requires_", "_desc_"), _mode_: usual("default") };
 
 /**
  * A component by its arguments.
@@ -154,215 +151,175 @@ function step<S extends z.ZodRawShape>(
 const of = { keys: any, allow_missing_keys: any };
 
 /** They change neither values nor places. */
-const HARMLESS: [string, Step][] = [
-  [
-    "LoadImaged",
-    step({
-      ...of,
-      // Others know no patient's sides
-      reader: z
-        .string({ error: "Expected NibabelReader, ITKReader, PydicomReader or PILReader" })
-        .regex(
-          /^(nibabel|itk|pydicom|pil)(reader)?$/i,
-          "Expected NibabelReader, ITKReader, PydicomReader or PILReader",
-        )
-        .nullish(),
-      dtype: floating,
-      affine_lps_to_ras: on,
-      as_closest_canonical: off,
-      ...anyOf("meta_keys", "meta_key_postfix", "overwriting", "image_only", "ensure_channel_first"),
-      ...anyOf("simple_keys", "prune_meta_pattern", "prune_meta_sep", "expanduser"),
-    }),
-  ],
-  [
-    "EnsureChannelFirstd",
-    // Colours are behind the sides of a picture, whether this says it or its reader
-    step({ ...of, strict_check: any, channel_dim: usual("no_channel", null, -1, 2) }),
-  ],
-  [
-    "EnsureTyped",
-    step({
-      ...of,
-      ...anyOf("data_type", "device", "wrap_sequence"),
-      dtype: floating,
-      track_meta: on.nullable(),
-    }),
-  ],
-  [
-    "ToTensord",
-    step({ ...of, ...anyOf("device", "wrap_sequence"), dtype: floating, track_meta: on.nullable() }),
-  ],
-  ["ToDeviced", step({ ...of, ...anyOf("device", "non_blocking") })],
-  ["CastToTyped", step({ ...of, dtype: floating })],
-  [
-    "DeleteItemsd",
-    step({ keys: any, sep: any, use_re: off }, ({ keys }, _, refuse) => {
-      if ([keys].flat().includes(PREDICTION)) refuse("keys", `Expected others than "${PREDICTION}"`);
-    }),
-  ],
-];
+const HARMLESS: Record<string, Step> = {
+  LoadImaged: step({
+    ...of,
+    // Others know no patient's sides
+    reader: z
+      .string({ error: "Expected NibabelReader, ITKReader, PydicomReader or PILReader" })
+      .regex(
+        /^(nibabel|itk|pydicom|pil)(reader)?$/i,
+        "Expected NibabelReader, ITKReader, PydicomReader or PILReader",
+      )
+      .nullish(),
+    dtype: floating,
+    affine_lps_to_ras: on,
+    as_closest_canonical: off,
+    ...anyOf("meta_keys", "meta_key_postfix", "overwriting", "image_only", "ensure_channel_first"),
+    ...anyOf("simple_keys", "prune_meta_pattern", "prune_meta_sep", "expanduser"),
+  }),
+  // Colours are behind the sides of a picture, whether this says it or its reader
+  EnsureChannelFirstd: step({ ...of, strict_check: any, channel_dim: usual("no_channel", null, -1, 2) }),
+  EnsureTyped: step({
+    ...of,
+    ...anyOf("data_type", "device", "wrap_sequence"),
+    dtype: floating,
+    track_meta: on.nullable(),
+  }),
+  ToTensord: step({ ...of, ...anyOf("device", "wrap_sequence"), dtype: floating, track_meta: on.nullable() }),
+  ToDeviced: step({ ...of, ...anyOf("device", "non_blocking") }),
+  CastToTyped: step({ ...of, dtype: floating }),
+  DeleteItemsd: step({ keys: any, sep: any, use_re: off }, ({ keys }, _, refuse) => {
+    if ([keys].flat().includes(PREDICTION)) refuse("keys", `Expected others than "${PREDICTION}"`);
+  }),
+};
 
-const PREPROCESSING = new Map<string, Step>([
+const PREPROCESSING = stepsOf({
   ...HARMLESS,
-  [
-    "Orientationd",
-    step(
-      {
-        ...of,
-        axcodes: letters,
-        as_closest_canonical: off,
-        labels: usual(null, [
-          ["L", "R"],
-          ["P", "A"],
-          ["I", "S"],
-        ]),
-        lazy: off,
-      },
-      ({ axcodes }, chain, refuse) => {
-        if (chain.orientation !== undefined || isPlaced(chain))
-          refuse(undefined, "Expected it once, and before Spacingd, whose pixdim is along the axes then");
-        chain.orientation = axcodes;
-      },
-      IMAGE,
-    ),
-  ],
-  [
-    "Spacingd",
-    step(
-      {
-        ...of,
-        pixdim: sides,
-        mode: usual("bilinear"),
-        padding_mode: usual("border"),
-        dtype: floating,
-        ...{ diagonal: off, align_corners: off, scale_extent: off, recompute_affine: off, lazy: off },
-        ...{ min_pixdim: none, max_pixdim: none, ensure_same_shape: any },
-      },
-      ({ pixdim }, chain, refuse) => {
-        if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Resized");
-        chain.spacing = pixdim;
-      },
-      IMAGE,
-      ["mode", "padding_mode", "align_corners", "dtype"],
-    ),
-  ],
-  [
-    "Resized",
-    step(
-      {
-        ...of,
-        spatial_size: z.array(number.int("Expected whole numbers").positive("Expected numbers above 0"), {
-          error: "Expected a list of numbers",
-        }),
-        size_mode: usual("all"),
-        mode: z
-          .enum(["area", "bilinear", "bicubic"], { error: "Expected area, bilinear or bicubic" })
-          .default("area"),
-        align_corners: off.nullable(),
-        anti_aliasing: off,
-        anti_aliasing_sigma: none,
-        dtype: floating,
-        lazy: off,
-      },
-      ({ spatial_size: sides, mode }, chain, refuse) => {
-        if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Spacingd");
-        const how = {
-          area: { interpolation: "adaptive_area" },
-          bilinear: { interpolation: "linear", antialias: false },
-          bicubic: { interpolation: "cubic", antialias: false },
-        }[mode];
-        chain.resized = { sides, how, refuse };
-      },
-      IMAGE,
-      ["mode", "align_corners", "anti_aliasing", "dtype"],
-    ),
-  ],
-  [
-    "CropForegroundd",
-    step(
-      {
-        ...of,
-        source_key: z.literal(IMAGE, { error: `Expected "${IMAGE}"` }),
-        ...{ select_fn: none, channel_indices: none, margin: usual(0), k_divisible: usual(1), lazy: off },
-        ...anyOf("allow_smaller", "mode", "start_coord_key", "end_coord_key"),
-      },
-      (_, chain) => {
-        chain.foreground = true;
-      },
-      IMAGE,
-    ),
-  ],
-  [
-    "ScaleIntensityRanged",
-    step(
-      { ...of, a_min: number, a_max: number, b_min: number, b_max: number, clip: truth, dtype: floating },
-      ({ a_min: from, a_max: to, b_min: low, b_max: high, clip }, chain, refuse) => {
-        const multiply = (high - low) / (to - from);
-        if (!Number.isFinite(multiply)) refuse("a_max", `Expected another number than a_min, found ${to}`);
-        if (clip && !(from < to && low < high))
-          refuse("clip", "Expected a_min below a_max, b_min below b_max");
-        if (clip) chain.clip = { range: [from, to], after: isPlaced(chain) };
-        normalise(chain, { kind: "scale", multiply, add: low - from * multiply }, refuse);
-      },
-      IMAGE,
-    ),
-  ],
-  [
-    "ScaleIntensityd",
-    step(
-      {
-        ...of,
-        minv: number.default(0),
-        maxv: number.default(1),
-        factor: none,
-        channel_wise: truth,
-        dtype: floating,
-      },
-      ({ minv, maxv, channel_wise: eachChannel }, chain, refuse) =>
-        measure(chain, { step: { kind: "min_max", to: [minv, maxv] }, nonzero: false, eachChannel }, refuse),
-      IMAGE,
-    ),
-  ],
-  [
-    "ScaleIntensityRangePercentilesd",
-    step(
-      {
-        ...of,
-        ...{ lower: percent, upper: percent, b_min: number, b_max: number },
-        ...{ clip: truth, relative: off, channel_wise: truth, dtype: floating },
-      },
-      ({ lower: low, upper: high, b_min: from, b_max: to, clip, channel_wise: eachChannel }, chain, refuse) =>
-        measure(
-          chain,
-          { step: { kind: "percentile", low, high, to: [from, to], clip }, nonzero: false, eachChannel },
-          refuse,
-        ),
-      IMAGE,
-    ),
-  ],
-  [
-    "NormalizeIntensityd",
-    step(
-      {
-        ...of,
-        subtrahend: numbersOfChannels(),
-        divisor: numbersOfChannels(),
-        nonzero: truth,
-        channel_wise: truth,
-        dtype: floating,
-      },
-      ({ subtrahend: mean, divisor: std, nonzero, channel_wise: eachChannel }, chain, refuse) => {
-        if (mean !== undefined && std !== undefined) {
-          if (nonzero) refuse("nonzero", "Expected false beside numbers for subtrahend and divisor");
-          normalise(chain, { kind: "mean_std", mean, std }, refuse);
-        } else if (mean === undefined && std === undefined)
-          measure(chain, { step: { kind: "z_score" }, nonzero, eachChannel }, refuse);
-        else refuse(undefined, "Expected numbers for both subtrahend and divisor, or neither");
-      },
-      IMAGE,
-    ),
-  ],
-]);
+  Orientationd: step(
+    {
+      ...of,
+      axcodes: letters,
+      as_closest_canonical: off,
+      labels: usual(null, [
+        ["L", "R"],
+        ["P", "A"],
+        ["I", "S"],
+      ]),
+      lazy: off,
+    },
+    ({ axcodes }, chain, refuse) => {
+      if (chain.orientation !== undefined || isPlaced(chain))
+        refuse(undefined, "Expected it once, and before Spacingd, whose pixdim is along the axes then");
+      chain.orientation = axcodes;
+    },
+    IMAGE,
+  ),
+  Spacingd: step(
+    {
+      ...of,
+      pixdim: sides,
+      mode: usual("bilinear"),
+      padding_mode: usual("border"),
+      dtype: floating,
+      ...{ diagonal: off, align_corners: off, scale_extent: off, recompute_affine: off, lazy: off },
+      ...{ min_pixdim: none, max_pixdim: none, ensure_same_shape: any },
+    },
+    ({ pixdim }, chain, refuse) => {
+      if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Resized");
+      chain.spacing = pixdim;
+    },
+    IMAGE,
+    ["mode", "padding_mode", "align_corners", "dtype"],
+  ),
+  Resized: step(
+    {
+      ...of,
+      spatial_size: z.array(number.int("Expected whole numbers").positive("Expected numbers above 0"), {
+        error: "Expected a list of numbers",
+      }),
+      size_mode: usual("all"),
+      mode: z
+        .enum(["area", "bilinear", "bicubic"], { error: "Expected area, bilinear or bicubic" })
+        .default("area"),
+      align_corners: off.nullable(),
+      anti_aliasing: off,
+      anti_aliasing_sigma: none,
+      dtype: floating,
+      lazy: off,
+    },
+    ({ spatial_size: sides, mode }, chain, refuse) => {
+      if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Spacingd");
+      const how = {
+        area: { interpolation: "adaptive_area" },
+        bilinear: { interpolation: "linear", antialias: false },
+        bicubic: { interpolation: "cubic", antialias: false },
+      }[mode];
+      chain.resized = { sides, how, refuse };
+    },
+    IMAGE,
+    ["mode", "align_corners", "anti_aliasing", "dtype"],
+  ),
+  CropForegroundd: step(
+    {
+      ...of,
+      source_key: z.literal(IMAGE, { error: `Expected "${IMAGE}"` }),
+      ...{ select_fn: none, channel_indices: none, margin: usual(0), k_divisible: usual(1), lazy: off },
+      ...anyOf("allow_smaller", "mode", "start_coord_key", "end_coord_key"),
+    },
+    (_, chain) => {
+      chain.foreground = true;
+    },
+    IMAGE,
+  ),
+  ScaleIntensityRanged: step(
+    { ...of, a_min: number, a_max: number, b_min: number, b_max: number, clip: truth, dtype: floating },
+    ({ a_min: from, a_max: to, b_min: low, b_max: high, clip }, chain, refuse) => {
+      const multiply = (high - low) / (to - from);
+      if (!Number.isFinite(multiply)) refuse("a_max", `Expected another number than a_min, found ${to}`);
+      if (clip && !(from < to && low < high)) refuse("clip", "Expected a_min below a_max, b_min below b_max");
+      if (clip) chain.clip = { range: [from, to], after: isPlaced(chain) };
+      normalise(chain, { kind: "scale", multiply, add: low - from * multiply }, refuse);
+    },
+    IMAGE,
+  ),
+  ScaleIntensityd: step(
+    {
+      ...of,
+      minv: number.default(0),
+      maxv: number.default(1),
+      factor: none,
+      channel_wise: truth,
+      dtype: floating,
+    },
+    ({ minv, maxv, channel_wise: eachChannel }, chain, refuse) =>
+      measure(chain, { step: { kind: "min_max", to: [minv, maxv] }, nonzero: false, eachChannel }, refuse),
+    IMAGE,
+  ),
+  ScaleIntensityRangePercentilesd: step(
+    {
+      ...of,
+      ...{ lower: percent, upper: percent, b_min: number, b_max: number },
+      ...{ clip: truth, relative: off, channel_wise: truth, dtype: floating },
+    },
+    ({ lower: low, upper: high, b_min: from, b_max: to, clip, channel_wise: eachChannel }, chain, refuse) =>
+      measure(
+        chain,
+        { step: { kind: "percentile", low, high, to: [from, to], clip }, nonzero: false, eachChannel },
+        refuse,
+      ),
+    IMAGE,
+  ),
+  NormalizeIntensityd: step(
+    {
+      ...of,
+      subtrahend: numbersOfChannels(),
+      divisor: numbersOfChannels(),
+      nonzero: truth,
+      channel_wise: truth,
+      dtype: floating,
+    },
+    ({ subtrahend: mean, divisor: std, nonzero, channel_wise: eachChannel }, chain, refuse) => {
+      if (mean !== undefined && std !== undefined) {
+        if (nonzero) refuse("nonzero", "Expected false beside numbers for subtrahend and divisor");
+        normalise(chain, { kind: "mean_std", mean, std }, refuse);
+      } else if (mean === undefined && std === undefined)
+        measure(chain, { step: { kind: "z_score" }, nonzero, eachChannel }, refuse);
+      else refuse(undefined, "Expected numbers for both subtrahend and divisor, or neither");
+    },
+    IMAGE,
+  ),
+});
 
 /** A number for all channels, or one for each. */
 function numbersOfChannels() {
@@ -390,166 +347,134 @@ function checkForeground({ foreground }: Chain, refuse: Refuse): void {
   if (foreground === true) refuse(undefined, "Expected CropForegroundd behind it");
 }
 
-const POSTPROCESSING = new Map<string, Step>([
+const POSTPROCESSING = stepsOf({
   ...HARMLESS,
-  [
-    "SaveImaged",
-    step({
-      ...of,
-      ...anyOf(
-        "meta_keys",
-        "meta_key_postfix",
-        "output_dir",
-        "output_postfix",
-        "output_ext",
-        "resample",
-        "mode",
-      ),
-      ...anyOf(
-        "padding_mode",
-        "scale",
-        "dtype",
-        "output_dtype",
-        "squeeze_end_dims",
-        "data_root_dir",
-        "writer",
-      ),
-      ...anyOf("separate_folder", "print_log", "output_format", "output_name_formatter", "folder_layout"),
-      savepath_in_metadict: any,
-    }),
-  ],
-  [
-    "SaveClassificationd",
-    step({
-      ...of,
-      ...anyOf("meta_keys", "meta_key_postfix", "saver", "output_dir", "filename", "delimiter", "overwrite"),
-    }),
-  ],
-  [
-    "KeepLargestConnectedComponentd",
-    step(
-      {
-        ...of,
-        applied_labels: z
-          .union([number, z.array(number)], { error: "Expected label numbers" })
-          .nullish()
-          .transform((labels) => (labels === undefined || labels === null ? undefined : [labels].flat())),
-        independent: on,
-        connectivity: z.literal([1, null], { error: "Expected 1 or none" }).default(null),
-        num_components: usual(1),
-        is_onehot: none,
-      },
-      ({ applied_labels: labels, connectivity }, chain, refuse) => {
-        if (chain.decided === undefined || (isPlaced(chain) && chain.inverted === undefined))
-          refuse(
-            undefined,
-            "Expected it behind AsDiscreted and Invertd: regions are those of the source's grid",
-          );
-        if (chain.largest !== undefined) refuse(undefined, "Expected it once");
-        chain.largest = { labels, corners: connectivity === null };
-      },
-      PREDICTION,
+  SaveImaged: step({
+    ...of,
+    ...anyOf(
+      "meta_keys",
+      "meta_key_postfix",
+      "output_dir",
+      "output_postfix",
+      "output_ext",
+      "resample",
+      "mode",
     ),
-  ],
-  [
-    "Lambdad",
-    step(
-      { ...of, func: any, inv_func: any, track_meta: any, overwrite: on, lazy: off },
-      ({ func }, chain, refuse, { gaps, config, path }) => {
-        const text = func instanceof Expression ? func.text : undefined;
-        if (text === WITHOUT_BACKGROUND && chain.decided === "argmax") return;
-        if (text !== BRATS_LABELS || typeof chain.decided !== "object") {
-          refuse("func", "Functions are not run, and this one is not known here");
-          return;
-        }
-        gaps.note(
-          `${config.file}: ${path}`,
-          "It joins the channels to one map of the labels 4, 1 and 2; here each channel is a segment of its own, which holds the same",
+    ...anyOf("padding_mode", "scale", "dtype", "output_dtype", "squeeze_end_dims", "data_root_dir", "writer"),
+    ...anyOf("separate_folder", "print_log", "output_format", "output_name_formatter", "folder_layout"),
+    savepath_in_metadict: any,
+  }),
+  SaveClassificationd: step({
+    ...of,
+    ...anyOf("meta_keys", "meta_key_postfix", "saver", "output_dir", "filename", "delimiter", "overwrite"),
+  }),
+  KeepLargestConnectedComponentd: step(
+    {
+      ...of,
+      applied_labels: z
+        .union([number, z.array(number)], { error: "Expected label numbers" })
+        .nullish()
+        .transform((labels) => (labels === undefined || labels === null ? undefined : [labels].flat())),
+      independent: on,
+      connectivity: z.literal([1, null], { error: "Expected 1 or none" }).default(null),
+      num_components: usual(1),
+      is_onehot: none,
+    },
+    ({ applied_labels: labels, connectivity }, chain, refuse) => {
+      if (chain.decided === undefined || (isPlaced(chain) && chain.inverted === undefined))
+        refuse(
+          undefined,
+          "Expected it behind AsDiscreted and Invertd: regions are those of the source's grid",
         );
-      },
-      PREDICTION,
-    ),
-  ],
-  [
-    "Activationsd",
-    step(
-      { ...of, sigmoid: truth, softmax: truth, other: none, dim: usual(0) },
-      ({ sigmoid, softmax }, chain, refuse) => {
-        if (sigmoid === softmax) refuse(undefined, "Expected either softmax or sigmoid true");
-        if (chain.activation !== undefined || chain.decided !== undefined)
-          refuse(undefined, "Expected it once, and before AsDiscreted");
-        if (chain.resized !== undefined && chain.inverted !== undefined)
-          refuse(
-            undefined,
-            "Expected it before Invertd: of pictures probabilities go back to the source's pixels, not logits",
-          );
-        chain.activation = {
-          kind: softmax ? "softmax" : "sigmoid",
-          inverted: chain.inverted !== undefined,
-        };
-      },
-      PREDICTION,
-      ["sigmoid", "softmax", "other"],
-    ),
-  ],
-  [
-    "Invertd",
-    step(
-      {
-        ...of,
-        transform: part("preprocessing"),
-        nearest_interp: truth.default(true),
-        post_func: none,
-        orig_keys: usual(IMAGE, [IMAGE], null),
-        ...anyOf("meta_keys", "orig_meta_keys", "meta_key_postfix", "to_tensor", "device"),
-      },
-      ({ nearest_interp: nearest }, chain, refuse) => {
-        if (nearest && chain.resized !== undefined)
-          refuse("nearest_interp", "Expected false after Resized; the nearest pixel is not offered");
-        if (!nearest && chain.decided !== undefined && isPlaced(chain))
-          refuse(
-            "nearest_interp",
-            "Expected true, or AsDiscreted after it: labels that are chosen before would be mixed to numbers of no label",
-          );
-        if (chain.inverted !== undefined) refuse(undefined, "Expected it once");
-        chain.inverted = { nearest };
-      },
-      PREDICTION,
-      ["nearest_interp", "post_func"],
-    ),
-  ],
-  [
-    "AsDiscreted",
-    step(
-      {
-        ...of,
-        argmax: truth,
-        threshold: number.nullish(),
-        // Labels stay the same, one to a channel
-        to_onehot: number.nullish(),
-        rounding: none,
-        ...{ dim: usual(0), keepdim: on, dtype: any },
-      },
-      ({ argmax, threshold, to_onehot: channels }, chain, refuse) => {
-        const sigmoid = chain.activation?.kind === "sigmoid";
-        if (chain.decided !== undefined) refuse(undefined, "Expected it once");
-        if (typeof threshold === "number") {
-          if (argmax)
-            refuse("threshold", "Expected it without argmax: a threshold of label numbers joins labels");
-          else if (!sigmoid) refuse("threshold", "Expected it after Activationsd with sigmoid true alone");
-          if (typeof channels === "number") refuse("to_onehot", "Expected it with argmax alone");
-          chain.decided = { threshold };
-          return;
-        }
-        if (!argmax) refuse(undefined, "Expected argmax true, or a number for threshold");
-        else if (sigmoid) refuse("argmax", "Expected a threshold after Activationsd with sigmoid true");
-        chain.decided = "argmax";
-      },
-      PREDICTION,
-      ["argmax", "threshold", "to_onehot", "rounding"],
-    ),
-  ],
-]);
+      if (chain.largest !== undefined) refuse(undefined, "Expected it once");
+      chain.largest = { labels, corners: connectivity === null };
+    },
+    PREDICTION,
+  ),
+  Lambdad: step(
+    { ...of, func: any, inv_func: any, track_meta: any, overwrite: on, lazy: off },
+    ({ func }, chain, refuse, { gaps, config, path }) => {
+      const text = func instanceof Expression ? func.text : undefined;
+      if (text === WITHOUT_BACKGROUND && chain.decided === "argmax") return;
+      if (text !== BRATS_LABELS || typeof chain.decided !== "object") {
+        refuse("func", "Functions are not run, and this one is not known here");
+        return;
+      }
+      gaps.note(
+        `${config.file}: ${path}`,
+        "It joins the channels to one map of the labels 4, 1 and 2; here each channel is a segment of its own, which holds the same",
+      );
+    },
+    PREDICTION,
+  ),
+  Activationsd: step(
+    { ...of, sigmoid: truth, softmax: truth, other: none, dim: usual(0) },
+    ({ sigmoid, softmax }, chain, refuse) => {
+      if (sigmoid === softmax) refuse(undefined, "Expected either softmax or sigmoid true");
+      if (chain.activation !== undefined || chain.decided !== undefined)
+        refuse(undefined, "Expected it once, and before AsDiscreted");
+      if (chain.resized !== undefined && chain.inverted !== undefined)
+        refuse(
+          undefined,
+          "Expected it before Invertd: of pictures probabilities go back to the source's pixels, not logits",
+        );
+      chain.activation = { kind: softmax ? "softmax" : "sigmoid", inverted: chain.inverted !== undefined };
+    },
+    PREDICTION,
+    ["sigmoid", "softmax", "other"],
+  ),
+  Invertd: step(
+    {
+      ...of,
+      transform: part("preprocessing"),
+      nearest_interp: truth.default(true),
+      post_func: none,
+      orig_keys: usual(IMAGE, [IMAGE], null),
+      ...anyOf("meta_keys", "orig_meta_keys", "meta_key_postfix", "to_tensor", "device"),
+    },
+    ({ nearest_interp: nearest }, chain, refuse) => {
+      if (nearest && chain.resized !== undefined)
+        refuse("nearest_interp", "Expected false after Resized; the nearest pixel is not offered");
+      if (!nearest && chain.decided !== undefined && isPlaced(chain))
+        refuse(
+          "nearest_interp",
+          "Expected true, or AsDiscreted after it: labels that are chosen before would be mixed to numbers of no label",
+        );
+      if (chain.inverted !== undefined) refuse(undefined, "Expected it once");
+      chain.inverted = { nearest };
+    },
+    PREDICTION,
+    ["nearest_interp", "post_func"],
+  ),
+  AsDiscreted: step(
+    {
+      ...of,
+      argmax: truth,
+      threshold: number.nullish(),
+      // Labels stay the same, one to a channel
+      to_onehot: number.nullish(),
+      rounding: none,
+      ...{ dim: usual(0), keepdim: on, dtype: any },
+    },
+    ({ argmax, threshold, to_onehot: channels }, chain, refuse) => {
+      const sigmoid = chain.activation?.kind === "sigmoid";
+      if (chain.decided !== undefined) refuse(undefined, "Expected it once");
+      if (typeof threshold === "number") {
+        if (argmax)
+          refuse("threshold", "Expected it without argmax: a threshold of label numbers joins labels");
+        else if (!sigmoid) refuse("threshold", "Expected it after Activationsd with sigmoid true alone");
+        if (typeof channels === "number") refuse("to_onehot", "Expected it with argmax alone");
+        chain.decided = { threshold };
+        return;
+      }
+      if (!argmax) refuse(undefined, "Expected argmax true, or a number for threshold");
+      else if (sigmoid) refuse("argmax", "Expected a threshold after Activationsd with sigmoid true");
+      chain.decided = "argmax";
+    },
+    PREDICTION,
+    ["argmax", "threshold", "to_onehot", "rounding"],
+  ),
+});
 
 /** Functions that are known to the letter: of brats_mri_segmentation, and of endoscopic_tool_segmentation. */
 const BRATS_LABELS =
@@ -595,72 +520,60 @@ function tilingOf(
   };
 }
 
-const INFERERS = new Map<string, Step>([
-  ["SimpleInferer", step({})],
-  [
-    "SlidingWindowInferer",
-    step({ roi_size: sides, ...WINDOWS }, ({ roi_size, ...windows }, chain) => {
+const INFERERS = stepsOf({
+  SimpleInferer: step({}),
+  SlidingWindowInferer: step({ roi_size: sides, ...WINDOWS }, ({ roi_size, ...windows }, chain) => {
+    chain.tiling = tilingOf(roi_size, windows);
+  }),
+  SliceInferer: step(
+    {
+      roi_size: three.length(2, "Expected two numbers"),
+      spatial_dim: z.literal([0, 1, 2], { error: "Expected 0, 1 or 2" }).default(0),
+      ...WINDOWS,
+    },
+    ({ roi_size, spatial_dim, ...windows }, chain) => {
+      chain.sliced = spatial_dim;
       chain.tiling = tilingOf(roi_size, windows);
-    }),
-  ],
-  [
-    "SliceInferer",
-    step(
-      {
-        roi_size: three.length(2, "Expected two numbers"),
-        spatial_dim: z.literal([0, 1, 2], { error: "Expected 0, 1 or 2" }).default(0),
-        ...WINDOWS,
-      },
-      ({ roi_size, spatial_dim, ...windows }, chain) => {
-        chain.sliced = spatial_dim;
-        chain.tiling = tilingOf(roi_size, windows);
-      },
-    ),
-  ],
-]);
+    },
+  ),
+});
+
+const DATASET = step({
+  transform: part("preprocessing"),
+  ...anyOf("data", "cache_num", "cache_rate", "num_workers", "progress", "copy_cache", "as_contiguous"),
+  ...anyOf("hash_as_key", "hash_func", "runtime_cache"),
+});
 
 /** The evaluator brings the parts together: they must be the parts that are read here. */
-const WIRING = new Map<string, Step>([
-  [
-    "SupervisedEvaluator",
-    step({
-      inferer: part("inferer"),
-      postprocessing: part("postprocessing"),
-      ...{ prepare_batch: none, iteration_update: none },
-      ...anyOf("device", "val_data_loader", "epoch_length", "network", "non_blocking", "key_val_metric"),
-      ...anyOf("additional_metrics", "metric_cmp_fn", "val_handlers", "amp", "mode", "event_names"),
-      ...anyOf("event_to_attr", "decollate", "to_kwargs", "amp_kwargs", "compile", "compile_kwargs"),
-    }),
-  ],
-  ...["Dataset", "CacheDataset"].map((name): [string, Step] => [
-    name,
-    step({
-      transform: part("preprocessing"),
-      ...anyOf("data", "cache_num", "cache_rate", "num_workers", "progress", "copy_cache", "as_contiguous"),
-      ...anyOf("hash_as_key", "hash_func", "runtime_cache"),
-    }),
-  ]),
-]);
+const WIRING = stepsOf({
+  SupervisedEvaluator: step({
+    inferer: part("inferer"),
+    postprocessing: part("postprocessing"),
+    ...{ prepare_batch: none, iteration_update: none },
+    ...anyOf("device", "val_data_loader", "epoch_length", "network", "non_blocking", "key_val_metric"),
+    ...anyOf("additional_metrics", "metric_cmp_fn", "val_handlers", "amp", "mode", "event_names"),
+    ...anyOf("event_to_attr", "decollate", "to_kwargs", "amp_kwargs", "compile", "compile_kwargs"),
+  }),
+  Dataset: DATASET,
+  CacheDataset: DATASET,
+});
 
 /** A list of steps, one after the other. */
 const compose = (known: Steps): Steps =>
-  new Map([
-    [
-      "Compose",
-      step(
-        {
-          transforms: z.array(z.unknown(), { error: "Expected a list of transforms" }),
-          lazy: off,
-          overrides: none,
-          ...anyOf("map_items", "unpack_items", "log_stats"),
-        },
-        ({ transforms }, _, __, at) => {
-          const path = at.path.replace(/\.Compose$/, "");
-          transforms.forEach((one, i) => runStep(one, known, { ...at, path: `${path}.${i}` }));
-        },
-      ),
-    ],
-  ]);
+  stepsOf({
+    Compose: step(
+      {
+        transforms: z.array(z.unknown(), { error: "Expected a list of transforms" }),
+        lazy: off,
+        overrides: none,
+        ...anyOf("map_items", "unpack_items", "log_stats"),
+      },
+      ({ transforms }, _, __, at) => {
+        const path = at.path.replace(/\.Compose$/, "");
+        transforms.forEach((one, i) => runStep(one, known, { ...at, path: `${path}.${i}` }));
+      },
+    ),
+  });
 
 /** The parts of inference.json with what each may hold, in the order in which they are read. */
 export const PARTS: readonly [name: string, known: Steps][] = [

@@ -39,7 +39,6 @@ export interface MonaiFiles {
 
 /** The network that is imported, as its graph and metadata.json tell of it. */
 interface Network {
-  /** Pictures, and no volumes. */
   pictures: boolean;
   channels: number;
   graph: GraphInfo;

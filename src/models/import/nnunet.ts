@@ -83,12 +83,7 @@ const plansSchema = z.object({
   configurations: z.record(z.string(), configuration),
   foreground_intensity_properties_per_channel: z.record(
     z.string(),
-    z.object({
-      mean: z.number(),
-      std: z.number(),
-      percentile_00_5: z.number(),
-      percentile_99_5: z.number(),
-    }),
+    z.object({ mean: z.number(), std: z.number(), percentile_00_5: z.number(), percentile_99_5: z.number() }),
   ),
 });
 
@@ -367,11 +362,7 @@ function valuesOf(
     }
     case "ZScoreNormalization":
       return {
-        normalisation: {
-          kind: "z_score",
-          over,
-          ...(masked[place] === true ? { of: "nonzero" } : {}),
-        },
+        normalisation: { kind: "z_score", over, ...(masked[place] === true ? { of: "nonzero" } : {}) },
         background: 0,
       };
     case "RescaleTo01Normalization":

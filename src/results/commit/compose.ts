@@ -24,7 +24,6 @@ interface Asked {
   watch: Stopwatch;
 }
 
-/** The source as a receipt describes it. */
 export function sourceOf(name: string, image: Image, pixelSha256: string): Receipt["source"] {
   const { source, format } = image;
   return {
@@ -61,7 +60,6 @@ const notChosenOf = ({ image: { source, frameCount }, why }: NotChosen) => ({
   why: [...why],
 });
 
-/** A member of a case, as the receipt tells of it. */
 function memberOf(image: Image): NonNullable<Receipt["source"]["case"]>[number] {
   const { source, format, frameCount } = image;
   return {

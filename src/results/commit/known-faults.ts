@@ -17,7 +17,6 @@ export interface Evidence {
   receipt: Receipt;
   /** The receipt's source, as this version reads it. */
   image?: Image | undefined;
-  /** The manifest of a model of the receipt. */
   manifestOf?: ((model: ReceiptModel) => Manifest | undefined) | undefined;
 }
 

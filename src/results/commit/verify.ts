@@ -3,7 +3,7 @@
  * are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
 import { readdir } from "node:fs/promises";
-import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
+import { openFile } from "../../images/dicom/dicom-file.js";
 import { RadserveError } from "../../base/errors.js";
 import type { Attributes } from "../../images/image.js";
 import { emptyFaults } from "../dicom/check.js";
@@ -119,30 +119,21 @@ async function objectFaults(
   receipt: Receipt,
 ): Promise<string[]> {
   try {
-    return await faultsIn(openFile(bytes), bytes, file, model, receipt);
+    const object = openFile(bytes);
+    const { attributes } = object;
+    const { segmentation_grid: grid } = model;
+    const inGrid = grid !== undefined && attributes.string("Modality") === "SEG";
+    return [
+      ...emptyFaults(object),
+      ...(inGrid ? await gridFaults(object, bytes, file, grid) : []),
+      ...namesFaults(attributes, file, receipt),
+      ...algorithmFaults(attributes, model),
+      ...referenceFaults(attributes, model, receipt),
+    ];
   } catch (error) {
     if (error instanceof RadserveError) return ["cannot be read as DICOM"];
     throw error;
   }
-}
-
-async function faultsIn(
-  object: DicomFile,
-  bytes: Uint8Array,
-  file: OutputFile,
-  model: ReceiptModel,
-  receipt: Receipt,
-): Promise<string[]> {
-  const { attributes } = object;
-  const { segmentation_grid: grid } = model;
-  const inGrid = grid !== undefined && attributes.string("Modality") === "SEG";
-  return [
-    ...emptyFaults(object),
-    ...(inGrid ? await gridFaults(object, bytes, file, grid) : []),
-    ...namesFaults(attributes, file, receipt),
-    ...algorithmFaults(attributes, model),
-    ...referenceFaults(attributes, model, receipt),
-  ];
 }
 
 function namesFaults(attributes: Attributes, file: OutputFile, { source }: Receipt): string[] {

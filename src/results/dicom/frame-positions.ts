@@ -116,11 +116,7 @@ function geometryOf(positions: readonly FramePosition[], between: number | undef
     orientation: { PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }] },
     measures: {
       PixelMeasuresSequence: [
-        {
-          PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0],
-          SliceThickness: thickness,
-          ...distance,
-        },
+        { PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0], SliceThickness: thickness, ...distance },
       ],
     },
     position: { PlanePositionSequence: [{ ImagePositionPatient: plane?.position ?? [] }] },
@@ -133,10 +129,7 @@ function geometryOf(positions: readonly FramePosition[], between: number | undef
   const along = positions.map(({ plane }) => (plane === undefined ? 0 : alongNormal(plane)));
   const order = along.map((_, frame) => frame).sort((a, b) => (along[a] ?? 0) - (along[b] ?? 0) || a - b);
   return {
-    shared: {
-      ...(oneOrientation ? first?.orientation : {}),
-      ...(oneMeasure ? first?.measures : {}),
-    },
+    shared: { ...(oneOrientation ? first?.orientation : {}), ...(oneMeasure ? first?.measures : {}) },
     own: groups.map(({ orientation, measures, position }) => ({
       ...position,
       ...(oneOrientation ? {} : orientation),

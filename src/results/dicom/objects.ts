@@ -60,7 +60,9 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   const kinds = reasons.flatMap(({ kind, why }) => (why === undefined ? kind : []));
   const isSaid = request.asked || isUnforeseen(request, ids);
   const warnings = reasons.flatMap(({ kind, why }) =>
-    why === undefined || !isSaid ? [] : notWritten(kind, why),
+    why === undefined || !isSaid
+      ? []
+      : { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` },
   );
   const { attributes } = request.image;
   if (kinds.length === 0 || attributes === undefined || "missing" in ids || "missing" in others)
@@ -138,10 +140,6 @@ function valuesLeftOut(attributes: Attributes): Warning[] {
           },
         ];
   return [...lacking("identity_left_out", identity), ...lacking("value_left_out", others)];
-}
-
-function notWritten(kind: DicomKind, why: string): Warning {
-  return { code: "output_not_written", message: `No ${kind.toUpperCase()} was written: ${why}.` };
 }
 
 /** Objects beside the SEG refer to it. They are made together: other threads draw the picture meanwhile. */

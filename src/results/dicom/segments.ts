@@ -7,7 +7,6 @@ import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { isFractional } from "../../manifest/outputs/segmentation.js";
 import { trackingUid, type Subject } from "./subject.js";
 
-/** SOP class of Label Map Segmentation. */
 export const LABEL_MAP_SEGMENTATION = "1.2.840.10008.5.1.4.1.1.66.7";
 
 /** One segment of a SEG: a label of one of the model's segmentations. */

@@ -37,7 +37,10 @@ export function sourceIds(image: Image): SourceIds | { missing: string } {
     const slice = series?.slices[frame];
     const sopInstanceUid = slice === undefined ? source.sopInstanceUid : slice.sopInstanceUid;
     if (!isUid(sopInstanceUid)) return { missing: "the source has no valid SOPInstanceUID" };
-    const ofMany = series === undefined && isMultiFrame(image.attributes, image.frameCount);
+    // Frame numbers are for multi-frame objects alone (PS3.3 section 10.3), those with a single frame among them
+    const ofMany =
+      series === undefined &&
+      (image.frameCount > 1 || image.attributes.has("SharedFunctionalGroupsSequence"));
     const frameNumber = slice === undefined ? (ofMany ? frame + 1 : undefined) : slice.frame;
     frames.push({ sopClassUid, sopInstanceUid, frameNumber });
   }
@@ -58,10 +61,13 @@ export interface ReferencedSeries {
 }
 
 /** Everything that results refer to, by study and series; the study and the series in which results lie come first. */
-export function bySeries({ ids, others }: { ids: SourceIds; others: readonly SourceIds[] }): {
-  studyInstanceUid: string;
-  series: ReferencedSeries[];
-}[] {
+export function bySeries({
+  ids,
+  others,
+}: {
+  ids: SourceIds;
+  others: readonly SourceIds[];
+}): { studyInstanceUid: string; series: ReferencedSeries[] }[] {
   const studies = new Map<string, Map<string, SourceFrame[]>>();
   for (const { studyInstanceUid, seriesInstanceUid, frames } of [ids, ...others]) {
     const series = studies.get(studyInstanceUid) ?? new Map<string, SourceFrame[]>();
@@ -72,11 +78,6 @@ export function bySeries({ ids, others }: { ids: SourceIds; others: readonly Sou
     studyInstanceUid,
     series: [...series].map(([seriesInstanceUid, frames]) => ({ seriesInstanceUid, frames })),
   }));
-}
-
-/** Frame numbers are for multi-frame objects alone (PS3.3 section 10.3), those with a single frame among them. */
-function isMultiFrame(attributes: Attributes, frames: number): boolean {
-  return frames > 1 || attributes.has("SharedFunctionalGroupsSequence");
 }
 
 /** Items of a reference sequence, one an object, with its frames if it has several (PS3.3 tables 10-3, 10-11). */

@@ -4,7 +4,6 @@ import { cascadeText, regionText } from "../../manifest/region.js";
 import { VERSION } from "../../base/version.js";
 import type { Attributes, Image } from "../../images/image.js";
 import type { DicomKind } from "../../manifest/manifest.js";
-import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import { isInModelGrid } from "../../manifest/outputs/segmentation.js";
 import type { ModelEntry } from "../../models/entry.js";
 import type { ReceiptModel } from "../receipt/receipt.js";
@@ -48,16 +47,11 @@ export function algorithmParameters({ model, roles }: Pick<Subject, "model" | "r
     regionText(manifest.region, first),
     cascadeText(manifest, first),
     rolesText(roles),
-    gridText(manifest.outputs),
+    manifest.outputs.some(isInModelGrid)
+      ? "Segments lie in the grid of the network; volumes were measured in that of the source"
+      : undefined,
   ].filter((part) => part !== undefined);
   return parts.length === 0 ? undefined : parts.join(". ");
-}
-
-/** Segments and what was measured of them are not of one grid then, and differ a little. */
-function gridText(outputs: readonly ModelOutput[]): string | undefined {
-  return outputs.some(isInModelGrid)
-    ? "Segments lie in the grid of the network; volumes were measured in that of the source"
-    : undefined;
 }
 
 /** "Looked at flair (series 1.2.3), t1 (series 1.2.4) together". */

@@ -92,10 +92,7 @@ function unconfirmed(
   const name = `"${label.label}" is a finding of the ${NAMES[label.side]} side`;
   if (leftness === undefined)
     return [
-      {
-        code: "laterality_unconfirmed",
-        message: `${name}; the image does not say which side it shows.`,
-      },
+      { code: "laterality_unconfirmed", message: `${name}; the image does not say which side it shows.` },
     ];
   if (leftness > 0.5 === (label.side === "L")) return [];
   const message = `${name}, and lies in the other half of the image by the image's orientation.`;

@@ -38,11 +38,7 @@ export interface Interpreted {
 }
 
 export function named(label: Label, part: Part): Pick<Finding, "label" | "code" | "frame"> {
-  return {
-    label: label.label,
-    ...(label.code === undefined ? {} : { code: label.code }),
-    ...frameOf(part),
-  };
+  return { label: label.label, ...(label.code === undefined ? {} : { code: label.code }), ...frameOf(part) };
 }
 
 export const frameOf = ({ frame }: Part): { frame?: number } => (frame === undefined ? {} : { frame });

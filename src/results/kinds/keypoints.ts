@@ -31,11 +31,7 @@ export const keypoints: ResultKind<Keypoints, Given<"points">> = {
       findings.flatMap(({ label, present, point }) => (present && point ? [[label, point] as const] : [])),
     );
     const measured = measurePoints(output.measures ?? [], there, part);
-    return {
-      findings,
-      measurements: measured.measurements,
-      warnings: [...warnings, ...measured.warnings],
-    };
+    return { findings, measurements: measured.measurements, warnings: [...warnings, ...measured.warnings] };
   },
   isOf: ({ box, area, volume }) => box === undefined && area === undefined && volume === undefined,
   row: (label, findings, colour, scope) => {

@@ -39,7 +39,6 @@ export type Marks = PanelLayers["marks"][number];
  * marks nothing has no marks, and one that holds no pixels is the same on every grid.
  */
 export interface ResultKind<Output extends ModelOutput, Result extends EngineOutput> {
-  /** The kind of output that the engine gives for it. */
   gives: EngineOutput["kind"];
   /** Whether presence is told by a mask or by a score; undefined if nothing is judged. */
   judgedBy?: "mask" | "score";

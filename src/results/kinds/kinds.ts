@@ -23,7 +23,6 @@ const KINDS = {
 
 const byGiven = new Map<string, unknown>(Object.values(KINDS).map((kind) => [kind.gives, kind]));
 
-/** The results of an output of the manifest. */
 export const resultKindOf = ({ kind }: ModelOutput): ResultKind<ModelOutput, EngineOutput> =>
   KINDS[kind] as ResultKind<ModelOutput, EngineOutput>;
 

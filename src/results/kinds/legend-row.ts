@@ -82,14 +82,7 @@ export function scoreRow(label: string, findings: readonly Finding[], scope: Sco
   const present = whole?.present ?? frames.some((f) => f.present);
   const best = whole ?? highest(frames, (f) => f.score ?? -Infinity);
   const { score, threshold, margin, over_frames: over = "maximum" } = best ?? {};
-  const row = {
-    label,
-    present,
-    colour: undefined,
-    hollow: true,
-    scored: true,
-    gauge: undefined,
-  };
+  const row = { label, present, colour: undefined, hollow: true, scored: true, gauge: undefined };
   if (score === undefined) return { ...row, value: "" };
   const unjudged = `score ${score.toFixed(2)}${margin === undefined ? "" : `, ${margin.toFixed(2)} above the second`}`;
   const value = threshold === undefined ? unjudged : scoreText(score, threshold, present);

@@ -142,14 +142,8 @@ interface Quantity {
 }
 
 const QUANTITIES: Readonly<Record<string, Quantity>> = {
-  HU: {
-    code: dcm("112031", "Attenuation Coefficient"),
-    unit: ucum("[hnsf'U]", "Hounsfield unit"),
-  },
-  SUV: {
-    code: dcm("126401", "SUVbw"),
-    unit: ucum("{SUVbw}g/ml", "Standardized Uptake Value body weight"),
-  },
+  HU: { code: dcm("112031", "Attenuation Coefficient"), unit: ucum("[hnsf'U]", "Hounsfield unit") },
+  SUV: { code: dcm("126401", "SUVbw"), unit: ucum("{SUVbw}g/ml", "Standardized Uptake Value body weight") },
   BQML: {
     code: dcm("110821", "Nuclear Medicine Tomographic Activity"),
     unit: ucum("Bq/ml", "Becquerels per milliliter"),

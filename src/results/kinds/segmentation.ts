@@ -153,7 +153,8 @@ function segmented(
   const warnings = [...segmentationWarnings(output.measurements, part), ...more.warnings];
   output.labels.forEach(({ label }, i) => {
     const scale = scales[i];
-    if (typeof scale === "string") warnings.push(partlyUnmeasured(label, scale));
+    if (typeof scale === "string")
+      warnings.push({ code: "partly_unmeasured", message: UNMEASURED[scale](label) });
   });
   return { findings, measurements, warnings };
 }
@@ -173,10 +174,6 @@ const UNMEASURED = {
   several: (label: string) =>
     `Where "${label}" lies in regions of the ultrasound image that have different scales, its area is in pixels only.`,
 };
-
-function partlyUnmeasured(label: string, why: keyof typeof UNMEASURED): Warning {
-  return { code: "partly_unmeasured", message: UNMEASURED[why](label) };
-}
 
 /** A volume always has its spacing. It has no area: the areas of its slices are not added up. */
 function inVolume(

@@ -98,13 +98,8 @@ export function listName(stateDir: string): string {
   return `${host}-${createHash("sha256").update(stateDir).digest("hex").slice(0, 8)}`;
 }
 
-/** The list's folder in a root, held open. @throws errors of the file system */
-function openFolder(root: string): number {
-  return openSync(path.join(root, LIST_FOLDER), constants.O_DIRECTORY | constants.O_NOFOLLOW);
-}
-
 function inFolder<T>(root: string, use: (at: (name: string) => string) => T): T {
-  const fd = openFolder(root);
+  const fd = openSync(path.join(root, LIST_FOLDER), constants.O_DIRECTORY | constants.O_NOFOLLOW);
   try {
     return use((name) => `${descriptorPath(fd)}/${name}`);
   } finally {
@@ -308,9 +303,6 @@ function sieve({ text, to, model, finding, status, modality, patient }: Wanted):
 const cursorOf = ({ at, receipt }: Row) =>
   `${at} ${createHash("sha256").update(receipt).digest("hex").slice(0, 16)}`;
 
-/** Lines are in order but for those that were written at the same time: an hour is more than any of them took. */
-const earlier = (time: string) => new Date(Date.parse(time) - 3_600_000).toISOString();
-
 /**
  * Results of roots, the latest first.
  * @param sees whether the caller may see a receipt at this path
@@ -324,7 +316,8 @@ export function listed(
 ): z.infer<typeof listedSchema> {
   const results: Row[] = [];
   const seen = new Set<string>();
-  const from = wanted.from === undefined ? "" : earlier(wanted.from);
+  // Lines are in order but for those that were written at the same time: an hour is more than any of them took
+  const from = wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
   const mayFit = sieve(wanted);
   let before = cursor;
   let last: Row | undefined;

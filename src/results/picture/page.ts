@@ -139,7 +139,6 @@ interface Slot {
 
 /** The facts that the rows of a legend share. */
 interface RowLook {
-  /** Room for the swatch. */
   swatch: number;
   /** Opacity of the tint of masks. */
   opacity: number;

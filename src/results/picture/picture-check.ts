@@ -3,7 +3,7 @@
  * alone. A mask that was drawn flipped, shifted or from another slice is caught.
  */
 import { checkPanel, type PanelFault, type PanelLayers, type Picture } from "../../addon/picture.js";
-import { errors, type RadserveError } from "../../base/errors.js";
+import { errors } from "../../base/errors.js";
 
 /**
  * Each pixel that was changed has to lie within one pixel of the mask, and the mask within one pixel of what was changed.
@@ -13,7 +13,11 @@ import { errors, type RadserveError } from "../../base/errors.js";
 export function checkPicture(picture: Picture, panels: readonly PanelLayers[]): void {
   for (const panel of panels) {
     const fault = checkPanel(picture, panel);
-    if (fault !== undefined) throw wrong(fault);
+    if (fault !== undefined)
+      throw errors.output_invalid(
+        `The overlay failed its check before it was written: what is drawn ${FAULTS[fault]}. Nothing of this model was written; please report this fault.`,
+        { output: "png" },
+      );
   }
 }
 
@@ -21,10 +25,3 @@ const FAULTS: Record<PanelFault, string> = {
   beside: "lies beside the mask",
   left_out: "leaves parts of the mask out",
 };
-
-function wrong(fault: PanelFault): RadserveError {
-  return errors.output_invalid(
-    `The overlay failed its check before it was written: what is drawn ${FAULTS[fault]}. Nothing of this model was written; please report this fault.`,
-    { output: "png" },
-  );
-}

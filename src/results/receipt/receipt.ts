@@ -4,6 +4,7 @@
  * on reading one back, the published JSON Schema and the HTTP answer.
  */
 import { z } from "zod";
+import { described } from "../../base/described.js";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
 import { deliveredSchema } from "./delivery.js";
@@ -15,11 +16,10 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const warning = z.object({ code: z.string(), message: z.string() });
 const transform = z.looseObject({ step: z.string() });
 
-const boxNumber = z
-  .int()
-  .min(1)
-  .optional()
-  .describe("For boxes in volumes: number among the boxes of its label, from the highest score");
+const boxNumber = described(
+  "For boxes in volumes: number among the boxes of its label, from the highest score",
+  z.int().min(1).optional(),
+);
 
 const finding = z.object({
   label: z.string(),
@@ -30,25 +30,18 @@ const finding = z.object({
     .optional()
     .describe("Threshold of the score; for a segmentation, of each pixel's probability, if it has one"),
   present: z.boolean(),
-  margin: z
-    .number()
-    .optional()
-    .describe(
-      "For labels that exclude each other, on the label with the highest score: the difference to the second highest",
-    ),
-  over_frames: z
-    .enum(["maximum", "mean", "noisy_or", "total"])
-    .optional()
-    .describe(
-      "For a finding about all frames or slices: how their scores were combined; total: found in any slice of a group, with the volume of all",
-    ),
-  frame: z
-    .int()
-    .min(1)
-    .optional()
-    .describe(
-      "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
-    ),
+  margin: described(
+    "For labels that exclude each other, on the label with the highest score: the difference to the second highest",
+    z.number().optional(),
+  ),
+  over_frames: described(
+    "For a finding about all frames or slices: how their scores were combined; total: found in any slice of a group, with the volume of all",
+    z.enum(["maximum", "mean", "noisy_or", "total"]).optional(),
+  ),
+  frame: described(
+    "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
+    z.int().min(1).optional(),
+  ),
   box: z
     .object({
       ...{ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() },
@@ -58,26 +51,22 @@ const finding = z.object({
     .describe(
       "Source pixels; edges, x to the right, y down; in a volume z too, along its slices: a box of the first slice alone has 0 and 1",
     ),
-  corners: z
-    .array(z.object({ x: z.number(), y: z.number() }))
-    .length(4)
-    .optional()
-    .describe(
-      "Of a turned box, whose box is then the one along the rows round its part within the image: its corners, in source pixels as there, beginning with the upper left one of the box before it is turned, and on to its upper right one. Those of a box that reaches beyond the image lie outside",
-    ),
-  angle: z
-    .number()
-    .optional()
-    .describe(
-      "For a rotated box: angle of its width (first to second corner) clockwise from the rows, in degrees above -90 up to 90, measured in the patient's proportions if pixels are not square",
-    ),
+  corners: described(
+    "Of a turned box, whose box is then the one along the rows round its part within the image: its corners, in source pixels as there, beginning with the upper left one of the box before it is turned, and on to its upper right one. Those of a box that reaches beyond the image lie outside",
+    z
+      .array(z.object({ x: z.number(), y: z.number() }))
+      .length(4)
+      .optional(),
+  ),
+  angle: described(
+    "For a rotated box: angle of its width (first to second corner) clockwise from the rows, in degrees above -90 up to 90, measured in the patient's proportions if pixels are not square",
+    z.number().optional(),
+  ),
   number: boxNumber,
-  frames: z
-    .array(z.int().min(1))
-    .optional()
-    .describe(
-      "For a box in a volume: the frames that it covers, in the order of z; for a series, the places in source.slices",
-    ),
+  frames: described(
+    "For a box in a volume: the frames that it covers, in the order of z; for a series, the places in source.slices",
+    z.array(z.int().min(1)).optional(),
+  ),
   patient_mm: z
     .object({
       centre: z.array(z.number()).length(3).describe("To the left, to the back, to the head (PS3.3 C.7.6.2)"),
@@ -150,11 +139,10 @@ const receiptModel = modelResult.extend({
     .array(transform)
     .optional()
     .describe("For detections: the steps from the tensors to the boxes, in order"),
-  raw_sha256: sha256
-    .optional()
-    .describe(
-      "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices; of boxes that windows found over those of the tensors of each window",
-    ),
+  raw_sha256: described(
+    "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices; of boxes that windows found over those of the tensors of each window",
+    sha256.optional(),
+  ),
   ensemble: z
     .object({
       average: z.enum(["before_activation", "after_activation"]),
@@ -266,17 +254,14 @@ export const receiptSchema = z.object({
     sop_instance_uid: z.string().optional(),
     series_instance_uid: z.string().optional(),
     study_instance_uid: z.string().optional(),
-    group: z
-      .literal("series")
-      .optional()
-      .describe(
-        "A series that was asked for as one item: models of single images looked at its slices one by one",
-      ),
-    slices: slices
-      .optional()
-      .describe(
-        "For a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber if they form no volume",
-      ),
+    group: described(
+      "A series that was asked for as one item: models of single images looked at its slices one by one",
+      z.literal("series").optional(),
+    ),
+    slices: described(
+      "For a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber if they form no volume",
+      slices.optional(),
+    ),
     case: z
       .array(
         z.object({
@@ -332,13 +317,13 @@ export const receiptSchema = z.object({
     .object({
       request_id: z.string(),
       started_at: z.string(),
-      utc_offset: z
-        .string()
-        .regex(/^[+-]\d{4}$/)
-        .optional()
-        .describe(
-          "UTC offset of the machine at the start; DICOM objects give the analysis's date and time with it if the source has no time zone",
-        ),
+      utc_offset: described(
+        "UTC offset of the machine at the start; DICOM objects give the analysis's date and time with it if the source has no time zone",
+        z
+          .string()
+          .regex(/^[+-]\d{4}$/)
+          .optional(),
+      ),
       finished_at: z.string(),
       milliseconds: z.record(z.string(), z.number()),
     })

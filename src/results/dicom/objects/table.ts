@@ -8,6 +8,5 @@ import { sr } from "./sr.js";
 
 export const OBJECTS = { seg, rtstruct, sc, sr } satisfies Record<DicomKind, ObjectKind>;
 
-/** Whether a kind of file is made of masks. */
 export const isOfMasks = (kind: OutputKind): boolean =>
   kind !== "json" && kind !== "png" && OBJECTS[kind].ofMasks;
