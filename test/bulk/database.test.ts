@@ -154,7 +154,7 @@ t.test("the private one", async (t) => {
 
   await t.rejects(
     transaction(database.pool, (client) => client.query("COPY (SELECT 1) TO PROGRAM 'true'")),
-    { code: "42501" },
+    { code: "bulk_unavailable", cause: { code: "42501" } },
     "its role may start no programs",
   );
   await Promise.all([database.close(), database.close()]);
