@@ -353,30 +353,19 @@ export class Arrivals {
     return work;
   }
 
-  /**
-   * The series of a group; of a study also those that were of a job before, which its folder holds. In one order, whichever came
-   * first here: the key of their job has to be the same on all boxes.
-   */
-  async #seriesOf({ peer, study, rule, series }: Group): Promise<string[]> {
-    const all = new Set(series);
-    if (rule.group === "study")
-      for (const one of await namesIn(this.#path("series", peer, study))) {
-        const mark = await this.#markOf({ peer, study, series: one });
-        if (mark?.rule === rule.name) all.add(one);
-      }
-    return [...all].sort();
-  }
-
   async #submit(group: Group): Promise<{ job_id: string; series: string[]; objects: number }> {
     const { peer, study, rule, arrivals } = group;
-    const series = await this.#seriesOf(group);
-    const all = await Promise.all(
-      series.map(async (one) => {
-        const names = await this.#objects({ peer, study, series: one });
-        const mark = await this.#markOf({ peer, study, series: one });
-        return { series: one, names, objects: hashOf(names), mark };
+    // A study is those of its series too that were of a job before, because its folder holds them. In one order, whichever came
+    // first here: the key of the job has to be the same on all boxes
+    const there = rule.group === "study" ? await namesIn(this.#path("series", peer, study)) : [];
+    const looked = await Promise.all(
+      [...new Set([...group.series, ...there])].sort().map(async (series) => {
+        const names = await this.#objects({ peer, study, series });
+        const mark = await this.#markOf({ peer, study, series });
+        return { series, names, objects: hashOf(names), mark };
       }),
     );
+    const all = looked.filter(({ series, mark }) => group.series.has(series) || mark?.rule === rule.name);
     const objects = all.flatMap(({ names }) => names);
     const made = all.every(({ mark, objects }) => mark?.objects === objects) ? all[0]?.mark : undefined;
     let jobId = made?.job_id;
@@ -415,7 +404,7 @@ export class Arrivals {
     group.fault = undefined;
     group.failures = 0;
     if (group.arrivals === arrivals) this.#forget(group);
-    return { job_id: jobId, series, objects: objects.length };
+    return { job_id: jobId, series: all.map(({ series }) => series), objects: objects.length };
   }
 
   /** What came while the job was made is on its way to another; then the group goes on. */
