@@ -169,11 +169,11 @@ async function agreement(engine: Engine, folder: string): Promise<boolean> {
   return agree;
 }
 
-/** Batches that a model has run, how many of them had to be copied together, and how many may run beside each other. */
-function batches(engine: Engine, id: number): { all: number; gathered: number; lanes: number } {
+/** Images and batches that a model has run, and how many of them may run beside each other. */
+function batches(engine: Engine, id: number): { images: number; all: number; lanes: number } {
   const model = engine.stats().models.find((one) => one.id === id);
-  const all = sum(model?.batchSizes.counts ?? []);
-  return { all, gathered: model?.gatheredBatches ?? 0, lanes: model?.lanes ?? 0 };
+  const { counts = [], sum: images = 0 } = model?.batchSizes ?? {};
+  return { images, all: sum(counts), lanes: model?.lanes ?? 0 };
 }
 
 /** Images a second of a plain loop by batch, the better of one lane and two. */
@@ -250,13 +250,13 @@ async function throughput(
     const hostMicroseconds = (user + system) / (rate * took);
     const busy = gpu();
     const after = batches(engine, id);
-    const gathered = ((after.gathered - before.gathered) / (after.all - before.all)) * 100;
+    const size = (after.images - before.images) / (after.all - before.all);
     tell([
       `${name}: radserve`,
       `${concurrency} at once`,
       `${rate.toFixed(1)}/s, p50 ${p50.toFixed(1)} ms, ${(rate / plain.best).toFixed(2)} of the best plain loop, ` +
         `GPU ${busy.toFixed(0)} %, ${cores.toFixed(1)} cores, ${hostMicroseconds.toFixed(0)} us of host an image, ` +
-        `${gathered.toFixed(0)} % of batches copied together, lanes ${after.lanes}`,
+        `${size.toFixed(1)} in a batch, lanes ${after.lanes}`,
     ]);
     reached(ofBestLoop(name, concurrency), rate / plain.best);
     reached(ofPlainCall(name, concurrency), rate / plain.alone);

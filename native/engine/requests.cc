@@ -231,8 +231,7 @@ bool ModelRequest::Batched(const TaskContext& context) const {
 }
 
 TensorMaker ModelRequest::InputMaker() const {
-  // Rows of several inputs are copied into their batch, wherever they lie.
-  if (model->batcher == nullptr || model->tiling || model->inputs.size() != 1) return MakeTensorForOverwrite;
+  if (model->batcher == nullptr || model->tiling) return MakeTensorForOverwrite;
   return [this](std::string name, Dtype dtype, const std::vector<int64_t>& shape) {
     const BucketKey key{model->id, {{shape.begin() + 1, shape.end()}}};
     return model->device->NewRow(key, std::move(name), dtype);

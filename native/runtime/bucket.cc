@@ -89,24 +89,39 @@ class RowBucket : public Bucket {
   std::span<std::byte> Row(size_t input, int64_t row) override {
     if (row < 0 || row >= capacity_) throw EngineError("internal", "There is no such row in the bucket.");
     MakePlace();
-    written_ = std::max(written_, row + 1);
     return RowOf(inputs_.at(input), row);
   }
 
   void Run(int64_t rows, const std::stop_token& stop) override {
+    CheckFill(rows);
     MakePlace();
-    ClearPadding(rows);
-    RunOn(inputs_, rows, stop);
+    std::vector<RowInputs> place(static_cast<size_t>(rows));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (const Tensor& input : inputs_) place[static_cast<size_t>(row)].push_back(RowOf(input, row));
+    }
+    RunRows(place, stop);
   }
 
-  void RunOver(std::span<std::byte> data, int64_t rows, const std::stop_token& stop) override {
-    Tensor input = inputs_.at(0);
-    const size_t row_bytes = input.Bytes() / static_cast<size_t>(capacity_);
-    if (data.size() != row_bytes * static_cast<size_t>(Reads(rows))) {
-      throw EngineError("internal", "The rows do not fit their bucket.");
+  bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) override {
+    CheckFill(static_cast<int64_t>(rows.size()));
+    for (const RowInputs& row : rows) {
+      const auto fits = [this](std::span<const std::byte> given, const Tensor& input) {
+        return given.size() == RowBytes(input);
+      };
+      if (!std::ranges::equal(row, inputs_, fits)) {
+        throw EngineError("internal", "A row does not fit its bucket.");
+      }
     }
-    input.data = data.data();
-    RunOn(std::span(&input, 1), rows, stop);
+    CheckGpu(state_->Gpu());
+    outputs_.clear();
+    bool copied = false;
+    try {
+      copied = Execute(rows, stop);
+    } catch (const Ort::Exception& e) {
+      ThrowRunFailure(e, state_->Gpu());
+    }
+    CheckOutputs(static_cast<int64_t>(rows.size()));
+    return copied;
   }
 
   std::vector<Tensor> TakeRow(int64_t row) override {
@@ -134,28 +149,17 @@ class RowBucket : public Bucket {
   }
 
  protected:
-  /// Fills outputs_. The inputs are [capacity, ...].
-  virtual void Execute(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) = 0;
+  /// Fills outputs_; see RunRows.
+  virtual bool Execute(std::span<const RowInputs> rows, const std::stop_token& stop) = 0;
   /// Keeps the memory of the outputs as they are now; nullptr if they must be copied.
   virtual std::shared_ptr<void> Lend() { return nullptr; }
 
   const std::shared_ptr<SessionState> state_;
   const int64_t capacity_;
   const std::vector<std::string> output_names_;
+  /// The place, [capacity, ...] each; without memory until a row of it is asked for.
+  std::vector<Tensor> inputs_;
   std::vector<Tensor> outputs_;
-
- private:
-  void RunOn(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) {
-    if (rows < 1 || rows > capacity_) throw EngineError("internal", "The batch does not fit its bucket.");
-    CheckGpu(state_->Gpu());
-    outputs_.clear();
-    try {
-      Execute(inputs, rows, stop);
-    } catch (const Ort::Exception& e) {
-      ThrowRunFailure(e, state_->Gpu());
-    }
-    CheckOutputs(rows);
-  }
 
   void MakePlace() {
     for (Tensor& input : inputs_) {
@@ -167,19 +171,18 @@ class RowBucket : public Bucket {
     }
   }
 
+  static size_t RowBytes(const Tensor& tensor) {
+    return tensor.Bytes() / static_cast<size_t>(tensor.shape.at(0));
+  }
   static std::span<std::byte> Whole(const Tensor& tensor) { return {tensor.data, tensor.Bytes()}; }
-
   static std::span<std::byte> RowOf(const Tensor& tensor, int64_t row) {
-    const size_t bytes = tensor.Bytes() / static_cast<size_t>(tensor.shape.at(0));
+    const size_t bytes = RowBytes(tensor);
     return Whole(tensor).subspan(static_cast<size_t>(row) * bytes, bytes);
   }
 
-  /// Rows of an earlier batch would make the same batch give other bits, if a model mixes its rows.
-  void ClearPadding(int64_t rows) {
-    for (int64_t row = rows; row < written_; ++row) {
-      for (const Tensor& input : inputs_) std::ranges::fill(RowOf(input, row), std::byte{0});
-    }
-    written_ = rows;
+ private:
+  void CheckFill(int64_t rows) const {
+    if (rows < 1 || rows > capacity_) throw EngineError("internal", "The batch does not fit its bucket.");
   }
 
   void CheckOutputs(int64_t rows) const {
@@ -192,12 +195,16 @@ class RowBucket : public Bucket {
                                               ". Set batching.max to 1.");
     }
   }
-
-  /// The place, [capacity, ...] each.
-  std::vector<Tensor> inputs_;
-  /// One more than the highest row of it that holds anything but zeros.
-  int64_t written_ = 0;
 };
+
+/// How many of the rows from `first` on have an input one right after the other.
+size_t Neighbours(std::span<const RowInputs> rows, size_t input, size_t first) {
+  size_t next = first + 1;
+  while (next < rows.size() &&
+         rows[next][input].data() == rows[next - 1][input].data() + rows[next - 1][input].size())
+    ++next;
+  return next - first;
+}
 
 /// Plain memory. A run takes only the rows that are there, because shapes cost nothing on a CPU.
 class CpuBucket : public RowBucket {
@@ -208,22 +215,48 @@ class CpuBucket : public RowBucket {
         fixed_(std::ranges::any_of(state_->facts.graph.inputs,
                                    [](const TensorInfo& info) { return info.shape.at(0) != -1; })) {}
 
-  int64_t Reads(int64_t rows) const override { return fixed_ ? capacity_ : rows; }
-
  private:
-  void Execute(std::span<const Tensor> inputs, int64_t rows, const std::stop_token& stop) override {
+  bool Execute(std::span<const RowInputs> rows, const std::stop_token& stop) override {
+    bool together = !fixed_ || rows.size() == static_cast<size_t>(capacity_);
+    for (size_t i = 0; i < inputs_.size(); ++i) together = together && Neighbours(rows, i, 0) == rows.size();
+    const bool copied = !together && CopyToPlace(rows);
     Ort::RunOptions options;
     // Narrow runs have no arena: see RunMemory.
     if (state_->wide && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, "cpu:0");
     const std::stop_callback terminate(stop, [&options] { options.SetTerminate(); });
-    std::vector<Tensor> feeds(inputs.begin(), inputs.end());
-    for (Tensor& feed : feeds) feed.shape[0] = Reads(rows);
+    std::vector<Tensor> feeds = inputs_;
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      // A feed is only read.
+      if (together) feeds[i].data = const_cast<std::byte*>(rows.front()[i].data());
+      if (!fixed_) feeds[i].shape[0] = static_cast<int64_t>(rows.size());
+    }
     try {
       outputs_ = RunOnce(state_->Pick(true), options, feeds, output_names_, kNoGpu);
     } catch (const OutOfMemory&) {
       state_->shrink = true;
       throw;
     }
+    return copied;
+  }
+
+  /// Zeros pad it: rows of an earlier batch would make the same batch give other bits, if a model mixes its rows. Returns
+  /// whether rows lay anywhere else.
+  bool CopyToPlace(std::span<const RowInputs> rows) {
+    MakePlace();
+    bool copied = false;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      for (size_t row = 0; row < rows.size(); ++row) {
+        const std::span<std::byte> to = RowOf(inputs_[i], static_cast<int64_t>(row));
+        if (to.data() == rows[row][i].data()) continue;
+        std::ranges::copy(rows[row][i], to.data());
+        copied = true;
+      }
+      if (fixed_) {
+        const std::span<std::byte> padding = Whole(inputs_[i]).subspan(rows.size() * RowBytes(inputs_[i]));
+        std::ranges::fill(padding, std::byte{0});
+      }
+    }
+    return copied;
   }
 
   const bool fixed_;
@@ -258,7 +291,6 @@ class CudaBucket : public RowBucket {
   CudaBucket(const CudaBucket&) = delete;
   CudaBucket& operator=(const CudaBucket&) = delete;
 
-  int64_t Reads(int64_t) const override { return capacity_; }
   bool Shared() const override { return !state_->own; }
 
   size_t Bytes() const override {
@@ -288,16 +320,13 @@ class CudaBucket : public RowBucket {
   static constexpr int kNoGraph = -1;
   static constexpr int kGraph = 1;
 
-  void Execute(std::span<const Tensor> inputs, int64_t, const std::stop_token& stop) override {
+  bool Execute(std::span<const RowInputs> rows, const std::stop_token& stop) override {
     CheckStop(stop);
     const std::lock_guard running(state_->running);
     std::vector<Ort::Value> results;
     {
       const CudaWork work;
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        if (on_device_.size() == i) on_device_.push_back(OnDevice(inputs[i]));
-        Move(on_device_[i], inputs[i], &CudaStream::CopyIn);
-      }
+      CopyIn(rows);
       if (captured_) {
         Run(kGraph);
       } else {
@@ -308,12 +337,31 @@ class CudaBucket : public RowBucket {
     const CudaWork work;
     OutputPlace& place = FreePlace();
     for (size_t i = 0; i < known_.size(); ++i) {
-      if (known_[i]) Move(place.outputs[i], outputs_on_device_[i], &CudaStream::CopyOut);
+      if (known_[i]) Move(place.outputs[i].data, Whole(outputs_on_device_[i]), &CudaStream::CopyOut);
     }
     if (state_->stream) state_->stream->Wait();
     for (size_t i = 0; i < known_.size(); ++i) {
       outputs_.push_back(known_[i] ? place.outputs[i] : FromValue(output_names_[i], std::move(results[i])));
     }
+    return false;
+  }
+
+  /// The device itself fetches each row from where it lies, those that are neighbours at once, and has zeros after them: rows of
+  /// an earlier batch would make the same batch give other bits, if a model mixes its rows.
+  void CopyIn(std::span<const RowInputs> rows) {
+    while (on_device_.size() < inputs_.size()) on_device_.push_back(OnDevice(inputs_[on_device_.size()]));
+    const size_t written = std::exchange(written_, static_cast<size_t>(capacity_));
+    for (size_t i = 0; i < on_device_.size(); ++i) {
+      const size_t bytes = RowBytes(on_device_[i]);
+      for (size_t row = 0; row < rows.size();) {
+        const size_t count = Neighbours(rows, i, row);
+        Move(on_device_[i].data + row * bytes, {rows[row][i].data(), count * bytes}, &CudaStream::CopyIn);
+        row += count;
+      }
+      if (rows.size() < written)
+        Clear(Whole(on_device_[i]).subspan(rows.size() * bytes, (written - rows.size()) * bytes));
+    }
+    written_ = rows.size();
   }
 
   /// A place on the device of that shape.
@@ -322,12 +370,20 @@ class CudaBucket : public RowBucket {
     return {like.name, like.dtype, like.shape, bytes, bytes.get()};
   }
 
-  void Move(const Tensor& to, const Tensor& from,
+  void Move(std::byte* to, std::span<const std::byte> from,
             void (CudaStream::*copy)(void*, const void*, size_t) const) const {
     if (state_->stream) {
-      ((*state_->stream).*copy)(to.data, from.data, from.Bytes());
+      ((*state_->stream).*copy)(to, from.data(), from.size());
     } else {
-      std::memcpy(to.data, from.data, from.Bytes());
+      std::ranges::copy(from, to);
+    }
+  }
+
+  void Clear(std::span<std::byte> memory) const {
+    if (state_->stream) {
+      state_->stream->Clear(memory.data(), memory.size());
+    } else {
+      std::ranges::fill(memory, std::byte{0});
     }
   }
 
@@ -441,6 +497,8 @@ class CudaBucket : public RowBucket {
   const Ort::MemoryInfo device_;
   Ort::IoBinding binding_;
   std::vector<Tensor> on_device_;
+  /// One more than the highest row there that may hold anything but zeros.
+  size_t written_ = static_cast<size_t>(capacity_);
   /// In the order of known_; without memory where that has nothing.
   std::vector<Tensor> outputs_on_device_;
   /// For each output, if its shape is known before a run.

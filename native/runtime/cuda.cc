@@ -66,6 +66,7 @@ struct Runtime {
   int (*create)(void**, unsigned) = nullptr;
   int (*destroy)(void*) = nullptr;
   int (*copy)(void*, const void*, size_t, int, void*) = nullptr;
+  int (*clear)(void*, int, size_t, void*) = nullptr;
   int (*wait)(void*) = nullptr;
   const char* (*text)(int) = nullptr;
 
@@ -84,6 +85,7 @@ struct Runtime {
     look(create, "cudaStreamCreateWithFlags");
     look(destroy, "cudaStreamDestroy");
     look(copy, "cudaMemcpyAsync");
+    look(clear, "cudaMemsetAsync");
     look(wait, "cudaStreamSynchronize");
     look(text, "cudaGetErrorString");
   }
@@ -201,6 +203,11 @@ void CudaStream::CopyIn(void* device, const void* host, size_t bytes) const {
 void CudaStream::CopyOut(void* host, const void* device, size_t bytes) const {
   Check(Cuda().set_device(device_));
   Check(Cuda().copy(host, device, bytes, kDeviceToHost, handle_));
+}
+
+void CudaStream::Clear(void* device, size_t bytes) const {
+  Check(Cuda().set_device(device_));
+  Check(Cuda().clear(device, 0, bytes, handle_));
 }
 
 void CudaStream::Wait() const { Check(Cuda().wait(handle_)); }

@@ -78,9 +78,12 @@ class CudaStream {
 
   /// cudaStream_t.
   void* handle() const { return handle_; }
-  /// Copies between memory of the device and pinned memory of the host, which stays until Wait has returned.
+  /// Copies between memory of the device and pinned memory of the host, which stays until Wait has returned. From other memory
+  /// of the host CopyIn is right, but slower.
   void CopyIn(void* device, const void* host, size_t bytes) const;
   void CopyOut(void* host, const void* device, size_t bytes) const;
+  /// Fills memory of the device with zeros.
+  void Clear(void* device, size_t bytes) const;
   /// Returns once all that the stream was given has happened.
   void Wait() const;
 

@@ -48,17 +48,21 @@ class MeanBucket : public Bucket {
 
   int64_t capacity() const override { return First().capacity(); }
   std::span<std::byte> Row(size_t input, int64_t row) override { return First().Row(input, row); }
-  int64_t Reads(int64_t rows) const override { return First().Reads(rows); }
 
   void Run(int64_t rows, const std::stop_token& stop) override {
-    for (const auto& graph : graphs_) {
-      if (graph != graphs_.front()) CopyRows(rows, *graph);
-      graph->Run(rows, stop);
+    std::vector<RowInputs> place(static_cast<size_t>(rows));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (size_t input = 0; input < inputs_; ++input) {
+        place[static_cast<size_t>(row)].push_back(First().Row(input, row));
+      }
     }
+    RunRows(place, stop);
   }
 
-  void RunOver(std::span<std::byte> data, int64_t rows, const std::stop_token& stop) override {
-    for (const auto& graph : graphs_) graph->RunOver(data, rows, stop);
+  bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) override {
+    bool copied = false;
+    for (const auto& graph : graphs_) copied = graph->RunRows(rows, stop) || copied;
+    return copied;
   }
 
   std::vector<Tensor> TakeRow(int64_t row) override {
@@ -82,15 +86,6 @@ class MeanBucket : public Bucket {
 
  private:
   Bucket& First() const { return *graphs_.front(); }
-
-  void CopyRows(int64_t rows, Bucket& to) {
-    for (size_t input = 0; input < inputs_; ++input) {
-      for (int64_t row = 0; row < rows; ++row) {
-        const std::span<std::byte> from = First().Row(input, row);
-        if (!from.empty()) std::memcpy(to.Row(input, row).data(), from.data(), from.size());
-      }
-    }
-  }
 
   const std::vector<std::unique_ptr<Bucket>> graphs_;
   const size_t inputs_;

@@ -110,6 +110,9 @@ struct SessionMemory {
   size_t bytes = 0;
 };
 
+/// The inputs of one row, in the order of the graph's inputs; row-major, without the batch dimension.
+using RowInputs = std::vector<std::span<const std::byte>>;
+
 /// A prepared place for batches of one shape on one device, reused for every run (CUDA: memory of the device and pinned
 /// memory of the host). Of use to one thread at a time; where runs are captured as CUDA graphs, always to the same one.
 /// On the CPU its runs use all cores. Keeps its session alive.
@@ -118,18 +121,15 @@ class Bucket {
   virtual ~Bucket() = default;
   /// Rows that one run can hold.
   virtual int64_t capacity() const = 0;
-  /// Where one row of an input is written, in the order of the graph's inputs; row-major, without the batch
-  /// dimension. The memory for it is made when it is first asked for.
+  /// Where one row of an input is written. The memory for it is made when it is first asked for.
   virtual std::span<std::byte> Row(size_t input, int64_t row) = 0;
-  /// Runs the first `rows` rows; those beyond are padding, whose content decides nothing. Stops between nodes
-  /// when `stop` is requested; a CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller batch may
-  /// succeed, NotCaptured, output_invalid if the outputs do not have one row for each row that went in.
+  /// Runs the first `rows` rows of that place; see RunRows.
   virtual void Run(int64_t rows, const std::stop_token& stop) = 0;
-  /// How many rows a run of `rows` reads, padding included.
-  virtual int64_t Reads(int64_t rows) const = 0;
-  /// The same without a place of its own, for graphs of one input: `data` is as many rows as Reads says, one
-  /// after the other, in memory of Session::MakeRows.
-  virtual void RunOver(std::span<std::byte> data, int64_t rows, const std::stop_token& stop) = 0;
+  /// Runs rows where they lie; zeros pad the batch where it has a fixed size. Returns whether it had to copy them together on
+  /// this thread, as the CPU does with rows that do not lie one after the other. Stops between nodes when `stop` is
+  /// requested; a CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller batch may succeed, NotCaptured,
+  /// output_invalid if the outputs do not have one row for each row that went in.
+  virtual bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) = 0;
   /// The outputs of one row of the last run, in the order asked for, each of shape [1, ...]; later runs leave them as
   /// they are. Of a bucket of capacity 1 they are the outputs whole, whatever their shape.
   virtual std::vector<Tensor> TakeRow(int64_t row) = 0;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -194,43 +194,22 @@ Device::Result SessionDevice::Run(int64_t lane, int64_t capacity,
 
 Device::Result SessionDevice::RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows,
                                     const std::stop_token& stop, RunStats& stats) {
-  const auto count = static_cast<int64_t>(rows.size());
-  const std::optional<Staging::Batch> joined = Join(rows, bucket.Reads(count));
-  if (!joined) Copy(rows, bucket);
-  const auto filled = Clock::now();
-  if (joined) {
-    bucket.RunOver(joined->data, count, stop);
-  } else {
-    bucket.Run(count, stop);
-  }
-  Result result;
-  result.ran = Clock::now() - filled;
-  result.outputs.resize(rows.size());
+  // Neighbours come one after the other, because the bucket reads those at once.
+  std::vector<size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return rows[i]->inputs.front().data; });
+  std::vector<RowInputs> inputs(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
-    result.outputs[joined ? joined->order[r] : r] = bucket.TakeRow(static_cast<int64_t>(r));
+    for (const Tensor& input : rows[order[r]]->inputs) inputs[r].emplace_back(input.data, input.Bytes());
   }
-  if (!joined) stats.Gathered();
+  const auto begun = Clock::now();
+  if (bucket.RunRows(inputs, stop)) stats.Gathered();
+  Result result;
+  result.ran = Clock::now() - begun;
+  result.outputs.resize(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) result.outputs[order[r]] = bucket.TakeRow(static_cast<int64_t>(r));
   stats.Ran(rows.size(), result.ran);
   return result;
-}
-
-std::optional<Staging::Batch> SessionDevice::Join(std::span<const std::shared_ptr<BatchRow>> rows,
-                                                  int64_t size) {
-  if (rows.front()->inputs.size() != 1) return std::nullopt;
-  std::vector<const std::byte*> data;
-  for (const auto& row : rows) data.push_back(row->inputs.front().data);
-  return staging_.Join(data, size);
-}
-
-void SessionDevice::Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket) {
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t i = 0; i < rows[r]->inputs.size(); ++i) {
-      const Tensor& input = rows[r]->inputs[i];
-      const std::span<std::byte> row = bucket.Row(i, static_cast<int64_t>(r));
-      if (row.size() != input.Bytes()) throw EngineError("internal", "A row does not fit its bucket.");
-      std::memcpy(row.data(), input.data, row.size());
-    }
-  }
 }
 
 }  // namespace radserve

@@ -23,7 +23,7 @@ class RunStats {
   struct Figures {
     BatchHistogram batches{};
     DurationHistogram run{};
-    /// Batches whose rows did not lie next to each other and were copied together.
+    /// Batches whose rows a CPU did not read where they lay, but copied together.
     uint64_t gathered = 0;
   };
   void Ran(size_t rows, Clock::duration took);
@@ -60,8 +60,8 @@ class SessionDevice : public Device {
   Result Run(int64_t lane, int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
   void RemoveLanes(uint64_t model) override { DropPlaces(model, 1); }
-  /// The one input of a row of that bucket, [1, ...], to be written: in memory from which a batch runs without a copy, if
-  /// there is room in it. Any thread.
+  /// One input of a row, [1, ...], to be written: in memory that batches read where it lies, if there is room in it. The key
+  /// has the model and the shape of that input alone. Any thread.
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
   /// Bytes that all places take, as far as they have run.
   size_t bytes() const;
@@ -93,9 +93,6 @@ class SessionDevice : public Device {
   std::shared_ptr<Bucket> PlaceFor(const PlaceKey& key, size_t bytes, const Model& model, bool own);
   /// Counts what a place takes, now that it has run.
   void Measure(const PlaceKey& key, const Bucket& bucket);
-  /// The rows as one batch of `size`, without a copy; nothing if that is not how they lie.
-  std::optional<Staging::Batch> Join(std::span<const std::shared_ptr<BatchRow>> rows, int64_t size);
-  static void Copy(std::span<const std::shared_ptr<BatchRow>> rows, Bucket& bucket);
   /// Called with the lock.
   std::shared_ptr<Bucket> Take(Places::iterator place);
 

@@ -39,7 +39,7 @@ struct BatchRow {
   // The batcher fills these.
   std::vector<Tensor> outputs;
   std::optional<Failure> failure;
-  /// How long the batch of this row ran, without copies, and this row's share of that time.
+  /// How long the batch of this row ran, and this row's share of that time.
   Clock::duration ran{};
   Clock::duration share{};
 
@@ -56,7 +56,7 @@ class Device {
   struct Result {
     /// For each row.
     std::vector<std::vector<Tensor>> outputs;
-    /// Without copies to and from the place of the batch.
+    /// Copies to and from the device included.
     Clock::duration ran{};
   };
   virtual ~Device() = default;

@@ -139,8 +139,10 @@ TEST("a hundred runs on every bucket: inputs go to the device and outputs come b
     const auto bucket = session->MakeBucket(capacity, shapes, kOutputs, true);
     Cuda().reset();
     constexpr int kRuns = 100;
+    int64_t given = 0;
     for (int run = 0; run < kRuns; ++run) {
       const int64_t rows = 1 + run % capacity;
+      given += rows;
       for (int64_t row = 0; row < rows; ++row)
         Fill(bucket->Row(0, row), static_cast<float>(100 * run + 8 * row));
       bucket->Run(rows, {});
@@ -149,9 +151,8 @@ TEST("a hundred runs on every bucket: inputs go to the device and outputs come b
       }
     }
     const StandInCounts counts = Cuda().count(0);
-    const auto bytes = static_cast<uint64_t>(kRuns * capacity * 8) * sizeof(float);
-    EQUAL(counts.bytes_to_device, bytes);
-    EQUAL(counts.bytes_from_device, bytes);
+    EQUAL(counts.bytes_to_device, static_cast<uint64_t>(given * 8) * sizeof(float));
+    EQUAL(counts.bytes_from_device, static_cast<uint64_t>(kRuns * capacity * 8) * sizeof(float));
     EQUAL(counts.copies_to_device, uint64_t{kRuns});
     EQUAL(counts.copies_from_device, uint64_t{kRuns});
     EQUAL(counts.strays, uint64_t{0});
@@ -248,6 +249,34 @@ struct Served {
   // Ends first: it uses all of these.
   std::unique_ptr<Batcher> batcher;
 };
+
+TEST("rows go to the device from where they lie, neighbours at once, and zeros after them") {
+  const Served served(Copying({0, 2}, {0, 2}), 0, 4);
+  std::vector<std::shared_ptr<BatchRow>> rows;
+  for (int i = 0; i < 6; ++i) rows.push_back(served.Row(2, static_cast<float>(10 * i)));
+  const auto run = [&](const std::vector<std::shared_ptr<BatchRow>>& batch) {
+    Cuda().reset();
+    const auto result = served.device->Run(0, 4, batch, {});
+    for (size_t i = 0; i < batch.size(); ++i) {
+      CHECK(AsFloats(result.outputs.at(i).at(0)) == AsFloats(batch[i]->inputs[0]));
+    }
+    return Cuda().count(0).copies_to_device;
+  };
+  EQUAL(run({rows[5], rows[0], rows[2], rows[3]}), uint64_t{3});
+  EQUAL(run({rows[1], rows[0]}), uint64_t{1});
+  EQUAL(served.stats.Get().gathered, uint64_t{0});
+  const auto bucket = served.session->MakeBucket(4, {{2}}, kOutputs, true);
+  for (const int64_t count : {1, 4, 2, 3}) {
+    for (int64_t row = 0; row < count; ++row) Fill(bucket->Row(0, row), static_cast<float>(1 + row));
+    bucket->Run(count, {});
+    for (int64_t row = 0; row < 4; ++row) {
+      const auto first = static_cast<float>(1 + row);
+      CHECK(AsFloats(bucket->TakeRow(row).at(0)) ==
+            (row < count ? Counting(first, 2) : std::vector<float>{0, 0}));
+    }
+  }
+}
+END;
 
 TEST("a run that is stopped ends between two nodes, and the next one is whole") {
   // Two kernels; the first is held.
@@ -588,7 +617,7 @@ TEST(
     }
   }
   const StandInCounts counts = Cuda().count(0);
-  EQUAL(counts.bytes_to_device, kRuns * 4 * 6 * sizeof(float));
+  EQUAL(counts.bytes_to_device, kRuns * 3 * 6 * sizeof(float));
   EQUAL(counts.captures, uint64_t{1});
   EQUAL(counts.graph_launches, uint64_t{kRuns - 2});
   EQUAL(counts.strays, uint64_t{0});

@@ -84,6 +84,14 @@ void Fill(std::span<std::byte> bytes, float first) {
 
 void Fill(Bucket& bucket, int64_t row, float first) { Fill(bucket.Row(0, row), first); }
 
+/// Rows of one input, of so many numbers each.
+std::vector<radserve::RowInputs> RowsOf(std::span<const float> values, size_t numbers) {
+  std::vector<radserve::RowInputs> rows;
+  for (size_t i = 0; i < values.size(); i += numbers)
+    rows.push_back({std::as_bytes(values.subspan(i, numbers))});
+  return rows;
+}
+
 std::vector<float> Row(Bucket& bucket, int64_t row) { return AsFloats(bucket.TakeRow(row).at(0)); }
 
 TEST("a session that nobody wants any more is not made") {
@@ -232,10 +240,8 @@ TEST("several graphs give the mean of their outputs, alone and in batches, with 
         CHECK(AsFloats(session->Run({&feed, 1}, kOutputs, false, {}).at(0)) == expected);
       }
     }
-    const auto rows = session->MakeRows(2 * 2 * sizeof(float));
-    auto* values = reinterpret_cast<float*>(rows.get());
-    std::iota(values, values + 4, 5.0F);
-    bucket->RunOver({rows.get(), static_cast<size_t>(bucket->Reads(2)) * 2 * sizeof(float)}, 2, {});
+    const std::array<float, 4> values = {5, 6, 7, 8};
+    CHECK(!bucket->RunRows(RowsOf(values, 2), {}));
     CHECK(Row(*bucket, 1) == (std::vector<float>{mean(7, share), mean(8, share)}));
   }
 }
@@ -409,12 +415,17 @@ TEST("a device keeps no more places than their inputs may take, and gives those 
   radserve::RunStats stats;
   for (const uint64_t model : {1, 2}) device.AddModel(model, {session.get(), kOutputs, &stats});
   const auto run = [&](uint64_t model, int64_t side, int64_t capacity) {
-    auto row = std::make_shared<radserve::BatchRow>();
-    row->key = {model, {{side}}};
-    row->inputs = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, side})};
-    row->inputs[0].data[3] = std::byte{0x40};
-    const auto result = device.Run(0, capacity, std::span(&row, 1), {});
+    // Two rows apart from each other, which have to be copied into the place.
+    std::vector<std::shared_ptr<radserve::BatchRow>> rows;
+    for (const uint8_t exponent : {0x40, 0x41}) {
+      rows.push_back(std::make_shared<radserve::BatchRow>());
+      rows.back()->key = {model, {{side}}};
+      rows.back()->inputs = {radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, side})};
+      rows.back()->inputs[0].data[3] = std::byte{exponent};
+    }
+    const auto result = device.Run(0, capacity, rows, {});
     CHECK(AsFloats(result.outputs.at(0).at(0)).at(0) == 4.0F);
+    CHECK(AsFloats(result.outputs.at(1).at(0)).at(0) == 16.0F);
   };
   run(1, 10, 4);
   run(1, 20, 4);
@@ -422,13 +433,13 @@ TEST("a device keeps no more places than their inputs may take, and gives those 
   EQUAL(device.bytes(), size_t{960});
   run(1, 10, 4);
   EQUAL(device.bytes(), size_t{960});
-  run(2, 25, 1);
+  run(2, 25, 2);
   // The place of 20, which was not used for longest, made room.
-  EQUAL(device.bytes(), size_t{740});
-  run(2, 500, 1);
-  EQUAL(device.bytes(), size_t{2000});
-  run(1, 10, 1);
-  EQUAL(device.bytes(), size_t{40});
+  EQUAL(device.bytes(), size_t{840});
+  run(2, 500, 2);
+  EQUAL(device.bytes(), size_t{4000});
+  run(1, 10, 2);
+  EQUAL(device.bytes(), size_t{80});
   device.RemoveModel(1);
   EQUAL(device.bytes(), size_t{0});
 }
@@ -471,7 +482,7 @@ TEST("rows that a device gave run in their place, whatever their order; others a
 }
 END;
 
-TEST("rows of several inputs are copied into their batch, each input into its own") {
+TEST("rows of several inputs are a batch, each input its own") {
   // y = x + z, with z one number for each row.
   std::string node = Bytes(1, "x") + Bytes(1, "z") + Bytes(2, "y") + Bytes(3, "node") + Bytes(4, "Add");
   const std::string graph = Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("x", {0, 2})) +
@@ -508,13 +519,19 @@ TEST("a bucket reads rows where they lie as it reads its own") {
     Fill(*bucket, 0, 2);
     bucket->Run(1, {});
     const std::vector<float> expected = Row(*bucket, 0);
-    EQUAL(bucket->Reads(1), 3);
-    std::array<float, 3> rows = {2, 0, 0};
-    bucket->RunOver(std::as_writable_bytes(std::span(rows)), 1, {});
+    const std::array<float, 5> values = {9, 2, 9, 9, 9};
+    bucket->RunRows(RowsOf(std::span(values).subspan(1, 3), 1), {});
+    bucket->RunRows(RowsOf(std::span(values).subspan(1, 1), 1), {});
     CHECK(Row(*bucket, 0) == expected);
-    EQUAL(CodeOf([&] { bucket->RunOver(std::as_writable_bytes(std::span(rows)), 4, {}); }), "internal");
-    EQUAL(CodeOf([&] { bucket->RunOver(std::as_writable_bytes(std::span(rows).first(2)), 1, {}); }),
-          "internal");
+    const auto reversed = [&] {
+      auto rows = RowsOf(std::span(values).first(3), 1);
+      std::ranges::reverse(rows);
+      return rows;
+    };
+    EQUAL(bucket->RunRows(reversed(), {}), bucket == fixed.get());
+    CHECK(Row(*bucket, 0) == Row(*bucket, 2) && Row(*bucket, 1) != Row(*bucket, 0));
+    EQUAL(CodeOf([&] { bucket->RunRows(RowsOf(std::span(values).first(4), 1), {}); }), "internal");
+    EQUAL(CodeOf([&] { bucket->RunRows(RowsOf(std::span(values).first(4), 2), {}); }), "internal");
   }
 }
 END;

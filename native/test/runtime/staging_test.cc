@@ -4,10 +4,11 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <new>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "check.h"
 #include "steps.h"
@@ -36,63 +37,45 @@ std::vector<Row> Take(Staging& staging, int count, int64_t block_rows = 8, const
   return rows;
 }
 
-std::optional<Staging::Batch> Join(Staging& staging, const std::vector<const std::byte*>& rows,
-                                   int64_t size) {
-  return staging.Join(rows, size);
-}
-
-TEST("neighbours are a batch, in whatever order they come") {
-  Staging staging(1 << 20);
-  const std::vector<Row> r = Take(staging, 4);
-  const auto batch = Join(staging, {r[3].get(), r[1].get(), r[2].get()}, 3);
-  CHECK(batch.has_value() && batch->data.data() == r[1].get());
-  CHECK(batch->order == (std::vector<size_t>{1, 2, 0}));
-  CHECK(batch->padding == nullptr);
-}
-END;
-
-TEST("rows that are no neighbours are no batch") {
-  Staging staging(1 << 20);
-  std::vector<Row> r = Take(staging, 9);
-  CHECK(!Join(staging, {r[0].get(), r[2].get()}, 2));
-  // The ninth lies in another block, and plain memory in none.
-  CHECK(!Join(staging, {r[7].get(), r[8].get()}, 2));
-  const std::array<std::byte, kRow> plain{};
-  CHECK(!Join(staging, {plain.data()}, 1));
-  CHECK(!Join(staging, {r[0].get(), plain.data()}, 2));
-}
-END;
-
-TEST("places beyond the rows are zeros, and nobody else's until the batch is gone") {
-  Staging staging(1 << 20);
-  {
-    // What was there before.
-    const std::vector<Row> before = Take(staging, 8);
+/// Whether they lie one right after the other.
+bool Neighbours(const std::vector<const std::byte*>& rows) {
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (rows[i] != rows[i - 1] + kRow) return false;
   }
-  std::vector<Row> r = Take(staging, 3);
-  auto batch = Join(staging, {r[0].get(), r[1].get(), r[2].get()}, 6);
-  CHECK(batch.has_value());
-  for (size_t i = 0; i < 3 * kRow; ++i) CHECK(batch->data[3 * kRow + i] == std::byte{0});
-  std::vector<Row> later = Take(staging, 1);
-  CHECK(later[0].get() == batch->data.data() + 6 * kRow);
-  // One more row than the block has.
-  CHECK(!Join(staging, {later[0].get()}, 3));
-  CHECK(Join(staging, {later[0].get()}, 2).has_value());
-  r.clear();
-  later.clear();
-  CHECK(Take(staging, 1)[0].get() != batch->data.data());
-  const std::byte* const first = batch->data.data();
-  batch.reset();
-  CHECK(Take(staging, 1)[0].get() == first);
+  return true;
+}
+
+TEST("rows that are taken one after the other are neighbours, but for those of another block") {
+  Staging staging(1 << 20);
+  const std::vector<Row> r = Take(staging, 10);
+  CHECK(Neighbours({r[0].get(), r[1].get(), r[2].get(), r[3].get()}));
+  CHECK(Neighbours({r[8].get(), r[9].get()}));
+  CHECK(!Neighbours({r[7].get(), r[8].get()}) && !Neighbours({r[9].get(), r[0].get()}));
 }
 END;
 
-TEST("where another row lies the zeros have no place") {
+TEST("a block ends behind its last row, so that no memory after it is a neighbour") {
   Staging staging(1 << 20);
-  const std::vector<Row> r = Take(staging, 3);
-  CHECK(!Join(staging, {r[0].get(), r[1].get()}, 4));
-  CHECK(Join(staging, {r[0].get(), r[1].get()}, 2).has_value());
-  EQUAL(static_cast<int>(r[2].get()[0]), 3);
+  // Two blocks right after each other, as far as what allocates them knows.
+  std::array<std::byte, 4 * kRow> memory{};
+  std::byte* next = memory.data();
+  const Staging::Allocate pack = [&](size_t bytes) {
+    return std::shared_ptr<std::byte>(std::shared_ptr<void>(), std::exchange(next, next + bytes));
+  };
+  const Row first = staging.Take(kKey, {kRow, 1}, pack);
+  const Row second = staging.Take(kKey, {kRow, 1}, pack);
+  CHECK(first != nullptr && second != nullptr && !Neighbours({first.get(), second.get()}));
+}
+END;
+
+TEST("a block begins again once nobody has a row of it") {
+  Staging staging(1 << 20);
+  std::vector<Row> r = Take(staging, 3);
+  const std::byte* const first = r[0].get();
+  const Row kept = r[1];
+  r.clear();
+  CHECK(Take(staging, 1)[0].get() == first + 3 * kRow);
+  EQUAL(static_cast<int>(*kept), 2);
 }
 END;
 
@@ -108,10 +91,8 @@ TEST("blocks take no more memory than they may, and unused ones make room") {
   // The first of them was not used for longest.
   CHECK(Take(staging, 1, 8, {3, {{4}}})[0] != nullptr);
   EQUAL(staging.bytes(), 3 * 8 * kRow);
-  CHECK(Join(staging, {three[0].get(), three[1].get()}, 2).has_value());
   staging.Remove(2);
   EQUAL(staging.bytes(), 2 * 8 * kRow);
-  CHECK(!Join(staging, {three[0].get(), three[1].get()}, 2));
   EQUAL(static_cast<int>(three[7].get()[0]), 8);
   const Staging::Allocate none = [](size_t) -> std::shared_ptr<std::byte> { throw std::bad_alloc(); };
   CHECK(staging.Take({4, {{4}}}, {kRow, 8}, none) == nullptr);
@@ -127,67 +108,30 @@ TEST("rows outlive what gave them") {
 }
 END;
 
-/// Rows of several threads, each with its own number, joined by another one into batches of sizes by chance.
-struct Traffic {
-  explicit Traffic(int rows) : left(rows) {}
-
+TEST("rows keep their places, whoever takes and drops them at the same time") {
   Staging staging{64 * 32 * sizeof(int)};
-  std::mutex mutex;
-  std::deque<Row> waiting;
-  std::atomic<int> left;
-  std::atomic<int> joined = 0;
-
-  void Prepare(unsigned seed) {
+  std::atomic<int> left = Steps(200000);
+  std::atomic<int> placed = 0;
+  const auto take = [&](unsigned seed) {
     std::mt19937 random(seed);
-    const Staging::Block block = {sizeof(int), 32};
+    std::deque<std::pair<int, Row>> held;
     for (int number = left--; number > 0; number = left--) {
-      Row row = staging.Take({1, {{static_cast<int64_t>(random() % 2)}}}, block, Plain);
-      if (row == nullptr) row = Plain(sizeof(int));
-      std::memcpy(row.get(), &number, sizeof(number));
-      const std::lock_guard lock(mutex);
-      waiting.push_back(std::move(row));
+      Row row = staging.Take({1, {{static_cast<int64_t>(random() % 2)}}}, {sizeof(int), 32}, Plain);
+      if (row != nullptr) {
+        ++placed;
+        std::memcpy(row.get(), &number, sizeof(number));
+        held.emplace_back(number, std::move(row));
+      }
+      while (held.size() > random() % 8) {
+        EQUAL(std::memcmp(held.front().second.get(), &held.front().first, sizeof(number)), 0);
+        held.pop_front();
+      }
     }
-  }
-
-  std::vector<Row> Next(size_t most) {
-    std::vector<Row> rows;
-    const std::lock_guard lock(mutex);
-    while (rows.size() < most && !waiting.empty()) {
-      rows.push_back(std::move(waiting.front()));
-      waiting.pop_front();
-    }
-    return rows;
-  }
-
-  void Check(const std::vector<Row>& rows, size_t size) {
-    std::vector<const std::byte*> data;
-    for (const Row& row : rows) data.push_back(row.get());
-    const auto batch = staging.Join(data, static_cast<int64_t>(size));
-    if (!batch) return;
-    ++joined;
-    for (size_t k = 0; k < size; ++k) {
-      int found = -1;
-      int expected = 0;
-      std::memcpy(&found, batch->data.data() + k * sizeof(int), sizeof(int));
-      if (k < rows.size()) std::memcpy(&expected, data[batch->order[k]], sizeof(int));
-      EQUAL(found, expected);
-    }
-  }
-};
-
-TEST("rows and zeros keep their places, whoever takes, joins and drops them at the same time") {
-  Traffic traffic(Steps(200000));
+  };
   std::vector<std::jthread> threads;
-  for (unsigned i = 0; i < 3; ++i) threads.emplace_back([&traffic, i] { traffic.Prepare(i); });
-  std::mt19937 random(5);
-  for (;;) {
-    const bool last = traffic.left <= 0;
-    const std::vector<Row> rows = traffic.Next(1 + random() % 4);
-    if (!rows.empty()) traffic.Check(rows, std::max<size_t>(rows.size(), 1 + random() % 6));
-    if (last && rows.empty()) break;
-  }
+  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(take, i);
   threads.clear();
-  CHECK(traffic.joined > 100);
+  CHECK(placed > 100);
 }
 END;
 
