@@ -95,11 +95,7 @@ class RowBucket : public Bucket {
   void Run(int64_t rows, const std::stop_token& stop) override {
     CheckFill(rows);
     MakePlace();
-    std::vector<RowInputs> place(static_cast<size_t>(rows));
-    for (int64_t row = 0; row < rows; ++row) {
-      for (const Tensor& input : inputs_) place[static_cast<size_t>(row)].push_back(RowOf(input, row));
-    }
-    RunRows(place, stop);
+    RunRows(RowsOfPlace(static_cast<size_t>(rows)), stop);
   }
 
   bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) override {
@@ -171,6 +167,29 @@ class RowBucket : public Bucket {
     }
   }
 
+  std::vector<RowInputs> RowsOfPlace(size_t count) const {
+    std::vector<RowInputs> rows(count);
+    for (size_t row = 0; row < count; ++row) {
+      for (const Tensor& input : inputs_) rows[row].push_back(RowOf(input, static_cast<int64_t>(row)));
+    }
+    return rows;
+  }
+
+  /// Returns whether any of them lay elsewhere.
+  bool CopyToPlace(std::span<const RowInputs> rows) {
+    MakePlace();
+    bool copied = false;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (size_t i = 0; i < inputs_.size(); ++i) {
+        const std::span<std::byte> to = RowOf(inputs_[i], static_cast<int64_t>(row));
+        if (to.data() == rows[row][i].data()) continue;
+        std::ranges::copy(rows[row][i], to.data());
+        copied = true;
+      }
+    }
+    return copied;
+  }
+
   static size_t RowBytes(const Tensor& tensor) {
     return tensor.Bytes() / static_cast<size_t>(tensor.shape.at(0));
   }
@@ -197,6 +216,9 @@ class RowBucket : public Bucket {
   }
 };
 
+/// Rows of less are copied together before the device fetches them: a copy that it makes costs the host some microseconds.
+constexpr size_t kFetchedBytes = size_t{32} << 10;
+
 /// How many of the rows from `first` on have an input one right after the other.
 size_t Neighbours(std::span<const RowInputs> rows, size_t input, size_t first) {
   size_t next = first + 1;
@@ -204,6 +226,13 @@ size_t Neighbours(std::span<const RowInputs> rows, size_t input, size_t first) {
          rows[next][input].data() == rows[next - 1][input].data() + rows[next - 1][input].size())
     ++next;
   return next - first;
+}
+
+bool Together(std::span<const RowInputs> rows) {
+  for (size_t i = 0; i < rows.front().size(); ++i) {
+    if (Neighbours(rows, i, 0) < rows.size()) return false;
+  }
+  return true;
 }
 
 /// Plain memory. A run takes only the rows that are there, because shapes cost nothing on a CPU.
@@ -217,9 +246,9 @@ class CpuBucket : public RowBucket {
 
  private:
   bool Execute(std::span<const RowInputs> rows, const std::stop_token& stop) override {
-    bool together = !fixed_ || rows.size() == static_cast<size_t>(capacity_);
-    for (size_t i = 0; i < inputs_.size(); ++i) together = together && Neighbours(rows, i, 0) == rows.size();
+    const bool together = (!fixed_ || rows.size() == static_cast<size_t>(capacity_)) && Together(rows);
     const bool copied = !together && CopyToPlace(rows);
+    if (fixed_ && !together) ClearPadding(rows.size());
     Ort::RunOptions options;
     // Narrow runs have no arena: see RunMemory.
     if (state_->wide && state_->shrink.exchange(false)) options.AddConfigEntry(kShrink, "cpu:0");
@@ -239,24 +268,11 @@ class CpuBucket : public RowBucket {
     return copied;
   }
 
-  /// Zeros pad it: rows of an earlier batch would make the same batch give other bits, if a model mixes its rows. Returns
-  /// whether rows lay anywhere else.
-  bool CopyToPlace(std::span<const RowInputs> rows) {
-    MakePlace();
-    bool copied = false;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      for (size_t row = 0; row < rows.size(); ++row) {
-        const std::span<std::byte> to = RowOf(inputs_[i], static_cast<int64_t>(row));
-        if (to.data() == rows[row][i].data()) continue;
-        std::ranges::copy(rows[row][i], to.data());
-        copied = true;
-      }
-      if (fixed_) {
-        const std::span<std::byte> padding = Whole(inputs_[i]).subspan(rows.size() * RowBytes(inputs_[i]));
-        std::ranges::fill(padding, std::byte{0});
-      }
+  /// Rows of an earlier batch would make the same batch give other bits, if a model mixes its rows.
+  void ClearPadding(size_t rows) const {
+    for (const Tensor& input : inputs_) {
+      std::ranges::fill(Whole(input).subspan(rows * RowBytes(input)), std::byte{0});
     }
-    return copied;
   }
 
   const bool fixed_;
@@ -322,11 +338,12 @@ class CudaBucket : public RowBucket {
 
   bool Execute(std::span<const RowInputs> rows, const std::stop_token& stop) override {
     CheckStop(stop);
+    const bool copied = IsSmall(rows.front()) && !Together(rows) && CopyToPlace(rows);
     const std::lock_guard running(state_->running);
     std::vector<Ort::Value> results;
     {
       const CudaWork work;
-      CopyIn(rows);
+      CopyIn(copied ? RowsOfPlace(rows.size()) : rows);
       if (captured_) {
         Run(kGraph);
       } else {
@@ -343,7 +360,13 @@ class CudaBucket : public RowBucket {
     for (size_t i = 0; i < known_.size(); ++i) {
       outputs_.push_back(known_[i] ? place.outputs[i] : FromValue(output_names_[i], std::move(results[i])));
     }
-    return false;
+    return copied;
+  }
+
+  static bool IsSmall(const RowInputs& row) {
+    size_t bytes = 0;
+    for (const std::span<const std::byte> input : row) bytes += input.size();
+    return bytes < kFetchedBytes;
   }
 
   /// The device itself fetches each row from where it lies, those that are neighbours at once, and has zeros after them: rows of

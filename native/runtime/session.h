@@ -126,7 +126,7 @@ class Bucket {
   /// Runs the first `rows` rows of that place; see RunRows.
   virtual void Run(int64_t rows, const std::stop_token& stop) = 0;
   /// Runs rows where they lie; zeros pad the batch where it has a fixed size. Returns whether it had to copy them together on
-  /// this thread, as the CPU does with rows that do not lie one after the other. Stops between nodes when `stop` is
+  /// this thread: the CPU reads none that do not lie one after the other, and a GPU fetches no small ones apart. Stops between nodes when `stop` is
   /// requested; a CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller batch may succeed, NotCaptured,
   /// output_invalid if the outputs do not have one row for each row that went in.
   virtual bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) = 0;

@@ -23,7 +23,7 @@ class RunStats {
   struct Figures {
     BatchHistogram batches{};
     DurationHistogram run{};
-    /// Batches whose rows a CPU did not read where they lay, but copied together.
+    /// Batches whose rows did not lie next to each other and were copied together.
     uint64_t gathered = 0;
   };
   void Ran(size_t rows, Clock::duration took);

@@ -29,7 +29,7 @@ const model = z.strictObject({
   batchSizes: histogram,
   /** Time of a batch in the model. */
   runSeconds: histogram,
-  /** Batches on the CPU whose images had not been prepared next to each other, so that they were copied once more. */
+  /** Batches whose images had not been prepared next to each other, so that they were copied once more. */
   gatheredBatches: count,
   /** Memory of each session, as in LoadedModel: on the CPU one spreads a run over all cores, the other stays on one. */
   sessions: z.array(z.strictObject({ spread: z.boolean(), bytes: count })),

@@ -251,9 +251,15 @@ struct Served {
 };
 
 TEST("rows go to the device from where they lie, neighbours at once, and zeros after them") {
-  const Served served(Copying({0, 2}, {0, 2}), 0, 4);
-  std::vector<std::shared_ptr<BatchRow>> rows;
-  for (int i = 0; i < 6; ++i) rows.push_back(served.Row(2, static_cast<float>(10 * i)));
+  constexpr int64_t kLarge = 8192;
+  const Served served(Copying({0, -1}, {0, -1}), 0, 4);
+  const auto rows_of = [&](int64_t side) {
+    std::vector<std::shared_ptr<BatchRow>> rows;
+    for (int i = 0; i < 6; ++i) rows.push_back(served.Row(side, static_cast<float>(10 * i)));
+    return rows;
+  };
+  const auto rows = rows_of(kLarge);
+  const auto small = rows_of(2);
   const auto run = [&](const std::vector<std::shared_ptr<BatchRow>>& batch) {
     Cuda().reset();
     const auto result = served.device->Run(0, 4, batch, {});
@@ -265,6 +271,9 @@ TEST("rows go to the device from where they lie, neighbours at once, and zeros a
   EQUAL(run({rows[5], rows[0], rows[2], rows[3]}), uint64_t{3});
   EQUAL(run({rows[1], rows[0]}), uint64_t{1});
   EQUAL(served.stats.Get().gathered, uint64_t{0});
+  // Small ones are copied together before.
+  EQUAL(run({small[5], small[0], small[2], small[3]}), uint64_t{1});
+  EQUAL(served.stats.Get().gathered, uint64_t{1});
   const auto bucket = served.session->MakeBucket(4, {{2}}, kOutputs, true);
   for (const int64_t count : {1, 4, 2, 3}) {
     for (int64_t row = 0; row < count; ++row) Fill(bucket->Row(0, row), static_cast<float>(1 + row));

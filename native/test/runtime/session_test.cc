@@ -528,7 +528,7 @@ TEST("a bucket reads rows where they lie as it reads its own") {
       std::ranges::reverse(rows);
       return rows;
     };
-    EQUAL(bucket->RunRows(reversed(), {}), bucket == fixed.get());
+    CHECK(bucket->RunRows(reversed(), {}));
     CHECK(Row(*bucket, 0) == Row(*bucket, 2) && Row(*bucket, 1) != Row(*bucket, 0));
     EQUAL(CodeOf([&] { bucket->RunRows(RowsOf(std::span(values).first(4), 1), {}); }), "internal");
     EQUAL(CodeOf([&] { bucket->RunRows(RowsOf(std::span(values).first(4), 2), {}); }), "internal");
