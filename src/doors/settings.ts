@@ -177,6 +177,15 @@ export type ReceivingSettings = DoorsSettings & { spool: string };
 export const receives = (doors: DoorsSettings | undefined): doors is ReceivingSettings =>
   doors?.spool !== undefined && doors.rules.length > 0;
 
+/** Connections without an association, beside the associations that may be. */
+export const MORE_CONNECTIONS = 64;
+/** The connection, the file that comes, and both of its folders. */
+const FOR_AN_ASSOCIATION = 4;
+
+/** Descriptors that the port for DICOM may take. */
+export const descriptorsOf = (doors: DoorsSettings | undefined): number =>
+  doors?.dicom === undefined ? 0 : MORE_CONNECTIONS + FOR_AN_ASSOCIATION * doors.dicom.associations;
+
 /** The schema of the file, as it is published. */
 export function doorsJsonSchema(): Record<string, unknown> {
   const { $schema, ...rest } = z.toJSONSchema(schema, { io: "input" });

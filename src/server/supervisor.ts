@@ -5,7 +5,7 @@
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
 import { requireFolder, type Config } from "../config.js";
-import { checkDoors } from "../doors/settings.js";
+import { checkDoors, descriptorsOf, type DoorsSettings } from "../doors/settings.js";
 import { connectionsWithin, descriptorLimit } from "../base/descriptor-limit.js";
 import { ConfigError } from "../base/errors.js";
 import { readCertificates, refuseOutOfDate } from "../files/certificates.js";
@@ -216,7 +216,7 @@ class Supervisor {
 }
 
 /** Checks the settings before anything is started. Throws ConfigError. */
-async function checkedForServing(config: Config): Promise<void> {
+async function checkedForServing(config: Config): Promise<DoorsSettings | undefined> {
   for (const [key, list] of [
     ["RADSERVE_INPUT_ROOTS", config.input_roots],
     ["RADSERVE_OUTPUT_ROOTS", config.output_roots],
@@ -234,17 +234,18 @@ async function checkedForServing(config: Config): Promise<void> {
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const certificates = await readCertificates(config);
   if (certificates !== undefined) refuseOutOfDate(certificates);
-  await checkDoors(config);
+  const doors = await checkDoors(config);
   const [exposure] = await exposures(config);
   if (exposure !== undefined)
     throw new ConfigError(
       `${exposure.setting}: expected folders apart from Radserve's own; ${exposure.found}. ${exposure.fix}`,
     );
+  return doors;
 }
 
 /** The settings with no more connections than there are descriptors for. Throws ConfigError where there are too few. */
-function withinDescriptors(config: Config): Config {
-  const most = connectionsWithin(descriptorLimit(), config.threads);
+function withinDescriptors(config: Config, doors: DoorsSettings | undefined): Config {
+  const most = connectionsWithin(descriptorLimit(), config.threads, descriptorsOf(doors));
   if (config.max_connections <= most) return config;
   const warning = `RADSERVE_MAX_CONNECTIONS is ${config.max_connections}, but this process may open ${descriptorLimit()} files: at most ${most} connections are taken. Raise the limit of open files.`;
   return { ...config, max_connections: most, warnings: [...config.warnings, warning] };
@@ -256,8 +257,7 @@ function withinDescriptors(config: Config): Config {
  * @throws ConfigError before anything serves
  */
 export async function supervise(given: Config, first?: ChildProcess): Promise<number> {
-  const config = withinDescriptors(given);
-  await checkedForServing(config);
+  const config = withinDescriptors(given, await checkedForServing(given));
   let supervisor: Supervisor | undefined;
   // Before the lock says whom to signal: without it the signal would end the process
   process.on("SIGHUP", () => supervisor?.reload());

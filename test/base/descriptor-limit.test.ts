@@ -4,7 +4,8 @@ import path from "node:path";
 import t from "tap";
 import { connectionsWithin, descriptorLimit } from "../../src/base/descriptor-limit.js";
 import { asRadserveError } from "../../src/base/errors.js";
-import { makePlace, root } from "../support/server.js";
+import { doorsPlace } from "../support/doors.js";
+import { root } from "../support/server.js";
 
 const limits = (soft: string) =>
   `Limit  Soft Limit  Hard Limit  Units\nMax open files            ${soft}                 524288               files     \n`;
@@ -25,18 +26,28 @@ t.test("connections have what files and threads leave", (t) => {
     name: "ConfigError",
     message: /at least 224 open files.*found 223/,
   });
+  t.equal(connectionsWithin(352, 1, 128), 64);
+  t.throws(() => connectionsWithin(256, 1, 128), {
+    message: /352 open files.*the port for DICOM; found 256/,
+  });
   t.end();
 });
 
 t.test("a server that may open too few files does not start", (t) => {
-  const place = makePlace();
-  t.teardown(() => place.remove());
+  const { place } = doorsPlace(t);
   const main = path.join(root, "dist/src/main.js");
-  const ran = spawnSync("sh", ["-c", `ulimit -n 200; exec "${process.execPath}" "${main}" serve`], {
-    env: place.environment,
-    encoding: "utf8",
+  const env: Record<string, string> = { ...place.environment, RADSERVE_THREADS: "1" };
+  const started = (limit: number) => {
+    const words = ["-c", `ulimit -n ${limit}; exec "$0" "$@"`, process.execPath, main, "serve"];
+    return spawnSync("sh", words, { env, encoding: "utf8" });
+  };
+  t.match(started(300), {
+    ...{ status: 2, stderr: /at least 352 open files for 1 threads and the port for DICOM; found 300/ },
   });
-  t.match(ran, { status: 2, stderr: /at least 224 open files for 1 threads; found 200.*LimitNOFILE/ });
+  delete env["RADSERVE_DOORS"];
+  t.match(started(200), {
+    ...{ status: 2, stderr: /at least 224 open files for 1 threads; found 200.*LimitNOFILE/ },
+  });
   t.end();
 });
 

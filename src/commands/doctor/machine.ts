@@ -4,6 +4,7 @@ import os from "node:os";
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
 import { createEngine } from "../../engine/engine.js";
+import { descriptorsOf, readDoors } from "../../doors/settings.js";
 import { connectionsWithin, descriptorLimit } from "../../base/descriptor-limit.js";
 import { usualMemory } from "../../base/process-memory.js";
 import { packageRoot } from "../../models/files.js";
@@ -100,9 +101,11 @@ export function memory({ memory: wanted }: Config): Finding {
 }
 
 /** Of this process; throws where a server under the same limit would not start. */
-export function openFiles({ threads }: Config): Finding[] {
+export async function openFiles(config: Config): Promise<Finding[]> {
   const limit = descriptorLimit();
-  connectionsWithin(limit, threads);
+  // What is wrong with the doors has a line of its own
+  const doors = await readDoors(config).catch(() => undefined);
+  connectionsWithin(limit, config.threads, descriptorsOf(doors));
   return [good("open files", limit === Infinity ? "no limit" : `at most ${limit}`)];
 }
 

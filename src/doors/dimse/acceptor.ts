@@ -13,6 +13,7 @@ import {
   type AssociateRequest,
   type ProposedContext,
   type Rejection,
+  type Roles,
 } from "./pdu.js";
 import { ConnectionLost, PduSocket, type PduLimits } from "./pdu-socket.js";
 import { IMPLEMENTATION_CLASS_UID, IMPLEMENTATION_VERSION } from "../../results/dicom/elements.js";
@@ -100,7 +101,7 @@ async function negotiated(
   await socket.write(
     encodeAssociateAccept({
       ...{ calledAe: request.calledAe, callingAe: request.callingAe, contexts: answers },
-      roles: handlers.event === undefined ? [] : request.roles,
+      roles: handlers.event === undefined ? [] : rolesOf(request),
       maximumLength: mostData,
       implementationClassUid: IMPLEMENTATION_CLASS_UID,
       implementationVersion: IMPLEMENTATION_VERSION,
@@ -108,6 +109,12 @@ async function negotiated(
   );
   return new Association(socket, request, acceptedOf(request.contexts, answers), request.maximumLength);
 }
+
+/** One for each SOP class that was proposed: the answer has room for those. */
+const rolesOf = ({ roles, contexts }: AssociateRequest): Roles[] =>
+  [...new Set(contexts.map(({ abstractSyntax }) => abstractSyntax))].flatMap(
+    (uid) => roles.find(({ sopClass }) => sopClass === uid) ?? [],
+  );
 
 function answerContext(
   { id, abstractSyntax, transferSyntaxes }: ProposedContext,

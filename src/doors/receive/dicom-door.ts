@@ -9,6 +9,7 @@ import { faultForLog, type Logger } from "../../base/log.js";
 import { endsOf, Networks, plainAddress } from "../../base/networks.js";
 import { serveAssociation, VERIFICATION, type AcceptorHandlers, type Incoming } from "../dimse/acceptor.js";
 import { STATUS } from "../dimse/command.js";
+import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
 import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
 import type { Kept, Spool } from "./spool.js";
@@ -60,9 +61,6 @@ export interface DicomDoorOptions extends PduLimits {
   ended: (visit: Ended) => void;
   log: Logger;
 }
-
-/** Connections without an association, beside the associations that may be. */
-const MORE_CONNECTIONS = 64;
 
 /** Rejections (PS3.8 table 9-21): result, source, reason. */
 const REJECTIONS = {

@@ -9,7 +9,7 @@
  * object. The file is whole and synced before it has a name.
  */
 import { createHash } from "node:crypto";
-import { closeSync, constants, linkSync, readlinkSync } from "node:fs";
+import { closeSync, constants, linkSync, lstatSync, readlinkSync, unlinkSync } from "node:fs";
 import { lstat, mkdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { errno, ifThere } from "../../base/errno.js";
@@ -125,9 +125,16 @@ export class Spool {
     try {
       const options = { ...this.limits, overwrite: false, waits: true, leaveFolder: true } as const;
       const file = await receiveFile(objects.fdPath, name, resumed(begun, pieces), options);
-      series = await this.#open(dev, ...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
-      // By its path: a folder that was taken away for removal is not there any more
-      await linkOnce(`${objects.fdPath}/${name}`, path.join(series.path, name), file.sha256);
+      const first = `${objects.fdPath}/${name}`;
+      try {
+        series = await this.#open(dev, ...seriesPath(peer, studyInstanceUid, seriesInstanceUid));
+        // By its path: a folder that was taken away for removal is not there any more
+        await linkOnce(first, path.join(series.path, name), file.sha256);
+      } catch (error) {
+        // Nobody was told that it is kept, nothing would remove it, and its UID would refuse other bytes
+        if (file.outcome === "created" && lstatSync(first).nlink === 1) unlinkSync(first);
+        throw error;
+      }
       await Promise.all([syncFolder(objects.fdPath), syncFolder(series.fdPath)]);
       const { bytes, sha256, outcome } = file;
       const fresh = outcome === "created";

@@ -10,7 +10,12 @@ import {
   type Incoming,
 } from "../../../src/doors/dimse/acceptor.js";
 import { STATUS } from "../../../src/doors/dimse/command.js";
-import { dataHeader, encodeAssociateRequest, type AssociateRequest } from "../../../src/doors/dimse/pdu.js";
+import {
+  dataHeader,
+  encodeAssociateRequest,
+  readAssociateAccept,
+  type AssociateRequest,
+} from "../../../src/doors/dimse/pdu.js";
 import type { PduLimits } from "../../../src/doors/dimse/pdu-socket.js";
 import { AssociationRejected, call, type Caller } from "../../../src/doors/dimse/requestor.js";
 
@@ -284,6 +289,19 @@ function associateWith(change: Partial<AssociateRequest["contexts"][number]>): B
   if (context === undefined) throw new Error("no context");
   return encodeAssociateRequest({ ...REQUEST, contexts: [{ ...context, ...change }] });
 }
+
+await t.test(
+  "roles are answered for the SOP classes that were proposed, however many are asked for",
+  async (t) => {
+    const { port, ends } = await served(t, { event: () => Promise.resolve() });
+    const role = (sopClass: string) => ({ sopClass, scu: false, scp: true });
+    const others = Array.from({ length: 7_270 }, () => role("1"));
+    const associate = encodeAssociateRequest({ ...REQUEST, roles: [...others, role(CT)] });
+    const accept = await answerTo(port, associate, Buffer.from([5, 0, 0, 0, 0, 4, 0, 0, 0, 0]));
+    t.equal(await ends[0], undefined);
+    t.same(readAssociateAccept(accept.subarray(6, -10)).roles, [role(CT)]);
+  },
+);
 
 await t.test("fragments of a byte or of none are put together before anybody is given them", async (t) => {
   const data = randomBytes(1_500);

@@ -1,5 +1,5 @@
 /** Objects that come in: whole under their UIDs, once, or refused by name. */
-import { readFileSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { RadserveError } from "../../../src/base/errors.js";
@@ -158,6 +158,20 @@ await t.test("an object that breaks off, is too large or is none leaves nothing"
     .catch((e: unknown) => e);
   t.ok(error instanceof RadserveError);
   t.same(filesIn(folder), []);
+});
+
+await t.test("an object that could not be given its second name does not keep its UID taken", async (t) => {
+  const { folder, spool } = spoolIn(t);
+  await spool.keep("ct1", arriving({ SOPInstanceUID: "1.2.3" }, { sopInstanceUid: "1.2.3" }));
+  const there = filesIn(folder);
+  // As where the disk is full: the file is there, and the folder of its series cannot be made
+  const other = { StudyInstanceUID: "1.2.4" };
+  writeFileSync(path.join(folder, "series/ct1/1.2.4"), "");
+  await t.rejects(spool.keep("ct1", arriving(other)));
+  rmSync(path.join(folder, "series/ct1/1.2.4"));
+  t.same(filesIn(folder), there);
+  const kept = await spool.keep("ct1", arriving({ ...other, ImageComments: "corrected" }));
+  t.equal(kept.fresh, true);
 });
 
 await t.test("a head behind large private groups is found, in fragments of any length", async (t) => {
