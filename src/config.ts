@@ -36,10 +36,11 @@ export const absolute = z
   .string()
   .refine((p) => path.isAbsolute(p) && !p.includes("\0"), "Expected an absolute path, beginning with /")
   .transform((p) => path.resolve(p));
-const size = z.union([z.int().min(0), z.string()]).transform((value, context) => {
+const A_SIZE = 'Expected a size in bytes, or text like "512MiB" or "8GB"';
+const size = z.union([z.int().min(0), z.string()], A_SIZE).transform((value, context) => {
   const bytes = typeof value === "number" ? value : parseSize(value);
   if (bytes !== undefined) return bytes;
-  context.addIssue({ code: "custom", message: 'Expected a size in bytes, or text like "512MiB" or "8GB"' });
+  context.addIssue({ code: "custom", message: A_SIZE });
   return z.NEVER;
 });
 /** Text such as "825d"; the value is in seconds. */

@@ -72,6 +72,8 @@ t.test("errors name key, expected, found, nearest", (t) => {
   fails(/radserve\.config\.json: input_roots\[0\]: Expected an absolute path/, {}, { input_roots: ["x"] });
   fails(/RADSERVE_PROVIDERS: Expected one of "cpu", "cuda"; found "gpu"/, { RADSERVE_PROVIDERS: "gpu" });
   fails(/RADSERVE_GPU_MEMORY: Expected a size in bytes/, { RADSERVE_GPU_MEMORY: "lots" });
+  for (const memory of [true, { a: 1 }])
+    fails(/radserve\.config\.json: memory: Expected a size in bytes.*; found/, {}, { memory });
   fails(/^RADSERVE_METRICS_ALLOW: Expected an IP address or a network, for example.*found "foo"/, {
     RADSERVE_METRICS_ALLOW: "foo",
   });

@@ -21,8 +21,8 @@ export type DatabaseSettings = Pick<Config, "state_dir" | "postgres_bin" | "data
 /** How to connect; pg and pg-boss take it as it is. It may hold a password: it is never logged. */
 export type Connection = pg.ClientConfig;
 
-/** A pool, or a client of it that has a transaction. */
-export type Queryable = pg.Pool | pg.PoolClient;
+/** A pool, or a client, perhaps one of a pool that has a transaction. */
+export type Queryable = pg.Pool | pg.ClientBase;
 
 export interface Database {
   readonly connection: Connection;
@@ -65,16 +65,14 @@ const NETWORK =
 
 const UNAVAILABLE = "database_unavailable";
 
+const OWNER = "Make the user of DATABASE_URL the owner of its database and of Radserve's tables.";
+
 /** SQLSTATEs (PostgreSQL's appendix A) that are not the fault of the statement, each with what to do. */
 const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(08|57P0)/, UNAVAILABLE, "Try again in a few seconds."],
   [/^28/, UNAVAILABLE, "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf."],
   [/^3D000/, UNAVAILABLE, "Create the database that DATABASE_URL names."],
-  [
-    /^42501/,
-    UNAVAILABLE,
-    "Make the user of DATABASE_URL the owner of its database and of Radserve's tables.",
-  ],
+  [/^42501/, UNAVAILABLE, OWNER],
   [/^53100/, "database_full", "Make room on its disk."],
   [/^53200/, "database_memory", "It has too little memory: give it more, or stop other clients."],
   [/^53300/, "database_connections", "Raise its max_connections, or stop other clients."],
@@ -203,20 +201,28 @@ function makePool(connection: Connection, log: Logger, limits: pg.PoolConfig): p
   return pool;
 }
 
+type Look = (client: pg.ClientBase) => Promise<void>;
+
 interface Server {
   number: number;
   version: string;
   encoding: string;
   standby: boolean;
+  database: string;
+  user: string;
+  /** Every start makes its schema, and PostgreSQL wants this right even where it is there. */
+  may_create: boolean;
 }
 
 const ABOUT_SERVER = `SELECT current_setting('server_version_num')::int AS number,
   split_part(current_setting('server_version'), ' ', 1) AS version,
-  current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby`;
+  current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS standby,
+  current_database() AS database, current_user AS user, has_database_privilege(current_database(), 'CREATE') AS may_create`;
 
 /** Throws BulkUnavailable if the queue cannot work there. Names of files need UTF-8. */
 function checkedVersion(server: Server | undefined, name: string): string {
   const { number = 0, version = "unknown", encoding = "unknown", standby = false } = server ?? {};
+  const { database = "", user = "", may_create: mayCreate = true } = server ?? {};
   const refuse = (found: string, fix: string) => new BulkUnavailable(`Expected ${found}.`, fix);
   if (number < OLDEST_POSTGRES * 10_000)
     throw refuse(
@@ -233,11 +239,16 @@ function checkedVersion(server: Server | undefined, name: string): string {
       `a PostgreSQL that takes writes at ${name}; found a standby`,
       "Name the primary in DATABASE_URL.",
     );
+  if (!mayCreate)
+    throw refuse(
+      `a user who may make tables in the database ${database} at ${name}; found ${user}, who may not`,
+      OWNER,
+    );
   return version;
 }
 
 /** The server's version, which also proves that it answers. Throws BulkUnavailable. */
-async function versionOf(connection: Connection): Promise<string> {
+async function versionOf(connection: Connection, look?: Look): Promise<string> {
   const client = new pg.Client({
     ...connection,
     connectionTimeoutMillis: LONGEST_CONNECT_MS,
@@ -247,7 +258,9 @@ async function versionOf(connection: Connection): Promise<string> {
   try {
     await client.connect();
     const { rows } = await client.query<Server>(ABOUT_SERVER);
-    return checkedVersion(rows[0], nameOf(connection));
+    const version = checkedVersion(rows[0], nameOf(connection));
+    await look?.(client);
+    return version;
   } catch (error) {
     throw asUnavailable(error, connection);
   } finally {
@@ -308,9 +321,12 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
   };
 }
 
-/** Says for `radserve doctor` which database would be used; nothing is started or made. Throws BulkUnavailable. */
-export async function inspectDatabase(settings: DatabaseSettings): Promise<string> {
+/**
+ * Says for `radserve doctor` which database would be used; nothing is started or made. Throws BulkUnavailable.
+ * @param look at the tables of a shared one, with a client of it
+ */
+export async function inspectDatabase(settings: DatabaseSettings, look: Look): Promise<string> {
   if (settings.database_url === undefined) return inspectPostgres(settings);
   const connection = urlConnection(settings.database_url);
-  return `PostgreSQL ${await versionOf(connection)} at ${nameOf(connection)}`;
+  return `PostgreSQL ${await versionOf(connection, look)} at ${nameOf(connection)}`;
 }

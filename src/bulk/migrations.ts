@@ -213,21 +213,32 @@ export async function tablesLostAt(client: Queryable): Promise<Date | undefined>
   return rows[0]?.made_at;
 }
 
-async function versionOf(client: PoolClient): Promise<number> {
+async function versionOf(client: Queryable): Promise<number> {
   const { rows } = await client.query<{ version: number }>(
     "select coalesce(max(version), 0)::int as version from radserve.migration",
   );
   return rows[0]?.version ?? 0;
 }
 
-/** @returns the version that was there before */
-async function apply(client: PoolClient): Promise<number> {
+/** Throws if the tables are of a newer release. */
+async function knownVersion(client: Queryable): Promise<number> {
   const version = await versionOf(client);
   if (version > MIGRATIONS.length)
     throw new BulkUnavailable(
       "The tables of the bulk queue are of a newer release of Radserve.",
       "Upgrade this one, or give it an empty database (docs/operations.md, a version back).",
     );
+  return version;
+}
+
+/** Looks whether this release and this user can use the tables, if there are any. Makes nothing; throws if they cannot. */
+export async function checkTables(client: Queryable): Promise<void> {
+  if ((await tablesIn(client, "radserve", ["migration"])).length > 0) await knownVersion(client);
+}
+
+/** @returns the version that was there before */
+async function apply(client: PoolClient): Promise<number> {
+  const version = await knownVersion(client);
   for (const [index, statements] of MIGRATIONS.slice(version).entries()) {
     await client.query(statements);
     await client.query("insert into radserve.migration (version) values ($1)", [version + index + 1]);

@@ -74,7 +74,7 @@ export async function newToken(
   const key = signingKey(keys);
   if (key?.sign === undefined)
     throw new ConfigError(
-      `Expected a key that can sign in ${config.keys_dir}; found ${keys.length === 0 ? "none. Run radserve init first" : "only keys that check. Run radserve key new, or issue tokens where the private key is"}.`,
+      `Expected a key that can sign in ${config.keys_dir}; found ${keys.length === 0 ? "none. Run radserve init first, or set RADSERVE_KEYS_DIR as the server has it" : "only keys that check. Run radserve key new, or issue tokens where the private key is"}.`,
     );
   const inputRoots = options.inputRoot?.map((folder) => path.resolve(folder));
   const outputRoots = options.outputRoot?.map((folder) => path.resolve(folder));

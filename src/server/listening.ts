@@ -3,21 +3,24 @@ import type net from "node:net";
 import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 
-type Address = Pick<Config, "host" | "port">;
+export type Address = Pick<Config, "host" | "port">;
 
-function whyNotListening(code: string, { host, port }: Address): string {
+/** What the settings call an address. */
+const SERVER = { port: "RADSERVE_PORT", host: "RADSERVE_HOST" };
+
+function whyNotListening(code: string, { host, port }: Address, names: typeof SERVER): string {
   if (code === "EADDRINUSE")
-    return `RADSERVE_PORT: cannot listen on ${host}:${port}; another program listens there.`;
+    return `${names.port}: cannot listen on ${host}:${port}; another program listens there.`;
   if (code === "EACCES")
-    return `RADSERVE_PORT: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on, or allow CAP_NET_BIND_SERVICE.`;
-  return `RADSERVE_HOST: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
+    return `${names.port}: cannot listen on ${host}:${port}; this user may not. Use a port from 1024 on, or allow CAP_NET_BIND_SERVICE.`;
+  return `${names.host}: expected an address or a name of this machine; found ${host}, where it cannot listen (${code}).`;
 }
 
 /** Listens where the settings say. Throws ConfigError that names the setting and why it cannot. */
-export function listen(server: net.Server, config: Address): Promise<net.AddressInfo> {
+export function listen(server: net.Server, config: Address, names = SERVER): Promise<net.AddressInfo> {
   return new Promise((resolve, reject) => {
     server.once("error", (error: Error & { code?: string }) => {
-      reject(new ConfigError(whyNotListening(error.code ?? error.message, config)));
+      reject(new ConfigError(whyNotListening(error.code ?? error.message, config, names)));
     });
     server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
       const address = server.address();

@@ -28,7 +28,7 @@ import { privatePlace } from "../support/bulk.js";
 import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import type { DoctorTask } from "../support/doctor-child.js";
-import { databaseUrl, isRoot, postgresChild, removePlace } from "../support/postgres.js";
+import { databaseUrl, isRoot, postgresChild, removePlace, sharedDatabase } from "../support/postgres.js";
 import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
 
 interface Finding {
@@ -54,6 +54,15 @@ interface Planted {
 
 const NOBODY = 65_534;
 const main = path.join(root, "dist/src/main.js");
+/** Doors for what one peer sends. @param change is put into the file */
+function doors(place: Place, change: object): void {
+  const { directory, environment, input, output } = place;
+  mkdirSync(path.join(input, "spool"));
+  environment["RADSERVE_DOORS"] = path.join(directory, "doors.json");
+  const usual = { spool: path.join(input, "spool"), rules: [{ name: "ct", output_folder: output }] };
+  writeFileSync(environment["RADSERVE_DOORS"], JSON.stringify({ ...usual, ...change }));
+}
+
 /** The account that may do least, if it reaches this clone. */
 const reaches =
   isRoot && spawnSync(process.execPath, [main, "--version"], { uid: NOBODY, gid: NOBODY }).status === 0;
@@ -209,6 +218,34 @@ const PLANTED: Planted[] = [
     found: /^RADSERVE_PORT: cannot listen on .*another program listens there\. Held by process \d+, node/,
     fix: /stop what has the port/,
     own: true,
+  },
+  {
+    fault: "a port for DICOM that is taken",
+    plant: async (place, t) => doors(place, { dicom: { port: await listener(t) } }),
+    finding: "doors",
+    found:
+      /^RADSERVE_DOORS: dicom\.port: cannot listen on .*another program listens there\. Held by process \d+, node/,
+    fix: /stop what has the port/,
+    own: true,
+  },
+  {
+    fault: "a port where a PACS calls back that is taken",
+    plant: async (place, t) => {
+      const pacs = { type: "dicom", host: "localhost", port: 4242, called_ae: "PACS", prove: "c-move" };
+      doors(place, { destinations: { pacs: { ...pacs, listen: { port: await listener(t) } } } });
+    },
+    finding: "doors",
+    found: /^RADSERVE_DOORS: destinations\.pacs\.listen\.port: cannot listen on .*another program/,
+    fix: /stop what has the port/,
+    own: true,
+  },
+  {
+    fault: "a rule of the doors with a model that is not there",
+    plant: (place) =>
+      doors(place, { rules: [{ name: "ct", models: ["ct-tisue"], output_folder: place.output }] }),
+    finding: "doors",
+    found: /^rules\.ct\.models: there is no model ct-tisue/,
+    fix: /Correct the name, or put the model/,
   },
   {
     fault: "an address of another machine",
@@ -440,6 +477,25 @@ const PLANTED: Planted[] = [
     finding: "bulk database",
     found: /cannot be used \(SASL: .*password/,
     fix: /correct DATABASE_URL/,
+  },
+  {
+    fault: "a user of PostgreSQL who may make no tables",
+    plant: (place, t) => set("DATABASE_URL", databaseUrl(t).replace(/\w+(?=\?)/, "postgres"))(place),
+    finding: "bulk database",
+    found: /Expected a user who may make tables in the database postgres at .*; found \w+, who may not/,
+    fix: /owner of its database/,
+  },
+  {
+    fault: "tables of PostgreSQL that are of a newer release",
+    plant: async (place, t) => {
+      const { pool, url } = await sharedDatabase(t, { empty: true });
+      await pool.query("create schema radserve");
+      await pool.query("create table radserve.migration as select 999 as version");
+      place.environment["DATABASE_URL"] = url;
+    },
+    finding: "bulk database",
+    found: /newer release/,
+    fix: /Upgrade this one/,
   },
   {
     fault: "a CA of PostgreSQL that is not there",
@@ -722,15 +778,32 @@ for (const { fault, plant, finding, found, fix, advice, own, skip } of PLANTED)
     t.equal(status, advice === true ? 0 : 1);
   });
 
-t.test("the port of the server itself is not taken", { skip: needs(ADDON) }, async (t) => {
+t.test("the ports of the server itself are not taken", { skip: needs(ADDON) }, async (t) => {
   const { startServer } = await import("../support/server.js");
-  const server = await startServer(await soundPlace(t));
+  const place = await soundPlace(t);
+  doors(place, { dicom: { port: await freePort() } });
+  const server = await startServer(place);
   t.teardown(() => server.stop());
   await server.logged(({ msg }) => msg === "models loaded");
   server.place.environment["RADSERVE_PORT"] = String(server.port);
   const { stdout, status } = await radserve(server.place, "doctor");
   t.match(stdout, `port: 127.0.0.1:${server.port}: this server runs there`);
+  t.match(stdout, /doors: port for DICOM, 127\.0\.0\.1:\d+: this server runs there/);
   t.equal(status, 0);
+});
+
+t.test("doors for results alone have no spool", { skip: needs(ADDON) }, async (t) => {
+  const place = await soundPlace(t);
+  doors(place, {
+    spool: undefined,
+    rules: [],
+    destinations: { pacs: { type: "stow", url: "http://pacs/dicom-web" } },
+  });
+  const { findings } = await askChild(place);
+  t.match(
+    findings.find(({ name }) => name === "doors"),
+    { ok: true, found: "no images come in; destinations: pacs" },
+  );
 });
 
 t.test("fewer open files than serving needs", { skip: needs(ADDON) }, async (t) => {

@@ -53,7 +53,7 @@ t.test("a clone that is not built says what to run", (t) => {
     stderr: /^radserve: \S+ is not built yet\. In it, run npm ci\.\n$/,
   });
   writeFileSync(path.join(clone, "dist/src/main.js"), 'console.log("started");');
-  t.match(run(), { status: 1, stderr: /run npm ci/ }, "without the addon");
+  t.match(run(), { status: 1, stderr: /has no addon.* Run node \S+\/scripts\/build-addon\.mjs\n$/ });
   mkdirSync(path.join(clone, "build/Release"), { recursive: true });
   writeFileSync(path.join(clone, "build/Release/addon.node"), "");
   t.match(run(), { status: 0, stdout: "started\n" });

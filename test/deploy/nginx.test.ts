@@ -7,6 +7,7 @@ import path from "node:path";
 import t from "tap";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import { blocksOf } from "../support/pages.js";
+import { databaseUrl } from "../support/postgres.js";
 import { freePort, makePlace, PNG, radserve, startServer } from "../support/server.js";
 
 const page = "docs/operations.md";
@@ -20,6 +21,7 @@ t.test("below a path of nginx", { skip: needs(ADDON) || commandsAre("nginx") }, 
       RADSERVE_FILES_BY_HTTP: "upload,download",
       RADSERVE_MINIMUM_FREE_DISK: "0",
       RADSERVE_TRUSTED_PROXIES: "127.0.0.1",
+      DATABASE_URL: databaseUrl(t),
     }),
   );
   t.teardown(() => server.stop());
@@ -43,6 +45,7 @@ http { access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port};
   t.equal(begun.status, 0, begun.stderr);
   t.teardown(() => nginx("-s", "stop"));
   const url = `http://127.0.0.1:${port}/radserve`;
+  const headers = { Authorization: server.token };
 
   const shown = await fetch(url);
   t.equal(shown.url, `${url}/`, "a slash is put behind the path");
@@ -56,8 +59,16 @@ http { access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port};
   );
   t.match(status, { status: 0, stdout: `${url}: ready` });
 
+  const job = await fetch(`${url}/bulk_inference`, {
+    method: "POST",
+    body: JSON.stringify({ input_folder_path: server.place.input, output_folder_path: server.place.output }),
+    headers: { ...headers, "Content-Type": "application/json" },
+  });
+  const { status_url: at } = (await job.json()) as { status_url: string };
+  t.equal(new URL(job.headers.get("Location") ?? "", url).href, url + at);
+  t.equal((await fetch(url + at, { headers })).status, 200, "a job is found below the path");
+
   const bytes = Buffer.concat([PNG.subarray(0, 8), randomBytes(8 * 2 ** 20)]);
-  const headers = { Authorization: server.token };
   const files = (at: string) => `${url}/files?${new URLSearchParams({ path: at }).toString()}`;
   const sent = await fetch(files(path.join(server.place.input, "large.png")), {
     method: "PUT",

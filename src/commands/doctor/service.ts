@@ -4,15 +4,17 @@ import net from "node:net";
 import path from "node:path";
 import { tried } from "../../base/errno.js";
 import { inspectDatabase } from "../../bulk/database.js";
+import { checkTables } from "../../bulk/migrations.js";
 import { orphans } from "../../bulk/postgres/orphans.js";
 import { BulkUnavailable } from "../../bulk/database-trouble.js";
 import { clientSettings, type Config } from "../../config.js";
 import { ConfigError, RadserveError } from "../../base/errors.js";
-import { checkDoors } from "../../doors/settings.js";
+import { checkDoors, receives, type DoorsSettings } from "../../doors/settings.js";
 import { holderHere } from "../../files/state-lock.js";
 import { expiryWarning, readCertificates } from "../../files/certificates.js";
+import { modelFolders } from "../../models/load.js";
 import type { Key } from "../../server/key-file.js";
-import { listen } from "../../server/listening.js";
+import { listen, type Address } from "../../server/listening.js";
 import { isRevoked } from "../../server/token-records.js";
 import { authenticate } from "../../server/tokens.js";
 import { openClient } from "../client.js";
@@ -51,6 +53,12 @@ function holdersOf(inodes: readonly string[]): number[] {
     .map(Number);
 }
 
+/** The port for DICOM is the serving process's, which is the supervisor's child. */
+function childrenOf(pid: number): number[] {
+  const children = tried(() => readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8")) ?? "";
+  return children.split(" ").map(Number);
+}
+
 function nameOfProcess(pid: number): string {
   try {
     // Not /proc/PID/comm, which for Node.js 24 is the name of its main thread
@@ -60,30 +68,37 @@ function nameOfProcess(pid: number): string {
   }
 }
 
-/** Whether a server could listen. Of a running server of this state directory the port is its own. */
-export async function port(config: Config): Promise<Finding[]> {
-  const where = `${config.host}:${config.port}`;
+/** Why a server could not listen there; undefined where it could, and the process where a running server of this state directory does. */
+async function whyClosed(
+  address: Address,
+  config: Config,
+  names?: Parameters<typeof listen>[2],
+): Promise<{ own: number } | string | undefined> {
   const server = net.createServer();
   try {
-    await listen(server, config);
-    return [good("port", config.port === 0 ? `${config.host}, any free one` : `${where} is free`)];
+    await listen(server, address, names);
+    return undefined;
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     const own = holderHere(config.state_dir);
-    const holders = holdersOf(listeners(config.port));
-    if (own !== undefined && (holders.length === 0 || holders.includes(own)))
-      return [good("port", `${where}: this server runs there (process ${own})`)];
+    const holders = holdersOf(listeners(address.port));
+    const ours = own === undefined ? [] : [own, ...childrenOf(own)];
+    if (own !== undefined && (holders.length === 0 || holders.some((pid) => ours.includes(pid))))
+      return { own };
     const who = holders.length === 0 ? "" : ` Held by ${holders.map(nameOfProcess).join(" and ")}.`;
-    return [
-      bad(
-        "port",
-        `${error.message}${who}`,
-        "Set another RADSERVE_PORT or RADSERVE_HOST, or stop what has the port.",
-      ),
-    ];
+    return `${error.message}${who}`;
   } finally {
     server.close();
   }
+}
+
+export async function port(config: Config): Promise<Finding[]> {
+  const where = `${config.host}:${config.port}`;
+  const why = await whyClosed(config, config);
+  if (typeof why === "string")
+    return [bad("port", why, "Set another RADSERVE_PORT or RADSERVE_HOST, or stop what has the port.")];
+  if (why !== undefined) return [good("port", `${where}: this server runs there (process ${why.own})`)];
+  return [good("port", config.port === 0 ? `${config.host}, any free one` : `${where} is free`)];
 }
 
 export async function certificates(config: Config): Promise<Finding[]> {
@@ -103,22 +118,76 @@ export async function certificates(config: Config): Promise<Finding[]> {
   }
 }
 
-/** The file of the doors, its folders and certificates. */
+/** The file of the doors, its folders and certificates, and whether its ports and models are there. */
 export async function doors(config: Config): Promise<Finding[]> {
   try {
     const found = await checkDoors(config);
-    return found === undefined
-      ? []
-      : [
-          good(
-            "doors",
-            `${found.spool} can be written; rules: ${found.rules.map(({ name }) => name).join(", ")}`,
-          ),
-        ];
+    if (found === undefined) return [];
+    const { rules, destinations } = found;
+    const coming = receives(found)
+      ? `${found.spool} can be written; rules: ${rules.map(({ name }) => name).join(", ")}`
+      : "no images come in";
+    const going = Object.keys(destinations).join(", ");
+    return [
+      good("doors", going === "" ? coming : `${coming}; destinations: ${going}`),
+      ...(await doorPorts(found, config)),
+      ...(await doorModels(found, config)),
+    ];
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return [bad("doors", error.message, "Correct the file, or what it names.")];
   }
+}
+
+async function doorPorts({ dicom, destinations }: DoorsSettings, config: Config): Promise<Finding[]> {
+  const ports = [
+    { what: "port for DICOM", at: "dicom", address: dicom },
+    ...Object.entries(destinations).map(([name, one]) => ({
+      what: `port where ${name} calls back`,
+      at: `destinations.${name}.listen`,
+      address: one.type === "dicom" ? one.listen : undefined,
+    })),
+  ];
+  const findings = ports.map(async ({ what, at, address }): Promise<Finding[]> => {
+    if (address === undefined) return [];
+    const names = { port: `RADSERVE_DOORS: ${at}.port`, host: `RADSERVE_DOORS: ${at}.host` };
+    const why = await whyClosed(address, config, names);
+    if (typeof why === "string") return [bad("doors", why, "Set another there, or stop what has the port.")];
+    const where = `${what}, ${address.host}:${address.port}`;
+    return [
+      good(
+        "doors",
+        `${where}${why === undefined ? " is free" : `: this server runs there (process ${why.own})`}`,
+      ),
+    ];
+  });
+  return (await Promise.all(findings)).flat();
+}
+
+/** A series for a model that is not there waits until the model is. */
+async function doorModels(
+  { rules, destinations }: DoorsSettings,
+  { models_dir }: Config,
+): Promise<Finding[]> {
+  const there = (await modelFolders(models_dir)).map((folder) => path.basename(folder));
+  const named = [
+    ...rules.map(({ name, models }) => ({ at: `rules.${name}.models`, models })),
+    ...Object.entries(destinations).map(([name, { models }]) => ({
+      at: `destinations.${name}.models`,
+      models,
+    })),
+  ];
+  return named.flatMap(({ at, models = [] }) =>
+    models
+      .filter((one) => !there.includes(one))
+      .map((one) =>
+        bad(
+          "doors",
+          `${at}: there is no model ${one} in ${models_dir}`,
+          "Correct the name, or put the model there and run radserve models reload.",
+        ),
+      ),
+  );
 }
 
 /** The token of client commands, where one is set, as this server would judge it. */
@@ -147,7 +216,7 @@ export function token(config: Config, keys: readonly Key[]): Finding[] {
 
 export async function bulkDatabase(config: Config): Promise<Finding[]> {
   try {
-    return [good("bulk database", await inspectDatabase(config))];
+    return [good("bulk database", await inspectDatabase(config, checkTables))];
   } catch (error) {
     if (!(error instanceof BulkUnavailable)) throw error;
     return [bad("bulk database", error.found, error.fix)];

@@ -17,6 +17,7 @@ import {
 import { dataSetBytes, fileHead, type Dataset } from "../../results/dicom/elements.js";
 import { derivedUid } from "../../results/dicom/uid.js";
 import { durations } from "../../base/durations.js";
+import { errno } from "../../base/errno.js";
 import { groupsOf } from "../../base/groups.js";
 import type { AcceptedContext } from "../dimse/association.js";
 import { STATUS } from "../dimse/command.js";
@@ -268,7 +269,16 @@ export class DicomDestination implements Destination {
     const { listen } = this.settings;
     if (listen === undefined) throw new Error("The settings name no port for the peer to call back.");
     this.#callBack ??= new CallBack(this.settings, listen);
-    await this.#callBack.open();
+    try {
+      await this.#callBack.open();
+    } catch (error) {
+      const where = `${listen.host}:${listen.port}, where the peer calls back`;
+      const why =
+        errno(error) === "EADDRINUSE"
+          ? "another program has it, perhaps the running server"
+          : faultText(error);
+      throw new Error(`Expected a free port at ${where}; ${why}.`, { cause: error });
+    }
     return this.#callBack;
   }
 

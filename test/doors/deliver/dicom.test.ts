@@ -189,6 +189,20 @@ await t.test("a commitment may be reported over an association that the peer ope
   t.match(await provedBy(destination, object!), { state: "proven", how: "commitment" });
 });
 
+await t.test("a port for calls back that is taken is told as that", async (t) => {
+  const listen = { port: await freePort() };
+  const [object] = slicesToSend(1);
+  const { destination } = await peer(t, { callBack: () => listen.port }, { prove: "c-move", listen });
+  await sentTo(destination, [object!]);
+  t.match(await provedBy(destination, object!), { state: "proven" });
+  // As `radserve deliver verify` beside a server
+  const second = await peer(t, {}, { prove: "c-move", listen });
+  t.match(await provedBy(second.destination, object!), {
+    state: "away",
+    reason: `Expected a free port at 127.0.0.1:${listen.port}, where the peer calls back; another program has it, perhaps the running server.`,
+  });
+});
+
 await t.test("a commitment that is never reported is away", async (t) => {
   const { destination } = await peer(t, { callBack: () => 1 }, { prove: "commitment" }, 0.3);
   t.match(await provedBy(destination, slicesToSend(1)[0]!), { state: "away" });
