@@ -87,20 +87,13 @@ export function checkPanel({ width, height, rgb }: Picture, panel: PanelLayers):
   return addon().checkPanel(rgb, width, height, panel);
 }
 
-interface PixelBox {
-  left: number;
-  top: number;
-  width: number;
-  height: number;
-}
-
 /**
  * The coverage, 0 to 255, of each pixel of a box.
  * @param segments x0, y0, x1, y1 of each line of closed outlines
  */
 export function fillOutline(
   segments: Float32Array,
-  { left, top, width, height }: PixelBox,
+  { left, top, width, height }: { left: number; top: number; width: number; height: number },
 ): Uint8Array<ArrayBuffer> {
   return addon().fillOutline(segments, left, top, width, height);
 }

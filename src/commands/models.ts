@@ -27,16 +27,11 @@ function say({ text, exitCode, data }: CommandResult, json = false): number {
 export const list = async (config: Config, { json }: JsonOption) =>
   say(await modelsList(config.models_dir), json);
 
-export interface InitCommand {
-  like?: string;
-  labels?: string;
-}
-
 export interface ImportCommand extends ImportOptions {
   json?: boolean;
 }
 
-export const init = (config: Config, graph: string, { like, labels }: InitCommand) =>
+export const init = (config: Config, graph: string, { like, labels }: { like?: string; labels?: string }) =>
   withEngine(config, async (engine) =>
     say(
       await modelsInit(path.resolve(graph), engine, {

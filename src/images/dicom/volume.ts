@@ -232,14 +232,8 @@ function checkAlike(all: readonly LocatedSlice[]): void {
   }
 }
 
-interface Axes {
-  column: Vector;
-  row: Vector;
-  normal: Vector;
-}
-
 /** Unit vectors at right angles from direction cosines, which are rounded. */
-function axesOf(plane: PlanePosition): Axes {
+function axesOf(plane: PlanePosition): { column: Vector; row: Vector; normal: Vector } {
   const [a, b, c, d, e, f] = plane.orientation;
   const along = unit([a, b, c]);
   const normal = unit(cross(along, [d, e, f]));
