@@ -16,8 +16,7 @@ interface OpenJpegAddon {
   decodeJpeg2000(codestream: Uint8Array, frame: Jpeg2000Frame, threads: number): Uint8Array;
 }
 
-let loaded: OpenJpegAddon | undefined;
-const addon = (): OpenJpegAddon => (loaded ??= loadAddon("confine") as OpenJpegAddon);
+const addon = (): OpenJpegAddon => loadAddon("confine") as OpenJpegAddon;
 
 /** Its version, as 2.5.0; undefined where the system has none, or one before 2.3.0. */
 export function openJpegVersion(): string | undefined {

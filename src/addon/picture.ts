@@ -71,8 +71,7 @@ interface PictureAddon {
   ): Uint8Array<ArrayBuffer>;
 }
 
-let loaded: PictureAddon | undefined;
-const addon = (): PictureAddon => (loaded ??= loadAddon() as PictureAddon);
+const addon = (): PictureAddon => loadAddon() as PictureAddon;
 
 /** Equal pages give equal pixels. */
 export function composePage(page: Page): Picture {

@@ -145,8 +145,7 @@ interface DiskAddon {
   readNow(fd: number, bytes: Uint8Array): number;
 }
 
-let loaded: DiskAddon | undefined;
-const addon = (): DiskAddon => (loaded ??= loadAddon() as DiskAddon);
+const addon = (): DiskAddon => loadAddon() as DiskAddon;
 
 const { ENOENT } = os.constants.errno;
 
