@@ -19,9 +19,7 @@ interface OpenJpegAddon {
 const addon = (): OpenJpegAddon => loadAddon("confine") as OpenJpegAddon;
 
 /** Its version, as 2.5.0; undefined where the system has none, or one before 2.3.0. */
-export function openJpegVersion(): string | undefined {
-  return addon().openJpegVersion();
-}
+export const openJpegVersion = (): string | undefined => addon().openJpegVersion();
 
 /**
  * Decodes a codestream, on the calling thread and so many others. Only for a confined process: the bytes may be hostile.

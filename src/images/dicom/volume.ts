@@ -379,13 +379,9 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
   return { spacing: mean, places, missing, gap, rounded };
 }
 
-function at(values: readonly number[], index: number): number {
-  return values[index] ?? NaN;
-}
+const at = (values: readonly number[], index: number): number => values[index] ?? NaN;
 
-function shown(value: number): string {
-  return String(Number(value.toPrecision(4)));
-}
+const shown = (value: number): string => String(Number(value.toPrecision(4)));
 
 function listed(values: readonly string[]): string {
   return values.length > LISTED

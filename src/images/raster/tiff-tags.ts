@@ -224,9 +224,7 @@ function pageOf(directory: Directory): TiffPage {
   };
 }
 
-function isRead(photometric: number): photometric is TiffPage["photometric"] {
-  return photometric in DEPTHS;
-}
+const isRead = (photometric: number): photometric is TiffPage["photometric"] => photometric in DEPTHS;
 
 function listed(values: readonly (number | string)[]): string {
   return `${values.slice(0, -1).join(", ")}${values.length > 1 ? " and " : ""}${values.at(-1) ?? ""}`;
