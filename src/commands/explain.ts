@@ -19,13 +19,12 @@ import { clientWithToken, type Client } from "./client.js";
 import { countsText } from "./job-text.js";
 import { during } from "./activity.js";
 import { limitOf } from "./jobs.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
-export interface ExplainOptions {
+export interface ExplainOptions extends JsonOption {
   /** The folder for the results of an image: its receipt is read there. */
   output?: string;
   limit: string;
-  json?: boolean;
 }
 
 /** One thing that happened. */
