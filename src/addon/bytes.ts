@@ -28,8 +28,7 @@ const GIVEN_BACK_MS = 100;
 /** An ended thread's memory is free when its heap is torn down; several that end together are waited for. */
 const TORN_DOWN_MS = 1_000;
 
-let loaded: BytesAddon | undefined;
-const addon = (): BytesAddon => (loaded ??= loadAddon() as BytesAddon);
+const addon = (): BytesAddon => loadAddon() as BytesAddon;
 
 /**
  * One frame of RLE Lossless (PS3.5 annex G), RGB by pixel in 8 bits, rows top to bottom: three planes, each row by row.

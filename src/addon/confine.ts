@@ -8,8 +8,7 @@ interface ConfineAddon {
   hasEnded(pid: number): void;
 }
 
-let loaded: ConfineAddon | undefined;
-const addon = (): ConfineAddon => (loaded ??= loadAddon("confine") as ConfineAddon);
+const addon = (): ConfineAddon => loadAddon("confine") as ConfineAddon;
 
 /**
  * Takes from this process, for good, files, sockets, programs, other processes and memory for code; native/confine says

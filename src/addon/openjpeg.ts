@@ -16,13 +16,10 @@ interface OpenJpegAddon {
   decodeJpeg2000(codestream: Uint8Array, frame: Jpeg2000Frame, threads: number): Uint8Array;
 }
 
-let loaded: OpenJpegAddon | undefined;
-const addon = (): OpenJpegAddon => (loaded ??= loadAddon("confine") as OpenJpegAddon);
+const addon = (): OpenJpegAddon => loadAddon("confine") as OpenJpegAddon;
 
 /** Its version, as 2.5.0; undefined where the system has none, or one before 2.3.0. */
-export function openJpegVersion(): string | undefined {
-  return addon().openJpegVersion();
-}
+export const openJpegVersion = (): string | undefined => addon().openJpegVersion();
 
 /**
  * Decodes a codestream, on the calling thread and so many others. Only for a confined process: the bytes may be hostile.

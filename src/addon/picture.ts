@@ -71,8 +71,7 @@ interface PictureAddon {
   ): Uint8Array<ArrayBuffer>;
 }
 
-let loaded: PictureAddon | undefined;
-const addon = (): PictureAddon => (loaded ??= loadAddon() as PictureAddon);
+const addon = (): PictureAddon => loadAddon() as PictureAddon;
 
 /** Equal pages give equal pixels. */
 export function composePage(page: Page): Picture {
@@ -87,20 +86,13 @@ export function checkPanel({ width, height, rgb }: Picture, panel: PanelLayers):
   return addon().checkPanel(rgb, width, height, panel);
 }
 
-interface PixelBox {
-  left: number;
-  top: number;
-  width: number;
-  height: number;
-}
-
 /**
  * The coverage, 0 to 255, of each pixel of a box.
  * @param segments x0, y0, x1, y1 of each line of closed outlines
  */
 export function fillOutline(
   segments: Float32Array,
-  { left, top, width, height }: PixelBox,
+  { left, top, width, height }: { left: number; top: number; width: number; height: number },
 ): Uint8Array<ArrayBuffer> {
   return addon().fillOutline(segments, left, top, width, height);
 }

@@ -40,13 +40,7 @@ export interface SegmentCounts {
   anywhere: number;
 }
 
-interface SegmentsAddon {
-  countSegments(image: SegmentedImage): SegmentCounts[];
-}
-
-let loaded: SegmentsAddon | undefined;
-
 /** One pass over the pixels; the counts of each label. */
 export function countSegments(image: SegmentedImage): SegmentCounts[] {
-  return (loaded ??= loadAddon() as SegmentsAddon).countSegments(image);
+  return (loadAddon() as { countSegments: typeof countSegments }).countSegments(image);
 }

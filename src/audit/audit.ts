@@ -109,9 +109,9 @@ export class Audit {
   }
 
   /** Says the head now, and each minute in which it has moved. */
-  sayHeads(everyMs = HEAD_EVERY_MS): void {
+  sayHeads(): void {
     void this.#sayHead();
-    this.#headTimer = setInterval(() => void this.#sayHead(), everyMs).unref();
+    this.#headTimer = setInterval(() => void this.#sayHead(), HEAD_EVERY_MS).unref();
   }
 
   /** Writes what waits, says the last head, and closes the file. */

@@ -44,9 +44,7 @@ export function auditFolder(stateDir: string): string {
 }
 
 /** The files of a folder in the order of their days. Throws what listing throws. */
-export function dayFiles(folder: string): string[] {
-  return readdirSync(folder).filter(isDayFile).sort();
-}
+export const dayFiles = (folder: string): string[] => readdirSync(folder).filter(isDayFile).sort();
 
 /** Files that lie among those of the days and are none of them. Throws what listing throws. */
 export function otherFiles(folder: string): string[] {

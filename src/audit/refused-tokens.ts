@@ -17,14 +17,8 @@ export interface RefusedToken {
   jti?: string | undefined;
 }
 
-interface Repeated {
-  facts: Facts;
-  count: number;
-  since: string;
-}
-
 export class RefusedTokens {
-  readonly #seen = new Map<string, Repeated>();
+  readonly #seen = new Map<string, { facts: Facts; count: number; since: string }>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly write: (facts: Facts) => void) {}

@@ -32,9 +32,7 @@ const MOST_WAITING = 4 * 1024 * 1024;
  * A logger on standard output. A reader that is slow does not hold up the thread that logs, and a log that cannot be
  * written (its disk is full) does not end the service: what waits is written once there is room.
  */
-export function createLog(level: string): Logger {
-  return loggerOn(outputThatMayFail(), level);
-}
+export const createLog = (level: string): Logger => loggerOn(outputThatMayFail(), level);
 
 /** One line of a process that ends at once. */
 export function logLast(fields: object, message: string): void {

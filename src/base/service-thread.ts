@@ -11,6 +11,8 @@ import { within } from "./waiting.js";
 
 /** How long the end of a thread waits until its modules are loaded. */
 const LONGEST_LOADING_MS = 5_000;
+/** How long a thread that is closed may take over its last call. */
+const LAST_WAIT_MS = 2_000;
 
 /** An error as it crosses threads: `fault` is for the log, and set if nobody raised the error on purpose. */
 interface Refusal {
@@ -227,8 +229,9 @@ export class ServiceThread<Call, Answer> {
     await life.worker.terminate();
   }
 
-  /** Ends the thread for good. */
-  async close(): Promise<void> {
+  /** Ends the thread for good; before, it is given `last`, and for a while to answer. */
+  async close(last?: Call): Promise<void> {
+    if (last !== undefined) await within(this.call(last), LAST_WAIT_MS).catch(() => undefined);
     this.#isClosed = true;
     await this.end();
   }

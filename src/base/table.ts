@@ -20,9 +20,7 @@ export function table(given: readonly (readonly string[])[], right: readonly num
 }
 
 /** 12345 as "12,345". */
-export function count(value: number): string {
-  return value.toLocaleString("en-US");
-}
+export const count = (value: number): string => value.toLocaleString("en-US");
 
 /** 1 as "1 image", 12345 as "12,345 images". */
 export const counted = (n: number, one: string): string => `${count(n)} ${one}${n === 1 ? "" : "s"}`;

@@ -9,7 +9,7 @@ import { clientWithToken, type Client } from "./client.js";
 import { hasEnded, summaryText, whyOf } from "./job-text.js";
 import { Progress } from "./progress.js";
 import { during } from "./activity.js";
-import { print, printError, remark, type ExitStatus } from "./run.js";
+import { print, printError, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 /** How long the first contact may take: a server that has just been started, or restarts. */
 const FIRST_CONTACT_MS = 15_000;
@@ -17,12 +17,11 @@ const POLL_MS = 500;
 /** Failed images that are named at the end. */
 const MOST_NAMED = 20;
 
-export interface BulkCommand {
+export interface BulkCommand extends JsonOption {
   model?: string[];
   group?: "series";
   outputs?: string;
   detach?: boolean;
-  json?: boolean;
   idempotencyKey?: string;
 }
 
@@ -63,11 +62,9 @@ function submit(client: Client, input: string, output: string, options: BulkComm
   const body = {
     input_folder_path: asServerSees(input),
     output_folder_path: asServerSees(output),
-    ...(options.model === undefined ? {} : { models: options.model }),
-    ...(options.group === undefined ? {} : { group: options.group }),
-    ...(options.outputs === undefined
-      ? {}
-      : { outputs: options.outputs.split(",").map((one) => one.trim()) }),
+    models: options.model,
+    group: options.group,
+    outputs: options.outputs?.split(",").map((one) => one.trim()),
     // An answer lost on its way must not make a second job when the request is repeated.
     idempotency_key: options.idempotencyKey ?? randomUUID(),
   };

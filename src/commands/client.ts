@@ -14,11 +14,6 @@ import { errno } from "../base/errno.js";
 /** Longest pause between two attempts to reach a server that does not answer. */
 const LONGEST_PAUSE_MS = 2_000;
 
-export interface Reply {
-  status: number;
-  body: unknown;
-}
-
 /** Nothing answers at the address, or not now: the same call may succeed later. */
 class Unreachable extends RadserveError {}
 
@@ -100,7 +95,7 @@ export class Client {
    * One request.
    * @throws RadserveError model_unavailable where nothing answers, or something that is no Radserve
    */
-  async send(method: string, page: string, body?: unknown): Promise<Reply> {
+  async send(method: string, page: string, body?: unknown): Promise<{ status: number; body: unknown }> {
     let reply: { status: number; text: string };
     try {
       reply = await this.#exchange(method, page, body === undefined ? undefined : JSON.stringify(body));

@@ -115,13 +115,6 @@ async function* deliveriesBelow(folder: string): AsyncGenerator<Found> {
   }
 }
 
-interface Read {
-  destination: string;
-  path: string;
-  state: string;
-  reason?: string;
-}
-
 /** Reads every object back that was delivered, and changes nothing. */
 export async function deliverVerify(
   config: Config,
@@ -133,7 +126,7 @@ export async function deliverVerify(
     Object.entries(doors.destinations).map(([name, settings]) => [name, openDestination(name, settings)]),
   );
   const { signal } = new AbortController();
-  const read: Read[] = [];
+  const read: { destination: string; path: string; state: string; reason?: string }[] = [];
   try {
     for await (const { delivery, place, receipt: file } of deliveriesIn(paths)) {
       const receipt = await readReceipt(file);

@@ -7,10 +7,9 @@ import { driftOf, FALSE_MARKS, FEWEST_STUDIES, type Change, type Drift } from ".
 import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
 import { leftOut, receiptFolders } from "./receipt-folders.js";
-import { print, type ExitStatus } from "./run.js";
+import { print, type ExitStatus, type JsonOption } from "./run.js";
 
-export interface DriftCommand {
-  json?: boolean;
+export interface DriftCommand extends JsonOption {
   /** A day of the week to compare, YYYY-MM-DD. */
   week?: string;
 }

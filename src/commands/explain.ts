@@ -18,13 +18,13 @@ import type { Receipt } from "../results/receipt/receipt.js";
 import { clientWithToken, type Client } from "./client.js";
 import { countsText } from "./job-text.js";
 import { during } from "./activity.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { limitOf } from "./jobs.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
-export interface ExplainOptions {
+export interface ExplainOptions extends JsonOption {
   /** The folder for the results of an image: its receipt is read there. */
   output?: string;
   limit: string;
-  json?: boolean;
 }
 
 /** One thing that happened. */
@@ -284,9 +284,7 @@ function text(told: Told): string {
 
 /** The last of what happened to an image, a request or a job. Status 1 where nothing is known of it. */
 export async function explain(config: Config, given: string, options: ExplainOptions): Promise<ExitStatus> {
-  const most = Number(options.limit);
-  if (!Number.isInteger(most) || most < 1)
-    throw new ConfigError(`--limit: expected a whole number from 1; found "${options.limit}".`);
+  const most = limitOf(options);
   const folder = auditFolder(config.state_dir);
   const target = targetOf(config, given);
   const lines = await during("Reading the audit", () => fromAudit(folder, target, most));

@@ -13,7 +13,7 @@ import { count } from "../base/table.js";
 import { loadModels, withoutEntry } from "../models/set.js";
 import type { Answer } from "../results/receipt/receipt.js";
 import { withEngine } from "../server/start-engine.js";
-import { print, remark, type ExitStatus } from "./run.js";
+import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
 const placeOf = ({ frame }: { frame?: number | undefined }) =>
   frame === undefined ? "" : `frame ${frame}: `;
@@ -66,14 +66,13 @@ function summary(answer: Answer): string {
   ].join("\n");
 }
 
-export interface InferCommand {
+export interface InferCommand extends JsonOption {
   model?: string[];
   /** Kinds, separated by commas. */
   outputs?: string;
   /** SeriesInstanceUID. */
   series?: string;
   group?: "series";
-  json?: boolean;
 }
 
 /** @throws ConfigError that names the kind which is none */

@@ -19,10 +19,9 @@ import { pngOf } from "../results/picture/pixels.js";
 import { withEngine } from "../server/start-engine.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
-import { print, type ExitStatus } from "./run.js";
+import { print, type ExitStatus, type JsonOption } from "./run.js";
 
-export interface InspectCommand {
-  json?: boolean;
+export interface InspectCommand extends JsonOption {
   /** SeriesInstanceUID. */
   series?: string;
   preview?: string;

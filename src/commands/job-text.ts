@@ -123,9 +123,7 @@ export function differencesTable(differences: Reconciliation["differences"]): st
 }
 
 /** Why an image failed or was skipped; empty where there is nothing to say. */
-export function whyOf({ error, reason }: Item): string {
-  return (error ?? reason)?.message ?? "";
-}
+export const whyOf = ({ error, reason }: Item): string => (error ?? reason)?.message ?? "";
 
 export function itemsTable(items: readonly Item[]): string {
   const rows = items.map((item) => [

@@ -19,13 +19,12 @@ import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 /** The server gives at most this many at once, of jobs and of items. */
 const PAGE = 100;
 
-interface Listing {
+interface Listing extends JsonOption {
   state?: string;
   limit: string;
-  json?: boolean;
 }
 
-function limitOf({ limit }: Listing): number {
+export function limitOf({ limit }: { limit: string }): number {
   const number = Number(limit);
   if (Number.isInteger(number) && number > 0) return number;
   throw new ConfigError(`--limit: expected a whole number from 1; found "${limit}".`);

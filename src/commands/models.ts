@@ -27,16 +27,7 @@ function say({ text, exitCode, data }: CommandResult, json = false): number {
 export const list = async (config: Config, { json }: JsonOption) =>
   say(await modelsList(config.models_dir), json);
 
-export interface InitCommand {
-  like?: string;
-  labels?: string;
-}
-
-export interface ImportCommand extends ImportOptions {
-  json?: boolean;
-}
-
-export const init = (config: Config, graph: string, { like, labels }: InitCommand) =>
+export const init = (config: Config, graph: string, { like, labels }: { like?: string; labels?: string }) =>
   withEngine(config, async (engine) =>
     say(
       await modelsInit(path.resolve(graph), engine, {
@@ -47,8 +38,11 @@ export const init = (config: Config, graph: string, { like, labels }: InitComman
     ),
   );
 
-export const importModel = (config: Config, folder: string, { json, ...options }: ImportCommand) =>
-  withEngine(config, async (engine) => say(await modelsImport(folder, engine, options), json));
+export const importModel = (
+  config: Config,
+  folder: string,
+  { json, ...options }: ImportOptions & JsonOption,
+) => withEngine(config, async (engine) => say(await modelsImport(folder, engine, options), json));
 
 export async function exportNnunet(): Promise<number> {
   print((await readFile(exportScript(), "utf8")).trimEnd());
@@ -87,11 +81,10 @@ const onImage = async (
     await folderReading(folder),
   );
 
-export interface CanaryCommand {
+export interface CanaryCommand extends JsonOption {
   frame?: string;
   absolute?: string;
   relative?: string;
-  json?: boolean;
 }
 
 export const canary = (config: Config, folder: string, image: string, options: CanaryCommand) =>
@@ -108,11 +101,10 @@ function limitOf(text: string | undefined, option: string): number | undefined {
   throw errors.bad_request(`Expected a number of at least 0 for ${option}, found "${text}".`);
 }
 
-export interface TryCommand {
+export interface TryCommand extends JsonOption {
   frame?: string;
   dump?: string;
   expect?: string;
-  json?: boolean;
 }
 
 export const tryModel = (config: Config, folder: string, image: string, options: TryCommand) =>

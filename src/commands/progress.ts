@@ -5,18 +5,12 @@ import { progressBar, progressText } from "./job-text.js";
 
 const LINE_EVERY_MS = 5_000;
 
-interface Stream {
-  isTTY?: boolean;
-  columns?: number;
-  write(text: string): unknown;
-}
-
 export class Progress {
   #lastLine = -Infinity;
   #drawn = false;
   #unreachable = false;
 
-  constructor(private readonly stream: Stream) {}
+  constructor(private readonly stream: { isTTY?: boolean; columns?: number; write(text: string): unknown }) {}
 
   show(job: Job): void {
     this.#unreachable = false;

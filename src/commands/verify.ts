@@ -16,12 +16,11 @@ import { withEngine } from "../server/start-engine.js";
 import { hashFile } from "../files/durable-files.js";
 import { withImageFile } from "./files.js";
 import { during } from "./activity.js";
-import { print, type ExitStatus } from "./run.js";
+import { print, type ExitStatus, type JsonOption } from "./run.js";
 
-export interface VerifyCommand {
+export interface VerifyCommand extends JsonOption {
   /** The source, or a folder that it lies in, at any depth; by default what lies beside the receipt under its name. */
   input?: string;
-  json?: boolean;
 }
 
 const WORDS: Readonly<Record<Verdict, string>> = {

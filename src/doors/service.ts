@@ -9,7 +9,6 @@ import type { Audit } from "../audit/audit.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
 import { ServiceThread, ThreadEnded } from "../base/service-thread.js";
-import { within } from "../base/waiting.js";
 import type { BulkService } from "../bulk/service.js";
 import type { Job } from "../bulk/schema.js";
 import type { Config } from "../config.js";
@@ -21,7 +20,6 @@ import { stowPeer, type ReceivingSettings } from "./settings.js";
 /** Whose jobs they are that received images become. */
 export const DOORS_SUBJECT = "doors";
 const CALLER = { subject: DOORS_SUBJECT, admin: false, inputRoots: undefined, outputRoots: undefined };
-const LAST_WAIT_MS = 2_000;
 /** Pieces of a body that go over together; each has at most 64 KiB. */
 const PIECES_AT_ONCE = 16;
 export interface DoorsOptions {
@@ -104,11 +102,7 @@ export class DoorsService {
 
   /** Takes nothing more; what was not answered is sent again by its sender. */
   async close(): Promise<void> {
-    await within(
-      this.#call({ type: "close" }).catch(() => undefined),
-      LAST_WAIT_MS,
-    );
-    await this.#thread.close();
+    await this.#thread.close({ type: "close" });
   }
 
   async #call(call: ToDoors, transfer: Transferable[] = []): Promise<unknown> {

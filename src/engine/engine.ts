@@ -243,6 +243,4 @@ export class Engine {
  * Throws RadserveError: internal where the addon is not built, model_unavailable where CUDA is asked for and cannot
  * be used.
  */
-export function createEngine(options: EngineOptions): Engine {
-  return new Engine(options);
-}
+export const createEngine = (options: EngineOptions): Engine => new Engine(options);

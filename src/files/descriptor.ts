@@ -17,9 +17,7 @@ const write = promisify(fs.write);
 const AT_ONCE = 64 * 1024;
 
 /** Another name of an open file or folder: works for reading, listing and creating, in every thread. */
-export function descriptorPath(fd: number): string {
-  return `/proc/self/fd/${fd}`;
-}
+export const descriptorPath = (fd: number): string => `/proc/self/fd/${fd}`;
 
 /**
  * Reads from where the descriptor stands until the buffer is full or the file ends.
@@ -60,9 +58,7 @@ const MOST_FROM_MEMORY = 16 * 1024 * 1024;
  * The bytes of an open file.
  * Throws unsupported_format before reading, where it is too long.
  */
-export function readWhole(fd: number): Promise<Uint8Array> {
-  return bytesOf(fd, 0);
-}
+export const readWhole = (fd: number): Promise<Uint8Array> => bytesOf(fd, 0);
 
 /**
  * The same; the calling thread copies what the system has in memory, so that only a disk is waited for elsewhere.

@@ -145,8 +145,7 @@ interface DiskAddon {
   readNow(fd: number, bytes: Uint8Array): number;
 }
 
-let loaded: DiskAddon | undefined;
-const addon = (): DiskAddon => (loaded ??= loadAddon() as DiskAddon);
+const addon = (): DiskAddon => loadAddon() as DiskAddon;
 
 const { ENOENT } = os.constants.errno;
 
@@ -224,9 +223,7 @@ export async function anyThere(paths: readonly [Path, ...Path[]]): Promise<boole
 }
 
 /** Reads what of a file is in the kernel's memory already, from where it stands: so many bytes. */
-export function readNow(fd: number, bytes: Uint8Array): number {
-  return addon().readNow(fd, bytes);
-}
+export const readNow = (fd: number, bytes: Uint8Array): number => addon().readNow(fd, bytes);
 
 /** Flags for a file that is there to be read. If something else lies there by now, no link is followed and no pipe is waited for. */
 export const PLAIN = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
@@ -254,6 +251,4 @@ export function freeBytes({ blocks, bavail, bsize }: StatsFs): number {
 }
 
 /** Bytes of a file system, whoever has them; without end where it does not say. */
-export function totalBytes({ blocks, bsize }: StatsFs): number {
-  return blocks === 0 ? Infinity : blocks * bsize;
-}
+export const totalBytes = ({ blocks, bsize }: StatsFs): number => (blocks === 0 ? Infinity : blocks * bsize);

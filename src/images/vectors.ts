@@ -7,9 +7,7 @@ export function dot(a: Readonly<Vector>, b: Readonly<Vector>): number {
   return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
 }
 
-export function length(v: Readonly<Vector>): number {
-  return Math.sqrt(dot(v, v));
-}
+export const length = (v: Readonly<Vector>): number => Math.sqrt(dot(v, v));
 
 /** Adding 0 makes -0, which no text tells from 0, into 0. */
 export function cross(a: Readonly<Vector>, b: Readonly<Vector>): Vector {

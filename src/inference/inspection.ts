@@ -190,9 +190,7 @@ function volumeText(volume: NonNullable<Inspection["volume"]>): string {
   return `${slices} slices ${rounded(sliceSpacing)} mm apart, from ${origin.map(rounded).join("\\")} along ${directions.join(" and ")} (columns, rows, slices)`;
 }
 
-function rounded(value: number): number {
-  return Number(value.toFixed(4));
-}
+const rounded = (value: number): number => Number(value.toFixed(4));
 
 function frameText(frame: Inspection["first_frame"]): string {
   return `${frame.min} to ${frame.max}, mean ${frame.mean.toFixed(3)}, sha256 ${frame.sha256}`;

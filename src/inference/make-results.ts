@@ -27,14 +27,11 @@ import { attempt, wholeOutputs, type Outcome, type Ran } from "./run-models.js";
 import { canonicalJson } from "../base/canonical-json.js";
 import { COMPREHENSIVE_3D_SR } from "../results/dicom/objects/sr.js";
 
-export interface Made {
-  models: ReceiptModel[];
-  files: ResultFile[];
-  pixelSha256: string;
-}
-
 /** @throws RadserveError of the first model if all failed; deadline_exceeded and its like */
-export async function makeResults(analysis: Analysis, ran: Ran): Promise<Made> {
+export async function makeResults(
+  analysis: Analysis,
+  ran: Ran,
+): Promise<{ models: ReceiptModel[]; files: ResultFile[]; pixelSha256: string }> {
   const { outcomes, planes, pixelSha256 } = ran;
   const files: ResultFile[] = [];
   const models: ReceiptModel[] = [];

@@ -223,6 +223,4 @@ function different<T extends object>(now: object, before: T, fields: readonly (k
   return wrong.length === 0 ? undefined : wrong.join(", ");
 }
 
-function plain(value: unknown): unknown {
-  return JSON.parse(JSON.stringify(value)) as unknown;
-}
+const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value)) as unknown;

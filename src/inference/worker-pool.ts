@@ -450,9 +450,7 @@ function mayRunAgain({ task, alone, cancelled }: Admitted): boolean {
   return task.priority === "bulk" && !alone && !cancelled;
 }
 
-function isOver({ deadline }: InferTask): boolean {
-  return deadline !== undefined && monotonic() >= deadline;
-}
+const isOver = ({ deadline }: InferTask): boolean => deadline !== undefined && monotonic() >= deadline;
 
 export function shuttingDown(): RadserveError {
   return errors.shutting_down(

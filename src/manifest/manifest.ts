@@ -122,35 +122,32 @@ const window = {
 const values = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("stored") }).describe("As in the file, in the range of its bits"),
   z.strictObject({ kind: z.literal("modality") }).describe("After Modality LUT or rescale, for example HU"),
-  z
-    .strictObject({
+  described(
+    "After the file's window or VOI LUT of that index, 0 to 1 as real numbers; colour is divided by its full range. A dtype of whole numbers needs a normalisation that spreads them, scale with multiply 255 for example",
+    z.strictObject({
       kind: z.literal("voi"),
       index: z.int().min(0),
       if_absent: z.enum(["full_range", "min_max", "refuse"]),
-    })
-    .describe(
-      "After the file's window or VOI LUT of that index, 0 to 1 as real numbers; colour is divided by its full range. A dtype of whole numbers needs a normalisation that spreads them, scale with multiply 255 for example",
-    ),
+    }),
+  ),
   z
     .strictObject({ kind: z.literal("window"), ...window })
     .describe("A fixed window over modality values, 0 to 1 as real numbers, as those of voi"),
-  z
-    .strictObject({
+  described(
+    "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has to be linear and the only one; other images are refused",
+    z.strictObject({
       kind: z.literal("real_world"),
       units: described(
         "UCUM, for example mm2/s of an apparent diffusion coefficient",
         z.string().min(1).max(16),
       ),
       label: z.string().min(1).max(16).optional().describe("LUT Label, where an image has several mappings"),
-    })
-    .describe(
-      "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has to be linear and the only one; other images are refused",
-    ),
-  z
-    .strictObject({ kind: z.literal("windows"), windows: z.array(z.strictObject(window)).min(2).max(16) })
-    .describe(
-      "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this order (channels: windows)",
-    ),
+    }),
+  ),
+  described(
+    "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this order (channels: windows)",
+    z.strictObject({ kind: z.literal("windows"), windows: z.array(z.strictObject(window)).min(2).max(16) }),
+  ),
   described(
     "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what it is computed from are refused",
     z.strictObject({ kind: z.literal("suv_bw") }),
@@ -411,16 +408,15 @@ const attributeValue = z.discriminatedUnion("encoding", [
   z
     .strictObject({ tag: keyword, encoding: z.literal("number"), index: valueIndex, ...scaled })
     .describe("The attribute's number * multiply + add, in the unit that DICOM gives it"),
-  z
-    .strictObject({
+  described(
+    "An age (VR AS: 045Y, 018M, 003W, 010D) in this unit * multiply + add. A year has 12 months and 365.25 days, a week 7 days",
+    z.strictObject({
       tag: keyword,
       encoding: z.literal("age"),
       unit: z.enum(["years", "months", "weeks", "days"]),
       ...scaled,
-    })
-    .describe(
-      "An age (VR AS: 045Y, 018M, 003W, 010D) in this unit * multiply + add. A year has 12 months and 365.25 days, a week 7 days",
-    ),
+    }),
+  ),
 ]);
 
 const attributeInput = z

@@ -340,6 +340,4 @@ function quotable(value: string): string {
 
 const KNOWN = new Set(["dicom", "png", "jpeg", "tiff"]);
 
-function sentence(text: string): string {
-  return /[.!?]$/.test(text) ? text : `${text}.`;
-}
+const sentence = (text: string): string => (/[.!?]$/.test(text) ? text : `${text}.`);

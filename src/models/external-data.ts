@@ -10,16 +10,12 @@ import type { Manifest } from "../manifest/manifest.js";
 import type { Problem } from "./explain.js";
 import { fault, fileSha256, resolveModelFile } from "./files.js";
 
-interface ExternalDataAddon {
-  externalData(path: string): string[] | null;
-}
-
 /**
  * The files that a graph keeps constants in, sorted, as it names them.
  * @throws RadserveError bad_request if the file is no ONNX model
  */
 export function externalData(graph: string): string[] {
-  const found = (loadAddon() as ExternalDataAddon).externalData(graph);
+  const found = (loadAddon() as { externalData(path: string): string[] | null }).externalData(graph);
   if (found !== null) return found;
   throw errors.bad_request(
     "Expected an ONNX model that can be read to its end, found something else. Export the graph again.",

@@ -73,9 +73,7 @@ function leastDistance(a: readonly Rgb[], b: readonly Rgb[], allowance = 1): num
 }
 
 /** Distance in Oklab (black to white is 1) for those eyes that see least of it; from about 0.1 on, colours are told apart at a glance. */
-export function difference(a: Rgb, b: Rgb): number {
-  return leastDistance(asSeen(a), asSeen(b));
-}
+export const difference = (a: Rgb, b: Rgb): number => leastDistance(asSeen(a), asSeen(b));
 
 /** From linear sRGB to XYZ, adapted from D65 to D50 (Bradford). */
 const XYZ: Matrix = [

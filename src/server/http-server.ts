@@ -32,9 +32,7 @@ export interface ServerOptions extends Services {
 }
 
 /** A request id that is safe in headers and logs, else a new one. */
-function requestIdOf(given: string): string {
-  return /^[\w.:-]{1,64}$/.test(given) ? given : randomUUID();
-}
+const requestIdOf = (given: string): string => (/^[\w.:-]{1,64}$/.test(given) ? given : randomUUID());
 
 /** The HTTP server, not listening: connections come from `listen` or from `emit("connection", socket)`. */
 export function createServer(options: ServerOptions): http.Server | https.Server {

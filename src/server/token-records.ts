@@ -39,9 +39,7 @@ const tokenRecordSchema = z.object({
 export type TokenRecord = z.infer<typeof tokenRecordSchema>;
 
 /** File name of a token's record and of its revocation: any jti, also another issuer's, makes a safe one. */
-export function nameOf(jti: string): string {
-  return createHash("sha256").update(jti).digest("hex");
-}
+export const nameOf = (jti: string): string => createHash("sha256").update(jti).digest("hex");
 
 /** Whether an entry of a folder is such a name, and nothing temporary. */
 export const isNameOfToken = (entry: string): boolean => /^[0-9a-f]{64}$/.test(entry);

@@ -37,15 +37,10 @@ interface KnownFolder {
   bySha256: Map<string, string>;
 }
 
-export interface PictureTools {
-  engine: Engine;
-  memory: ProcessMemory;
-}
-
 export class SourcePictures {
   readonly #folders = new Map<string, KnownFolder>();
 
-  constructor(private readonly tools: PictureTools) {}
+  constructor(private readonly tools: { engine: Engine; memory: ProcessMemory }) {}
 
   /** A PNG in the image's true proportions; for the rest as `facts`. */
   draw(source: OpenedInput, receipt: Receipt, frame: number): Promise<Uint8Array> {

@@ -108,9 +108,9 @@ function ofFrame<T>(
   { receiptPath, inputPath, roots, frame }: Of<"picture" | "frame">,
   use: (source: OpenedInput, receipt: Receipt, frame: number) => Promise<T>,
 ): Promise<T> {
-  return withResult(receiptPath, roots.output, async ({ receipt }) => {
-    return withInput(inputPath, roots.input, (source) => use(source, receipt, frame));
-  });
+  return withResult(receiptPath, roots.output, ({ receipt }) =>
+    withInput(inputPath, roots.input, (source) => use(source, receipt, frame)),
+  );
 }
 
 function verification(view: Of<"verify">): Promise<Verification> {

@@ -48,9 +48,7 @@ export function connectionOf(folders: DatabaseFolders) {
   return { host: folders.run, port: PORT, user: ROLE, database: ROLE, ssl: false };
 }
 
-export function socketOf(folders: DatabaseFolders): string {
-  return socketIn(folders.run);
-}
+export const socketOf = (folders: DatabaseFolders): string => socketIn(folders.run);
 
 const socketIn = (folder: string) => path.join(folder, `.s.PGSQL.${PORT}`);
 

@@ -18,9 +18,7 @@ const LONGEST_FAST_STOP_MS = 30_000;
 const LONGEST_STOP_MS = 60_000;
 
 /** The log, which PostgreSQL appends to through a handle of ours: root opens no file in another's folder. */
-export function logFile(folders: DatabaseFolders): string {
-  return path.join(folders.own, "postgres.log");
-}
+export const logFile = (folders: DatabaseFolders): string => path.join(folders.own, "postgres.log");
 
 /**
  * The living postmaster of a data directory; undefined if none lives. Its number may belong to another process by

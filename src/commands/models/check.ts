@@ -102,6 +102,4 @@ async function runProblem(
   }
 }
 
-export function problemLine({ path, message }: Problem): string {
-  return `  ${path}: ${message}`;
-}
+export const problemLine = ({ path, message }: Problem): string => `  ${path}: ${message}`;

@@ -7,7 +7,6 @@ import type { Audit } from "../../audit/audit.js";
 import { errors } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
-import { within } from "../../base/waiting.js";
 import type { Config } from "../../config.js";
 import type { KnownDestinations } from "../../inference/request.js";
 import type { ResultPlace } from "../../inference/task.js";
@@ -21,8 +20,6 @@ import type {
   ToDeliver,
   Undelivered,
 } from "./messages.js";
-
-const LAST_WAIT_MS = 2_000;
 
 /** Where a box keeps what is to be delivered: in the spool, which all boxes see, or else in its state directory. */
 export const queueOf = ({ spool }: DoorsSettings, { state_dir }: Pick<Config, "state_dir">): string =>
@@ -95,11 +92,7 @@ export class DeliveryService {
 
   /** Sends nothing more; what is not delivered goes on with the next start. */
   async close(): Promise<void> {
-    await within(
-      this.#call({ type: "close" }).catch(() => undefined),
-      LAST_WAIT_MS,
-    );
-    await this.#thread.close();
+    await this.#thread.close({ type: "close" });
   }
 
   async #call(call: ToDeliver): Promise<unknown> {

@@ -54,12 +54,6 @@ interface Loaded {
   bytes: Buffer;
 }
 
-interface Answer {
-  status: number;
-  type: string;
-  body: IncomingMessage;
-}
-
 export class StowDestination implements Destination {
   readonly #agent: PlainAgent | TlsAgent;
 
@@ -143,7 +137,7 @@ export class StowDestination implements Destination {
     path: string,
     signal: AbortSignal,
     { accept, type, body = [] }: { accept: string; type?: string; body?: Buffer[] },
-  ): Promise<Answer> {
+  ): Promise<{ status: number; type: string; body: IncomingMessage }> {
     const { tls, authorization } = await readCredentials(this.name, this.settings);
     const length = body.reduce((sum, { length }) => sum + length, 0);
     const options: RequestOptions = {

@@ -165,8 +165,8 @@ export class Association {
     this.socket.close();
   }
 
-  abort(error?: unknown): void {
-    this.socket.abort(error);
+  abort(): void {
+    this.socket.abort();
   }
 }
 

@@ -62,16 +62,11 @@ function rejectionText({ result, source, reason }: Rejection): string {
   return `The association was rejected ${result === 2 ? "for now" : "permanently"}: ${why}.`;
 }
 
-export interface Proposal {
-  abstractSyntax: string;
-  transferSyntaxes: readonly string[];
-}
-
 export interface CallOptions extends PduLimits {
   callingAe: string;
   calledAe: string;
   /** At most 128. */
-  contexts: readonly Proposal[];
+  contexts: readonly { abstractSyntax: string; transferSyntaxes: readonly string[] }[];
   roles?: readonly Roles[];
   /** Ends the association at once. */
   signal?: AbortSignal;

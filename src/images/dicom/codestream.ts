@@ -151,17 +151,11 @@ function codeLengthsOfZero(segment: Uint8Array, found: Set<number>): void {
   }
 }
 
-interface JpegMarkers {
-  adobe: number | undefined;
-  jfif: boolean;
-  sameSampleBits: Set<number>;
-}
-
 function jpegHeader(
   bytes: Uint8Array,
   frame: { marker: number; at: number },
   scan: number,
-  { adobe, jfif, sameSampleBits }: JpegMarkers,
+  { adobe, jfif, sameSampleBits }: { adobe: number | undefined; jfif: boolean; sameSampleBits: Set<number> },
 ): CodestreamHeader {
   const components = bytes[frame.at + 5] ?? 0;
   const ids = Array.from({ length: components }, (_, i) => bytes[frame.at + 6 + i * 3]);

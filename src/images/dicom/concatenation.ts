@@ -20,11 +20,6 @@ interface Part {
   frames: number;
 }
 
-interface MultiFrameFile {
-  attributes: Attributes;
-  frames: readonly unknown[];
-}
-
 /** The part of an object in a concatenation; undefined if it is a whole image. */
 function partOf(attributes: Attributes, frames: number): Part | undefined {
   const part: Part = {
@@ -66,7 +61,9 @@ export function checkNoPart(attributes: Attributes | undefined): void {
  * @returns caveats about concatenations that do not say how many parts they have
  * @throws series_invalid (incomplete_concatenation) with the numbers of the parts that are missing or doubled
  */
-export function checkConcatenations(files: readonly MultiFrameFile[]): Warning[] {
+export function checkConcatenations(
+  files: readonly { attributes: Attributes; frames: readonly unknown[] }[],
+): Warning[] {
   const found = new Map<string | undefined, Part[]>();
   for (const { attributes, frames } of files) {
     const part = partOf(attributes, frames.length);

@@ -57,9 +57,7 @@ export function dictionaryVr(tag: Tag): string {
 }
 
 /** Value Multiplicity of a tag (PS3.6): "1", "2-n"; "1-n" if the dictionary has none. */
-export function multiplicityOf(tag: Tag): string {
-  return entryOf(tag)?.vm ?? "1-n";
-}
+export const multiplicityOf = (tag: Tag): string => entryOf(tag)?.vm ?? "1-n";
 
 const tags = new Map<string, Tag>();
 

@@ -101,14 +101,10 @@ export function truncated(tag: Tag | undefined, needed: number, size: number): R
   );
 }
 
-export function isVr(code: string): boolean {
-  return SHORT_VRS.has(code) || LONG_VRS.has(code);
-}
+export const isVr = (code: string): boolean => SHORT_VRS.has(code) || LONG_VRS.has(code);
 
 /** True for the tags of items and of the delimiters of items and sequences. */
-export function isDelimiter(tag: Tag): boolean {
-  return tag >= ITEM && tag <= SEQUENCE_END;
-}
+export const isDelimiter = (tag: Tag): boolean => tag >= ITEM && tag <= SEQUENCE_END;
 
 function vrAt(walk: Walk, offset: number): string {
   return String.fromCharCode(walk.bytes[offset] ?? 0, walk.bytes[offset + 1] ?? 0);

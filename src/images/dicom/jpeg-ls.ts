@@ -12,9 +12,7 @@ const MOST_KEPT_BYTES = 1 << 28;
 let instance: CharLS | undefined;
 let starting: Promise<void> | undefined;
 
-export function charLsIsLoaded(): boolean {
-  return instance !== undefined;
-}
+export const charLsIsLoaded = (): boolean => instance !== undefined;
 
 /** The next frame makes another decoder. */
 export function dropCharLs(): void {

@@ -232,14 +232,8 @@ function checkAlike(all: readonly LocatedSlice[]): void {
   }
 }
 
-interface Axes {
-  column: Vector;
-  row: Vector;
-  normal: Vector;
-}
-
 /** Unit vectors at right angles from direction cosines, which are rounded. */
-function axesOf(plane: PlanePosition): Axes {
+function axesOf(plane: PlanePosition): { column: Vector; row: Vector; normal: Vector } {
   const [a, b, c, d, e, f] = plane.orientation;
   const along = unit([a, b, c]);
   const normal = unit(cross(along, [d, e, f]));
@@ -385,13 +379,9 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
   return { spacing: mean, places, missing, gap, rounded };
 }
 
-function at(values: readonly number[], index: number): number {
-  return values[index] ?? NaN;
-}
+const at = (values: readonly number[], index: number): number => values[index] ?? NaN;
 
-function shown(value: number): string {
-  return String(Number(value.toPrecision(4)));
-}
+const shown = (value: number): string => String(Number(value.toPrecision(4)));
 
 function listed(values: readonly string[]): string {
   return values.length > LISTED

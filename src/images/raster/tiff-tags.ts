@@ -183,9 +183,9 @@ function one(directory: Directory, tag: number, absent?: number): number {
   return value;
 }
 
-/** The value that all samples share. */
-function shared(directory: Directory, tag: number, absent: number): number | undefined {
-  const values = directory.get(tag) ?? [absent];
+/** The value that all samples share; 1 is of those that have none. */
+function shared(directory: Directory, tag: number): number | undefined {
+  const values = directory.get(tag) ?? [1];
   return values.every((value) => value === values[0]) ? values[0] : undefined;
 }
 
@@ -209,7 +209,7 @@ function pageOf(directory: Directory): TiffPage {
     throw unsupported(
       "The TIFF image has its colours in separate planes (PlanarConfiguration 2) of tiles, which cannot be read; in strips they can. Convert it.",
     );
-  const format = shared(directory, TAG.format, 1);
+  const format = shared(directory, TAG.format);
   // 4 is "undefined", which baseline readers take as unsigned integers
   if (format !== 1 && format !== 4)
     throw unsupported(
@@ -224,16 +224,14 @@ function pageOf(directory: Directory): TiffPage {
   };
 }
 
-function isRead(photometric: number): photometric is TiffPage["photometric"] {
-  return photometric in DEPTHS;
-}
+const isRead = (photometric: number): photometric is TiffPage["photometric"] => photometric in DEPTHS;
 
 function listed(values: readonly (number | string)[]): string {
   return `${values.slice(0, -1).join(", ")}${values.length > 1 ? " and " : ""}${values.at(-1) ?? ""}`;
 }
 
 function depthOf(directory: Directory, photometric: TiffPage["photometric"]): number {
-  const bits = shared(directory, TAG.bits, 1);
+  const bits = shared(directory, TAG.bits);
   const depths = DEPTHS[photometric];
   if (bits === undefined || !depths.includes(bits))
     throw unsupported(

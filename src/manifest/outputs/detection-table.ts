@@ -74,8 +74,9 @@ const schema = z
       .strictObject({ first: z.int().min(0).describe("Number of the first label") })
       .optional()
       .describe("With a column class"),
-    nms: z
-      .discriminatedUnion("kind", [
+    nms: described(
+      "Non-maximum suppression, of what reaches its threshold; greedy is the same as torchvision.ops.nms",
+      z.discriminatedUnion("kind", [
         z.strictObject({ kind: z.literal("none") }).describe("The graph has done it, or needs none"),
         z.strictObject({
           kind: z.literal("greedy"),
@@ -89,10 +90,8 @@ const schema = z
           ),
           ...nmsFields,
         }),
-      ])
-      .describe(
-        "Non-maximum suppression, of what reaches its threshold; greedy is the same as torchvision.ops.nms",
-      ),
+      ]),
+    ),
     max_boxes: maxBoxes,
     labels,
   })

@@ -1,3 +1,4 @@
+import { described } from "../../base/described.js";
 /** The places of named points, one for each label, as networks that find landmarks give them. */
 import { z } from "zod";
 import { code, text } from "../texts.js";
@@ -5,23 +6,21 @@ import { labels, normalised, onInput, type Label } from "./fields.js";
 import { isFault, mapFaults, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
 import { labelNames, type Kind, type Name, type Report } from "./kind.js";
 
-const table = z
-  .strictObject({
+const table = described(
+  "The tensor is [1, labels, columns], or the same in one row. Without this field it holds heatmaps [1, labels, height, width] over the input tensor, and a label's point is the middle of the pixel with the highest value, the first of equal ones, which is its score",
+  z.strictObject({
     columns: z
       .array(z.enum(["x", "y", "score", "unused"]))
       .min(2)
       .max(64)
       .describe("Meaning of the numbers of a label, in order; unused may stand more than once"),
     normalised,
-    counted_from: z
-      .enum(["edges", "centres"])
-      .describe(
-        "edges: 0 is the outer edge of the input tensor's first pixel, and its middle is 0.5; centres: 0 is the middle of the first pixel, and of normalised ones 1 is that of the last",
-      ),
-  })
-  .describe(
-    "The tensor is [1, labels, columns], or the same in one row. Without this field it holds heatmaps [1, labels, height, width] over the input tensor, and a label's point is the middle of the pixel with the highest value, the first of equal ones, which is its score",
-  );
+    counted_from: described(
+      "edges: 0 is the outer edge of the input tensor's first pixel, and its middle is 0.5; centres: 0 is the middle of the first pixel, and of normalised ones 1 is that of the last",
+      z.enum(["edges", "centres"]),
+    ),
+  }),
+);
 
 const point = z.string().min(1).max(64);
 const line = z.tuple([point, point]);
@@ -31,24 +30,21 @@ const named = {
   name: point.describe("Name of the measurement, unique in the model"),
   code: code.optional().describe("What is measured; required in stage final"),
 };
-const along = z
-  .union([z.enum(["rows", "columns"]), line])
-  .optional()
-  .describe(
-    "Distances are counted along the image's rows or columns, or the line through two points, instead of straight",
-  );
+const along = described(
+  "Distances are counted along the image's rows or columns, or the line through two points, instead of straight",
+  z.union([z.enum(["rows", "columns"]), line]).optional(),
+);
 
-const measure = z
-  .discriminatedUnion("type", [
+const measure = described(
+  "A number that is made of points. distance: between two, mm; line_distance: of the first from the straight line through the other two, mm; angle: at the second, between the lines to the first and the third, 0 to 180 degrees; line_angle: between the direction from the first to the second and that from the third to the fourth, as the angle of Cobb, 0 to 180 degrees; ratio: the distance of the first two by that of the other two, times 100 with percent, and below 0 where they lie the other way round along a line. Distances are in pixels, with a warning, where the image does not tell the size of its pixels in the patient; all are in the patient's proportions where pixels are not square. If a point is not there nothing is measured, which a warning says",
+  z.discriminatedUnion("type", [
     z.strictObject({ ...named, type: z.literal("distance"), points: line, along }),
     z.strictObject({ ...named, type: z.literal("line_distance"), points: corner }),
     z.strictObject({ ...named, type: z.literal("angle"), points: corner }),
     z.strictObject({ ...named, type: z.literal("line_angle"), points: lines }),
     z.strictObject({ ...named, type: z.literal("ratio"), points: lines, along, percent: z.boolean() }),
-  ])
-  .describe(
-    "A number that is made of points. distance: between two, mm; line_distance: of the first from the straight line through the other two, mm; angle: at the second, between the lines to the first and the third, 0 to 180 degrees; line_angle: between the direction from the first to the second and that from the third to the fourth, as the angle of Cobb, 0 to 180 degrees; ratio: the distance of the first two by that of the other two, times 100 with percent, and below 0 where they lie the other way round along a line. Distances are in pixels, with a warning, where the image does not tell the size of its pixels in the patient; all are in the patient's proportions where pixels are not square. If a point is not there nothing is measured, which a warning says",
-  );
+  ]),
+);
 export type Measure = z.infer<typeof measure>;
 
 const schema = z.strictObject({

@@ -8,11 +8,10 @@ import { mapFaults, type AnyOutput } from "./graph-fit.js";
 import { labelNames, type Around, type Kind, type Report } from "./kind.js";
 
 const maskStep = z.discriminatedUnion("step", [
-  z
-    .strictObject({ step: z.literal("drop_border_connected"), labels: z.array(z.string()).min(1) })
-    .describe(
-      "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding become background. In volumes the border is that of each slice; the first and last slice are none",
-    ),
+  described(
+    "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding become background. In volumes the border is that of each slice; the first and last slice are none",
+    z.strictObject({ step: z.literal("drop_border_connected"), labels: z.array(z.string()).min(1) }),
+  ),
   z.strictObject({
     step: z.literal("largest_component"),
     labels: z.array(z.string()).min(1),

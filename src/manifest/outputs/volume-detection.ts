@@ -1,3 +1,4 @@
+import { described } from "../../base/described.js";
 /** Boxes in volumes: from a graph that lists them, or from the maps of one with anchors (MONAI's RetinaNet). */
 import { z } from "zod";
 import { text } from "../texts.js";
@@ -9,24 +10,22 @@ import type { Kind, NativeFields, Report } from "./kind.js";
 const AXES = ["depth", "height", "width"] as const;
 const PARTS = ["min", "max", "centre", "size"] as const;
 
-const listed = z
-  .strictObject({
+const listed = described(
+  "The graph ends in boxes, in voxels of its input; the graph does not know where these lie in the patient",
+  z.strictObject({
     kind: z.literal("listed"),
     tensor: text.describe("[1, boxes, 6], or without the 1"),
-    columns: z
-      .array(z.enum(AXES.flatMap((axis) => PARTS.map((part) => `${axis}_${part}` as const))))
-      .length(6)
-      .describe(
-        "What the six numbers of a box are, in their order: along each axis of the input tensor min and max, or centre and size. Boxes xyzxyz of a graph that takes [1, channels, x, y, z] are depth_min height_min width_min depth_max height_max width_max",
-      ),
+    columns: described(
+      "What the six numbers of a box are, in their order: along each axis of the input tensor min and max, or centre and size. Boxes xyzxyz of a graph that takes [1, channels, x, y, z] are depth_min height_min width_min depth_max height_max width_max",
+      z.array(z.enum(AXES.flatMap((axis) => PARTS.map((part) => `${axis}_${part}` as const)))).length(6),
+    ),
     normalised,
-  })
-  .describe(
-    "The graph ends in boxes, in voxels of its input; the graph does not know where these lie in the patient",
-  );
+  }),
+);
 
-const anchors = z
-  .strictObject({
+const anchors = described(
+  "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole one",
+  z.strictObject({
     kind: z.literal("anchors"),
     levels: z
       .array(
@@ -48,18 +47,17 @@ const anchors = z
       .array(z.number().positive())
       .length(6)
       .describe("Divisors of the network's numbers (weights of the BoxCoder; MONAI: 1 1 1 1 1 1)"),
-  })
-  .describe(
-    "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole one",
-  );
+  }),
+);
 
 const greedy = {
   iou: score.describe("A box goes if it shares more than this with a better one that stays"),
   per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
 };
 
-const schema = z
-  .strictObject({
+const schema = described(
+  "Boxes in volumes, given back in pixels and slices of the source and in millimetres of the patient",
+  z.strictObject({
     kind: z.literal("volume_detection"),
     input: onInput,
     boxes: z.discriminatedUnion("kind", [listed, anchors]),
@@ -68,27 +66,24 @@ const schema = z
       activation: z.enum(["none", "sigmoid", "softmax"]),
     }),
     classes,
-    counted_from: z
-      .enum(["edges", "centres"])
-      .describe(
-        "edges: 0 is the outer edge of the input tensor's first voxel; centres: 0 is its middle (MONAI, whose boxes go through the affine matrix of the image; nnDetection)",
-      ),
-    candidates: z
-      .strictObject({
+    counted_from: described(
+      "edges: 0 is the outer edge of the input tensor's first voxel; centres: 0 is its middle (MONAI, whose boxes go through the affine matrix of the image; nnDetection)",
+      z.enum(["edges", "centres"]),
+    ),
+    candidates: described(
+      "MONAI: score_thresh, topk_candidates_per_level; nnDetection: model_score_thresh, model_topk",
+      z.strictObject({
         least_score: score.describe("Boxes below it are not looked at, unless a label's threshold is lower"),
         least_size: z
           .number()
           .min(0)
           .describe("Voxels; a box goes that is thinner where image and window end (MONAI: 1)"),
-        most: z
-          .int()
-          .min(1)
-          .max(100_000)
-          .describe("Number of the best boxes of each level, or list, that are considered"),
-      })
-      .describe(
-        "MONAI: score_thresh, topk_candidates_per_level; nnDetection: model_score_thresh, model_topk",
-      ),
+        most: described(
+          "Number of the best boxes of each level, or list, that are considered",
+          z.int().min(1).max(100_000),
+        ),
+      }),
+    ),
     nms: z
       .discriminatedUnion("kind", [
         z.strictObject({ kind: z.literal("none") }),
@@ -106,10 +101,8 @@ const schema = z
       ),
     max_boxes: maxBoxes,
     labels,
-  })
-  .describe(
-    "Boxes in volumes, given back in pixels and slices of the source and in millimetres of the patient",
-  );
+  }),
+);
 export type VolumeDetection = z.infer<typeof schema>;
 
 export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } = {

@@ -91,9 +91,7 @@ export class Staging {
   }
 }
 
-export function exists(path: string): Promise<boolean> {
-  return lstat(path).then(() => true, ifMissing(false));
-}
+export const exists = (path: string): Promise<boolean> => lstat(path).then(() => true, ifMissing(false));
 
 export function nameTaken(found: string): RadserveError {
   return errors.output_name_taken(

@@ -3,6 +3,7 @@
  * our objects hold and checks what would make an element unreadable; dcmjs, which can write anything, makes several
  * streams for each element, and the tests hold this writer's bytes against its.
  */
+import { cached } from "../../base/cached.js";
 import { dictionaryVr, tagOf, type Tag } from "../../images/dicom/dictionary.js";
 import { decimalString } from "./values.js";
 
@@ -66,20 +67,14 @@ export interface Attribute {
   vr: string;
 }
 
-const attributes = new Map<string, Attribute>();
-
 /** @throws Error if the dictionary does not know the keyword */
-export function attributeOf(keyword: string): Attribute {
-  const known = attributes.get(keyword);
-  if (known !== undefined) return known;
+export const attributeOf = cached((keyword: string): Attribute => {
   const tag = tagOf(keyword);
   if (tag === undefined) throw new Error(`The dictionary does not know ${keyword}`);
   const vr = dictionaryVr(tag);
   // US or SS by PixelRepresentation, which is 0 in all our objects
-  const attribute = { tag, vr: vr === "xs" ? "US" : vr };
-  attributes.set(keyword, attribute);
-  return attribute;
-}
+  return { tag, vr: vr === "xs" ? "US" : vr };
+});
 
 /** A value as text, several of them with backslashes between. */
 function textOf(vr: string, value: Plain): string {

@@ -47,9 +47,7 @@ export function isUid(text: string | undefined): text is string {
   return text !== undefined && FORMS.get("UI")?.test(text) === true;
 }
 
-export function isCodeString(text: string): boolean {
-  return FORMS.get("CS")?.test(text) === true;
-}
+export const isCodeString = (text: string): boolean => FORMS.get("CS")?.test(text) === true;
 
 /** U+FFFD stands for bytes that the source's character set does not have: what they were is not known. */
 export function isOfForm(keyword: string, vr: string, value: string): boolean {

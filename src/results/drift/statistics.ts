@@ -83,9 +83,7 @@ function logFactorial(n: number): number {
   return logFactorials[n] ?? 0;
 }
 
-function logChoose(n: number, k: number): number {
-  return logFactorial(n) - logFactorial(k) - logFactorial(n - k);
-}
+const logChoose = (n: number, k: number): number => logFactorial(n) - logFactorial(k) - logFactorial(n - k);
 
 /**
  * Benjamini and Hochberg's adjusted p of each test: marking those of at most q keeps the expected share of false marks

@@ -113,14 +113,9 @@ export class Weeks {
 }
 
 function note(facts: StudyFacts, model: ReceiptModel, work: number): void {
-  if (model.status === "not_accepted") {
-    facts.refused = true;
-    return;
-  }
-  if (model.status === "failed") {
-    facts.failed = true;
-    return;
-  }
+  facts.refused ||= model.status === "not_accepted";
+  facts.failed ||= model.status === "failed";
+  if (model.status !== "succeeded") return;
   facts.ran = true;
   facts.work = Math.max(facts.work, work);
   facts.caveat ||= model.warnings.length > 0;

@@ -15,9 +15,7 @@ const CODES: Readonly<Record<string, Side>> = {
   "SNM3 G-A100": "R",
 };
 
-export function sideOfCode(value: string, scheme: string): Side | undefined {
-  return CODES[`${scheme} ${value}`];
-}
+export const sideOfCode = (value: string, scheme: string): Side | undefined => CODES[`${scheme} ${value}`];
 
 /** What the whole of an image states, or the file of a slice: findings ask for it on each of very many frames. */
 const statedByAll = new WeakMap<Image | Attributes, ReadonlySet<Side>>();

@@ -274,13 +274,9 @@ function volumeText({ voxels, ml }: { voxels: number; ml: number }): string {
   return `${digits(ml)} mL  ·  ${grouped(voxels)} ${voxels === 1 ? "voxel" : "voxels"}`;
 }
 
-function digits(size: number): string {
-  return size.toFixed(size >= 100 || size === 0 ? 1 : size >= 1 ? 2 : 3);
-}
+const digits = (size: number): string => size.toFixed(size >= 100 || size === 0 ? 1 : size >= 1 ? 2 : 3);
 
-function grouped(count: number): string {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
-}
+const grouped = (count: number): string => String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
 function marks(
   { mask, rows, columns, counts, overlapping }: Given<"segmentation">,

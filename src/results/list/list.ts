@@ -83,12 +83,10 @@ export function rowOf(receipt: Receipt, known: Pick<Row, "receipt" | "input" | "
   return {
     ...{ at: timings.finished_at, ...known, status, modality: source.modality },
     ...{ study: source.study_instance_uid, series: source.series_instance_uid },
-    models: models.map(({ name, version, status, shadow, findings }) => {
-      return {
-        ...{ name, version, status, found: foundIn(findings) },
-        ...(shadow === undefined ? {} : { shadow }),
-      };
-    }),
+    models: models.map(({ name, version, status, shadow, findings }) => ({
+      ...{ name, version, status, found: foundIn(findings) },
+      ...(shadow === undefined ? {} : { shadow }),
+    })),
   };
 }
 

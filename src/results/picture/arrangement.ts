@@ -249,7 +249,7 @@ function pair(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
   const [caption, gutter] = [size(CAPTION), size(GUTTER)];
   const tags = tagRoom(input, panel, metrics);
   const cell = panelWidth + (tags === 0 ? 0 : letters.right + tags);
-  const left = { x: margin, y: headerHeight(metrics, 1) + caption + gutter };
+  const left = { x: margin, y: headerHeight(metrics) + caption + gutter };
   const right = stacked
     ? { x: left.x, y: left.y + panelHeight + 2 * gutter + caption }
     : { x: left.x + panelWidth + gap, y: left.y };
@@ -290,7 +290,7 @@ function montage(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
   const above = size(ABOVE);
   const cell = Math.max(width + tagRoom(input, panel, metrics), size(NARROWEST_CELL));
   const content = columns * cell + (columns - 1) * gap;
-  const top = headerHeight(metrics, 1);
+  const top = headerHeight(metrics);
   const panels = shots.map((shot, i) => ({
     ...{ shot, width, height, cell, alone: false },
     marked: true,
@@ -359,7 +359,7 @@ function withSections(
   const gap = Math.max(size(GAP), letters.left + letters.right + size(APART));
   const above = size(ABOVE);
   const narrowest = size(NARROWEST_CELL);
-  const top = beside ? headerHeight(metrics, 1) : sheet.below;
+  const top = beside ? headerHeight(metrics) : sheet.below;
   let [x, y] = [beside ? margin + content + gap : margin, top + above];
   let [right, bottom] = [x, y];
   const first = { x, y };

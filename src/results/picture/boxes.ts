@@ -31,12 +31,6 @@ interface Boxed extends Said {
   unit: number;
 }
 
-interface Tag {
-  colour: Rgb;
-  text: string;
-  width: number;
-}
-
 /** Tags of small panels stay small beside what they point at. */
 export const tagUnit = (unit: number, panelWidth: number): number =>
   Math.min(unit, Math.max(1, panelWidth / 512));
@@ -79,7 +73,10 @@ function drawn({ findings, measurements = [] }: Said): Mark[] {
 }
 
 /** The tag of each mark; findings of a model of one label need no name on them. */
-function tagger(outputs: readonly ModelOutput[], unit: number): (mark: Mark) => Tag {
+function tagger(
+  outputs: readonly ModelOutput[],
+  unit: number,
+): (mark: Mark) => { colour: Rgb; text: string; width: number } {
   const style = styleOf(unit);
   const colours = labelColours(outputs);
   const named = new Map<string, Rgb>();

@@ -65,9 +65,7 @@ const roomOf = ({ width, metrics }: PageSize): number => width - 2 * metrics.mar
 type Model = Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory">;
 
 /** Height of what `drawHeader` draws, from the top of the picture. */
-export function headerHeight({ unit, margin }: Metrics, lines: number): number {
-  return margin + Math.round((60 + 22 * lines) * unit);
-}
+export const headerHeight = ({ unit, margin }: Metrics): number => margin + Math.round(82 * unit);
 
 /** @param facts about the image, one line each */
 export function drawHeader(drawing: Drawing, model: Model, facts: readonly string[], page: PageSize): void {

@@ -109,13 +109,9 @@ function seen(geometry: VolumeGeometry, { along, reversed }: Side): Vector {
   return reversed ? [-x + 0, -y + 0, -z + 0] : [x, y, z];
 }
 
-function directionOf(geometry: VolumeGeometry, index: Index): Vector {
-  return geometry[`${index}Direction`];
-}
+const directionOf = (geometry: VolumeGeometry, index: Index): Vector => geometry[`${index}Direction`];
 
-function spacingOf(geometry: VolumeGeometry, index: Index): number {
-  return geometry[`${index}Spacing`];
-}
+const spacingOf = (geometry: VolumeGeometry, index: Index): number => geometry[`${index}Spacing`];
 
 /** The axis of the patient that a direction runs along most; the first of equals. */
 function longest(direction: Readonly<Vector>): 0 | 1 | 2 {

@@ -360,9 +360,7 @@ export type DeliveryInAnswer = z.infer<typeof deliveryInAnswer>;
 export type Answer = z.infer<typeof answerSchema>;
 
 /** The text of NAME.json as Radserve writes it. */
-export function receiptText(receipt: Receipt): string {
-  return `${JSON.stringify(receipt, null, 2)}\n`;
-}
+export const receiptText = (receipt: Receipt): string => `${JSON.stringify(receipt, null, 2)}\n`;
 
 /** The objects of a result that can be delivered: those of DICOM. */
 export function objectsOf({ models }: Receipt) {
