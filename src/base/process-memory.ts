@@ -96,6 +96,11 @@ const totalOfAll = (counts: Int32Array): number =>
 export interface Claim {
   kind: Kind;
   bytes: number;
+  /**
+   * Bytes that the thread, and not its work, has: all of its work that needs some shares as much as the largest needs. They
+   * are counted until none has needed them for a moment.
+   */
+  ofThread?: number;
   /** False: the work begins at once, and is counted. */
   patient: boolean;
   /** Asked while the work waits; what it throws ends the waiting. */
@@ -112,8 +117,16 @@ export interface MemoryPlace {
 /** The memory of the process as one thread sees it. */
 export class ProcessMemory {
   #claimed = 0;
+  /** Units that the thread shares with its work. */
+  #shared = 0;
+  #sharers = 0;
+  #dropping: NodeJS.Timeout | undefined;
 
-  constructor(private readonly own: MemoryPlace) {}
+  /** @param dropShared gives back what the thread has, when none of its work has needed that for a moment */
+  constructor(
+    private readonly own: MemoryPlace,
+    private readonly dropShared: () => void = () => undefined,
+  ) {}
 
   /** Bytes that this thread's work has had so far, all together. */
   get claimed(): number {
@@ -125,14 +138,33 @@ export class ProcessMemory {
    * @throws RadserveError overloaded if there was no room for ten seconds; what the work throws
    */
   async within<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
-    const units = Math.ceil(claim.bytes / UNIT);
-    await this.#room(claim, units);
-    this.#claimed += claim.bytes;
+    const { kind, bytes, ofThread = 0 } = claim;
+    await this.#room(claim);
+    this.#claimed += bytes + ofThread;
     try {
       return await work();
     } finally {
-      Atomics.sub(this.own.counts, indexOf(this.own.place, claim.kind), units);
+      Atomics.sub(this.own.counts, indexOf(this.own.place, kind), Math.ceil(bytes / UNIT));
+      if (ofThread > 0) this.#leaveShared();
     }
+  }
+
+  /** What the thread has is there, as large as its count; other work of the thread may be waiting for room. */
+  #shareNow(units: number): void {
+    if (units === 0) return;
+    clearTimeout(this.#dropping);
+    this.#sharers += 1;
+    this.#shared = Math.max(this.#shared, units);
+  }
+
+  #leaveShared(): void {
+    this.#sharers -= 1;
+    if (this.#sharers > 0) return;
+    this.#dropping = setTimeout(() => {
+      this.dropShared();
+      Atomics.sub(this.own.counts, indexOf(this.own.place, "images"), this.#shared);
+      this.#shared = 0;
+    }, durations.threadMoment).unref();
   }
 
   /** Counts bytes that are in memory already. What it returns gives them back. */
@@ -156,14 +188,20 @@ export class ProcessMemory {
       : this.hold(kind, bytes);
   }
 
-  async #room({ kind, patient, check }: Claim, units: number): Promise<void> {
+  async #room({ kind, bytes, ofThread = 0, patient, check }: Claim): Promise<void> {
     const end = monotonic() + durations.memoryRoom;
     const at = indexOf(this.own.place, kind);
+    const shared = Math.ceil(ofThread / UNIT);
     for (;;) {
+      const units = Math.ceil(bytes / UNIT) + Math.max(0, shared - this.#shared);
       // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
-      if (!patient || this.#hasRoom(kind, units)) {
+      const unused = this.#sharers === 0 ? this.#shared : 0;
+      if (!patient || this.#hasRoom(kind, units, unused)) {
         Atomics.add(this.own.counts, at, units);
-        if (!patient || this.#hasRoom(kind, 0, units)) return;
+        if (!patient || this.#hasRoom(kind, 0, units + unused)) {
+          this.#shareNow(shared);
+          return;
+        }
         Atomics.sub(this.own.counts, at, units);
       }
       check();

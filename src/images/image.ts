@@ -286,6 +286,12 @@ export interface NotChosen {
   why: readonly { model: string; role?: string; code: string; message: string }[];
 }
 
+/** How frames are compressed, and the bytes that it takes to decode one beside the file and the frame itself. */
+export interface Codec {
+  kind: "jpeg" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl";
+  bytes: number;
+}
+
 export interface Image {
   source: SourceIdentity;
   format: PixelFormat;
@@ -295,6 +301,8 @@ export interface Image {
    * Throws RadserveError: corrupt_image, truncated_image, decode_suspect, unsupported_transfer_syntax.
    */
   frame(index: number): Promise<Uint8Array>;
+  /** Of the frames that take most, where the codecs of a thread decode them. */
+  codec?: Codec;
   interpretation(frame: number): Interpretation;
   /** The spacing that the whole frame has, or all of its regions. */
   spacing(frame: number): Spacing | undefined;
@@ -322,6 +330,10 @@ export interface Image {
   /** Hashes the file now, and not when its SHA-256 is first asked for. */
   hash?(): void;
 }
+
+/** The codec that takes the most. */
+export const largestCodec = (images: readonly Pick<Image, "codec">[]): Codec | undefined =>
+  images.flatMap(({ codec }) => codec ?? []).sort((a, b) => b.bytes - a.bytes)[0];
 
 /** Gives a frame's index (from 0) back. Throws bad_request if the image has no such frame. */
 export function checkedFrame(index: number, count: number): number {

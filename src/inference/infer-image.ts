@@ -138,19 +138,20 @@ function patienceOf({ task, context }: Pick<Started, "task" | "context">): Patie
   return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
 }
 
-/** Computes when the image has room in the process's memory, and its pixels in the thread's. */
+/** Computes when the image's pixels have room in the thread's memory, and all of it in the process's: what waits there takes none. */
 function withMemory<T>({ task, context, image, plan }: Analysis, compute: () => Promise<T>): Promise<T> {
   const { pixelBudget, processMemory } = context;
   const patience = patienceOf({ task, context });
-  const inThread = () =>
-    pixelBudget === undefined
+  const inProcess = () =>
+    processMemory === undefined
       ? compute()
-      : pixelBudget.within(bytesInMemory(image, plan), compute, patience.check);
-  if (processMemory === undefined) return inThread();
-  return processMemory.within(
-    { kind: "images", bytes: bytesAtMost(image, plan, context.engine), ...patience },
-    inThread,
-  );
+      : processMemory.within(
+          { kind: "images", ...bytesAtMost(image, plan, context.engine), ...patience },
+          compute,
+        );
+  return pixelBudget === undefined
+    ? inProcess()
+    : pixelBudget.within(bytesInMemory(image, plan), inProcess, patience.check);
 }
 
 function whoseIs({ attributes, source }: Image): Whose {

@@ -3,12 +3,14 @@ import { accepts, roleReasons } from "../models/acceptance.js";
 import type { Reason } from "../models/attribute-values.js";
 import { preferred } from "../models/prefer.js";
 import { chooseCase, faultReason, fill, isRegridded, rolesIn, type Filled } from "../models/roles.js";
+import type { Claim } from "../base/process-memory.js";
 import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
+import { framesAhead, mostHelpers } from "../images/dicom/decoders.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Candidates } from "../images/dicom/case.js";
 import type { Verdict } from "../images/dicom/series.js";
-import type { Case, Image } from "../images/image.js";
+import { largestCodec, type Case, type Image } from "../images/image.js";
 import { straightOf } from "../models/straighten.js";
 import {
   firstModelOf,
@@ -111,7 +113,11 @@ function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">):
  * Bytes that the image takes at most while its models run: its stored values, what is made of them, and the files of a
  * series. The file of another image is counted since before it was read.
  */
-export function bytesAtMost(image: Image, plan: Plan, engine: Pick<Engine, "plan">): number {
+export function bytesAtMost(
+  image: Image,
+  plan: Plan,
+  engine: Pick<Engine, "plan">,
+): Pick<Claim, "bytes" | "ofThread"> {
   const { format, frameCount, source, series } = image;
   const models = accepting(plan).map(({ entry }) => entry.manifest);
   const maps = models.some(({ outputs }) =>
@@ -126,13 +132,26 @@ export function bytesAtMost(image: Image, plan: Plan, engine: Pick<Engine, "plan
   );
   const parts = cuts ? bytesInMemory(image, plan) : 0;
   const made = parts + pixels * (maps ? BYTES_A_MAPPED_PIXEL : BYTES_A_PIXEL) + kept;
-  return (
+  const codec = codecClaim(image);
+  const bytes =
     (series === undefined && image.case === undefined ? 0 : source.bytes) +
     bytesInMemory(image, plan) +
     bytesRegridded(image, plan) +
     made +
-    bytesOfWindows(image, plan, engine)
-  );
+    bytesOfWindows(image, plan, engine) +
+    codec.bytes;
+  return { bytes, ofThread: codec.ofThread };
+}
+
+/** What the codecs have while frames of the image are decoded: those of this thread, and of others that help it. */
+
+function codecClaim(image: Image): { bytes: number; ofThread: number } {
+  const codec = largestCodec(image.case?.members ?? [image]);
+  if (codec === undefined) return { bytes: 0, ofThread: 0 };
+  const { format, frameCount } = image;
+  const ahead = Math.min(framesAhead(codec.kind, format, frameCount), frameCount - 1);
+  const helpers = Math.min(ahead, mostHelpers());
+  return { bytes: helpers * codec.bytes + ahead * bytesOf(image, false), ofThread: codec.bytes };
 }
 
 /**

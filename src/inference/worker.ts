@@ -87,7 +87,7 @@ export interface WorkerTask {
 export type WorkerAnswer = AnswerText | Summary | undefined;
 
 const pixelBudget = options.operatesAtOnce ? new MemoryBudget(MOST_PIXEL_BYTES) : undefined;
-const processMemory = new ProcessMemory(options.memory);
+const processMemory = new ProcessMemory(options.memory, dropGrownCodecs);
 const models = new ModelReader();
 /** Its sessions are process-wide; only the way back into this thread is its own. */
 const engine = createEngine(options.engine);
@@ -106,7 +106,6 @@ function end(): void {
   moment = setTimeout(() => {
     if (processMemory.claimed - givenBackAt < WORKED_BYTES) return;
     givenBackAt = processMemory.claimed;
-    dropGrownCodecs();
     void giveBack();
   }, durations.threadMoment).unref();
 }

@@ -97,7 +97,8 @@ export class SourcePictures {
       const { rows, columns, samplesPerPixel, bitsAllocated } = image.format;
       const claim = rows * columns * (BYTES_A_PIXEL + (samplesPerPixel * bitsAllocated) / 8);
       try {
-        return await memory.within({ kind: "images", bytes: claim, ...patience }, () => use(image));
+        const ofThread = image.codec?.bytes ?? 0;
+        return await memory.within({ kind: "images", bytes: claim, ofThread, ...patience }, () => use(image));
       } finally {
         image.release?.();
       }

@@ -9,6 +9,7 @@ import { readWhole } from "../files/descriptor.js";
 import { withPlain } from "../files/durable-files.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
 import { isInside } from "../files/roots.js";
+import { dropGrownCodecs } from "../images/dicom/codecs.js";
 import { ANY_STACK, type Image } from "../images/image.js";
 import { readImage } from "../images/read-image.js";
 import { bytesAtMost, planOf } from "../inference/plan.js";
@@ -32,7 +33,7 @@ import { sectionAt, sectionFacts, sectionPlane, VolumePlanes, type KnownVolume }
 
 const { engine: engineOptions, memory: place, forms } = workerData as ThreadOptions;
 const engine = createEngine(engineOptions);
-const memory = new ProcessMemory(place);
+const memory = new ProcessMemory(place, dropGrownCodecs);
 const models = new ModelReader();
 const pictures = new SourcePictures({ engine, memory });
 const planes = new VolumePlanes(memory);
@@ -134,8 +135,8 @@ async function replayed(
   const entries = models.read(view.models);
   const again = (image: Image) => {
     const mine = entries.filter(({ name }) => receipt.models.some((model) => model.name === name));
-    const bytes = bytesAtMost(image, planOf(mine, image, undefined, undefined), engine);
-    return memory.within({ kind: "images", bytes, ...PATIENT }, () =>
+    const claim = bytesAtMost(image, planOf(mine, image, undefined, undefined), engine);
+    return memory.within({ kind: "images", ...claim, ...PATIENT }, () =>
       replay({ ...{ receipt, image, engine, forms }, models: entries }),
     );
   };

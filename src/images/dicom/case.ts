@@ -6,6 +6,7 @@ import {
   warn,
   type Candidate,
   type Case,
+  type Codec,
   type Image,
   type NotChosen,
   type SourceIdentity,
@@ -38,6 +39,7 @@ export function candidatesOf(files: readonly SeriesFile[]): Candidates {
 class FileImage implements Image {
   readonly source;
   readonly format;
+  readonly codec?: Codec;
   readonly frameCount: number;
   readonly attributes;
   readonly warnings: Warning[];
@@ -46,6 +48,7 @@ class FileImage implements Image {
   constructor(private readonly file: SeriesFile) {
     this.source = file.source;
     this.format = file.format;
+    if (file.codec !== undefined) this.codec = file.codec;
     this.frameCount = file.frames.length;
     this.attributes = file.attributes;
     this.warnings = [...file.warnings];

@@ -11,7 +11,7 @@ import { createRequire } from "node:module";
 import type codecs from "dcmjs-codecs";
 import type { Context as CodecContext } from "dcmjs-codecs";
 import { errors, RadserveError } from "../../base/errors.js";
-import { warn, type PixelFormat, type Warning } from "../image.js";
+import { warn, type Codec, type PixelFormat, type Warning } from "../image.js";
 import { type CodestreamHeader } from "./codestream.js";
 import { charLsIsLoaded, decodeJpegLs, dropCharLs, loadCharLs } from "./jpeg-ls.js";
 import { decodeByOpenJpeg, isForOpenJpeg } from "./jpeg2000.js";
@@ -69,6 +69,29 @@ async function start(): Promise<void> {
   await library().NativeCodecs.initializeAsync({ logCodecsInfo: true });
   usable = true;
   starting = undefined;
+}
+
+/**
+ * Bytes that decoding takes for each sample of at most 8 bits, and of more, beside the file and the frame that comes of it:
+ * what was measured most, of one component and of three, of noise and not (bench/RESULTS.md, Memory of hostile files).
+ */
+const BYTES_A_SAMPLE: Record<CodestreamHeader["kind"] | "progressive", readonly [number, number]> = {
+  jpeg: [2, 4],
+  progressive: [3.5, 5.5],
+  "jpeg-ls": [2, 4.5],
+  jpeg2000: [8.5, 10.5],
+  htj2k: [5.5, 10.5],
+  "jpeg-xl": [5.5, 10],
+};
+/** For each pixel of a frame whose components have fewer samples than pixels (growFor). */
+const BYTES_A_SUBSAMPLED_PIXEL = 32;
+
+/** The codec of a frame with that header, and what it takes. */
+export function codecOf({ kind, rows, columns, components, ...header }: CodestreamHeader): Codec {
+  const pixels = rows * columns;
+  const [ofByte, ofMore] = BYTES_A_SAMPLE[header.progressive ? "progressive" : kind];
+  const beyond = header.sampling === undefined ? 0 : BYTES_A_SUBSAMPLED_PIXEL;
+  return { kind, bytes: pixels * (components * (header.precision > 8 ? ofMore : ofByte) + beyond) };
 }
 
 /** Complaints after which the pixels cannot be trusted (libjpeg jerror.h, OpenJPEG, OpenJPH), and which mean a short file. */

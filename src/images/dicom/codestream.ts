@@ -34,6 +34,8 @@ export interface CodestreamHeader {
   byPlane: boolean;
   /** JPEG of a lossless process. */
   lossless: boolean;
+  /** JPEG whose scans come one over the other: the codec holds all coefficients (ITU-T T.81, SOF2, 6, 10 and 14). */
+  progressive: boolean;
   /** Values may leave the range of the original by rounding: DCT, the irreversible wavelet, near-lossless JPEG-LS. */
   lossy: boolean;
   /** Lossless JPEG: bits of the code for a sample that is as predicted, if all tables agree; else undefined. */
@@ -54,6 +56,7 @@ const PLAIN = {
   componentTransform: false,
   byPlane: false,
   lossless: false,
+  progressive: false,
   lossy: false,
   sameSampleBits: undefined,
   decompositions: 0,
@@ -178,6 +181,7 @@ function jpegHeader(
     colour: components === 3 && !isLs ? jpegColour(adobe, jfif && !lossless, ids, sampling) : undefined,
     byPlane: isLs && components > 1 && interleave === 0,
     lossless,
+    progressive: [0xc2, 0xc6, 0xca, 0xce].includes(frame.marker),
     lossy: isLs ? (bytes[nearAt] ?? 0) > 0 : !lossless,
     sameSampleBits: lossless && sameSampleBits.size === 1 ? sameBits : undefined,
     entropyBytes: (end < 0 ? bytes.length : end) - scan,

@@ -55,6 +55,9 @@ export function shareDecoding(alone: () => boolean, most = mostThreads, least = 
   mostThreads = Math.min(MOST_THREADS, most);
 }
 
+/** Threads that may decode for this one at once. */
+export const mostHelpers = (): number => mostThreads;
+
 /** The most frames that are begun ahead, whatever they are. */
 export const mostFramesAhead = (): number => (mostThreads < 1 ? 0 : mostThreads * ORDERS_A_THREAD + 1);
 

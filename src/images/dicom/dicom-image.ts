@@ -5,6 +5,7 @@ import { errors } from "../../base/errors.js";
 import {
   checkedFrame,
   warn,
+  type Codec,
   type Image,
   type Interpretation,
   type PixelFormat,
@@ -12,7 +13,6 @@ import {
   type Warning,
 } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
-import type { CodestreamHeader } from "./codestream.js";
 import { framesAhead } from "./decoders.js";
 import { sopClassName } from "./dictionary.js";
 import type { Element } from "./elements.js";
@@ -26,8 +26,6 @@ import { ReadAhead } from "./read-ahead.js";
 
 export interface DicomFileImage extends Image {
   attributes: DataSetAttributes;
-  /** How frames are compressed, if a decoder thread can decode them. */
-  coding: CodestreamHeader["kind"] | undefined;
   /** The same as `frame`, on a decoder thread if one has room. */
   frameElsewhere(index: number): Promise<Uint8Array>;
   /** Frees the file's bytes as `release` does, unless `frame` is a part of them. */
@@ -57,7 +55,7 @@ class DicomImage implements DicomFileImage {
   readonly format: PixelFormat;
   readonly frameCount: number;
   readonly attributes: DataSetAttributes;
-  readonly coding;
+  readonly codec?: Codec;
   readonly warnings;
   readonly transforms = [];
   readonly #reader: FrameReader;
@@ -79,13 +77,13 @@ class DicomImage implements DicomFileImage {
     const pixel = readImagePixel(attributes, keyword, walk.warnings);
     this.#reader = frameReader(file, element, pixel);
     this.format = this.#reader.format;
-    this.coding = this.#reader.coding;
+    if (this.#reader.codec !== undefined) this.codec = this.#reader.codec;
     this.frameCount = pixel.frameCount;
     checkGroups(attributes, this.frameCount, this.warnings);
     this.#frames = new ReadAhead(
       this.frameCount,
       (index, ahead) => this.#reader.read(index, ahead),
-      () => (this.coding === undefined ? 0 : framesAhead(this.coding, this.format, this.frameCount)),
+      () => (this.codec === undefined ? 0 : framesAhead(this.codec.kind, this.format, this.frameCount)),
     );
     this.source = identity(file, bytes.length, () => this.hash());
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);

@@ -2,8 +2,8 @@
 import { inflateRawSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
 import { errors, RadserveError } from "../../base/errors.js";
-import { warn, type PixelFormat, type Warning } from "../image.js";
-import { checkHeader } from "./codecs.js";
+import { warn, type Codec, type PixelFormat, type Warning } from "../image.js";
+import { checkHeader, codecOf } from "./codecs.js";
 import { readCodestream, type CodestreamHeader } from "./codestream.js";
 import { checkStoredBits, clampOvershoot, isTooLongForConstant, warnOfStrayBits } from "./decode-check.js";
 import { decode } from "./decoders.js";
@@ -28,8 +28,8 @@ export interface FrameReader {
   format: PixelFormat;
   /** A frame that is asked for `ahead` of its turn may be decoded on another thread. */
   read(index: number, ahead?: boolean): Promise<Decoded>;
-  /** How frames are compressed, if a decoder thread can decode them. */
-  coding?: CodestreamHeader["kind"];
+  /** Set if a decoder thread can decode the frames. */
+  codec?: Codec;
 }
 
 /**
@@ -170,7 +170,7 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames)
   const lossy = file.attributes.string("LossyImageCompression") === "01";
   return {
     format,
-    coding: first.kind,
+    codec: codecOf(first),
     read: async (index, ahead = false) => {
       const header = readCodestream(encoded.bytesOf(index));
       checkHeader(header, format);

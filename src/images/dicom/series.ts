@@ -3,6 +3,8 @@ import {
   ANY_STACK,
   checkedFrame,
   warn,
+  largestCodec,
+  type Codec,
   type Image,
   type NotChosen,
   type PixelFormat,
@@ -48,6 +50,7 @@ export interface LeftOut {
 export interface SeriesFile {
   source: SourceIdentity;
   format: PixelFormat;
+  codec?: Codec;
   attributes: DataSetAttributes;
   frames: FrameFacts[];
   warnings: Warning[];
@@ -106,6 +109,7 @@ export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: numbe
   for (const { code, message } of image.warnings) warn(warnings, code, message);
   return {
     ...{ source: image.source, format: image.format, attributes, frames, warnings },
+    ...(image.codec && { codec: image.codec }),
     open: opener(image, again),
     filesAhead: again.filesAhead,
   };
@@ -473,6 +477,7 @@ function byNumber(slices: readonly Slice[]): number[] {
 class SeriesImage implements Image {
   readonly source: SourceIdentity;
   readonly format: PixelFormat;
+  readonly codec?: Codec;
   readonly frameCount: number;
   readonly attributes: DataSetAttributes;
   readonly warnings: Warning[];
@@ -497,7 +502,7 @@ class SeriesImage implements Image {
   /** The multi-frame file opened last: its slices follow each other. */
   #opened: { file: SeriesFile; image: Promise<Image> } | undefined;
   /** How files of one frame are compressed; undefined before one was opened. */
-  #coding: DicomFileImage["coding"] | "none";
+  #coding: Codec["kind"] | "none" | undefined;
 
   constructor(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number, stacking: Stacking) {
     const found = files.flatMap((file) => file.frames.map((facts, frame): Slice => ({ file, frame, facts })));
@@ -517,6 +522,8 @@ class SeriesImage implements Image {
       others,
     };
     this.format = storageOf(inOrder);
+    const codec = largestCodec(inOrder);
+    if (codec !== undefined) this.codec = codec;
     this.#suv = suvOf(inOrder);
     this.#isScattered =
       volume instanceof RadserveError && volume.details?.["reason"] === "mixed_frame_of_reference";
@@ -562,7 +569,7 @@ class SeriesImage implements Image {
       return { data: storedAlike(await image.frame(frame), image, this.format), warnings: image.warnings };
     }
     const image = await file.open();
-    this.#coding ??= image.coding ?? "none";
+    this.#coding ??= image.codec?.kind ?? "none";
     const elsewhere = ahead && this.#coding !== "none";
     const data = elsewhere ? await image.frameElsewhere(frame) : await image.frame(frame);
     const alike = storedAlike(data, image, this.format);
