@@ -144,7 +144,6 @@ export function bytesAtMost(
 }
 
 /** What the codecs have while frames of the image are decoded: those of this thread, and of others that help it. */
-
 function codecClaim(image: Image): { bytes: number; ofThread: number } {
   const codec = largestCodec(image.case?.members ?? [image]);
   if (codec === undefined) return { bytes: 0, ofThread: 0 };
