@@ -169,7 +169,10 @@ async function doorModels(
   { rules, destinations }: DoorsSettings,
   { models_dir }: Config,
 ): Promise<Finding[]> {
-  const there = (await modelFolders(models_dir)).map((folder) => path.basename(folder));
+  // Where the folder of models cannot be read, its own line says so
+  const folders = await modelFolders(models_dir).catch(() => undefined);
+  if (folders === undefined) return [];
+  const there = folders.map((folder) => path.basename(folder));
   const named = [
     ...rules.map(({ name, models }) => ({ at: `rules.${name}.models`, models })),
     ...Object.entries(destinations).map(([name, { models }]) => ({
