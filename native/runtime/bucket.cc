@@ -92,10 +92,14 @@ class RowBucket : public Bucket {
     return RowOf(inputs_.at(input), row);
   }
 
-  void Run(int64_t rows, const std::stop_token& stop) override {
+  std::vector<RowInputs> Place(int64_t rows) override {
     CheckFill(rows);
     MakePlace();
-    RunRows(RowsOfPlace(static_cast<size_t>(rows)), stop);
+    std::vector<RowInputs> place(static_cast<size_t>(rows));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (const Tensor& input : inputs_) place[static_cast<size_t>(row)].push_back(RowOf(input, row));
+    }
+    return place;
   }
 
   bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) override {
@@ -165,14 +169,6 @@ class RowBucket : public Bucket {
       input.data = bytes.get();
       input.owner = bytes;
     }
-  }
-
-  std::vector<RowInputs> RowsOfPlace(size_t count) const {
-    std::vector<RowInputs> rows(count);
-    for (size_t row = 0; row < count; ++row) {
-      for (const Tensor& input : inputs_) rows[row].push_back(RowOf(input, static_cast<int64_t>(row)));
-    }
-    return rows;
   }
 
   /// Returns whether any of them lay elsewhere.
@@ -343,7 +339,7 @@ class CudaBucket : public RowBucket {
     std::vector<Ort::Value> results;
     {
       const CudaWork work;
-      CopyIn(copied ? RowsOfPlace(rows.size()) : rows);
+      CopyIn(copied ? Place(static_cast<int64_t>(rows.size())) : rows);
       if (captured_) {
         Run(kGraph);
       } else {

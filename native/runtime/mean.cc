@@ -43,21 +43,13 @@ Tensor Copy(const Tensor& tensor) {
 
 class MeanBucket : public Bucket {
  public:
-  MeanBucket(std::vector<std::unique_ptr<Bucket>> graphs, size_t inputs, const BeforeMean& before)
-      : graphs_(std::move(graphs)), inputs_(inputs), before_(before) {}
+  MeanBucket(std::vector<std::unique_ptr<Bucket>> graphs, const BeforeMean& before)
+      : graphs_(std::move(graphs)), before_(before) {}
 
   int64_t capacity() const override { return First().capacity(); }
   std::span<std::byte> Row(size_t input, int64_t row) override { return First().Row(input, row); }
 
-  void Run(int64_t rows, const std::stop_token& stop) override {
-    std::vector<RowInputs> place(static_cast<size_t>(rows));
-    for (int64_t row = 0; row < rows; ++row) {
-      for (size_t input = 0; input < inputs_; ++input) {
-        place[static_cast<size_t>(row)].push_back(First().Row(input, row));
-      }
-    }
-    RunRows(place, stop);
-  }
+  std::vector<RowInputs> Place(int64_t rows) override { return First().Place(rows); }
 
   bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) override {
     bool copied = false;
@@ -88,7 +80,6 @@ class MeanBucket : public Bucket {
   Bucket& First() const { return *graphs_.front(); }
 
   const std::vector<std::unique_ptr<Bucket>> graphs_;
-  const size_t inputs_;
   /// A copy, because a bucket may outlive its session.
   const BeforeMean before_;
 };
@@ -121,9 +112,9 @@ std::vector<Tensor> Mean::Take() {
   return std::move(sums_);
 }
 
-std::unique_ptr<Bucket> MakeMeanBucket(std::vector<std::unique_ptr<Bucket>> graphs, size_t inputs,
+std::unique_ptr<Bucket> MakeMeanBucket(std::vector<std::unique_ptr<Bucket>> graphs,
                                        const BeforeMean& before) {
-  return std::make_unique<MeanBucket>(std::move(graphs), inputs, before);
+  return std::make_unique<MeanBucket>(std::move(graphs), before);
 }
 
 }  // namespace radserve

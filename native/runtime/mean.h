@@ -30,8 +30,7 @@ class Mean {
 
 /// A bucket over those of several graphs: what goes in goes into each, one graph after the other, and what comes out is
 /// the mean.
-std::unique_ptr<Bucket> MakeMeanBucket(std::vector<std::unique_ptr<Bucket>> graphs, size_t inputs,
-                                       const BeforeMean& before);
+std::unique_ptr<Bucket> MakeMeanBucket(std::vector<std::unique_ptr<Bucket>> graphs, const BeforeMean& before);
 
 }  // namespace radserve
 

@@ -718,7 +718,7 @@ std::unique_ptr<Bucket> Session::MakeBucket(int64_t capacity,
     graphs.push_back(radserve::MakeBucket(std::move(state), capacity, row_shapes, outputs));
   }
   if (graphs.size() == 1) return std::move(graphs.front());
-  return MakeMeanBucket(std::move(graphs), row_shapes.size(), before_mean_);
+  return MakeMeanBucket(std::move(graphs), before_mean_);
 }
 
 std::shared_ptr<SessionState> Session::Another(size_t graph) {

@@ -123,12 +123,14 @@ class Bucket {
   virtual int64_t capacity() const = 0;
   /// Where one row of an input is written. The memory for it is made when it is first asked for.
   virtual std::span<std::byte> Row(size_t input, int64_t row) = 0;
-  /// Runs the first `rows` rows of that place; see RunRows.
-  virtual void Run(int64_t rows, const std::stop_token& stop) = 0;
+  /// The first `rows` rows of that place.
+  virtual std::vector<RowInputs> Place(int64_t rows) = 0;
+  /// Runs these; see RunRows.
+  void Run(int64_t rows, const std::stop_token& stop) { RunRows(Place(rows), stop); }
   /// Runs rows where they lie; zeros pad the batch where it has a fixed size. Returns whether it had to copy them together on
-  /// this thread: the CPU reads none that do not lie one after the other, and a GPU fetches no small ones apart. Stops between nodes when `stop` is
-  /// requested; a CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller batch may succeed, NotCaptured,
-  /// output_invalid if the outputs do not have one row for each row that went in.
+  /// this thread: the CPU reads none that do not lie one after the other, and a GPU fetches no small ones apart. Stops
+  /// between nodes when `stop` is requested; a CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller
+  /// batch may succeed, NotCaptured, output_invalid if the outputs do not have one row for each row that went in.
   virtual bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) = 0;
   /// The outputs of one row of the last run, in the order asked for, each of shape [1, ...]; later runs leave them as
   /// they are. Of a bucket of capacity 1 they are the outputs whole, whatever their shape.

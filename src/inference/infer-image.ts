@@ -138,7 +138,10 @@ function patienceOf({ task, context }: Pick<Started, "task" | "context">): Patie
   return { patient: task.priority !== "stat", check: () => checkTime(task, context) };
 }
 
-/** Computes when the image's pixels have room in the thread's memory, and all of it in the process's: what waits there takes none. */
+/**
+ * Computes when the image's pixels have room in the thread's memory, and then all of it in the process's: what waits for the
+ * thread is not counted.
+ */
 function withMemory<T>({ task, context, image, plan }: Analysis, compute: () => Promise<T>): Promise<T> {
   const { pixelBudget, processMemory } = context;
   const patience = patienceOf({ task, context });

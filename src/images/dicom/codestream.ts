@@ -4,9 +4,10 @@
  * first; and the codec is chosen by these bytes, not by the transfer syntax alone.
  */
 import { errors, type RadserveError } from "../../base/errors.js";
+import type { Codec } from "../image.js";
 
 /** The kinds of codestream that a transfer syntax can allow; what is found in the bytes is checked against it. */
-export type Codestream = "jpeg" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl";
+export type Codestream = Codec["kind"];
 
 /** Pixels from one sample of a component to the next, along a row and down (XRsiz and YRsiz of ISO 15444-1 A.5.1). */
 export interface Sampling {

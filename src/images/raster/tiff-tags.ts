@@ -183,7 +183,7 @@ function one(directory: Directory, tag: number, absent?: number): number {
   return value;
 }
 
-/** The value that all samples share; 1 is of those that have none. */
+/** The value that all samples share; 1 where the file does not have the tag. */
 function shared(directory: Directory, tag: number): number | undefined {
   const values = directory.get(tag) ?? [1];
   return values.every((value) => value === values[0]) ? values[0] : undefined;
