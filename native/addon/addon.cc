@@ -1,6 +1,6 @@
-/// The exports of the addon: plain JavaScript objects in, requests out. All of it runs on the thread of
-/// JavaScript that calls it. The arrays that a request reads stay referenced until its promise is settled or
-/// the environment closes.
+/// The exports of the addon: plain JavaScript objects in, requests out. All of it runs on the
+/// thread of JavaScript that calls it. The arrays that a request reads stay referenced until its
+/// promise is settled or the environment closes.
 #include <napi.h>
 
 #include <array>
@@ -22,7 +22,9 @@
 namespace radserve {
 namespace {
 
-Environment& Here(const Napi::CallbackInfo& info) { return *info.Env().GetInstanceData<Environment>(); }
+Environment& Here(const Napi::CallbackInfo& info) {
+  return *info.Env().GetInstanceData<Environment>();
+}
 
 /// Lets no exception but Napi::Error reach Node.
 Napi::Value Guarded(const Export& called, const Napi::CallbackInfo& info) {
@@ -46,27 +48,29 @@ std::shared_ptr<Model> ModelOf(const Napi::CallbackInfo& info) {
 
 void ReadLimits(const Given& o, Task& task) {
   if (o.Has("timeoutMs")) {
-    task.deadline =
-        Clock::now() + std::chrono::microseconds(static_cast<int64_t>(o.Number("timeoutMs") * 1000));
+    task.deadline = Clock::now() +
+                    std::chrono::microseconds(static_cast<int64_t>(o.Number("timeoutMs") * 1000));
   }
   if (o.Has("cancelId")) task.cancel_id = static_cast<uint64_t>(o.Number("cancelId"));
 }
 
 void ReadOptions(const Given& o, Task& task) {
   task.priority = o.OneOf<Priority>(
-      "priority", {{"stat", Priority::kStat}, {"routine", Priority::kRoutine}, {"bulk", Priority::kBulk}});
+      "priority",
+      {{"stat", Priority::kStat}, {"routine", Priority::kRoutine}, {"bulk", Priority::kBulk}});
   ReadLimits(o, task);
 }
 
 /// Hands a filled request to a scheduler and gives the promise of its answer.
 template <typename T, typename Answer>
-Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler, const std::shared_ptr<T>& request,
-                   const Answer& answer, const Napi::Value& read = Napi::Value()) {
+Napi::Value Submit(const Napi::CallbackInfo& info, Scheduler& scheduler,
+                   const std::shared_ptr<T>& request, const Answer& answer,
+                   const Napi::Value& read = Napi::Value()) {
   Environment& here = Here(info);
   request->client = here.client();
   request->environment = here.id();
-  const auto [ticket, promise] =
-      here.Expect([request, answer](Napi::Env env) -> Napi::Value { return answer(env, *request); }, read);
+  const auto [ticket, promise] = here.Expect(
+      [request, answer](Napi::Env env) -> Napi::Value { return answer(env, *request); }, read);
   request->ticket = ticket;
   try {
     scheduler.Submit(request);
@@ -104,7 +108,8 @@ Napi::Value Load(const Napi::CallbackInfo& info) {
   const Given o(info[0]);
   auto request = std::make_shared<LoadRequest>();
   ReadLimits(o, *request);
-  request->paths = o.List("paths", [](const Given& path) { return path.Get<std::string>("paths"); });
+  request->paths =
+      o.List("paths", [](const Given& path) { return path.Get<std::string>("paths"); });
   request->mean_after_activation = o.Flag("meanAfterActivation");
   request->model = MakeModel();
   Model& model = *request->model;
@@ -145,7 +150,9 @@ Napi::Value Unload(const Napi::CallbackInfo& info) {
   Environment& here = Here(info);
   const auto [ticket, promise] =
       here.Expect([](Napi::Env env) -> Napi::Value { return env.Undefined(); }, Napi::Value());
-  const auto post = [client = here.client(), ticket = ticket] { client->Post(ticket, std::nullopt); };
+  const auto post = [client = here.client(), ticket = ticket] {
+    client->Post(ticket, std::nullopt);
+  };
   std::shared_ptr<Model> model = Engine::Get().Remove(static_cast<uint64_t>(First(info)));
   if (model == nullptr) {
     post();
@@ -155,8 +162,8 @@ Napi::Value Unload(const Napi::CallbackInfo& info) {
   return promise;
 }
 
-/// The arrays of planes or tensors, in a list of our own: the caller may change its own while the engine
-/// reads.
+/// The arrays of planes or tensors, in a list of our own: the caller may change its own while the
+/// engine reads.
 Napi::Array DataOf(const Napi::Array& given) {
   Napi::Array arrays = Napi::Array::New(given.Env(), given.Length());
   for (uint32_t i = 0; i < given.Length(); ++i) {
@@ -180,7 +187,8 @@ Napi::Value Infer(const Napi::CallbackInfo& info) {
   const size_t centre = options.Has("centre") ? static_cast<size_t>(options.Int("centre")) : 0;
   request->SetPlanes(std::move(read), ReadGeometry(options), centre);
   request->SetSources(ReadSources(options));
-  request->SetNumbers(ReadNumberLists(options, "numbers").value_or(std::vector<std::vector<double>>()));
+  request->SetNumbers(
+      ReadNumberLists(options, "numbers").value_or(std::vector<std::vector<double>>()));
   if (options.Has("labels")) {
     const std::span<const uint8_t> labels = options.Bytes("labels");
     request->labels.assign(labels.begin(), labels.end());
@@ -199,7 +207,8 @@ Napi::Value RunTensors(const Napi::CallbackInfo& info) {
   request->feeds = options.List("feeds", ReadTensor);
   ReadOptions(options, *request);
   const auto answer = [](Napi::Env env, TensorRequest& r) { return WriteTensors(env, r.outputs); };
-  return Submit(info, Engine::Get().work(), request, answer, DataOf(options.At("feeds").As<Napi::Array>()));
+  return Submit(info, Engine::Get().work(), request, answer,
+                DataOf(options.At("feeds").As<Napi::Array>()));
 }
 
 Napi::Value Render(const Napi::CallbackInfo& info) {
@@ -207,8 +216,11 @@ Napi::Value Render(const Napi::CallbackInfo& info) {
   const Given options(info[1]);
   request->plane = ReadPlane(Given(info[0]));
   options.Into("voiIndex", request->voi_index, "width", request->width, "height", request->height);
-  const auto answer = [](Napi::Env env, RenderRequest& r) { return WriteTensor(env, r.picture).Get("data"); };
-  return Submit(info, Engine::Get().work(), request, answer, info[0].As<Napi::Object>().Get("data"));
+  const auto answer = [](Napi::Env env, RenderRequest& r) {
+    return WriteTensor(env, r.picture).Get("data");
+  };
+  return Submit(info, Engine::Get().work(), request, answer,
+                info[0].As<Napi::Object>().Get("data"));
 }
 
 Napi::Value Cancel(const Napi::CallbackInfo& info) {
@@ -232,9 +244,12 @@ Napi::Value PlanOf(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), geometry ? BytesOfPlan(*model, sides, *geometry) : 0);
 }
 
-Napi::Value GetStats(const Napi::CallbackInfo& info) { return WriteStats(info.Env(), Engine::Get()); }
+Napi::Value GetStats(const Napi::CallbackInfo& info) {
+  return WriteStats(info.Env(), Engine::Get());
+}
 
-/// Takes milliseconds for a hundred MiB, and so does not run on the thread that asks. The engine is never ended.
+/// Takes milliseconds for a hundred MiB, and so does not run on the thread that asks. The engine is
+/// never ended.
 Napi::Value GiveBack(const Napi::CallbackInfo& info) {
   const auto give = [] {
     Engine* const engine = Engine::Started();
@@ -260,19 +275,22 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
 }  // namespace
 
 std::span<const Export> EngineExports() {
-  static constexpr Export kExports[] = {{"start", Start},           {"cudaProblem", CudaProblemText},
-                                        {"inspect", Inspect},       {"load", Load},
-                                        {"keepCanary", KeepCanary}, {"leaveIdle", LeaveIdle},
-                                        {"unload", Unload},         {"infer", Infer},
-                                        {"runTensors", RunTensors}, {"render", Render},
-                                        {"cancel", Cancel},         {"progress", ProgressOf},
-                                        {"plan", PlanOf},           {"giveBack", GiveBack},
-                                        {"stats", GetStats}};
+  static constexpr Export kExports[] = {
+      {"start", Start},           {"cudaProblem", CudaProblemText},
+      {"inspect", Inspect},       {"load", Load},
+      {"keepCanary", KeepCanary}, {"leaveIdle", LeaveIdle},
+      {"unload", Unload},         {"infer", Infer},
+      {"runTensors", RunTensors}, {"render", Render},
+      {"cancel", Cancel},         {"progress", ProgressOf},
+      {"plan", PlanOf},           {"giveBack", GiveBack},
+      {"stats", GetStats}};
   return kExports;
 }
 
 }  // namespace radserve
 
-static Napi::Object InitAddon(Napi::Env env, Napi::Object exports) { return radserve::Init(env, exports); }
+static Napi::Object InitAddon(Napi::Env env, Napi::Object exports) {
+  return radserve::Init(env, exports);
+}
 
 NODE_API_MODULE(addon, InitAddon)

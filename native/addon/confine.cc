@@ -30,21 +30,23 @@ Napi::Value Version(const Napi::CallbackInfo& info) {
 Napi::Value Decode(const Napi::CallbackInfo& info) {
   const auto bytes = info[0].As<Napi::Uint8Array>();
   const auto described = info[1].As<Napi::Object>();
-  const auto number = [&](const char* key) { return described.Get(key).As<Napi::Number>().Uint32Value(); };
-  const Jpeg2000Frame frame{number("rows"), number("columns"), number("components"), number("precision"),
-                            described.Get("signed").ToBoolean()};
+  const auto number = [&](const char* key) {
+    return described.Get(key).As<Napi::Number>().Uint32Value();
+  };
+  const Jpeg2000Frame frame{number("rows"), number("columns"), number("components"),
+                            number("precision"), described.Get("signed").ToBoolean()};
   auto pixels = Napi::Uint8Array::New(info.Env(), frame.Bytes());
   try {
-    DecodeJpeg2000({bytes.Data(), bytes.ByteLength()}, frame, info[2].As<Napi::Number>().Int32Value(),
-                   {pixels.Data(), pixels.ByteLength()});
+    DecodeJpeg2000({bytes.Data(), bytes.ByteLength()}, frame,
+                   info[2].As<Napi::Number>().Int32Value(), {pixels.Data(), pixels.ByteLength()});
     return pixels;
   } catch (const std::exception& error) {
     throw Napi::Error::New(info.Env(), error.what());
   }
 }
 
-/// The children of one thread. Those that are left when the thread ends, in whatever way, end with it: the event loop
-/// that would have waited for them is gone, and they would stay as zombies.
+/// The children of one thread. Those that are left when the thread ends, in whatever way, end with
+/// it: the event loop that would have waited for them is gone, and they would stay as zombies.
 class Children : public Napi::Addon<Children> {
  public:
   Children(Napi::Env env, Napi::Object exports) {
@@ -75,7 +77,9 @@ class Children : public Napi::Addon<Children> {
   void EndWithThread(const Napi::CallbackInfo& info) { living_.insert(ChildOf(info)); }
   void HasEnded(const Napi::CallbackInfo& info) { living_.erase(ChildOf(info)); }
 
-  static pid_t ChildOf(const Napi::CallbackInfo& info) { return info[0].As<Napi::Number>().Int32Value(); }
+  static pid_t ChildOf(const Napi::CallbackInfo& info) {
+    return info[0].As<Napi::Number>().Int32Value();
+  }
 
   void EndAll() {
     for (const pid_t child : living_) EndChild(child);

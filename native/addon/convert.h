@@ -15,7 +15,8 @@
 #include "engine/engine.h"
 #include "engine/requests.h"
 
-/// Plain JavaScript objects to what the engine takes, and back. src/engine/engine.ts has checked the values.
+/// Plain JavaScript objects to what the engine takes, and back. src/engine/engine.ts has checked
+/// the values.
 namespace radserve {
 
 /// A JavaScript value as it was given.
@@ -73,8 +74,10 @@ Tensor ReadTensor(const Given& tensor);
 Tensor ReadOwnTensor(const Given& tensor);
 /// `sources`, the members of a case; none where absent.
 std::vector<Source> ReadSources(const Given& options);
-/// The lists of numbers under `field`, of thresholds for each output or for each input of numbers; nullopt if absent.
-std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options, const char* field);
+/// The lists of numbers under `field`, of thresholds for each output or for each input of numbers;
+/// nullopt if absent.
+std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options,
+                                                                const char* field);
 
 /// Arrays own a share of the memory they show: nothing is copied.
 Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor);
@@ -94,13 +97,15 @@ Napi::Array WriteList(Napi::Env env, List&& items, const Write& write) {
 
 template <typename Numbers>
 Napi::Array WriteNumbers(Napi::Env env, const Numbers& numbers) {
-  return WriteList(env, numbers,
-                   [&](auto number) { return Napi::Number::New(env, static_cast<double>(number)); });
+  return WriteList(env, numbers, [&](auto number) {
+    return Napi::Number::New(env, static_cast<double>(number));
+  });
 }
 
 /// Sets fields of an object: their names and values in turn.
 template <typename Value, typename... Others>
-void SetFields(Napi::Object& object, const char* name, const Value& value, const Others&... others) {
+void SetFields(Napi::Object& object, const char* name, const Value& value,
+               const Others&... others) {
   object.Set(name, value);
   if constexpr (sizeof...(others) > 0) SetFields(object, others...);
 }
@@ -124,7 +129,8 @@ std::span<const Export> EngineExports();
 std::span<const Export> FileExports();
 /// Pixels rearranged on the calling thread, without an engine.
 std::span<const Export> PixelExports();
-/// Pictures for people, on the calling thread: what the objects hold stands in src/addon/picture.ts.
+/// Pictures for people, on the calling thread: what the objects hold stands in
+/// src/addon/picture.ts.
 std::span<const Export> PictureExports();
 
 /// Work on a thread of libuv; its promise gets what `answer` makes of the outcome.

@@ -17,12 +17,12 @@ void Environment::Open() {
     if (env != nullptr) static_cast<Environment*>(context)->Drain();
   };
   const napi_status made =
-      napi_create_threadsafe_function(env_, nullptr, nullptr, Napi::String::New(env_, "radserve"), 0, 1,
-                                      nullptr, nullptr, this, on_wake, &wake_);
+      napi_create_threadsafe_function(env_, nullptr, nullptr, Napi::String::New(env_, "radserve"),
+                                      0, 1, nullptr, nullptr, this, on_wake, &wake_);
   NAPI_THROW_IF_FAILED_VOID(env_, made);
   napi_unref_threadsafe_function(env_, wake_);
-  // Close waits for calls under way before the function goes (hooks run last in first out, and the function's
-  // own was registered above).
+  // Close waits for calls under way before the function goes (hooks run last in first out, and the
+  // function's own was registered above).
   client_ = std::make_shared<Client>(
       [wake = wake_] { napi_call_threadsafe_function(wake, nullptr, napi_tsfn_nonblocking); });
   const auto on_close = [](void* self) { static_cast<Environment*>(self)->Close(); };

@@ -15,9 +15,9 @@ namespace radserve {
 
 Napi::Error MakeError(Napi::Env env, const Failure& failure);
 
-/// One environment (one thread of JavaScript): the promises that it waits for, and the way back to it. All of
-/// it runs on that thread, except the notification in Open, which only wakes the thread. Engine threads never
-/// see a Node-API handle.
+/// One environment (one thread of JavaScript): the promises that it waits for, and the way back to
+/// it. All of it runs on that thread, except the notification in Open, which only wakes the thread.
+/// Engine threads never see a Node-API handle.
 class Environment {
  public:
   explicit Environment(Napi::Env env) : env_(env), id_(next_id_++) { Open(); }
@@ -29,8 +29,8 @@ class Environment {
   const std::shared_ptr<Client>& client() const { return client_; }
 
   using Answer = std::function<Napi::Value(Napi::Env)>;
-  /// A promise under a new ticket. `read`, which the request reads, stays referenced until the promise is
-  /// settled.
+  /// A promise under a new ticket. `read`, which the request reads, stays referenced until the
+  /// promise is settled.
   std::pair<uint64_t, Napi::Promise> Expect(Answer answer, const Napi::Value& read);
   /// Settles the promise of a ticket at once.
   void Settle(const Client::Completion& completion);

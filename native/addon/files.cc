@@ -25,14 +25,18 @@ struct ClosePin {
 };
 using Pinned = std::unique_ptr<PinOutcome, ClosePin>;
 
-Pinned Held(const PinOutcome& outcome) { return Pinned(std::make_unique<PinOutcome>(outcome).release()); }
+Pinned Held(const PinOutcome& outcome) {
+  return Pinned(std::make_unique<PinOutcome>(outcome).release());
+}
 
 Napi::Value AnswerPinned(Napi::Env env, Pinned& outcome) {
   return WriteFields(env, "error", outcome->error, "call", outcome->call, "fd",
                      std::exchange(outcome->fd, -1), "dev", outcome->device);
 }
 
-int NumberAt(const Napi::CallbackInfo& info, size_t at) { return info[at].As<Napi::Number>().Int32Value(); }
+int NumberAt(const Napi::CallbackInfo& info, size_t at) {
+  return info[at].As<Napi::Number>().Int32Value();
+}
 
 std::string TextAt(const Napi::CallbackInfo& info, size_t at) {
   return info[at].As<Napi::String>().Utf8Value();
@@ -70,11 +74,13 @@ Napi::Value PinPathLater(const Napi::CallbackInfo& info) {
       AnswerPinned);
 }
 
-/// `writeDurably(path, bytes)`: a promise of {error, call, same}: WriteDurably. The bytes may not change until then.
+/// `writeDurably(path, bytes)`: a promise of {error, call, same}: WriteDurably. The bytes may not
+/// change until then.
 Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
   auto bytes = info[1].As<Napi::Uint8Array>();
   // The caller's array lives until the work is gone; nobody writes to it meanwhile.
-  const auto held = std::make_shared<Napi::ObjectReference>(Napi::Persistent(bytes.As<Napi::Object>()));
+  const auto held =
+      std::make_shared<Napi::ObjectReference>(Napi::Persistent(bytes.As<Napi::Object>()));
   return BackgroundWork<WriteOutcome>::Begin(
       info.Env(), "writeDurably",
       [held, path = TextAt(info, 0), data = bytes.Data(), size = bytes.ByteLength()] {
@@ -85,9 +91,9 @@ Napi::Value WriteFileDurably(const Napi::CallbackInfo& info) {
       });
 }
 
-/// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name `path`;
-/// linkat(2). Node's own link(2) does not follow /proc/self/fd. False if something has the name, or the
-/// file system refuses.
+/// `linkDescriptor(fd, path)`: gives an open file, which may have no name yet (O_TMPFILE), the name
+/// `path`; linkat(2). Node's own link(2) does not follow /proc/self/fd. False if something has the
+/// name, or the file system refuses.
 Napi::Value LinkDescriptor(const Napi::CallbackInfo& info) {
   const std::string open_file = "/proc/self/fd/" + std::to_string(NumberAt(info, 0));
   const std::string path = TextAt(info, 1);
@@ -95,20 +101,21 @@ Napi::Value LinkDescriptor(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), result == 0);
 }
 
-/// `lockDescriptor(fd)`: takes the exclusive lock of an open file without waiting; flock(2). False if another open of
-/// the file, in this process or another, has it. An error is thrown if the file system has no such locks.
-/// The lock ends when the descriptor is closed or the process ends.
+/// `lockDescriptor(fd)`: takes the exclusive lock of an open file without waiting; flock(2). False
+/// if another open of the file, in this process or another, has it. An error is thrown if the file
+/// system has no such locks. The lock ends when the descriptor is closed or the process ends.
 Napi::Value LockDescriptor(const Napi::CallbackInfo& info) {
   int result = 0;
   do {
     result = flock(NumberAt(info, 0), LOCK_EX | LOCK_NB);
   } while (result != 0 && errno == EINTR);
-  if (result != 0 && errno != EWOULDBLOCK) throw std::system_error(errno, std::generic_category(), "flock");
+  if (result != 0 && errno != EWOULDBLOCK)
+    throw std::system_error(errno, std::generic_category(), "flock");
   return Napi::Boolean::New(info.Env(), result == 0);
 }
 
-/// `externalData(path)`: the files beside an ONNX file that hold constants of its graph, as it names them. Null
-/// if it is no ONNX model, or cannot be read.
+/// `externalData(path)`: the files beside an ONNX file that hold constants of its graph, as it
+/// names them. Null if it is no ONNX model, or cannot be read.
 Napi::Value ExternalData(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const auto locations = ExternalLocations(TextAt(info, 0));
@@ -121,8 +128,9 @@ Napi::Value ExternalData(const Napi::CallbackInfo& info) {
 
 std::span<const Export> FileExports() {
   static constexpr Export kExports[] = {
-      {"writeDurably", WriteFileDurably}, {"pinPath", PinPathLater},      {"pinPathNow", PinPathNow},
-      {"anyThere", AnyThereLater},        {"readNow", ReadDescriptorNow}, {"linkDescriptor", LinkDescriptor},
+      {"writeDurably", WriteFileDurably}, {"pinPath", PinPathLater},
+      {"pinPathNow", PinPathNow},         {"anyThere", AnyThereLater},
+      {"readNow", ReadDescriptorNow},     {"linkDescriptor", LinkDescriptor},
       {"lockDescriptor", LockDescriptor}, {"externalData", ExternalData}};
   return kExports;
 }

@@ -13,7 +13,8 @@ constexpr size_t kMost = 1 << 20;
 
 template <typename T>
 std::span<const T> View(const Napi::Value& value, const char* name, napi_typedarray_type type) {
-  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) Unexpected(name);
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type)
+    Unexpected(name);
   auto array = value.As<Napi::TypedArrayOf<T>>();
   return {array.Data(), array.ElementLength()};
 }
@@ -36,7 +37,8 @@ MaskLayer ReadMask(const Given& o) {
   MaskLayer layer = {Size(o, "rows"), Size(o, "columns"), o.Bytes("mask"), {}, o.Numbers("counts")};
   const std::span<const uint8_t> colours = o.Bytes("colours");
   if (colours.size() % 3 != 0) Unexpected("colours");
-  for (size_t i = 0; i < colours.size(); i += 3) layer.colours.push_back(ColourFrom(colours.subspan(i, 3)));
+  for (size_t i = 0; i < colours.size(); i += 3)
+    layer.colours.push_back(ColourFrom(colours.subspan(i, 3)));
   return layer;
 }
 
@@ -80,7 +82,8 @@ Napi::Value ComposeOverlay(const Napi::CallbackInfo& info) {
   return rgb;
 }
 
-/// (rgb: Uint8Array, width, height, panel): undefined, or what is wrong with what is drawn on the panel.
+/// (rgb: Uint8Array, width, height, panel): undefined, or what is wrong with what is drawn on the
+/// panel.
 Napi::Value CheckOverlay(const Napi::CallbackInfo& info) {
   const PictureView page = {Side(info[1], "width"), Side(info[2], "height"), Bytes(info[0], "rgb")};
   switch (CheckPanel(page, ReadPanel(Given(info[3])))) {
@@ -98,8 +101,9 @@ Napi::Value FillGlyph(const Napi::CallbackInfo& info) {
   const std::span<const float> segments = View<float>(info[0], "segments", napi_float32_array);
   const size_t width = Side(info[3], "width"), height = Side(info[4], "height");
   Napi::Uint8Array coverage = Napi::Uint8Array::New(info.Env(), width * height);
-  FillOutline(segments, info[1].As<Napi::Number>().DoubleValue(), info[2].As<Napi::Number>().DoubleValue(),
-              width, height, {coverage.Data(), coverage.ByteLength()});
+  FillOutline(segments, info[1].As<Napi::Number>().DoubleValue(),
+              info[2].As<Napi::Number>().DoubleValue(), width, height,
+              {coverage.Data(), coverage.ByteLength()});
   return coverage;
 }
 

@@ -31,7 +31,8 @@ const char* NameOf(RleFault fault) {
 Napi::Value PackRleFrame(const Napi::CallbackInfo& info) {
   // A thread's, as large as the largest so far
   thread_local std::vector<uint8_t> scratch;
-  const RleShape shape = {Count(info[1], "planes"), Count(info[2], "rows"), Count(info[3], "columns")};
+  const RleShape shape = {Count(info[1], "planes"), Count(info[2], "rows"),
+                          Count(info[3], "columns")};
   const std::span<uint8_t> pixels = Bytes(info[0], "pixels");
   if (pixels.size() != shape.bytes()) Unexpected("pixels");
   if (scratch.size() < MostRleBytes(shape)) scratch.resize(MostRleBytes(shape));
@@ -41,8 +42,8 @@ Napi::Value PackRleFrame(const Napi::CallbackInfo& info) {
   return frame;
 }
 
-/// (frame: Uint8Array, samples, bytes of a sample, out: Uint8Array): fills `out`; gives undefined, or what is
-/// wrong and with which segment.
+/// (frame: Uint8Array, samples, bytes of a sample, out: Uint8Array): fills `out`; gives undefined,
+/// or what is wrong and with which segment.
 Napi::Value UnpackRleFrame(const Napi::CallbackInfo& info) {
   const auto [fault, segment] = UnpackRle(Bytes(info[0], "frame"), Count(info[1], "samples"),
                                           Count(info[2], "sampleBytes"), Bytes(info[3], "out"));
@@ -105,18 +106,20 @@ Napi::Value CountSegmentsOf(const Napi::CallbackInfo& info) {
       for (size_t i = 0; i < found.words.size(); ++i) {
         std::memcpy(bytes.Data() + i * image.word_bytes, &found.words[i], image.word_bytes);
       }
-      return WriteFields(env, "meaning", found.meaning, "words", bytes, "counts", doubles(found.counts));
+      return WriteFields(env, "meaning", found.meaning, "words", bytes, "counts",
+                         doubles(found.counts));
     };
-    return WriteFields(env, "words", WriteList(env, counts.words, words), "cells", doubles(counts.cells),
-                       "inPlane", counts.in_plane, "anywhere", counts.anywhere);
+    return WriteFields(env, "words", WriteList(env, counts.words, words), "cells",
+                       doubles(counts.cells), "inPlane", counts.in_plane, "anywhere",
+                       counts.anywhere);
   });
 }
 
-/// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, or -1 if there is no such
-/// value.
+/// (bytes: Uint8Array, bytes of a container, bits outside, sign or -1): FirstStray, or -1 if there
+/// is no such value.
 Napi::Value FindStray(const Napi::CallbackInfo& info) {
-  Container container = {Count(info[1], "containerBytes"), static_cast<uint32_t>(Index(info[2], "outside")),
-                         std::nullopt};
+  Container container = {Count(info[1], "containerBytes"),
+                         static_cast<uint32_t>(Index(info[2], "outside")), std::nullopt};
   const int64_t sign = info[3].As<Napi::Number>().Int64Value();
   if (sign >= 0) container.sign = static_cast<unsigned>(std::min<int64_t>(sign, 31));
   const std::optional<uint32_t> found = FirstStray(Bytes(info[0], "bytes"), container);
@@ -136,10 +139,10 @@ Napi::Value ReleaseBytes(const Napi::CallbackInfo& info) {
 }  // namespace
 
 std::span<const Export> PixelExports() {
-  static constexpr Export kExports[] = {{"packRle", PackRleFrame},  {"unpackRle", UnpackRleFrame},
-                                        {"markPlane", MarkPlane},   {"packBits", PackBits},
-                                        {"unpackBits", UnpackBits}, {"countSegments", CountSegmentsOf},
-                                        {"findStray", FindStray},   {"releaseBytes", ReleaseBytes}};
+  static constexpr Export kExports[] = {
+      {"packRle", PackRleFrame}, {"unpackRle", UnpackRleFrame}, {"markPlane", MarkPlane},
+      {"packBits", PackBits},    {"unpackBits", UnpackBits},    {"countSegments", CountSegmentsOf},
+      {"findStray", FindStray},  {"releaseBytes", ReleaseBytes}};
   return kExports;
 }
 

@@ -11,7 +11,9 @@ std::span<uint8_t> Bytes(const Napi::Value& value, const char* name) {
   return {array.Data(), array.ByteLength()};
 }
 
-std::span<uint8_t> Given::Bytes(const char* field) const { return radserve::Bytes(At(field), field); }
+std::span<uint8_t> Given::Bytes(const char* field) const {
+  return radserve::Bytes(At(field), field);
+}
 
 size_t Whole(const Napi::Value& value, int64_t least, const char* name) {
   if (!value.IsNumber() || value.As<Napi::Number>().Int64Value() < least) Unexpected(name);
@@ -79,14 +81,14 @@ PixelFormat ReadFormat(const Given& o) {
   o.Into("bitsAllocated", format.bits_allocated, "bitsStored", format.bits_stored, "highBit",
          format.high_bit);
   o.Into("signed", format.is_signed, "float", format.is_float, "packed422", format.packed422);
-  format.photometric =
-      o.OneOf<Photometric>("photometricInterpretation", {{"MONOCHROME1", Photometric::kMonochrome1},
-                                                         {"MONOCHROME2", Photometric::kMonochrome2},
-                                                         {"PALETTE COLOR", Photometric::kPalette},
-                                                         {"RGB", Photometric::kRgb},
-                                                         {"YBR_FULL", Photometric::kYbrFull},
-                                                         {"YBR_FULL_422", Photometric::kYbrFull422},
-                                                         {"YBR_PARTIAL_420", Photometric::kYbrPartial420}});
+  format.photometric = o.OneOf<Photometric>("photometricInterpretation",
+                                            {{"MONOCHROME1", Photometric::kMonochrome1},
+                                             {"MONOCHROME2", Photometric::kMonochrome2},
+                                             {"PALETTE COLOR", Photometric::kPalette},
+                                             {"RGB", Photometric::kRgb},
+                                             {"YBR_FULL", Photometric::kYbrFull},
+                                             {"YBR_FULL_422", Photometric::kYbrFull422},
+                                             {"YBR_PARTIAL_420", Photometric::kYbrPartial420}});
   return format;
 }
 
@@ -95,7 +97,8 @@ ModalityTransform ReadModality(const Given& o) {
   ModalityTransform modality;
   modality.kind = o.OneOf<Kind>(
       "kind", {{"identity", Kind::kIdentity}, {"rescale", Kind::kRescale}, {"lut", Kind::kLut}});
-  if (modality.kind == Kind::kRescale) o.Into("slope", modality.slope, "intercept", modality.intercept);
+  if (modality.kind == Kind::kRescale)
+    o.Into("slope", modality.slope, "intercept", modality.intercept);
   if (modality.kind == Kind::kLut) modality.lut = ReadTable(o.Child("lut"));
   return modality;
 }
@@ -113,8 +116,8 @@ Interpretation ReadInterpretation(const Given& o) {
   if (const auto padding = o.Find("padding"))
     i.padding = PaddingRange{padding->Number("from"), padding->Number("to")};
   if (const auto palette = o.Find("palette")) {
-    i.palette = Palette{palette->Number("firstMapped"), palette->Int("bits"), Words(*palette, "red"),
-                        Words(*palette, "green"), Words(*palette, "blue")};
+    i.palette = Palette{palette->Number("firstMapped"), palette->Int("bits"),
+                        Words(*palette, "red"), Words(*palette, "green"), Words(*palette, "blue")};
   }
   return i;
 }
@@ -125,7 +128,8 @@ SizeSpec ReadSize(const Given& o) {
   using Kind = SizeSpec::Kind;
   SizeSpec size;
   size.kind = o.OneOf<Kind>(
-      "kind", {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
+      "kind",
+      {{"fixed", Kind::kFixed}, {"multiple_of", Kind::kMultipleOf}, {"source", Kind::kSource}});
   if (size.kind == Kind::kFixed) {
     o.Into("height", size.height, "width", size.width);
     if (o.Has("depth")) size.depth = o.Int("depth");
@@ -193,8 +197,10 @@ IntensitySpec ReadIntensity(const Given& o) {
 ResamplingSpec ReadResampling(const Given& o) {
   using Grid = ResamplingSpec::Grid;
   ResamplingSpec resampling;
-  resampling.grid = o.OneOf<Grid>("grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
-  o.Into("order", resampling.order, "order_back", resampling.order_back, "keep_range", resampling.keep_range);
+  resampling.grid =
+      o.OneOf<Grid>("grid", {{"edges", Grid::kEdges}, {"first_voxel", Grid::kFirstVoxel}});
+  o.Into("order", resampling.order, "order_back", resampling.order_back, "keep_range",
+         resampling.keep_range);
   resampling.spacing_mm = o.Some<3>("spacing_mm");
   if (o.Has("multiple_of")) resampling.multiple_of = o.Some<3, int>("multiple_of");
   if (o.Has("separate_above")) resampling.separate_above = o.Number("separate_above");
@@ -228,10 +234,11 @@ std::optional<VolumeGeometry> ReadGeometry(const Given& options) {
 
 SessionSettings ReadSessionSettings(const Given& o) {
   SessionSettings settings;
-  settings.provider = o.OneOf<Provider>("provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
-  settings.precision = o.OneOf<Precision>(
-      "precision",
-      {{"float32", Precision::kFloat32}, {"tf32", Precision::kTf32}, {"float16", Precision::kFloat16}});
+  settings.provider =
+      o.OneOf<Provider>("provider", {{"cpu", Provider::kCpu}, {"cuda", Provider::kCuda}});
+  settings.precision = o.OneOf<Precision>("precision", {{"float32", Precision::kFloat32},
+                                                        {"tf32", Precision::kTf32},
+                                                        {"float16", Precision::kFloat16}});
   settings.device_memory = static_cast<size_t>(o.Number("gpuMemory"));
   o.List("hashes", [&](const Given& file) {
     return settings.hashes.insert_or_assign(file.Text("path"), file.Text("sha256")).second;
@@ -241,20 +248,22 @@ SessionSettings ReadSessionSettings(const Given& o) {
 
 Tensor ReadTensor(const Given& o) {
   Tensor tensor{o.Text("name"), ReadDtype(o), {}, nullptr, nullptr};
-  tensor.shape =
-      o.List("shape", [](const Given& side) { return static_cast<int64_t>(side.Get<double>("shape")); });
+  tensor.shape = o.List(
+      "shape", [](const Given& side) { return static_cast<int64_t>(side.Get<double>("shape")); });
   const auto data = o.At("data");
   if (!data.IsTypedArray()) Unexpected("data");
   const auto bytes = data.As<Napi::Uint8Array>();
   if (bytes.ByteLength() != tensor.Bytes()) Unexpected("data");
   tensor.data = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(bytes.Data()));
-  if (reinterpret_cast<uintptr_t>(tensor.data) % DtypeSize(tensor.dtype) != 0) return Copied(tensor);
+  if (reinterpret_cast<uintptr_t>(tensor.data) % DtypeSize(tensor.dtype) != 0)
+    return Copied(tensor);
   return tensor;
 }
 
 Tensor ReadOwnTensor(const Given& value) { return Copied(ReadTensor(value)); }
 
-std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options, const char* field) {
+std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& options,
+                                                                const char* field) {
   if (!options.Has(field)) return std::nullopt;
   return options.List(field, [field](const Given& list) {
     std::vector<double> numbers;
@@ -267,7 +276,8 @@ std::optional<std::vector<std::vector<double>>> ReadNumberLists(const Given& opt
 std::vector<Source> ReadSources(const Given& options) {
   if (!options.Has("sources")) return {};
   return options.List("sources", [](const Given& source) {
-    return Source{0, static_cast<size_t>(source.Int("planes")), ReadGeometry(source), source.Flag("regrid")};
+    return Source{0, static_cast<size_t>(source.Int("planes")), ReadGeometry(source),
+                  source.Flag("regrid")};
   });
 }
 
@@ -321,7 +331,8 @@ InputSpec ReadInput(const Given& o) {
   if (o.Has("orientation")) spec.orientation = o.Text("orientation");
   if (o.Has("resampling")) spec.resampling = ReadResampling(o.Child("resampling"));
   if (const auto around = o.Find("neighbours"))
-    spec.neighbours = {around->Int("before"), around->Int("after"), around->Text("edges") == "repeat"};
+    spec.neighbours = {around->Int("before"), around->Int("after"),
+                       around->Text("edges") == "repeat"};
   return spec;
 }
 
@@ -332,7 +343,8 @@ TilingSpec ReadTiling(const Given& o) {
   tiling.steps = o.OneOf<TilingSpec::Steps>(
       "steps", {{"even", TilingSpec::Steps::kEven}, {"stride", TilingSpec::Steps::kStride}});
   if (const auto gaussian = o.Find("gaussian"))
-    tiling.gaussian = {gaussian->Number("sigma"), gaussian->Flag("middle"), gaussian->Number("least")};
+    tiling.gaussian = {gaussian->Number("sigma"), gaussian->Flag("middle"),
+                       gaussian->Number("least")};
   tiling.mirrored = o.Ints("mirrored");
   tiling.pad_edge = o.At("padding").IsString();
   if (!tiling.pad_edge) tiling.padding = static_cast<float>(o.Number("padding"));

@@ -23,7 +23,9 @@ Napi::Object WriteHistogram(Napi::Env env, const Histogram<size>& histogram) {
 Napi::Object WriteResidence(Napi::Env env, const Residence::Figures& figures) {
   using State = Residence::State;
   const bool here = figures.state == State::kLoaded || figures.state == State::kDraining;
-  const char* const state = here ? "loaded" : figures.state == State::kUnloaded ? "idle" : "returning";
+  const char* const state = here                                ? "loaded"
+                            : figures.state == State::kUnloaded ? "idle"
+                                                                : "returning";
   Napi::Object o = WriteFields(env, "state", state, "loads", figures.loads, "loadSeconds",
                                std::chrono::duration<double>(figures.load_time).count());
   if (figures.failure) o.Set("problem", figures.failure->message);
@@ -31,25 +33,28 @@ Napi::Object WriteResidence(Napi::Env env, const Residence::Figures& figures) {
 }
 
 Napi::Object WriteFlow(Napi::Env env, const Model& model, const Agenda::FlowStats& flow) {
-  Napi::Object o = WriteFields(env, "id", model.id, "name", model.name, "version", model.version, "batched",
-                               model.batcher != nullptr);
+  Napi::Object o = WriteFields(env, "id", model.id, "name", model.name, "version", model.version,
+                               "batched", model.batcher != nullptr);
   if (model.batcher != nullptr) o.Set("lanes", static_cast<double>(model.batcher->Lanes(model.id)));
   if (model.settings.provider == Provider::kCuda) o.Set("gpu", model.settings.device);
   Napi::Object waits = Napi::Object::New(env);
-  for (size_t i = 0; i < kPriorities; ++i) waits.Set(kClasses[i], WriteHistogram(env, flow.wait[i]));
+  for (size_t i = 0; i < kPriorities; ++i)
+    waits.Set(kClasses[i], WriteHistogram(env, flow.wait[i]));
   const RunStats::Figures runs = model.runs.Get();
   SetFields(o, "queued", WriteCounts(env, flow.queued), "started", WriteCounts(env, flow.started),
             "completed", flow.completed, "failed", flow.failed, "refused",
             WriteFields(env, "deadline", flow.late), "waitSeconds", waits, "batchSizes",
-            WriteHistogram(env, runs.batches), "runSeconds", WriteHistogram(env, runs.run), "gatheredBatches",
-            runs.gathered, "sessions", WriteSessions(env, model.session->Memory()), "residence",
+            WriteHistogram(env, runs.batches), "runSeconds", WriteHistogram(env, runs.run),
+            "gatheredBatches", runs.gathered, "sessions",
+            WriteSessions(env, model.session->Memory()), "residence",
             WriteResidence(env, model.residence.Get()));
   return o;
 }
 
 Napi::Object WriteGpu(Napi::Env env, const GpuUse& use, size_t waiting) {
-  return WriteFields(env, "number", use.device, "lost", use.lost, "waiting", waiting, "takenBytes", use.taken,
-                     "limitBytes", use.limit, "freeBytes", use.free, "totalBytes", use.total);
+  return WriteFields(env, "number", use.device, "lost", use.lost, "waiting", waiting, "takenBytes",
+                     use.taken, "limitBytes", use.limit, "freeBytes", use.free, "totalBytes",
+                     use.total);
 }
 
 }  // namespace
@@ -64,7 +69,8 @@ Napi::Object WriteStats(Napi::Env env, Engine& engine) {
     return WriteFlow(env, *model, found == stats.flows.end() ? Agenda::FlowStats() : found->second);
   };
   return WriteFields(env, "running", stats.running, "parked", stats.parked, "gpus",
-                     WriteList(env, engine.Gpus(), gpu), "models", WriteList(env, engine.Models(), flow));
+                     WriteList(env, engine.Gpus(), gpu), "models",
+                     WriteList(env, engine.Models(), flow));
 }
 
 }  // namespace radserve

@@ -12,8 +12,8 @@ namespace {
 /// Copying so much costs less than sharing it.
 constexpr size_t kCopied = 4096;
 
-/// The array owns a share of `owner`: no copy, unless it is small. Finalisers may run after the engine
-/// stopped; they only drop the share.
+/// The array owns a share of `owner`: no copy, unless it is small. Finalisers may run after the
+/// engine stopped; they only drop the share.
 Napi::ArrayBuffer Wrap(Napi::Env env, std::shared_ptr<void> owner, void* data, size_t bytes) {
   if (bytes <= kCopied) {
     Napi::ArrayBuffer copy = Napi::ArrayBuffer::New(env, bytes);
@@ -34,7 +34,8 @@ template <typename T>
 Napi::Value WriteVector(Napi::Env env, std::vector<T>&& values) {
   const auto owner = std::make_shared<std::vector<T>>(std::move(values));
   const size_t count = owner->size();
-  return Napi::TypedArrayOf<T>::New(env, count, Wrap(env, owner, owner->data(), count * sizeof(T)), 0);
+  return Napi::TypedArrayOf<T>::New(env, count, Wrap(env, owner, owner->data(), count * sizeof(T)),
+                                    0);
 }
 
 Napi::Uint8Array WriteBytes(Napi::Env env, const Tensor& tensor) {
@@ -59,8 +60,8 @@ Napi::Object WritePoint(Napi::Env env, const Point& point) {
 }
 
 void WriteMask(Napi::Env env, MaskResult& result, Napi::Object& o) {
-  SetFields(o, "overlapping", result.overlapping, "mask", WriteVector(env, std::move(result.mask)), "counts",
-            WriteNumbers(env, result.counts));
+  SetFields(o, "overlapping", result.overlapping, "mask", WriteVector(env, std::move(result.mask)),
+            "counts", WriteNumbers(env, result.counts));
   if (!result.fractions.empty()) o.Set("fractions", WriteVector(env, std::move(result.fractions)));
 }
 
@@ -68,34 +69,39 @@ void WriteMask(Napi::Env env, MaskResult& result, Napi::Object& o) {
 Napi::Object WriteGeometry(Napi::Env env, const VolumeGeometry& geometry) {
   const auto triple = [&](const std::array<double, 3>& v) { return WriteNumbers(env, v); };
   const auto& [slice, row, column] = geometry.direction;
-  return WriteFields(env, "origin", triple(geometry.origin), "sliceDirection", triple(slice), "rowDirection",
-                     triple(row), "columnDirection", triple(column), "sliceSpacing", geometry.spacing[0],
-                     "rowSpacing", geometry.spacing[1], "columnSpacing", geometry.spacing[2]);
+  return WriteFields(env, "origin", triple(geometry.origin), "sliceDirection", triple(slice),
+                     "rowDirection", triple(row), "columnDirection", triple(column), "sliceSpacing",
+                     geometry.spacing[0], "rowSpacing", geometry.spacing[1], "columnSpacing",
+                     geometry.spacing[2]);
 }
 
 /// ModelGridMask of src/engine/types.ts.
 Napi::Object WriteModelMask(Napi::Env env, ModelMask& mask, const VolumeGeometry& source) {
-  Napi::Object o = WriteFields(env, "slices", mask.slices, "rows", mask.rows, "columns", mask.columns,
-                               "geometry", WriteGeometry(env, GeometryOf(mask.spans, source)));
+  Napi::Object o =
+      WriteFields(env, "slices", mask.slices, "rows", mask.rows, "columns", mask.columns,
+                  "geometry", WriteGeometry(env, GeometryOf(mask.spans, source)));
   WriteMask(env, mask, o);
   return o;
 }
 
 /// EngineOutput of src/engine/types.ts.
-Napi::Object WriteOutput(Napi::Env env, OutputResult& result, const std::optional<VolumeGeometry>& source) {
+Napi::Object WriteOutput(Napi::Env env, OutputResult& result,
+                         const std::optional<VolumeGeometry>& source) {
   const OutputKind& kind = *result.kind;
   Napi::Object o = WriteFields(env, "kind", std::string(kind.gives), "tensor", result.tensor);
   if (result.slices > 0) o.Set("slices", result.slices);
   if (kind.gridded) SetFields(o, "rows", result.rows, "columns", result.columns);
   if (kind.masks) WriteMask(env, result, o);
   if (result.model && source) o.Set("model", WriteModelMask(env, *result.model, *source));
-  if (!kind.values.empty()) o.Set(std::string(kind.values), WriteVector(env, std::move(result.values)));
+  if (!kind.values.empty())
+    o.Set(std::string(kind.values), WriteVector(env, std::move(result.values)));
   if (kind.gives == "boxes") {
-    o.Set("boxes", WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
+    o.Set("boxes",
+          WriteList(env, result.boxes, [&](const Box& box) { return WriteBox(env, box); }));
   }
   if (kind.gives == "points") {
-    o.Set("points",
-          WriteList(env, result.points, [&](const Point& point) { return WritePoint(env, point); }));
+    o.Set("points", WriteList(env, result.points,
+                              [&](const Point& point) { return WritePoint(env, point); }));
   }
   return o;
 }
@@ -105,10 +111,11 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
   if (geometry) {
     const auto& [rows, columns, antialias] = *geometry;
     o.Set("placement",
-          WriteNumbers(env, std::array{static_cast<double>(rows.tensor), static_cast<double>(columns.tensor),
-                                       static_cast<double>(rows.first), static_cast<double>(columns.first),
-                                       static_cast<double>(rows.count), static_cast<double>(columns.count),
-                                       rows.seen_from, columns.seen_from, rows.seen, columns.seen}));
+          WriteNumbers(
+              env, std::array{static_cast<double>(rows.tensor), static_cast<double>(columns.tensor),
+                              static_cast<double>(rows.first), static_cast<double>(columns.first),
+                              static_cast<double>(rows.count), static_cast<double>(columns.count),
+                              rows.seen_from, columns.seen_from, rows.seen, columns.seen}));
   }
   if (found) {
     const Statistics& f = *found;
@@ -120,8 +127,8 @@ void WriteFacts(Napi::Env env, const PreparationFacts& facts, Napi::Object& o) {
 }  // namespace
 
 Napi::Object WriteTensor(Napi::Env env, const Tensor& tensor) {
-  return WriteFields(env, "name", tensor.name, "dtype", std::string(DtypeName(tensor.dtype)), "shape",
-                     WriteNumbers(env, tensor.shape), "data", WriteBytes(env, tensor));
+  return WriteFields(env, "name", tensor.name, "dtype", std::string(DtypeName(tensor.dtype)),
+                     "shape", WriteNumbers(env, tensor.shape), "data", WriteBytes(env, tensor));
 }
 
 Napi::Array WriteTensors(Napi::Env env, const std::vector<Tensor>& tensors) {
@@ -155,13 +162,14 @@ Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
     for (const OutputResult& output : request.outputs) {
       if (output.probabilities) probabilities.push_back(*output.probabilities);
     }
-    o.Set("tensors",
-          WriteFields(env, "inputs", WriteTensors(env, request.inputs), "outputs",
-                      WriteTensors(env, request.raw), "probabilities", WriteTensors(env, probabilities)));
+    o.Set("tensors", WriteFields(env, "inputs", WriteTensors(env, request.inputs), "outputs",
+                                 WriteTensors(env, request.raw), "probabilities",
+                                 WriteTensors(env, probabilities)));
   } else {
     o.Set("raw", WriteList(env, request.raw, [&](const Tensor& t) { return WriteBytes(env, t); }));
   }
-  WriteFacts(env, request.preparation.empty() ? PreparationFacts{} : request.preparation.front(), o);
+  WriteFacts(env, request.preparation.empty() ? PreparationFacts{} : request.preparation.front(),
+             o);
   if (request.preparation.size() > 1) {
     const auto others = std::span(request.preparation).subspan(1);
     o.Set("others", WriteList(env, others, [&](const PreparationFacts& facts) {
@@ -171,7 +179,8 @@ Napi::Object WriteInference(Napi::Env env, InferRequest& request) {
           }));
   }
   const Timings& t = request.timings;
-  o.Set("timings", WriteNumbers(env, std::array{t.queue_ms, t.prepare_ms, t.run_ms, t.postprocess_ms}));
+  o.Set("timings",
+        WriteNumbers(env, std::array{t.queue_ms, t.prepare_ms, t.run_ms, t.postprocess_ms}));
   return o;
 }
 

@@ -14,14 +14,16 @@
 
 namespace radserve {
 
-/// A caller gave a field that is not there, or is of another type, though it has checked it before: throws EngineError
-/// `internal`.
+/// A caller gave a field that is not there, or is of another type, though it has checked it before:
+/// throws EngineError `internal`.
 [[noreturn]] inline void Unexpected(const char* field) {
-  throw EngineError("internal", "The addon was called with an unexpected \"" + std::string(field) + "\".");
+  throw EngineError("internal",
+                    "The addon was called with an unexpected \"" + std::string(field) + "\".");
 }
 
-/// Asks an object for its fields. Asking for one that is not there, or of another type, is Unexpected. What holds the
-/// object, `Self`, has Find, which gives a field or nothing, and of a field Get<T> and Items.
+/// Asks an object for its fields. Asking for one that is not there, or of another type, is
+/// Unexpected. What holds the object, `Self`, has Find, which gives a field or nothing, and of a
+/// field Get<T> and Items.
 template <typename Self>
 class Fields {
  public:
@@ -62,7 +64,9 @@ class Fields {
     return List(field, [&](const Self& item) { return double{item.template Get<double>(field)}; });
   }
   std::vector<int> Ints(const char* field) const {
-    return List(field, [&](const Self& item) { return static_cast<int>(item.template Get<double>(field)); });
+    return List(field, [&](const Self& item) {
+      return static_cast<int>(item.template Get<double>(field));
+    });
   }
   /// So many numbers.
   template <size_t count, typename T = double>

@@ -53,7 +53,8 @@ constexpr uint64_t kResolveCached = 0x20;
 WriteOutcome Failed(const char* call) { return {errno, call, false}; }
 
 WriteOutcome Write(const char* path, const uint8_t* bytes, size_t size) {
-  const Descriptor file(Again([&] { return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); }));
+  const Descriptor file(
+      Again([&] { return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); }));
   if (file.get() < 0) return Failed("open");
   for (size_t at = 0; at < size;) {
     const ssize_t written = Again([&] { return write(file.get(), bytes + at, size - at); });
@@ -80,7 +81,8 @@ WriteOutcome Compare(const char* path, const uint8_t* bytes, size_t size) {
     const size_t most = std::min(chunk.size(), size - at);
     const ssize_t found = Again([&] { return read(file.get(), chunk.data(), most); });
     if (found < 0) return Failed("read");
-    if (found == 0 || std::memcmp(chunk.data(), bytes + at, static_cast<size_t>(found)) != 0) return outcome;
+    if (found == 0 || std::memcmp(chunk.data(), bytes + at, static_cast<size_t>(found)) != 0)
+      return outcome;
     at += static_cast<size_t>(found);
   }
   outcome.same = true;
@@ -99,8 +101,8 @@ PinOutcome PinFromMemory(int folder, const std::string& path, int flags) noexcep
   OpenHow how;
   how.flags = static_cast<uint64_t>(O_PATH | O_CLOEXEC | flags);
   how.resolve = kResolveCached;
-  const int fd =
-      static_cast<int>(Again([&] { return syscall(kOpenat2, folder, path.c_str(), &how, sizeof(how)); }));
+  const int fd = static_cast<int>(
+      Again([&] { return syscall(kOpenat2, folder, path.c_str(), &how, sizeof(how)); }));
   struct statx facts {};
   if (fd < 0) {
     outcome.error = errno == ENOENT ? ENOENT : EAGAIN;

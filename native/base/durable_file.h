@@ -16,9 +16,9 @@ struct WriteOutcome {
   bool same = false;
 };
 
-/// Makes a new file `path` (mode 0644) of these bytes, waits until the disk has it, closes it, opens it again without
-/// following a link, and compares what it holds. Blocks; throws nothing. A file that was made and could not be finished
-/// stays.
+/// Makes a new file `path` (mode 0644) of these bytes, waits until the disk has it, closes it,
+/// opens it again without following a link, and compares what it holds. Blocks; throws nothing. A
+/// file that was made and could not be finished stays.
 WriteOutcome WriteDurably(const std::string& path, const uint8_t* bytes, size_t size) noexcept;
 
 /// A file that a descriptor names without having opened it.
@@ -32,21 +32,23 @@ struct PinOutcome {
   uint64_t device = 0;
 };
 
-/// Pins what `path` names with O_PATH and `flags`, and says where it lies. Blocks where a share does not answer; throws
-/// nothing. The caller closes the descriptor.
+/// Pins what `path` names with O_PATH and `flags`, and says where it lies. Blocks where a share
+/// does not answer; throws nothing. The caller closes the descriptor.
 PinOutcome PinPath(const std::string& path, int flags) noexcept;
 
-/// The same where the kernel can say it from memory (openat2(2), RESOLVE_CACHED), without waiting for a disk or a share.
-/// Else, and where the kernel or its guard does not know that call, `error` is EAGAIN. Throws nothing.
-/// folder: where a relative path begins, a descriptor; AT_FDCWD where there is none.
+/// The same where the kernel can say it from memory (openat2(2), RESOLVE_CACHED), without waiting
+/// for a disk or a share. Else, and where the kernel or its guard does not know that call, `error`
+/// is EAGAIN. Throws nothing. folder: where a relative path begins, a descriptor; AT_FDCWD where
+/// there is none.
 PinOutcome PinFromMemory(int folder, const std::string& path, int flags) noexcept;
 
 /// Whether a directory entry has one of the names; links are not followed. Blocks; throws nothing.
 /// Returns an errno, 0 if one has, ENOENT if none.
 int AnyThere(const std::vector<std::string>& paths) noexcept;
 
-/// Reads from where the file stands, as long as its bytes are in memory already (preadv2(2), RWF_NOWAIT).
-/// Returns how many were read; less than `size` says nothing of the file's end. Throws nothing.
+/// Reads from where the file stands, as long as its bytes are in memory already (preadv2(2),
+/// RWF_NOWAIT). Returns how many were read; less than `size` says nothing of the file's end. Throws
+/// nothing.
 size_t ReadFromMemory(int fd, uint8_t* bytes, size_t size) noexcept;
 
 }  // namespace radserve

@@ -7,8 +7,9 @@
 
 namespace radserve {
 
-/// The one exception the engine raises on purpose. `code` is one of the codes of src/base/errors.ts; the
-/// message says what was expected, what was found and what to do, and holds no patient data.
+/// The one exception the engine raises on purpose. `code` is one of the codes of
+/// src/base/errors.ts; the message says what was expected, what was found and what to do, and holds
+/// no patient data.
 class EngineError : public std::runtime_error {
  public:
   EngineError(std::string code, const std::string& message)
@@ -19,8 +20,8 @@ class EngineError : public std::runtime_error {
   std::string code_;
 };
 
-/// A device's memory, or the limit set for it, did not suffice. The batcher splits the batch and tries again;
-/// if one image alone does not fit, the caller gets the message.
+/// A device's memory, or the limit set for it, did not suffice. The batcher splits the batch and
+/// tries again; if one image alone does not fit, the caller gets the message.
 class OutOfMemory : public EngineError {
  public:
   explicit OutOfMemory(const std::string& message) : EngineError("overloaded", message) {}

@@ -7,8 +7,8 @@
 
 namespace radserve {
 
-/// Counts by fixed buckets that double: the first ends at `first`, the last has no end. Not for several
-/// threads.
+/// Counts by fixed buckets that double: the first ends at `first`, the last has no end. Not for
+/// several threads.
 template <size_t size>
 class Histogram {
  public:

@@ -8,7 +8,15 @@
 namespace radserve {
 
 /// These mirror src/images/image.ts; what the fields mean is said there.
-enum class Photometric { kMonochrome1, kMonochrome2, kPalette, kRgb, kYbrFull, kYbrFull422, kYbrPartial420 };
+enum class Photometric {
+  kMonochrome1,
+  kMonochrome2,
+  kPalette,
+  kRgb,
+  kYbrFull,
+  kYbrFull422,
+  kYbrPartial420
+};
 
 struct PixelFormat {
   int rows = 0;

@@ -66,8 +66,8 @@ void HashBlocks(State& state, const std::byte* data, size_t blocks) {
 
 #ifdef RADSERVE_SHA_NI
 
-/// The same by SHA extensions (Intel, "Intel SHA Extensions", 2013): the state is kept as ABEF and CDGH, and an
-/// instruction does two rounds.
+/// The same by SHA extensions (Intel, "Intel SHA Extensions", 2013): the state is kept as ABEF and
+/// CDGH, and an instruction does two rounds.
 __attribute__((target("sha,sse4.1"))) void HashBlocksBySha(State& state, const std::byte* data,
                                                            size_t blocks) {
   const auto load = [](const void* at) __attribute__((target("sha,sse4.1"))) {
@@ -89,8 +89,8 @@ __attribute__((target("sha,sse4.1"))) void HashBlocksBySha(State& state, const s
       } else {
         const __m128i last = w[(quarter + 3) % 4];
         const __m128i before = w[(quarter + 2) % 4];
-        own =
-            _mm_add_epi32(_mm_sha256msg1_epu32(own, w[(quarter + 1) % 4]), _mm_alignr_epi8(last, before, 4));
+        own = _mm_add_epi32(_mm_sha256msg1_epu32(own, w[(quarter + 1) % 4]),
+                            _mm_alignr_epi8(last, before, 4));
         own = _mm_sha256msg2_epu32(own, last);
       }
       const __m128i sum = _mm_add_epi32(own, load(kRound.data() + 4 * quarter));

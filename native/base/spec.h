@@ -14,7 +14,8 @@
 
 namespace radserve {
 
-/// These mirror the inputs and outputs of src/manifest/manifest.ts, which says what the fields mean.
+/// These mirror the inputs and outputs of src/manifest/manifest.ts, which says what the fields
+/// mean.
 enum class Interpolation {
   kArea,
   /// Each pixel that is touched counts whole.
@@ -66,8 +67,8 @@ struct NormalisationSpec {
   double low = 0;
   double high = 100;
   std::array<double, 2> to = {0, 1};
-  /// kZScore of volumes with ResamplingSpec::crop_nonzero: mean and deviation are those of the body, and what lies outside
-  /// of it is 0 (nnU-Net's use_mask_for_norm).
+  /// kZScore of volumes with ResamplingSpec::crop_nonzero: mean and deviation are those of the
+  /// body, and what lies outside of it is 0 (nnU-Net's use_mask_for_norm).
   bool nonzero = false;
 };
 
@@ -87,27 +88,33 @@ struct IntensitySpec {
   bool clip = false;
 };
 
-/// How a volume gets the spacing of the model, and its maps go back, if it is by splines and without antialiasing.
+/// How a volume gets the spacing of the model, and its maps go back, if it is by splines and
+/// without antialiasing.
 struct ResamplingSpec {
-  /// kEdges: the tensor covers the volume, and its spacing is rounded so that voxels are whole (nnU-Net).
-  /// kFirstVoxel: the first voxels of both lie at the same place, and the spacing is exact (MONAI).
+  /// kEdges: the tensor covers the volume, and its spacing is rounded so that voxels are whole
+  /// (nnU-Net). kFirstVoxel: the first voxels of both lie at the same place, and the spacing is
+  /// exact (MONAI).
   enum class Grid { kEdges, kFirstVoxel } grid = Grid::kEdges;
   /// Order of the splines: 0 nearest, 1 linear, 3 cubic.
   int order = 3;
   int order_back = 1;
   /// mm along the tensor's axes; 0: the volume's own.
   std::array<double, 3> spacing_mm = {0, 0, 0};
-  /// If the largest spacing of the volume, or else of the tensor, is more than so many times the smallest, each slice is
-  /// resampled by itself, and the nearest slice counts between them. 0: never.
+  /// If the largest spacing of the volume, or else of the tensor, is more than so many times the
+  /// smallest, each slice is resampled by itself, and the nearest slice counts between them. 0:
+  /// never.
   double separate_above = 0;
-  /// The tensor's sides are rounded up to multiples of these; what is more lies behind the volume and is background.
+  /// The tensor's sides are rounded up to multiples of these; what is more lies behind the volume
+  /// and is background.
   std::array<int, 3> multiple_of = {1, 1, 1};
-  /// No value leaves the range of those that it is made of: of the volume, or of the slice if slices are separate.
+  /// No value leaves the range of those that it is made of: of the volume, or of the slice if
+  /// slices are separate.
   bool keep_range = false;
-  /// Only the box around all values that are not 0 counts; the rest is as if the volume did not have it.
+  /// Only the box around all values that are not 0 counts; the rest is as if the volume did not
+  /// have it.
   bool crop_nonzero = false;
-  /// Only the box around all values of the tensor above 0 counts, as they are in the end; what the model says of the rest
-  /// is 0 (MONAI's CropForeground).
+  /// Only the box around all values of the tensor above 0 counts, as they are in the end; what the
+  /// model says of the rest is 0 (MONAI's CropForeground).
   bool crop_foreground = false;
   /// The input's clip comes after resampling.
   bool clip_last = false;
@@ -123,7 +130,8 @@ struct InputSpec {
   bool transposed = false;
   /// NCDHW and NDHWC.
   bool volume = false;
-  /// Not 0: the input holds so many numbers, which come with each request, and nothing below but `flat` counts.
+  /// Not 0: the input holds so many numbers, which come with each request, and nothing below but
+  /// `flat` counts.
   int numbers = 0;
   /// Numbers as [1] instead of [1, numbers].
   bool flat = false;
@@ -150,8 +158,9 @@ struct InputSpec {
   std::optional<ResamplingSpec> resampling;
   /// Which source of a case it is made of; 0 where there is only one.
   size_t source = 0;
-  /// Not empty: the tensor's channels are those of several sources of a case, one after the other, each prepared by a
-  /// specification of its own, which differs in source, values, clip, normalisation and background alone.
+  /// Not empty: the tensor's channels are those of several sources of a case, one after the other,
+  /// each prepared by a specification of its own, which differs in source, values, clip,
+  /// normalisation and background alone.
   std::vector<InputSpec> parts;
 
   /// Whether it takes a part of a case other than the first source.
@@ -165,14 +174,17 @@ struct InputSpec {
   /// Channels that one frame and one window give.
   int PixelChannels() const { return channels == ChannelOrder::kGrayscale ? 1 : 3; }
   /// Windows, if there are several; each frame has so many layers of PixelChannels.
-  int Windows() const { return values.windows.empty() ? 1 : static_cast<int>(values.windows.size()); }
+  int Windows() const {
+    return values.windows.empty() ? 1 : static_cast<int>(values.windows.size());
+  }
   int Channels() const {
     if (parts.empty()) return PixelChannels() * Windows() * (neighbours ? neighbours->Slices() : 1);
     int channels = 0;
     for (const InputSpec& part : parts) channels += part.Channels();
     return channels;
   }
-  /// Channels behind those of the pixels: one for each label of another model, 1 where that label is (nnU-Net's cascade).
+  /// Channels behind those of the pixels: one for each label of another model, 1 where that label
+  /// is (nnU-Net's cascade).
   int label_channels = 0;
 
   /// The parts of which it is made, one after the other: itself, where it has no parts.
@@ -189,14 +201,16 @@ struct InputSpec {
   }
   /// Whether the preparation has to know which voxels are not 0, beside the box around them.
   bool AsksForInside() const {
-    return label_channels > 0 ||
-           std::ranges::any_of(Parts(), [](const InputSpec& part) { return part.normalisation.nonzero; });
+    return label_channels > 0 || std::ranges::any_of(Parts(), [](const InputSpec& part) {
+             return part.normalisation.nonzero;
+           });
   }
 };
 
 enum class Activation { kNone, kSigmoid, kSoftmax, kArgmax, kLabelMap, kPrototypes };
 
-/// Whether a segmentation has one channel for each label, judged by thresholds, instead of one label a pixel.
+/// Whether a segmentation has one channel for each label, judged by thresholds, instead of one
+/// label a pixel.
 inline bool MayOverlap(Activation activation) {
   return activation == Activation::kSigmoid || activation == Activation::kNone ||
          activation == Activation::kPrototypes;
@@ -220,7 +234,8 @@ struct MaskStep {
 };
 
 enum class BoxFormat { kXyxy, kXywh, kCxcywh, kYxyx };
-/// What two boxes share: by their edges, as outlines of turned boxes, or as distributions (turned.h).
+/// What two boxes share: by their edges, as outlines of turned boxes, or as distributions
+/// (turned.h).
 enum class Overlap { kEdges, kPolygon, kProbabilistic };
 
 /// Where the numbers of a box stand in the one tensor that holds them all; columns count from 0.
@@ -240,7 +255,8 @@ struct TableSpec {
   /// The first coefficient of a box's mask, and how many there are.
   std::optional<int> coefficients = std::nullopt;
   int coefficient_count = 0;
-  /// How much each box is turned, and how many radians clockwise a number of that column stands for.
+  /// How much each box is turned, and how many radians clockwise a number of that column stands
+  /// for.
   std::optional<int> angle = std::nullopt;
   double angle_unit = 1;
 };

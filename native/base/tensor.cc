@@ -36,8 +36,8 @@ void Load(const std::byte* data, ptrdiff_t first, ptrdiff_t stride, size_t count
   }
 }
 
-/// Values rounded to whole ones, ties to even, and held to a range. Below 2^22 a sum with 1.5 * 2^23 has no room
-/// for a fraction, and rounds it off as it is asked to.
+/// Values rounded to whole ones, ties to even, and held to a range. Below 2^22 a sum with 1.5 *
+/// 2^23 has no room for a fraction, and rounds it off as it is asked to.
 RADSERVE_HOT_LOOP void RoundRow(const float* __restrict row, size_t count, float low, float high,
                                 int32_t* __restrict whole) {
   constexpr float kNoFraction = 12582912.0F;
@@ -66,7 +66,8 @@ void StoreSmallIntegers(const float* row, size_t count, std::byte* destination, 
   std::array<int32_t, 512> whole;
   for (size_t done = 0; done < count; done += whole.size()) {
     const size_t part = std::min(whole.size(), count - done);
-    RoundRow(row + done, part, std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), whole.data());
+    RoundRow(row + done, part, std::numeric_limits<T>::min(), std::numeric_limits<T>::max(),
+             whole.data());
     std::byte* const to = destination + done * stride * sizeof(T);
     for (size_t i = 0; i < part; ++i) {
       const T value = static_cast<T>(whole[i]);
@@ -80,12 +81,14 @@ void StoreInt32(const float* row, size_t count, std::byte* destination, size_t s
   constexpr double kHigh = std::numeric_limits<int32_t>::max();
   for (size_t i = 0; i < count; ++i) {
     const double rounded = std::nearbyint(static_cast<double>(row[i]));
-    const auto value = static_cast<int32_t>(rounded < kLow ? kLow : (rounded > kHigh ? kHigh : rounded));
+    const auto value =
+        static_cast<int32_t>(rounded < kLow ? kLow : (rounded > kHigh ? kHigh : rounded));
     std::memcpy(destination + i * stride * sizeof(value), &value, sizeof(value));
   }
 }
 
-/// How the elements of a type are read and written; images are not prepared as types that have no `store`.
+/// How the elements of a type are read and written; images are not prepared as types that have no
+/// `store`.
 struct DtypeEntry {
   Dtype dtype;
   std::string_view name;
@@ -152,8 +155,8 @@ namespace {
 
 EngineError Unlike(const std::string& name, const std::vector<int64_t>& first,
                    const std::vector<int64_t>& other) {
-  return {"no_model_accepts", "Expected channels of one size in \"" + name + "\"; found " + ShapeText(first) +
-                                  " and " + ShapeText(other) + "."};
+  return {"no_model_accepts", "Expected channels of one size in \"" + name + "\"; found " +
+                                  ShapeText(first) + " and " + ShapeText(other) + "."};
 }
 
 }  // namespace
@@ -165,8 +168,8 @@ Tensor SharedTensor::Part(std::string name, Dtype dtype, std::vector<int64_t> sh
     double bytes = static_cast<double>(DtypeSize(dtype));
     for (const int64_t side : all) bytes *= static_cast<double>(side);
     if (bytes > kMostTensorBytes) {
-      throw EngineError("no_model_accepts", "All channels together need a tensor " + ShapeText(all) +
-                                                ", which is more than 2 GiB.");
+      throw EngineError("no_model_accepts", "All channels together need a tensor " +
+                                                ShapeText(all) + ", which is more than 2 GiB.");
     }
     whole_ = make_(std::move(name), dtype, all);
   }
@@ -222,9 +225,10 @@ uint16_t ToHalf(float value) {
   const float magnitude = std::fabs(value);
   if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00u);
   if (magnitude < 6.103515625e-5f) {
-    // Subnormal halves count steps of 2^-24; the carry into the smallest normal one comes out right by
-    // itself.
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(magnitude * 16777216.0f)));
+    // Subnormal halves count steps of 2^-24; the carry into the smallest normal one comes out right
+    // by itself.
+    return static_cast<uint16_t>(sign |
+                                 static_cast<uint16_t>(std::nearbyint(magnitude * 16777216.0f)));
   }
   const uint32_t rounding = 0xfffu + ((bits >> 13) & 1u);
   const uint32_t rounded = (bits & 0x7fffffffu) + rounding;
@@ -246,7 +250,8 @@ float FromHalf(uint16_t half) {
 void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride) {
   const DtypeEntry& entry = Entry(dtype);
   if (entry.store == nullptr)
-    throw EngineError("bad_request", "Images cannot be prepared as " + std::string(entry.name) + " tensors.");
+    throw EngineError("bad_request",
+                      "Images cannot be prepared as " + std::string(entry.name) + " tensors.");
   entry.store(row, count, destination, stride);
 }
 

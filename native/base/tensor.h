@@ -31,8 +31,8 @@ std::string_view DtypeName(Dtype dtype);
 std::optional<Dtype> DtypeFromName(std::string_view name);
 size_t DtypeSize(Dtype dtype);
 
-/// A dense, row-major tensor. The bytes belong to `owner` (a vector, or an output of ONNX Runtime), so that
-/// they move from stage to stage and on to JavaScript without a copy.
+/// A dense, row-major tensor. The bytes belong to `owner` (a vector, or an output of ONNX Runtime),
+/// so that they move from stage to stage and on to JavaScript without a copy.
 struct Tensor {
   std::string name;
   Dtype dtype = Dtype::kFloat32;
@@ -53,22 +53,25 @@ Tensor MakeTensor(std::string name, Dtype dtype, std::vector<int64_t> shape);
 Tensor MakeTensorForOverwrite(std::string name, Dtype dtype, std::vector<int64_t> shape);
 
 /// Makes a tensor as MakeTensorForOverwrite does, wherever its reader wants it.
-using TensorMaker = std::function<Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape)>;
+using TensorMaker =
+    std::function<Tensor(std::string name, Dtype dtype, std::vector<int64_t> shape)>;
 
 /// "[1,3,-1,224]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-/// One tensor of the channels of several, one after the other, [1,...,C]. Throws no_model_accepts if their other sides
-/// differ.
+/// One tensor of the channels of several, one after the other, [1,...,C]. Throws no_model_accepts
+/// if their other sides differ.
 Tensor JoinChannels(std::span<const Tensor> parts, const TensorMaker& make);
 
-/// One tensor [1,C,...] whose channels several write, each its own, so that nothing is copied when they come together.
+/// One tensor [1,C,...] whose channels several write, each its own, so that nothing is copied when
+/// they come together.
 class SharedTensor {
  public:
-  /// `channels` are those of all. The tensor itself is made by `make`, when the first part is asked for.
+  /// `channels` are those of all. The tensor itself is made by `make`, when the first part is asked
+  /// for.
   SharedTensor(int64_t channels, TensorMaker make) : channels_(channels), make_(std::move(make)) {}
-  /// The next channels, of the shape [1,c,...]. Throws no_model_accepts if the other sides differ from those of the first,
-  /// or if the whole takes more than 2 GiB.
+  /// The next channels, of the shape [1,c,...]. Throws no_model_accepts if the other sides differ
+  /// from those of the first, or if the whole takes more than 2 GiB.
   Tensor Part(std::string name, Dtype dtype, std::vector<int64_t> shape);
   /// The whole. Channels that nobody asked for are 0.
   Tensor Take();
@@ -87,12 +90,12 @@ std::vector<float> AsFloats(const Tensor& tensor);
 uint16_t ToHalf(float value);
 float FromHalf(uint16_t half);
 
-/// Writes one row of floats as elements of `dtype`: integers are rounded (ties to even) and saturate.
-/// `stride` counts elements between neighbours in the destination.
+/// Writes one row of floats as elements of `dtype`: integers are rounded (ties to even) and
+/// saturate. `stride` counts elements between neighbours in the destination.
 void StoreRow(Dtype dtype, const float* row, size_t count, std::byte* destination, size_t stride);
 
-/// Reads `count` elements as floats, from `first` on, `stride` (which may be negative) elements from
-/// neighbour to neighbour.
+/// Reads `count` elements as floats, from `first` on, `stride` (which may be negative) elements
+/// from neighbour to neighbour.
 void LoadRow(const Tensor& tensor, ptrdiff_t first, ptrdiff_t stride, size_t count, float* out);
 
 }  // namespace radserve

@@ -12,22 +12,23 @@
 
 namespace radserve {
 
-/// Threads that share the steps of one loop with the thread that runs it. They live as long as the work that they
-/// help with and sleep between loops. What the steps write must not overlap, so that results are the same whichever
-/// thread takes which step.
+/// Threads that share the steps of one loop with the thread that runs it. They live as long as the
+/// work that they help with and sleep between loops. What the steps write must not overlap, so that
+/// results are the same whichever thread takes which step.
 class ThreadTeam {
  public:
   /// No helpers: the caller takes every step.
   ThreadTeam() = default;
-  /// `threads` counts the caller. Before each loop `wide` says whether the helpers may be used for it. Where the system
-  /// gives no thread, there are fewer.
+  /// `threads` counts the caller. Before each loop `wide` says whether the helpers may be used for
+  /// it. Where the system gives no thread, there are fewer.
   ThreadTeam(int threads, std::function<bool()> wide);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  /// Calls `step` with each number below `count`, once, from several threads, and waits until all are done. If steps
-  /// throw, the failure of the lowest of those is thrown, and some of the others may be left out. One loop at a time.
+  /// Calls `step` with each number below `count`, once, from several threads, and waits until all
+  /// are done. If steps throw, the failure of the lowest of those is thrown, and some of the others
+  /// may be left out. One loop at a time.
   void For(size_t count, const std::function<void(size_t)>& step);
 
  private:

@@ -1,13 +1,14 @@
-// Whether a GPU gives the numbers that the CPU gives, through the engine's own sessions, buckets and batches, and what a
-// change of shape costs it. Needs no Node: bench/gpu.sh runs it on a machine that has little more than CUDA, under
-// compute-sanitizer too.
+// Whether a GPU gives the numbers that the CPU gives, through the engine's own sessions, buckets
+// and batches, and what a change of shape costs it. Needs no Node: bench/gpu.sh runs it on a
+// machine that has little more than CUDA, under compute-sanitizer too.
 //
 //   gpu_check LIST cpu|cuda [RUNS]
 //
-// Each line of LIST names a graph, relative to the list, the precision (float32, tf32, float16), the tolerance, and the
-// shapes of one row, without the batch: small_cnn.onnx float32 1e-3 1x192x192 1x256x256
-// Prints a line for every graph, precision and batch. Ends with 1 where numbers differ by more than the tolerance
-// (relative to the largest number of the row), 2 where it could not be found out.
+// Each line of LIST names a graph, relative to the list, the precision (float32, tf32, float16),
+// the tolerance, and the shapes of one row, without the batch: small_cnn.onnx float32 1e-3
+// 1x192x192 1x256x256 Prints a line for every graph, precision and batch. Ends with 1 where numbers
+// differ by more than the tolerance (relative to the largest number of the row), 2 where it could
+// not be found out.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -90,11 +91,12 @@ Tensor RandomInput(const TensorInfo& input, const std::vector<int64_t>& row, uin
   shape.insert(shape.end(), row.begin(), row.end());
   Tensor tensor = MakeTensor(input.name, input.dtype, shape);
   std::mt19937_64 random(seed);
-  const bool real =
-      input.dtype == Dtype::kFloat32 || input.dtype == Dtype::kFloat16 || input.dtype == Dtype::kFloat64;
+  const bool real = input.dtype == Dtype::kFloat32 || input.dtype == Dtype::kFloat16 ||
+                    input.dtype == Dtype::kFloat64;
   std::vector<float> values(tensor.Elements());
   for (float& value : values) {
-    value = real ? static_cast<float>(random() % 2001) / 1000 - 1 : static_cast<float>(random() % 100);
+    value =
+        real ? static_cast<float>(random() % 2001) / 1000 - 1 : static_cast<float>(random() % 100);
   }
   StoreRow(tensor.dtype, values.data(), values.size(), tensor.data, 1);
   return tensor;
@@ -121,7 +123,8 @@ std::vector<Expected> OnCpu(const Entry& entry) {
   return all;
 }
 
-/// The largest difference of a row, relative to its largest number; infinity where shapes differ or a number is none.
+/// The largest difference of a row, relative to its largest number; infinity where shapes differ or
+/// a number is none.
 double Difference(const std::vector<Tensor>& found, const std::vector<Tensor>& expected) {
   double worst = 0;
   if (found.size() != expected.size()) return INFINITY;
@@ -151,7 +154,8 @@ std::ostream& Line(const Entry& entry, const std::string& what) {
                    << entry.precision << std::setw(28) << what;
 }
 
-/// Every batch of every shape, `runs` times; the shapes by turns last. @returns the largest difference
+/// Every batch of every shape, `runs` times; the shapes by turns last. @returns the largest
+/// difference
 double Buckets(const Entry& entry, Session& session, const std::vector<Expected>& all, int runs) {
   const std::vector<std::string> outputs = OutputsOf(session);
   double worst = 0;
@@ -172,14 +176,15 @@ double Buckets(const Entry& entry, Session& session, const std::vector<Expected>
         bucket->Run(rows, {});
         (run == 0 ? first : later) += MillisecondsSince(began);
         for (int64_t row = 0; row < rows; ++row) {
-          difference = std::max(difference, Difference(bucket->TakeRow(row), expected.outputs[input(row)]));
+          difference =
+              std::max(difference, Difference(bucket->TakeRow(row), expected.outputs[input(row)]));
         }
       }
     }
     const auto shapes = static_cast<double>(all.size());
     Line(entry, "batch " + std::to_string(capacity))
-        << "difference " << difference << ", first run of a shape " << first / shapes << " ms, later "
-        << later / (shapes * std::max(1, runs - 1)) << " ms" << std::endl;
+        << "difference " << difference << ", first run of a shape " << first / shapes
+        << " ms, later " << later / (shapes * std::max(1, runs - 1)) << " ms" << std::endl;
     worst = std::max(worst, difference);
   }
   return worst;
@@ -237,7 +242,8 @@ double Threads(const Entry& entry, Session& session, const std::vector<Expected>
   return worst;
 }
 
-/// Rows a second with so many at once in two lanes and in one, where two are said to pay. @returns the largest difference
+/// Rows a second with so many at once in two lanes and in one, where two are said to pay. @returns
+/// the largest difference
 double Lanes(const Entry& entry, Session& session, const Expected& expected, int runs) {
   const Served served(session, kBatches.back(), 2);
   served.batcher->Warm(served.Row(expected.shape, expected.inputs[0]), kBatches.back(), {});
@@ -249,15 +255,16 @@ double Lanes(const Entry& entry, Session& session, const Expected& expected, int
       std::vector<std::shared_ptr<BatchRow>> rows;
       std::latch done(count);
       for (int64_t i = 0; i < count; ++i) {
-        rows.push_back(served.Row(expected.shape, expected.inputs[static_cast<size_t>(i) % kInputs]));
+        rows.push_back(
+            served.Row(expected.shape, expected.inputs[static_cast<size_t>(i) % kInputs]));
         rows.back()->done = [&done] { done.count_down(); };
       }
       served.batcher->Submit(rows);
       done.wait();
       for (size_t i = 0; i < rows.size(); ++i) {
         const bool failed = rows[i]->failure.has_value();
-        worst =
-            std::max(worst, failed ? INFINITY : Difference(rows[i]->outputs, expected.outputs[i % kInputs]));
+        worst = std::max(
+            worst, failed ? INFINITY : Difference(rows[i]->outputs, expected.outputs[i % kInputs]));
       }
     }
     return static_cast<double>(4 * kBatches.back() * runs) / (MillisecondsSince(began) / 1000);
@@ -270,7 +277,8 @@ double Lanes(const Entry& entry, Session& session, const Expected& expected, int
   return worst;
 }
 
-/// How long a batch that runs takes to end once all of its rows are cancelled, and that the next one is right.
+/// How long a batch that runs takes to end once all of its rows are cancelled, and that the next
+/// one is right.
 double Cancelled(const Entry& entry, Session& session, const Expected& expected) {
   const Served served(session, kBatches.back());
   const auto send = [&](int count, bool cancel) {
@@ -292,7 +300,8 @@ double Cancelled(const Entry& entry, Session& session, const Expected& expected)
   send(4 * static_cast<int>(kBatches.back()), true);
   const auto next = send(1, false).at(0);
   const double took = MillisecondsSince(began);
-  const double difference = next->failure ? INFINITY : Difference(next->outputs, expected.outputs[0]);
+  const double difference =
+      next->failure ? INFINITY : Difference(next->outputs, expected.outputs[0]);
   Line(entry, "after a cancelled batch")
       << "difference " << difference << ", next answer after " << took << " ms" << std::endl;
   return difference;

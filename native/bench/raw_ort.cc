@@ -1,19 +1,19 @@
-// The rival of the engine in benches: ONNX Runtime in a plain loop, nothing round it. Reads commands from
-// standard input, a line each, and answers each with a line of JSON, so that a bench can take turns between
-// it and the engine.
+// The rival of the engine in benches: ONNX Runtime in a plain loop, nothing round it. Reads
+// commands from standard input, a line each, and answers each with a line of JSON, so that a bench
+// can take turns between it and the engine.
 //
 //   raw_ort MODEL cpu|cuda [DEVICE [OPTION=VALUE...]]
 //
-// The options are the CUDA provider's, in place of what is set here. With enable_cuda_graph=1 each lane has a session of
-// its own, whose runs are captured before the time begins.
+// The options are the CUDA provider's, in place of what is set here. With enable_cuda_graph=1 each
+// lane has a session of its own, whose runs are captured before the time begins.
 //
 //   run LANES THREADS SPIN BATCH HEIGHT WIDTH SECONDS [DEPTH]
-//     LANES threads call Run on one session with THREADS intra-op threads, on a tensor of one channel; with DEPTH
-//     of a volume. Answers images a second, the latency in ms and the resident KiB. On a GPU a run copies its input there
-//     and its output back.
+//     LANES threads call Run on one session with THREADS intra-op threads, on a tensor of one
+//     channel; with DEPTH of a volume. Answers images a second, the latency in ms and the resident
+//     KiB. On a GPU a run copies its input there and its output back.
 //   load LEVEL [OPTIMISED]
-//     Answers the ms to make a session at that optimisation level (0 or 99) from MODEL; writes the optimised
-//     model or, with level 0, reads it.
+//     Answers the ms to make a session at that optimisation level (0 or 99) from MODEL; writes the
+//     optimised model or, with level 0, reads it.
 #include <dlfcn.h>
 #include <onnxruntime_cxx_api.h>
 
@@ -158,13 +158,14 @@ class Raw {
     const double processor = ProcessorSeconds() - used;
     std::sort(latencies.begin(), latencies.end());
     const auto quantile = [&](double q) {
-      return latencies[std::min(latencies.size() - 1, static_cast<size_t>(q * latencies.size()))] * 1000;
+      return latencies[std::min(latencies.size() - 1, static_cast<size_t>(q * latencies.size()))] *
+             1000;
     };
     std::ostringstream out;
     const auto images = static_cast<double>(latencies.size() * run.batch);
     out << "{\"rate\":" << images / elapsed << ",\"cpu_us\":" << processor * 1e6 / images
-        << ",\"p50\":" << quantile(0.5) << ",\"p95\":" << quantile(0.95) << ",\"p99\":" << quantile(0.99)
-        << ",\"rss_kib\":" << ResidentKib() << "}";
+        << ",\"p50\":" << quantile(0.5) << ",\"p95\":" << quantile(0.95)
+        << ",\"p99\":" << quantile(0.99) << ",\"rss_kib\":" << ResidentKib() << "}";
     return out.str();
   }
 
@@ -183,8 +184,8 @@ class Raw {
     if (sessions_.count(key) == 0) {
       // One at a time: pools of sessions that are not measured would only be in the way.
       sessions_.clear();
-      sessions_.emplace(key,
-                        std::make_unique<Ort::Session>(env_, path_.c_str(), Options(run.threads, run.spin)));
+      sessions_.emplace(
+          key, std::make_unique<Ort::Session>(env_, path_.c_str(), Options(run.threads, run.spin)));
     }
     return *sessions_.at(key);
   }
@@ -222,7 +223,8 @@ class Raw {
       if (on_device_) {
         CopyOnGpu(on_device_.GetTensorMutableRawData(), input_.GetTensorRawData(), input_bytes_);
         session_.Run(options_, binding_);
-        CopyOnGpu(output_.GetTensorMutableRawData(), output_on_device_.GetTensorRawData(), output_bytes_);
+        CopyOnGpu(output_.GetTensorMutableRawData(), output_on_device_.GetTensorRawData(),
+                  output_bytes_);
         return;
       }
       binding_.BindInput(input_name_.c_str(), input_);
@@ -237,14 +239,16 @@ class Raw {
       Ort::AllocatorWithDefaultOptions plain;
       if (!cuda) return Ort::Value::CreateTensor(plain, shape.data(), shape.size(), type);
       if (!pinned_)
-        pinned_ =
-            Ort::Allocator(session_, Ort::MemoryInfo("CudaPinned", OrtDeviceAllocator, 0, OrtMemTypeCPU));
+        pinned_ = Ort::Allocator(
+            session_, Ort::MemoryInfo("CudaPinned", OrtDeviceAllocator, 0, OrtMemTypeCPU));
       const int64_t bytes = Bytes(shape, type);
-      memory_.push_back(Ort::Value::CreateTensor(pinned_, &bytes, 1, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8));
+      memory_.push_back(
+          Ort::Value::CreateTensor(pinned_, &bytes, 1, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8));
       // Over it a tensor of the CPU: what is said to be pinned the runtime takes for the device's.
-      return Ort::Value::CreateTensor(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault),
-                                      memory_.back().GetTensorMutableRawData(), static_cast<size_t>(bytes),
-                                      shape.data(), shape.size(), type);
+      return Ort::Value::CreateTensor(
+          Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault),
+          memory_.back().GetTensorMutableRawData(), static_cast<size_t>(bytes), shape.data(),
+          shape.size(), type);
     }
 
     static int64_t Bytes(const std::vector<int64_t>& shape, ONNXTensorElementDataType type) {
@@ -257,10 +261,12 @@ class Raw {
       const auto info = binding_.GetOutputValues().at(0).GetTensorTypeAndShapeInfo();
       const std::vector<int64_t> output_shape = info.GetShape();
       const ONNXTensorElementDataType type = info.GetElementType();
-      device_ = Ort::Allocator(session_, Ort::MemoryInfo("Cuda", OrtDeviceAllocator, 0, OrtMemTypeDefault));
-      on_device_ =
-          Ort::Value::CreateTensor(device_, shape.data(), shape.size(), ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
-      output_on_device_ = Ort::Value::CreateTensor(device_, output_shape.data(), output_shape.size(), type);
+      device_ = Ort::Allocator(session_,
+                               Ort::MemoryInfo("Cuda", OrtDeviceAllocator, 0, OrtMemTypeDefault));
+      on_device_ = Ort::Value::CreateTensor(device_, shape.data(), shape.size(),
+                                            ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+      output_on_device_ =
+          Ort::Value::CreateTensor(device_, output_shape.data(), output_shape.size(), type);
       output_ = HostTensor(true, output_shape, type);
       input_bytes_ = static_cast<size_t>(Bytes(shape, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT));
       output_bytes_ = static_cast<size_t>(Bytes(output_shape, type));
@@ -302,7 +308,8 @@ std::string Answer(Raw& raw, const std::string& line) {
   words >> verb;
   if (verb == "run") {
     Run run;
-    words >> run.lanes >> run.threads >> run.spin >> run.batch >> run.height >> run.width >> run.seconds;
+    words >> run.lanes >> run.threads >> run.spin >> run.batch >> run.height >> run.width >>
+        run.seconds;
     words >> run.depth;
     return raw.Measure(run);
   }
@@ -324,10 +331,12 @@ int main(int count, char** words) {
     for (int i = 4; i < count; ++i) {
       const std::string option = words[i];
       const size_t equals = option.find('=');
-      options[option.substr(0, equals)] = equals == std::string::npos ? "" : option.substr(equals + 1);
+      options[option.substr(0, equals)] =
+          equals == std::string::npos ? "" : option.substr(equals + 1);
     }
     Raw raw(words[1], std::string(words[2]) == "cuda", options);
-    for (std::string line; std::getline(std::cin, line);) std::cout << Answer(raw, line) << std::endl;
+    for (std::string line; std::getline(std::cin, line);)
+      std::cout << Answer(raw, line) << std::endl;
   } catch (const std::exception& e) {
     std::cerr << "raw_ort: " << e.what() << "\n";
     return 1;

@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kEight = 8;
 constexpr uint64_t kOnes = 0x0101010101010101;
 
-RADSERVE_HOT_LOOP void MarkRow(const uint8_t* __restrict bytes, size_t count, uint8_t value, uint8_t flip,
-                               uint8_t* __restrict plane) {
+RADSERVE_HOT_LOOP void MarkRow(const uint8_t* __restrict bytes, size_t count, uint8_t value,
+                               uint8_t flip, uint8_t* __restrict plane) {
   for (size_t i = 0; i < count; ++i) plane[i] = static_cast<uint8_t>(bytes[i] == value) ^ flip;
 }
 

@@ -16,7 +16,8 @@
 namespace radserve {
 namespace {
 
-// The declarations of openjpeg.h of the 2.x releases that are used here. All of them have the SONAME of these layouts.
+// The declarations of openjpeg.h of the 2.x releases that are used here. All of them have the
+// SONAME of these layouts.
 
 struct OpjComponent {
   uint32_t dx, dy, w, h, x0, y0, prec, bpp, sgnd, resno_decoded, factor;
@@ -92,7 +93,8 @@ std::optional<Library> Load() {
     return function != nullptr;
   };
   const bool is_whole =
-      find(library.version, "opj_version") && find(library.create_decompress, "opj_create_decompress") &&
+      find(library.version, "opj_version") &&
+      find(library.create_decompress, "opj_create_decompress") &&
       find(library.set_default_decoder_parameters, "opj_set_default_decoder_parameters") &&
       find(library.setup_decoder, "opj_setup_decoder") &&
       find(library.codec_set_threads, "opj_codec_set_threads") &&
@@ -107,7 +109,8 @@ std::optional<Library> Load() {
       find(library.read_header, "opj_read_header") && find(library.decode, "opj_decode") &&
       find(library.end_decompress, "opj_end_decompress") &&
       find(library.stream_destroy, "opj_stream_destroy") &&
-      find(library.destroy_codec, "opj_destroy_codec") && find(library.image_destroy, "opj_image_destroy");
+      find(library.destroy_codec, "opj_destroy_codec") &&
+      find(library.image_destroy, "opj_image_destroy");
   const auto numbers = is_whole ? Numbers(library.version()) : std::nullopt;
   if (!numbers || *numbers < std::array{2, 3}) {
     dlclose(handle);
@@ -172,7 +175,8 @@ void PutSamples(const int32_t* from, size_t count, size_t step, uint8_t* to) {
 void CheckImage(const OpjImage& image, const Jpeg2000Frame& frame) {
   if (image.numcomps != frame.components) Refuse("Expected another number of components.");
   for (const OpjComponent& component : std::span(image.comps, image.numcomps)) {
-    if (component.dx != 1 || component.dy != 1 || component.w != frame.columns || component.h != frame.rows)
+    if (component.dx != 1 || component.dy != 1 || component.w != frame.columns ||
+        component.h != frame.rows)
       Refuse("Expected components of the frame's size.");
     if (component.prec != frame.precision || (component.sgnd != 0) != frame.is_signed)
       Refuse("Expected samples of another form.");
@@ -201,14 +205,15 @@ void DecodeJpeg2000(std::span<const uint8_t> codestream, const Jpeg2000Frame& fr
                     std::span<uint8_t> pixels) {
   if (!TheLibrary())
     throw EngineError("unsupported_format", "Expected libopenjp2.so.7; the system has none.");
-  if (pixels.size() != frame.Bytes()) throw EngineError("internal", "Expected room for all pixels.");
+  if (pixels.size() != frame.Bytes())
+    throw EngineError("internal", "Expected room for all pixels.");
   const Library& opj = *TheLibrary();
   Source source{codestream};
   std::string complaint;
   const std::unique_ptr<void, void (*)(OpjCodec)> codec(opj.create_decompress(kCodestream),
                                                         opj.destroy_codec);
-  const std::unique_ptr<void, void (*)(OpjStream)> stream(opj.stream_create(codestream.size(), kTrue),
-                                                          opj.stream_destroy);
+  const std::unique_ptr<void, void (*)(OpjStream)> stream(
+      opj.stream_create(codestream.size(), kTrue), opj.stream_destroy);
   if (codec == nullptr || stream == nullptr) Refuse("Expected memory for a decoder.");
   opj.set_warning_handler(codec.get(), Complain, &complaint);
   opj.set_error_handler(codec.get(), Complain, &complaint);

@@ -17,8 +17,8 @@ constexpr size_t kHeader = 64;
 constexpr size_t kLongest = 128;
 /// The control byte that stands for nothing (G.3.2).
 constexpr uint8_t kNothing = 128;
-/// Bytes are copied by so many, whatever lies behind the last one that counts: most literals and runs are
-/// short.
+/// Bytes are copied by so many, whatever lies behind the last one that counts: most literals and
+/// runs are short.
 constexpr size_t kStep = 32;
 constexpr size_t kWord = sizeof(uint64_t);
 constexpr uint64_t kOnes = 0x0101010101010101;
@@ -49,7 +49,8 @@ uint32_t ReadNumber(const uint8_t* at) {
 // ---- Packing.
 
 /// One byte of each of three, which is what pictures have.
-RADSERVE_HOT_LOOP void GatherThird(const uint8_t* __restrict from, size_t count, uint8_t* __restrict to) {
+RADSERVE_HOT_LOOP void GatherThird(const uint8_t* __restrict from, size_t count,
+                                   uint8_t* __restrict to) {
   for (size_t x = 0; x < count; ++x) to[x] = from[3 * x];
 }
 
@@ -61,7 +62,8 @@ void GatherPlane(const uint8_t* from, size_t planes, size_t count, uint8_t* to) 
   for (size_t x = 0; x < count; ++x) to[x] = from[planes * x];
 }
 
-/// Bytes behind a row's end that are read: by the searches a word and two bytes, by the last step of a copy.
+/// Bytes behind a row's end that are read: by the searches a word and two bytes, by the last step
+/// of a copy.
 constexpr size_t kBehind = std::max(kWord + 2, kStep);
 
 /// Ends a row for the searches below: no run goes on behind `end`.
@@ -186,8 +188,8 @@ class Segment {
   std::array<uint8_t, kBlock + kLongest + kStep> bytes_;
 };
 
-RADSERVE_HOT_LOOP void Interleave2(const uint8_t* __restrict a, const uint8_t* __restrict b, size_t count,
-                                   uint8_t* __restrict out) {
+RADSERVE_HOT_LOOP void Interleave2(const uint8_t* __restrict a, const uint8_t* __restrict b,
+                                   size_t count, uint8_t* __restrict out) {
   for (size_t x = 0; x < count; ++x) {
     out[2 * x] = a[x];
     out[2 * x + 1] = b[x];
@@ -195,7 +197,8 @@ RADSERVE_HOT_LOOP void Interleave2(const uint8_t* __restrict a, const uint8_t* _
 }
 
 RADSERVE_HOT_LOOP void Interleave3(const uint8_t* __restrict a, const uint8_t* __restrict b,
-                                   const uint8_t* __restrict c, size_t count, uint8_t* __restrict out) {
+                                   const uint8_t* __restrict c, size_t count,
+                                   uint8_t* __restrict out) {
   for (size_t x = 0; x < count; ++x) {
     out[3 * x] = a[x];
     out[3 * x + 1] = b[x];
@@ -225,7 +228,8 @@ void Interleave(std::span<const uint8_t* const> planes, size_t count, uint8_t* o
 }  // namespace
 
 size_t MostRleBytes(const RleShape& shape) {
-  // A control byte for every 128 of a row, a segment's last byte to make it even, and the last step's surplus
+  // A control byte for every 128 of a row, a segment's last byte to make it even, and the last
+  // step's surplus
   const size_t row = shape.columns + (shape.columns + kLongest - 1) / kLongest;
   return kHeader + shape.planes * (shape.rows * row + 1) + kStep;
 }
@@ -257,7 +261,8 @@ size_t PackRle(std::span<const uint8_t> pixels, const RleShape& shape, std::span
 RleVerdict UnpackRle(std::span<const uint8_t> frame, size_t samples, size_t sample_bytes,
                      std::span<uint8_t> out) {
   const size_t planes = samples * sample_bytes;
-  if (planes == 0 || planes > kMostRleSegments || frame.size() < kHeader || out.size() % planes != 0) {
+  if (planes == 0 || planes > kMostRleSegments || frame.size() < kHeader ||
+      out.size() % planes != 0) {
     throw EngineError("internal", "Expected an RLE header and room for whole pixels.");
   }
   std::vector<Segment> segments(planes);
@@ -270,7 +275,8 @@ RleVerdict UnpackRle(std::span<const uint8_t> frame, size_t samples, size_t samp
       verdict = {RleFault::kOutside, i};
     } else {
       segments[i].Open(frame.subspan(begin, std::min(end, frame.size()) - begin));
-      by_byte[i / sample_bytes * sample_bytes + sample_bytes - 1 - i % sample_bytes] = segments[i].bytes();
+      by_byte[i / sample_bytes * sample_bytes + sample_bytes - 1 - i % sample_bytes] =
+          segments[i].bytes();
     }
   }
   const size_t pixels = out.size() / planes;

@@ -26,12 +26,15 @@ namespace {
 #error "The numbers of system calls and the order of their arguments are those of x86-64."
 #endif
 
-/// Calls that have this bit are those of x32, whose numbers mean other things (linux/Documentation/userspace-api).
+/// Calls that have this bit are those of x32, whose numbers mean other things
+/// (linux/Documentation/userspace-api).
 constexpr uint32_t kX32 = 0x40000000;
 
-/// The flags of pthread_create of glibc: a thread, and nothing that a process or a namespace could be made of.
+/// The flags of pthread_create of glibc: a thread, and nothing that a process or a namespace could
+/// be made of.
 constexpr uint32_t kThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
-                             CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+                             CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
+                             CLONE_CHILD_CLEARTID;
 
 /// Work on what is open and on memory; waiting, threads, and the clock.
 constexpr std::array kAllowed = {
@@ -89,7 +92,8 @@ constexpr std::array kDeadly = {
 
 constexpr uint32_t kFail = SECCOMP_RET_ERRNO | EPERM;
 
-/// A program of the kernel's packet filter over seccomp_data (linux/seccomp.h). It falls through to the next rule.
+/// A program of the kernel's packet filter over seccomp_data (linux/seccomp.h). It falls through to
+/// the next rule.
 class Filter {
  public:
   Filter() {
@@ -142,7 +146,8 @@ class Filter {
   void UnlessEqual(uint32_t value, uint8_t over) {
     filter_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, over));
   }
-  /// The number of the call is loaded only after this: each rule that loads an argument ends in a return.
+  /// The number of the call is loaded only after this: each rule that loads an argument ends in a
+  /// return.
   void OtherwiseSkip(long call, uint8_t over) { UnlessEqual(static_cast<uint32_t>(call), over); }
 
   std::vector<sock_filter> filter_;
@@ -159,7 +164,8 @@ std::vector<sock_filter> MakeFilter() {
   // Its flags lie in memory, where a filter cannot see them: glibc then takes clone.
   made.Rule(SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS);
   // abort() signals its own thread.
-  made.RuleEqual(SYS_tgkill, 0, static_cast<uint32_t>(getpid()), SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS);
+  made.RuleEqual(SYS_tgkill, 0, static_cast<uint32_t>(getpid()), SECCOMP_RET_ALLOW,
+                 SECCOMP_RET_KILL_PROCESS);
   // Reading its own limits; new ones would be the third argument.
   made.RuleEqual(SYS_prlimit64, 2, 0, SECCOMP_RET_ALLOW, kFail);
   return std::move(made).Finish();
@@ -177,7 +183,8 @@ void Limit(__rlimit_resource resource, rlim_t most, const char* what) {
   Check(setrlimit(resource, &wanted), what);
 }
 
-/// Where memory runs out the system ends this process before others. Only a wish: without /proc it is not heard.
+/// Where memory runs out the system ends this process before others. Only a wish: without /proc it
+/// is not heard.
 void OfferForMemory() {
   const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (file < 0) return;
@@ -185,8 +192,9 @@ void OfferForMemory() {
   close(file);
 }
 
-/// The runtime's own handlers of a crash restore terminals and signals by calls that are refused here, and may wait for
-/// each other for ever; a crash has to end the process, so that its work fails now and not at its deadline.
+/// The runtime's own handlers of a crash restore terminals and signals by calls that are refused
+/// here, and may wait for each other for ever; a crash has to end the process, so that its work
+/// fails now and not at its deadline.
 void CrashAtOnce() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT, SIGSYS})
     if (std::signal(signal, SIG_DFL) == SIG_ERR)
@@ -205,7 +213,8 @@ void Confine(size_t most_data) {
   Check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS");
   std::vector<sock_filter> program = MakeFilter();
   const sock_fprog given{static_cast<unsigned short>(program.size()), program.data()};
-  const long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &given);
+  const long result =
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &given);
   // A number above zero is the thread that could not be given the filter.
   if (result > 0) errno = ESRCH;
   Check(result, "seccomp");

@@ -4,16 +4,18 @@
 
 namespace radserve {
 
-/// Takes from this process, for all its threads and for good, what decoding a foreign file does not need. From then on
-/// it cannot open a file or a socket, start a program or a process, map memory for code, or touch another process; what
-/// is open stays open. It leaves no core file, and is killed when the thread that started it ends.
+/// Takes from this process, for all its threads and for good, what decoding a foreign file does not
+/// need. From then on it cannot open a file or a socket, start a program or a process, map memory
+/// for code, or touch another process; what is open stays open. It leaves no core file, and is
+/// killed when the thread that started it ends.
 ///
-/// Forbidden calls fail with EPERM. Those that no decoder makes by mistake (starting a program or a process, looking
-/// into or signalling another one) end the process with SIGSYS, as does a call of another architecture.
+/// Forbidden calls fail with EPERM. Those that no decoder makes by mistake (starting a program or a
+/// process, looking into or signalling another one) end the process with SIGSYS, as does a call of
+/// another architecture.
 ///
-/// most_data: bytes of writable private memory (RLIMIT_DATA) that the process may have.
-/// Throws std::system_error where the kernel refuses (it has no seccomp, or somebody outside forbids it); then nothing
-/// foreign may be decoded here.
+/// most_data: bytes of writable private memory (RLIMIT_DATA) that the process may have. Throws
+/// std::system_error where the kernel refuses (it has no seccomp, or somebody outside forbids it);
+/// then nothing foreign may be decoded here.
 void Confine(size_t most_data);
 
 }  // namespace radserve

@@ -41,7 +41,8 @@ void Client::Close() {
 
 Client::Pin::Pin(Client& client) : client_(client) {
   const std::lock_guard lock(client_.mutex_);
-  if (client_.closed_) throw EngineError("cancelled", "The thread that asked for the work has ended.");
+  if (client_.closed_)
+    throw EngineError("cancelled", "The thread that asked for the work has ended.");
   ++client_.pins_;
 }
 

@@ -11,9 +11,9 @@
 
 namespace radserve {
 
-/// The completion queue of one environment (one thread of JavaScript). Engine threads post to it, and the
-/// environment takes what they posted. After Close nothing is posted, and no engine thread reads memory that
-/// belongs to the environment.
+/// The completion queue of one environment (one thread of JavaScript). Engine threads post to it,
+/// and the environment takes what they posted. After Close nothing is posted, and no engine thread
+/// reads memory that belongs to the environment.
 class Client {
  public:
   struct Completion {
@@ -21,13 +21,16 @@ class Client {
     std::optional<Failure> failure;
   };
 
-  /// `notify` is called when a completion comes into an empty queue; it must only wake the environment.
+  /// `notify` is called when a completion comes into an empty queue; it must only wake the
+  /// environment.
   explicit Client(std::function<void()> notify) : notify_(std::move(notify)) {}
   void Post(uint64_t ticket, const std::optional<Failure>& failure);
   std::vector<Completion> Take();
-  /// From now on nothing is posted to any client, because the process ends: environments may be half gone.
+  /// From now on nothing is posted to any client, because the process ends: environments may be
+  /// half gone.
   static void SilenceAll();
-  /// Waits for engine threads that read the environment's memory, or notify it, at this moment. Idempotent.
+  /// Waits for engine threads that read the environment's memory, or notify it, at this moment.
+  /// Idempotent.
   void Close();
 
   /// Holds the environment's memory in place while it lives. Throws `cancelled` after Close.

@@ -30,9 +30,9 @@ Shared& TheShared() {
   return shared;
 }
 
-/// process.exit and uncaught errors run exit handlers while engine threads work. They must be out of ONNX
-/// Runtime before its static objects go; if one does not come back in time, the process ends without
-/// destructors.
+/// process.exit and uncaught errors run exit handlers while engine threads work. They must be out
+/// of ONNX Runtime before its static objects go; if one does not come back in time, the process
+/// ends without destructors.
 void StopAtExit(int status, void*) {
   Client::SilenceAll();
   Engine* engine = Engine::Started();
@@ -67,14 +67,16 @@ Model::~Model() {
 }
 
 bool Model::FindsBoxes() const {
-  return std::ranges::all_of(outputs, [](const OutputSpec& spec) { return spec.kind->collect != nullptr; });
+  return std::ranges::all_of(outputs,
+                             [](const OutputSpec& spec) { return spec.kind->collect != nullptr; });
 }
 
 std::vector<std::string> Model::OutputNames() const {
   std::vector<std::string> names;
   for (const OutputSpec& output : outputs) {
     for (std::string& tensor : output.Tensors()) {
-      if (std::find(names.begin(), names.end(), tensor) == names.end()) names.push_back(std::move(tensor));
+      if (std::find(names.begin(), names.end(), tensor) == names.end())
+        names.push_back(std::move(tensor));
     }
   }
   return names;
@@ -95,7 +97,8 @@ Engine& Engine::Start(int threads) {
 
 Engine& Engine::Get() {
   Engine* engine = Started();
-  if (engine == nullptr) throw EngineError("internal", "The engine was used before it was started.");
+  if (engine == nullptr)
+    throw EngineError("internal", "The engine was used before it was started.");
   return *engine;
 }
 
@@ -151,10 +154,10 @@ int Engine::ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit) {
     place.device = could.value_or(0);
     may_fit = ForgoLanes() || (could && EvictUnused(place));
   }
-  const std::string why = "Expected room for " + std::to_string(weights) + " bytes of weights on a GPU; " +
-                          found +
-                          ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY; "
-                          "nvidia-smi shows what else is there.";
+  const std::string why =
+      "Expected room for " + std::to_string(weights) + " bytes of weights on a GPU; " + found +
+      ". Use fewer or smaller models, another GPU, or a larger RADSERVE_GPU_MEMORY; "
+      "nvidia-smi shows what else is there.";
   // Nobody makes room on a GPU that is lost.
   if (std::ranges::all_of(gpus, GpuLost)) throw EngineError("model_unavailable", why);
   throw NoRoomToLoad("model_unavailable", why);

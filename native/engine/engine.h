@@ -23,8 +23,8 @@
 
 namespace radserve {
 
-/// Tensors that go into a model, and those that must come out: |found - expected| <= absolute + relative * |expected| for
-/// each element.
+/// Tensors that go into a model, and those that must come out: |found - expected| <= absolute +
+/// relative * |expected| for each element.
 struct Canary {
   std::vector<Tensor> feeds;
   std::vector<Tensor> expected;
@@ -46,13 +46,15 @@ struct Model {
   std::string version;
   /// Whole images and volumes go through the graph window by window.
   std::optional<TilingSpec> tiling;
-  /// The most that the network has been seen to take on its way through windows, beside its weights; 0 before the first.
+  /// The most that the network has been seen to take on its way through windows, beside its
+  /// weights; 0 before the first.
   mutable std::atomic<size_t> window_bytes = 0;
   /// Looks at what windows have taken; after a run, and before what it took is given back.
   void SeeWindows() const;
   /// Most rows that may run together.
   int64_t max_batch = 1;
-  /// Runs its images in batches, and the device that it feeds; nullptr if each runs on its own thread. Set before Keep.
+  /// Runs its images in batches, and the device that it feeds; nullptr if each runs on its own
+  /// thread. Set before Keep.
   Batcher* batcher = nullptr;
   SessionDevice* device = nullptr;
   mutable RunStats runs;
@@ -78,12 +80,12 @@ struct Model {
 /// A use of a model that has begun: its last share ends it. It keeps the model.
 std::shared_ptr<const void> UseOf(const std::shared_ptr<const Model>& model);
 
-/// A model that ends on a thread of the engine, whoever drops the last share of it: to free a gigabyte of
-/// weights takes seconds, and it may be the thread that serves requests that drops it.
+/// A model that ends on a thread of the engine, whoever drops the last share of it: to free a
+/// gigabyte of weights takes seconds, and it may be the thread that serves requests that drops it.
 std::shared_ptr<Model> MakeModel();
 
-/// The state that all environments of the process share: threads, queues, models. It is never destroyed (see
-/// StartRuntime); a hook at exit stops the threads.
+/// The state that all environments of the process share: threads, queues, models. It is never
+/// destroyed (see StartRuntime); a hook at exit stops the threads.
 class Engine {
  public:
   /// Call Start instead: there is one engine for the process.
@@ -100,25 +102,30 @@ class Engine {
   /// Loads and inspects, one model at a time, beside the work.
   Scheduler& housekeeping() { return housekeeping_; }
 
-  /// The GPU that a model of so many bytes of weights is to go to: of those that work and have room for it the one with
-  /// the least waiting work, and of equal ones that with the most room. Where none has room, models that nobody uses
-  /// are unloaded, those first that were not used for longest. `limit` is SessionSettings::device_memory. Throws
-  /// NoRoomToLoad if none has room then, model_unavailable if all are lost. On the thread for housekeeping.
+  /// The GPU that a model of so many bytes of weights is to go to: of those that work and have room
+  /// for it the one with the least waiting work, and of equal ones that with the most room. Where
+  /// none has room, models that nobody uses are unloaded, those first that were not used for
+  /// longest. `limit` is SessionSettings::device_memory. Throws NoRoomToLoad if none has room then,
+  /// model_unavailable if all are lost. On the thread for housekeeping.
   int ChooseGpu(std::span<const int> gpus, size_t weights, size_t limit);
-  /// The GPUs that models were loaded on, and the rows that wait for each. Their memory is what it was when they were
-  /// last looked at, because CUDA may let whoever asks wait; asking has them looked at again.
+  /// The GPUs that models were loaded on, and the rows that wait for each. Their memory is what it
+  /// was when they were last looked at, because CUDA may let whoever asks wait; asking has them
+  /// looked at again.
   std::vector<std::pair<GpuUse, size_t>> Gpus();
   /// Looks at the memory of the GPUs. Not on a thread that must not wait.
   void RefreshGpus();
   /// Warms a model, and decides whether its images run in batches. Throws EngineError.
   void Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop);
-  /// Loads with `load`; while the memory does not suffice, models that nobody uses are unloaded from the CPU or GPU that
-  /// the settings name. Throws what `load` does. On the thread for housekeeping.
+  /// Loads with `load`; while the memory does not suffice, models that nobody uses are unloaded
+  /// from the CPU or GPU that the settings name. Throws what `load` does. On the thread for
+  /// housekeeping.
   void LoadWithRoom(const SessionSettings& settings, const std::function<void()>& load);
-  /// Keeps the model's output for its canary, for when it is loaded again. Throws model_unavailable if there is no such model.
+  /// Keeps the model's output for its canary, for when it is loaded again. Throws model_unavailable
+  /// if there is no such model.
   void KeepCanary(uint64_t id, Canary canary);
-  /// Unloads evictable models that nobody has used for so long. Those that could not be loaded again when they were last
-  /// wanted are tried again: nobody may ask for them while the server says that it is not ready.
+  /// Unloads evictable models that nobody has used for so long. Those that could not be loaded
+  /// again when they were last wanted are tried again: nobody may ask for them while the server
+  /// says that it is not ready.
   void LeaveIdle(Clock::duration idle);
   /// Loads a model again for those who wait for it, in its turn among loads of that priority.
   void RequestReload(const std::shared_ptr<const Model>& model, Priority priority);
@@ -144,7 +151,8 @@ class Engine {
 
   /// Windows that have run, and all of them.
   using Progress = std::pair<size_t, size_t>;
-  /// How far work with a cancel id is; nothing once it has ended. Work without an id (0) tells nothing.
+  /// How far work with a cancel id is; nothing once it has ended. Work without an id (0) tells
+  /// nothing.
   void TellProgress(uint64_t cancel_id, const std::optional<Progress>& progress);
   std::optional<Progress> ProgressOf(uint64_t cancel_id);
 
@@ -161,16 +169,19 @@ class Engine {
   Place& PlaceFor(const SessionSettings& settings);
   void RetryFailed(const std::shared_ptr<const Model>& model);
 
-  // The functions below run on the thread for housekeeping; a place is a CPU or GPU, as settings name it.
+  // The functions below run on the thread for housekeeping; a place is a CPU or GPU, as settings
+  // name it.
 
   /// Returns true if the model is unloaded.
   bool Unload(const std::shared_ptr<const Model>& model, Clock::time_point unused_since);
   void Reload(const std::shared_ptr<const Model>& model);
   /// All models give up their second lanes. False if none has one.
   bool ForgoLanes();
-  /// Makes room: second lanes go first, then the evictable model that was not used for longest. False if all are in use.
+  /// Makes room: second lanes go first, then the evictable model that was not used for longest.
+  /// False if all are in use.
   bool EvictUnused(const SessionSettings& place);
-  /// Whether a model drains, from now on if none did: the one that was loaded first. False if there is none.
+  /// Whether a model drains, from now on if none did: the one that was loaded first. False if there
+  /// is none.
   bool DrainOne(const SessionSettings& place);
   /// The evictable models that are loaded.
   std::vector<std::shared_ptr<const Model>> EvictableOn(const SessionSettings& place);
@@ -184,7 +195,8 @@ class Engine {
   std::map<uint64_t, std::shared_ptr<Model>> models_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Progress> progress_;
-  /// Each is made for the first model that runs in batches there, and stays: a device does not wait for another.
+  /// Each is made for the first model that runs in batches there, and stays: a device does not wait
+  /// for another.
   std::map<int, Place> places_;
   /// RefreshGpus is to be called by the thread for housekeeping.
   bool refreshing_ = false;

@@ -36,10 +36,11 @@ void Activate(const Step& step, Tensor& tensor) {
   const size_t group = pixels * step.channels;
   if (values.size() % group != 0) {
     throw EngineError("output_invalid", "Expected " + std::to_string(step.channels) +
-                                            " channels in the output \"" + tensor.name + "\", found " +
-                                            ShapeText(tensor.shape) + ".");
+                                            " channels in the output \"" + tensor.name +
+                                            "\", found " + ShapeText(tensor.shape) + ".");
   }
-  for (size_t at = 0; at < values.size(); at += group) SoftmaxPlanes(values.subspan(at, group), pixels);
+  for (size_t at = 0; at < values.size(); at += group)
+    SoftmaxPlanes(values.subspan(at, group), pixels);
 }
 
 Step StepOf(const OutputSpec& spec, const InputSpec& input) {
@@ -55,7 +56,8 @@ Step StepOf(const OutputSpec& spec, const InputSpec& input) {
 BeforeMean TakeActivations(std::vector<OutputSpec>& outputs, const std::vector<InputSpec>& inputs) {
   std::map<std::string, Step> steps;
   for (OutputSpec& spec : outputs) {
-    if (spec.activation != Activation::kSigmoid && spec.activation != Activation::kSoftmax) continue;
+    if (spec.activation != Activation::kSigmoid && spec.activation != Activation::kSoftmax)
+      continue;
     steps[spec.tensor] = StepOf(spec, inputs.at(spec.input));
     const bool labels = spec.kind->masks && !MayOverlap(spec.activation);
     spec.activation = labels ? Activation::kArgmax : Activation::kNone;

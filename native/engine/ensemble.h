@@ -7,8 +7,9 @@
 
 namespace radserve {
 
-/// Moves the activations of a model's outputs to before the mean of its graphs: what is given back activates what each
-/// graph gave, and the outputs, each with a tensor of its own, take the mean as activated.
+/// Moves the activations of a model's outputs to before the mean of its graphs: what is given back
+/// activates what each graph gave, and the outputs, each with a tensor of its own, take the mean as
+/// activated.
 BeforeMean TakeActivations(std::vector<OutputSpec>& outputs, const std::vector<InputSpec>& inputs);
 
 }  // namespace radserve

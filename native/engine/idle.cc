@@ -82,7 +82,8 @@ void Engine::LeaveIdle(Clock::duration idle) {
     const auto unused = model->residence.UnusedSince();
     if (!model->Evictable() || !unused || *unused > since) continue;
     try {
-      housekeeping_.Submit(std::make_shared<FunctionTask>([this, model, since] { Unload(model, since); }));
+      housekeeping_.Submit(
+          std::make_shared<FunctionTask>([this, model, since] { Unload(model, since); }));
     } catch (const EngineError&) {
       // The engine is stopping.
     }
@@ -160,7 +161,8 @@ bool Engine::EvictUnused(const SessionSettings& place) {
   if (place.provider == Provider::kCuda && ForgoLanes()) return true;
   std::vector<std::pair<Clock::time_point, ModelPtr>> unused;
   for (ModelPtr& model : EvictableOn(place)) {
-    if (const auto since = model->residence.UnusedSince()) unused.emplace_back(*since, std::move(model));
+    if (const auto since = model->residence.UnusedSince())
+      unused.emplace_back(*since, std::move(model));
   }
   std::ranges::sort(unused, {}, &std::pair<Clock::time_point, ModelPtr>::first);
   // One that somebody has begun to use meanwhile stays.
@@ -174,7 +176,8 @@ bool Engine::DrainOne(const SessionSettings& place) {
     return model->residence.Get().state == Residence::State::kDraining;
   };
   if (std::ranges::any_of(models, leaving)) return true;
-  std::ranges::sort(models, {}, [](const ModelPtr& model) { return model->residence.Get().loaded; });
+  std::ranges::sort(models, {},
+                    [](const ModelPtr& model) { return model->residence.Get().loaded; });
   const auto drained =
       std::ranges::find_if(models, [](const ModelPtr& model) { return model->residence.Drain(); });
   if (drained == models.end()) return false;
@@ -211,7 +214,8 @@ void Engine::Reload(const ModelPtr& model) {
   const SessionSettings& settings = model->settings;
   const bool cuda = settings.provider == Provider::kCuda;
   try {
-    if (cuda) ChooseGpu(std::span(&settings.device, 1), model->session->Weights(), settings.device_memory);
+    if (cuda)
+      ChooseGpu(std::span(&settings.device, 1), model->session->Weights(), settings.device_memory);
     LoadWithRoom(settings, [&] { model->session->Reload(); });
   } catch (const NoRoomToLoad&) {
     if (!DrainOne(settings)) throw;

@@ -23,7 +23,8 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 /// The bucket of inputs [1, ...] in the order of the graph's.
 BucketKey KeyOf(const Model& model, std::span<const Tensor> inputs) {
   BucketKey key{model.id, {}};
-  for (const Tensor& input : inputs) key.row_shapes.emplace_back(input.shape.begin() + 1, input.shape.end());
+  for (const Tensor& input : inputs)
+    key.row_shapes.emplace_back(input.shape.begin() + 1, input.shape.end());
   return key;
 }
 
@@ -35,7 +36,8 @@ void SortAs(const std::vector<TensorInfo>& graph, std::vector<Tensor>& tensors) 
 }
 
 /// Numbers of a request as the tensor that the input wants.
-Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers, const TensorMaker& make) {
+Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers,
+                const TensorMaker& make) {
   std::vector<int64_t> shape = {1};
   if (!spec.flat) shape.push_back(static_cast<int64_t>(numbers.size()));
   Tensor tensor = make(spec.tensor, spec.dtype, std::move(shape));
@@ -51,7 +53,8 @@ Tensor TensorOf(const InputSpec& spec, const std::vector<double>& numbers, const
   return tensor;
 }
 
-/// A map whose rows are columns of the image, [1, C, width, height], as others are, [1, C, height, width].
+/// A map whose rows are columns of the image, [1, C, width, height], as others are, [1, C, height,
+/// width].
 Tensor SidesSwapped(const Tensor& map) {
   const size_t rank = map.shape.size();
   if (rank < 2) return MakeTensor(map.name, map.dtype, map.shape);
@@ -66,8 +69,8 @@ Tensor SidesSwapped(const Tensor& map) {
     const size_t first = plane * height * width;
     for (size_t y = 0; y < height; ++y) {
       for (size_t x = 0; x < width; ++x) {
-        std::memcpy(swapped.data + (first + y * width + x) * size, map.data + (first + x * height + y) * size,
-                    size);
+        std::memcpy(swapped.data + (first + y * width + x) * size,
+                    map.data + (first + x * height + y) * size, size);
       }
     }
   }
@@ -86,11 +89,15 @@ class ProgressEnd {
   uint64_t id_;
 };
 
-double Elapsed(Clock::time_point from, Clock::time_point to) { return Milliseconds(to - from).count(); }
+double Elapsed(Clock::time_point from, Clock::time_point to) {
+  return Milliseconds(to - from).count();
+}
 
 }  // namespace
 
-void Request::Done(const std::optional<Failure>& failure) noexcept { client->Post(ticket, failure); }
+void Request::Done(const std::optional<Failure>& failure) noexcept {
+  client->Post(ticket, failure);
+}
 
 void InspectRequest::Run(const TaskContext&) { graph = InspectGraph(path); }
 
@@ -153,8 +160,8 @@ bool ModelRequest::AcquireModel(const TaskContext& context) {
 }
 
 std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
-                                          std::span<const std::string> outputs, const TaskContext& context,
-                                          const LeadAxis& lead) const {
+                                          std::span<const std::string> outputs,
+                                          const TaskContext& context, const LeadAxis& lead) const {
   const auto run = [&](std::span<const Tensor> feeds) {
     return model->session->Run(feeds, outputs, context.Wide(), context.stop());
   };
@@ -168,7 +175,8 @@ std::vector<Tensor> ModelRequest::RunHere(std::span<const Tensor> inputs,
                   });
 }
 
-TiledView ModelRequest::ViewAlong(const LeadAxis& lead, ThreadTeam* team, const TaskContext& context) const {
+TiledView ModelRequest::ViewAlong(const LeadAxis& lead, ThreadTeam* team,
+                                  const TaskContext& context) const {
   const auto tell = [id = cancel_id](size_t done, size_t windows) {
     Engine::Get().TellProgress(id, Engine::Progress{done, windows});
   };
@@ -183,7 +191,8 @@ TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const TaskContext&
   struct Windows {
     Batcher* batcher = nullptr;
     std::vector<std::shared_ptr<BatchRow>> rows;
-    /// Shared with the batcher's thread, which may still be in its call when it is not waited for any more.
+    /// Shared with the batcher's thread, which may still be in its call when it is not waited for
+    /// any more.
     std::shared_ptr<std::latch> left;
     std::optional<std::stop_callback<std::function<void()>>> on_stop;
 
@@ -211,7 +220,8 @@ TakeOutputs ModelRequest::BeginWindows(const Tensor& windows, const TaskContext&
     begun->rows.push_back(row);
   }
   model->batcher->Submit(begun->rows);
-  begun->on_stop.emplace(context.stop(), [windows_begun = begun.get()] { windows_begun->Cancel(); });
+  begun->on_stop.emplace(context.stop(),
+                         [windows_begun = begun.get()] { windows_begun->Cancel(); });
   return [this, begun] {
     begun->left->wait();
     std::vector<std::vector<Tensor>> outputs;
@@ -293,14 +303,17 @@ void InferRequest::SetPlanes(std::vector<Plane> given, const std::optional<Volum
     throw EngineError("bad_request",
                       "Expected the slices of one volume and its geometry, because the model takes "
                       "whole volumes; found " +
-                          std::to_string(given.size()) + " plane(s)" + (lies ? "." : " without geometry."));
+                          std::to_string(given.size()) + " plane(s)" +
+                          (lies ? "." : " without geometry."));
   }
   const bool several = neighbours || some([](const InputSpec& spec) { return spec.OfCase(); });
-  if (!volume && (lies || given.empty() || own >= given.size() || (!several && given.size() != 1))) {
-    throw EngineError("bad_request",
-                      std::string("Expected one plane") + (neighbours ? " and its neighbours" : "") +
-                          " without geometry, because the model takes single images; found " +
-                          std::to_string(given.size()) + " plane(s)" + (lies ? " with geometry." : "."));
+  if (!volume &&
+      (lies || given.empty() || own >= given.size() || (!several && given.size() != 1))) {
+    throw EngineError(
+        "bad_request",
+        std::string("Expected one plane") + (neighbours ? " and its neighbours" : "") +
+            " without geometry, because the model takes single images; found " +
+            std::to_string(given.size()) + " plane(s)" + (lies ? " with geometry." : "."));
   }
   planes = std::move(given);
   geometry = lies;
@@ -317,7 +330,8 @@ void InferRequest::SetSources(std::vector<Source> given) {
   size_t next = 0;
   for (Source& source : given) {
     if (source.count == 0 || source.geometry.has_value() != geometry.has_value()) {
-      throw EngineError("bad_request", "Expected planes of each source, and geometry of each or of none.");
+      throw EngineError("bad_request",
+                        "Expected planes of each source, and geometry of each or of none.");
     }
     source.first = next;
     next += source.count;
@@ -339,14 +353,17 @@ void InferRequest::SetNumbers(std::vector<std::vector<double>> given) {
     if (spec.numbers > 0) counts.push_back(static_cast<size_t>(spec.numbers));
   }
   if (!std::ranges::equal(counts, given, {}, {}, &std::vector<double>::size)) {
-    throw EngineError("bad_request", "Expected as many numbers as the model's inputs of numbers hold.");
+    throw EngineError("bad_request",
+                      "Expected as many numbers as the model's inputs of numbers hold.");
   }
   numbers = std::move(given);
 }
 
 const Tensor& InferRequest::Raw(const std::string& name) const {
-  const auto found = std::find_if(raw.begin(), raw.end(), [&](const Tensor& t) { return t.name == name; });
-  if (found == raw.end()) throw EngineError("internal", "The model has no output \"" + name + "\".");
+  const auto found =
+      std::find_if(raw.begin(), raw.end(), [&](const Tensor& t) { return t.name == name; });
+  if (found == raw.end())
+    throw EngineError("internal", "The model has no output \"" + name + "\".");
   return *found;
 }
 
@@ -429,7 +446,8 @@ void InferRequest::RunSlices(const TaskContext& context) {
   const std::vector<std::string> names = model->OutputNames();
   const auto run = [&](const Tensor& windows) {
     const auto began = Clock::now();
-    auto ran_out = model->session->Run(std::span(&windows, 1), names, context.Wide(), context.stop());
+    auto ran_out =
+        model->session->Run(std::span(&windows, 1), names, context.Wide(), context.stop());
     ran += Clock::now() - began;
     model->SeeWindows();
     return ran_out;
@@ -449,10 +467,10 @@ void InferRequest::RunSlices(const TaskContext& context) {
     };
   }
   TiledSlices slices(inputs.at(0), *model->tiling, view, context.stop(), run);
-  const VolumeView volume_view{input.channels_last, input.resampling && input.resampling->activate_last,
-                               false, &team};
-  outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, volume_view, thresholds.at(0),
-                                      context.stop(), raw.emplace_back()));
+  const VolumeView volume_view{input.channels_last,
+                               input.resampling && input.resampling->activate_last, false, &team};
+  outputs.push_back(PostprocessSlices(model->outputs.at(0), slices, volume, volume_view,
+                                      thresholds.at(0), context.stop(), raw.emplace_back()));
   inputs.clear();
   timings.run_ms = Milliseconds(ran).count();
   timings.postprocess_ms = Elapsed(started, Clock::now()) - timings.run_ms;
@@ -460,7 +478,8 @@ void InferRequest::RunSlices(const TaskContext& context) {
 }
 
 void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume,
-                             std::span<const uint8_t> inside, const TaskContext& context, Tensor& tensor) {
+                             std::span<const uint8_t> inside, const TaskContext& context,
+                             Tensor& tensor) {
   const auto& [slices, rows, columns] = volume.sides;
   const size_t voxels =
       static_cast<size_t>(slices) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
@@ -469,7 +488,8 @@ void InferRequest::AddLabels(const InputSpec& spec, const PreparedVolume& volume
                                          std::to_string(voxels) + " voxels, found " +
                                          std::to_string(labels.size()) + ".");
   }
-  // Voxels outside of everything that is not 0 are no background to nnU-Net, but a label of its own.
+  // Voxels outside of everything that is not 0 are no background to nnU-Net, but a label of its
+  // own.
   for (size_t i = 0; i < inside.size(); ++i) {
     if (labels[i] == 0 && inside[i] == 0) labels[i] = kOutside;
   }
@@ -491,7 +511,8 @@ Tensor InferRequest::PrepareOne(const InputSpec& spec, Prepared& prepared,
   if (sources.empty()) {
     // An input without neighbours sees the frame alone.
     const bool alone = !spec.neighbours;
-    prepared.image = PrepareImage(alone ? all.subspan(centre, 1) : all, alone ? 0 : centre, spec, make);
+    prepared.image =
+        PrepareImage(alone ? all.subspan(centre, 1) : all, alone ? 0 : centre, spec, make);
   } else {
     prepared.image = PrepareImage(all.subspan(sources.at(spec.source).first, 1), 0, spec, make);
   }
@@ -507,13 +528,15 @@ std::span<const Plane> InferRequest::SlicesOf(const InputSpec& spec, const TaskC
   };
   const auto grid_of = [&](const Source& source) {
     const PixelFormat& format = planes[source.first].format;
-    return VolumeGrid{*source.geometry, {static_cast<int>(source.count), format.rows, format.columns}};
+    return VolumeGrid{*source.geometry,
+                      {static_cast<int>(source.count), format.rows, format.columns}};
   };
   const Source& source = sources.at(spec.source);
   if (!source.regrid) return slices_of(source);
   RegriddedSlices& moved = moved_[spec.source];
   if (moved.planes.empty()) {
-    moved = RegridSlices(slices_of(source), grid_of(source), grid_of(sources.front()), context.stop());
+    moved =
+        RegridSlices(slices_of(source), grid_of(source), grid_of(sources.front()), context.stop());
   }
   return moved.planes;
 }
@@ -538,8 +561,8 @@ std::optional<VolumeBody> InferRequest::BodyOf(const InputSpec& spec, const Task
   return body;
 }
 
-Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared, const TaskContext& context,
-                                       const TensorMaker& make) {
+Tensor InferRequest::PrepareImageInput(const InputSpec& spec, Prepared& prepared,
+                                       const TaskContext& context, const TensorMaker& make) {
   const std::optional<VolumeBody> body = BodyOf(spec, context);
   Tensor tensor;
   if (spec.parts.empty()) {
@@ -606,8 +629,8 @@ void InferRequest::PostprocessAll(const TaskContext& context) {
     const Prepared& prepared = prepared_.at(spec.input);
     const bool channels_last = model->inputs.at(spec.input).channels_last;
     if (!windows_.empty()) {
-      outputs.push_back(PostprocessCuboids(spec, std::move(found_[i]), windows_, prepared.volume->placement,
-                                           thresholds[i]));
+      outputs.push_back(PostprocessCuboids(spec, std::move(found_[i]), windows_,
+                                           prepared.volume->placement, thresholds[i]));
     } else if (prepared.volume) {
       const auto& resampling = model->inputs.at(spec.input).resampling;
       const VolumeView view{channels_last, resampling && resampling->activate_last, dump, &team};
@@ -617,7 +640,8 @@ void InferRequest::PostprocessAll(const TaskContext& context) {
       const PreparedImage& image = prepared.image.value();
       const SourceGrid grid{image.geometry, image.padding, channels_last};
       if (spec.activation == Activation::kPrototypes) {
-        const TableOfBoxes boxes{model->outputs.at(spec.boxes_output), thresholds.at(spec.boxes_output)};
+        const TableOfBoxes boxes{model->outputs.at(spec.boxes_output),
+                                 thresholds.at(spec.boxes_output)};
         outputs.push_back(PostprocessPrototypes(spec, boxes, tensor, grid, thresholds[i]));
       } else {
         outputs.push_back(Postprocess(spec, tensor, grid, thresholds[i]));

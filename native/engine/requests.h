@@ -28,7 +28,8 @@
 
 namespace radserve {
 
-/// A task that answers by completion. Results lie in the task when the completion without a failure has come.
+/// A task that answers by completion. Results lie in the task when the completion without a failure
+/// has come.
 class Request : public Task {
  public:
   void Done(const std::optional<Failure>& failure) noexcept override;
@@ -77,7 +78,8 @@ class LoadRequest : public Request {
 
   /// The graphs of the model; of several the mean is taken.
   std::vector<std::string> paths;
-  /// Whether the mean of several is that of what came out of the activations, and not of what went in.
+  /// Whether the mean of several is that of what came out of the activations, and not of what went
+  /// in.
   bool mean_after_activation = false;
   /// CUDA: the GPUs that it may go to.
   std::vector<int> gpus;
@@ -86,8 +88,8 @@ class LoadRequest : public Request {
   uint64_t id = 0;
 };
 
-/// Work for one model. It runs on one engine thread, unless the model runs in batches: then the request parks
-/// while the device has its row.
+/// Work for one model. It runs on one engine thread, unless the model runs in batches: then the
+/// request parks while the device has its row.
 class ModelRequest : public Request {
  public:
   Clock::duration DeviceTime() const override;
@@ -97,13 +99,14 @@ class ModelRequest : public Request {
   std::shared_ptr<const Model> model;
 
  protected:
-  /// Begins the request's use of the model. False if the model is unloaded: the request is parked, and runs again
-  /// once the model is loaded. Throws why it cannot be loaded.
+  /// Begins the request's use of the model. False if the model is unloaded: the request is parked,
+  /// and runs again once the model is loaded. Throws why it cannot be loaded.
   bool AcquireModel(const TaskContext& context);
   /// Runs the model on this thread, window by window if its manifest asks for it, along `lead`.
   std::vector<Tensor> RunHere(std::span<const Tensor> inputs, std::span<const std::string> outputs,
                               const TaskContext& context, const LeadAxis& lead = {}) const;
-  /// How windows of the model's only input are cut, and run by a device that has it; its progress is told to the engine.
+  /// How windows of the model's only input are cut, and run by a device that has it; its progress
+  /// is told to the engine.
   TiledView ViewAlong(const LeadAxis& lead, ThreadTeam* team, const TaskContext& context) const;
   /// Whether this run is to go to the device with others.
   bool Batched(const TaskContext& context) const;
@@ -113,8 +116,8 @@ class ModelRequest : public Request {
   /// Whether windows run on a device: it counts their runs itself.
   bool WindowsOnDevice() const { return model->tiling && model->batcher != nullptr; }
   bool parked() const { return row_ != nullptr; }
-  /// Outputs that came while it was parked, in the order of Model::OutputNames, and how long its batch ran.
-  /// Throws what failed.
+  /// Outputs that came while it was parked, in the order of Model::OutputNames, and how long its
+  /// batch ran. Throws what failed.
   std::pair<std::vector<Tensor>, Clock::duration> TakeRow();
 
  private:
@@ -134,15 +137,18 @@ class ModelRequest : public Request {
 class InferRequest : public ModelRequest {
  public:
   void Run(const TaskContext& context) override;
-  /// `own` is the number of the frame among its neighbours. Throws bad_request if the model wants a volume and there
-  /// is none, or the other way round, and for neighbours that it does not look at.
+  /// `own` is the number of the frame among its neighbours. Throws bad_request if the model wants a
+  /// volume and there is none, or the other way round, and for neighbours that it does not look at.
   void SetPlanes(std::vector<Plane> given, const std::optional<VolumeGeometry>& lies, size_t own);
-  /// After SetPlanes: which planes are of which source of a case; the first is the one on whose grid results lie.
-  /// Throws bad_request if they are not all planes, or not as many as the model's inputs ask for.
+  /// After SetPlanes: which planes are of which source of a case; the first is the one on whose
+  /// grid results lie. Throws bad_request if they are not all planes, or not as many as the model's
+  /// inputs ask for.
   void SetSources(std::vector<Source> given);
-  /// For each input of numbers, in the manifest's order, its numbers. Throws bad_request if they do not fit.
+  /// For each input of numbers, in the manifest's order, its numbers. Throws bad_request if they do
+  /// not fit.
   void SetNumbers(std::vector<std::vector<double>> given);
-  /// The given thresholds, or the manifest's. Throws bad_request if the given ones do not fit its labels.
+  /// The given thresholds, or the manifest's. Throws bad_request if the given ones do not fit its
+  /// labels.
   void SetThresholds(const std::optional<std::vector<std::vector<double>>>& given);
 
   std::vector<Plane> planes;
@@ -170,15 +176,16 @@ class InferRequest : public ModelRequest {
 
  private:
   void Prepare(const TaskContext& context);
-  /// Fills the label channels of a tensor. `inside` are the voxels of the body, all where it is empty. Throws bad_request
-  /// if the labels do not fit the volume.
-  void AddLabels(const InputSpec& spec, const PreparedVolume& volume, std::span<const uint8_t> inside,
-                 const TaskContext& context, Tensor& tensor);
+  /// Fills the label channels of a tensor. `inside` are the voxels of the body, all where it is
+  /// empty. Throws bad_request if the labels do not fit the volume.
+  void AddLabels(const InputSpec& spec, const PreparedVolume& volume,
+                 std::span<const uint8_t> inside, const TaskContext& context, Tensor& tensor);
   /// Runs the model on this thread.
   void RunModel(const TaskContext& context);
   void PostprocessAll(const TaskContext& context);
-  /// Boxes in volumes: runs the windows here, and keeps what each of them found instead of what came out. If the tensors are
-  /// asked for, they are those of the window that found most: what goes through the graph by itself.
+  /// Boxes in volumes: runs the windows here, and keeps what each of them found instead of what
+  /// came out. If the tensors are asked for, they are those of the window that found most: what
+  /// goes through the graph by itself.
   void CollectWindows(const TaskContext& context);
   /// The only output of a volume whose windows are blended slice by slice: they run here.
   void RunSlices(const TaskContext& context);
@@ -186,8 +193,8 @@ class InferRequest : public ModelRequest {
   const VolumePlacement* TiledPlacement() const;
   const Tensor& Raw(const std::string& name) const;
 
-  /// Where an input lies in the source; one of the two is present, none for numbers. The tensors have moved to
-  /// `inputs`.
+  /// Where an input lies in the source; one of the two is present, none for numbers. The tensors
+  /// have moved to `inputs`.
   struct Prepared {
     std::optional<PreparedImage> image;
     std::optional<PreparedVolume> volume;
@@ -196,13 +203,16 @@ class InferRequest : public ModelRequest {
   Tensor PrepareImageInput(const InputSpec& spec, Prepared& prepared, const TaskContext& context,
                            const TensorMaker& make);
   /// One input, or one part of it, which is its tensor.
-  Tensor PrepareOne(const InputSpec& spec, Prepared& prepared, const std::optional<VolumeBody>& body,
-                    const TaskContext& context, const TensorMaker& make);
-  /// The slices that an input or a part of it is made of; those of a source of a case on the grid of the first.
+  Tensor PrepareOne(const InputSpec& spec, Prepared& prepared,
+                    const std::optional<VolumeBody>& body, const TaskContext& context,
+                    const TensorMaker& make);
+  /// The slices that an input or a part of it is made of; those of a source of a case on the grid
+  /// of the first.
   std::span<const Plane> SlicesOf(const InputSpec& spec, const TaskContext& context);
   /// The box that counts of the volumes of all parts together; none where the input does not crop.
   std::optional<VolumeBody> BodyOf(const InputSpec& spec, const TaskContext& context);
-  /// Sources on the grid of the first, from when they are first looked at until their part is prepared.
+  /// Sources on the grid of the first, from when they are first looked at until their part is
+  /// prepared.
   std::map<size_t, RegriddedSlices> moved_;
   /// One for each input of the manifest; of several parts the first.
   std::vector<Prepared> prepared_;
@@ -213,8 +223,8 @@ class InferRequest : public ModelRequest {
   std::vector<std::vector<Cuboid>> found_;
 };
 
-/// Raw tensors through one model. The tensors of one image go the way of images, so that what a canary shows
-/// holds for images, too.
+/// Raw tensors through one model. The tensors of one image go the way of images, so that what a
+/// canary shows holds for images, too.
 class TensorRequest : public ModelRequest {
  public:
   void Run(const TaskContext& context) override;

@@ -12,11 +12,12 @@
 
 namespace radserve {
 
-/// Whether a model is in memory, who uses it, and who waits for it. It knows neither sessions nor threads: whoever is told
-/// to unload the model, or to load it again, does so and says when that is done. All methods may be called from any
-/// thread, and call nobody with the lock.
+/// Whether a model is in memory, who uses it, and who waits for it. It knows neither sessions nor
+/// threads: whoever is told to unload the model, or to load it again, does so and says when that is
+/// done. All methods may be called from any thread, and call nobody with the lock.
 ///
-/// loaded -> (draining ->) unloaded -> reloading -> loaded. Only a model that nobody uses is unloaded.
+/// loaded -> (draining ->) unloaded -> reloading -> loaded. Only a model that nobody uses is
+/// unloaded.
 class Residence {
  public:
   enum class State { kLoaded, kDraining, kUnloaded, kReloading };
@@ -45,17 +46,19 @@ class Residence {
   bool BeginUse();
   /// Ends a use. True if it was the last of a model that drains: then BeginUnload.
   bool EndUse();
-  /// Waits for the model and a use of it; if it is loaded already, both come at once. True if the caller is to load it.
+  /// Waits for the model and a use of it; if it is loaded already, both come at once. True if the
+  /// caller is to load it.
   bool Wait(const std::shared_ptr<PendingUse>& pending);
   /// Waits no longer.
   void Drop(const std::shared_ptr<PendingUse>& pending);
 
   /// Since when nobody uses it; nullopt while somebody does, or unless it is loaded.
   std::optional<Clock::time_point> UnusedSince() const;
-  /// It is to be unloaded as soon as nobody uses it, and until then nobody new does. False unless it is loaded.
+  /// It is to be unloaded as soon as nobody uses it, and until then nobody new does. False unless
+  /// it is loaded.
   bool Drain();
-  /// The caller unloads it now, and calls Unloaded. False if somebody uses it, if it is not loaded, or was used after
-  /// `unused_since`.
+  /// The caller unloads it now, and calls Unloaded. False if somebody uses it, if it is not loaded,
+  /// or was used after `unused_since`.
   bool BeginUnload(Clock::time_point unused_since);
   /// True if somebody waits for it already, and the caller is to load it again.
   bool Unloaded();

@@ -12,18 +12,21 @@ namespace {
 
 constexpr double kMostWholeBytes = 268435456.0;
 
-/// On the way back to the source a channel that is shown or compared with a threshold has a plane on the source's grid
-/// that comes, two that are mixed, one that goes and one that is activated then.
+/// On the way back to the source a channel that is shown or compared with a threshold has a plane
+/// on the source's grid that comes, two that are mixed, one that goes and one that is activated
+/// then.
 constexpr double kSourcePlanes = 5;
 
 /// Whether only the highest of the channels counts.
 bool OnlyHighest(const OutputSpec& output) {
-  return !MayOverlap(output.activation) && output.activation != Activation::kLabelMap && !output.fractional;
+  return !MayOverlap(output.activation) && output.activation != Activation::kLabelMap &&
+         !output.fractional;
 }
 
-/// Bytes of a mask on the model's grid: a byte a voxel for all labels, or for each that may overlap; one for each that
-/// is shown; all of them again, in slices, and two bits a label in the object; one for Pixel Padding; and of one slice the
-/// part within the source, before and after a last activation.
+/// Bytes of a mask on the model's grid: a byte a voxel for all labels, or for each that may
+/// overlap; one for each that is shown; all of them again, in slices, and two bits a label in the
+/// object; one for Pixel Padding; and of one slice the part within the source, before and after a
+/// last activation.
 double BytesOfModelMask(const OutputSpec& output, double voxels, double plane) {
   if (!output.model_grid) return 0;
   const double labels = output.labels;
@@ -55,7 +58,8 @@ bool BlendsBySlices(const Model& model, const std::array<int, 3>& sides, const L
   return BytesOfSums(sides, *model.tiling, ViewOf(model, lead), channels, true) > kMostWholeBytes;
 }
 
-double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const VolumeGeometry& geometry) {
+double BytesOfPlan(const Model& model, const std::array<int, 3>& sides,
+                   const VolumeGeometry& geometry) {
   if (!model.tiling || model.inputs.size() != 1 || !model.inputs[0].volume) return 0;
   const InputSpec& input = model.inputs[0];
   const VolumePlacement placement = PlaceVolume(sides, geometry, input);
@@ -81,10 +85,12 @@ double BytesOfPlan(const Model& model, const std::array<int, 3>& sides, const Vo
     const auto channels = static_cast<int64_t>(ChannelsOf(output));
     bytes += BytesOfSums(grid, *model.tiling, ViewOf(model, lead), channels, !slices);
     const VolumeAxis& along = axes[lead.axis];
-    // Slices of the maps that are kept: those in reach of one of the source's, or one that goes back to the source's grid.
-    const double back = OnlyHighest(output)
-                            ? SlicesInReach(along.Back(along.tensor, Interpolation::kLinear)) * map_plane
-                            : map_plane + kSourcePlanes * plane;
+    // Slices of the maps that are kept: those in reach of one of the source's, or one that goes
+    // back to the source's grid.
+    const double back =
+        OnlyHighest(output)
+            ? SlicesInReach(along.Back(along.tensor, Interpolation::kLinear)) * map_plane
+            : map_plane + kSourcePlanes * plane;
     bytes += static_cast<double>(channels) * sizeof(float) * (back + (slices ? map_plane : 0));
     given += static_cast<double>(channels) * sizeof(float) * windows;
     bytes += BytesOfModelMask(output, Product(grid), map_plane);

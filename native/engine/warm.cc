@@ -1,4 +1,5 @@
-/// Engine::Warm: the first request after a load finds everything warm, and what to do with many is known.
+/// Engine::Warm: the first request after a load finds everything warm, and what to do with many is
+/// known.
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -18,22 +19,26 @@
 namespace radserve {
 namespace {
 
-/// On the CPU, models whose single run takes longer are not warmed here, and longer than the second not
-/// measured: a load must not take several times as long as an image.
+/// On the CPU, models whose single run takes longer are not warmed here, and longer than the second
+/// not measured: a load must not take several times as long as an image.
 constexpr auto kLongRun = std::chrono::milliseconds(500);
 constexpr auto kShortRun = std::chrono::milliseconds(100);
 /// Rows of the batch that shows whether batches pay on the CPU.
 constexpr int64_t kProbeRows = 8;
 /// How much cheaper they must make an image.
 constexpr double kPays = 1.10;
-/// So many numbers are compared for each size of a batch: of a few, all may be rounded to the same by chance.
+/// So many numbers are compared for each size of a batch: of a few, all may be rounded to the same
+/// by chance.
 constexpr size_t kNumbersCompared = 128;
 /// No larger batches are tried for their bits once that has taken so long.
 constexpr auto kSameBitsPatience = std::chrono::seconds(2);
 
-/// The shape of the tensor of one image, or of one window; nullopt unless the manifest alone decides it.
-std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec, const std::optional<TilingSpec>& tiling) {
-  if (spec.numbers > 0) return spec.flat ? std::vector<int64_t>{} : std::vector<int64_t>{spec.numbers};
+/// The shape of the tensor of one image, or of one window; nullopt unless the manifest alone
+/// decides it.
+std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec,
+                                             const std::optional<TilingSpec>& tiling) {
+  if (spec.numbers > 0)
+    return spec.flat ? std::vector<int64_t>{} : std::vector<int64_t>{spec.numbers};
   const SizeSpec& size = spec.size;
   std::vector<int64_t> sides = {size.height, size.width};
   if (spec.transposed) std::swap(sides[0], sides[1]);
@@ -44,7 +49,8 @@ std::optional<std::vector<int64_t>> FixedRow(const InputSpec& spec, const std::o
   } else if (spec.volume) {
     sides.insert(sides.begin(), size.depth);
   }
-  sides.insert(spec.channels_last ? sides.end() : sides.begin(), spec.Channels() + spec.label_channels);
+  sides.insert(spec.channels_last ? sides.end() : sides.begin(),
+               spec.Channels() + spec.label_channels);
   return sides;
 }
 
@@ -54,7 +60,8 @@ Tensor Row(const InputSpec& spec, std::vector<int64_t> shape) {
 }
 
 void CopyRow(std::span<const Tensor> row, int64_t to, Bucket& bucket) {
-  for (size_t i = 0; i < row.size(); ++i) std::memcpy(bucket.Row(i, to).data(), row[i].data, row[i].Bytes());
+  for (size_t i = 0; i < row.size(); ++i)
+    std::memcpy(bucket.Row(i, to).data(), row[i].data, row[i].Bytes());
 }
 
 bool SameBits(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
@@ -74,7 +81,8 @@ Clock::duration Took(const Body& body) {
 class Limit {
  public:
   Limit(Clock::duration time, const std::stop_token& stop)
-      : forward_(stop, [this] { source_.request_stop(); }), timer_([this, time](const std::stop_token& done) {
+      : forward_(stop, [this] { source_.request_stop(); }),
+        timer_([this, time](const std::stop_token& done) {
           std::mutex mutex;
           std::unique_lock lock(mutex);
           std::condition_variable_any().wait_for(lock, done, time, [] { return false; });
@@ -88,13 +96,15 @@ class Limit {
   std::jthread timer_;
 };
 
-/// Numbers that differ from place to place, and from one `pattern` to the next: zeros would be the same in any order.
+/// Numbers that differ from place to place, and from one `pattern` to the next: zeros would be the
+/// same in any order.
 void FillPattern(size_t pattern, Tensor& row) {
   const bool whole = row.dtype != Dtype::kFloat32 && row.dtype != Dtype::kFloat16;
   const float most = whole ? 100 : 1;
   std::vector<float> values(row.Elements());
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>((i + 97 * pattern) * (2654435761U + 2 * pattern) % 1021) / 1021.0F * most;
+    values[i] = static_cast<float>((i + 97 * pattern) * (2654435761U + 2 * pattern) % 1021) /
+                1021.0F * most;
   }
   StoreRow(row.dtype, values.data(), values.size(), row.data, 1);
 }
@@ -107,8 +117,8 @@ void FillRow(const Model& model, size_t pattern, BatchRow& row) {
   }
 }
 
-/// The largest number of rows up to which every number of them gives the bits of the same rows run alone:
-/// a result must not depend on who else asked at that moment.
+/// The largest number of rows up to which every number of them gives the bits of the same rows run
+/// alone: a result must not depend on who else asked at that moment.
 int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& stop) {
   const auto begun = Clock::now();
   const auto over = [&] { return Clock::now() - begun >= kSameBitsPatience; };
@@ -120,11 +130,14 @@ int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& s
     ++numbers;
     for (const Tensor& output : alone.back()) numbers += output.Elements();
   }
-  const auto bucket = model.session->MakeBucket(model.max_batch, row.key.row_shapes, model.OutputNames());
+  const auto bucket =
+      model.session->MakeBucket(model.max_batch, row.key.row_shapes, model.OutputNames());
   for (int64_t rows = 1; rows <= model.max_batch; ++rows) {
     for (size_t done = 0; done < alone.size(); done += static_cast<size_t>(rows)) {
       if (over()) return rows - 1;
-      const auto pattern = [&](int64_t at) { return (done + static_cast<size_t>(at)) % alone.size(); };
+      const auto pattern = [&](int64_t at) {
+        return (done + static_cast<size_t>(at)) % alone.size();
+      };
       for (int64_t at = 0; at < rows; ++at) {
         FillRow(model, pattern(at), row);
         CopyRow(row.inputs, at, *bucket);
@@ -138,8 +151,8 @@ int64_t SameBitsUpTo(const Model& model, BatchRow& row, const std::stop_token& s
   return model.max_batch;
 }
 
-/// Runs both sessions once; the largest batch over all cores, if it makes an image cheaper than images
-/// side by side, one core each. 1 if it does not.
+/// Runs both sessions once; the largest batch over all cores, if it makes an image cheaper than
+/// images side by side, one core each. 1 if it does not.
 int64_t LargestOnCpu(const Model& model, BatchRow& row, int threads, const std::stop_token& stop) {
   const std::vector<std::string> names = model.OutputNames();
   const auto run = [&](bool wide) {
@@ -169,14 +182,14 @@ int64_t LargestOnCpu(const Model& model, BatchRow& row, int threads, const std::
     }
     return largest;
   } catch (const EngineError&) {
-    // It takes too long, or the graph takes no batches, or not what the manifest says: that is told by who
-    // compares the two.
+    // It takes too long, or the graph takes no batches, or not what the manifest says: that is told
+    // by who compares the two.
     return 1;
   }
 }
 
-/// A row for each input of the graph, in its order, with a pattern; nullptr unless the manifest alone decides every
-/// shape and feeds every input.
+/// A row for each input of the graph, in its order, with a pattern; nullptr unless the manifest
+/// alone decides every shape and feeds every input.
 std::shared_ptr<BatchRow> PatternRow(const Model& model, const std::vector<TensorInfo>& graph) {
   auto row = std::make_shared<BatchRow>();
   row->key.model = model.id;
@@ -198,7 +211,8 @@ void WarmWindow(const Model& model, const BatchRow& row, const std::stop_token& 
     const Limit limit(kLongRun, stop);
     model.session->Run(row.inputs, model.OutputNames(), true, limit.token());
   } catch (const EngineError&) {
-    // It takes too long, or the graph does not take what the manifest says: that is told by who compares the two.
+    // It takes too long, or the graph does not take what the manifest says: that is told by who
+    // compares the two.
   }
   model.SeeWindows();
 }
@@ -224,14 +238,16 @@ Engine::Place& Engine::PlaceFor(const SessionSettings& settings) {
 void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& stop) {
   model->id = NewId();
   const std::vector<TensorInfo>& graph = model->session->graph().inputs;
-  // A model that does not fit its manifest is refused with words of its own; here it is only not warmed.
+  // A model that does not fit its manifest is refused with words of its own; here it is only not
+  // warmed.
   const bool fed = graph.size() == model->inputs.size();
   if (!fed || !std::ranges::all_of(graph, AnyBatch)) model->max_batch = 1;
   const std::shared_ptr<BatchRow> row = fed ? PatternRow(*model, graph) : nullptr;
   const bool cuda = model->settings.provider == Provider::kCuda;
   // Windows of a GPU run in batches there.
   if (model->tiling && !(cuda && fed && row && graph.size() == 1)) {
-    // Over all cores two windows take as long together as one after the other, and twice the memory.
+    // Over all cores two windows take as long together as one after the other, and twice the
+    // memory.
     if (!cuda) model->max_batch = 1;
     if (row) WarmWindow(*model, *row, stop);
     return;
@@ -243,15 +259,16 @@ void Engine::Warm(const std::shared_ptr<Model>& model, const std::stop_token& st
   if (cuda && !fed) return;
   const Place& place = PlaceFor(model->settings);
   place.batcher->AddModel(model->id, model->max_batch, cuda);
-  place.device->AddModel(model->id,
-                         {model->session.get(), model->OutputNames(), &model->runs, model->max_batch});
+  place.device->AddModel(
+      model->id, {model->session.get(), model->OutputNames(), &model->runs, model->max_batch});
   model->batcher = place.batcher.get();
   model->device = place.device;
   work_.SetStartLimit(model->id, static_cast<size_t>(2 * model->max_batch + threads_));
   if (!row) return;
   if (row->inputs.size() == 1) {
     Tensor& input = row->inputs[0];
-    const Tensor plain = std::exchange(input, place.device->NewRow(row->key, input.name, input.dtype));
+    const Tensor plain =
+        std::exchange(input, place.device->NewRow(row->key, input.name, input.dtype));
     std::memcpy(input.data, plain.data, plain.Bytes());
   }
   place.batcher->Warm(row, model->max_batch, stop);

@@ -10,8 +10,8 @@
 namespace radserve {
 namespace {
 
-/// A label of the image's own grey cannot be seen on it; colours nearer than this in every channel count as
-/// that.
+/// A label of the image's own grey cannot be seen on it; colours nearer than this in every channel
+/// count as that.
 constexpr int kAlike = 64;
 /// The share of the marked pixels that could be seen which has to be seen.
 constexpr double kDrawn = 0.9;
@@ -59,7 +59,8 @@ void Project(const MaskLayer& layer, size_t width, size_t height, Bits& bits) {
       const size_t left = First(static_cast<size_t>(from - begin), layer.columns, width);
       const size_t right = End(static_cast<size_t>(at - begin - 1), layer.columns, width);
       for (size_t y = top; y < bottom; ++y) {
-        std::fill_n(bits.begin() + static_cast<ptrdiff_t>(y * width + left), right - left, uint8_t{1});
+        std::fill_n(bits.begin() + static_cast<ptrdiff_t>(y * width + left), right - left,
+                    uint8_t{1});
       }
     }
   }
@@ -99,7 +100,8 @@ bool IsAlike(const std::vector<Rgb>& colours, const uint8_t* pixel) {
 PictureFault CheckPanel(const PictureView& page, const Panel& panel) {
   const PictureView& picture = panel.picture;
   if (page.rgb.size() != page.width * page.height * 3 || panel.width == 0 || panel.height == 0 ||
-      picture.width == 0 || picture.height == 0 || picture.rgb.size() != picture.width * picture.height * 3 ||
+      picture.width == 0 || picture.height == 0 ||
+      picture.rgb.size() != picture.width * picture.height * 3 ||
       panel.x + panel.width > page.width || panel.y + panel.height > page.height) {
     throw EngineError("internal", "Expected a panel on its page.");
   }
@@ -107,7 +109,8 @@ PictureFault CheckPanel(const PictureView& page, const Panel& panel) {
   std::vector<Rgb> colours;
   for (const PanelMarks& marks : panel.marks) {
     for (const MaskLayer& layer : marks.masks) {
-      if (layer.rows == 0 || layer.columns == 0 || layer.mask.size() != layer.rows * layer.columns) {
+      if (layer.rows == 0 || layer.columns == 0 ||
+          layer.mask.size() != layer.rows * layer.columns) {
         throw EngineError("internal", "Expected a mask's pixels.");
       }
       Project(layer, panel.width, panel.height, expected);

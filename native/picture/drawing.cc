@@ -27,8 +27,11 @@ Area AreaOf(const Canvas& canvas) {
 /// All pixels that a box touches.
 Area Around(double left, double top, double right, double bottom) {
   const double kFar = 1e6;
-  const auto whole = [kFar](double value) { return static_cast<ptrdiff_t>(std::clamp(value, -kFar, kFar)); };
-  return {whole(std::floor(left)), whole(std::floor(top)), whole(std::ceil(right)), whole(std::ceil(bottom))};
+  const auto whole = [kFar](double value) {
+    return static_cast<ptrdiff_t>(std::clamp(value, -kFar, kFar));
+  };
+  return {whole(std::floor(left)), whole(std::floor(top)), whole(std::ceil(right)),
+          whole(std::ceil(bottom))};
 }
 
 /// Calls `alpha(x, y)` for each pixel of the area and lays the colour over it.
@@ -37,7 +40,8 @@ void Paint(const Canvas& canvas, const Area& area, const Rgb& colour, const Alph
   for (ptrdiff_t y = area.top; y < area.bottom; ++y) {
     for (ptrdiff_t x = area.left; x < area.right; ++x) {
       const uint32_t covered = alpha(x, y);
-      if (covered != 0) Blend(canvas.at(static_cast<size_t>(x), static_cast<size_t>(y)), colour, covered);
+      if (covered != 0)
+        Blend(canvas.at(static_cast<size_t>(x), static_cast<size_t>(y)), colour, covered);
     }
   }
 }
@@ -123,13 +127,15 @@ void DrawLine(Reader& list, const Canvas& canvas, const Area& clip) {
   const double length = along_x * along_x + along_y * along_y;
   Paint(canvas, area, colour, [&](ptrdiff_t u, ptrdiff_t v) {
     const double dx = static_cast<double>(u) + 0.5 - x0, dy = static_cast<double>(v) + 0.5 - y0;
-    const double part = length == 0 ? 0 : std::clamp((dx * along_x + dy * along_y) / length, 0.0, 1.0);
+    const double part =
+        length == 0 ? 0 : std::clamp((dx * along_x + dy * along_y) / length, 0.0, 1.0);
     const double off_x = dx - part * along_x, off_y = dy - part * along_y;
     return AlphaOf(0.5 + half - std::sqrt(off_x * off_x + off_y * off_y), opacity);
   });
 }
 
-void DrawGlyphs(Reader& list, std::span<const uint8_t> glyphs, const Canvas& canvas, const Area& clip) {
+void DrawGlyphs(Reader& list, std::span<const uint8_t> glyphs, const Canvas& canvas,
+                const Area& clip) {
   const Rgb colour = list.Colour();
   for (size_t count = list.Count(); count > 0; --count) {
     const size_t place = list.Count(), width = list.Count(), height = list.Count();
@@ -173,8 +179,8 @@ void Draw(std::span<const double> drawing, std::span<const uint8_t> glyphs, cons
   }
 }
 
-void FillOutline(std::span<const float> segments, double left, double top, size_t width, size_t height,
-                 std::span<uint8_t> coverage) {
+void FillOutline(std::span<const float> segments, double left, double top, size_t width,
+                 size_t height, std::span<uint8_t> coverage) {
   if (segments.size() % 4 != 0 || coverage.size() != width * height) {
     throw EngineError("internal", "Expected whole segments and room for their coverage.");
   }
@@ -185,10 +191,12 @@ void FillOutline(std::span<const float> segments, double left, double top, size_
   for (size_t y = 0; y < height; ++y) {
     std::fill(row.begin(), row.end(), 0.0);
     for (size_t line = 0; line < kLines; ++line) {
-      const double level = top + static_cast<double>(y) + (static_cast<double>(line) + 0.5) / kLines;
+      const double level =
+          top + static_cast<double>(y) + (static_cast<double>(line) + 0.5) / kLines;
       crossings.clear();
       for (size_t i = 0; i < segments.size(); i += 4) {
-        const double x0 = segments[i], y0 = segments[i + 1], x1 = segments[i + 2], y1 = segments[i + 3];
+        const double x0 = segments[i], y0 = segments[i + 1], x1 = segments[i + 2],
+                     y1 = segments[i + 3];
         if ((y0 <= level) == (y1 <= level)) continue;
         const double x = x0 + (x1 - x0) * (level - y0) / (y1 - y0) - left;
         crossings.emplace_back(std::clamp(x, 0.0, static_cast<double>(width)), y0 < y1 ? 1 : -1);

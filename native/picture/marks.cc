@@ -22,7 +22,8 @@ struct Light {
   Light() {
     for (size_t v = 0; v < linear.size(); ++v) {
       const double value = static_cast<double>(v) / 255;
-      const double light = value <= 0.04045 ? value / 12.92 : std::pow((value + 0.055) / 1.055, 2.4);
+      const double light =
+          value <= 0.04045 ? value / 12.92 : std::pow((value + 0.055) / 1.055, 2.4);
       linear[v] = static_cast<uint16_t>(light * 65535 + 0.5);
     }
     // The nearest
@@ -48,7 +49,8 @@ void Tint(const Light& light, uint8_t* pixel, const Rgb& colour, uint32_t alpha)
 
 // ---- Masks at the size of a panel.
 
-/// Where each of `target` pixels begins and ends among `source` pixels; one whole pixel each if it enlarges.
+/// Where each of `target` pixels begins and ends among `source` pixels; one whole pixel each if it
+/// enlarges.
 struct Span {
   size_t from, to;
 };
@@ -62,8 +64,8 @@ std::vector<Span> Spans(size_t source, size_t target) {
   return spans;
 }
 
-/// A mask at panel size: one label for each pixel (0: none), and the share of the pixel that it covers, 1 to
-/// 255; no shares if every label covers its pixels whole.
+/// A mask at panel size: one label for each pixel (0: none), and the share of the pixel that it
+/// covers, 1 to 255; no shares if every label covers its pixels whole.
 struct Cover {
   std::vector<uint8_t> label;
   std::vector<uint8_t> share;
@@ -88,8 +90,8 @@ Cover Enlarged(const MaskLayer& layer, const std::vector<Span>& xs, const std::v
   return cover;
 }
 
-/// Nothing vanishes when a mask shrinks: a label counts from the first source pixel that a panel pixel covers,
-/// and of several labels the one that is rarest in the whole mask.
+/// Nothing vanishes when a mask shrinks: a label counts from the first source pixel that a panel
+/// pixel covers, and of several labels the one that is rarest in the whole mask.
 Cover Shrunk(const MaskLayer& layer, const std::vector<Span>& xs, const std::vector<Span>& ys) {
   const size_t width = xs.size();
   Cover cover{std::vector<uint8_t>(width * ys.size()), std::vector<uint8_t>(width * ys.size())};
@@ -97,12 +99,14 @@ Cover Shrunk(const MaskLayer& layer, const std::vector<Span>& xs, const std::vec
   totals[0] = HUGE_VAL;
   std::copy_n(layer.counts.begin(), std::min<size_t>(layer.counts.size(), 255), totals.begin() + 1);
   for (size_t y = 0; y < ys.size(); ++y) {
-    const auto rows = layer.mask.subspan(ys[y].from * layer.columns, (ys[y].to - ys[y].from) * layer.columns);
+    const auto rows =
+        layer.mask.subspan(ys[y].from * layer.columns, (ys[y].to - ys[y].from) * layer.columns);
     if (std::all_of(rows.begin(), rows.end(), [](uint8_t value) { return value == 0; })) continue;
     for (size_t x = 0; x < width; ++x) {
       uint8_t best = 0;
       size_t count = 0;
-      for (const uint8_t* row = rows.data(); row != rows.data() + rows.size(); row += layer.columns) {
+      for (const uint8_t* row = rows.data(); row != rows.data() + rows.size();
+           row += layer.columns) {
         for (size_t at = xs[x].from; at < xs[x].to; ++at) {
           if (row[at] == best) {
             ++count;
@@ -123,30 +127,36 @@ Cover Shrunk(const MaskLayer& layer, const std::vector<Span>& xs, const std::vec
 
 Cover CoverOf(const MaskLayer& layer, size_t width, size_t height) {
   const std::vector<Span> xs = Spans(layer.columns, width), ys = Spans(layer.rows, height);
-  return width >= layer.columns && height >= layer.rows ? Enlarged(layer, xs, ys) : Shrunk(layer, xs, ys);
+  return width >= layer.columns && height >= layer.rows ? Enlarged(layer, xs, ys)
+                                                        : Shrunk(layer, xs, ys);
 }
 
 // ---- Outlines.
 
 enum Where : uint8_t { kInside, kEdge, kThin };
 
-/// Marks pixels whose neighbour has a lower label, or none: each border is drawn once, on the side of the higher label.
-RADSERVE_HOT_LOOP void MarkHigher(const uint8_t* __restrict label, const uint8_t* __restrict neighbour,
-                                  size_t count, uint8_t* __restrict outline) {
+/// Marks pixels whose neighbour has a lower label, or none: each border is drawn once, on the side
+/// of the higher label.
+RADSERVE_HOT_LOOP void MarkHigher(const uint8_t* __restrict label,
+                                  const uint8_t* __restrict neighbour, size_t count,
+                                  uint8_t* __restrict outline) {
   for (size_t i = 0; i < count; ++i) outline[i] |= neighbour[i] < label[i] ? kEdge : kInside;
 }
 
 /// Notes pixels whose neighbour has the same label and is inside.
-RADSERVE_HOT_LOOP void NoteInside(const uint8_t* __restrict label, const uint8_t* __restrict neighbour,
+RADSERVE_HOT_LOOP void NoteInside(const uint8_t* __restrict label,
+                                  const uint8_t* __restrict neighbour,
                                   const uint8_t* __restrict outline, size_t count,
                                   uint8_t* __restrict found) {
   for (size_t i = 0; i < count; ++i) {
-    found[i] |= static_cast<uint8_t>(neighbour[i] == label[i]) & static_cast<uint8_t>(outline[i] == kInside);
+    found[i] |= static_cast<uint8_t>(neighbour[i] == label[i]) &
+                static_cast<uint8_t>(outline[i] == kInside);
   }
 }
 
 /// An edge near which nothing is inside is that of a thin part.
-RADSERVE_HOT_LOOP void ThinRow(const uint8_t* __restrict found, size_t count, uint8_t* __restrict outline) {
+RADSERVE_HOT_LOOP void ThinRow(const uint8_t* __restrict found, size_t count,
+                               uint8_t* __restrict outline) {
   for (size_t i = 0; i < count; ++i) {
     outline[i] = outline[i] == kEdge && found[i] == 0 ? static_cast<uint8_t>(kThin) : outline[i];
   }
@@ -173,7 +183,8 @@ struct Plane {
   }
 
   /// For each pixel of a row, whether one of its label is inside within reach, also across corners.
-  void FindInside(size_t y, const std::vector<uint8_t>& outline, std::vector<uint8_t>& found) const {
+  void FindInside(size_t y, const std::vector<uint8_t>& outline,
+                  std::vector<uint8_t>& found) const {
     std::fill(found.begin(), found.end(), uint8_t{0});
     const uint8_t* const row = LabelRow(y);
     for (size_t v = y - std::min(y, reach); v <= std::min(height - 1, y + reach); ++v) {
@@ -187,8 +198,8 @@ struct Plane {
     }
   }
 
-  /// For each pixel of a region whether it is inside, on its edge, or on that of a part so thin that no pixel
-  /// near it is inside.
+  /// For each pixel of a region whether it is inside, on its edge, or on that of a part so thin
+  /// that no pixel near it is inside.
   std::vector<uint8_t> Outline() const {
     std::vector<uint8_t> outline(width * height, kInside);
     for (size_t y = 0; y < height; ++y) MarkEdges(y, outline.data() + y * width);
@@ -226,7 +237,8 @@ constexpr uint32_t kFaintest = 128;
 /// Width of a stripe, in pixels along a row.
 constexpr size_t kStripe = 4;
 
-/// The blend of a colour with each value that may lie under it, in red, green and blue, at one opacity.
+/// The blend of a colour with each value that may lie under it, in red, green and blue, at one
+/// opacity.
 using TintTable = std::array<std::array<uint8_t, 256>, 3>;
 
 TintTable TableOf(const Light& light, const Rgb& colour, uint32_t alpha) {
@@ -254,7 +266,8 @@ void LayWholeTints(const Mark& mark, const Panel& panel, uint32_t opacity, const
   }
 }
 
-void LayTints(const std::vector<Mark>& marks, const Panel& panel, uint32_t opacity, const Canvas& canvas) {
+void LayTints(const std::vector<Mark>& marks, const Panel& panel, uint32_t opacity,
+              const Canvas& canvas) {
   if (marks.size() == 1 && marks.front().cover.share.empty()) {
     return LayWholeTints(marks.front(), panel, opacity, canvas);
   }
@@ -303,8 +316,10 @@ void LayHeat(const HeatLayer& heat, const Panel& panel, const Canvas& canvas) {
       // Not a number is nothing
       if (!(part > 0)) continue;
       const float bounded = std::min(part, 1.0F);
-      const uint8_t* const colour = heat.colours.data() + static_cast<size_t>(bounded * 255 + 0.5F) * 3;
-      Blend(pixel, {colour[0], colour[1], colour[2]}, static_cast<uint32_t>(bounded * kHighest + 0.5F));
+      const uint8_t* const colour =
+          heat.colours.data() + static_cast<size_t>(bounded * 255 + 0.5F) * 3;
+      Blend(pixel, {colour[0], colour[1], colour[2]},
+            static_cast<uint32_t>(bounded * kHighest + 0.5F));
     }
   }
 }
@@ -321,7 +336,8 @@ Rgb Tinted(const Rgb& under, const Rgb& colour, uint32_t opacity) {
 
 void LayMarks(const PanelMarks& marks, const Panel& panel, double opacity, const Canvas& canvas) {
   for (const HeatLayer& heat : marks.heat) {
-    if (heat.values.size() != heat.rows * heat.columns || heat.values.empty() || heat.colours.size() != 768) {
+    if (heat.values.size() != heat.rows * heat.columns || heat.values.empty() ||
+        heat.colours.size() != 768) {
       Unlike("Expected a heat map's values and 256 colours.");
     }
     LayHeat(heat, panel, canvas);

@@ -22,7 +22,8 @@ void Paste(const Panel& panel, const Canvas& canvas) {
   std::vector<size_t> columns(panel.width);
   for (size_t x = 0; x < panel.width; ++x) columns[x] = 3 * (x * picture.width / panel.width);
   for (size_t y = 0; y < panel.height; ++y) {
-    const uint8_t* const from = picture.rgb.data() + y * picture.height / panel.height * picture.width * 3;
+    const uint8_t* const from =
+        picture.rgb.data() + y * picture.height / panel.height * picture.width * 3;
     uint8_t* to = canvas.at(panel.x, panel.y + y);
     if (picture.width == panel.width) {
       std::memcpy(to, from, 3 * panel.width);
@@ -36,8 +37,9 @@ bool Fits(const Panel& panel, const Page& page) {
   const PictureView& picture = panel.picture;
   return picture.width > 0 && picture.height > 0 &&
          picture.rgb.size() == picture.width * picture.height * 3 && panel.width >= picture.width &&
-         panel.height >= picture.height && panel.width <= page.width && panel.height <= page.height &&
-         panel.x <= page.width - panel.width && panel.y <= page.height - panel.height;
+         panel.height >= picture.height && panel.width <= page.width &&
+         panel.height <= page.height && panel.x <= page.width - panel.width &&
+         panel.y <= page.height - panel.height;
 }
 
 }  // namespace
@@ -50,7 +52,8 @@ void ComposePage(const Page& page, std::span<uint8_t> rgb) {
   Fill(canvas, page.background);
   for (const Panel& panel : page.panels) {
     if (!Fits(panel, page)) {
-      throw EngineError("internal", "Expected panels on the page, each no smaller than its picture.");
+      throw EngineError("internal",
+                        "Expected panels on the page, each no smaller than its picture.");
     }
     Paste(panel, canvas);
     for (const PanelMarks& marks : panel.marks) LayMarks(marks, panel, page.opacity, canvas);

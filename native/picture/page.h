@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-/// The picture for people, composed: panels with what a model marked, and a drawing over all of it. Equal
-/// input gives equal pixels, on every processor and whatever was composed before.
+/// The picture for people, composed: panels with what a model marked, and a drawing over all of it.
+/// Equal input gives equal pixels, on every processor and whatever was composed before.
 namespace radserve {
 
 /// sRGB.
@@ -20,7 +20,8 @@ struct PictureView {
   std::span<const uint8_t> rgb;
 };
 
-/// Label numbers (0: no label) of `rows` x `columns` source pixels, and the colours of the labels 1, 2, ...
+/// Label numbers (0: no label) of `rows` x `columns` source pixels, and the colours of the labels
+/// 1, 2, ...
 struct MaskLayer {
   size_t rows = 0;
   size_t columns = 0;
@@ -70,8 +71,8 @@ struct Page {
   std::span<const uint8_t> glyphs;
 };
 
-/// Fills `rgb`, which holds width x height pixels. Throws internal if something lies outside, or if a size is
-/// not what it has to be.
+/// Fills `rgb`, which holds width x height pixels. Throws internal if something lies outside, or if
+/// a size is not what it has to be.
 void ComposePage(const Page& page, std::span<uint8_t> rgb);
 
 }  // namespace radserve

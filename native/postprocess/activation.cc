@@ -46,7 +46,8 @@ void Softmax(std::span<float> values) {
 }
 
 void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels) {
-  const auto longer = std::find_if(shape.rbegin(), shape.rend(), [](int64_t side) { return side > 1; });
+  const auto longer =
+      std::find_if(shape.rbegin(), shape.rend(), [](int64_t side) { return side > 1; });
   const size_t classes = labels == 1 || longer == shape.rend() ? 1 : static_cast<size_t>(*longer);
   for (size_t at = 0; at < scores.size(); at += classes) Softmax(scores.subspan(at, classes));
 }
@@ -70,14 +71,16 @@ void CheckFinite(std::span<const float> values, const std::string& tensor) {
 void CheckProbabilities(std::span<const float> values, const std::string& tensor) {
   constexpr float kRounding = 1e-3f;
   if (AllWithin(values.data(), values.size(), -kRounding, 1 + kRounding)) return;
-  throw EngineError("output_invalid", "Expected probabilities from 0 to 1 in the output \"" + tensor +
+  throw EngineError("output_invalid", "Expected probabilities from 0 to 1 in the output \"" +
+                                          tensor +
                                           "\", found others. Logits need activation \"sigmoid\".");
 }
 
 void ToLabels(std::span<const float> values, int labels, const std::string& tensor, uint8_t* out) {
   if (AllLabels(values.data(), values.size(), static_cast<float>(labels), out)) return;
   throw EngineError("output_invalid", "Expected label indices from 0 to " + std::to_string(labels) +
-                                          " in the output \"" + tensor + "\", found another value.");
+                                          " in the output \"" + tensor +
+                                          "\", found another value.");
 }
 
 RADSERVE_HOT_LOOP void ToSteps(std::span<const float> probabilities, uint8_t* __restrict out) {
@@ -90,14 +93,15 @@ RADSERVE_HOT_LOOP void ToSteps(std::span<const float> probabilities, uint8_t* __
   }
 }
 
-RADSERVE_HOT_LOOP void ToMask(std::span<const float> values, double threshold, uint8_t* __restrict out) {
+RADSERVE_HOT_LOOP void ToMask(std::span<const float> values, double threshold,
+                              uint8_t* __restrict out) {
   const float least = CeilToFloat(threshold);
   const size_t count = values.size();
   for (size_t i = 0; i < count; ++i) out[i] = values[i] >= least ? 1 : 0;
 }
 
-RADSERVE_HOT_LOOP void TakeHigher(std::span<const float> values, uint8_t label, float* __restrict best,
-                                  uint8_t* __restrict labels) {
+RADSERVE_HOT_LOOP void TakeHigher(std::span<const float> values, uint8_t label,
+                                  float* __restrict best, uint8_t* __restrict labels) {
   const size_t count = values.size();
   for (size_t i = 0; i < count; ++i) labels[i] = values[i] > best[i] ? label : labels[i];
   for (size_t i = 0; i < count; ++i) best[i] = values[i] > best[i] ? values[i] : best[i];

@@ -13,18 +13,21 @@ void Sigmoid(std::span<float> values);
 /// In place, over all values.
 void Softmax(std::span<float> values);
 
-/// Softmax of scores, in place: over the last side of `shape` that is longer than one, where the classes lie. 25 x 3
-/// scores are 25 times three classes. `labels` is how many scores one image has.
+/// Softmax of scores, in place: over the last side of `shape` that is longer than one, where the
+/// classes lie. 25 x 3 scores are 25 times three classes. `labels` is how many scores one image
+/// has.
 void SoftmaxOfScores(std::span<float> scores, std::span<const int64_t> shape, size_t labels);
 
-/// Softmax over the channels of each of the pixels [first, last), or of all, in place; channel c of pixel i is
-/// planes[c * pixels + i].
-void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first = 0, size_t last = SIZE_MAX);
+/// Softmax over the channels of each of the pixels [first, last), or of all, in place; channel c of
+/// pixel i is planes[c * pixels + i].
+void SoftmaxPlanes(std::span<float> planes, size_t pixels, size_t first = 0,
+                   size_t last = SIZE_MAX);
 
 /// Throws output_invalid for values that are no finite numbers; `tensor` is the output's name.
 void CheckFinite(std::span<const float> values, const std::string& tensor);
 
-/// Throws output_invalid for values outside 0 to 1, beyond what rounding explains: logits, most likely.
+/// Throws output_invalid for values outside 0 to 1, beyond what rounding explains: logits, most
+/// likely.
 void CheckProbabilities(std::span<const float> values, const std::string& tensor);
 
 /// Label indices as bytes. Throws output_invalid for values that are not label indices.
@@ -39,7 +42,8 @@ void ToMask(std::span<const float> values, double threshold, uint8_t* out);
 /// `label` and its value where the value is greater than the best so far.
 void TakeHigher(std::span<const float> values, uint8_t label, float* best, uint8_t* labels);
 
-/// The least float that is at or above `value`: floats compare with it as they do with `value`. NaN for NaN.
+/// The least float that is at or above `value`: floats compare with it as they do with `value`. NaN
+/// for NaN.
 float CeilToFloat(double value);
 
 }  // namespace radserve

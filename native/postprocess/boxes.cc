@@ -41,7 +41,8 @@ std::vector<Region> Measure(const Regions& found, std::span<const float> map, in
     if (region.pixels == 0) region = {0, 0, y, begin, y, end - 1};
     region.pixels += end - begin;
     for (int x = begin; x < end; ++x) {
-      region.sum += static_cast<double>(map[line * static_cast<size_t>(columns) + static_cast<size_t>(x)]);
+      region.sum +=
+          static_cast<double>(map[line * static_cast<size_t>(columns) + static_cast<size_t>(x)]);
     }
     region.bottom = y;
     region.left = std::min(region.left, begin);
@@ -55,7 +56,8 @@ std::vector<Region> Measure(const Regions& found, std::span<const float> map, in
 std::optional<Box> InSource(const Box& box, const Geometry& g) {
   Box b = box;
   if (b.corners) {
-    for (Corner& corner : *b.corners) corner = {g.columns.ToSource(corner.x), g.rows.ToSource(corner.y)};
+    for (Corner& corner : *b.corners)
+      corner = {g.columns.ToSource(corner.x), g.rows.ToSource(corner.y)};
     const double height = g.rows.source, width = g.columns.source;
     const std::vector<Corner> seen =
         Clipped(*b.corners, CornersOf({width / 2, height / 2, width, height, 0}));
@@ -76,11 +78,12 @@ std::optional<Box> InSource(const Box& box, const Geometry& g) {
   return std::nullopt;
 }
 
-std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns, const OutputSpec& spec,
-                            const Geometry& geometry, double threshold) {
+std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns,
+                            const OutputSpec& spec, const Geometry& geometry, double threshold) {
   std::vector<uint8_t> members(map.size());
   ToMask(map, spec.map_threshold, members.data());
-  const Regions found = FindRegions(members, rows, columns, 1, Members::kEqual, Neighbours::kCorners);
+  const Regions found =
+      FindRegions(members, rows, columns, 1, Members::kEqual, Neighbours::kCorners);
   const std::vector<Region> regions = Measure(found, map, columns);
   const double sx = static_cast<double>(geometry.columns.tensor) / columns;
   const double sy = static_cast<double>(geometry.rows.tensor) / rows;
@@ -91,8 +94,9 @@ std::vector<Box> BoxesOfMap(std::span<const float> map, int rows, int columns, c
     const double width = region.right - region.left + 1;
     const double height = region.bottom - region.top + 1;
     const double grow = width * height * spec.unclip / (2 * (width + height));
-    boxes.push_back({(region.left - grow) * sx, (region.top - grow) * sy, (region.right + 1 + grow) * sx,
-                     (region.bottom + 1 + grow) * sy, static_cast<float>(score), 0});
+    boxes.push_back({(region.left - grow) * sx, (region.top - grow) * sy,
+                     (region.right + 1 + grow) * sx, (region.bottom + 1 + grow) * sy,
+                     static_cast<float>(score), 0});
   }
   return ToSource(boxes, geometry, spec.max_boxes);
 }

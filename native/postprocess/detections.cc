@@ -47,7 +47,8 @@ std::array<float, 4> Edges(const float* v, const OutputSpec& spec, const Geometr
 /// Intersection over union; NaN, which is no overlap, where neither has an area.
 float OfEdges(const Candidate& a, const Candidate& b) {
   const auto side = [](double a0, double a1, double b0, double b1) {
-    return std::max(0.0f, static_cast<float>(std::min(a1, b1)) - static_cast<float>(std::max(a0, b0)));
+    return std::max(0.0f,
+                    static_cast<float>(std::min(a1, b1)) - static_cast<float>(std::max(a0, b0)));
   };
   const float shared =
       side(a.box.x0, a.box.x1, b.box.x0, b.box.x1) * side(a.box.y0, a.box.y1, b.box.y0, b.box.y1);
@@ -69,7 +70,8 @@ double Shared(const Candidate& a, const Candidate& b, const OutputSpec& spec) {
 }
 
 /// `candidates` best first.
-std::vector<Box> Choose(const std::vector<Candidate>& candidates, const OutputSpec& spec, const Geometry& g) {
+std::vector<Box> Choose(const std::vector<Candidate>& candidates, const OutputSpec& spec,
+                        const Geometry& g) {
   std::vector<Candidate> kept;
   std::vector<Box> out;
   for (const Candidate& candidate : candidates) {
@@ -126,10 +128,12 @@ bool Reaches(float score, double threshold) { return !(score < static_cast<float
 int LabelOfClass(float number, bool counts, const OutputSpec& spec) {
   const float label = std::round(number) - static_cast<float>(spec.first_class);
   const bool whole = std::fabs(number - std::round(number)) < 1e-3f;
-  if (whole && label >= 0 && label < static_cast<float>(spec.labels)) return static_cast<int>(label);
+  if (whole && label >= 0 && label < static_cast<float>(spec.labels))
+    return static_cast<int>(label);
   if (!counts) return -1;
-  throw EngineError("output_invalid", "The model gave class " + std::to_string(number) + "; expected " +
-                                          std::to_string(spec.first_class) + " to " +
+  throw EngineError("output_invalid", "The model gave class " + std::to_string(number) +
+                                          "; expected " + std::to_string(spec.first_class) +
+                                          " to " +
                                           std::to_string(spec.first_class + spec.labels - 1) + ".");
 }
 
@@ -163,10 +167,11 @@ RawDetections ReadLists(const OutputSpec& spec, const TensorByName& tensors, siz
   const size_t columns = spec.classes_tensor.empty() ? static_cast<size_t>(spec.labels) : 1;
   // With the labels first the numbers would be as many, and each another's.
   const auto labels = static_cast<int64_t>(columns);
-  const bool side_by_side = columns == 1 || (!scores.shape.empty() && scores.shape.back() == labels);
+  const bool side_by_side =
+      columns == 1 || (!scores.shape.empty() && scores.shape.back() == labels);
   if (scores.Elements() != count * columns || !side_by_side) {
-    InvalidOutput(scores, std::to_string(columns) + " score(s) for each of " + std::to_string(count) +
-                              " boxes, those of a box side by side");
+    InvalidOutput(scores, std::to_string(columns) + " score(s) for each of " +
+                              std::to_string(count) + " boxes, those of a box side by side");
   }
   RawDetections raw{AsFloats(boxes), AsFloats(scores), {}, {}, {}};
   if (!spec.classes_tensor.empty()) {
@@ -186,8 +191,8 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   const auto columns = static_cast<size_t>(table.columns);
   const bool whole = rank == 2 || (rank == 3 && shape[0] == 1);
   if (!whole || shape[table.columns_first ? rank - 2 : rank - 1] != table.columns) {
-    const std::string sides =
-        table.columns_first ? std::to_string(columns) + ", boxes" : "boxes, " + std::to_string(columns);
+    const std::string sides = table.columns_first ? std::to_string(columns) + ", boxes"
+                                                  : "boxes, " + std::to_string(columns);
     InvalidOutput(tensor, "[1, " + sides + "]");
   }
   const std::vector<float> values = AsFloats(tensor);
@@ -203,7 +208,8 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   RawDetections raw;
   for (size_t k = 0; k < 4; ++k) take(table.box[k], 4, k, raw.boxes);
   const size_t scores = table.score_a_label ? static_cast<size_t>(spec.labels) : 1;
-  for (size_t k = 0; k < scores; ++k) take(table.score + static_cast<int>(k), scores, k, raw.scores);
+  for (size_t k = 0; k < scores; ++k)
+    take(table.score + static_cast<int>(k), scores, k, raw.scores);
   if (table.class_column) take(*table.class_column, 1, 0, raw.classes);
   if (table.objectness) take(*table.objectness, 1, 0, raw.objectness);
   if (table.angle) take(*table.angle, 1, 0, raw.angles);
@@ -216,8 +222,8 @@ RawDetections ReadTable(const Tensor& tensor, const OutputSpec& spec) {
   return raw;
 }
 
-std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, const Geometry& geometry,
-                                  std::span<const double> thresholds) {
+std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec,
+                                  const Geometry& geometry, std::span<const double> thresholds) {
   const size_t count = raw.boxes.size() / 4;
   const size_t columns = count == 0 ? 1 : raw.scores.size() / count;
   FinishScores(raw, columns, spec);
@@ -226,8 +232,10 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
     const std::span<const float> scores = std::span(raw.scores).subspan(i * columns, columns);
     const auto [x0, y0, x1, y1] = Edges(raw.boxes.data() + i * 4, spec, geometry);
     const auto sum = [](float a, float b) { return a + b; };
-    if (!std::isfinite(x0 + y0 + x1 + y1 + std::accumulate(scores.begin(), scores.end(), 0.0f, sum))) {
-      throw EngineError("output_invalid", "The model gave a box or a score that is no finite number.");
+    if (!std::isfinite(x0 + y0 + x1 + y1 +
+                       std::accumulate(scores.begin(), scores.end(), 0.0f, sum))) {
+      throw EngineError("output_invalid",
+                        "The model gave a box or a score that is no finite number.");
     }
     const bool area = x1 > x0 && y1 > y0;
     const auto add = [&](int label, float score) {
@@ -247,7 +255,8 @@ std::vector<Box> DecodeDetections(RawDetections raw, const OutputSpec& spec, con
       add(static_cast<int>(best - scores.begin()), *best);
     }
   }
-  std::ranges::stable_sort(candidates, std::greater{}, [](const Candidate& c) { return c.box.score; });
+  std::ranges::stable_sort(candidates, std::greater{},
+                           [](const Candidate& c) { return c.box.score; });
   return Choose(candidates, spec, geometry);
 }
 

@@ -21,10 +21,10 @@ RADSERVE_HOT_LOOP void Widen(const float* __restrict row, size_t count, float* _
   for (size_t x = 0; x < count; ++x) high[x] = row[x] > high[x] ? row[x] : high[x];
 }
 
-/// Rows of the block, mixed from rows of inputs, which lie `stride` apart: `width` inputs each, whole vectors of 8. They
-/// come out turned: the rows of one column lie side by side.
-RADSERVE_HOT_LOOP void MixRows(const float* __restrict inputs, size_t stride, const Taps& down, size_t begin,
-                               size_t end, size_t width, float* __restrict turned) {
+/// Rows of the block, mixed from rows of inputs, which lie `stride` apart: `width` inputs each,
+/// whole vectors of 8. They come out turned: the rows of one column lie side by side.
+RADSERVE_HOT_LOOP void MixRows(const float* __restrict inputs, size_t stride, const Taps& down,
+                               size_t begin, size_t end, size_t width, float* __restrict turned) {
   float mixed[kSide][8];
   for (size_t x = 0; x < width; x += 8) {
     for (size_t y = begin; y < end; ++y) {
@@ -43,10 +43,11 @@ RADSERVE_HOT_LOOP void MixRows(const float* __restrict inputs, size_t stride, co
   }
 }
 
-/// Columns [begin, end) of the block from columns of inputs, of which `turned` has those from number `from` on, and their
-/// part of the voxels' values.
-RADSERVE_HOT_LOOP void MixColumns(const float* __restrict turned, int from, const Taps& across, size_t begin,
-                                  size_t end, float slice, bool first, float* __restrict values) {
+/// Columns [begin, end) of the block from columns of inputs, of which `turned` has those from
+/// number `from` on, and their part of the voxels' values.
+RADSERVE_HOT_LOOP void MixColumns(const float* __restrict turned, int from, const Taps& across,
+                                  size_t begin, size_t end, float slice, bool first,
+                                  float* __restrict values) {
   for (size_t x = begin; x < end; ++x) {
     float sum[kSide];
     const float* input = turned + static_cast<size_t>(across.first[x] - from) * kSide;
@@ -65,7 +66,9 @@ RADSERVE_HOT_LOOP void MixColumns(const float* __restrict turned, int from, cons
   }
 }
 
-int MostTaps(const Taps& taps) { return taps.size() == 0 ? 1 : *std::ranges::max_element(taps.count); }
+int MostTaps(const Taps& taps) {
+  return taps.size() == 0 ? 1 : *std::ranges::max_element(taps.count);
+}
 
 }  // namespace
 
@@ -85,8 +88,8 @@ std::vector<HighestResampled::Block> HighestResampled::BlocksOf(const Taps& taps
   return blocks;
 }
 
-HighestResampled::HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, size_t channels,
-                                   ThreadTeam& team)
+HighestResampled::HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides,
+                                   size_t channels, ThreadTeam& team)
     : taps_(taps),
       sides_(sides),
       channels_(channels),
@@ -98,7 +101,8 @@ HighestResampled::HighestResampled(const VolumeTaps& taps, std::array<int, 2> si
       values_(static_cast<size_t>(ring_) * slot_ + kSlack),
       low_(static_cast<size_t>(ring_) * rows_.size() * columns_.size() * channels),
       high_(low_.size()) {
-  // Each value is a sum of products whose weights are not negative and add up to 1, and each step rounds by 2^-24.
+  // Each value is a sum of products whose weights are not negative and add up to 1, and each step
+  // rounds by 2^-24.
   const int steps = MostTaps(taps[0]) + MostTaps(taps[1]) + MostTaps(taps[2]);
   rounding_ = (4 * steps + 16) * static_cast<double>(std::numeric_limits<float>::epsilon());
   bounded_ = std::ranges::all_of(taps, [](const Taps& axis) {
@@ -116,7 +120,8 @@ void HighestResampled::Bound(int slice, size_t row) {
     const float* at = Slot(slice) + c * plane + static_cast<size_t>(rows.first) * width;
     std::copy_n(at, width, low.data());
     std::copy_n(at, width, high.data());
-    for (int y = rows.first + 1; y < rows.last; ++y) Widen(at += width, width, low.data(), high.data());
+    for (int y = rows.first + 1; y < rows.last; ++y)
+      Widen(at += width, width, low.data(), high.data());
     for (size_t column = 0; column < columns_.size(); ++column) {
       const Block& block = columns_[column];
       const size_t bounds = BoundsAt(slice, row, column) + c;
@@ -133,7 +138,8 @@ void HighestResampled::Candidates(int slice, size_t row, size_t column,
   const int last = first + taps_[0].count[at];
   const auto over_slices = [&](const std::vector<float>& bounds, size_t c, auto&& better) {
     float found = bounds[BoundsAt(first, row, column) + c];
-    for (int s = first + 1; s < last; ++s) found = better(found, bounds[BoundsAt(s, row, column) + c]);
+    for (int s = first + 1; s < last; ++s)
+      found = better(found, bounds[BoundsAt(s, row, column) + c]);
     return static_cast<double>(found);
   };
   const auto less = [](float a, float b) { return std::min(a, b); };
@@ -149,7 +155,8 @@ void HighestResampled::Candidates(int slice, size_t row, size_t column,
   const double enough = least - 2 * rounding_ * largest;
   candidates.clear();
   for (size_t c = 0; c < channels_; ++c) {
-    if (!bounded_ || over_slices(high_, c, greater) >= enough) candidates.push_back(static_cast<uint8_t>(c));
+    if (!bounded_ || over_slices(high_, c, greater) >= enough)
+      candidates.push_back(static_cast<uint8_t>(c));
   }
 }
 
@@ -194,7 +201,8 @@ class HighestResampled::Contest {
   }
 
  private:
-  /// The values of one channel, column by column: within each slice first, then along the slices, as ResampleVolume.
+  /// The values of one channel, column by column: within each slice first, then along the slices,
+  /// as ResampleVolume.
   void Resample(int slice, size_t channel, const Block& rows, const Block& columns) {
     const auto& [slices, down, across] = all_.taps_;
     const auto at = static_cast<size_t>(slice);
@@ -205,11 +213,12 @@ class HighestResampled::Contest {
       const float* plane = all_.Slot(slices.first[at] + tap) +
                            channel * static_cast<size_t>(all_.sides_[0]) * stride +
                            static_cast<size_t>(columns.first);
-      MixRows(plane, stride, down, static_cast<size_t>(rows.begin), static_cast<size_t>(rows.end), vectors,
-              turned_.data());
+      MixRows(plane, stride, down, static_cast<size_t>(rows.begin), static_cast<size_t>(rows.end),
+              vectors, turned_.data());
       MixColumns(turned_.data(), columns.first, across, static_cast<size_t>(columns.begin),
                  static_cast<size_t>(columns.end),
-                 slices.weights[slices.start[at] + static_cast<size_t>(tap)], tap == 0, values_.data());
+                 slices.weights[slices.start[at] + static_cast<size_t>(tap)], tap == 0,
+                 values_.data());
     }
   }
 

@@ -13,22 +13,25 @@
 
 namespace radserve {
 
-/// Fills the maps of one slice of the model's grid, as the source sees it: every channel [rows, columns], one after the
-/// other.
+/// Fills the maps of one slice of the model's grid, as the source sees it: every channel [rows,
+/// columns], one after the other.
 using LoadSlice = std::function<void(int slice, float* channels)>;
 
-/// Says for each voxel of the source which of many channels is the highest there, the first of equal ones, once they are
-/// resampled: to the bit what ResampleVolume and then a comparison give. Channels that cannot be the highest in a block
-/// of voxels are not resampled there: linear resampling leaves no value outside the range of what it is made of, so that
-/// a channel whose greatest value in reach of the block is below another's least has lost.
+/// Says for each voxel of the source which of many channels is the highest there, the first of
+/// equal ones, once they are resampled: to the bit what ResampleVolume and then a comparison give.
+/// Channels that cannot be the highest in a block of voxels are not resampled there: linear
+/// resampling leaves no value outside the range of what it is made of, so that a channel whose
+/// greatest value in reach of the block is below another's least has lost.
 class HighestResampled {
  public:
   /// @param taps to slices, rows and columns of the source
   /// @param sides rows and columns of the model's grid
-  HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, size_t channels, ThreadTeam& team);
+  HighestResampled(const VolumeTaps& taps, std::array<int, 2> sides, size_t channels,
+                   ThreadTeam& team);
 
-  /// Source slices in order: `take(slice, labels)` gives each [rows, columns], until the next. Slices of the model's grid
-  /// are loaded in order, each at most once. Throws `cancelled` once `stop` is requested.
+  /// Source slices in order: `take(slice, labels)` gives each [rows, columns], until the next.
+  /// Slices of the model's grid are loaded in order, each at most once. Throws `cancelled` once
+  /// `stop` is requested.
   void Run(const std::stop_token& stop, const LoadSlice& load,
            const std::function<void(int slice, std::span<const uint8_t> labels)>& take);
 
@@ -45,7 +48,8 @@ class HighestResampled {
   static std::vector<Block> BlocksOf(const Taps& taps);
   float* Slot(int slice) { return values_.data() + static_cast<size_t>(slice % ring_) * slot_; }
   size_t BoundsAt(int slice, size_t row, size_t column) const {
-    return ((static_cast<size_t>(slice % ring_) * rows_.size() + row) * columns_.size() + column) * channels_;
+    return ((static_cast<size_t>(slice % ring_) * rows_.size() + row) * columns_.size() + column) *
+           channels_;
   }
   void Bound(int slice, size_t row);
   /// Channels that may be the highest somewhere in a block, in order.

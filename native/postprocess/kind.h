@@ -9,12 +9,13 @@
 
 namespace radserve {
 
-/// A kind of output: how its description is read, and how its tensors are decoded. Each kind is a file of its own
-/// in kinds/, which defines the member of that name below.
+/// A kind of output: how its description is read, and how its tensors are decoded. Each kind is a
+/// file of its own in kinds/, which defines the member of that name below.
 struct OutputKind {
   /// As the manifest names it.
   std::string_view name = {};
-  /// As src/engine/types.ts names what comes of it, and the numbers in OutputResult::values; no name for none.
+  /// As src/engine/types.ts names what comes of it, and the numbers in OutputResult::values; no
+  /// name for none.
   std::string_view gives = {};
   std::string_view values = {};
   /// It lies in an image. What does not is decoded of a volume as of an image.
@@ -28,11 +29,11 @@ struct OutputKind {
   /// Raw tensors of one image to the output.
   void (*decode)(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
                  std::span<const double> thresholds, OutputResult& out) = nullptr;
-  /// Of boxes in volumes, instead of `decode`: adds those that one run of the graph found, over a window of the tensor or
-  /// over all of it. Throws output_invalid.
-  void (*collect)(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
-                  const SeenWindow& window, std::span<const double> thresholds,
-                  std::vector<Cuboid>& found) = nullptr;
+  /// Of boxes in volumes, instead of `decode`: adds those that one run of the graph found, over a
+  /// window of the tensor or over all of it. Throws output_invalid.
+  void (*collect)(const OutputSpec& spec, const TensorByName& tensors,
+                  const VolumePlacement& placement, const SeenWindow& window,
+                  std::span<const double> thresholds, std::vector<Cuboid>& found) = nullptr;
   /// Merges those of all windows, and gives them in pixels and slices of the source, best first.
   std::vector<Box> (*settle)(const OutputSpec& spec, std::vector<Cuboid> found,
                              std::span<const SeenWindow> windows, const VolumePlacement& placement,
@@ -46,8 +47,8 @@ namespace kinds {
 #undef RADSERVE_KIND
 }  // namespace kinds
 
-/// An output of a manifest: the fields that all kinds have, and those of its own. Throws `internal` for what
-/// src/manifest/outputs does not make.
+/// An output of a manifest: the fields that all kinds have, and those of its own. Throws `internal`
+/// for what src/manifest/outputs does not make.
 OutputSpec ReadOutputSpec(const Description& output);
 
 /// Throws output_invalid: a tensor is not what the manifest says.

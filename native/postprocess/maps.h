@@ -19,13 +19,13 @@ struct MapShape {
   /// [depth,] height, width.
   std::vector<int> sides;
 };
-/// Reads a shape [1,C,...] or [1,...,C]; `channels_last` decides if it fits both. A model may leave out sides
-/// of length one: the batch, and the channel if there is a single one. Throws output_invalid for other
-/// shapes.
+/// Reads a shape [1,C,...] or [1,...,C]; `channels_last` decides if it fits both. A model may leave
+/// out sides of length one: the batch, and the channel if there is a single one. Throws
+/// output_invalid for other shapes.
 MapShape ReadMapShape(const Tensor& tensor, size_t sides, size_t channels, bool channels_last);
 
-/// An output tensor as planes that cover the model's input, one for each channel. Reads the tensor's own
-/// memory where its elements are floats in that order, which must outlive it.
+/// An output tensor as planes that cover the model's input, one for each channel. Reads the
+/// tensor's own memory where its elements are floats in that order, which must outlive it.
 class Maps {
  public:
   /// See ReadMapShape.

@@ -59,7 +59,8 @@ bool BesidePadding(const MaskView& mask, size_t line, const Run& run) {
 
 bool TouchesBorder(const MaskView& mask, size_t line, const Run& run) {
   const size_t row = line % static_cast<size_t>(mask.rows);
-  return run.begin == 0 || run.end == mask.columns || row == 0 || row + 1 == static_cast<size_t>(mask.rows);
+  return run.begin == 0 || run.end == mask.columns || row == 0 ||
+         row + 1 == static_cast<size_t>(mask.rows);
 }
 
 }  // namespace
@@ -91,7 +92,8 @@ void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels) {
   const Regions found = Find(mask, label, Members::kEqual);
   const std::vector<int64_t> sizes = Sizes(found);
   std::vector<bool> drop(found.count);
-  std::transform(sizes.begin(), sizes.end(), drop.begin(), [&](int64_t size) { return size < pixels; });
+  std::transform(sizes.begin(), sizes.end(), drop.begin(),
+                 [&](int64_t size) { return size < pixels; });
   Erase(mask, found, drop);
 }
 

@@ -5,8 +5,9 @@
 
 namespace radserve {
 
-/// A mask on the source grid that the steps below change in place: 0 is background, `label` the pixels in
-/// question. Regions are connected by edges, 4 neighbours in an image, 6 in a volume, unless it says otherwise.
+/// A mask on the source grid that the steps below change in place: 0 is background, `label` the
+/// pixels in question. Regions are connected by edges, 4 neighbours in an image, 6 in a volume,
+/// unless it says otherwise.
 struct MaskView {
   std::span<uint8_t> pixels;
   /// 0 for an image.
@@ -17,19 +18,20 @@ struct MaskView {
   std::span<const uint8_t> padding;
 };
 
-/// Regions of `label` that touch the image border (of a volume: the border of a slice), or a Pixel Padding
-/// pixel, become background. The first and the last slice are no border: what a scan begins or ends within is
-/// no less inside.
+/// Regions of `label` that touch the image border (of a volume: the border of a slice), or a Pixel
+/// Padding pixel, become background. The first and the last slice are no border: what a scan begins
+/// or ends within is no less inside.
 void DropBorderConnected(const MaskView& mask, uint8_t label);
 
-/// The largest region of `label` stays, the first in raster order if several are as large. `corners`: they connect too.
+/// The largest region of `label` stays, the first in raster order if several are as large.
+/// `corners`: they connect too.
 void KeepLargestComponent(const MaskView& mask, uint8_t label, bool corners = false);
 
 /// Regions of `label` with fewer pixels become background.
 void DropSmallComponents(const MaskView& mask, uint8_t label, int64_t pixels);
 
-/// Background that `label` shuts off from the image border (of a volume: from all six faces) becomes `label`;
-/// pixels of other labels and Pixel Padding stay what they are.
+/// Background that `label` shuts off from the image border (of a volume: from all six faces)
+/// becomes `label`; pixels of other labels and Pixel Padding stay what they are.
 void FillHoles(const MaskView& mask, uint8_t label);
 
 /// Adds to counts[v - 1] the pixels of each value v from 1 on; there is a count for each.

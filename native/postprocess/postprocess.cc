@@ -20,14 +20,16 @@ OutputSpec ReadOutputSpec(const Description& output) {
   for (const OutputKind* const kind : kKinds) {
     if (kind->name == name) spec.kind = kind;
   }
-  if (spec.kind == nullptr) throw EngineError("internal", "No output is of the kind \"" + name + "\".");
+  if (spec.kind == nullptr)
+    throw EngineError("internal", "No output is of the kind \"" + name + "\".");
   spec.tensor = output.Text("tensor");
-  spec.activation = output.OneOf<Activation>("activation", {{"none", Activation::kNone},
-                                                            {"sigmoid", Activation::kSigmoid},
-                                                            {"softmax", Activation::kSoftmax},
-                                                            {"argmax", Activation::kArgmax},
-                                                            {"label_map", Activation::kLabelMap},
-                                                            {"prototypes", Activation::kPrototypes}});
+  spec.activation =
+      output.OneOf<Activation>("activation", {{"none", Activation::kNone},
+                                              {"sigmoid", Activation::kSigmoid},
+                                              {"softmax", Activation::kSoftmax},
+                                              {"argmax", Activation::kArgmax},
+                                              {"label_map", Activation::kLabelMap},
+                                              {"prototypes", Activation::kPrototypes}});
   spec.labels = output.Int("labels");
   spec.thresholds = output.Numbers("thresholds");
   spec.input = static_cast<size_t>(output.Int("input"));
@@ -40,8 +42,8 @@ void InvalidOutput(const Tensor& tensor, const std::string& expected) {
                                           "\", found shape " + ShapeText(tensor.shape) + ".");
 }
 
-OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
-                         std::span<const double> thresholds) {
+OutputResult Postprocess(const OutputSpec& spec, const TensorByName& tensors,
+                         const SourceGrid& grid, std::span<const double> thresholds) {
   OutputResult out = ResultOf(spec);
   out.rows = grid.geometry.rows.source;
   out.columns = grid.geometry.columns.source;

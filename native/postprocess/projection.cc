@@ -31,20 +31,22 @@ struct Span {
   uint16_t label = kOpen;
 };
 
-/// How far rounding can take an interpolated value from the mean of its samples that the exact weights give.
-/// Weights of up to n samples are positive, sum to 1, and each is rounded once; products and sums add a
-/// rounding each: at most n + 1 relative errors of 2^-24 along an axis (Higham 2002, section 3.1), here taken
-/// double. The last summand is for numbers too small to be precise.
+/// How far rounding can take an interpolated value from the mean of its samples that the exact
+/// weights give. Weights of up to n samples are positive, sum to 1, and each is rounded once;
+/// products and sums add a rounding each: at most n + 1 relative errors of 2^-24 along an axis
+/// (Higham 2002, section 3.1), here taken double. The last summand is for numbers too small to be
+/// precise.
 double RoundingBound(const PlaneSampler& sampler, float magnitude) {
   int most = 1;
   for (const int count : sampler.rows().count) most = std::max(most, count);
   int widest = 1;
-  for (const ColumnFilter::Cell& cell : sampler.columns().cells()) widest = std::max(widest, cell.count);
+  for (const ColumnFilter::Cell& cell : sampler.columns().cells())
+    widest = std::max(widest, cell.count);
   return std::ldexp(static_cast<double>(magnitude) * (most + widest + 2), -23) + 1e-30;
 }
 
-RADSERVE_HOT_LOOP void LabelByThreshold(const float* __restrict values, size_t count, float low, float high,
-                                        uint16_t* __restrict labels) {
+RADSERVE_HOT_LOOP void LabelByThreshold(const float* __restrict values, size_t count, float low,
+                                        float high, uint16_t* __restrict labels) {
   for (size_t i = 0; i < count; ++i) {
     const uint16_t open = values[i] >= low ? kOpen : 0;
     labels[i] = values[i] >= high ? 1 : open;
@@ -52,7 +54,8 @@ RADSERVE_HOT_LOOP void LabelByThreshold(const float* __restrict values, size_t c
 }
 
 /// Where both have the same label, that; else open.
-RADSERVE_HOT_LOOP void Agree(const uint16_t* __restrict labels, size_t count, uint16_t* __restrict common) {
+RADSERVE_HOT_LOOP void Agree(const uint16_t* __restrict labels, size_t count,
+                             uint16_t* __restrict common) {
   for (size_t i = 0; i < count; ++i) common[i] = common[i] == labels[i] ? common[i] : kOpen;
 }
 
@@ -71,7 +74,8 @@ class Decider {
   void Decide(const Compute& compute, std::vector<uint8_t>& mask) {
     const Taps& rows = sampler_.rows();
     for (size_t y = 0; y < rows.size(); ++y) {
-      const bool same = y > 0 && rows.first[y] == rows.first[y - 1] && rows.count[y] == rows.count[y - 1];
+      const bool same =
+          y > 0 && rows.first[y] == rows.first[y - 1] && rows.count[y] == rows.count[y - 1];
       if (!same) FindSpans(rows.first[y], rows.count[y]);
       for (const Span& span : spans_) {
         if (span.label == kOpen) {
@@ -148,7 +152,8 @@ struct Pixels {
 
 Pixels PixelsOf(const PlaneSampler& sampler, const Span& span) {
   const auto& cells = sampler.columns().cells();
-  return {static_cast<size_t>(cells[span.begin].begin), static_cast<size_t>(cells[span.end - 1].end)};
+  return {static_cast<size_t>(cells[span.begin].begin),
+          static_cast<size_t>(cells[span.end - 1].end)};
 }
 
 bool IsLarger(const PlaneSampler& sampler, const Maps& maps) {
@@ -158,12 +163,13 @@ bool IsLarger(const PlaneSampler& sampler, const Maps& maps) {
 /// The greatest magnitude. Floats without their sign are in the order of their bits.
 RADSERVE_HOT_LOOP float Magnitude(const float* values, size_t count) {
   uint32_t most = 0;
-  for (size_t i = 0; i < count; ++i) most = std::max(most, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
+  for (size_t i = 0; i < count; ++i)
+    most = std::max(most, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
   return std::bit_cast<float>(most);
 }
 
-std::vector<uint16_t> KnownByThreshold(const PlaneSampler& sampler, const Maps& maps, size_t channel,
-                                       double threshold) {
+std::vector<uint16_t> KnownByThreshold(const PlaneSampler& sampler, const Maps& maps,
+                                       size_t channel, double threshold) {
   const double bound = RoundingBound(sampler, kMostProbable);
   std::vector<uint16_t> known(maps.pixels());
   LabelByThreshold(maps.Channel(channel), known.size(), CeilToFloat(threshold - bound),
@@ -182,8 +188,8 @@ RADSERVE_HOT_LOOP void TakeHighest(const float* __restrict values, size_t count,
   }
 }
 
-/// The highest channel of each sample, where it is higher than any other by more than rounding can undo;
-/// empty where that cannot be told.
+/// The highest channel of each sample, where it is higher than any other by more than rounding can
+/// undo; empty where that cannot be told.
 std::vector<uint16_t> KnownHighest(const PlaneSampler& sampler, const Maps& maps) {
   const float magnitude = Magnitude(maps.values().data(), maps.values().size());
   if (magnitude > kMostPrecise) return {};
@@ -228,8 +234,8 @@ void ProjectOverThresholds(const Maps& maps, const Axis& rows, const Axis& colum
   }
 }
 
-void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, std::vector<uint8_t>& mask,
-                    std::vector<uint8_t>* fractions) {
+void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns,
+                    std::vector<uint8_t>& mask, std::vector<uint8_t>* fractions) {
   PlaneSampler sampler(rows, columns);
   const size_t width = sampler.columns().outputs();
   const size_t plane = sampler.rows().size() * width;
@@ -249,7 +255,8 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, std
         std::copy(row + begin, row + end, best.begin() + static_cast<ptrdiff_t>(begin));
         continue;
       }
-      TakeHigher({row + begin, row + end}, static_cast<uint8_t>(c), best.data() + begin, line + begin);
+      TakeHigher({row + begin, row + end}, static_cast<uint8_t>(c), best.data() + begin,
+                 line + begin);
       if (fractions == nullptr) continue;
       ToSteps({row, width}, fractions->data() + (c - 1) * plane + static_cast<size_t>(y) * width);
     }
@@ -257,7 +264,8 @@ void ProjectHighest(const Maps& maps, const Axis& rows, const Axis& columns, std
   decider.Decide(compute, mask);
 }
 
-std::vector<uint8_t> ProjectNearest(std::vector<uint8_t> labels, const Axis& rows, const Axis& columns) {
+std::vector<uint8_t> ProjectNearest(std::vector<uint8_t> labels, const Axis& rows,
+                                    const Axis& columns) {
   const Taps lines = MakeTaps(rows, Interpolation::kNearest);
   const Taps taps = MakeTaps(columns, Interpolation::kNearest);
   const auto all = [](const Taps& nearest, int inputs) {

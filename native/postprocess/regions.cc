@@ -10,9 +10,10 @@
 namespace radserve {
 namespace {
 
-/// 1 where membership differs from that of the pixel to the left; before the line there is no member.
-RADSERVE_HOT_LOOP void MarkEdges(const uint8_t* __restrict line, size_t count, uint8_t value, uint8_t others,
-                                 uint8_t* __restrict edges) {
+/// 1 where membership differs from that of the pixel to the left; before the line there is no
+/// member.
+RADSERVE_HOT_LOOP void MarkEdges(const uint8_t* __restrict line, size_t count, uint8_t value,
+                                 uint8_t others, uint8_t* __restrict edges) {
   edges[0] = static_cast<uint8_t>(line[0] == value) ^ others;
   for (size_t x = 1; x < count; ++x) {
     edges[x] = static_cast<uint8_t>(line[x] == value) ^ static_cast<uint8_t>(line[x - 1] == value);
@@ -96,8 +97,8 @@ void Number(Regions& found) {
 
 }  // namespace
 
-Regions FindRegions(std::span<const uint8_t> pixels, int rows, int columns, uint8_t value, Members members,
-                    Neighbours neighbours) {
+Regions FindRegions(std::span<const uint8_t> pixels, int rows, int columns, uint8_t value,
+                    Members members, Neighbours neighbours) {
   const auto width = static_cast<size_t>(columns);
   const auto height = static_cast<size_t>(rows);
   const size_t lines = pixels.size() / width;

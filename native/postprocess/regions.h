@@ -13,12 +13,12 @@ struct Run {
   int end = 0;
 };
 
-/// A set of pixels (voxels) as runs along the columns, in raster order, joined to connected regions. A few
-/// bytes a run instead of a number a pixel.
+/// A set of pixels (voxels) as runs along the columns, in raster order, joined to connected
+/// regions. A few bytes a run instead of a number a pixel.
 struct Regions {
   std::vector<Run> runs;
-  /// The index of the first run of each line (the rows of all slices), or of a later line if a line has no
-  /// run; a last entry is the number of runs.
+  /// The index of the first run of each line (the rows of all slices), or of a later line if a line
+  /// has no run; a last entry is the number of runs.
   std::vector<size_t> first_of_line;
   /// For each run the number of its region from 0, in raster order of their first pixels.
   std::vector<uint32_t> region;
@@ -43,9 +43,10 @@ enum class Neighbours {
 
 enum class Members { kEqual, kOthers };
 
-/// The regions of the pixels that equal `value`, or of all others. `pixels` are whole slices of `rows` lines
-/// of `columns`. Union-find with the earlier run as root (Rosenfeld and Pfaltz 1966, by runs).
-Regions FindRegions(std::span<const uint8_t> pixels, int rows, int columns, uint8_t value, Members members,
-                    Neighbours neighbours);
+/// The regions of the pixels that equal `value`, or of all others. `pixels` are whole slices of
+/// `rows` lines of `columns`. Union-find with the earlier run as root (Rosenfeld and Pfaltz 1966,
+/// by runs).
+Regions FindRegions(std::span<const uint8_t> pixels, int rows, int columns, uint8_t value,
+                    Members members, Neighbours neighbours);
 
 }  // namespace radserve

@@ -65,7 +65,8 @@ class Words {
   static void TakeKept(std::vector<Word>& words, WordCounts& found) {
     std::sort(words.begin(), words.end());
     for (size_t i = 0; i < words.size();) {
-      const auto end = std::upper_bound(words.begin() + static_cast<ptrdiff_t>(i), words.end(), words[i]);
+      const auto end =
+          std::upper_bound(words.begin() + static_cast<ptrdiff_t>(i), words.end(), words[i]);
       found.words.push_back(words[i]);
       found.counts.push_back(static_cast<double>(end - words.begin()) - static_cast<double>(i));
       i = static_cast<size_t>(end - words.begin());
@@ -79,8 +80,8 @@ class Words {
   std::vector<uint64_t> long_;
 };
 
-/// Those of the points, all in one plane, that are corners of their convex hull (Andrew's monotone chain), in whole
-/// numbers: the hull of a grid does not depend on its spacing.
+/// Those of the points, all in one plane, that are corners of their convex hull (Andrew's monotone
+/// chain), in whole numbers: the hull of a grid does not depend on its spacing.
 void KeepHull(std::vector<Voxel>& points, size_t u, size_t v) {
   const auto before = [u, v](const Voxel& a, const Voxel& b) {
     return a[u] != b[u] ? a[u] < b[u] : a[v] < b[v];
@@ -95,7 +96,8 @@ void KeepHull(std::vector<Voxel>& points, size_t u, size_t v) {
   const auto chain = [&](auto begin, auto end) {
     const size_t least = hull.size() + 2;
     for (auto p = begin; p != end; ++p) {
-      while (hull.size() >= least && turn(hull[hull.size() - 2], hull.back(), *p) <= 0) hull.pop_back();
+      while (hull.size() >= least && turn(hull[hull.size() - 2], hull.back(), *p) <= 0)
+        hull.pop_back();
       hull.push_back(*p);
     }
     hull.pop_back();
@@ -105,14 +107,15 @@ void KeepHull(std::vector<Voxel>& points, size_t u, size_t v) {
   points = std::move(hull);
 }
 
-/// Keeps the corners of the hulls in all planes across one axis; a corner of the whole hull is one of each.
+/// Keeps the corners of the hulls in all planes across one axis; a corner of the whole hull is one
+/// of each.
 void KeepHulls(std::vector<Voxel>& points, size_t axis) {
   std::sort(points.begin(), points.end(),
             [axis](const Voxel& a, const Voxel& b) { return a[axis] < b[axis]; });
   std::vector<Voxel> kept;
   for (auto begin = points.begin(); begin != points.end();) {
-    const auto end =
-        std::find_if(begin, points.end(), [&](const Voxel& p) { return p[axis] != (*begin)[axis]; });
+    const auto end = std::find_if(begin, points.end(),
+                                  [&](const Voxel& p) { return p[axis] != (*begin)[axis]; });
     std::vector<Voxel> plane(begin, end);
     KeepHull(plane, axis == 0 ? 1 : 0, axis == 2 ? 1 : 2);
     kept.insert(kept.end(), plane.begin(), plane.end());
@@ -121,8 +124,9 @@ void KeepHulls(std::vector<Voxel>& points, size_t axis) {
   points = std::move(kept);
 }
 
-/// The longest distance between points of the surfaces round two of the voxels. The surface lies half a step from the
-/// centre of an outer voxel, along an axis: of two voxels the farthest such points lie along the same one.
+/// The longest distance between points of the surfaces round two of the voxels. The surface lies
+/// half a step from the centre of an outer voxel, along an axis: of two voxels the farthest such
+/// points lie along the same one.
 /// @param axes 2 for points of one slice, 3
 double Longest(const std::vector<Voxel>& voxels, const std::array<double, 3>& step, size_t axes) {
   struct Point {
@@ -131,7 +135,8 @@ double Longest(const std::vector<Voxel>& voxels, const std::array<double, 3>& st
   };
   std::array<double, 3> middle{};
   for (const Voxel& voxel : voxels) {
-    for (size_t i = 0; i < 3; ++i) middle[i] += voxel[i] * step[i] / static_cast<double>(voxels.size());
+    for (size_t i = 0; i < 3; ++i)
+      middle[i] += voxel[i] * step[i] / static_cast<double>(voxels.size());
   }
   std::vector<Point> points;
   for (const Voxel& voxel : voxels) {
@@ -141,7 +146,8 @@ double Longest(const std::vector<Voxel>& voxels, const std::array<double, 3>& st
   }
   std::sort(points.begin(), points.end(),
             [](const Point& a, const Point& b) { return a.from_middle > b.from_middle; });
-  const double most_step = *std::max_element(step.begin(), step.begin() + static_cast<ptrdiff_t>(axes));
+  const double most_step =
+      *std::max_element(step.begin(), step.begin() + static_cast<ptrdiff_t>(axes));
   double longest = 0;
   for (size_t i = 0; i < points.size(); ++i) {
     const double enough = std::sqrt(longest) - most_step;
@@ -176,7 +182,8 @@ class Counter {
     for (size_t z = 0; z < slices; ++z) {
       for (size_t y = 0; y < image_.rows; ++y) CountRow(mask, z, y);
       if (shape_) EndSlice();
-      if (z + 1 == slices || image_.meanings[z] != image_.meanings[z + 1]) TakeWords(image_.meanings[z]);
+      if (z + 1 == slices || image_.meanings[z] != image_.meanings[z + 1])
+        TakeWords(image_.meanings[z]);
     }
     for (size_t z = 0; shape_ && z <= slices; ++z) {
       for (size_t y = 0; y <= image_.rows; ++y) CountCells(mask, z, y);
@@ -222,7 +229,8 @@ class Counter {
       }
       if (!shape_) continue;
       // Of a row only its ends count
-      const Voxel last{static_cast<int32_t>(x - 1), static_cast<int32_t>(y), static_cast<int32_t>(z)};
+      const Voxel last{static_cast<int32_t>(x - 1), static_cast<int32_t>(y),
+                       static_cast<int32_t>(z)};
       if (!label.ends.empty() && label.ends.back()[1] == last[1]) {
         label.ends.back() = last;
       } else {
@@ -241,7 +249,8 @@ class Counter {
     for (Label& label : labels_) {
       if (label.ends.empty()) continue;
       KeepHull(label.ends, 0, 1);
-      label.counts.in_plane = std::max(label.counts.in_plane, Longest(label.ends, image_.spacing, 2));
+      label.counts.in_plane =
+          std::max(label.counts.in_plane, Longest(label.ends, image_.spacing, 2));
       label.corners.insert(label.corners.end(), label.ends.begin(), label.ends.end());
       label.ends.clear();
     }
@@ -251,16 +260,18 @@ class Counter {
     for (Label& label : labels_) label.words.Take(meaning, label.counts.words);
   }
 
-  /// Counts the cells between slices z - 1 and z, and rows y - 1 and y. Outside the image nothing is marked.
+  /// Counts the cells between slices z - 1 and z, and rows y - 1 and y. Outside the image nothing
+  /// is marked.
   void CountCells(std::span<const uint8_t> mask, size_t z, size_t y) {
     const size_t columns = image_.columns;
     for (size_t i = 0; i < 4; ++i) {
       const size_t slice = z + (i >> 1);
       const size_t row = y + (i & 1);
-      const bool inside = slice >= 1 && slice <= image_.slices.size() && row >= 1 && row <= image_.rows;
+      const bool inside =
+          slice >= 1 && slice <= image_.slices.size() && row >= 1 && row <= image_.rows;
       if (inside)
-        std::memcpy(rows_[i].data() + 1, mask.data() + ((slice - 1) * image_.rows + row - 1) * columns,
-                    columns);
+        std::memcpy(rows_[i].data() + 1,
+                    mask.data() + ((slice - 1) * image_.rows + row - 1) * columns, columns);
       else
         std::memset(rows_[i].data() + 1, 0, columns);
     }
@@ -269,18 +280,20 @@ class Counter {
     const uint8_t* const c = rows_[2].data();
     const uint8_t* const d = rows_[3].data();
     uint8_t* const mixed = mixed_.data();
-    // A cell is all of one label unless two of its corners along an axis differ; the loop vectorises
+    // A cell is all of one label unless two of its corners along an axis differ; the loop
+    // vectorises
     uint8_t any = 0;
     for (size_t x = 0; x <= columns; ++x) {
       const uint8_t across = static_cast<uint8_t>((a[x] ^ b[x]) | (a[x] ^ c[x]) | (a[x] ^ d[x]));
-      const uint8_t next =
-          static_cast<uint8_t>((a[x + 1] ^ b[x + 1]) | (a[x + 1] ^ c[x + 1]) | (a[x + 1] ^ d[x + 1]));
+      const uint8_t next = static_cast<uint8_t>((a[x + 1] ^ b[x + 1]) | (a[x + 1] ^ c[x + 1]) |
+                                                (a[x + 1] ^ d[x + 1]));
       mixed[x] = static_cast<uint8_t>(across | next | (a[x] ^ a[x + 1]));
       any |= mixed[x];
     }
     if (any == 0) return;
     for (size_t x = 0; x <= columns; ++x) {
-      if (mixed[x] != 0) CountCell({a[x], a[x + 1], b[x], b[x + 1], c[x], c[x + 1], d[x], d[x + 1]});
+      if (mixed[x] != 0)
+        CountCell({a[x], a[x + 1], b[x], b[x + 1], c[x], c[x + 1], d[x], d[x + 1]});
     }
   }
 
@@ -312,7 +325,8 @@ std::vector<SegmentCounts> CountSegments(const SegmentedImage& image, bool shape
   const size_t part = image.slices.size() * image.rows * image.columns;
   std::vector<SegmentCounts> all;
   for (size_t label = 0; label < image.labels; ++label) {
-    std::vector<SegmentCounts> one = Counter(image, 1, shape).Count(image.mask.subspan(label * part, part));
+    std::vector<SegmentCounts> one =
+        Counter(image, 1, shape).Count(image.mask.subspan(label * part, part));
     all.push_back(std::move(one.front()));
   }
   return all;

@@ -10,7 +10,9 @@ namespace radserve {
 
 /// The pixels [begin, end) of the source whose centres are seen.
 inline std::pair<size_t, size_t> Seen(const ImageAxis& axis) {
-  const auto sees = [&](int i) { return i + 0.5 >= axis.seen_from && i + 0.5 <= axis.seen_from + axis.seen; };
+  const auto sees = [&](int i) {
+    return i + 0.5 >= axis.seen_from && i + 0.5 <= axis.seen_from + axis.seen;
+  };
   int begin = 0;
   while (begin < axis.source && !sees(begin)) ++begin;
   int end = axis.source;
@@ -31,7 +33,8 @@ void ClearHidden(const SourceGrid& grid, std::span<T> plane) {
     std::fill(row.begin(), row.begin() + static_cast<ptrdiff_t>(seen ? left : width), T{0});
     std::fill(row.begin() + static_cast<ptrdiff_t>(right), row.end(), T{0});
   }
-  for (size_t i = 0; i < grid.padding.size(); ++i) plane[i] = grid.padding[i] != 0 ? T{0} : plane[i];
+  for (size_t i = 0; i < grid.padding.size(); ++i)
+    plane[i] = grid.padding[i] != 0 ? T{0} : plane[i];
 }
 
 }  // namespace radserve

@@ -6,7 +6,8 @@
 namespace radserve {
 namespace {
 
-/// Twice the area of a triangle: positive where c lies to the right of the way from a to b, as seen.
+/// Twice the area of a triangle: positive where c lies to the right of the way from a to b, as
+/// seen.
 double Side(const Corner& a, const Corner& b, const Corner& c) {
   return (b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x);
 }
@@ -73,7 +74,8 @@ double ProbabilisticOverlap(const Turned& a, const Turned& b) {
   const double dx = a.cx - b.cx, dy = a.cy - b.cy;
   const double both = xx * yy - xy * xy;
   const double apart = (xx * dy * dy + yy * dx * dx - 2 * xy * dx * dy) / (both + kSmall) / 4;
-  const double each = std::sqrt(std::max(one.Determinant(), 0.0) * std::max(other.Determinant(), 0.0));
+  const double each =
+      std::sqrt(std::max(one.Determinant(), 0.0) * std::max(other.Determinant(), 0.0));
   const double unlike = std::log(both / (4 * each + kSmall) + kSmall) / 2;
   const double bhattacharyya = std::clamp(apart + unlike, kSmall, 100.0);
   return 1 - std::sqrt(1 - std::exp(-bhattacharyya) + kSmall);

@@ -26,8 +26,8 @@ struct VolumeMaps {
   std::array<int, 3> sides{};
   std::array<ptrdiff_t, 3> strides{};
   ptrdiff_t channel_stride = 0;
-  /// Where slices of the source come one after the other: gives the one with that number, counted as the source's. The
-  /// strides are those of its tensor.
+  /// Where slices of the source come one after the other: gives the one with that number, counted
+  /// as the source's. The strides are those of its tensor.
   std::function<const Tensor&(int slice)> take;
 };
 
@@ -41,7 +41,8 @@ VolumeMaps ReadMaps(const Tensor& tensor, size_t channels, bool channels_last) {
 }
 
 /// The same of maps that come slice by slice; `see` is shown each once.
-VolumeMaps ReadSlices(TiledSlices& slices, size_t channels, bool channels_last, const TiledSlices::See& see) {
+VolumeMaps ReadSlices(TiledSlices& slices, size_t channels, bool channels_last,
+                      const TiledSlices::See& see) {
   VolumeMaps maps = ReadMaps(slices.Take(0, see), channels, channels_last);
   maps.sides = slices.sides();
   maps.take = [&slices, see](int slice) -> const Tensor& { return slices.Take(slice, see); };
@@ -50,7 +51,8 @@ VolumeMaps ReadSlices(TiledSlices& slices, size_t channels, bool channels_last, 
 
 /// Calls `check` with all values of a tensor, in portions, from several threads.
 template <typename Check>
-void ForValues(const Tensor& tensor, const std::stop_token& stop, ThreadTeam& team, const Check& check) {
+void ForValues(const Tensor& tensor, const std::stop_token& stop, ThreadTeam& team,
+               const Check& check) {
   constexpr size_t kPortion = size_t{1} << 16;
   const size_t all = tensor.Elements();
   team.For((all + kPortion - 1) / kPortion, [&](size_t portion) {
@@ -66,7 +68,8 @@ void ForValues(const Tensor& tensor, const std::stop_token& stop, ThreadTeam& te
   });
 }
 
-/// The map as the source sees it: which of its axes, and from which end, runs along slices, rows and columns.
+/// The map as the source sees it: which of its axes, and from which end, runs along slices, rows
+/// and columns.
 struct SourceView {
   std::array<int, 3> sides{};
   std::array<ptrdiff_t, 3> strides{};
@@ -104,7 +107,8 @@ void Activate(Activation activation, std::span<float> values, size_t pixels, Thr
 }
 
 /// The channel that is highest at each voxel, the first of equal ones.
-void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out, ThreadTeam& team) {
+void Highest(const float* const* channels, size_t count, size_t plane, uint8_t* out,
+             ThreadTeam& team) {
   constexpr size_t kPart = size_t{1} << 12;
   team.For((plane + kPart - 1) / kPart, [&](size_t part) {
     const size_t at = part * kPart;
@@ -146,7 +150,8 @@ bool Shown(const OutputSpec& spec, const Tensor* probabilities) {
 /// Decides the voxels of one grid, slice by slice, by the values of all channels there.
 class Decision {
  public:
-  /// Makes room in `out`, whose sides are set, and fills it. `probabilities` takes the values themselves; null for none.
+  /// Makes room in `out`, whose sides are set, and fills it. `probabilities` takes the values
+  /// themselves; null for none.
   Decision(const Job& job, size_t channels, MaskResult& out, Tensor* probabilities)
       : job_(job), channels_(channels), out_(out), probabilities_(probabilities) {
     const OutputSpec& spec = job.spec;
@@ -173,7 +178,8 @@ class Decision {
     }
     uint8_t* out = out_.mask.data() + at;
     for (size_t c = 0; probabilities_ != nullptr && c < channels_; ++c) {
-      std::copy_n(channels[c], plane, reinterpret_cast<float*>(probabilities_->data) + c * voxels + at);
+      std::copy_n(channels[c], plane,
+                  reinterpret_cast<float*>(probabilities_->data) + c * voxels + at);
     }
     for (size_t c = First(); spec.fractional && c < channels_; ++c) {
       ToSteps({channels[c], plane}, out_.fractions.data() + (c - First()) * voxels + at);
@@ -203,18 +209,19 @@ class Decision {
   std::vector<float*> planes_;
 };
 
-/// Sets the sides of a mask on the grid of a map, as far as it lies within the source. Throws output_invalid if nothing
-/// does.
+/// Sets the sides of a mask on the grid of a map, as far as it lies within the source. Throws
+/// output_invalid if nothing does.
 ModelMask MaskWithin(const VolumeMaps& maps, const VolumePlacement& placement) {
   ModelMask mask;
   for (size_t s = 0; s < 3; ++s) {
     const size_t a = placement.TensorAxis(static_cast<int>(s));
     mask.spans[s] = placement.axes[a].Within(maps.sides[a]);
     if (mask.spans[s].count == 0) {
-      throw EngineError("output_invalid", "Expected voxels of the output \"" + maps.tensor->name +
-                                              "\" whose centres lie within the source, found none of " +
-                                              std::to_string(maps.sides[a]) + " along axis " +
-                                              std::to_string(a + 1) + ".");
+      throw EngineError("output_invalid",
+                        "Expected voxels of the output \"" + maps.tensor->name +
+                            "\" whose centres lie within the source, found none of " +
+                            std::to_string(maps.sides[a]) + " along axis " + std::to_string(a + 1) +
+                            ".");
     }
   }
   mask.slices = mask.spans[0].count;
@@ -273,12 +280,15 @@ class ModelGrid {
 /// All channels of one slice of a map as the source sees it, activated.
 class MapSlices {
  public:
-  /// `own` is shown each slice of its grid once, in order, whether or not the source's grid needs it; null for none.
+  /// `own` is shown each slice of its grid once, in order, whether or not the source's grid needs
+  /// it; null for none.
   MapSlices(const VolumeMaps& maps, const SourceView& view, Activation activation, ThreadTeam& team,
             ModelGrid* own)
       : maps_(maps), view_(view), activation_(activation), team_(team), own_(own) {}
 
-  size_t plane() const { return static_cast<size_t>(view_.sides[1]) * static_cast<size_t>(view_.sides[2]); }
+  size_t plane() const {
+    return static_cast<size_t>(view_.sides[1]) * static_cast<size_t>(view_.sides[2]);
+  }
 
   /// Slices are loaded in order, each at most once.
   void Load(int slice, float* channels) {
@@ -327,8 +337,8 @@ class MapSlices {
 void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   const OutputSpec& spec = job.spec;
   const bool labels = spec.activation == Activation::kLabelMap;
-  const SourceView view =
-      ViewFromSource(maps, job.volume.placement, labels ? Interpolation::kNearest : Interpolation::kLinear);
+  const SourceView view = ViewFromSource(maps, job.volume.placement,
+                                         labels ? Interpolation::kNearest : Interpolation::kLinear);
   std::optional<ModelGrid> grid;
   if (spec.model_grid) {
     out.model = MaskWithin(maps, job.volume.placement);
@@ -337,8 +347,9 @@ void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   const Activation before = job.view.activate_last ? Activation::kNone : spec.activation;
   MapSlices map(maps, view, before, job.team, grid ? &*grid : nullptr);
   if (job.view.probabilities && !labels) {
-    out.probabilities = MakeTensor(spec.tensor, Dtype::kFloat32,
-                                   {static_cast<int64_t>(maps.channels), out.slices, out.rows, out.columns});
+    out.probabilities =
+        MakeTensor(spec.tensor, Dtype::kFloat32,
+                   {static_cast<int64_t>(maps.channels), out.slices, out.rows, out.columns});
   }
   Tensor* probabilities = out.probabilities ? &*out.probabilities : nullptr;
   // All channels of one slice.
@@ -362,7 +373,8 @@ void DecideMasks(const Job& job, const VolumeMaps& maps, OutputResult& out) {
           map.Load(slice, values.data());
           return [&](int row, float* const* channels) {
             for (size_t c = 0; c < maps.channels; ++c) {
-              const float* from = values.data() + c * map.plane() + static_cast<size_t>(row) * columns;
+              const float* from =
+                  values.data() + c * map.plane() + static_cast<size_t>(row) * columns;
               std::copy_n(from, columns, channels[c]);
             }
           };
@@ -408,7 +420,8 @@ void ClearHidden(const PreparedVolume& volume, std::span<T> values, T cleared) {
   }
 }
 
-/// Which voxels of the model's grid are Pixel Padding: the source's voxel round their centre is. Empty if none is.
+/// Which voxels of the model's grid are Pixel Padding: the source's voxel round their centre is.
+/// Empty if none is.
 std::vector<uint8_t> PaddingOf(const PreparedVolume& volume, const ModelMask& mask) {
   if (volume.padding.empty()) return {};
   std::array<std::vector<size_t>, 3> near;
@@ -426,7 +439,8 @@ std::vector<uint8_t> PaddingOf(const PreparedVolume& volume, const ModelMask& ma
   const auto columns = static_cast<size_t>(volume.sides[2]);
   for (const size_t z : near[0]) {
     for (const size_t y : near[1]) {
-      for (const size_t x : near[2]) padding.push_back(volume.padding[(z * rows + y) * columns + x]);
+      for (const size_t x : near[2])
+        padding.push_back(volume.padding[(z * rows + y) * columns + x]);
     }
   }
   return padding;
@@ -466,7 +480,8 @@ void Segmentation(const Job& job, const VolumeMaps& maps, OutputResult& out) {
   clear(std::span(out.mask), uint8_t{0});
   clear(std::span(out.fractions), uint8_t{0});
   if (out.probabilities) {
-    const std::span all(reinterpret_cast<float*>(out.probabilities->data), out.probabilities->Elements());
+    const std::span all(reinterpret_cast<float*>(out.probabilities->data),
+                        out.probabilities->Elements());
     clear(all, out.overlapping ? 0.0F : 1.0F);
   }
   FinishMask(job.spec, volume.padding, job.stop, out);
@@ -480,9 +495,10 @@ size_t ChannelsOf(const OutputSpec& spec) {
   return static_cast<size_t>(spec.labels) + (MayOverlap(spec.activation) ? 0 : 1);
 }
 
-OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, const PreparedVolume& volume,
-                               const VolumeView& view, std::span<const double> thresholds,
-                               const std::stop_token& stop, Tensor& digests) {
+OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices,
+                               const PreparedVolume& volume, const VolumeView& view,
+                               std::span<const double> thresholds, const std::stop_token& stop,
+                               Tensor& digests) {
   ThreadTeam alone;
   const Job job{spec, volume, view, thresholds, stop, view.team == nullptr ? alone : *view.team};
   OutputResult out = ResultOf(spec);
@@ -493,7 +509,8 @@ OutputResult PostprocessSlices(const OutputSpec& spec, TiledSlices& slices, cons
 }
 
 OutputResult PostprocessCuboids(const OutputSpec& spec, std::vector<Cuboid> found,
-                                std::span<const SeenWindow> windows, const VolumePlacement& placement,
+                                std::span<const SeenWindow> windows,
+                                const VolumePlacement& placement,
                                 std::span<const double> thresholds) {
   OutputResult out = ResultOf(spec);
   out.boxes = spec.kind->settle(spec, std::move(found), windows, placement, thresholds);
@@ -515,9 +532,9 @@ OutputResult PostprocessVolume(const OutputSpec& spec, const TensorByName& tenso
     return PostprocessCuboids(spec, std::move(found), {&whole, 1}, volume.placement, thresholds);
   }
   if (!spec.kind->masks) {
-    throw EngineError("model_unavailable", "Expected an output of a kind that volumes have, found \"" +
-                                               spec.tensor + "\" of the kind " +
-                                               std::string(spec.kind->name) + ".");
+    throw EngineError("model_unavailable",
+                      "Expected an output of a kind that volumes have, found \"" + spec.tensor +
+                          "\" of the kind " + std::string(spec.kind->name) + ".");
   }
   ThreadTeam alone;
   const Job job{spec, volume, view, thresholds, stop, view.team == nullptr ? alone : *view.team};

@@ -10,7 +10,8 @@ namespace radserve {
 namespace {
 
 /// The layers of one frame: one for each window.
-std::vector<std::shared_ptr<const PixelSource>> LayersOf(const Plane& plane, const InputSpec& spec) {
+std::vector<std::shared_ptr<const PixelSource>> LayersOf(const Plane& plane,
+                                                         const InputSpec& spec) {
   if (spec.values.windows.empty()) return {std::make_shared<PixelSource>(plane, spec)};
   std::vector<std::shared_ptr<const PixelSource>> layers;
   InputSpec single = spec;
@@ -27,11 +28,12 @@ void CheckAlike(const PixelFormat& own, const PixelFormat& other) {
       own.photometric == other.photometric && own.is_float == other.is_float) {
     return;
   }
-  throw EngineError(
-      "series_invalid",
-      "Expected neighbouring slices with the rows, columns and kind of pixels of the slice itself, " +
-          std::to_string(own.rows) + " x " + std::to_string(own.columns) + "; found one of " +
-          std::to_string(other.rows) + " x " + std::to_string(other.columns) + ", or of another kind.");
+  throw EngineError("series_invalid",
+                    "Expected neighbouring slices with the rows, columns and kind of pixels of the "
+                    "slice itself, " +
+                        std::to_string(own.rows) + " x " + std::to_string(own.columns) +
+                        "; found one of " + std::to_string(other.rows) + " x " +
+                        std::to_string(other.columns) + ", or of another kind.");
 }
 
 }  // namespace

@@ -14,13 +14,14 @@
 
 namespace radserve {
 
-/// All channels of a tensor, row by row: those of the frame's neighbours before it, its own, and those of the neighbours
-/// after it; of each frame those of the first window, then of the second, and so on.
+/// All channels of a tensor, row by row: those of the frame's neighbours before it, its own, and
+/// those of the neighbours after it; of each frame those of the first window, then of the second,
+/// and so on.
 class ChannelSource {
  public:
-  /// `frames` are the frame and as many of its neighbours as there are, in their order; `centre` is the number of the
-  /// frame. All must outlive it. Throws what PixelSource throws; series_invalid if a neighbour has another size or kind
-  /// of pixels.
+  /// `frames` are the frame and as many of its neighbours as there are, in their order; `centre` is
+  /// the number of the frame. All must outlive it. Throws what PixelSource throws; series_invalid
+  /// if a neighbour has another size or kind of pixels.
   ChannelSource(std::span<const Plane> frames, size_t centre, const InputSpec& spec);
 
   int channels() const { return per_layer_ * static_cast<int>(layers_.size()); }
@@ -28,8 +29,8 @@ class ChannelSource {
   const std::optional<Range>& observed() const { return Own().observed(); }
   /// Fills `channels()` arrays of the image's width. Thread safe.
   void Row(int row, float* const* channels) const;
-  /// Over all channels that are made of pixels; an edge slice that is there again counts again. `low` and `high` are
-  /// percentiles, 0 to 100.
+  /// Over all channels that are made of pixels; an edge slice that is there again counts again.
+  /// `low` and `high` are percentiles, 0 to 100.
   Statistics Measure(double low, double high) const;
   /// Adds the values of all its pixels, as PixelSource does.
   void AppendValues(std::vector<std::pair<double, uint64_t>>& values) const;

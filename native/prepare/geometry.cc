@@ -23,15 +23,17 @@ double OwnScale(int rows, int columns, const SizeSpec& size) {
 ImageAxis Whole(const SizeSpec& size, int fixed, double own_scale, int source) {
   int tensor = source;
   if (size.kind == SizeSpec::Kind::kFixed) tensor = fixed;
-  if (size.kind == SizeSpec::Kind::kMultipleOf) tensor = RoundUp(Rounded(source * own_scale), size.multiple);
+  if (size.kind == SizeSpec::Kind::kMultipleOf)
+    tensor = RoundUp(Rounded(source * own_scale), size.multiple);
   return {source, tensor, 0, tensor, 0, static_cast<double>(source)};
 }
 
 void Letterbox(double pixel_aspect, bool own_size, double own_scale, Geometry& g) {
   const double physical_rows = g.rows.source * (own_size ? 1 : pixel_aspect);
-  const double scale = own_size ? own_scale
-                                : std::min(g.rows.tensor / physical_rows,
-                                           g.columns.tensor / static_cast<double>(g.columns.source));
+  const double scale = own_size
+                           ? own_scale
+                           : std::min(g.rows.tensor / physical_rows,
+                                      g.columns.tensor / static_cast<double>(g.columns.source));
   const auto lay = [scale](double physical, ImageAxis& axis) {
     axis.count = std::min(axis.tensor, Rounded(physical * scale));
     axis.first = (axis.tensor - axis.count) / 2;
@@ -42,8 +44,8 @@ void Letterbox(double pixel_aspect, bool own_size, double own_scale, Geometry& g
 
 void Crop(double pixel_aspect, Geometry& g) {
   const double physical_rows = g.rows.source * pixel_aspect;
-  const double scale =
-      std::max(g.rows.tensor / physical_rows, g.columns.tensor / static_cast<double>(g.columns.source));
+  const double scale = std::max(g.rows.tensor / physical_rows,
+                                g.columns.tensor / static_cast<double>(g.columns.source));
   const auto cut = [](double own_scale, ImageAxis& axis) {
     axis.seen = std::min<double>(axis.source, axis.tensor / own_scale);
     axis.seen_from = (axis.source - axis.seen) / 2;
@@ -56,12 +58,13 @@ void KeepPixels(const SizeSpec& size, double own_scale, Geometry& g) {
   const bool fixed = size.kind == SizeSpec::Kind::kFixed;
   for (ImageAxis* const axis : {&g.rows, &g.columns}) {
     if (own_scale < 1 || axis->tensor < axis->source || (fixed && axis->tensor != axis->source)) {
-      throw EngineError("no_model_accepts", "The model takes images without resampling, expected at most " +
-                                                std::to_string(fixed ? size.height : size.max_side) + " x " +
-                                                std::to_string(fixed ? size.width : size.max_side) +
-                                                " pixels (exactly so many where the size is fixed); found " +
-                                                std::to_string(g.rows.source) + " x " +
-                                                std::to_string(g.columns.source) + ".");
+      throw EngineError("no_model_accepts",
+                        "The model takes images without resampling, expected at most " +
+                            std::to_string(fixed ? size.height : size.max_side) + " x " +
+                            std::to_string(fixed ? size.width : size.max_side) +
+                            " pixels (exactly so many where the size is fixed); found " +
+                            std::to_string(g.rows.source) + " x " +
+                            std::to_string(g.columns.source) + ".");
     }
     axis->count = axis->source;
   }
@@ -71,7 +74,8 @@ void KeepPixels(const SizeSpec& size, double own_scale, Geometry& g) {
 
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit) {
   const double own_scale = OwnScale(rows, columns, size);
-  Geometry g{Whole(size, size.height, own_scale, rows), Whole(size, size.width, own_scale, columns)};
+  Geometry g{Whole(size, size.height, own_scale, rows),
+             Whole(size, size.width, own_scale, columns)};
   // A tensor of the source's own size holds the source's own pixels, whatever the fit.
   if (size.kind == SizeSpec::Kind::kSource) return g;
   switch (fit) {

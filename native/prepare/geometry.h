@@ -5,8 +5,9 @@
 
 namespace radserve {
 
-/// Where an image lies in the tensor, along its rows or its columns. Coordinates are continuous and count from edges:
-/// pixel i covers [i, i+1), its centre is i + 0.5. The map is affine, so it inverts exactly.
+/// Where an image lies in the tensor, along its rows or its columns. Coordinates are continuous and
+/// count from edges: pixel i covers [i, i+1), its centre is i + 0.5. The map is affine, so it
+/// inverts exactly.
 struct ImageAxis {
   int source = 0;
   /// The tensor's side.
@@ -21,7 +22,8 @@ struct ImageAxis {
   double ToSource(double place) const { return seen_from + (place - first) * seen / count; }
   double ToTensor(double place) const { return first + (place - seen_from) * count / seen; }
   Axis Forward(bool antialias) const { return {source, count, seen_from, seen / count, antialias}; }
-  /// The way back: centres of source pixels in the coordinates of a map of so many that covers the tensor.
+  /// The way back: centres of source pixels in the coordinates of a map of so many that covers the
+  /// tensor.
   Axis Back(int map, bool antialias) const {
     const double ratio = static_cast<double>(map) / tensor;
     return {map, source, ToTensor(0) * ratio, count / seen * ratio, antialias};
@@ -38,11 +40,11 @@ struct Geometry {
 
 /// Places a source of rows x columns into a tensor.
 /// - stretch: the whole image fills the tensor;
-/// - letterbox: the whole image, centred, physical aspect kept (`pixel_aspect` is a pixel's height by its
-///   width); with multiple_of the image keeps its own size unless a side exceeds max_side;
+/// - letterbox: the whole image, centred, physical aspect kept (`pixel_aspect` is a pixel's height
+///   by its width); with multiple_of the image keeps its own size unless a side exceeds max_side;
 /// - crop: the tensor is filled, the centre kept, physical aspect kept;
-/// - none: no resampling; with multiple_of the image lies at the top left and the rest is background.
-/// Throws no_model_accepts if `none` would have to resample.
+/// - none: no resampling; with multiple_of the image lies at the top left and the rest is
+/// background. Throws no_model_accepts if `none` would have to resample.
 Geometry PlaceImage(int rows, int columns, double pixel_aspect, const SizeSpec& size, Fit fit);
 
 }  // namespace radserve

@@ -19,8 +19,9 @@ class TensorWriter {
       : spec_(spec),
         geometry_(geometry),
         channels_(static_cast<size_t>(source.channels())),
-        normaliser_(MakeNormaliser(spec.normalisation, source.channels(),
-                                   [&](double low, double high) { return source.Measure(low, high); })),
+        normaliser_(
+            MakeNormaliser(spec.normalisation, source.channels(),
+                           [&](double low, double high) { return source.Measure(low, high); })),
         row_(static_cast<size_t>(geometry.columns.tensor)) {
     const int64_t rows = geometry.rows.tensor;
     const int64_t columns = geometry.columns.tensor;
@@ -29,8 +30,10 @@ class TensorWriter {
     if (spec.channels_last) shape = {1, rows, columns, channels};
     if (spec.transposed) shape = {1, channels, columns, rows};
     tensor_ = make(spec.tensor, spec.dtype, std::move(shape));
-    if (spec.clip) limits_ = {static_cast<float>(spec.clip->first), static_cast<float>(spec.clip->second)};
-    for (size_t c = 0; c < channels_; ++c) background_.push_back(normaliser_(c, source.background()));
+    if (spec.clip)
+      limits_ = {static_cast<float>(spec.clip->first), static_cast<float>(spec.clip->second)};
+    for (size_t c = 0; c < channels_; ++c)
+      background_.push_back(normaliser_(c, source.background()));
   }
 
   /// `values` are `width` values for each channel; nullptr writes background.
@@ -108,7 +111,8 @@ PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const I
   for (int y = 0; y < g.rows.first; ++y) writer.Write(y, nullptr);
   Resample(
       MakeTaps(g.rows.Forward(spec.antialias), spec.interpolation),
-      MakeTaps(g.columns.Forward(spec.antialias), spec.interpolation), g.columns.source, source.channels(),
+      MakeTaps(g.columns.Forward(spec.antialias), spec.interpolation), g.columns.source,
+      source.channels(),
       [&](int row, float* const* channels) {
         source.Row(row, channels);
         if (!changed.empty()) changed.Change({{channels, channels + source.channels()}, width, 1});

@@ -26,13 +26,14 @@ struct PreparedImage {
   std::vector<uint8_t> padding;
 };
 
-/// One frame to the tensor that the manifest describes, in this order: values (see PixelSource), clip,
-/// statistics over the source's pixels without padding, resampling, clip again (cubic overshoots),
-/// normalisation, rounding to the tensor's type. Mean and standard deviation are in the tensor's channel
-/// order; an image without contrast becomes the low end of min_max and percentile, and 0 of z_score. The
-/// tensor is made by `make`. Throws EngineError.
-/// `frames` are the frame, whose number is `centre`, and as many of its neighbours, further channels (ChannelSource), as
-/// there are. Where the frame lies and its padding are those of the frame itself.
+/// One frame to the tensor that the manifest describes, in this order: values (see PixelSource),
+/// clip, statistics over the source's pixels without padding, resampling, clip again (cubic
+/// overshoots), normalisation, rounding to the tensor's type. Mean and standard deviation are in
+/// the tensor's channel order; an image without contrast becomes the low end of min_max and
+/// percentile, and 0 of z_score. The tensor is made by `make`. Throws EngineError. `frames` are the
+/// frame, whose number is `centre`, and as many of its neighbours, further channels
+/// (ChannelSource), as there are. Where the frame lies and its padding are those of the frame
+/// itself.
 PreparedImage PrepareImage(std::span<const Plane> frames, size_t centre, const InputSpec& spec,
                            const TensorMaker& make = MakeTensorForOverwrite);
 

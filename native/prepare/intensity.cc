@@ -68,7 +68,8 @@ void ChangeRow(const std::vector<IntensityChange>& changes, const IntensityRow& 
 
 float IntensityChange::operator()(float value) const {
   if (nonzero && value == 0) return value;
-  return static_cast<float>((std::clamp(static_cast<double>(value), low, high) - subtract) * multiply + add);
+  return static_cast<float>(
+      (std::clamp(static_cast<double>(value), low, high) - subtract) * multiply + add);
 }
 
 SourceIntensity::SourceIntensity(const InputSpec& spec, const IntensityRows& rows) {
@@ -89,7 +90,8 @@ void SourceIntensity::Change(const IntensityRow& row) const {
 
 void ChangeTensor(const InputSpec& spec, Tensor& tensor) {
   if (std::ranges::all_of(spec.intensity, &IntensitySpec::at_source)) return;
-  if (tensor.dtype != Dtype::kFloat32) throw EngineError("internal", "Expected a tensor of float32.");
+  if (tensor.dtype != Dtype::kFloat32)
+    throw EngineError("internal", "Expected a tensor of float32.");
   const auto channels = static_cast<size_t>(spec.Channels());
   IntensityRow all{{}, tensor.Elements() / channels, spec.channels_last ? channels : 1};
   for (size_t c = 0; c < channels; ++c) {
@@ -97,7 +99,8 @@ void ChangeTensor(const InputSpec& spec, Tensor& tensor) {
     all.channels.push_back(values + (spec.channels_last ? c : c * all.count));
   }
   for (const IntensitySpec& step : spec.intensity) {
-    if (!step.at_source) ChangeRow(ChangesBy(step, channels, [&](const auto& see) { see(all); }), all);
+    if (!step.at_source)
+      ChangeRow(ChangesBy(step, channels, [&](const auto& see) { see(all); }), all);
   }
 }
 

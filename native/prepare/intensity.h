@@ -10,7 +10,8 @@
 
 namespace radserve {
 
-/// What a step of `intensity` comes to: value becomes (clamp(value, low, high) - subtract) * multiply + add.
+/// What a step of `intensity` comes to: value becomes (clamp(value, low, high) - subtract) *
+/// multiply + add.
 struct IntensityChange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -29,12 +30,13 @@ struct IntensityRow {
   size_t count = 0;
   size_t step = 1;
 };
-/// Shows all values that are prepared together, in rows. They may be changed, and it may be called more than once.
+/// Shows all values that are prepared together, in rows. They may be changed, and it may be called
+/// more than once.
 using IntensityRows = std::function<void(const std::function<void(const IntensityRow& row)>& see)>;
 
-/// The steps of `intensity` before resampling, by the statistics of the values that `rows` shows. The deviation is that of
-/// the population; without contrast min_max and percentile give the low end, z_score 0. Percentiles interpolate linearly
-/// between ranks.
+/// The steps of `intensity` before resampling, by the statistics of the values that `rows` shows.
+/// The deviation is that of the population; without contrast min_max and percentile give the low
+/// end, z_score 0. Percentiles interpolate linearly between ranks.
 class SourceIntensity {
  public:
   SourceIntensity(const InputSpec& spec, const IntensityRows& rows);

@@ -32,7 +32,8 @@ std::vector<Between> AlongAxis(const VolumeAxis& axis) {
       const int counted = splines.first + std::min(voxel, splines.count - 1);
       return axis.flipped ? axis.source - 1 - counted : counted;
     };
-    places.push_back({{of_source(under), of_source(under + 1)}, {1 - part, part}, of_source(nearest)});
+    places.push_back(
+        {{of_source(under), of_source(under + 1)}, {1 - part, part}, of_source(nearest)});
   }
   return places;
 }
@@ -53,7 +54,9 @@ class Vote {
 
   uint8_t Winner(uint8_t nearest) const {
     // Outside is -1, and so the least.
-    const auto order = [](uint8_t label) { return label == kOutside ? -1 : static_cast<int>(label); };
+    const auto order = [](uint8_t label) {
+      return label == kOutside ? -1 : static_cast<int>(label);
+    };
     size_t best = 0;
     for (size_t i = 1; i < count_; ++i) {
       const bool less = order(labels_[i]) < order(labels_[best]);
@@ -80,11 +83,13 @@ void FillLabelChannels(std::span<const uint8_t> labels, const VolumePlacement& p
   std::array<size_t, 3> sides{};
   for (size_t a = 0; a < 3; ++a) {
     along[a] = AlongAxis(placement.axes[a]);
-    sides[static_cast<size_t>(placement.axes[a].source_axis)] = static_cast<size_t>(placement.axes[a].source);
+    sides[static_cast<size_t>(placement.axes[a].source_axis)] =
+        static_cast<size_t>(placement.axes[a].source);
   }
   for (size_t a = 0; a < 3; ++a) {
     strides[a] = 1;
-    for (auto s = static_cast<size_t>(placement.axes[a].source_axis) + 1; s < 3; ++s) strides[a] *= sides[s];
+    for (auto s = static_cast<size_t>(placement.axes[a].source_axis) + 1; s < 3; ++s)
+      strides[a] *= sides[s];
   }
   const auto voxel = [&](int z, int y, int x) {
     return labels[static_cast<size_t>(z) * strides[0] + static_cast<size_t>(y) * strides[1] +
@@ -110,7 +115,8 @@ void FillLabelChannels(std::span<const uint8_t> labels, const VolumePlacement& p
         const uint8_t label = vote.Winner(voxel(z.nearest, y.nearest, x.nearest));
         if (label >= 1 && label <= added) {
           const size_t channel = first + label - 1;
-          const size_t to = spec.channels_last ? at * (first + added) + channel : channel * voxels + at;
+          const size_t to =
+              spec.channels_last ? at * (first + added) + channel : channel * voxels + at;
           StoreRow(spec.dtype, &one, 1, tensor.data + to * DtypeSize(spec.dtype), 1);
         }
         ++at;

@@ -15,8 +15,8 @@ template <typename Raw>
 }
 
 template <bool kPadding, typename Number, typename Raw>
-[[gnu::always_inline]] inline void MapAffine(const Containers c, const Raw* __restrict raw, int count,
-                                             const ValueMap::Affine m, float background,
+[[gnu::always_inline]] inline void MapAffine(const Containers c, const Raw* __restrict raw,
+                                             int count, const ValueMap::Affine m, float background,
                                              float* __restrict out) {
   const auto a = static_cast<Number>(m.a);
   const auto b = static_cast<Number>(m.b);
@@ -25,15 +25,16 @@ template <bool kPadding, typename Number, typename Raw>
     float value = static_cast<float>(static_cast<Number>(stored) * a + b);
     value = value < m.low ? m.low : value;
     value = value > m.high ? m.high : value;
-    if (kPadding) value = (stored >= c.padding_from) & (stored <= c.padding_to) ? background : value;
+    if (kPadding)
+      value = (stored >= c.padding_from) & (stored <= c.padding_to) ? background : value;
     out[i] = value;
   }
 }
 
 template <typename Raw>
 [[gnu::always_inline]] inline void MapRowOf(const Containers& c, const Raw* raw, int count,
-                                            const ValueMap::Affine& map, bool in_float, float background,
-                                            float* out) {
+                                            const ValueMap::Affine& map, bool in_float,
+                                            float background, float* out) {
   const bool padded = c.padding_from <= c.padding_to;
   if (in_float && padded) return MapAffine<true, float>(c, raw, count, map, background, out);
   if (in_float) return MapAffine<false, float>(c, raw, count, map, background, out);
@@ -41,15 +42,17 @@ template <typename Raw>
   MapAffine<false, double>(c, raw, count, map, background, out);
 }
 
-RADSERVE_HOT_LOOP void MapRow(const Containers& c, const void* raw, int count, const ValueMap::Affine& map,
-                              bool in_float, float background, float* out) {
-  if (c.wide) return MapRowOf(c, static_cast<const uint16_t*>(raw), count, map, in_float, background, out);
+RADSERVE_HOT_LOOP void MapRow(const Containers& c, const void* raw, int count,
+                              const ValueMap::Affine& map, bool in_float, float background,
+                              float* out) {
+  if (c.wide)
+    return MapRowOf(c, static_cast<const uint16_t*>(raw), count, map, in_float, background, out);
   MapRowOf(c, static_cast<const uint8_t*>(raw), count, map, in_float, background, out);
 }
 
 template <typename Raw>
-[[gnu::always_inline]] inline bool MarkPaddingOf(const Containers c, const Raw* __restrict raw, int count,
-                                                 uint8_t* __restrict out) {
+[[gnu::always_inline]] inline bool MarkPaddingOf(const Containers c, const Raw* __restrict raw,
+                                                 int count, uint8_t* __restrict out) {
   uint8_t any = 0;
   for (int i = 0; i < count; ++i) {
     const int32_t stored = Stored(raw[i], c);
@@ -88,10 +91,12 @@ std::vector<uint64_t> Count(const Containers& c, const uint8_t* bytes, size_t pi
 
 template <typename Raw>
 void LookUp(const Containers& c, const Raw* raw, int count, const float* table, float* out) {
-  for (int i = 0; i < count; ++i) out[i] = table[(static_cast<uint32_t>(raw[i]) >> c.shift) & c.mask];
+  for (int i = 0; i < count; ++i)
+    out[i] = table[(static_cast<uint32_t>(raw[i]) >> c.shift) & c.mask];
 }
 
-/// Where odd addresses are given, a row of words is copied once so that the loops read aligned ones.
+/// Where odd addresses are given, a row of words is copied once so that the loops read aligned
+/// ones.
 class Row {
  public:
   Row(const Containers& containers, const uint8_t* bytes, int count) : raw_(bytes) {
@@ -109,12 +114,13 @@ class Row {
 
 }  // namespace
 
-void AffineRow(const Containers& containers, const uint8_t* bytes, int count, const ValueMap::Affine& map,
-               bool in_float, float background, float* out) {
+void AffineRow(const Containers& containers, const uint8_t* bytes, int count,
+               const ValueMap::Affine& map, bool in_float, float background, float* out) {
   MapRow(containers, Row(containers, bytes, count).raw(), count, map, in_float, background, out);
 }
 
-void TableRow(const Containers& containers, const uint8_t* bytes, int count, const float* table, float* out) {
+void TableRow(const Containers& containers, const uint8_t* bytes, int count, const float* table,
+              float* out) {
   if (!containers.wide) return LookUp(containers, bytes, count, table, out);
   const Row row(containers, bytes, count);
   LookUp(containers, static_cast<const uint16_t*>(row.raw()), count, table, out);
@@ -124,10 +130,12 @@ bool PaddingRow(const Containers& containers, const uint8_t* bytes, int count, u
   return MarkPadding(containers, Row(containers, bytes, count).raw(), count, out);
 }
 
-std::vector<uint64_t> CountContainers(const Containers& containers, const uint8_t* bytes, size_t pixels) {
+std::vector<uint64_t> CountContainers(const Containers& containers, const uint8_t* bytes,
+                                      size_t pixels) {
   // More tables would not fit the first cache
   if (!containers.wide) return Count<uint8_t, 4>(containers, bytes, pixels);
-  return (containers.mask < 4096 ? Count<uint16_t, 4> : Count<uint16_t, 2>)(containers, bytes, pixels);
+  return (containers.mask < 4096 ? Count<uint16_t, 4> : Count<uint16_t, 2>)(containers, bytes,
+                                                                            pixels);
 }
 
 RADSERVE_HOT_LOOP void YbrToRgbRow(bool partial, int count, uint8_t* __restrict first,
@@ -144,7 +152,8 @@ RADSERVE_HOT_LOOP void YbrToRgbRow(bool partial, int count, uint8_t* __restrict 
                            y + 1.772 * cb};
     // Clamped first, a half is rounded up by cutting off
     first[x] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(rgb[0], 0.0), 255.0) + 0.5));
-    second[x] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(rgb[1], 0.0), 255.0) + 0.5));
+    second[x] =
+        static_cast<uint8_t>(static_cast<int>(std::min(std::max(rgb[1], 0.0), 255.0) + 0.5));
     third[x] = static_cast<uint8_t>(static_cast<int>(std::min(std::max(rgb[2], 0.0), 255.0) + 0.5));
   }
 }

@@ -14,16 +14,18 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void CheckFormat(const PixelFormat& f) {
-  const bool allocated =
-      f.bits_allocated == 8 || f.bits_allocated == 16 || f.bits_allocated == 32 || f.bits_allocated == 64;
-  const bool bits = f.is_float ? f.bits_allocated >= 32
-                               : f.bits_stored >= 1 && f.bits_stored <= f.bits_allocated &&
-                                     f.high_bit < f.bits_allocated && f.high_bit + 1 >= f.bits_stored;
+  const bool allocated = f.bits_allocated == 8 || f.bits_allocated == 16 ||
+                         f.bits_allocated == 32 || f.bits_allocated == 64;
+  const bool bits = f.is_float
+                        ? f.bits_allocated >= 32
+                        : f.bits_stored >= 1 && f.bits_stored <= f.bits_allocated &&
+                              f.high_bit < f.bits_allocated && f.high_bit + 1 >= f.bits_stored;
   const int samples = f.Monochrome() || f.photometric == Photometric::kPalette ? 1 : 3;
-  const bool packed = !f.packed422 || (f.photometric == Photometric::kYbrFull422 && f.bits_allocated == 8 &&
-                                       f.columns % 2 == 0);
+  const bool packed = !f.packed422 || (f.photometric == Photometric::kYbrFull422 &&
+                                       f.bits_allocated == 8 && f.columns % 2 == 0);
   const bool colour = f.Monochrome() || (!f.is_float && !f.is_signed && f.bits_allocated <= 16);
-  if (f.rows < 1 || f.columns < 1 || !allocated || !bits || f.samples != samples || !packed || !colour) {
+  if (f.rows < 1 || f.columns < 1 || !allocated || !bits || f.samples != samples || !packed ||
+      !colour) {
     throw EngineError(
         "corrupt_image",
         "Bits Allocated, Bits Stored, High Bit, Samples per Pixel and Photometric Interpretation "
@@ -45,7 +47,8 @@ void CheckLength(const Plane& plane) {
   }
 }
 
-/// CCIR 601 (PS3.3 C.7.6.3.1.2), full or studio range, scaled to the sample's bits, rounded to stored values.
+/// CCIR 601 (PS3.3 C.7.6.3.1.2), full or studio range, scaled to the sample's bits, rounded to
+/// stored values.
 void YbrToRgb(bool partial, double full, const double ybr[3], double rgb[3]) {
   const double centre = (full + 1) / 2;
   const double unit = (full + 1) / 256;
@@ -60,7 +63,8 @@ void YbrToRgb(bool partial, double full, const double ybr[3], double rgb[3]) {
 
 double PaletteEntry(const std::vector<uint16_t>& entries, const Palette& palette, double index) {
   const double last = static_cast<double>(entries.size()) - 1;
-  const uint16_t entry = entries[static_cast<size_t>(std::clamp(index - palette.first_mapped, 0.0, last))];
+  const uint16_t entry =
+      entries[static_cast<size_t>(std::clamp(index - palette.first_mapped, 0.0, last))];
   return palette.bits > 8 ? entry >> 8 : entry;
 }
 
@@ -121,26 +125,31 @@ void PixelSource::PrepareColour(const InputSpec& spec) {
   if (palette) {
     const auto& p = plane_.interpretation.palette;
     if (!p || p->red.empty() || p->green.empty() || p->blue.empty()) {
-      throw EngineError(
-          "corrupt_image",
-          "Expected a Palette Color Lookup Table for PALETTE COLOR (PS3.3 C.7.6.3.1.5); found none.");
+      throw EngineError("corrupt_image",
+                        "Expected a Palette Color Lookup Table for PALETTE COLOR (PS3.3 "
+                        "C.7.6.3.1.5); found none.");
     }
   }
   const double full = palette ? 255 : StoredRange(plane_.format).high;
   colour_divisor_ = spec.values.kind == ValuesSpec::Kind::kVoi ? full : 1;
-  colour_clip_ = spec.clip ? Range{spec.clip->first, spec.clip->second} : Range{-kInfinity, kInfinity};
-  background_ = static_cast<float>(std::clamp(spec.background, colour_clip_.low, colour_clip_.high));
+  colour_clip_ =
+      spec.clip ? Range{spec.clip->first, spec.clip->second} : Range{-kInfinity, kInfinity};
+  background_ =
+      static_cast<float>(std::clamp(spec.background, colour_clip_.low, colour_clip_.high));
   for (int v = 0; v < 256; ++v) colour_table_.push_back(ColourValue(v));
   if (!palette || !Small()) return;
   for (uint32_t masked = 0; masked <= bits_.mask; ++masked) {
     float values[3];
     ColourValues(PaletteRgb(FromMasked(masked)), values);
-    for (int c = 0; c < channels_; ++c) palette_tables_[static_cast<size_t>(c)].push_back(values[c]);
+    for (int c = 0; c < channels_; ++c)
+      palette_tables_[static_cast<size_t>(c)].push_back(values[c]);
   }
 }
 
 /// Containers of one or two bytes have fast paths.
-bool PixelSource::Small() const { return !plane_.format.is_float && plane_.format.bits_allocated <= 16; }
+bool PixelSource::Small() const {
+  return !plane_.format.is_float && plane_.format.bits_allocated <= 16;
+}
 
 uint32_t PixelSource::Masked(size_t sample) const {
   if (plane_.format.bits_allocated == 8) return (plane_.data[sample] >> bits_.shift) & bits_.mask;
@@ -150,7 +159,8 @@ uint32_t PixelSource::Masked(size_t sample) const {
 }
 
 double PixelSource::FromMasked(uint32_t masked) const {
-  return static_cast<double>(static_cast<int64_t>(masked ^ bits_.sign) - static_cast<int64_t>(bits_.sign));
+  return static_cast<double>(static_cast<int64_t>(masked ^ bits_.sign) -
+                             static_cast<int64_t>(bits_.sign));
 }
 
 double PixelSource::Stored(size_t sample) const {
@@ -185,7 +195,8 @@ bool PixelSource::IsPadding(double stored) const {
 }
 
 std::vector<uint64_t> PixelSource::Histogram() const {
-  const size_t pixels = static_cast<size_t>(plane_.format.rows) * static_cast<size_t>(plane_.format.columns);
+  const size_t pixels =
+      static_cast<size_t>(plane_.format.rows) * static_cast<size_t>(plane_.format.columns);
   return CountContainers(bits_, plane_.data.data(), pixels);
 }
 
@@ -230,7 +241,8 @@ void PixelSource::GrayRow(int row, float* out) const {
     return;
   }
   const uint8_t* bytes = RowBytes(row);
-  if (affine_) return AffineRow(bits_, bytes, columns, *affine_, affine_in_float_, background_, out);
+  if (affine_)
+    return AffineRow(bits_, bytes, columns, *affine_, affine_in_float_, background_, out);
   TableRow(bits_, bytes, columns, table_.data(), out);
 }
 
@@ -242,7 +254,8 @@ const uint8_t* PixelSource::RowBytes(int row) const {
 
 PixelSource::RgbValue PixelSource::PaletteRgb(double index) const {
   const Palette& p = *plane_.interpretation.palette;
-  return {PaletteEntry(p.red, p, index), PaletteEntry(p.green, p, index), PaletteEntry(p.blue, p, index)};
+  return {PaletteEntry(p.red, p, index), PaletteEntry(p.green, p, index),
+          PaletteEntry(p.blue, p, index)};
 }
 
 PixelSource::RgbValue PixelSource::Rgb(size_t row_sample, int column) const {
@@ -259,12 +272,14 @@ PixelSource::RgbValue PixelSource::Rgb(size_t row_sample, int column) const {
   }
   if (f.photometric == Photometric::kRgb) return sample;
   RgbValue rgb;
-  YbrToRgb(f.photometric == Photometric::kYbrPartial420, StoredRange(f).high, sample.data(), rgb.data());
+  YbrToRgb(f.photometric == Photometric::kYbrPartial420, StoredRange(f).high, sample.data(),
+           rgb.data());
   return rgb;
 }
 
 float PixelSource::ColourValue(double value) const {
-  return static_cast<float>(std::clamp(value / colour_divisor_, colour_clip_.low, colour_clip_.high));
+  return static_cast<float>(
+      std::clamp(value / colour_divisor_, colour_clip_.low, colour_clip_.high));
 }
 
 /// One pixel in the tensor's channels.
@@ -285,7 +300,8 @@ void PixelSource::ColourRow8(int row, float* const* channels) const {
   const auto columns = static_cast<size_t>(f.columns);
   std::vector<uint8_t> block(columns * 3);
   uint8_t* const plane[3] = {block.data(), block.data() + columns, block.data() + 2 * columns};
-  const uint8_t* in = plane_.data.data() + static_cast<size_t>(row) * columns * (f.packed422 ? 2 : 3);
+  const uint8_t* in =
+      plane_.data.data() + static_cast<size_t>(row) * columns * (f.packed422 ? 2 : 3);
   for (size_t x = 0; x < columns; ++x) {
     const uint8_t* pair = in + x / 2 * 4;
     plane[0][x] = f.packed422 ? pair[x % 2] : in[x * 3];
@@ -293,10 +309,12 @@ void PixelSource::ColourRow8(int row, float* const* channels) const {
     plane[2][x] = f.packed422 ? pair[3] : in[x * 3 + 2];
   }
   if (f.photometric != Photometric::kRgb) {
-    YbrToRgbRow(f.photometric == Photometric::kYbrPartial420, f.columns, plane[0], plane[1], plane[2]);
+    YbrToRgbRow(f.photometric == Photometric::kYbrPartial420, f.columns, plane[0], plane[1],
+                plane[2]);
   }
   if (order_ == ChannelOrder::kGrayscale) {
-    return LuminanceRow(plane[0], plane[1], plane[2], f.columns, colour_divisor_, colour_clip_, channels[0]);
+    return LuminanceRow(plane[0], plane[1], plane[2], f.columns, colour_divisor_, colour_clip_,
+                        channels[0]);
   }
   for (size_t c = 0; c < 3; ++c) {
     float* out = channels[order_ == ChannelOrder::kBgr ? 2 - c : c];
@@ -308,7 +326,8 @@ void PixelSource::PaletteRow(int row, float* const* channels) const {
   const auto columns = static_cast<size_t>(plane_.format.columns);
   for (size_t x = 0; x < columns; ++x) {
     const uint32_t masked = Masked(static_cast<size_t>(row) * columns + x);
-    for (size_t c = 0; c < static_cast<size_t>(channels_); ++c) channels[c][x] = palette_tables_[c][masked];
+    for (size_t c = 0; c < static_cast<size_t>(channels_); ++c)
+      channels[c][x] = palette_tables_[c][masked];
   }
 }
 
@@ -340,11 +359,13 @@ void PixelSource::AppendValues(std::vector<std::pair<double, uint64_t>>& values)
   const std::vector<uint8_t> padding = PaddingMask();
   std::vector<float> block(static_cast<size_t>(channels_) * static_cast<size_t>(f.columns));
   std::vector<float*> rows;
-  for (int c = 0; c < channels_; ++c) rows.push_back(block.data() + static_cast<ptrdiff_t>(c) * f.columns);
+  for (int c = 0; c < channels_; ++c)
+    rows.push_back(block.data() + static_cast<ptrdiff_t>(c) * f.columns);
   for (int y = 0; y < f.rows; ++y) {
     Row(y, rows.data());
     for (int x = 0; x < f.columns; ++x) {
-      const size_t pixel = static_cast<size_t>(y) * static_cast<size_t>(f.columns) + static_cast<size_t>(x);
+      const size_t pixel =
+          static_cast<size_t>(y) * static_cast<size_t>(f.columns) + static_cast<size_t>(x);
       if (!padding.empty() && padding[pixel] != 0) continue;
       for (int c = 0; c < planes; ++c) values.emplace_back(rows[static_cast<size_t>(c)][x], 1);
     }
@@ -359,7 +380,8 @@ std::vector<uint8_t> PixelSource::PaddingMask() const {
   bool any = false;
   if (Small()) {
     for (int y = 0; y < f.rows; ++y)
-      any |= PaddingRow(bits_, RowBytes(y), f.columns, mask.data() + static_cast<ptrdiff_t>(y) * f.columns);
+      any |= PaddingRow(bits_, RowBytes(y), f.columns,
+                        mask.data() + static_cast<ptrdiff_t>(y) * f.columns);
   } else {
     for (size_t i = 0; i < mask.size(); ++i) mask[i] = IsPadding(Stored(i)) ? 1 : 0;
     any = std::find(mask.begin(), mask.end(), 1) != mask.end();

@@ -14,12 +14,12 @@
 namespace radserve {
 
 /// Reads one frame as the manifest's `values`, row by row, in the tensor's channel order.
-/// - Grayscale: containers are shifted and masked by High Bit and Bits Stored and read by sign, then
-///   ValueMap; pixels in the padding range (stored values, PS3.3 C.7.5.1.1.2), and floats that are no
-///   numbers, are background.
-/// - Colour: palette to RGB of 8 bits (the high byte of 16-bit entries); YBR to RGB by CCIR 601 (PS3.3
-///   C.7.6.3.1.2), rounded; `voi` divides by the full range; grayscale models get the luminance 0.299 R +
-///   0.587 G + 0.114 B.
+/// - Grayscale: containers are shifted and masked by High Bit and Bits Stored and read by sign,
+///   then ValueMap; pixels in the padding range (stored values, PS3.3 C.7.5.1.1.2), and floats that
+///   are no numbers, are background.
+/// - Colour: palette to RGB of 8 bits (the high byte of 16-bit entries); YBR to RGB by CCIR 601
+///   (PS3.3 C.7.6.3.1.2), rounded; `voi` divides by the full range; grayscale models get the
+///   luminance 0.299 R + 0.587 G + 0.114 B.
 class PixelSource {
  public:
   /// `plane` and `spec` must outlive it. Throws truncated_image, corrupt_image, no_model_accepts.
@@ -31,8 +31,8 @@ class PixelSource {
   const std::optional<Range>& observed() const { return observed_; }
   /// Fills `channels()` arrays of the image's width. Thread safe.
   void Row(int row, float* const* channels) const;
-  /// Adds the values outside padding with how often each occurs: distinct ones for grayscale of at most 16
-  /// bits, else each by itself.
+  /// Adds the values outside padding with how often each occurs: distinct ones for grayscale of at
+  /// most 16 bits, else each by itself.
   void AppendValues(std::vector<std::pair<double, uint64_t>>& values) const;
   /// One byte a pixel, 1 if it is padding; empty if nothing is.
   std::vector<uint8_t> PaddingMask() const;

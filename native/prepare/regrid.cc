@@ -50,7 +50,8 @@ std::vector<float> ModalityValues(std::span<const Plane> slices, const std::stop
   for (const Plane& plane : slices) {
     CheckStop(stop);
     if (plane.format.rows != format.rows || plane.format.columns != format.columns) {
-      throw EngineError("series_invalid", "Expected all slices of a volume with the sides of the first.");
+      throw EngineError("series_invalid",
+                        "Expected all slices of a volume with the sides of the first.");
     }
     const ChannelSource source(std::span(&plane, 1), 0, spec);
     for (int y = 0; y < format.rows; ++y, row += columns) source.Row(y, &row);
@@ -134,10 +135,11 @@ Plane FloatPlane(const Plane& like, const VolumeGrid& grid, std::span<const floa
 
 }  // namespace
 
-RegriddedSlices RegridSlices(std::span<const Plane> slices, const VolumeGrid& own, const VolumeGrid& grid,
-                             const std::stop_token& stop) {
+RegriddedSlices RegridSlices(std::span<const Plane> slices, const VolumeGrid& own,
+                             const VolumeGrid& grid, const std::stop_token& stop) {
   if (!slices.front().format.Monochrome()) {
-    throw EngineError("no_model_accepts", "Expected grayscale series where one is taken to another's grid.");
+    throw EngineError("no_model_accepts",
+                      "Expected grayscale series where one is taken to another's grid.");
   }
   const std::vector<float> values = ModalityValues(slices, stop);
   const Interpolated interpolated(values, own.sides);
@@ -150,8 +152,8 @@ RegriddedSlices RegridSlices(std::span<const Plane> slices, const VolumeGrid& ow
     CheckStop(stop);
     for (int y = 0; y < grid.sides[1]; ++y) {
       for (int x = 0; x < grid.sides[2]; ++x) {
-        const Vector place =
-            PlaceOf(grid.geometry, {static_cast<double>(z), static_cast<double>(y), static_cast<double>(x)});
+        const Vector place = PlaceOf(grid.geometry, {static_cast<double>(z), static_cast<double>(y),
+                                                     static_cast<double>(x)});
         *out++ = interpolated.At(IndexOf(own.geometry, place));
       }
     }

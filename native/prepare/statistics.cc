@@ -8,7 +8,8 @@
 namespace radserve {
 namespace {
 
-double Percentile(const std::vector<std::pair<double, uint64_t>>& sorted, uint64_t count, double percent) {
+double Percentile(const std::vector<std::pair<double, uint64_t>>& sorted, uint64_t count,
+                  double percent) {
   const double rank = percent / 100 * static_cast<double>(count - 1);
   const auto below = static_cast<uint64_t>(rank);
   double at[2] = {sorted.back().first, sorted.back().first};
@@ -22,8 +23,9 @@ double Percentile(const std::vector<std::pair<double, uint64_t>>& sorted, uint64
   return at[0] + (at[1] - at[0]) * (rank - static_cast<double>(below));
 }
 
-RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, size_t count, float low, float high,
-                                    double subtract, double multiply, double add, float* __restrict out) {
+RADSERVE_HOT_LOOP void NormaliseRow(const float* __restrict values, size_t count, float low,
+                                    float high, double subtract, double multiply, double add,
+                                    float* __restrict out) {
   for (size_t x = 0; x < count; ++x) {
     float value = values[x] < low ? low : values[x];
     value = value > high ? high : value;
@@ -129,8 +131,8 @@ double VolumeStatistics::Single(double percent) {
 
 void Normaliser::Row(size_t channel, const float* values, size_t count, const Limits& limits,
                      float* out) const {
-  NormaliseRow(values, count, limits.low, limits.high, subtract[channel], multiply[channel], add[channel],
-               out);
+  NormaliseRow(values, count, limits.low, limits.high, subtract[channel], multiply[channel],
+               add[channel], out);
 }
 
 Normaliser MakeNormaliser(const NormalisationSpec& spec, int channel_count,
@@ -153,8 +155,8 @@ Normaliser MakeNormaliser(const NormalisationSpec& spec, int channel_count,
       break;
     case Kind::kMinMax:
       n.found = measure(0, 100);
-      Set(n, channels, n.found->min, (spec.to[1] - spec.to[0]) * Inverse(n.found->max - n.found->min),
-          spec.to[0]);
+      Set(n, channels, n.found->min,
+          (spec.to[1] - spec.to[0]) * Inverse(n.found->max - n.found->min), spec.to[0]);
       break;
     case Kind::kZScore:
       n.found = measure(0, 100);
@@ -162,8 +164,8 @@ Normaliser MakeNormaliser(const NormalisationSpec& spec, int channel_count,
       break;
     case Kind::kPercentile:
       n.found = measure(spec.low, spec.high);
-      Set(n, channels, n.found->low, (spec.to[1] - spec.to[0]) * Inverse(n.found->high - n.found->low),
-          spec.to[0]);
+      Set(n, channels, n.found->low,
+          (spec.to[1] - spec.to[0]) * Inverse(n.found->high - n.found->low), spec.to[0]);
       break;
   }
   return n;

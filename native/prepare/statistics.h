@@ -12,8 +12,8 @@
 
 namespace radserve {
 
-/// Over the values of an image (all channels), Pixel Padding left out. Percentiles interpolate linearly
-/// between ranks; std is that of the population. All zero if every pixel is padding.
+/// Over the values of an image (all channels), Pixel Padding left out. Percentiles interpolate
+/// linearly between ranks; std is that of the population. All zero if every pixel is padding.
 struct Statistics {
   double min = 0;
   double max = 0;
@@ -29,9 +29,10 @@ Statistics Summary(std::vector<std::pair<double, uint64_t>>& values, double low,
 /// Statistics over values that come in portions, without keeping each of them if they repeat.
 class VolumeStatistics {
  public:
-  /// `percentiles` says whether they will be asked for, `distinct` whether values come with counts. Values
-  /// that do not are kept as floats, four bytes each.
-  VolumeStatistics(bool percentiles, bool distinct) : percentiles_(percentiles), distinct_(distinct) {}
+  /// `percentiles` says whether they will be asked for, `distinct` whether values come with counts.
+  /// Values that do not are kept as floats, four bytes each.
+  VolumeStatistics(bool percentiles, bool distinct)
+      : percentiles_(percentiles), distinct_(distinct) {}
 
   void Add(const std::vector<std::pair<double, uint64_t>>& values);
   /// All zero if nothing was added.
@@ -68,11 +69,12 @@ struct Normaliser {
                               add[channel]);
   }
   /// Clips and normalises a row of a channel.
-  void Row(size_t channel, const float* values, size_t count, const Limits& limits, float* out) const;
+  void Row(size_t channel, const float* values, size_t count, const Limits& limits,
+           float* out) const;
 };
 
-/// `measure(low, high)` gives the statistics of what is normalised together, with those percentiles; it is
-/// called only if the normalisation needs them.
+/// `measure(low, high)` gives the statistics of what is normalised together, with those
+/// percentiles; it is called only if the normalisation needs them.
 Normaliser MakeNormaliser(const NormalisationSpec& spec, int channels,
                           const std::function<Statistics(double low, double high)>& measure);
 

@@ -45,16 +45,17 @@ void CheckWindow(const Window& window) {
   const bool good = std::isfinite(window.center) && std::isfinite(window.width) &&
                     (least == 1 ? window.width >= 1 : window.width > 0);
   if (!good) {
-    throw EngineError("corrupt_image", least == 1
-                                           ? "Expected a Window Width of at least 1 (PS3.3 C.11.2.1.2.1)."
-                                           : "Expected a Window Width greater than 0 (PS3.3 C.11.2.1.3).");
+    throw EngineError("corrupt_image",
+                      least == 1 ? "Expected a Window Width of at least 1 (PS3.3 C.11.2.1.2.1)."
+                                 : "Expected a Window Width greater than 0 (PS3.3 C.11.2.1.3).");
   }
 }
 
 void CheckModality(const ModalityTransform& modality) {
   if (modality.kind == ModalityTransform::Kind::kLut) CheckTable(modality.lut, "Modality LUT");
   if (modality.kind == ModalityTransform::Kind::kRescale &&
-      (modality.slope == 0 || !std::isfinite(modality.slope) || !std::isfinite(modality.intercept))) {
+      (modality.slope == 0 || !std::isfinite(modality.slope) ||
+       !std::isfinite(modality.intercept))) {
     throw EngineError("corrupt_image",
                       "Expected a finite Rescale Slope other than 0 and a finite Rescale Intercept "
                       "(PS3.3 C.11.1.1.2).");
@@ -69,8 +70,8 @@ Range ModalityRange(const PixelFormat& format, const ModalityTransform& modality
   return {std::min(a, b), std::max(a, b)};
 }
 
-/// A linear window as the modality values that become 0 and 1; nullopt for the others, and for a width of one
-/// (LINEAR), which is a step.
+/// A linear window as the modality values that become 0 and 1; nullopt for the others, and for a
+/// width of one (LINEAR), which is a step.
 std::optional<Range> LinearRamp(const Window& w) {
   if (w.function == WindowFunction::kLinearExact)
     return Range{w.center - w.width / 2, w.center + w.width / 2};
@@ -122,7 +123,8 @@ bool ValueMap::NeedsObserved(const Plane& plane, const InputSpec& spec) {
   return Inverts(plane, spec) && plane.format.is_float && spec.values.kind != ValuesKind::kWindow;
 }
 
-ValueMap::ValueMap(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed) {
+ValueMap::ValueMap(const Plane& plane, const InputSpec& spec,
+                   const std::optional<Range>& observed) {
   if (plane.format.photometric == Photometric::kMonochrome1 &&
       spec.monochrome1 == InputSpec::Monochrome1::kRefuse) {
     throw EngineError("no_model_accepts", "The model refuses MONOCHROME1 images.");
@@ -136,7 +138,8 @@ ValueMap::ValueMap(const Plane& plane, const InputSpec& spec, const std::optiona
   background_ = static_cast<float>(std::clamp(spec.background, clip_.low, clip_.high));
 }
 
-void ValueMap::SetVoi(const Plane& plane, const ValuesSpec& values, const std::optional<Range>& observed) {
+void ValueMap::SetVoi(const Plane& plane, const ValuesSpec& values,
+                      const std::optional<Range>& observed) {
   if (values.kind == ValuesKind::kWindow) window_ = values.window;
   if (values.kind == ValuesKind::kVoi) {
     if (const VoiTransform* voi = Voi(plane, values)) {
@@ -148,9 +151,10 @@ void ValueMap::SetVoi(const Plane& plane, const ValuesSpec& values, const std::o
       }
     } else if (values.if_absent == IfAbsent::kRefuse ||
                (values.if_absent == IfAbsent::kFullRange && plane.format.is_float)) {
-      throw EngineError("no_model_accepts", "The model needs the file's window or VOI LUT number " +
-                                                std::to_string(values.index + 1) + "; the file has " +
-                                                std::to_string(plane.interpretation.voi.size()) + ".");
+      throw EngineError("no_model_accepts",
+                        "The model needs the file's window or VOI LUT number " +
+                            std::to_string(values.index + 1) + "; the file has " +
+                            std::to_string(plane.interpretation.voi.size()) + ".");
     } else if (values.if_absent == IfAbsent::kFullRange) {
       ramp_ = ModalityRange(plane.format, plane.interpretation.modality);
     } else {
@@ -163,15 +167,17 @@ void ValueMap::SetVoi(const Plane& plane, const ValuesSpec& values, const std::o
   if (ramp_) window_.reset();
 }
 
-void ValueMap::SetInversion(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed) {
+void ValueMap::SetInversion(const Plane& plane, const InputSpec& spec,
+                            const std::optional<Range>& observed) {
   if (spec.values.kind == ValuesKind::kVoi || spec.values.kind == ValuesKind::kWindow) {
     inversion_sum_ = 1;
     return;
   }
   if (spec.values.kind == ValuesKind::kModality && plane.interpretation.hounsfield) return;
-  const Range range = plane.format.is_float                     ? observed.value()
-                      : spec.values.kind == ValuesKind::kStored ? StoredRange(plane.format)
-                                                                : ModalityRange(plane.format, *modality_);
+  const Range range = plane.format.is_float ? observed.value()
+                      : spec.values.kind == ValuesKind::kStored
+                          ? StoredRange(plane.format)
+                          : ModalityRange(plane.format, *modality_);
   inversion_sum_ = range.low + range.high;
 }
 
@@ -217,11 +223,13 @@ std::optional<ValueMap::Affine> ValueMap::AsAffine() const {
 }
 
 bool ValueMap::Affine::IsExactInFloat(double most) const {
-  // Where a and b are whole multiples of one power of two, so are product and sum: exact within 24 bits.
+  // Where a and b are whole multiples of one power of two, so are product and sum: exact within 24
+  // bits.
   const double limit = std::ldexp(1.0, std::numeric_limits<float>::digits);
   double scaled_a = a;
   double scaled_b = b;
-  for (int bits = 0; bits < std::numeric_limits<float>::digits; ++bits, scaled_a *= 2, scaled_b *= 2) {
+  for (int bits = 0; bits < std::numeric_limits<float>::digits;
+       ++bits, scaled_a *= 2, scaled_b *= 2) {
     if (std::fabs(scaled_a) * most + std::fabs(scaled_b) > limit) return false;
     if (scaled_a == std::trunc(scaled_a) && scaled_b == std::trunc(scaled_b)) return true;
   }

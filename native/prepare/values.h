@@ -22,18 +22,20 @@ double ModalityValue(const ModalityTransform& modality, double stored);
 /// Modality value to 0..1 by a window (PS3.3 C.11.2.1.2, C.11.2.1.3).
 double WindowValue(const Window& window, double value);
 
-/// Transforms one stored value of a grayscale image before it is resampled: modality transform, then
-/// window or VOI LUT to 0..1, then inversion of MONOCHROME1, then the manifest's clip, as the manifest asks.
+/// Transforms one stored value of a grayscale image before it is resampled: modality transform,
+/// then window or VOI LUT to 0..1, then inversion of MONOCHROME1, then the manifest's clip, as the
+/// manifest asks.
 class ValueMap {
  public:
-  /// Throws corrupt_image for transforms that PS3.3 forbids, no_model_accepts if the manifest refuses the
-  /// image. `observed` is the range of modality values (of stored values for `stored`) in this image outside
-  /// its padding; needed if NeedsObserved says so.
+  /// Throws corrupt_image for transforms that PS3.3 forbids, no_model_accepts if the manifest
+  /// refuses the image. `observed` is the range of modality values (of stored values for `stored`)
+  /// in this image outside its padding; needed if NeedsObserved says so.
   ValueMap(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed);
   static bool NeedsObserved(const Plane& plane, const InputSpec& spec);
 
   double operator()(double stored) const;
-  /// The value of pixels that hold no image: the manifest's background, neither windowed nor inverted.
+  /// The value of pixels that hold no image: the manifest's background, neither windowed nor
+  /// inverted.
   float background() const { return background_; }
 
   /// value = clamp(stored * a + b, low, high), if the whole map is that.
@@ -42,14 +44,16 @@ class ValueMap {
     double b = 0;
     float low = -std::numeric_limits<float>::infinity();
     float high = std::numeric_limits<float>::infinity();
-    /// Float arithmetic gives the same as double arithmetic rounded once, for stored values up to `most`.
+    /// Float arithmetic gives the same as double arithmetic rounded once, for stored values up to
+    /// `most`.
     bool IsExactInFloat(double most) const;
   };
   std::optional<Affine> AsAffine() const;
 
  private:
   void SetVoi(const Plane& plane, const ValuesSpec& values, const std::optional<Range>& observed);
-  void SetInversion(const Plane& plane, const InputSpec& spec, const std::optional<Range>& observed);
+  void SetInversion(const Plane& plane, const InputSpec& spec,
+                    const std::optional<Range>& observed);
 
   const ModalityTransform* modality_ = nullptr;
   /// At most one of the three: a linear ramp to 0..1, a window, a lookup table.

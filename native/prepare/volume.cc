@@ -16,8 +16,8 @@
 namespace radserve {
 namespace {
 
-/// Rows of the tensor that are resampled at once: what a few slices of them take fits into a core's cache, and few rows
-/// of the source are read for two of them.
+/// Rows of the tensor that are resampled at once: what a few slices of them take fits into a core's
+/// cache, and few rows of the source are read for two of them.
 constexpr size_t kBand = 64;
 
 bool SameModality(const ModalityTransform& a, const ModalityTransform& b) {
@@ -27,20 +27,21 @@ bool SameModality(const ModalityTransform& a, const ModalityTransform& b) {
 
 /// Inverting takes a range, and one volume must have one.
 void CheckInversion(std::span<const Plane> slices, const InputSpec& spec) {
-  if (spec.monochrome1 != InputSpec::Monochrome1::kInvert || spec.values.kind == ValuesSpec::Kind::kWindow ||
-      spec.values.kind == ValuesSpec::Kind::kVoi) {
+  if (spec.monochrome1 != InputSpec::Monochrome1::kInvert ||
+      spec.values.kind == ValuesSpec::Kind::kWindow || spec.values.kind == ValuesSpec::Kind::kVoi) {
     return;
   }
   for (const Plane& plane : slices) {
     if (plane.format.photometric != Photometric::kMonochrome1) continue;
     const PixelFormat& f = slices.front().format;
-    const bool same = plane.format.bits_stored == f.bits_stored && plane.format.is_signed == f.is_signed &&
-                      SameModality(plane.interpretation.modality, slices.front().interpretation.modality);
+    const bool same =
+        plane.format.bits_stored == f.bits_stored && plane.format.is_signed == f.is_signed &&
+        SameModality(plane.interpretation.modality, slices.front().interpretation.modality);
     if (plane.format.is_float || !same) {
-      throw EngineError(
-          "no_model_accepts",
-          "A volume of MONOCHROME1 slices is inverted over one range: expected integers with the same "
-          "rescale in every slice; found others.");
+      throw EngineError("no_model_accepts",
+                        "A volume of MONOCHROME1 slices is inverted over one range: expected "
+                        "integers with the same "
+                        "rescale in every slice; found others.");
     }
   }
 }
@@ -52,12 +53,13 @@ std::array<int, 3> CheckSlices(std::span<const Plane> slices, const InputSpec& s
     if (f.rows != first.rows || f.columns != first.columns || f.samples != first.samples ||
         f.bits_allocated != first.bits_allocated || f.is_float != first.is_float ||
         f.photometric != first.photometric) {
-      throw EngineError(
-          "series_invalid",
-          "Expected all slices of a volume with the rows, columns, kind of colour and Bits Allocated of "
-          "the first, " +
-              std::to_string(first.rows) + " x " + std::to_string(first.columns) + "; found a slice of " +
-              std::to_string(f.rows) + " x " + std::to_string(f.columns) + ", or of another kind.");
+      throw EngineError("series_invalid",
+                        "Expected all slices of a volume with the rows, columns, kind of colour "
+                        "and Bits Allocated of "
+                        "the first, " +
+                            std::to_string(first.rows) + " x " + std::to_string(first.columns) +
+                            "; found a slice of " + std::to_string(f.rows) + " x " +
+                            std::to_string(f.columns) + ", or of another kind.");
     }
   }
   CheckInversion(slices, spec);
@@ -89,7 +91,8 @@ struct BoxMeasure {
 /// Which voxels of a volume are inside of its body; all, where nobody asks.
 class Inside {
  public:
-  Inside(std::span<const uint8_t> marks, const std::array<int, 3>& sides) : marks_(marks), sides_(sides) {}
+  Inside(std::span<const uint8_t> marks, const std::array<int, 3>& sides)
+      : marks_(marks), sides_(sides) {}
 
   /// The marks of one row; empty where all voxels are inside.
   std::span<const uint8_t> Row(int slice, int row) const {
@@ -121,7 +124,8 @@ void ForRows(std::span<const Plane> slices, const InputSpec& spec, const VolumeB
   }
 }
 
-/// Statistics of the inside. The ranges are of what is resampled: where a voxel is outside they hold the mean too.
+/// Statistics of the inside. The ranges are of what is resampled: where a voxel is outside they
+/// hold the mean too.
 BoxMeasure MeasureBox(std::span<const Plane> slices, const InputSpec& spec, const VolumeBox& box,
                       const Inside& inside, const std::stop_token& stop) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -205,8 +209,8 @@ class VolumeWriter {
   /// One range for each plane that is written, or one for all, which its values do not leave.
   void KeepWithin(std::vector<Range> ranges) { ranges_ = std::move(ranges); }
 
-  /// Rows [begin, end) of plane number `slice`, one for each channel, of those that the slice axis gives; in the source's
-  /// order. Rows may be written from several threads.
+  /// Rows [begin, end) of plane number `slice`, one for each channel, of those that the slice axis
+  /// gives; in the source's order. Rows may be written from several threads.
   void WriteRows(int slice, int begin, int end, const float* const* channels) {
     const VolumeAxis& columns = Along(2);
     const auto width = static_cast<size_t>(columns.count);
@@ -256,8 +260,9 @@ class VolumeWriter {
                          (spec_.Channels() + spec_.label_channels) *
                          static_cast<double>(DtypeSize(spec_.dtype));
     if (bytes <= kMostTensorBytes) return;
-    throw EngineError("no_model_accepts", "The volume needs a tensor of " + std::to_string(d) + " x " +
-                                              std::to_string(h) + " x " + std::to_string(w) +
+    throw EngineError("no_model_accepts", "The volume needs a tensor of " + std::to_string(d) +
+                                              " x " + std::to_string(h) + " x " +
+                                              std::to_string(w) +
                                               " voxels, which is more than 2 GiB.");
   }
 
@@ -285,10 +290,11 @@ class VolumeWriter {
   Tensor tensor_;
 };
 
-/// Widens a box, of which `high` belongs to it, to hold the values of a row that count. False if none does.
+/// Widens a box, of which `high` belongs to it, to hold the values of a row that count. False if
+/// none does.
 template <typename Counts>
-bool HoldRow(int z, int y, std::span<const float> row, const Counts& counts, std::array<int, 3>& low,
-             std::array<int, 3>& high) {
+bool HoldRow(int z, int y, std::span<const float> row, const Counts& counts,
+             std::array<int, 3>& low, std::array<int, 3>& high) {
   const auto first = std::ranges::find_if(row, counts);
   if (first == row.end()) return false;
   const auto last = std::find_if(row.rbegin(), row.rend(), counts);
@@ -317,13 +323,14 @@ void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMa
     }
   }
   if (high[0] < 0) {
-    throw EngineError(
-        "no_model_accepts",
-        "Expected values above 0 after normalisation, to whose box the model's volume is cut; found "
-        "none.");
+    throw EngineError("no_model_accepts",
+                      "Expected values above 0 after normalisation, to whose box the model's "
+                      "volume is cut; found "
+                      "none.");
   }
   for (size_t a = 0; a < 3; ++a) axes[a].CutTo(low[a], high[a] - low[a] + 1);
-  Tensor cut = make(tensor.name, tensor.dtype, {1, 1, axes[0].tensor, axes[1].tensor, axes[2].tensor});
+  Tensor cut =
+      make(tensor.name, tensor.dtype, {1, 1, axes[0].tensor, axes[1].tensor, axes[2].tensor});
   auto* out = reinterpret_cast<float*>(cut.data);
   for (int z = low[0]; z <= high[0]; ++z) {
     for (int y = low[1]; y <= high[1]; ++y) {
@@ -337,8 +344,8 @@ void CropToForeground(VolumePlacement& placement, Tensor& tensor, const TensorMa
 }  // namespace
 
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
-                             const InputSpec& spec, const std::stop_token& stop, const TensorMaker& make,
-                             const VolumeBody* body, ThreadTeam* threads) {
+                             const InputSpec& spec, const std::stop_token& stop,
+                             const TensorMaker& make, const VolumeBody* body, ThreadTeam* threads) {
   ThreadTeam alone;
   ThreadTeam& team = threads == nullptr ? alone : *threads;
   PreparedVolume prepared;
@@ -373,7 +380,8 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   VolumeWriter writer(spec, placement, std::move(normaliser), background, make);
   VolumeTaps taps;
   for (int s = 0; s < 3; ++s) {
-    taps[static_cast<size_t>(s)] = placement.axes[placement.TensorAxis(s)].Forward(spec.interpolation);
+    taps[static_cast<size_t>(s)] =
+        placement.axes[placement.TensorAxis(s)].Forward(spec.interpolation);
   }
   if (resampling != nullptr && resampling->keep_range) {
     const BoxMeasure& found = measured_box();
@@ -387,9 +395,10 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
   }
   const auto width = static_cast<size_t>(prepared.sides[2]);
   const SourceIntensity changed(read, [&](const auto& see) {
-    ForRows(slices, read, {{0, 0, 0}, prepared.sides}, stop, [&](int, int, std::vector<float>& row) {
-      see(IntensityRow{{row.data()}, width, 1});
-    });
+    ForRows(slices, read, {{0, 0, 0}, prepared.sides}, stop,
+            [&](int, int, std::vector<float>& row) {
+              see(IntensityRow{{row.data()}, width, 1});
+            });
   });
   const size_t rows = taps[1].size();
   team.For((rows + kBand - 1) / kBand, [&](size_t band) {
@@ -399,8 +408,8 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
         {taps[0], taps[1].Part(begin, end), taps[2]}, prepared.sides[2], spec.Channels(),
         [&](int slice) -> RowSource {
           CheckStop(stop);
-          const auto source =
-              std::make_shared<ChannelSource>(slices.subspan(static_cast<size_t>(slice), 1), 0, read);
+          const auto source = std::make_shared<ChannelSource>(
+              slices.subspan(static_cast<size_t>(slice), 1), 0, read);
           return [source, slice, width, &inside, &changed, mean](int row, float* const* channels) {
             source->Row(row, channels);
             if (!changed.empty()) changed.Change({{channels[0]}, width, 1});
@@ -426,25 +435,29 @@ PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry
 BodyFinder::BodyFinder(const std::array<int, 3>& sides, bool marks) : sides_(sides), low_(sides) {
   const auto& [slices, rows, columns] = sides;
   if (marks)
-    inside_.resize(static_cast<size_t>(slices) * static_cast<size_t>(rows) * static_cast<size_t>(columns));
+    inside_.resize(static_cast<size_t>(slices) * static_cast<size_t>(rows) *
+                   static_cast<size_t>(columns));
 }
 
-void BodyFinder::Add(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop) {
+void BodyFinder::Add(std::span<const Plane> slices, const InputSpec& spec,
+                     const std::stop_token& stop) {
   if (CheckSlices(slices, spec) != sides_)
     throw EngineError("series_invalid", "Expected the channels of a volume on one grid.");
   const auto width = static_cast<size_t>(sides_[2]);
   InputSpec unclipped = spec;
   unclipped.clip.reset();
-  ForRows(slices, unclipped, {{0, 0, 0}, sides_}, stop, [&](int z, int y, const std::vector<float>& row) {
-    const auto filled = [](float value) { return value != 0; };
-    if (!HoldRow(z, y, row, filled, low_, high_) || inside_.empty()) return;
-    uint8_t* const marks =
-        inside_.data() +
-        (static_cast<size_t>(z) * static_cast<size_t>(sides_[1]) + static_cast<size_t>(y)) * width;
-    for (size_t x = 0; x < width; ++x) {
-      if (row[x] != 0) marks[x] = 1;
-    }
-  });
+  ForRows(slices, unclipped, {{0, 0, 0}, sides_}, stop,
+          [&](int z, int y, const std::vector<float>& row) {
+            const auto filled = [](float value) { return value != 0; };
+            if (!HoldRow(z, y, row, filled, low_, high_) || inside_.empty()) return;
+            uint8_t* const marks =
+                inside_.data() +
+                (static_cast<size_t>(z) * static_cast<size_t>(sides_[1]) + static_cast<size_t>(y)) *
+                    width;
+            for (size_t x = 0; x < width; ++x) {
+              if (row[x] != 0) marks[x] = 1;
+            }
+          });
 }
 
 VolumeBody BodyFinder::Take() {

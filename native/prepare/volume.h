@@ -28,7 +28,8 @@ class BodyFinder {
  public:
   /// `sides` are slices, rows, columns; `marks` asks for VolumeBody::inside.
   BodyFinder(const std::array<int, 3>& sides, bool marks);
-  /// Finds what is not 0 before `clip`. Throws series_invalid for slices of other sides; `cancelled` once `stop` is requested.
+  /// Finds what is not 0 before `clip`. Throws series_invalid for slices of other sides;
+  /// `cancelled` once `stop` is requested.
   void Add(std::span<const Plane> slices, const InputSpec& spec, const std::stop_token& stop);
   /// The box is the whole volume where all is 0.
   VolumeBody Take();
@@ -52,17 +53,18 @@ struct PreparedVolume {
   std::vector<uint8_t> padding;
 };
 
-/// The slices of one volume to the tensor that the manifest describes, by the steps of PrepareImage: each
-/// slice by its own modality transform and its own window, then clip, statistics over all slices without
-/// padding, resampling along the three axes one after the other (see PlaceVolume), clip, normalisation. One
-/// slice is resampled at a time: beside the tensor, which `make` makes, it needs a few planes. Throws
-/// EngineError, `cancelled` once `stop` is requested.
+/// The slices of one volume to the tensor that the manifest describes, by the steps of
+/// PrepareImage: each slice by its own modality transform and its own window, then clip, statistics
+/// over all slices without padding, resampling along the three axes one after the other (see
+/// PlaceVolume), clip, normalisation. One slice is resampled at a time: beside the tensor, which
+/// `make` makes, it needs a few planes. Throws EngineError, `cancelled` once `stop` is requested.
 ///
-/// With `resampling` the box around what is not 0 is found first, statistics are those of the box, padding included, and
-/// instead of the second clip values stay within the range of what they are made of.
-/// `body` is that of all channels of the tensor, where the volume is one of several; else its own is found.
-/// NormalisationSpec::nonzero needs one with `inside`: what is outside becomes the mean of what is inside.
-/// `threads` resample; the values are the same whatever their number. Null is the caller's thread.
+/// With `resampling` the box around what is not 0 is found first, statistics are those of the box,
+/// padding included, and instead of the second clip values stay within the range of what they are
+/// made of. `body` is that of all channels of the tensor, where the volume is one of several; else
+/// its own is found. NormalisationSpec::nonzero needs one with `inside`: what is outside becomes
+/// the mean of what is inside. `threads` resample; the values are the same whatever their number.
+/// Null is the caller's thread.
 PreparedVolume PrepareVolume(std::span<const Plane> slices, const VolumeGeometry& geometry,
                              const InputSpec& spec, const std::stop_token& stop,
                              const TensorMaker& make = MakeTensorForOverwrite,

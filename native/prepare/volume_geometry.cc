@@ -48,7 +48,8 @@ void Turn(const VolumeGeometry& g, const std::string& orientation, VolumePlaceme
   if (!orientation.empty()) {
     std::array<std::array<double, 3>, 3> cosine{};
     for (size_t a = 0; a < 3; ++a) {
-      for (size_t b = 0; b < 3; ++b) cosine[a][b] = Dot(LetterDirection(orientation[a]), g.direction[b]);
+      for (size_t b = 0; b < 3; ++b)
+        cosine[a][b] = Dot(LetterDirection(orientation[a]), g.direction[b]);
     }
     double most = -1;
     Sides order = {0, 1, 2};
@@ -67,10 +68,13 @@ void Turn(const VolumeGeometry& g, const std::string& orientation, VolumePlaceme
 }
 
 std::string SidesText(const Sides& sides) {
-  return std::to_string(sides[0]) + " x " + std::to_string(sides[1]) + " x " + std::to_string(sides[2]);
+  return std::to_string(sides[0]) + " x " + std::to_string(sides[1]) + " x " +
+         std::to_string(sides[2]);
 }
 
-Sides SourceSides(const VolumePlacement& p) { return {p.axes[0].source, p.axes[1].source, p.axes[2].source}; }
+Sides SourceSides(const VolumePlacement& p) {
+  return {p.axes[0].source, p.axes[1].source, p.axes[2].source};
+}
 
 [[noreturn]] void DoesNotFit(const VolumePlacement& p, const std::string& expected) {
   throw EngineError("no_model_accepts", "Expected a volume " + expected + "; found " +
@@ -82,8 +86,8 @@ int FloorHalf(int value) { return value >= 0 ? value / 2 : -((1 - value) / 2); }
 
 int RoundUp(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// `content` tensor voxels from `begin` on hold the source from `source_begin` for `seen` voxels; begin may
-/// lie outside.
+/// `content` tensor voxels from `begin` on hold the source from `source_begin` for `seen` voxels;
+/// begin may lie outside.
 void Lay(VolumeAxis& axis, int begin, int content, double scale, double source_begin) {
   axis.scale = scale;
   axis.offset = source_begin - begin * scale;
@@ -91,7 +95,8 @@ void Lay(VolumeAxis& axis, int begin, int content, double scale, double source_b
   axis.count = std::min(axis.tensor, begin + content) - axis.first;
 }
 
-/// The tensor's sides if they follow the volume's: `content` is the volume's extent in tensor voxels.
+/// The tensor's sides if they follow the volume's: `content` is the volume's extent in tensor
+/// voxels.
 Sides OwnSides(const SizeSpec& size, const Sides& content) {
   Sides sides = content;
   for (int& side : sides) {
@@ -101,7 +106,8 @@ Sides OwnSides(const SizeSpec& size, const Sides& content) {
 }
 
 /// Voxels of the tensor have the manifest's spacing.
-void PlaceBySpacing(const std::array<double, 3>& source_spacing, const InputSpec& spec, VolumePlacement& p) {
+void PlaceBySpacing(const std::array<double, 3>& source_spacing, const InputSpec& spec,
+                    VolumePlacement& p) {
   std::array<double, 3> scale{};
   Sides content{};
   for (size_t a = 0; a < 3; ++a) {
@@ -121,13 +127,15 @@ void PlaceBySpacing(const std::array<double, 3>& source_spacing, const InputSpec
   for (size_t a = 0; a < 3; ++a) {
     VolumeAxis& axis = p.axes[a];
     if (!fixed) axis.tensor = own[a];
-    const bool too_long = spec.size.kind == SizeSpec::Kind::kMultipleOf && content[a] > spec.size.max_side;
+    const bool too_long =
+        spec.size.kind == SizeSpec::Kind::kMultipleOf && content[a] > spec.size.max_side;
     const bool cut = content[a] > axis.tensor && spec.fit != Fit::kCrop;
     const bool differs = spec.fit == Fit::kNone && fixed && content[a] != axis.tensor;
     if (too_long || cut || differs) {
       const int most = too_long ? spec.size.max_side : axis.tensor;
-      DoesNotFit(p, std::string("of ") + (differs ? "" : "at most ") + std::to_string(most) + " voxels of " +
-                        std::to_string((*spec.spacing_mm)[a]) + " mm along axis " + std::to_string(a + 1) +
+      DoesNotFit(p, std::string("of ") + (differs ? "" : "at most ") + std::to_string(most) +
+                        " voxels of " + std::to_string((*spec.spacing_mm)[a]) + " mm along axis " +
+                        std::to_string(a + 1) +
                         (differs ? "" : " (fit \"crop\" would cut the rest off)"));
     }
     const int begin = spec.fit == Fit::kNone ? 0 : FloorHalf(axis.tensor - content[a]);
@@ -138,7 +146,8 @@ void PlaceBySpacing(const std::array<double, 3>& source_spacing, const InputSpec
 /// How much multiple_of shrinks the volume: 1 unless a side exceeds max_side.
 double OwnScale(const SizeSpec& size, const Sides& source) {
   if (size.kind != SizeSpec::Kind::kMultipleOf) return 1;
-  return std::min(1.0, static_cast<double>(size.max_side) / *std::max_element(source.begin(), source.end()));
+  return std::min(
+      1.0, static_cast<double>(size.max_side) / *std::max_element(source.begin(), source.end()));
 }
 
 int Rounded(double value) { return std::max(1, static_cast<int>(std::lround(value))); }
@@ -156,13 +165,16 @@ void KeepVoxels(const SizeSpec& size, double own_scale, VolumePlacement& p) {
   }
 }
 
-/// Letterbox and crop by physical size: one number of mm, `pitch`, for a tensor voxel along every axis.
-void PlaceByAspect(const std::array<double, 3>& spacing, Fit fit, double pitch, VolumePlacement& p) {
+/// Letterbox and crop by physical size: one number of mm, `pitch`, for a tensor voxel along every
+/// axis.
+void PlaceByAspect(const std::array<double, 3>& spacing, Fit fit, double pitch,
+                   VolumePlacement& p) {
   for (size_t a = 0; a < 3; ++a) {
     VolumeAxis& axis = p.axes[a];
     if (fit == Fit::kLetterbox) {
       const int content = std::min(axis.tensor, Rounded(axis.source * spacing[a] / pitch));
-      Lay(axis, FloorHalf(axis.tensor - content), content, static_cast<double>(axis.source) / content, 0);
+      Lay(axis, FloorHalf(axis.tensor - content), content,
+          static_cast<double>(axis.source) / content, 0);
     } else {
       const double whole = std::round(axis.tensor * pitch / spacing[a]);
       double seen = std::min<double>(axis.source, axis.tensor * pitch / spacing[a]);
@@ -206,11 +218,12 @@ void PlaceBySize(const std::array<double, 3>& spacing, const InputSpec& spec, Vo
   }
 }
 
-/// Which axis of a grid is resampled by itself, if any: the one with the largest spacing, if that is more than `above`
-/// times the smallest and no other axis has it too.
+/// Which axis of a grid is resampled by itself, if any: the one with the largest spacing, if that
+/// is more than `above` times the smallest and no other axis has it too.
 std::optional<size_t> CoarseAxis(const std::array<double, 3>& spacing, double above) {
   const auto [least, most] = std::ranges::minmax(spacing);
-  if (above <= 0 || most / least <= above || std::ranges::count(spacing, most) > 1) return std::nullopt;
+  if (above <= 0 || most / least <= above || std::ranges::count(spacing, most) > 1)
+    return std::nullopt;
   return static_cast<size_t>(std::ranges::find(spacing, most) - spacing.begin());
 }
 
@@ -220,15 +233,15 @@ bool IsCoarse(const std::array<double, 3>& spacing, double above) {
 }
 
 /// The axis for the way from one spacing to another: the first of the two that is coarse decides.
-std::optional<size_t> SeparateAxis(const std::array<double, 3>& from, const std::array<double, 3>& to,
-                                   double above) {
+std::optional<size_t> SeparateAxis(const std::array<double, 3>& from,
+                                   const std::array<double, 3>& to, double above) {
   return CoarseAxis(IsCoarse(from, above) ? from : to, above);
 }
 
 /// Voxels of a side at another spacing. Halves go to the even number, as Python rounds.
 int SideAt(double spacing, double wanted, int voxels, ResamplingSpec::Grid grid) {
-  const double side =
-      grid == ResamplingSpec::Grid::kEdges ? spacing / wanted * voxels : (voxels - 1) * spacing / wanted + 1;
+  const double side = grid == ResamplingSpec::Grid::kEdges ? spacing / wanted * voxels
+                                                           : (voxels - 1) * spacing / wanted + 1;
   return std::max(1, static_cast<int>(std::nearbyint(side)));
 }
 
@@ -292,7 +305,8 @@ bool VolumeAxis::Aligned() const { return scale == 1 && offset == std::floor(off
 
 Taps VolumeAxis::Forward(Interpolation interpolation) const {
   if (splines) {
-    Taps taps = MakeSplineTaps({splines->count, count, offset - splines->first, scale}, splines->forward);
+    Taps taps =
+        MakeSplineTaps({splines->count, count, offset - splines->first, scale}, splines->forward);
     for (int& tap : taps.first) tap += splines->first;
     return flipped ? Mirrored(taps, source) : taps;
   }
@@ -305,14 +319,16 @@ Taps VolumeAxis::Back(int map, Interpolation interpolation) const {
   const double ratio = static_cast<double>(map) / tensor;
   if (splines) {
     // Where edges meet, the quotient of whole numbers is exact in the middle between two voxels.
-    const bool edges = offset == splines->first && scale == static_cast<double>(splines->count) / tensor;
+    const bool edges =
+        offset == splines->first && scale == static_cast<double>(splines->count) / tensor;
     const double step = edges ? static_cast<double>(map) / splines->count : ratio / scale;
     const Axis axis = {map, source, -(offset - splines->first) / scale * ratio, step};
     const Taps taps = MakeSplineTaps(axis, splines->back, splines->first);
     return flipped ? Mirrored(taps, map) : taps;
   }
   const Axis axis = {map, source, -offset / scale * ratio, ratio / scale};
-  const Taps taps = MakeTaps(axis, Aligned() && map == tensor ? Interpolation::kNearest : interpolation);
+  const Taps taps =
+      MakeTaps(axis, Aligned() && map == tensor ? Interpolation::kNearest : interpolation);
   return flipped ? Mirrored(taps, map) : taps;
 }
 
@@ -347,8 +363,8 @@ size_t VolumePlacement::TensorAxis(int source_axis) const {
   return a;
 }
 
-VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry, const InputSpec& spec,
-                            const std::optional<VolumeBox>& box) {
+VolumePlacement PlaceVolume(const Sides& sides, const VolumeGeometry& geometry,
+                            const InputSpec& spec, const std::optional<VolumeBox>& box) {
   CheckDirections(geometry);
   VolumePlacement placement;
   Turn(geometry, spec.orientation, placement);

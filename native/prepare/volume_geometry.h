@@ -8,10 +8,11 @@
 
 namespace radserve {
 
-/// Mirrors VolumeGeometry of src/images/image.ts: patient coordinates of DICOM (PS3.3 C.7.6.2.1.1: x to the
-/// left, y to the back, z to the head). Arrays are in the order slice, row, column: unit vectors along which
-/// the index grows, and mm between voxel centres. Where one volume lies does not matter for its own tensor, because
-/// it is placed by its centre; it matters for volumes of a case (RegridSlices).
+/// Mirrors VolumeGeometry of src/images/image.ts: patient coordinates of DICOM (PS3.3 C.7.6.2.1.1:
+/// x to the left, y to the back, z to the head). Arrays are in the order slice, row, column: unit
+/// vectors along which the index grows, and mm between voxel centres. Where one volume lies does
+/// not matter for its own tensor, because it is placed by its centre; it matters for volumes of a
+/// case (RegridSlices).
 struct VolumeGeometry {
   std::array<std::array<double, 3>, 3> direction = {{{0, 0, 1}, {0, 1, 0}, {1, 0, 0}}};
   std::array<double, 3> spacing = {1, 1, 1};
@@ -28,13 +29,15 @@ struct MapSpan {
   /// The first that counts.
   int begin = 0;
   int count = 0;
-  /// Where the centre of that one lies and how far the next one is, in voxels of the source, counted from edges.
+  /// Where the centre of that one lies and how far the next one is, in voxels of the source,
+  /// counted from edges.
   double first = 0;
   double step = 1;
 };
 
-/// One axis of the tensor and the source axis that it runs along. Coordinates are continuous and count from
-/// edges, as in Geometry: voxel i covers [i, i+1). The map is affine, so it inverts exactly.
+/// One axis of the tensor and the source axis that it runs along. Coordinates are continuous and
+/// count from edges, as in Geometry: voxel i covers [i, i+1). The map is affine, so it inverts
+/// exactly.
 struct VolumeAxis {
   /// 0: slices, 1: rows, 2: columns.
   int source_axis = 0;
@@ -46,7 +49,8 @@ struct VolumeAxis {
   /// The tensor's voxels that image content fills; the rest is background.
   int first = 0;
   int count = 0;
-  /// Source coordinate, counted in the tensor's direction, of the tensor coordinate t: offset + t * scale.
+  /// Source coordinate, counted in the tensor's direction, of the tensor coordinate t: offset + t *
+  /// scale.
   double offset = 0;
   double scale = 1;
   /// Orders of the splines to the tensor and back; without them the interpolation counts.
@@ -58,11 +62,12 @@ struct VolumeAxis {
     int count = 0;
   };
   std::optional<Splines> splines;
-  /// How far beyond the tensor's first and last voxel maps count, in voxels of the tensor; from there on they are 0.
+  /// How far beyond the tensor's first and last voxel maps count, in voxels of the tensor; from
+  /// there on they are 0.
   std::array<double, 2> beyond = {0, 0};
 
-  /// Leaves only the tensor's voxels [begin, begin + voxels). Between the last one that is left and the next one, maps
-  /// fall to 0.
+  /// Leaves only the tensor's voxels [begin, begin + voxels). Between the last one that is left and
+  /// the next one, maps fall to 0.
   void CutTo(int begin, int voxels);
   double ToSource(double tensor_coordinate) const {
     const double along = offset + tensor_coordinate * scale;
@@ -73,12 +78,14 @@ struct VolumeAxis {
   }
   /// Voxels of tensor and source are the same ones: nothing is interpolated.
   bool Aligned() const;
-  /// The samples of a map that covers the tensor with `map` of them whose centres lie within the source.
+  /// The samples of a map that covers the tensor with `map` of them whose centres lie within the
+  /// source.
   MapSpan Within(int map) const;
-  /// From the source to the voxels [first, first + count), in the order in which the source's index grows.
+  /// From the source to the voxels [first, first + count), in the order in which the source's index
+  /// grows.
   Taps Forward(Interpolation interpolation) const;
-  /// From a map that covers the tensor with `map` samples back to the source. Where the axis is flipped,
-  /// samples are numbered from the tensor's end.
+  /// From a map that covers the tensor with `map` samples back to the source. Where the axis is
+  /// flipped, samples are numbered from the tensor's end.
   Taps Back(int map, Interpolation interpolation) const;
 };
 
@@ -93,7 +100,8 @@ struct VolumePlacement {
   size_t TensorAxis(int source_axis) const;
 };
 
-/// Where voxels lie that follow each other so along the slices, rows and columns of a volume: its directions are theirs.
+/// Where voxels lie that follow each other so along the slices, rows and columns of a volume: its
+/// directions are theirs.
 VolumeGeometry GeometryOf(const std::array<MapSpan, 3>& spans, const VolumeGeometry& source);
 
 /// A part of the source, by its axes.
@@ -104,25 +112,27 @@ struct VolumeBox {
 
 /// Places a volume of `sides` (slices, rows, columns) into the tensor.
 ///
-/// Turning: with `orientation` each tensor axis runs along another source axis, the assignment being the one
-/// whose directions come closest to the letters; letters name the patient's side (L R A P S I) to which the
-/// index grows, in the order depth, height, width. An oblique volume is turned by quarters only and stays
-/// oblique.
+/// Turning: with `orientation` each tensor axis runs along another source axis, the assignment
+/// being the one whose directions come closest to the letters; letters name the patient's side (L R
+/// A P S I) to which the index grows, in the order depth, height, width. An oblique volume is
+/// turned by quarters only and stays oblique.
 ///
 /// Size and spacing:
-/// - with `spacing_mm` the tensor's voxels have that spacing and the volume is centred. letterbox: the whole
-///   volume must fit; crop: what does not fit is cut off on both sides; none: the spacing must be that
-///   already.
+/// - with `spacing_mm` the tensor's voxels have that spacing and the volume is centred. letterbox:
+///   the whole volume must fit; crop: what does not fit is cut off on both sides; none: the spacing
+///   must be that already.
 /// - without it, stretch, letterbox, crop and none do what PlaceImage does, by physical size.
-/// - source and multiple_of take the volume's own size (after resampling to `spacing_mm`).
-/// Spacings that differ by less than a hundredth of a voxel over the axis count as equal, so that grids that
-/// are the same are copied voxel by voxel. Throws no_model_accepts if the volume does not fit what the
-/// manifest says, series_invalid for directions that are not at right angles.
+/// - source and multiple_of take the volume's own size (after resampling to `spacing_mm`). Spacings
+/// that differ by less than a hundredth of a voxel over the axis count as equal, so that grids that
+/// are the same are copied voxel by voxel. Throws no_model_accepts if the volume does not fit what
+/// the manifest says, series_invalid for directions that are not at right angles.
 ///
-/// With `resampling` none of this counts but the turning: the tensor has the part of the volume in `box` at the spacing
-/// of `resampling`, edge to edge or from the first voxel on. Throws no_model_accepts if slices would have to be resampled
-/// each by itself along another axis than the source's.
+/// With `resampling` none of this counts but the turning: the tensor has the part of the volume in
+/// `box` at the spacing of `resampling`, edge to edge or from the first voxel on. Throws
+/// no_model_accepts if slices would have to be resampled each by itself along another axis than the
+/// source's.
 VolumePlacement PlaceVolume(const std::array<int, 3>& sides, const VolumeGeometry& geometry,
-                            const InputSpec& spec, const std::optional<VolumeBox>& box = std::nullopt);
+                            const InputSpec& spec,
+                            const std::optional<VolumeBox>& box = std::nullopt);
 
 }  // namespace radserve

@@ -8,17 +8,19 @@
 namespace radserve {
 namespace {
 
-/// Cells of more inputs than a cubic filter has, or hardly wider than one output, are computed output by
-/// output.
+/// Cells of more inputs than a cubic filter has, or hardly wider than one output, are computed
+/// output by output.
 constexpr int kMostInputs = 5;
 constexpr size_t kLeastWidth = 3;
 /// Outputs that are computed at once; what is beyond the cell is overwritten by the next one.
 constexpr int kBlock = ColumnFilter::kSlack;
 
-/// Outputs side by side that each take the next `kCount` inputs: what a whole scale by area comes to.
+/// Outputs side by side that each take the next `kCount` inputs: what a whole scale by area comes
+/// to.
 template <int kCount>
-[[gnu::always_inline]] inline void FilterStride(const float* __restrict row, const float* __restrict weights,
-                                                size_t count, float* __restrict out) {
+[[gnu::always_inline]] inline void FilterStride(const float* __restrict row,
+                                                const float* __restrict weights, size_t count,
+                                                float* __restrict out) {
   for (size_t x = 0; x < count; ++x) {
     float sum = 0;
     for (size_t k = 0; k < kCount; ++k) sum += row[x * kCount + k] * weights[x * kCount + k];
@@ -27,8 +29,8 @@ template <int kCount>
 }
 
 /// Strides of 2 or 4.
-RADSERVE_HOT_LOOP void FilterStrides(int stride, const float* row, const float* weights, size_t count,
-                                     float* out) {
+RADSERVE_HOT_LOOP void FilterStrides(int stride, const float* row, const float* weights,
+                                     size_t count, float* out) {
   if (stride == 2) return FilterStride<2>(row, weights, count, out);
   FilterStride<4>(row, weights, count, out);
 }
@@ -39,7 +41,8 @@ RADSERVE_HOT_LOOP void Copy(const float* __restrict row, size_t count, float* __
 }
 
 template <int kCount>
-[[gnu::always_inline]] inline void FilterCell(const ColumnFilter::Cell& cell, const float* __restrict row,
+[[gnu::always_inline]] inline void FilterCell(const ColumnFilter::Cell& cell,
+                                              const float* __restrict row,
                                               const float* __restrict weights, size_t stride,
                                               float* __restrict out) {
   float input[kCount];
@@ -80,7 +83,8 @@ std::vector<ColumnFilter::Cell> CellsOf(const Taps& taps) {
   std::vector<ColumnFilter::Cell> cells;
   for (size_t i = 0; i < taps.size(); ++i) {
     const int x = static_cast<int>(i);
-    if (!cells.empty() && cells.back().first == taps.first[i] && cells.back().count == taps.count[i]) {
+    if (!cells.empty() && cells.back().first == taps.first[i] &&
+        cells.back().count == taps.count[i]) {
       cells.back().end = x + 1;
     } else {
       cells.push_back({x, x + 1, taps.first[i], taps.count[i]});
@@ -95,22 +99,25 @@ int WholeStride(const Taps& taps) {
   if (taps.size() == 0) return 0;
   const int stride = taps.count[0];
   for (size_t x = 0; x < taps.size(); ++x) {
-    if (taps.count[x] != stride || taps.first[x] != taps.first[0] + static_cast<int>(x) * stride) return 0;
+    if (taps.count[x] != stride || taps.first[x] != taps.first[0] + static_cast<int>(x) * stride)
+      return 0;
   }
   return stride;
 }
 
-ColumnFilter::ColumnFilter(Taps taps) : taps_(std::move(taps)), cells_(CellsOf(taps_)), kind_(KindOf()) {
+ColumnFilter::ColumnFilter(Taps taps)
+    : taps_(std::move(taps)), cells_(CellsOf(taps_)), kind_(KindOf()) {
   if (kind_ == Kind::kCells) SpreadWeights();
 }
 
 ColumnFilter::Kind ColumnFilter::KindOf() const {
   const int stride = WholeStride(taps_);
   const auto is_one = [](float weight) { return weight == 1; };
-  if (stride == 1 && std::all_of(taps_.weights.begin(), taps_.weights.end(), is_one)) return Kind::kCopies;
+  if (stride == 1 && std::all_of(taps_.weights.begin(), taps_.weights.end(), is_one))
+    return Kind::kCopies;
   if (stride == 2 || stride == 4) return Kind::kStrides;
-  const bool few =
-      std::all_of(cells_.begin(), cells_.end(), [](const Cell& cell) { return cell.count <= kMostInputs; });
+  const bool few = std::all_of(cells_.begin(), cells_.end(),
+                               [](const Cell& cell) { return cell.count <= kMostInputs; });
   return few && taps_.size() >= kLeastWidth * cells_.size() ? Kind::kCells : Kind::kEach;
 }
 
@@ -127,7 +134,8 @@ void ColumnFilter::SpreadWeights() {
 void ColumnFilter::Apply(const float* row, float* out) const {
   if (kind_ == Kind::kCopies) return Copy(row + taps_.first[0], outputs(), out);
   if (kind_ == Kind::kStrides)
-    return FilterStrides(taps_.count[0], row + taps_.first[0], taps_.weights.data(), outputs(), out);
+    return FilterStrides(taps_.count[0], row + taps_.first[0], taps_.weights.data(), outputs(),
+                         out);
   Apply(row, 0, cells_.size(), out);
 }
 

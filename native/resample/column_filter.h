@@ -7,11 +7,12 @@
 
 namespace radserve {
 
-/// The number of inputs of every output where the outputs follow each other without gap or overlap; else 0.
+/// The number of inputs of every output where the outputs follow each other without gap or overlap;
+/// else 0.
 int WholeStride(const Taps& taps);
 
-/// The way along the columns of a separable resampling. Every output is the sum of its inputs times their
-/// weights, added up in order from zero, whichever loop computes it.
+/// The way along the columns of a separable resampling. Every output is the sum of its inputs times
+/// their weights, added up in order from zero, whichever loop computes it.
 class ColumnFilter {
  public:
   /// Rows of outputs have room for so many more, which Apply may write to.

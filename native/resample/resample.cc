@@ -26,7 +26,8 @@ double Weight(Interpolation interpolation, double scale, double centre, int j) {
   const double stretch = std::max(1.0, scale);
   switch (interpolation) {
     case Interpolation::kArea:
-      return std::max(0.0, std::min(centre + scale / 2, j + 1.0) - std::max(centre - scale / 2, j + 0.0));
+      return std::max(
+          0.0, std::min(centre + scale / 2, j + 1.0) - std::max(centre - scale / 2, j + 0.0));
     case Interpolation::kAdaptiveArea:
       return 1;
     case Interpolation::kCubic:
@@ -36,8 +37,8 @@ double Weight(Interpolation interpolation, double scale, double centre, int j) {
   }
 }
 
-/// The run of input pixels [first, second) that can have weight. Both ends only grow with the centre,
-/// whatever the weights are, because Resample gives up a row once the next one begins.
+/// The run of input pixels [first, second) that can have weight. Both ends only grow with the
+/// centre, whatever the weights are, because Resample gives up a row once the next one begins.
 std::pair<int, int> Reach(Interpolation interpolation, double scale, double centre) {
   if (interpolation == Interpolation::kNearest) {
     const int under = static_cast<int>(std::floor(centre));
@@ -58,13 +59,13 @@ std::pair<int, int> Reach(Interpolation interpolation, double scale, double cent
           static_cast<int>(std::floor(centre + support - 0.5)) + 1};
 }
 
-RADSERVE_HOT_LOOP void AddScaled(float* __restrict accumulator, const float* __restrict row, float weight,
-                                 int count) {
+RADSERVE_HOT_LOOP void AddScaled(float* __restrict accumulator, const float* __restrict row,
+                                 float weight, int count) {
   for (int i = 0; i < count; ++i) accumulator[i] += row[i] * weight;
 }
 
-RADSERVE_HOT_LOOP void SetScaled(float* __restrict accumulator, const float* __restrict row, float weight,
-                                 int count) {
+RADSERVE_HOT_LOOP void SetScaled(float* __restrict accumulator, const float* __restrict row,
+                                 float weight, int count) {
   for (int i = 0; i < count; ++i) accumulator[i] = row[i] * weight;
 }
 
@@ -74,10 +75,10 @@ bool IsHalving(const Taps& taps) {
          std::ranges::all_of(taps.weights, [](float weight) { return weight == 0.5F; });
 }
 
-/// The result of SetScaled, AddScaled and ColumnFilter for halving, to the bit: a half and a quarter are
-/// exact.
-RADSERVE_HOT_LOOP void MeanOfFour(const float* __restrict above, const float* __restrict below, size_t count,
-                                  float* __restrict out) {
+/// The result of SetScaled, AddScaled and ColumnFilter for halving, to the bit: a half and a
+/// quarter are exact.
+RADSERVE_HOT_LOOP void MeanOfFour(const float* __restrict above, const float* __restrict below,
+                                  size_t count, float* __restrict out) {
   for (size_t x = 0; x < count; ++x) {
     const float left = above[2 * x] + below[2 * x];
     const float right = above[2 * x + 1] + below[2 * x + 1];
@@ -109,7 +110,8 @@ class RowBlock {
 };
 
 /// The weights of two or four inputs from `first` on; the border counts for what is beyond it.
-std::vector<double> SampledWeights(const Axis& axis, Interpolation interpolation, double centre, int& first) {
+std::vector<double> SampledWeights(const Axis& axis, Interpolation interpolation, double centre,
+                                   int& first) {
   const bool cubic = interpolation == Interpolation::kCubic;
   const double at = cubic ? centre - 0.5 : std::clamp(centre - 0.5, 0.0, axis.input - 1.0);
   const int low = static_cast<int>(std::floor(at)) - (cubic ? 1 : 0);
@@ -141,8 +143,8 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
   if (interpolation == Interpolation::kDisplay) {
     interpolation = axis.scale > 1 ? Interpolation::kArea : Interpolation::kLinear;
   }
-  const bool sampled =
-      !axis.antialias && (interpolation == Interpolation::kLinear || interpolation == Interpolation::kCubic);
+  const bool sampled = !axis.antialias && (interpolation == Interpolation::kLinear ||
+                                           interpolation == Interpolation::kCubic);
   Taps taps;
   std::vector<double> weights;
   for (int i = 0; i < axis.output; ++i) {
@@ -156,7 +158,8 @@ Taps MakeTaps(const Axis& axis, Interpolation interpolation) {
       weights = SampledWeights(axis, interpolation, axis.offset + (i + 0.5) * axis.scale, first);
     } else if (interpolation != Interpolation::kNearest) {
       weights.clear();
-      for (int j = first; j < end; ++j) weights.push_back(Weight(interpolation, axis.scale, centre, j));
+      for (int j = first; j < end; ++j)
+        weights.push_back(Weight(interpolation, axis.scale, centre, j));
     }
     AddScaledToOne(taps, first, weights);
   }
@@ -170,12 +173,14 @@ constexpr int kSplinePadding = 12;
 /// Inputs to each side that have weight: 0.268^15 is less than 1e-8.
 constexpr int kSplineReach = 15;
 
-/// The weights of padded samples [low, low + size) on the spline at `at`, of which sample number `under` is the last one
-/// that is not beyond it: the inverse of the matrix that makes samples of coefficients (1/6, 4/6, 1/6; mirrored at both
-/// ends of `padded` samples), times the four basis functions. The matrix is symmetric, so one system is solved.
+/// The weights of padded samples [low, low + size) on the spline at `at`, of which sample number
+/// `under` is the last one that is not beyond it: the inverse of the matrix that makes samples of
+/// coefficients (1/6, 4/6, 1/6; mirrored at both ends of `padded` samples), times the four basis
+/// functions. The matrix is symmetric, so one system is solved.
 std::vector<double> CubicWeights(double at, int under, int low, int size, int padded) {
   const double t = at - under;
-  const std::array<double, 4> basis = {(1 - t) * (1 - t) * (1 - t) / 6, (4 - 6 * t * t + 3 * t * t * t) / 6,
+  const std::array<double, 4> basis = {(1 - t) * (1 - t) * (1 - t) / 6,
+                                       (4 - 6 * t * t + 3 * t * t * t) / 6,
                                        (1 + 3 * t + 3 * t * t - 3 * t * t * t) / 6, t * t * t / 6};
   const auto count = static_cast<size_t>(size);
   std::vector<double> right(count);
@@ -222,7 +227,8 @@ Taps MakeSplineTaps(const Axis& axis, int order, int before) {
   Taps taps;
   const bool same = axis.scale == 1 && axis.offset == 0;
   for (int i = 0; i < axis.output; ++i) {
-    const double at = std::clamp(axis.offset + (i - before + 0.5) * axis.scale - 0.5, 0.0, axis.input - 1.0);
+    const double at =
+        std::clamp(axis.offset + (i - before + 0.5) * axis.scale - 0.5, 0.0, axis.input - 1.0);
     int first = static_cast<int>(std::floor(order == 0 || same ? at + 0.5 : at));
     std::vector<double> weights = {1};
     if (order == 3 && !same)
@@ -262,8 +268,8 @@ Taps Copies(size_t count) {
   return taps;
 }
 
-void Copy(int rows, int first_row, int first_column, int input_columns, int channels, const RowSource& source,
-          const RowSink& sink) {
+void Copy(int rows, int first_row, int first_column, int input_columns, int channels,
+          const RowSource& source, const RowSink& sink) {
   const size_t planes = static_cast<size_t>(channels);
   const RowBlock input(planes, static_cast<size_t>(input_columns));
   std::vector<const float*> shown(planes);
@@ -274,8 +280,8 @@ void Copy(int rows, int first_row, int first_column, int input_columns, int chan
   }
 }
 
-void Halve(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
-           const RowSink& sink) {
+void Halve(const Taps& rows, const Taps& columns, int input_columns, int channels,
+           const RowSource& source, const RowSink& sink) {
   const size_t planes = static_cast<size_t>(channels);
   const RowBlock above(planes, static_cast<size_t>(input_columns));
   const RowBlock below(planes, static_cast<size_t>(input_columns));
@@ -293,13 +299,13 @@ void Halve(const Taps& rows, const Taps& columns, int input_columns, int channel
 
 }  // namespace
 
-void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
-              const RowSink& sink) {
+void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels,
+              const RowSource& source, const RowSink& sink) {
   const int first_row = CopiesFrom(rows);
   const int first_column = CopiesFrom(columns);
   if (first_row >= 0 && first_column >= 0) {
-    return Copy(static_cast<int>(rows.size()), first_row, first_column, input_columns, channels, source,
-                sink);
+    return Copy(static_cast<int>(rows.size()), first_row, first_column, input_columns, channels,
+                source, sink);
   }
   if (IsHalving(rows) && IsHalving(columns)) {
     return Halve(rows, columns, input_columns, channels, source, sink);
@@ -333,8 +339,8 @@ void Resample(const Taps& rows, const Taps& columns, int input_columns, int chan
   }
 }
 
-void ResampleVolume(const VolumeTaps& taps, int input_columns, int channels, const SliceSource& source,
-                    const RowSink& sink) {
+void ResampleVolume(const VolumeTaps& taps, int input_columns, int channels,
+                    const SliceSource& source, const RowSink& sink) {
   const size_t rows = taps[1].size();
   const size_t columns = taps[2].size();
   const Taps copies = Copies(rows * columns);
@@ -346,7 +352,8 @@ void ResampleVolume(const VolumeTaps& taps, int input_columns, int channels, con
         Resample(taps[1], taps[2], input_columns, channels, rows_of_slice,
                  [&](int row, const float* const* values) {
                    for (int c = 0; c < channels; ++c) {
-                     std::copy_n(values[c], columns, planes[c] + static_cast<size_t>(row) * columns);
+                     std::copy_n(values[c], columns,
+                                 planes[c] + static_cast<size_t>(row) * columns);
                    }
                  });
       },
@@ -360,7 +367,8 @@ std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axi
   Resample(
       MakeTaps(rows, interpolation), MakeTaps(columns, interpolation), columns.input, 1,
       [&](int row, float* const* channels) {
-        std::copy_n(plane + static_cast<ptrdiff_t>(row) * columns.input, columns.input, channels[0]);
+        std::copy_n(plane + static_cast<ptrdiff_t>(row) * columns.input, columns.input,
+                    channels[0]);
       },
       [&](int, const float* const* channels) {
         out.insert(out.end(), channels[0], channels[0] + columns.output);

@@ -11,7 +11,8 @@
 
 namespace radserve {
 
-/// One axis: the centre of output i lies at offset + (i + 0.5) * scale, in input pixels counted from edges.
+/// One axis: the centre of output i lies at offset + (i + 0.5) * scale, in input pixels counted
+/// from edges.
 struct Axis {
   int input = 0;
   int output = 0;
@@ -21,8 +22,8 @@ struct Axis {
   bool antialias = true;
 };
 
-/// For each output the weights of a run of inputs; they sum to 1. Inputs outside the image are left out and
-/// the others share their weight.
+/// For each output the weights of a run of inputs; they sum to 1. Inputs outside the image are left
+/// out and the others share their weight.
 struct Taps {
   std::vector<int> first;
   std::vector<int> count;
@@ -45,21 +46,24 @@ struct Taps {
   Taps Part(size_t begin, size_t end) const;
 };
 
-/// area: mean of the pixels covered. linear: triangle, cubic: Catmull-Rom (Keys 1981, a = -0.5); both widened
-/// by the scale where it shrinks, against aliasing. nearest: the pixel under the centre. adaptive area: the mean of the
-/// pixels that are touched, each of which counts whole (torch.nn.AdaptiveAvgPool2d).
+/// area: mean of the pixels covered. linear: triangle, cubic: Catmull-Rom (Keys 1981, a = -0.5);
+/// both widened by the scale where it shrinks, against aliasing. nearest: the pixel under the
+/// centre. adaptive area: the mean of the pixels that are touched, each of which counts whole
+/// (torch.nn.AdaptiveAvgPool2d).
 ///
-/// Without `antialias` the border is repeated beyond the image, and cubic has a = -0.75, as OpenCV and PyTorch have it.
+/// Without `antialias` the border is repeated beyond the image, and cubic has a = -0.75, as OpenCV
+/// and PyTorch have it.
 Taps MakeTaps(const Axis& axis, Interpolation interpolation);
 
-/// Splines of order 0 (nearest), 1 (linear) or 3 (cubic B-splines that go through the inputs; Unser et al. 1993) without
-/// antialiasing; beyond the edges the outermost input goes on. It is what scipy.ndimage.zoom computes with grid_mode and
-/// mode "nearest", and with it skimage.transform.resize with mode "edge". Output i is at the place of number i - `before`.
-/// The weights of the cubic ones, which never end, are cut off where they are less than 1e-8.
+/// Splines of order 0 (nearest), 1 (linear) or 3 (cubic B-splines that go through the inputs; Unser
+/// et al. 1993) without antialiasing; beyond the edges the outermost input goes on. It is what
+/// scipy.ndimage.zoom computes with grid_mode and mode "nearest", and with it
+/// skimage.transform.resize with mode "edge". Output i is at the place of number i - `before`. The
+/// weights of the cubic ones, which never end, are cut off where they are less than 1e-8.
 Taps MakeSplineTaps(const Axis& axis, int order, int before = 0);
 
-/// The input that the first output is, where every output is one input and they follow each other: nothing to
-/// resample. Else -1.
+/// The input that the first output is, where every output is one input and they follow each other:
+/// nothing to resample. Else -1.
 int CopiesFrom(const Taps& taps);
 
 /// Gives input row `row`: fills `channels` arrays of the input's width.
@@ -67,21 +71,21 @@ using RowSource = std::function<void(int row, float* const* channels)>;
 /// Takes output row `row`: `channels` arrays of the output's width.
 using RowSink = std::function<void(int row, const float* const* channels)>;
 
-/// Separable resampling. Every input row that counts is asked for once, in order; output rows come in order.
-/// `input_columns` is the width of the rows that `source` fills.
-void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels, const RowSource& source,
-              const RowSink& sink);
+/// Separable resampling. Every input row that counts is asked for once, in order; output rows come
+/// in order. `input_columns` is the width of the rows that `source` fills.
+void Resample(const Taps& rows, const Taps& columns, int input_columns, int channels,
+              const RowSource& source, const RowSink& sink);
 
 /// In the order slices, rows, columns.
 using VolumeTaps = std::array<Taps, 3>;
 /// Opens input slice `slice`; its rows are read before the next one is opened.
 using SliceSource = std::function<RowSource(int slice)>;
 
-/// Separable resampling of a volume whose rows have `input_columns` voxels: within each slice, then along the
-/// slices. Slices are opened in order, each at most once; `sink` takes output slice by slice, a whole plane
-/// for each channel.
-void ResampleVolume(const VolumeTaps& taps, int input_columns, int channels, const SliceSource& source,
-                    const RowSink& sink);
+/// Separable resampling of a volume whose rows have `input_columns` voxels: within each slice, then
+/// along the slices. Slices are opened in order, each at most once; `sink` takes output slice by
+/// slice, a whole plane for each channel.
+void ResampleVolume(const VolumeTaps& taps, int input_columns, int channels,
+                    const SliceSource& source, const RowSink& sink);
 
 /// A whole plane, for maps that go back to the source grid.
 std::vector<float> ResamplePlane(const float* plane, const Axis& rows, const Axis& columns,
@@ -98,8 +102,8 @@ class PlaneSampler {
 
   const Taps& rows() const { return rows_; }
   const ColumnFilter& columns() const { return *filter_; }
-  /// Output row `y` of `plane` where the cells [begin, end) of columns() are, each output at its place. Until
-  /// the next call.
+  /// Output row `y` of `plane` where the cells [begin, end) of columns() are, each output at its
+  /// place. Until the next call.
   const float* Row(const float* plane, int y, size_t begin, size_t end);
 
  private:

@@ -18,8 +18,8 @@ std::vector<int64_t> WithRows(int64_t rows, const std::vector<int64_t>& shape) {
   return out;
 }
 
-/// Throws OutOfMemory if so many bytes more are beyond what all models of the GPU may take. The runtime holds an arena
-/// alone to that.
+/// Throws OutOfMemory if so many bytes more are beyond what all models of the GPU may take. The
+/// runtime holds an arena alone to that.
 void CheckLimit(const SessionState& state, size_t bytes) {
   if (state.device_memory == 0) return;
   const size_t taken = TakenOfGpu(state.device) + bytes;
@@ -29,9 +29,10 @@ void CheckLimit(const SessionState& state, size_t bytes) {
                     " that they may take.");
 }
 
-/// Memory of an allocator, apart from the chunks of its arena: a graph writes into chunks of the device that are free by then,
-/// and copies from such chunks of pinned memory (where the parts of a Concat are unequal, their addresses). Plain memory without an
-/// allocator, which lives by itself: whoever still reads a result does not hold the weights. Throws OutOfMemory, Ort::Exception.
+/// Memory of an allocator, apart from the chunks of its arena: a graph writes into chunks of the
+/// device that are free by then, and copies from such chunks of pinned memory (where the parts of a
+/// Concat are unequal, their addresses). Plain memory without an allocator, which lives by itself:
+/// whoever still reads a result does not hold the weights. Throws OutOfMemory, Ort::Exception.
 std::shared_ptr<std::byte> Allocate(const std::shared_ptr<Ort::Allocator>& allocator, int device,
                                     size_t bytes) {
   if (allocator == nullptr) {
@@ -65,29 +66,40 @@ std::shared_ptr<std::byte> MakeDeviceMemory(const SessionState& state, size_t by
 
 /// Throws bad_request if the graph cannot take batches of that shape.
 void CheckFits(const TensorInfo& info, const std::vector<int64_t>& shape) {
-  const auto fits = [](int64_t declared, int64_t side) { return declared == -1 || declared == side; };
-  const bool positive = std::all_of(shape.begin(), shape.end(), [](int64_t side) { return side > 0; });
-  if (positive && std::equal(info.shape.begin(), info.shape.end(), shape.begin(), shape.end(), fits)) return;
-  throw EngineError("bad_request", "Expected the input \"" + info.name + "\" as " + ShapeText(info.shape) +
-                                       ", found a batch of " + ShapeText(shape) + ".");
+  const auto fits = [](int64_t declared, int64_t side) {
+    return declared == -1 || declared == side;
+  };
+  const bool positive =
+      std::all_of(shape.begin(), shape.end(), [](int64_t side) { return side > 0; });
+  if (positive &&
+      std::equal(info.shape.begin(), info.shape.end(), shape.begin(), shape.end(), fits))
+    return;
+  throw EngineError("bad_request", "Expected the input \"" + info.name + "\" as " +
+                                       ShapeText(info.shape) + ", found a batch of " +
+                                       ShapeText(shape) + ".");
 }
 
 /// Rows in, rows out; how a run is made, the derived classes say.
 class RowBucket : public Bucket {
  public:
   RowBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-            const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
-      : state_(std::move(state)), capacity_(capacity), output_names_(outputs.begin(), outputs.end()) {
+            const std::vector<std::vector<int64_t>>& row_shapes,
+            std::span<const std::string> outputs)
+      : state_(std::move(state)),
+        capacity_(capacity),
+        output_names_(outputs.begin(), outputs.end()) {
     for (size_t i = 0; i < row_shapes.size(); ++i) {
       const TensorInfo& info = state_->facts.graph.inputs[i];
-      inputs_.push_back({info.name, info.dtype, WithRows(capacity, row_shapes[i]), nullptr, nullptr});
+      inputs_.push_back(
+          {info.name, info.dtype, WithRows(capacity, row_shapes[i]), nullptr, nullptr});
     }
   }
 
   int64_t capacity() const override { return capacity_; }
 
   std::span<std::byte> Row(size_t input, int64_t row) override {
-    if (row < 0 || row >= capacity_) throw EngineError("internal", "There is no such row in the bucket.");
+    if (row < 0 || row >= capacity_)
+      throw EngineError("internal", "There is no such row in the bucket.");
     MakePlace();
     return RowOf(inputs_.at(input), row);
   }
@@ -97,7 +109,8 @@ class RowBucket : public Bucket {
     MakePlace();
     std::vector<RowInputs> place(static_cast<size_t>(rows));
     for (int64_t row = 0; row < rows; ++row) {
-      for (const Tensor& input : inputs_) place[static_cast<size_t>(row)].push_back(RowOf(input, row));
+      for (const Tensor& input : inputs_)
+        place[static_cast<size_t>(row)].push_back(RowOf(input, row));
     }
     return place;
   }
@@ -197,22 +210,25 @@ class RowBucket : public Bucket {
 
  private:
   void CheckFill(int64_t rows) const {
-    if (rows < 1 || rows > capacity_) throw EngineError("internal", "The batch does not fit its bucket.");
+    if (rows < 1 || rows > capacity_)
+      throw EngineError("internal", "The batch does not fit its bucket.");
   }
 
   void CheckOutputs(int64_t rows) const {
     if (capacity_ == 1) return;
     for (const Tensor& output : outputs_) {
-      if (!output.shape.empty() && output.shape[0] >= rows && output.shape[0] <= capacity_) continue;
+      if (!output.shape.empty() && output.shape[0] >= rows && output.shape[0] <= capacity_)
+        continue;
       throw EngineError("output_invalid", "Expected one row of the output \"" + output.name +
                                               "\" for each of the " + std::to_string(rows) +
-                                              " images of the batch, found " + ShapeText(output.shape) +
-                                              ". Set batching.max to 1.");
+                                              " images of the batch, found " +
+                                              ShapeText(output.shape) + ". Set batching.max to 1.");
     }
   }
 };
 
-/// Rows of less are copied together before the device fetches them: a copy that it makes costs the host some microseconds.
+/// Rows of less are copied together before the device fetches them: a copy that it makes costs the
+/// host some microseconds.
 constexpr size_t kFetchedBytes = size_t{32} << 10;
 
 /// How many of the rows from `first` on have an input one right after the other.
@@ -235,14 +251,17 @@ bool Together(std::span<const RowInputs> rows) {
 class CpuBucket : public RowBucket {
  public:
   CpuBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-            const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
+            const std::vector<std::vector<int64_t>>& row_shapes,
+            std::span<const std::string> outputs)
       : RowBucket(std::move(state), capacity, row_shapes, outputs),
         fixed_(std::ranges::any_of(state_->facts.graph.inputs,
-                                   [](const TensorInfo& info) { return info.shape.at(0) != -1; })) {}
+                                   [](const TensorInfo& info) { return info.shape.at(0) != -1; })) {
+  }
 
  private:
   bool Execute(std::span<const RowInputs> rows, const std::stop_token& stop) override {
-    const bool together = (!fixed_ || rows.size() == static_cast<size_t>(capacity_)) && Together(rows);
+    const bool together =
+        (!fixed_ || rows.size() == static_cast<size_t>(capacity_)) && Together(rows);
     const bool copied = !together && CopyToPlace(rows);
     if (fixed_ && !together) ClearPadding(rows.size());
     Ort::RunOptions options;
@@ -274,14 +293,16 @@ class CpuBucket : public RowBucket {
   const bool fixed_;
 };
 
-/// Runs on the device, between pinned memory of the host. Every run has the full capacity, because cuDNN makes a new plan
-/// for every new shape. Inputs and outputs have a place each on the device; where the session is the bucket's own and
-/// captures graphs, the second run is captured over them, and every later one launches what was captured. Where a capture
-/// cannot begin, it is tried again after twice as many runs.
+/// Runs on the device, between pinned memory of the host. Every run has the full capacity, because
+/// cuDNN makes a new plan for every new shape. Inputs and outputs have a place each on the device;
+/// where the session is the bucket's own and captures graphs, the second run is captured over them,
+/// and every later one launches what was captured. Where a capture cannot begin, it is tried again
+/// after twice as many runs.
 class CudaBucket : public RowBucket {
  public:
   CudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,
-             const std::vector<std::vector<int64_t>>& row_shapes, std::span<const std::string> outputs)
+             const std::vector<std::vector<int64_t>>& row_shapes,
+             std::span<const std::string> outputs)
       : RowBucket(std::move(state), capacity, row_shapes, outputs),
         host_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)),
         device_(state_->stream
@@ -350,11 +371,13 @@ class CudaBucket : public RowBucket {
     const CudaWork work;
     OutputPlace& place = FreePlace();
     for (size_t i = 0; i < known_.size(); ++i) {
-      if (known_[i]) Move(place.outputs[i].data, Whole(outputs_on_device_[i]), &CudaStream::CopyOut);
+      if (known_[i])
+        Move(place.outputs[i].data, Whole(outputs_on_device_[i]), &CudaStream::CopyOut);
     }
     if (state_->stream) state_->stream->Wait();
     for (size_t i = 0; i < known_.size(); ++i) {
-      outputs_.push_back(known_[i] ? place.outputs[i] : FromValue(output_names_[i], std::move(results[i])));
+      outputs_.push_back(known_[i] ? place.outputs[i]
+                                   : FromValue(output_names_[i], std::move(results[i])));
     }
     return copied;
   }
@@ -365,16 +388,19 @@ class CudaBucket : public RowBucket {
     return bytes < kFetchedBytes;
   }
 
-  /// The device itself fetches each row from where it lies, those that are neighbours at once, and has zeros after them: rows of
-  /// an earlier batch would make the same batch give other bits, if a model mixes its rows.
+  /// The device itself fetches each row from where it lies, those that are neighbours at once, and
+  /// has zeros after them: rows of an earlier batch would make the same batch give other bits, if a
+  /// model mixes its rows.
   void CopyIn(std::span<const RowInputs> rows) {
-    while (on_device_.size() < inputs_.size()) on_device_.push_back(OnDevice(inputs_[on_device_.size()]));
+    while (on_device_.size() < inputs_.size())
+      on_device_.push_back(OnDevice(inputs_[on_device_.size()]));
     const size_t written = std::exchange(written_, static_cast<size_t>(capacity_));
     for (size_t i = 0; i < on_device_.size(); ++i) {
       const size_t bytes = RowBytes(on_device_[i]);
       for (size_t row = 0; row < rows.size();) {
         const size_t count = Neighbours(rows, i, row);
-        Move(on_device_[i].data + row * bytes, {rows[row][i].data(), count * bytes}, &CudaStream::CopyIn);
+        Move(on_device_[i].data + row * bytes, {rows[row][i].data(), count * bytes},
+             &CudaStream::CopyIn);
         row += count;
       }
       if (rows.size() < written)
@@ -406,7 +432,8 @@ class CudaBucket : public RowBucket {
     }
   }
 
-  /// Only a run without a graph may be stopped: what was captured of a run that ended early would be launched as whole.
+  /// Only a run without a graph may be stopped: what was captured of a run that ended early would
+  /// be launched as whole.
   void Run(int graph, const std::stop_token& stop = {}) {
     Ort::RunOptions options;
     if (state_->graphs) options.AddConfigEntry("gpu_graph_id", std::to_string(graph).c_str());
@@ -416,7 +443,8 @@ class CudaBucket : public RowBucket {
 
   /// @returns on the CPU, the outputs whose shape is not known before
   std::vector<Ort::Value> RunPlain(const std::stop_token& stop) {
-    for (const Tensor& input : on_device_) binding_.BindInput(input.name.c_str(), OverMemory(device_, input));
+    for (const Tensor& input : on_device_)
+      binding_.BindInput(input.name.c_str(), OverMemory(device_, input));
     outputs_on_device_.resize(known_.size());
     for (size_t i = 0; i < known_.size(); ++i) {
       if (known_[i]) {
@@ -437,9 +465,9 @@ class CudaBucket : public RowBucket {
     binding_.BindOutput(output_names_[i].c_str(), OverMemory(device_, output));
   }
 
-  /// `results` are what the run before gave, and are taken if this captures it: its shapes are those of every run that the
-  /// graph will stand for, because what decides a shape by the content of a tensor waits for the device, and cannot be
-  /// captured.
+  /// `results` are what the run before gave, and are taken if this captures it: its shapes are
+  /// those of every run that the graph will stand for, because what decides a shape by the content
+  /// of a tensor waits for the device, and cannot be captured.
   void Capture(std::vector<Ort::Value>& results) {
     {
       const CudaWork work;
@@ -448,7 +476,8 @@ class CudaBucket : public RowBucket {
         const auto info = results[i].GetTensorTypeAndShapeInfo();
         const auto dtype = FromOrt(info.GetElementType());
         if (!dtype) return;
-        outputs_on_device_[i] = OnDevice({output_names_[i], *dtype, info.GetShape(), nullptr, nullptr});
+        outputs_on_device_[i] =
+            OnDevice({output_names_[i], *dtype, info.GetShape(), nullptr, nullptr});
         BindOutput(i);
       }
     }
@@ -470,8 +499,9 @@ class CudaBucket : public RowBucket {
   }
 
   OutputPlace& FreePlace() {
-    auto free = std::ranges::find_if(
-        places_, [](const auto& place) { return place->lent.load(std::memory_order_acquire) == 0; });
+    auto free = std::ranges::find_if(places_, [](const auto& place) {
+      return place->lent.load(std::memory_order_acquire) == 0;
+    });
     if (free == places_.end()) {
       auto place = std::make_shared<OutputPlace>();
       for (const std::optional<Tensor>& known : known_) {
@@ -491,7 +521,8 @@ class CudaBucket : public RowBucket {
   }
 
   std::shared_ptr<void> Lend() override {
-    const bool all_known = std::ranges::all_of(known_, [](const auto& known) { return known.has_value(); });
+    const bool all_known =
+        std::ranges::all_of(known_, [](const auto& known) { return known.has_value(); });
     if (current_ == nullptr || !all_known) return nullptr;
     current_->lent.fetch_add(1, std::memory_order_relaxed);
     return {current_.get(),
@@ -502,7 +533,8 @@ class CudaBucket : public RowBucket {
   std::optional<Tensor> KnownOutput(const std::string& name) const {
     const auto info = std::ranges::find(state_->facts.graph.outputs, name, &TensorInfo::name);
     if (info == state_->facts.graph.outputs.end() || info->shape.empty()) return std::nullopt;
-    if (std::find(info->shape.begin() + 1, info->shape.end(), -1) != info->shape.end()) return std::nullopt;
+    if (std::find(info->shape.begin() + 1, info->shape.end(), -1) != info->shape.end())
+      return std::nullopt;
     Tensor output{name, info->dtype, info->shape, nullptr, nullptr};
     if (info->shape[0] != -1) return output;
     const TensorInfo& input = state_->facts.graph.inputs.at(0);
@@ -551,9 +583,11 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
                                    std::span<const std::string> outputs) {
   const std::vector<TensorInfo>& inputs = state->facts.graph.inputs;
   if (capacity < 1 || row_shapes.size() != inputs.size()) {
-    throw EngineError("internal", "Expected a bucket with room and one shape for each input of the model.");
+    throw EngineError("internal",
+                      "Expected a bucket with room and one shape for each input of the model.");
   }
-  for (size_t i = 0; i < inputs.size(); ++i) CheckFits(inputs[i], WithRows(capacity, row_shapes[i]));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    CheckFits(inputs[i], WithRows(capacity, row_shapes[i]));
   const int gpu = state->Gpu();
   try {
     if (state->provider == Provider::kCuda) {

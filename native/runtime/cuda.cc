@@ -21,7 +21,8 @@ namespace {
 constexpr const char* kCudaRuntime = "libcudart.so.13";
 constexpr const char* kCudnn = "libcudnn.so.9";
 
-/// EX_SOFTWARE of sysexits.h, an internal software error. The supervisor restarts after any status but 0.
+/// EX_SOFTWARE of sysexits.h, an internal software error. The supervisor restarts after any status
+/// but 0.
 constexpr int kDeviceLostStatus = 70;
 
 struct Gpus {
@@ -99,13 +100,14 @@ const Runtime& Cuda() {
 /// In the words of the provider, from which ClassifyFailure tells what it means.
 void Check(int error) {
   if (error == 0) return;
-  throw Ort::Exception("CUDA failure " + std::to_string(error) + ": " + Cuda().text(error), ORT_FAIL);
+  throw Ort::Exception("CUDA failure " + std::to_string(error) + ": " + Cuda().text(error),
+                       ORT_FAIL);
 }
 
 }  // namespace
 
-std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings, bool graphs,
-                                                         bool channels_last) {
+std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& settings,
+                                                         bool graphs, bool channels_last) {
   std::unordered_map<std::string, std::string> options = {
       {"device_id", std::to_string(settings.device)},
       // Plans by rule: trying every algorithm takes up to a second for each new shape.
@@ -116,7 +118,8 @@ std::unordered_map<std::string, std::string> CudaOptions(const SessionSettings& 
       {"use_tf32", settings.precision == Precision::kFloat32 ? "0" : "1"},
       {"prefer_nhwc", channels_last ? "1" : "0"},
       {"enable_cuda_graph", graphs ? "1" : "0"}};
-  if (graphs && settings.device_memory > 0) options["gpu_mem_limit"] = std::to_string(settings.device_memory);
+  if (graphs && settings.device_memory > 0)
+    options["gpu_mem_limit"] = std::to_string(settings.device_memory);
   return options;
 }
 
@@ -127,7 +130,8 @@ std::optional<GpuMemory> MemoryOfGpu(int device) {
     GpuMemory memory;
     int before = 0;
     if (cuda.get_device(&before) != 0) return std::nullopt;
-    const bool known = cuda.set_device(device) == 0 && cuda.memory(&memory.free, &memory.total) == 0;
+    const bool known =
+        cuda.set_device(device) == 0 && cuda.memory(&memory.free, &memory.total) == 0;
     cuda.set_device(before);
     return known ? std::optional(memory) : std::nullopt;
   } catch (const EngineError&) {
@@ -150,9 +154,11 @@ void UseGpu(int device) {
 void LoseGpu(int device, const std::string& why) {
   const std::lock_guard lock(TheGpus().mutex);
   if (std::exchange(TheGpus().used[device], true)) return;
-  const bool others = std::ranges::any_of(TheGpus().used, [](const auto& gpu) { return !gpu.second; });
+  const bool others =
+      std::ranges::any_of(TheGpus().used, [](const auto& gpu) { return !gpu.second; });
   std::cerr << "radserve: GPU " << device << " is lost for this process, "
-            << (others ? "which goes on with the others: " : "which ends so that a fresh one can go on: ")
+            << (others ? "which goes on with the others: "
+                       : "which ends so that a fresh one can go on: ")
             << why << std::endl;
   // No destructors: they would call into the broken device.
   if (!others) _exit(kDeviceLostStatus);

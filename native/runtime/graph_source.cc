@@ -42,17 +42,18 @@ std::string Hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-void CheckHash(const std::filesystem::path& path, std::span<const char> content, GraphSource::Hashes& hashes,
-               bool note) {
+void CheckHash(const std::filesystem::path& path, std::span<const char> content,
+               GraphSource::Hashes& hashes, bool note) {
   const std::string name = path.lexically_normal().string();
   const std::string found = Hex(Sha256(std::as_bytes(content)));
   if (note) hashes[name] = found;
   const auto known = hashes.find(name);
   const std::string expected = known == hashes.end() ? "none" : known->second;
   if (found == expected) return;
-  throw std::runtime_error("expected " + path.filename().string() + " with the sha256 " + expected +
-                           " that it had when the model was loaded, found " + found +
-                           "; put that file back, or load what lies there with radserve models reload");
+  throw std::runtime_error(
+      "expected " + path.filename().string() + " with the sha256 " + expected +
+      " that it had when the model was loaded, found " + found +
+      "; put that file back, or load what lies there with radserve models reload");
 }
 
 /// The files are opened here and not by the runtime, which looks at that itself.
@@ -89,8 +90,8 @@ void Reading(const std::string& code, const Body& body) {
 
 }  // namespace
 
-GraphSource::GraphSource(const std::string& path, const std::string& code, const std::stop_token& stop,
-                         Hashes* hashes, bool note)
+GraphSource::GraphSource(const std::string& path, const std::string& code,
+                         const std::stop_token& stop, Hashes* hashes, bool note)
     : path_(path), stop_(stop) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   Reading(code, [&] {

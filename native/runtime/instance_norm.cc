@@ -29,7 +29,8 @@ RADSERVE_HOT_LOOP Sums SumsOf(const float* values, size_t count) {
     sums[1][0] += double{values[i]} * double{values[i]};
   }
   Sums all{};
-  for (size_t lane = 0; lane < kLanes; ++lane) all = {all[0] + sums[0][lane], all[1] + sums[1][lane]};
+  for (size_t lane = 0; lane < kLanes; ++lane)
+    all = {all[0] + sums[0][lane], all[1] + sums[1][lane]};
   return all;
 }
 
@@ -61,7 +62,8 @@ struct Kernel {
         work(i, i / parts * size + begin, std::min(kPart, size - begin));
       };
       const auto on_thread = [](void* data, size_t i) { (*static_cast<decltype(&call)>(data))(i); };
-      context.ParallelFor(on_thread, sums.size(), 0, const_cast<void*>(static_cast<const void*>(&call)));
+      context.ParallelFor(on_thread, sums.size(), 0,
+                          const_cast<void*>(static_cast<const void*>(&call)));
     };
     for_parts([&](size_t i, size_t at, size_t count) { sums[i] = SumsOf(values + at, count); });
     for_parts([&](size_t i, size_t at, size_t count) {
@@ -96,7 +98,8 @@ struct InstanceNorm : Ort::CustomOpBase<InstanceNorm, Kernel> {
       status = api.GetDimensions(shape, lengths.data(), sides);
       if (status == nullptr) status = api.GetSymbolicDimensions(shape, names.data(), sides);
       if (status != nullptr) return status;
-      // A side that has neither a length nor a name would have the length -1 then, as all of them, and memory of another one's.
+      // A side that has neither a length nor a name would have the length -1 then, as all of them,
+      // and memory of another one's.
       for (size_t i = 0; i < sides; ++i) {
         if (lengths[i] < 0 && names[i][0] == '\0') return nullptr;
       }
@@ -112,8 +115,12 @@ struct InstanceNorm : Ort::CustomOpBase<InstanceNorm, Kernel> {
   static const char* GetName() { return "InstanceNormalization"; }
   static size_t GetInputTypeCount() { return 3; }
   static size_t GetOutputTypeCount() { return 1; }
-  static ONNXTensorElementDataType GetInputType(size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT; }
-  static ONNXTensorElementDataType GetOutputType(size_t) { return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT; }
+  static ONNXTensorElementDataType GetInputType(size_t) {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+  }
+  static ONNXTensorElementDataType GetOutputType(size_t) {
+    return ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+  }
 };
 
 }  // namespace

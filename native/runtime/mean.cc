@@ -10,7 +10,9 @@
 namespace radserve {
 namespace {
 
-std::span<float> Floats(Tensor& tensor) { return {reinterpret_cast<float*>(tensor.data), tensor.Elements()}; }
+std::span<float> Floats(Tensor& tensor) {
+  return {reinterpret_cast<float*>(tensor.data), tensor.Elements()};
+}
 
 RADSERVE_HOT_LOOP void AddTo(float* __restrict sums, const float* __restrict values, size_t count) {
   for (size_t i = 0; i < count; ++i) sums[i] += values[i];
@@ -24,8 +26,8 @@ RADSERVE_HOT_LOOP void DivideBy(float* values, size_t count, float divisor) {
 Tensor AsFloat32(Tensor tensor) {
   if (tensor.dtype == Dtype::kFloat32) return tensor;
   if (tensor.dtype != Dtype::kFloat16 && tensor.dtype != Dtype::kFloat64) {
-    throw EngineError("output_invalid", "Expected numbers with a fraction in the output \"" + tensor.name +
-                                            "\", of which a mean is taken; found " +
+    throw EngineError("output_invalid", "Expected numbers with a fraction in the output \"" +
+                                            tensor.name + "\", of which a mean is taken; found " +
                                             std::string(DtypeName(tensor.dtype)) + ".");
   }
   const std::vector<float> values = AsFloats(tensor);
@@ -98,17 +100,18 @@ void Mean::Add(std::vector<Tensor> outputs) {
   for (size_t i = 0; i < sums_.size(); ++i) {
     Tensor& sum = sums_[i];
     if (outputs.at(i).shape != sum.shape) {
-      throw EngineError("output_invalid", "Expected outputs \"" + sum.name +
-                                              "\" of one shape from all graphs of the ensemble, found " +
-                                              ShapeText(sum.shape) + " and " + ShapeText(outputs[i].shape) +
-                                              ".");
+      throw EngineError("output_invalid",
+                        "Expected outputs \"" + sum.name +
+                            "\" of one shape from all graphs of the ensemble, found " +
+                            ShapeText(sum.shape) + " and " + ShapeText(outputs[i].shape) + ".");
     }
     AddTo(Floats(sum).data(), Floats(outputs[i]).data(), sum.Elements());
   }
 }
 
 std::vector<Tensor> Mean::Take() {
-  for (Tensor& sum : sums_) DivideBy(Floats(sum).data(), sum.Elements(), static_cast<float>(graphs_));
+  for (Tensor& sum : sums_)
+    DivideBy(Floats(sum).data(), sum.Elements(), static_cast<float>(graphs_));
   return std::move(sums_);
 }
 

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_MEAN_H_
-#define RADSERVE_MEAN_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -11,14 +10,14 @@
 
 namespace radserve {
 
-/// The mean of what several graphs gave, tensor by tensor and element by element. The sums are float32, in the order in
-/// which the graphs come, so that equal inputs give equal bits.
+/// The mean of what several graphs gave, tensor by tensor and element by element. The sums are
+/// float32, in the order in which the graphs come, so that equal inputs give equal bits.
 class Mean {
  public:
   explicit Mean(const BeforeMean& before) : before_(before) {}
 
-  /// The outputs of the next graph; their memory is written to. Throws output_invalid for tensors that are not of floats,
-  /// or of other shapes than those of the first graph.
+  /// The outputs of the next graph; their memory is written to. Throws output_invalid for tensors
+  /// that are not of floats, or of other shapes than those of the first graph.
   void Add(std::vector<Tensor> outputs);
   std::vector<Tensor> Take();
 
@@ -28,10 +27,9 @@ class Mean {
   int graphs_ = 0;
 };
 
-/// A bucket over those of several graphs: what goes in goes into each, one graph after the other, and what comes out is
-/// the mean.
-std::unique_ptr<Bucket> MakeMeanBucket(std::vector<std::unique_ptr<Bucket>> graphs, const BeforeMean& before);
+/// A bucket over those of several graphs: what goes in goes into each, one graph after the other,
+/// and what comes out is the mean.
+std::unique_ptr<Bucket> MakeMeanBucket(std::vector<std::unique_ptr<Bucket>> graphs,
+                                       const BeforeMean& before);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_MEAN_H_

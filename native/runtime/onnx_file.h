@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ONNX_FILE_H_
-#define RADSERVE_ONNX_FILE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +34,8 @@ struct Field {
   Bytes whole;
 };
 
-/// Reads a protobuf message field by field (protobuf.dev/programming-guides/encoding); ends if it is
-/// broken.
+/// Reads a protobuf message field by field (protobuf.dev/programming-guides/encoding); ends if it
+/// is broken.
 class Message {
  public:
   explicit Message(Bytes bytes) : rest_(bytes) {}
@@ -72,7 +71,8 @@ std::vector<Bytes> All(Bytes message, uint64_t number);
 /// The text in the first of them; "" if there is none.
 std::string_view First(Bytes message, uint64_t number);
 
-/// A file in memory, mapped, because only a few bytes of each tensor are looked at. Empty if it cannot be read.
+/// A file in memory, mapped, because only a few bytes of each tensor are looked at. Empty if it
+/// cannot be read.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -87,5 +87,3 @@ class MappedFile {
 };
 
 }  // namespace radserve::onnx_file
-
-#endif  // RADSERVE_ONNX_FILE_H_

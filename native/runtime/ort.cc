@@ -23,7 +23,8 @@ constexpr std::array<ONNXTensorElementDataType, 11> kTypes = {
     ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL};
 static_assert(kTypes[static_cast<size_t>(Dtype::kBool)] == ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL);
 
-/// cudaError_t after which a context answers every call with the same error, and devices that are gone.
+/// cudaError_t after which a context answers every call with the same error, and devices that are
+/// gone.
 constexpr std::array kLost = {46,    // devices unavailable
                               214,   // uncorrectable ECC error
                               220,   // uncorrectable NVLink error
@@ -42,12 +43,13 @@ constexpr std::array kLost = {46,    // devices unavailable
 constexpr int kCudaOutOfMemory = 2;
 
 /// The runtime's arena, and the status names of cuDNN and cuBLAS.
-constexpr std::array<std::string_view, 6> kMemoryWords = {"Failed to allocate memory for requested buffer",
-                                                          "is smaller than requested bytes of",
-                                                          "out of memory",
-                                                          "ALLOC_FAILED",
-                                                          "ALLOCATION_FAILED",
-                                                          "bad_alloc"};
+constexpr std::array<std::string_view, 6> kMemoryWords = {
+    "Failed to allocate memory for requested buffer",
+    "is smaller than requested bytes of",
+    "out of memory",
+    "ALLOC_FAILED",
+    "ALLOCATION_FAILED",
+    "bad_alloc"};
 
 /// The number in "CUDA failure 700: ...", or 0 if there is no number.
 int CudaNumber(std::string_view message) {
@@ -64,7 +66,8 @@ int CudaNumber(std::string_view message) {
 
 std::optional<Dtype> FromOrt(ONNXTensorElementDataType type) {
   const auto found = std::find(kTypes.begin(), kTypes.end(), type);
-  return found == kTypes.end() ? std::nullopt : std::optional(static_cast<Dtype>(found - kTypes.begin()));
+  return found == kTypes.end() ? std::nullopt
+                               : std::optional(static_cast<Dtype>(found - kTypes.begin()));
 }
 
 ONNXTensorElementDataType ToOrt(Dtype dtype) { return kTypes[static_cast<size_t>(dtype)]; }
@@ -72,7 +75,8 @@ ONNXTensorElementDataType ToOrt(Dtype dtype) { return kTypes[static_cast<size_t>
 Tensor FromValue(std::string name, Ort::Value value) {
   const auto info = value.GetTensorTypeAndShapeInfo();
   const auto dtype = FromOrt(info.GetElementType());
-  if (!dtype) throw EngineError("output_invalid", "The output \"" + name + "\" is no tensor of numbers.");
+  if (!dtype)
+    throw EngineError("output_invalid", "The output \"" + name + "\" is no tensor of numbers.");
   auto owner = std::make_shared<Ort::Value>(std::move(value));
   auto* data = static_cast<std::byte*>(owner->GetTensorMutableRawData());
   return Tensor{std::move(name), *dtype, info.GetShape(), std::move(owner), data};
@@ -85,19 +89,20 @@ Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor) {
 
 RuntimeFailure ClassifyFailure(std::string_view message) {
   const int number = CudaNumber(message);
-  if (std::find(kLost.begin(), kLost.end(), number) != kLost.end()) return RuntimeFailure::kDeviceLost;
+  if (std::find(kLost.begin(), kLost.end(), number) != kLost.end())
+    return RuntimeFailure::kDeviceLost;
   const auto in_message = [&](std::string_view words) {
     return message.find(words) != std::string_view::npos;
   };
-  const bool memory =
-      number == kCudaOutOfMemory || std::any_of(kMemoryWords.begin(), kMemoryWords.end(), in_message);
+  const bool memory = number == kCudaOutOfMemory ||
+                      std::any_of(kMemoryWords.begin(), kMemoryWords.end(), in_message);
   return memory ? RuntimeFailure::kMemory : RuntimeFailure::kRun;
 }
 
 void CheckGpu(int gpu) {
   if (gpu == kNoGpu || !GpuLost(gpu)) return;
-  throw EngineError("model_unavailable",
-                    "GPU " + std::to_string(gpu) + " was lost; restart the server to use it again.");
+  throw EngineError("model_unavailable", "GPU " + std::to_string(gpu) +
+                                             " was lost; restart the server to use it again.");
 }
 
 void ThrowRunFailure(const Ort::Exception& e, int gpu) {
@@ -115,8 +120,9 @@ void ThrowRunFailure(const Ort::Exception& e, int gpu) {
   throw EngineError("internal", "The model could not run: " + what);
 }
 
-std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
-                            std::span<const std::string> outputs, int gpu) {
+std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
+                            std::span<const Tensor> feeds, std::span<const std::string> outputs,
+                            int gpu) {
   try {
     CheckGpu(gpu);
     const auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
@@ -129,10 +135,12 @@ std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, s
     }
     for (const std::string& name : outputs) output_names.push_back(name.c_str());
     const RunScope scope;
-    std::vector<Ort::Value> values = session.Run(run, input_names.data(), inputs.data(), inputs.size(),
-                                                 output_names.data(), output_names.size());
+    std::vector<Ort::Value> values =
+        session.Run(run, input_names.data(), inputs.data(), inputs.size(), output_names.data(),
+                    output_names.size());
     std::vector<Tensor> results;
-    for (size_t i = 0; i < values.size(); ++i) results.push_back(FromValue(outputs[i], std::move(values[i])));
+    for (size_t i = 0; i < values.size(); ++i)
+      results.push_back(FromValue(outputs[i], std::move(values[i])));
     return results;
   } catch (const Ort::Exception& e) {
     ThrowRunFailure(e, gpu);

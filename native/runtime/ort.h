@@ -1,5 +1,4 @@
-#ifndef RADSERVE_ORT_H_
-#define RADSERVE_ORT_H_
+#pragma once
 
 #include <onnxruntime_cxx_api.h>
 
@@ -27,12 +26,14 @@ Tensor FromValue(std::string name, Ort::Value value);
 /// A value over memory that somebody else owns and keeps.
 Ort::Value OverMemory(const Ort::MemoryInfo& where, const Tensor& tensor);
 
-/// Sessions of the CPU with these options compute InstanceNormalization, which has to be of float32, with sums in float64 as PyTorch
-/// does, on all of their threads, with the same bits however many. The runtime sums a channel in float32, which is off by 0.0002
-/// of a standard deviation over 128 cubed values, on one thread.
+/// Sessions of the CPU with these options compute InstanceNormalization, which has to be of
+/// float32, with sums in float64 as PyTorch does, on all of their threads, with the same bits
+/// however many. The runtime sums a channel in float32, which is off by 0.0002 of a standard
+/// deviation over 128 cubed values, on one thread.
 void AddInstanceNorm(Ort::SessionOptions& options);
 
-/// While it lives, `stop` ends what makes a session with these options, as soon as the runtime looks: it throws then.
+/// While it lives, `stop` ends what makes a session with these options, as soon as the runtime
+/// looks: it throws then.
 class LoadEnd {
  public:
   LoadEnd(Ort::SessionOptions& options, const std::stop_token& stop)
@@ -48,30 +49,31 @@ constexpr const char* kShrink = "memory.enable_memory_arena_shrinkage";
 enum class RuntimeFailure {
   /// This run failed; others may succeed.
   kRun,
-  /// The device (or the memory limit set for it) had too little memory: a smaller batch may succeed.
+  /// The device (or the memory limit set for it) had too little memory: a smaller batch may
+  /// succeed.
   kMemory,
   /// The CUDA context is broken: every later call of this process fails.
   kDeviceLost,
 };
 
-/// The meaning of a message of ONNX Runtime. The runtime has one code for all of these, so the text decides: its
-/// own words for the arena, and "CUDA failure NUMBER" with the numbers of cudaError_t.
+/// The meaning of a message of ONNX Runtime. The runtime has one code for all of these, so the text
+/// decides: its own words for the arena, and "CUDA failure NUMBER" with the numbers of cudaError_t.
 RuntimeFailure ClassifyFailure(std::string_view message);
 
 /// The number that ThrowRunFailure takes for what ran on the CPU.
 constexpr int kNoGpu = -1;
 
-/// Turns the failure of a run on that GPU into an EngineError: OutOfMemory if that was it. If the GPU itself is lost
-/// for this process, see LoseGpu; where it returns, the error is model_unavailable.
+/// Turns the failure of a run on that GPU into an EngineError: OutOfMemory if that was it. If the
+/// GPU itself is lost for this process, see LoseGpu; where it returns, the error is
+/// model_unavailable.
 [[noreturn]] void ThrowRunFailure(const Ort::Exception& e, int gpu);
 /// Throws model_unavailable if that GPU is lost.
 void CheckGpu(int gpu);
 
-/// Runs a session on the calling thread. Feeds are not copied; outputs own the runtime's memory. Throws what
-/// ThrowRunFailure does.
-std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run, std::span<const Tensor> feeds,
-                            std::span<const std::string> outputs, int gpu);
+/// Runs a session on the calling thread. Feeds are not copied; outputs own the runtime's memory.
+/// Throws what ThrowRunFailure does.
+std::vector<Tensor> RunOnce(Ort::Session& session, const Ort::RunOptions& run,
+                            std::span<const Tensor> feeds, std::span<const std::string> outputs,
+                            int gpu);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_ORT_H_

@@ -16,10 +16,11 @@ constexpr size_t kAlignment = 64;
 /// A block may be so much larger than what it is used for, as a part of that.
 constexpr size_t kSlack = 4;
 constexpr unsigned kScopes = 16;
-/// Threads keep no blocks of so many bytes: a network's large tensors have many sizes, of which each thread would keep the most.
+/// Threads keep no blocks of so many bytes: a network's large tensors have many sizes, of which
+/// each thread would keep the most.
 constexpr size_t kLarge = size_t{64} << 20;
-/// From so many bytes on the C library maps memory for each block (M_MMAP_THRESHOLD of mallopt(3)): its pages take as long as a small
-/// network over it.
+/// From so many bytes on the C library maps memory for each block (M_MMAP_THRESHOLD of mallopt(3)):
+/// its pages take as long as a small network over it.
 constexpr size_t kMapped = size_t{32} << 20;
 constexpr size_t kMostIdle = size_t{256} << 20;
 
@@ -29,7 +30,8 @@ struct alignas(kAlignment) Header {
   size_t bytes;
 };
 
-/// Memory that one thread keeps between runs. Only that thread takes the lock, except in DropRunMemory.
+/// Memory that one thread keeps between runs. Only that thread takes the lock, except in
+/// DropRunMemory.
 class Cache {
  public:
   Cache();
@@ -68,7 +70,8 @@ class Cache {
     return kept_;
   }
 
-  /// In a RunScope; of use to the thread alone, as what the scope has taken and not freed, and the most of it.
+  /// In a RunScope; of use to the thread alone, as what the scope has taken and not freed, and the
+  /// most of it.
   bool open = false;
   size_t taken = 0;
   size_t most = 0;
@@ -99,8 +102,8 @@ class Cache {
 /// Mapped blocks that nobody uses, whoever freed them: outputs are freed by whoever read them.
 class Idle {
  public:
-  /// Of that length alone. Where a large one is missing those that are there have the wrong lengths: they make room, so that
-  /// no run has more memory for them.
+  /// Of that length alone. Where a large one is missing those that are there have the wrong
+  /// lengths: they make room, so that no run has more memory for them.
   Header* Take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(blocks_, bytes, &Header::bytes);

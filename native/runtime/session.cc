@@ -47,13 +47,14 @@ std::optional<TensorInfo> Describe(const std::string& name, const Ort::TypeInfo&
 }
 
 [[noreturn]] void ThrowNoNumbers(const std::string& name, const std::string& code) {
-  throw EngineError(code,
-                    "The graph's \"" + name +
-                        "\" is no tensor of numbers; expected float32, float16, float64, int8 to int64, "
-                        "uint8 to uint32 or bool.");
+  throw EngineError(
+      code, "The graph's \"" + name +
+                "\" is no tensor of numbers; expected float32, float16, float64, int8 to int64, "
+                "uint8 to uint32 or bool.");
 }
 
-/// Every input has to be fed. Outputs that are no tensors of numbers are left out, because nobody has to read them.
+/// Every input has to be fed. Outputs that are no tensors of numbers are left out, because nobody
+/// has to read them.
 GraphInfo Describe(const Ort::Session& session, const std::string& code) {
   const Ort::AllocatorWithDefaultOptions allocator;
   GraphInfo graph;
@@ -81,10 +82,10 @@ void AppendCuda(Ort::SessionOptions& options, const SessionSettings& settings, b
   options.AppendExecutionProvider_CUDA_V2(*cuda);
 }
 
-/// How long a thread of a wide run waits for the next node's part of the work, and after the run for the next
-/// run, before it sleeps: longer than most gaps between nodes, and than an answer takes through JavaScript to
-/// the next request; nothing beside a time slice for whoever else wants the core. Without a bound it would
-/// spin for tens of milliseconds.
+/// How long a thread of a wide run waits for the next node's part of the work, and after the run
+/// for the next run, before it sleeps: longer than most gaps between nodes, and than an answer
+/// takes through JavaScript to the next request; nothing beside a time slice for whoever else wants
+/// the core. Without a bound it would spin for tens of milliseconds.
 constexpr const char* kSpinMicroseconds = "100";
 
 enum class Width { kWide, kNarrow };
@@ -113,12 +114,13 @@ Ort::SessionOptions Options(const SessionSettings& settings, Width width, bool g
   return options;
 }
 
-/// AllocateRunMemory as the runtime calls it. If there is no memory it throws, as the runtime's own allocator of
-/// the CPU does (AllocatorDefaultAlloc in core/framework/allocator.cc): the runtime writes through what an
-/// allocator returns without looking at it, and a null pointer would end the process. What it calls us from is
-/// C++ that is built with exceptions, of the same libstdc++; it catches them round each kernel
-/// (core/framework/sequential_executor.cc) and at every call of its API, which ThrowRunFailure then turns into
-/// OutOfMemory. Sessions that use this allocator have no threads of their own, on which nothing would catch.
+/// AllocateRunMemory as the runtime calls it. If there is no memory it throws, as the runtime's own
+/// allocator of the CPU does (AllocatorDefaultAlloc in core/framework/allocator.cc): the runtime
+/// writes through what an allocator returns without looking at it, and a null pointer would end the
+/// process. What it calls us from is C++ that is built with exceptions, of the same libstdc++; it
+/// catches them round each kernel (core/framework/sequential_executor.cc) and at every call of its
+/// API, which ThrowRunFailure then turns into OutOfMemory. Sessions that use this allocator have no
+/// threads of their own, on which nothing would catch.
 struct RunMemory : OrtAllocator {
   RunMemory() : OrtAllocator{} {
     version = ORT_API_VERSION;
@@ -136,10 +138,12 @@ struct RunMemory : OrtAllocator {
   const Ort::MemoryInfo where = Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault);
 };
 
-Ort::MemoryInfo ArenaOf(int device) { return {"Cuda", OrtArenaAllocator, device, OrtMemTypeDefault}; }
+Ort::MemoryInfo ArenaOf(int device) {
+  return {"Cuda", OrtArenaAllocator, device, OrtMemTypeDefault};
+}
 
-/// The arenas by GPU, for their figures. Never destroyed, as the environment is. Whoever takes the lock holds a CudaWork
-/// already.
+/// The arenas by GPU, for their figures. Never destroyed, as the environment is. Whoever takes the
+/// lock holds a CudaWork already.
 struct Arenas {
   std::mutex mutex;
   /// A session without graphs there: its arena is the arena of all of those.
@@ -154,10 +158,11 @@ Arenas& TheArenas() {
   return arenas;
 }
 
-/// One arena of a GPU for all sessions there without graphs. With one for each, every model would keep what its largest
-/// run took, and two models by turns have been seen to take more with every run (onnxruntime issue 29351). The first limit
-/// holds. A session with graphs has an arena of its own: a graph writes into chunks that its arena counts as free, so
-/// that nothing that lasts may lie in them, as weights of another session would, and nothing that runs beside.
+/// One arena of a GPU for all sessions there without graphs. With one for each, every model would
+/// keep what its largest run took, and two models by turns have been seen to take more with every
+/// run (onnxruntime issue 29351). The first limit holds. A session with graphs has an arena of its
+/// own: a graph writes into chunks that its arena counts as free, so that nothing that lasts may
+/// lie in them, as weights of another session would, and nothing that runs beside.
 void ShareArena(const SessionSettings& settings) {
   Arenas& arenas = TheArenas();
   const std::lock_guard lock(arenas.mutex);
@@ -166,7 +171,8 @@ void ShareArena(const SessionSettings& settings) {
   constexpr int kDefault = -1;
   const Ort::ArenaCfg arena(settings.device_memory, kSameAsRequested, kDefault, kDefault);
   EnvHolder()->CreateAndRegisterAllocatorV2("CUDAExecutionProvider", ArenaOf(settings.device),
-                                            {{"device_id", std::to_string(settings.device)}}, arena);
+                                            {{"device_id", std::to_string(settings.device)}},
+                                            arena);
   arenas.registered.insert(settings.device);
 }
 
@@ -191,8 +197,9 @@ std::optional<size_t> TakenBy(const Allocator& allocator) {
   return total == nullptr ? std::nullopt : std::optional<size_t>(std::strtoull(total, nullptr, 10));
 }
 
-/// Bytes that a session holds for itself, as the runtime says it, weights included. Without an arena of its own it does not say:
-/// then the weights alone. What two sessions share counts for the wide one.
+/// Bytes that a session holds for itself, as the runtime says it, weights included. Without an
+/// arena of its own it does not say: then the weights alone. What two sessions share counts for the
+/// wide one.
 size_t BytesOf(const Ort::Session& session, const SessionState& state, bool wide) {
   const size_t weights = state.facts.weights;
   if (state.provider == Provider::kCuda) return weights;
@@ -216,8 +223,9 @@ std::vector<Ort::ConstEpAssignedNode> ElsewhereThanCuda(const Ort::Session& sess
   return nodes;
 }
 
-/// A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another precision. Nodes that touch
-/// nothing but shapes the runtime puts there by itself, because they are sooner done there. Throws `code`.
+/// A part of the model that ran on the CPU unnoticed would be slow and, in TF32, of another
+/// precision. Nodes that touch nothing but shapes the runtime puts there by itself, because they
+/// are sooner done there. Throws `code`.
 void CheckNodes(const Ort::Session& session, const std::string& path, const std::string& code) {
   const ShapeNodes shapes(onnx_file::MappedFile(path).bytes());
   constexpr int kNamed = 5;
@@ -225,15 +233,18 @@ void CheckNodes(const Ort::Session& session, const std::string& path, const std:
   std::string named;
   for (const Ort::ConstEpAssignedNode& node : ElsewhereThanCuda(session)) {
     if (shapes.Contains(node.GetName(), node.GetOperatorType()) || ++refused > kNamed) continue;
-    const std::string name = node.GetName().empty() ? "without a name" : "\"" + node.GetName() + "\"";
+    const std::string name =
+        node.GetName().empty() ? "without a name" : "\"" + node.GetName() + "\"";
     named += (named.empty() ? "" : ", ") + node.GetOperatorType() + " " + name;
   }
   if (refused == 0) return;
   if (refused > kNamed) named += " and " + std::to_string(refused - kNamed) + " more";
   throw EngineError(
-      code, "CUDA has no kernel for these nodes of the graph, which compute with more than shapes: " + named +
-                ". None of a model runs on the CPU unnoticed: export it with other operators, or "
-                "set execution.providers to [\"cpu\"].");
+      code,
+      "CUDA has no kernel for these nodes of the graph, which compute with more than shapes: " +
+          named +
+          ". None of a model runs on the CPU unnoticed: export it with other operators, or "
+          "set execution.providers to [\"cpu\"].");
 }
 
 [[noreturn]] void ThrowLoadFailure(const Ort::Exception& e, const std::string& code, int gpu) {
@@ -251,14 +262,15 @@ void CheckNodes(const Ort::Session& session, const std::string& path, const std:
   throw EngineError(code, "ONNX Runtime cannot use the model: " + what);
 }
 
-/// x [1,1,1,1] -> Conv with one weight -> y: what a machine must be able to run before it takes models. As bytes of an
-/// ONNX file, whose fields are all shorter than 128 bytes.
+/// x [1,1,1,1] -> Conv with one weight -> y: what a machine must be able to run before it takes
+/// models. As bytes of an ONNX file, whose fields are all shorter than 128 bytes.
 std::string OneConvolution() {
   const auto number = [](int field, int value) {
     return std::string{static_cast<char>(field << 3), static_cast<char>(value)};
   };
   const auto bytes = [](int field, const std::string& content) {
-    return std::string{static_cast<char>(field << 3 | 2), static_cast<char>(content.size())} + content;
+    return std::string{static_cast<char>(field << 3 | 2), static_cast<char>(content.size())} +
+           content;
   };
   const std::string dims(4, '\1');
   std::string shape;
@@ -267,9 +279,10 @@ std::string OneConvolution() {
     return bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, shape)));
   };
   const std::string node = bytes(1, "x") + bytes(1, "w") + bytes(2, "y") + bytes(4, "Conv");
-  const std::string weight = bytes(1, dims) + number(2, 1) + bytes(8, "w") + bytes(9, std::string(4, '\0'));
-  const std::string graph =
-      bytes(1, node) + bytes(2, "g") + bytes(5, weight) + bytes(11, value("x")) + bytes(12, value("y"));
+  const std::string weight =
+      bytes(1, dims) + number(2, 1) + bytes(8, "w") + bytes(9, std::string(4, '\0'));
+  const std::string graph = bytes(1, node) + bytes(2, "g") + bytes(5, weight) +
+                            bytes(11, value("x")) + bytes(12, value("y"));
   return number(1, 8) + bytes(7, graph) + bytes(8, number(2, 17));
 }
 
@@ -293,34 +306,36 @@ std::string FindCudaProblem(int device) {
   }
 }
 
-/// Smaller weights are not worth a second form of the graph; the runtime cannot write a model of more than 2 GiB, and
-/// an optimised one may be larger than it was.
+/// Smaller weights are not worth a second form of the graph; the runtime cannot write a model of
+/// more than 2 GiB, and an optimised one may be larger than it was.
 constexpr size_t kLeastShared = size_t{8} << 20;
 constexpr size_t kMostShared = size_t{3} << 29;
 
-Ort::SessionOptions CpuOptions(const SessionSettings& settings, const GraphFacts& facts, Width width) {
+Ort::SessionOptions CpuOptions(const SessionSettings& settings, const GraphFacts& facts,
+                               Width width) {
   Ort::SessionOptions options = Options(settings, width);
-  // A pattern is one more block for all that a run has at once, 1 GiB of a window of nnU-Net, beside what the first run took.
-  // Without patterns small networks take 1 % longer, others no longer.
+  // A pattern is one more block for all that a run has at once, 1 GiB of a window of nnU-Net,
+  // beside what the first run took. Without patterns small networks take 1 % longer, others no
+  // longer.
   options.DisableMemPattern();
   if (!facts.float16) {
     AddInstanceNorm(options);
   } else {
-    // Of a MatMul and an Add this makes a Gemm, for which the CPU has no fast code of float16: a small transformer took minutes
-    // an image in place of a tenth of a second.
+    // Of a MatMul and an Add this makes a Gemm, for which the CPU has no fast code of float16: a
+    // small transformer took minutes an image in place of a tenth of a second.
     options.AddConfigEntry("optimization.disable_specified_optimizers", "MatMulAddFusion");
   }
   return options;
 }
 
-/// Bytes that two sessions can hold once of so many bytes of weights: of factors of products kernels keep packed copies, and give
-/// the weights themselves up unless they are shared.
+/// Bytes that two sessions can hold once of so many bytes of weights: of factors of products
+/// kernels keep packed copies, and give the weights themselves up unless they are shared.
 size_t Shareable(const std::string& path, size_t weights) {
   return weights - std::min<size_t>(weights, BytesOfFactors(onnx_file::MappedFile(path).bytes()));
 }
 
-/// Both sessions of the CPU over one copy of the weights. False if the runtime cannot make them so: a model that is at
-/// fault is refused when it is opened by itself.
+/// Both sessions of the CPU over one copy of the weights. False if the runtime cannot make them so:
+/// a model that is at fault is refused when it is opened by itself.
 bool OpenShared(SessionState& state, GraphSource& source, const std::string& path,
                 const SessionSettings& settings, const std::string& code, bool known) {
   const size_t bytes = state.facts.weights;
@@ -348,7 +363,8 @@ bool OpenShared(SessionState& state, GraphSource& source, const std::string& pat
   }
 }
 
-/// Whether what is captured of a run is the run: every node is on CUDA, and each output is what a node gives.
+/// Whether what is captured of a run is the run: every node is on CUDA, and each output is what a
+/// node gives.
 bool CanBeCaptured(const Ort::Session& session, const GraphInfo& graph) {
   const auto is_input = [&](const TensorInfo& output) {
     return std::ranges::find(graph.inputs, output.name, &TensorInfo::name) != graph.inputs.end();
@@ -358,12 +374,13 @@ bool CanBeCaptured(const Ort::Session& session, const GraphInfo& graph) {
 
 bool TakesImages(const GraphInfo& graph) {
   constexpr size_t kBatchChannelsRowsColumns = 4;
-  return std::ranges::all_of(
-      graph.inputs, [](const TensorInfo& input) { return input.shape.size() == kBatchChannelsRowsColumns; });
+  return std::ranges::all_of(graph.inputs, [](const TensorInfo& input) {
+    return input.shape.size() == kBatchChannelsRowsColumns;
+  });
 }
 
-/// The session of a GPU; one bucket's own has graphs if the model, as far as is known, and the runtime allow it. Throws
-/// Ort::Exception, EngineError with `code`.
+/// The session of a GPU; one bucket's own has graphs if the model, as far as is known, and the
+/// runtime allow it. Throws Ort::Exception, EngineError with `code`.
 void OpenOnGpu(SessionState& state, GraphSource& source, const std::string& path,
                const SessionSettings& settings, const std::string& code, bool known) {
   const CudaWork work;
@@ -403,8 +420,9 @@ void OpenOnGpu(SessionState& state, GraphSource& source, const std::string& path
   RememberArena(state);
 }
 
-/// A graph as the runtime holds it; of one that is loaded again `known` is what was found when it was loaded first. Its files have
-/// the hashes then, which are noted the first time, if there is a place for them. Throws EngineError with `code`.
+/// A graph as the runtime holds it; of one that is loaded again `known` is what was found when it
+/// was loaded first. Its files have the hashes then, which are noted the first time, if there is a
+/// place for them. Throws EngineError with `code`.
 std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSettings& settings,
                                         const std::string& code, const GraphFacts* known,
                                         GraphSource::Hashes* hashes, bool own = false) {
@@ -433,7 +451,8 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
       return state;
     }
     if (wide && OpenShared(*state, source, path, settings, code, known != nullptr)) return state;
-    Ort::SessionOptions options = CpuOptions(settings, state->facts, wide ? Width::kWide : Width::kNarrow);
+    Ort::SessionOptions options =
+        CpuOptions(settings, state->facts, wide ? Width::kWide : Width::kNarrow);
     std::optional<Ort::Session>& first = wide ? state->wide : state->narrow;
     first = source.Open(options);
     if (known == nullptr) state->facts.graph = Describe(*first, code);
@@ -451,21 +470,23 @@ std::shared_ptr<SessionState> LoadGraph(const std::string& path, const SessionSe
 std::string TensorsText(const std::vector<TensorInfo>& tensors) {
   std::string text;
   for (const TensorInfo& info : tensors) {
-    text += (text.empty() ? "" : ", ") + info.name + " " + std::string(DtypeName(info.dtype)) + " " +
-            ShapeText(info.shape);
+    text += (text.empty() ? "" : ", ") + info.name + " " + std::string(DtypeName(info.dtype)) +
+            " " + ShapeText(info.shape);
   }
   return text;
 }
 
 /// Throws `code` unless a graph takes and gives what the first one does.
-void CheckAlike(const GraphInfo& first, const GraphInfo& other, size_t number, const std::string& code) {
+void CheckAlike(const GraphInfo& first, const GraphInfo& other, size_t number,
+                const std::string& code) {
   const auto check = [&](const std::vector<TensorInfo>& a, const std::vector<TensorInfo>& b,
                          const std::string& what) {
     const std::string expected = TensorsText(a);
     const std::string found = TensorsText(b);
     if (expected == found) return;
-    throw EngineError(code, "Expected graphs with the same " + what + " in an ensemble; the first has " +
-                                expected + ", number " + std::to_string(number) + " has " + found + ".");
+    throw EngineError(code, "Expected graphs with the same " + what +
+                                " in an ensemble; the first has " + expected + ", number " +
+                                std::to_string(number) + " has " + found + ".");
   };
   check(first.inputs, other.inputs, "inputs");
   check(first.outputs, other.outputs, "outputs");
@@ -474,8 +495,8 @@ void CheckAlike(const GraphInfo& first, const GraphInfo& other, size_t number, c
 /// Gives back what runs on the wide session of the CPU took and none needs now.
 void ShrinkWide(SessionState& state) {
   if (!state.wide || state.provider != Provider::kCpu) return;
-  // The runtime's arena of the CPU has no call for it (OrtAllocator::Shrink is null there): it shrinks at the end of a
-  // run, also of one that was told to end before its first node.
+  // The runtime's arena of the CPU has no call for it (OrtAllocator::Shrink is null there): it
+  // shrinks at the end of a run, also of one that was told to end before its first node.
   std::vector<Tensor> feeds;
   for (const TensorInfo& input : state.facts.graph.inputs) {
     std::vector<int64_t> shape = input.shape;
@@ -503,11 +524,12 @@ const Ort::Env& Env() {
 
 void StartRuntime() {
   if (EnvHolder()) return;
-  // ONNX Runtime's own builds for Linux report to their maker from 1.29 on (facts of models and of the machine, a device
-  // identifier in the home directory). Nothing may leave the hospital: said before the environment begins, it sends and
-  // writes nothing.
+  // ONNX Runtime's own builds for Linux report to their maker from 1.29 on (facts of models and of
+  // the machine, a device identifier in the home directory). Nothing may leave the hospital: said
+  // before the environment begins, it sends and writes nothing.
   const char* const off = std::getenv("ORT_DISABLE_TELEMETRY");
-  if ((off == nullptr || std::string_view(off) != "1") && setenv("ORT_DISABLE_TELEMETRY", "1", 1) != 0)
+  if ((off == nullptr || std::string_view(off) != "1") &&
+      setenv("ORT_DISABLE_TELEMETRY", "1", 1) != 0)
     throw std::bad_alloc();
   EnvHolder() = std::make_unique<Ort::Env>(ORT_LOGGING_LEVEL_FATAL, "radserve");
   // Used by sessions that ask for the environment's allocators; leaked, as the environment is.
@@ -529,7 +551,8 @@ std::string CudaProblem(int device) {
 }
 
 size_t GpuUse::Room() const {
-  const size_t rest = limit == 0 ? std::numeric_limits<size_t>::max() : limit - std::min(limit, taken);
+  const size_t rest =
+      limit == 0 ? std::numeric_limits<size_t>::max() : limit - std::min(limit, taken);
   return total == 0 ? rest : std::min(rest, free);
 }
 
@@ -578,8 +601,8 @@ size_t BytesOfWeights(const std::string& path) { return CountWeights(path).bytes
 Session::Session(const std::string& path, const SessionSettings& settings, const std::string& code)
     : Session(std::span(&path, 1), settings, code, nullptr) {}
 
-Session::Session(std::span<const std::string> paths, const SessionSettings& settings, const std::string& code,
-                 BeforeMean before_mean)
+Session::Session(std::span<const std::string> paths, const SessionSettings& settings,
+                 const std::string& code, BeforeMean before_mean)
     : paths_(paths.begin(), paths.end()),
       settings_(settings),
       hashes_(settings.hashes),
@@ -677,8 +700,9 @@ size_t Session::BytesOfRuns() const {
   return bytes;
 }
 
-std::vector<Tensor> Session::Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
-                                 bool wide, const std::stop_token& stop) const {
+std::vector<Tensor> Session::Run(std::span<const Tensor> feeds,
+                                 std::span<const std::string> outputs, bool wide,
+                                 const std::stop_token& stop) const {
   const std::shared_ptr<const States> states = Loaded();
   Ort::RunOptions run;
   const std::stop_callback terminate(stop, [&run] { run.SetTerminate(); });
@@ -728,7 +752,8 @@ std::shared_ptr<SessionState> Session::Another(size_t graph) {
   if (UseOfGpu(settings_.device, settings_.device_memory).Room() / 2 < facts.weights)
     throw OutOfMemory("The GPU has no room for one more session of the model.");
   try {
-    std::shared_ptr<SessionState> state = LoadGraph(paths_[graph], settings_, code_, &facts, &hashes_, true);
+    std::shared_ptr<SessionState> state =
+        LoadGraph(paths_[graph], settings_, code_, &facts, &hashes_, true);
     if (facts.graphs && !state->graphs) ForgoGraphs();
     return state;
   } catch (const NoRoomToLoad& e) {
@@ -749,7 +774,8 @@ std::map<std::string, std::string> CustomMetadata(const Ort::Session& session) {
   std::map<std::string, std::string> out;
   const Ort::AllocatorWithDefaultOptions allocator;
   const Ort::ModelMetadata metadata = session.GetModelMetadata();
-  const std::vector<Ort::AllocatedStringPtr> keys = metadata.GetCustomMetadataMapKeysAllocated(allocator);
+  const std::vector<Ort::AllocatedStringPtr> keys =
+      metadata.GetCustomMetadataMapKeysAllocated(allocator);
   for (size_t i = 0; i < std::min(keys.size(), kMostMetadata); ++i)
     out[keys[i].get()] = metadata.LookupCustomMetadataMapAllocated(keys[i].get(), allocator).get();
   return out;
@@ -764,7 +790,8 @@ GraphInfo InspectGraph(const std::string& path) {
     std::set<std::string> weights_alone;
     const Ort::Session session = OpenWithoutWeights(path, "bad_request", options, weights_alone);
     GraphInfo graph = Describe(session, "bad_request");
-    std::erase_if(graph.inputs, [&](const TensorInfo& input) { return weights_alone.contains(input.name); });
+    std::erase_if(graph.inputs,
+                  [&](const TensorInfo& input) { return weights_alone.contains(input.name); });
     const WeightCount weights = CountWeights(path);
     graph.float16 = weights.float16 > weights.float32;
     graph.metadata = CustomMetadata(session);
@@ -774,8 +801,8 @@ GraphInfo InspectGraph(const std::string& path) {
     try {
       return inspect(ORT_DISABLE_ALL);
     } catch (const Ort::Exception&) {
-      // A Cast from float16 to float16 before a node that the CPU computes in float32 ends in a graph of two minds, unless
-      // it is optimised away, as it is where the model is loaded.
+      // A Cast from float16 to float16 before a node that the CPU computes in float32 ends in a
+      // graph of two minds, unless it is optimised away, as it is where the model is loaded.
       return inspect(ORT_ENABLE_BASIC);
     }
   } catch (const Ort::Exception& e) {

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SESSION_H_
-#define RADSERVE_SESSION_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -20,8 +19,8 @@ namespace radserve {
 
 enum class Provider { kCpu, kCuda };
 
-/// The precision in which CUDA computes. kTf32 rounds the factors of products to 10 bits of mantissa; kFloat16 stands for a
-/// graph that is float16 itself: nothing is converted.
+/// The precision in which CUDA computes. kTf32 rounds the factors of products to 10 bits of
+/// mantissa; kFloat16 stands for a graph that is float16 itself: nothing is converted.
 enum class Precision { kFloat32, kTf32, kFloat16 };
 
 struct SessionSettings {
@@ -29,12 +28,13 @@ struct SessionSettings {
   /// CPU: cores that a wide run may use.
   int threads = 1;
   Precision precision = Precision::kFloat32;
-  /// CUDA: the number of the GPU, and the most bytes of it that all models there may take together (0: no limit; the
-  /// first model of a GPU decides).
+  /// CUDA: the number of the GPU, and the most bytes of it that all models there may take together
+  /// (0: no limit; the first model of a GPU decides).
   int device = 0;
   size_t device_memory = 0;
-  /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what Session::Reload takes. Empty for
-  /// a session that is never unloaded; on a GPU it notes them itself.
+  /// The SHA-256, in hex, of every file that the graphs are made of, by its path: what
+  /// Session::Reload takes. Empty for a session that is never unloaded; on a GPU it notes them
+  /// itself.
   std::map<std::string, std::string> hashes;
   /// Ends what makes the session before its time; forgotten when it is made.
   std::stop_token stop;
@@ -66,19 +66,20 @@ struct GraphInfo {
   std::vector<TensorInfo> outputs;
   /// Most of the weights are float16. Filled by InspectGraph.
   bool float16 = false;
-  /// The exporter's notes beside the graph (metadata_props of ModelProto), by key. Filled by InspectGraph.
+  /// The exporter's notes beside the graph (metadata_props of ModelProto), by key. Filled by
+  /// InspectGraph.
   std::map<std::string, std::string> metadata;
 };
 
-/// Makes ONNX Runtime's process-wide environment. Called once, before anything else here; never destroyed,
-/// because destruction during exit would race with running threads.
+/// Makes ONNX Runtime's process-wide environment. Called once, before anything else here; never
+/// destroyed, because destruction during exit would race with running threads.
 void StartRuntime();
 
 std::string RuntimeVersion();
 /// Names as ONNX Runtime gives them: CPUExecutionProvider, CUDAExecutionProvider.
 std::vector<std::string> AvailableProviders();
-/// Tries to load the CUDA provider and cuDNN, to find that GPU and to run one convolution on it; the message of what
-/// fails (which library is missing), else "". The process tries once.
+/// Tries to load the CUDA provider and cuDNN, to find that GPU and to run one convolution on it;
+/// the message of what fails (which library is missing), else "". The process tries once.
 std::string CudaProblem(int device);
 
 struct GpuUse {
@@ -98,7 +99,8 @@ GpuUse UseOfGpu(int device, size_t limit);
 /// Gives back what runs on that GPU took and none needs now.
 void ShrinkGpu(int device);
 
-/// Gives what the threads keep for runs to come, and what is free in the process, back to the system.
+/// Gives what the threads keep for runs to come, and what is free in the process, back to the
+/// system.
 void ReturnMemory();
 
 /// Bytes of the weights of an .onnx file, which is what a session holds at least.
@@ -110,12 +112,14 @@ struct SessionMemory {
   size_t bytes = 0;
 };
 
-/// The inputs of one row, in the order of the graph's inputs; row-major, without the batch dimension.
+/// The inputs of one row, in the order of the graph's inputs; row-major, without the batch
+/// dimension.
 using RowInputs = std::vector<std::span<const std::byte>>;
 
-/// A prepared place for batches of one shape on one device, reused for every run (CUDA: memory of the device and pinned
-/// memory of the host). Of use to one thread at a time; where runs are captured as CUDA graphs, always to the same one.
-/// On the CPU its runs use all cores. Keeps its session alive.
+/// A prepared place for batches of one shape on one device, reused for every run (CUDA: memory of
+/// the device and pinned memory of the host). Of use to one thread at a time; where runs are
+/// captured as CUDA graphs, always to the same one. On the CPU its runs use all cores. Keeps its
+/// session alive.
 class Bucket {
  public:
   virtual ~Bucket() = default;
@@ -127,17 +131,20 @@ class Bucket {
   virtual std::vector<RowInputs> Place(int64_t rows) = 0;
   /// Runs these; see RunRows.
   void Run(int64_t rows, const std::stop_token& stop) { RunRows(Place(rows), stop); }
-  /// Runs rows where they lie; zeros pad the batch where it has a fixed size. Returns whether it had to copy them together on
-  /// this thread: the CPU reads none that do not lie one after the other, and a GPU fetches no small ones apart. Stops
-  /// between nodes when `stop` is requested; a CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller
-  /// batch may succeed, NotCaptured, output_invalid if the outputs do not have one row for each row that went in.
+  /// Runs rows where they lie; zeros pad the batch where it has a fixed size. Returns whether it
+  /// had to copy them together on this thread: the CPU reads none that do not lie one after the
+  /// other, and a GPU fetches no small ones apart. Stops between nodes when `stop` is requested; a
+  /// CUDA graph runs to its end. Throws EngineError: OutOfMemory if a smaller batch may succeed,
+  /// NotCaptured, output_invalid if the outputs do not have one row for each row that went in.
   virtual bool RunRows(std::span<const RowInputs> rows, const std::stop_token& stop) = 0;
-  /// The outputs of one row of the last run, in the order asked for, each of shape [1, ...]; later runs leave them as
-  /// they are. Of a bucket of capacity 1 they are the outputs whole, whatever their shape.
+  /// The outputs of one row of the last run, in the order asked for, each of shape [1, ...]; later
+  /// runs leave them as they are. Of a bucket of capacity 1 they are the outputs whole, whatever
+  /// their shape.
   virtual std::vector<Tensor> TakeRow(int64_t row) = 0;
   /// Memory of the host that it holds for inputs and outputs.
   virtual size_t Bytes() const = 0;
-  /// CUDA: it runs in the session that all shapes of the model share, and plans anew whenever another shape ran before.
+  /// CUDA: it runs in the session that all shapes of the model share, and plans anew whenever
+  /// another shape ran before.
   virtual bool Shared() const { return false; }
 };
 
@@ -152,27 +159,30 @@ struct GraphFacts {
   bool float16 = false;
   /// On CUDA, whether runs of buckets that have a session of their own are captured as graphs.
   bool graphs = false;
-  /// On CUDA, whether images are computed with the channels last: a float16 graph of two dimensions of space runs a seventh
-  /// faster so, a float32 one slower.
+  /// On CUDA, whether images are computed with the channels last: a float16 graph of two dimensions
+  /// of space runs a seventh faster so, a float32 one slower.
   bool channels_last = false;
 };
 
-/// Changes what one of several graphs gave before the mean is taken, in place; the tensor is float32.
+/// Changes what one of several graphs gave before the mean is taken, in place; the tensor is
+/// float32.
 using BeforeMean = std::function<void(Tensor& output)>;
 
-/// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run over all
-/// cores, and a narrow one that runs on the calling thread alone, so that many runs at once do not fight for
-/// cores.
+/// One model as ONNX Runtime holds it. On the CPU up to two sessions: a wide one that spreads a run
+/// over all cores, and a narrow one that runs on the calling thread alone, so that many runs at
+/// once do not fight for cores.
 ///
-/// It may be unloaded and loaded again, from one thread at a time. What needs its memory throws model_unavailable meanwhile.
+/// It may be unloaded and loaded again, from one thread at a time. What needs its memory throws
+/// model_unavailable meanwhile.
 class Session {
  public:
   /// Throws EngineError with `code` if the file is no model that the runtime can use; NoRoomToLoad.
   Session(const std::string& path, const SessionSettings& settings, const std::string& code);
-  /// Several graphs that take the same tensors and give the same: they run one after the other, and what comes out is
-  /// their mean, in float32. Throws as above, and `code` if their inputs or outputs differ.
-  Session(std::span<const std::string> paths, const SessionSettings& settings, const std::string& code,
-          BeforeMean before_mean);
+  /// Several graphs that take the same tensors and give the same: they run one after the other, and
+  /// what comes out is their mean, in float32. Throws as above, and `code` if their inputs or
+  /// outputs differ.
+  Session(std::span<const std::string> paths, const SessionSettings& settings,
+          const std::string& code, BeforeMean before_mean);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -182,33 +192,40 @@ class Session {
   size_t Weights() const;
   /// Gives all memory back. Runs under way and buckets keep theirs until they end.
   void Unload();
-  /// Loads it again, from the same bytes. Throws as the constructor does, also if a file is another one.
+  /// Loads it again, from the same bytes. Throws as the constructor does, also if a file is another
+  /// one.
   void Reload();
   bool OnGpu() const { return settings_.provider == Provider::kCuda; }
   int device() const { return settings_.device; }
   /// Buckets that are made from now on are not captured.
   void ForgoGraphs() { forgo_graphs_ = true; }
-  /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room for what was
-  /// run so far; that of narrow ones belongs to the threads (run_memory.h). Weights that both share count for the wide one.
+  /// Memory that the runtime has taken for each of the sessions: weights, and of a wide one room
+  /// for what was run so far; that of narrow ones belongs to the threads (run_memory.h). Weights
+  /// that both share count for the wide one.
   std::vector<SessionMemory> Memory() const;
-  /// Bytes that runs have taken beside the weights, as far as is known: of the wide session what its arena holds now, of narrow
-  /// runs the most that one of them took. 0 before the first, and of a GPU.
+  /// Bytes that runs have taken beside the weights, as far as is known: of the wide session what
+  /// its arena holds now, of narrow runs the most that one of them took. 0 before the first, and of
+  /// a GPU.
   size_t BytesOfRuns() const;
-  /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are not copied;
-  /// outputs own the runtime's memory. Stops between nodes when `stop` is requested. Throws EngineError.
-  std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs, bool wide,
-                          const std::stop_token& stop) const;
-  /// Gives back what runs on the wide session of the CPU took and none needs now. From any thread, also beside runs.
+  /// Runs on the calling thread (and the pool, if wide); any number of threads at once. Feeds are
+  /// not copied; outputs own the runtime's memory. Stops between nodes when `stop` is requested.
+  /// Throws EngineError.
+  std::vector<Tensor> Run(std::span<const Tensor> feeds, std::span<const std::string> outputs,
+                          bool wide, const std::stop_token& stop) const;
+  /// Gives back what runs on the wide session of the CPU took and none needs now. From any thread,
+  /// also beside runs.
   void Shrink() const;
-  /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the batch
-  /// dimension, for each input of the graph. Throws EngineError: bad_request if the graph takes no such
-  /// batches, OutOfMemory. On CUDA one that is to run often has a session of its `own`, where the shape never changes:
-  /// a change of shape makes cuDNN plan again, and drops the plan before, whose kernels graphs captured from it would
-  /// still launch. OutOfMemory then if the memory does not suffice for the weights once more.
-  std::unique_ptr<Bucket> MakeBucket(int64_t capacity, const std::vector<std::vector<int64_t>>& row_shapes,
+  /// A bucket for batches of `capacity` rows; `row_shapes` has the shape of one row, without the
+  /// batch dimension, for each input of the graph. Throws EngineError: bad_request if the graph
+  /// takes no such batches, OutOfMemory. On CUDA one that is to run often has a session of its
+  /// `own`, where the shape never changes: a change of shape makes cuDNN plan again, and drops the
+  /// plan before, whose kernels graphs captured from it would still launch. OutOfMemory then if the
+  /// memory does not suffice for the weights once more.
+  std::unique_ptr<Bucket> MakeBucket(int64_t capacity,
+                                     const std::vector<std::vector<int64_t>>& row_shapes,
                                      std::span<const std::string> outputs, bool own = false);
-  /// So many bytes for inputs of buckets, with whatever is in them; CUDA: pinned host memory. They keep the
-  /// session's memory alive. Throws OutOfMemory.
+  /// So many bytes for inputs of buckets, with whatever is in them; CUDA: pinned host memory. They
+  /// keep the session's memory alive. Throws OutOfMemory.
   std::shared_ptr<std::byte> MakeRows(size_t bytes) const;
 
  private:
@@ -229,8 +246,8 @@ class Session {
   const BeforeMean before_mean_;
   std::vector<GraphFacts> facts_;
   std::atomic<bool> forgo_graphs_ = false;
-  /// Locked by those who look at sessions without a use of them, so that it is never they who free them: they may be the
-  /// thread that serves requests.
+  /// Locked by those who look at sessions without a use of them, so that it is never they who free
+  /// them: they may be the thread that serves requests.
   mutable std::mutex refreshing_;
   /// Protects states_.
   mutable std::mutex mutex_;
@@ -244,5 +261,3 @@ class Session {
 GraphInfo InspectGraph(const std::string& path);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SESSION_H_

@@ -10,11 +10,12 @@
 namespace radserve {
 namespace {
 
-/// Places kept: eight sizes for each of eight models in two lanes, say. Those that were not used for longest make room.
+/// Places kept: eight sizes for each of eight models in two lanes, say. Those that were not used
+/// for longest make room.
 constexpr size_t kPlaces = 128;
 
-/// Memory for prepared rows is allocated in blocks of so many bytes, or of so many of the largest batches if
-/// that is less.
+/// Memory for prepared rows is allocated in blocks of so many bytes, or of so many of the largest
+/// batches if that is less.
 constexpr size_t kBlockBytes = size_t{64} << 20;
 constexpr int64_t kBatches = 4;
 
@@ -85,8 +86,8 @@ std::shared_ptr<Bucket> SessionDevice::TakeOldest(std::optional<uint64_t> owner,
   return oldest == places_.end() ? nullptr : Take(oldest);
 }
 
-std::shared_ptr<Bucket> SessionDevice::PlaceFor(const PlaceKey& key, size_t bytes, const Model& model,
-                                                bool own) {
+std::shared_ptr<Bucket> SessionDevice::PlaceFor(const PlaceKey& key, size_t bytes,
+                                                const Model& model, bool own) {
   const size_t whole = bytes * static_cast<size_t>(key.capacity);
   std::shared_ptr<Bucket> bucket;
   uint64_t before = 0;
@@ -151,7 +152,8 @@ Tensor SessionDevice::NewRow(const BucketKey& key, std::string name, Dtype dtype
   }
   const std::shared_ptr<std::byte> place =
       staging_.Take(key, block, [session](size_t bytes) { return session->MakeRows(bytes); });
-  if (place == nullptr) return MakeTensorForOverwrite(std::move(row.name), dtype, std::move(row.shape));
+  if (place == nullptr)
+    return MakeTensorForOverwrite(std::move(row.name), dtype, std::move(row.shape));
   row.data = place.get();
   row.owner = place;
   return row;
@@ -200,14 +202,16 @@ Device::Result SessionDevice::RunIn(Bucket& bucket, std::span<const std::shared_
   std::ranges::sort(order, {}, [&](size_t i) { return rows[i]->inputs.front().data; });
   std::vector<RowInputs> inputs(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
-    for (const Tensor& input : rows[order[r]]->inputs) inputs[r].emplace_back(input.data, input.Bytes());
+    for (const Tensor& input : rows[order[r]]->inputs)
+      inputs[r].emplace_back(input.data, input.Bytes());
   }
   const auto begun = Clock::now();
   if (bucket.RunRows(inputs, stop)) stats.Gathered();
   Result result;
   result.ran = Clock::now() - begun;
   result.outputs.resize(rows.size());
-  for (size_t r = 0; r < rows.size(); ++r) result.outputs[order[r]] = bucket.TakeRow(static_cast<int64_t>(r));
+  for (size_t r = 0; r < rows.size(); ++r)
+    result.outputs[order[r]] = bucket.TakeRow(static_cast<int64_t>(r));
   stats.Ran(rows.size(), result.ran);
   return result;
 }

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SESSION_DEVICE_H_
-#define RADSERVE_SESSION_DEVICE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -35,8 +34,8 @@ class RunStats {
   Figures figures_;
 };
 
-/// Batches of loaded sessions, each in the bucket that was made for its shape, size and lane. Lanes beyond the first run in
-/// sessions of their own alone.
+/// Batches of loaded sessions, each in the bucket that was made for its shape, size and lane. Lanes
+/// beyond the first run in sessions of their own alone.
 class SessionDevice : public Device {
  public:
   /// All of them outlive the rows of the model.
@@ -48,7 +47,8 @@ class SessionDevice : public Device {
     int64_t max_batch = 1;
   };
 
-  /// Beyond so many bytes of inputs and outputs the places that were not used for longest go, but for the one in use.
+  /// Beyond so many bytes of inputs and outputs the places that were not used for longest go, but
+  /// for the one in use.
   explicit SessionDevice(size_t most_bytes = size_t{4} << 30)
       : most_bytes_(most_bytes), staging_(most_bytes / 4) {}
 
@@ -60,8 +60,8 @@ class SessionDevice : public Device {
   Result Run(int64_t lane, int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
              const std::stop_token& stop) override;
   void RemoveLanes(uint64_t model) override { DropPlaces(model, 1); }
-  /// One input of a row, [1, ...], to be written: in memory that batches read where it lies, if there is room in it. The key
-  /// has the model and the shape of that input alone. Any thread.
+  /// One input of a row, [1, ...], to be written: in memory that batches read where it lies, if
+  /// there is room in it. The key has the model and the shape of that input alone. Any thread.
   Tensor NewRow(const BucketKey& key, std::string name, Dtype dtype);
   /// Bytes that all places take, as far as they have run.
   size_t bytes() const;
@@ -81,15 +81,16 @@ class SessionDevice : public Device {
   };
   using Places = std::map<PlaceKey, Place>;
 
-  Result RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows, const std::stop_token& stop,
-               RunStats& stats);
+  Result RunIn(Bucket& bucket, std::span<const std::shared_ptr<BatchRow>> rows,
+               const std::stop_token& stop, RunStats& stats);
   /// Those of a model, in that lane and all beyond.
   void DropPlaces(uint64_t id, int64_t lane = 0);
-  /// The place that was not used for longest, if that is before that use: of all, or of those of one model that have a session
-  /// of their own. nullptr if there is none.
+  /// The place that was not used for longest, if that is before that use: of all, or of those of
+  /// one model that have a session of their own. nullptr if there is none.
   std::shared_ptr<Bucket> TakeOldest(std::optional<uint64_t> owner, uint64_t before);
-  /// `bytes` is what the inputs of one row take; `own` whether a new place is to have a session of its own. It has none where
-  /// the memory does not suffice. Throws OutOfMemory then for a lane beyond the first.
+  /// `bytes` is what the inputs of one row take; `own` whether a new place is to have a session of
+  /// its own. It has none where the memory does not suffice. Throws OutOfMemory then for a lane
+  /// beyond the first.
   std::shared_ptr<Bucket> PlaceFor(const PlaceKey& key, size_t bytes, const Model& model, bool own);
   /// Counts what a place takes, now that it has run.
   void Measure(const PlaceKey& key, const Bucket& bucket);
@@ -106,5 +107,3 @@ class SessionDevice : public Device {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SESSION_DEVICE_H_

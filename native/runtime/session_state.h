@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SESSION_STATE_H_
-#define RADSERVE_SESSION_STATE_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -16,7 +15,8 @@
 
 namespace radserve {
 
-/// The state that a Session and its buckets share. On the CPU `wide`, `narrow` or both are there; on CUDA `wide` alone.
+/// The state that a Session and its buckets share. On the CPU `wide`, `narrow` or both are there;
+/// on CUDA `wide` alone.
 struct SessionState {
   /// The graph that `wide` and `narrow` share, where they do; it ends after them.
   std::unique_ptr<SharedWeights> weights;
@@ -24,25 +24,27 @@ struct SessionState {
   std::optional<Ort::Session> narrow;
   GraphFacts facts;
   Provider provider = Provider::kCpu;
-  /// The memory of the CPU did not suffice: the next run of a bucket gives back what earlier runs took and no run needs
-  /// now.
+  /// The memory of the CPU did not suffice: the next run of a bucket gives back what earlier runs
+  /// took and no run needs now.
   std::atomic<bool> shrink = false;
 
   // The fields below are there on CUDA only.
   int device = 0;
   /// The most that all models there may take together (0: no limit).
   size_t device_memory = 0;
-  /// Runs and copies of the session go to this stream, one after the other: whoever runs holds `running`.
+  /// Runs and copies of the session go to this stream, one after the other: whoever runs holds
+  /// `running`.
   std::optional<CudaStream> stream;
   std::mutex running;
   /// Made for one bucket, which runs in it alone: see Session::MakeBucket.
   bool own = false;
-  /// Whether the runs of that bucket are captured as a CUDA graph. Then the session has an arena of its own, which never
-  /// shrinks: what was captured has addresses in it, also in chunks that count as free. The graph is its thread's.
+  /// Whether the runs of that bucket are captured as a CUDA graph. Then the session has an arena of
+  /// its own, which never shrinks: what was captured has addresses in it, also in chunks that count
+  /// as free. The graph is its thread's.
   bool graphs = false;
-  /// Allocators of the device's memory, and of pinned memory: host memory that the GPU reads and writes by itself. A value over such
-  /// memory says that it is the CPU's: what is said to be pinned the runtime takes for memory of the device, and copies
-  /// neither there nor back.
+  /// Allocators of the device's memory, and of pinned memory: host memory that the GPU reads and
+  /// writes by itself. A value over such memory says that it is the CPU's: what is said to be
+  /// pinned the runtime takes for memory of the device, and copies neither there nor back.
   std::shared_ptr<Ort::Allocator> memory;
   std::shared_ptr<Ort::Allocator> pinned;
 
@@ -71,11 +73,10 @@ std::unique_ptr<Bucket> MakeBucket(std::shared_ptr<SessionState> state, int64_t 
 /// See Session::MakeRows.
 std::shared_ptr<std::byte> MakeRows(const SessionState& state, size_t bytes);
 
-/// The bucket of CUDA; in tests, which have no GPU, over a session of the CPU. Throws Ort::Exception.
+/// The bucket of CUDA; in tests, which have no GPU, over a session of the CPU. Throws
+/// Ort::Exception.
 std::unique_ptr<Bucket> MakeCudaBucket(std::shared_ptr<SessionState> state, int64_t capacity,
                                        const std::vector<std::vector<int64_t>>& row_shapes,
                                        std::span<const std::string> outputs);
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SESSION_STATE_H_

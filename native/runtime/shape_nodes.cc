@@ -45,19 +45,22 @@ bool UsesData(Bytes node, const Names& data, int depth, Nodes& nodes) {
   bool uses = std::ranges::any_of(All(node, kNodeInput), of_data);
   for (const Bytes attribute : All(node, kNodeAttribute)) {
     for (const uint64_t field : {kAttributeGraph, kAttributeGraphs}) {
-      for (const Bytes graph : All(attribute, field)) uses = Walk(graph, data, depth + 1, nodes) || uses;
+      for (const Bytes graph : All(attribute, field))
+        uses = Walk(graph, data, depth + 1, nodes) || uses;
     }
   }
   return uses;
 }
 
-/// Notes the nodes of a graph, which come in the order in which they run. Returns whether any computes with data. An
-/// input that has an initializer is a constant, because Radserve never gives another.
+/// Notes the nodes of a graph, which come in the order in which they run. Returns whether any
+/// computes with data. An input that has an initializer is a constant, because Radserve never gives
+/// another.
 bool Walk(Bytes graph, Names data, int depth, Nodes& nodes) {
   if (depth > kDeepest) return true;
   bool any = false;
   Names constants;
-  for (const Bytes tensor : All(graph, kGraphInitializer)) constants.emplace(First(tensor, kTensorName));
+  for (const Bytes tensor : All(graph, kGraphInitializer))
+    constants.emplace(First(tensor, kTensorName));
   for (const Bytes input : All(graph, kGraphInput)) {
     const std::string_view name = First(input, kValueName);
     if (!constants.contains(name)) data.emplace(name);

@@ -51,9 +51,9 @@ SharedWeights::SharedWeights(onnx_file::Bytes model) {
     std::ranges::copy(each.content, next);
     // TensorProto.DataType has the numbers of ONNXTensorElementDataType.
     values_.emplace_back(
-        each.name,
-        Ort::Value::CreateTensor(where, next, each.content.size(), each.shape.data(), each.shape.size(),
-                                 static_cast<ONNXTensorElementDataType>(each.type)));
+        each.name, Ort::Value::CreateTensor(where, next, each.content.size(), each.shape.data(),
+                                            each.shape.size(),
+                                            static_cast<ONNXTensorElementDataType>(each.type)));
     next += Aligned(each.content.size());
   }
 }
@@ -74,7 +74,8 @@ OptimisedModel::OptimisedModel(GraphSource& source, Ort::SessionOptions& options
   malloc_trim(0);
   file_.emplace(file.path());
   const auto locations = ExternalLocations(bytes());
-  if (!locations || !locations->empty()) throw std::runtime_error("the optimised model is not whole");
+  if (!locations || !locations->empty())
+    throw std::runtime_error("the optimised model is not whole");
 }
 
 }  // namespace radserve

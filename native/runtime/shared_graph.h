@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SHARED_GRAPH_H_
-#define RADSERVE_SHARED_GRAPH_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdlib>
@@ -16,7 +15,8 @@
 
 namespace radserve {
 
-/// The large weights of a graph, once for all sessions that they are added to. Outlives those sessions.
+/// The large weights of a graph, once for all sessions that they are added to. Outlives those
+/// sessions.
 class SharedWeights {
  public:
   /// Copies the initializers of a model's graph whose content lies in it. Throws std::bad_alloc.
@@ -24,9 +24,10 @@ class SharedWeights {
   SharedWeights(const SharedWeights&) = delete;
   SharedWeights& operator=(const SharedWeights&) = delete;
 
-  /// A session of that model which takes these weights in place of its own. The session keeps nothing of `model`; `stop`
-  /// ends its making. Throws Ort::Exception.
-  Ort::Session Open(onnx_file::Bytes model, Ort::SessionOptions& options, const std::stop_token& stop);
+  /// A session of that model which takes these weights in place of its own. The session keeps
+  /// nothing of `model`; `stop` ends its making. Throws Ort::Exception.
+  Ort::Session Open(onnx_file::Bytes model, Ort::SessionOptions& options,
+                    const std::stop_token& stop);
   size_t bytes() const { return bytes_; }
 
  private:
@@ -38,17 +39,19 @@ class SharedWeights {
   std::unique_ptr<std::byte[], Free> memory_;
   /// Over memory_, by their names.
   std::vector<std::pair<std::string, Ort::Value>> values_;
-  /// Copies that kernels make of them (panels of a matrix for its product), which sessions share too.
+  /// Copies that kernels make of them (panels of a matrix for its product), which sessions share
+  /// too.
   Ort::PrepackedWeightsContainer prepacked_;
 };
 
-/// A model as the runtime optimises it for this processor, in memory. Its initializers are the weights that runs read:
-/// convolutions have reordered theirs, and folded normalisations into them, so that no two sessions of the model itself
-/// could share them.
+/// A model as the runtime optimises it for this processor, in memory. Its initializers are the
+/// weights that runs read: convolutions have reordered theirs, and folded normalisations into them,
+/// so that no two sessions of the model itself could share them.
 class OptimisedModel {
  public:
-  /// @param options of a session that optimises, is shown to `look`, and ends. Throws Ort::Exception, also if the model
-  /// cannot be written; std::runtime_error if it keeps weights in files.
+  /// @param options of a session that optimises, is shown to `look`, and ends. Throws
+  /// Ort::Exception, also if the model cannot be written; std::runtime_error if it keeps weights in
+  /// files.
   OptimisedModel(GraphSource& source, Ort::SessionOptions& options,
                  const std::function<void(const Ort::Session&)>& look);
   OptimisedModel(const OptimisedModel&) = delete;
@@ -61,5 +64,3 @@ class OptimisedModel {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SHARED_GRAPH_H_

@@ -67,7 +67,8 @@ bool Staging::MakeRoom(size_t bytes, Memories& gone) {
   return true;
 }
 
-std::shared_ptr<std::byte> Staging::Take(const BucketKey& key, const Block& block, const Allocate& allocate) {
+std::shared_ptr<std::byte> Staging::Take(const BucketKey& key, const Block& block,
+                                         const Allocate& allocate) {
   const size_t bytes = block.row_bytes * static_cast<size_t>(block.rows);
   // Outlives the lock: what memory gives back may take a while.
   Memories gone;
@@ -85,7 +86,8 @@ std::shared_ptr<std::byte> Staging::Take(const BucketKey& key, const Block& bloc
   }
   if (bytes == 0 || !MakeRoom(bytes, gone)) return nullptr;
   try {
-    // One byte more, so that no row of another block lies right behind the last: CUDA copies within one block only.
+    // One byte more, so that no row of another block lies right behind the last: CUDA copies within
+    // one block only.
     const auto memory = std::make_shared<Memory>(key, block, allocate(bytes + 1));
     memory->used = ++uses_;
     blocks_.push_back(memory);
@@ -100,8 +102,8 @@ std::shared_ptr<std::byte> Staging::Take(const BucketKey& key, const Block& bloc
 void Staging::Remove(uint64_t model) {
   Memories gone;
   const std::lock_guard lock(mutex_);
-  const auto of_model =
-      std::ranges::stable_partition(blocks_, [&](const auto& block) { return block->key.model != model; });
+  const auto of_model = std::ranges::stable_partition(
+      blocks_, [&](const auto& block) { return block->key.model != model; });
   for (const auto& block : of_model) bytes_ -= block->size();
   gone.assign(std::make_move_iterator(of_model.begin()), std::make_move_iterator(of_model.end()));
   blocks_.erase(of_model.begin(), of_model.end());

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_STAGING_H_
-#define RADSERVE_STAGING_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +11,8 @@
 
 namespace radserve {
 
-/// Memory that requests prepare their inputs in, next to each other: rows that were taken one after the other are read at
-/// once, without a copy. Any thread. Rows may outlive it.
+/// Memory that requests prepare their inputs in, next to each other: rows that were taken one after
+/// the other are read at once, without a copy. Any thread. Rows may outlive it.
 class Staging {
  public:
   /// Gives so many bytes, with whatever is in them; throws if there is not enough memory.
@@ -28,9 +27,10 @@ class Staging {
   /// Blocks may take `most_bytes` in all.
   explicit Staging(size_t most_bytes) : most_bytes_(most_bytes) {}
 
-  /// The next place in a block of that bucket, free again with its last owner; nullptr if blocks take too
-  /// much memory already, or no more memory can be had.
-  std::shared_ptr<std::byte> Take(const BucketKey& key, const Block& block, const Allocate& allocate);
+  /// The next place in a block of that bucket, free again with its last owner; nullptr if blocks
+  /// take too much memory already, or no more memory can be had.
+  std::shared_ptr<std::byte> Take(const BucketKey& key, const Block& block,
+                                  const Allocate& allocate);
   /// The blocks of a model go, each as soon as nobody has a row of it.
   void Remove(uint64_t model);
   size_t bytes() const;
@@ -39,8 +39,8 @@ class Staging {
   class Memory;
   using Memories = std::vector<std::shared_ptr<Memory>>;
 
-  /// Called with the lock. Makes room by dropping blocks that nobody uses, those not used for longest first;
-  /// they go to `gone`.
+  /// Called with the lock. Makes room by dropping blocks that nobody uses, those not used for
+  /// longest first; they go to `gone`.
   bool MakeRoom(size_t bytes, Memories& gone);
 
   const size_t most_bytes_;
@@ -51,5 +51,3 @@ class Staging {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_STAGING_H_

@@ -50,7 +50,8 @@ struct Step {
   Kind to;
 };
 
-/// The fields of onnx.proto that lead to tensors. training_info is not among them: it is never read to infer.
+/// The fields of onnx.proto that lead to tensors. training_info is not among them: it is never read
+/// to infer.
 constexpr std::array<Step, 16> kSteps = {{{Kind::kModel, kModelGraph, Kind::kGraph},
                                           {Kind::kModel, 25, Kind::kFunction},
                                           {Kind::kFunction, 7, Kind::kNode},
@@ -71,10 +72,13 @@ constexpr std::array<Step, 16> kSteps = {{{Kind::kModel, kModelGraph, Kind::kGra
 /// protobuf reads no deeper by itself.
 constexpr int kDeepest = 100;
 
-/// Bytes of an element by its number in TensorProto.DataType; 0 for texts and what is smaller than a byte.
-constexpr std::array<uint64_t, 17> kElementBytes = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
+/// Bytes of an element by its number in TensorProto.DataType; 0 for texts and what is smaller than
+/// a byte.
+constexpr std::array<uint64_t, 17> kElementBytes = {0, 4, 1, 1, 2, 2, 4,  8, 0,
+                                                    1, 2, 8, 4, 8, 8, 16, 2};
 
-/// Calls `see` with every tensor below a message. Returns false if something is broken, or too deep.
+/// Calls `see` with every tensor below a message. Returns false if something is broken, or too
+/// deep.
 bool WalkTensors(Bytes bytes, Kind kind, int depth, const std::function<void(Bytes)>& see) {
   if (depth > kDeepest) return false;
   if (kind == Kind::kTensor) see(bytes);
@@ -100,7 +104,9 @@ struct Form {
     return elements;
   }
   /// 0 of a type whose elements are no whole bytes.
-  uint64_t Bytes() const { return type < kElementBytes.size() ? Elements() * kElementBytes[type] : 0; }
+  uint64_t Bytes() const {
+    return type < kElementBytes.size() ? Elements() * kElementBytes[type] : 0;
+  }
 };
 
 Form FormOf(Bytes tensor) {
@@ -138,7 +144,8 @@ std::pair<std::string_view, std::string_view> EntryOf(Bytes entry) {
   return found;
 }
 
-/// Appends the `location` of a tensor's external data. Whether the tensor says that it uses it does not matter.
+/// Appends the `location` of a tensor's external data. Whether the tensor says that it uses it does
+/// not matter.
 void AppendLocations(Bytes tensor, std::set<std::string>& locations) {
   Message message(tensor);
   while (const auto field = message.Next()) {
@@ -160,7 +167,8 @@ void AppendField(std::string& out, uint64_t number, std::string_view content) {
   out += content;
 }
 
-/// Where a tensor's content lies. Writers may leave the length out, which then follows from shape and type.
+/// Where a tensor's content lies. Writers may leave the length out, which then follows from shape
+/// and type.
 struct Outside {
   std::string location;
   uint64_t offset = 0;
@@ -197,7 +205,8 @@ std::string_view ContentOf(const Outside& outside, const OutsideFiles& files) {
     throw std::runtime_error("the file of weights " + outside.location + " is missing");
   const std::string_view whole = file->second;
   if (outside.offset > whole.size() || outside.length > whole.size() - outside.offset)
-    throw std::runtime_error("the file of weights " + outside.location + " ends before its last tensor");
+    throw std::runtime_error("the file of weights " + outside.location +
+                             " ends before its last tensor");
   return whole.substr(outside.offset, outside.length);
 }
 
@@ -269,15 +278,16 @@ std::string MessageWith(Bytes bytes, Kind kind, int depth, const OutsideFiles& f
         kSteps, [&](const Step& each) { return each.from == kind && each.field == field->number; });
     if (step == kSteps.end() || !field->has_bytes) {
       out += TextOf(field->whole);
-    } else if (const bool own =
-                   inputs != nullptr && step->to == Kind::kTensor && depth + 1 == kDepthOfInitializers;
+    } else if (const bool own = inputs != nullptr && step->to == Kind::kTensor &&
+                                depth + 1 == kDepthOfInitializers;
                own && FormOf(field->bytes).Bytes() >= kLargeWeight) {
       const std::string_view name = First(field->bytes, kTensorName);
       if (const auto outside = OutsideOf(field->bytes)) ContentOf(*outside, files);
       inputs->emplace(name);
       if (!given.contains(name)) AppendField(out, kGraphInput, InputOf(name, FormOf(field->bytes)));
     } else {
-      AppendField(out, field->number, MessageWith(field->bytes, step->to, depth + 1, files, inputs));
+      AppendField(out, field->number,
+                  MessageWith(field->bytes, step->to, depth + 1, files, inputs));
     }
   }
   return out;
@@ -295,7 +305,8 @@ WeightCount CountWeights(const std::string& path) { return CountWeights(MappedFi
 
 std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte> model) {
   std::set<std::string> locations;
-  if (!WalkTensors(model, Kind::kModel, 0, [&](Bytes tensor) { AppendLocations(tensor, locations); }))
+  if (!WalkTensors(model, Kind::kModel, 0,
+                   [&](Bytes tensor) { AppendLocations(tensor, locations); }))
     return std::nullopt;
   // Without a graph it is another format, whose bytes happen to be fields.
   Message message(model);

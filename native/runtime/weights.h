@@ -1,5 +1,4 @@
-#ifndef RADSERVE_WEIGHTS_H_
-#define RADSERVE_WEIGHTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -22,16 +21,16 @@ struct WeightCount {
   uint64_t bytes = 0;
 };
 
-/// Counts in the bytes of an .onnx file, of which nothing but the shapes and types of its tensors is read;
-/// what is no ONNX counts nothing.
+/// Counts in the bytes of an .onnx file, of which nothing but the shapes and types of its tensors
+/// is read; what is no ONNX counts nothing.
 WeightCount CountWeights(std::span<const std::byte> model);
 
 /// The same of a file; nothing if it cannot be read.
 WeightCount CountWeights(const std::string& path);
 
-/// The files beside an .onnx file that hold constants of its graph, as it names them (`location` of TensorProto's
-/// external_data): those of initializers, of attributes, of subgraphs and of functions. nullopt if the bytes
-/// are no ONNX model, or cannot be read to their end.
+/// The files beside an .onnx file that hold constants of its graph, as it names them (`location` of
+/// TensorProto's external_data): those of initializers, of attributes, of subgraphs and of
+/// functions. nullopt if the bytes are no ONNX model, or cannot be read to their end.
 std::optional<std::set<std::string>> ExternalLocations(std::span<const std::byte> model);
 
 /// The same of a file; nullopt if it cannot be read.
@@ -49,24 +48,26 @@ struct RawInitializer {
   std::span<const std::byte> content;
 };
 
-/// Those of `least` bytes and more, which no input of the graph may replace; in `model`, which they point into. What is
-/// broken, or of another length than shape and type say, is left out.
+/// Those of `least` bytes and more, which no input of the graph may replace; in `model`, which they
+/// point into. What is broken, or of another length than shape and type say, is left out.
 std::vector<RawInitializer> RawInitializers(std::span<const std::byte> model, size_t least);
 
-/// Contents of files beside a graph, by their names without a leading "./"; whoever has them keeps them.
+/// Contents of files beside a graph, by their names without a leading "./"; whoever has them keeps
+/// them.
 using OutsideFiles = std::map<std::string, std::string_view>;
 
 /// `location` without a leading "./".
 std::string PlainLocation(std::string location);
 
-/// The model with its constants that lie in `files` inside it, but for the initializers of the graph itself, which keep
-/// their places in the files, by PlainLocation: the runtime takes those from memory, and no others. Throws
-/// std::runtime_error if a constant lies in no file or beyond the end of one.
+/// The model with its constants that lie in `files` inside it, but for the initializers of the
+/// graph itself, which keep their places in the files, by PlainLocation: the runtime takes those
+/// from memory, and no others. Throws std::runtime_error if a constant lies in no file or beyond
+/// the end of one.
 std::string WithConstantsInside(std::span<const std::byte> model, const OutsideFiles& files);
 
-/// The model without its weights, for whoever wants to know what it takes and gives: initializers of the graph itself of
-/// kLargeWeight and more are inputs, whose names are added to `inputs`. All other constants lie inside. Throws as
-/// WithConstantsInside does.
+/// The model without its weights, for whoever wants to know what it takes and gives: initializers
+/// of the graph itself of kLargeWeight and more are inputs, whose names are added to `inputs`. All
+/// other constants lie inside. Throws as WithConstantsInside does.
 std::string WithoutWeights(std::span<const std::byte> model, const OutsideFiles& files,
                            std::set<std::string>& inputs);
 
@@ -74,5 +75,3 @@ std::string WithoutWeights(std::span<const std::byte> model, const OutsideFiles&
 constexpr uint64_t kLargeWeight = uint64_t{64} << 10;
 
 }  // namespace radserve
-
-#endif  // RADSERVE_WEIGHTS_H_

@@ -13,8 +13,10 @@ constexpr auto kUnknownCost = std::chrono::milliseconds(1);
 
 }  // namespace
 
-/// The time that the class took, or, if it is new, that another class took: only the width of a run differs.
-Clock::duration Agenda::Expected(const std::array<MedianTime, kPriorities>& times, Priority priority) {
+/// The time that the class took, or, if it is new, that another class took: only the width of a run
+/// differs.
+Clock::duration Agenda::Expected(const std::array<MedianTime, kPriorities>& times,
+                                 Priority priority) {
   const Clock::duration own = times[FairQueue::Index(priority)].Get();
   if (own > Clock::duration::zero()) return own;
   Clock::duration other{};
@@ -51,8 +53,8 @@ Agenda::EntryPtr Agenda::Next(Clock::time_point now) {
     entry = resumed_.front();
     resumed_.pop_front();
   } else {
-    const FairQueue::Item* item =
-        queue_.Next(now, [this](uint64_t flow, Priority priority) { return MayStart(flow, priority); });
+    const FairQueue::Item* item = queue_.Next(
+        now, [this](uint64_t flow, Priority priority) { return MayStart(flow, priority); });
     if (item == nullptr) return nullptr;
     entry = entries_.at(item->id);
     const Task& task = *entry->task;
@@ -140,7 +142,8 @@ std::optional<Clock::time_point> Agenda::NextDeadline() const {
   return deadlines_.begin()->first.first;
 }
 
-std::vector<Agenda::EntryPtr> Agenda::Matching(const std::function<bool(const Task&)>& match) const {
+std::vector<Agenda::EntryPtr> Agenda::Matching(
+    const std::function<bool(const Task&)>& match) const {
   std::vector<EntryPtr> found;
   for (const auto& [number, entry] : entries_) {
     if (match(*entry->task)) found.push_back(entry);
@@ -161,7 +164,8 @@ Agenda::Stats Agenda::GetStats() const {
   for (size_t i = 0; i < kPriorities; ++i) stats.queued[i] = queue_.Count(static_cast<Priority>(i));
   for (const auto& [id, flow] : flows_) {
     FlowStats& out = stats.flows.emplace(id, flow.stats).first->second;
-    for (size_t i = 0; i < kPriorities; ++i) out.queued[i] = queue_.Count(static_cast<Priority>(i), id);
+    for (size_t i = 0; i < kPriorities; ++i)
+      out.queued[i] = queue_.Count(static_cast<Priority>(i), id);
   }
   return stats;
 }

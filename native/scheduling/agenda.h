@@ -1,5 +1,4 @@
-#ifndef RADSERVE_AGENDA_H_
-#define RADSERVE_AGENDA_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -19,12 +18,12 @@
 
 namespace radserve {
 
-/// The scheduler's mind: what waits, what runs, and who is next. It knows neither threads nor clocks nor
-/// locks, so that tests step it through millions of states in no time. It takes all that comes: whoever
-/// serves requests bounds their number.
+/// The scheduler's mind: what waits, what runs, and who is next. It knows neither threads nor
+/// clocks nor locks, so that tests step it through millions of states in no time. It takes all that
+/// comes: whoever serves requests bounds their number.
 ///
-/// A task goes waiting -> running -> ended, and any number of times between running -> parked -> resumed ->
-/// running. What has started is not taken back: it is asked to stop.
+/// A task goes waiting -> running -> ended, and any number of times between running -> parked ->
+/// resumed -> running. What has started is not taken back: it is asked to stop.
 class Agenda {
  public:
   enum class State { kWaiting, kRunning, kParked, kResumed, kEnded };
@@ -37,8 +36,8 @@ class Agenda {
     Clock::time_point started;
     /// Time that its runs have taken on threads so far.
     Clock::duration worked{};
-    /// The charge of its model when it started: the time on threads and on a device that it was expected
-    /// to take.
+    /// The charge of its model when it started: the time on threads and on a device that it was
+    /// expected to take.
     Clock::duration charged{};
     /// Run was called. Only the thread that runs it reads this.
     bool begun = false;
@@ -72,8 +71,8 @@ class Agenda {
 
   /// Throws EngineError deadline_exceeded if the deadline has passed.
   EntryPtr Add(const std::shared_ptr<Task>& task, Clock::time_point now);
-  /// The next entry to run, which is running from now on; nullptr if no entry may start. Resumed work goes
-  /// first: it is short, and it keeps results in memory.
+  /// The next entry to run, which is running from now on; nullptr if no entry may start. Resumed
+  /// work goes first: it is short, and it keeps results in memory.
   EntryPtr Next(Clock::time_point now);
   /// Its run has returned, and it is parked until Resume. Returns true if Resume has come already.
   bool Park(const EntryPtr& entry, Clock::time_point now);
@@ -83,8 +82,8 @@ class Agenda {
   void Finish(const EntryPtr& entry, bool good, Clock::time_point now);
   /// Ends what was waiting.
   void Withdraw(const EntryPtr& entry);
-  /// An entry whose deadline has passed, waiting or started; each is given out once. nullptr if there is no
-  /// such entry.
+  /// An entry whose deadline has passed, waiting or started; each is given out once. nullptr if
+  /// there is no such entry.
   EntryPtr Overdue(Clock::time_point now);
   std::optional<Clock::time_point> NextDeadline() const;
   /// Waiting and started entries that `match` picks, in order of arrival.
@@ -110,7 +109,8 @@ class Agenda {
   };
 
   bool MayStart(uint64_t flow, Priority priority) const;
-  static Clock::duration Expected(const std::array<MedianTime, kPriorities>& times, Priority priority);
+  static Clock::duration Expected(const std::array<MedianTime, kPriorities>& times,
+                                  Priority priority);
   void End(const EntryPtr& entry, bool good);
 
   FairQueue queue_;
@@ -127,5 +127,3 @@ class Agenda {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_AGENDA_H_

@@ -9,7 +9,8 @@ namespace {
 /// Shapes of one model whose times are remembered; images may have any size.
 constexpr size_t kShapes = 64;
 
-/// A wait takes this part of the batch that it is for at most, so that rows which come seldom lose little by it.
+/// A wait takes this part of the batch that it is for at most, so that rows which come seldom lose
+/// little by it.
 constexpr int kWaitPart = 8;
 
 }  // namespace
@@ -103,7 +104,8 @@ void BatchPlanner::Ended(const BucketKey& key, size_t rows, Clock::time_point no
   shape.last_end = now;
 }
 
-int64_t BatchPlanner::Choose(const Shape& shape, int64_t rows, const Row& first, Clock::time_point now) {
+int64_t BatchPlanner::Choose(const Shape& shape, int64_t rows, const Row& first,
+                             Clock::time_point now) {
   int64_t size = shape.Holding(rows);
   for (int64_t half = size / 2; half >= 1; half /= 2) {
     const Clock::duration rest = shape.Time(shape.Holding(std::min(rows, size) - half));
@@ -132,11 +134,13 @@ std::optional<BatchPlanner::Batch> BatchPlanner::Next(Clock::time_point now,
   std::rotate(rows.begin(), own, own + 1);
   // A stat does not wait for the rows of others.
   const auto stats = std::ranges::count(rows, Priority::kStat, &Row::priority);
-  const auto waiting = static_cast<int64_t>(stats > 0 ? stats : static_cast<ptrdiff_t>(rows.size()));
+  const auto waiting =
+      static_cast<int64_t>(stats > 0 ? stats : static_cast<ptrdiff_t>(rows.size()));
   // Each lane takes its part of the rows that wait or run.
   const int64_t lanes = Lanes(head.key.model);
   int64_t all = waiting + lanes - 1;
-  for (const auto& [other, running] : running_) all += running.first == head.key ? running.second : 0;
+  for (const auto& [other, running] : running_)
+    all += running.first == head.key ? running.second : 0;
   const int64_t count = std::min(waiting, all / lanes);
   Shape& shape = models_.at(head.key.model).shapes.at(head.key.row_shapes);
   const Clock::time_point until = shape.last_end + shape.Saved(count);

@@ -9,11 +9,14 @@
 namespace radserve {
 namespace {
 
-/// Runs of one size while a model is warmed: the first is cold, the second may be captured as a CUDA graph.
+/// Runs of one size while a model is warmed: the first is cold, the second may be captured as a
+/// CUDA graph.
 constexpr int kWarmRuns = 3;
-/// No smaller sizes but one row are warmed once that has taken so long, and no second lane after half of it.
+/// No smaller sizes but one row are warmed once that has taken so long, and no second lane after
+/// half of it.
 constexpr auto kWarmPatience = std::chrono::seconds(20);
-/// The second lane runs a size often enough to be captured; what it gives is measured over so many nanoseconds.
+/// The second lane runs a size often enough to be captured; what it gives is measured over so many
+/// nanoseconds.
 constexpr int kPreparingRuns = 2;
 constexpr double kMeasured = 50e6;
 /// How much faster two lanes must be to stay.
@@ -24,7 +27,8 @@ const Failure kStopping = {"shutting_down", "The engine is stopping."};
 
 }  // namespace
 
-Batcher::Batcher(std::unique_ptr<Device> device, size_t lanes) : device_(std::move(device)), lanes_(lanes) {
+Batcher::Batcher(std::unique_ptr<Device> device, size_t lanes)
+    : device_(std::move(device)), lanes_(lanes) {
   for (size_t i = 0; i < lanes; ++i) {
     Lane& lane = lanes_[i];
     lane.number = static_cast<int64_t>(i);
@@ -51,7 +55,8 @@ bool Batcher::Stop(Clock::duration patience) {
   Fail(rows, kStopping);
   lock.lock();
   for (Lane& lane : lanes_) lane.stop.request_stop();
-  return ended_.wait_for(lock, patience, [this] { return std::ranges::none_of(lanes_, &Lane::busy); });
+  return ended_.wait_for(lock, patience,
+                         [this] { return std::ranges::none_of(lanes_, &Lane::busy); });
 }
 
 void Batcher::AddModel(uint64_t model, int64_t max_batch, bool padded) {
@@ -87,7 +92,8 @@ void Batcher::Submit(std::span<const RowPtr> rows) {
   int64_t lanes = 1;
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+    if (stopping_)
+      throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
     for (const RowPtr& row : rows) {
       row->id = next_id_++;
       row->arrived = Clock::now();
@@ -108,9 +114,12 @@ void Batcher::Cancel(const RowPtr& row) {
     if (!End(*row)) return;
     row->failure = kCancelled;
     if (planner_.Remove(row->id)) waiting_.erase(row->id);
-    const auto ended = [](const RowPtr& running) { return running->state == BatchRow::State::kEnded; };
+    const auto ended = [](const RowPtr& running) {
+      return running->state == BatchRow::State::kEnded;
+    };
     for (Lane& lane : lanes_) {
-      if (!lane.running.empty() && std::ranges::all_of(lane.running, ended)) lane.stop.request_stop();
+      if (!lane.running.empty() && std::ranges::all_of(lane.running, ended))
+        lane.stop.request_stop();
     }
   }
   Answer(*row);
@@ -143,11 +152,12 @@ void Batcher::Deliver(const std::vector<RowPtr>& rows, Device::Result result) {
   }
 }
 
-std::future<Clock::duration> Batcher::RunOn(Lane& lane, int64_t capacity, const RowPtr& row, int64_t times,
-                                            const std::stop_token& stop) {
+std::future<Clock::duration> Batcher::RunOn(Lane& lane, int64_t capacity, const RowPtr& row,
+                                            int64_t times, const std::stop_token& stop) {
   Job job([this, number = lane.number, capacity, row, times, stop] {
     Clock::duration ran{};
-    for (int64_t i = 0; i < times; ++i) ran += device_->Run(number, capacity, std::span(&row, 1), stop).ran;
+    for (int64_t i = 0; i < times; ++i)
+      ran += device_->Run(number, capacity, std::span(&row, 1), stop).ran;
     return ran;
   });
   std::future<Clock::duration> result = job.get_future();
@@ -206,7 +216,8 @@ bool Batcher::ForgoLanes(uint64_t model) {
   return true;
 }
 
-bool Batcher::RunSmaller(Lane& lane, const BatchPlanner::Batch& batch, const std::vector<RowPtr>& rows) {
+bool Batcher::RunSmaller(Lane& lane, const BatchPlanner::Batch& batch,
+                         const std::vector<RowPtr>& rows) {
   {
     const std::lock_guard lock(mutex_);
     lane.running.clear();
@@ -329,13 +340,15 @@ void Batcher::Warm(const RowPtr& row, int64_t largest, const std::stop_token& st
       planner_.Limit(row->key, largest);
     }
   }
-  // A model that runs one row at a time is to give the same bits always: cuDNN plans by the memory that is free, too.
+  // A model that runs one row at a time is to give the same bits always: cuDNN plans by the memory
+  // that is free, too.
   if (lanes_.size() > 1 && largest > 1 && Clock::now() - begun < kWarmPatience / 2)
     WarmSecond(row, largest, stop);
 }
 
 void Batcher::WarmSecond(const RowPtr& row, int64_t largest, const std::stop_token& stop) {
-  /// Batches a nanosecond in the lanes from one to another, run so often in each, beside each other.
+  /// Batches a nanosecond in the lanes from one to another, run so often in each, beside each
+  /// other.
   const auto rate = [&](size_t from, size_t to, int64_t size, int64_t times) {
     CheckStop(stop);
     std::vector<std::future<Clock::duration>> runs;
@@ -343,7 +356,8 @@ void Batcher::WarmSecond(const RowPtr& row, int64_t largest, const std::stop_tok
     for (const auto& run : runs) run.wait();
     double sum = 0;
     for (auto& run : runs)
-      sum += static_cast<double>(times) / static_cast<double>(std::max<Clock::rep>(run.get().count(), 1));
+      sum += static_cast<double>(times) /
+             static_cast<double>(std::max<Clock::rep>(run.get().count(), 1));
     return sum;
   };
   const auto prepare = [&](int64_t size) { return rate(1, 1, size, kPreparingRuns); };

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_BATCHER_H_
-#define RADSERVE_BATCHER_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -60,10 +59,11 @@ class Device {
     Clock::duration ran{};
   };
   virtual ~Device() = default;
-  /// Runs rows of one key in a batch of `capacity`, the rest of it padding; each lane always on the same thread, beside the
-  /// others. Throws EngineError; OutOfMemory if a smaller batch may succeed, or one lane less. Ends early when `stop` is
-  /// requested.
-  virtual Result Run(int64_t lane, int64_t capacity, std::span<const std::shared_ptr<BatchRow>> rows,
+  /// Runs rows of one key in a batch of `capacity`, the rest of it padding; each lane always on the
+  /// same thread, beside the others. Throws EngineError; OutOfMemory if a smaller batch may
+  /// succeed, or one lane less. Ends early when `stop` is requested.
+  virtual Result Run(int64_t lane, int64_t capacity,
+                     std::span<const std::shared_ptr<BatchRow>> rows,
                      const std::stop_token& stop) = 0;
   /// What the model has beyond the first lane goes. It runs nothing there.
   virtual void RemoveLanes(uint64_t model) = 0;
@@ -72,12 +72,12 @@ class Device {
 /// Threads that feed one device, one for each of its lanes. The whole contract:
 ///
 /// - A row that Submit took ends exactly once, by `done`.
-/// - BatchPlanner decides which rows run together. A model runs in the second lane, too, if Warm finds that two batches
-///   beside each other are sooner done than one after the other.
-/// - A cancelled row that waits leaves at once. One that runs is answered at once, and its batch is stopped
-///   when all of its rows are cancelled.
-/// - What does not fit into the device's memory runs again in one lane, and then split; if a batch fails for
-///   another reason its rows run again alone, so that none fails for its neighbour.
+/// - BatchPlanner decides which rows run together. A model runs in the second lane, too, if Warm
+///   finds that two batches beside each other are sooner done than one after the other.
+/// - A cancelled row that waits leaves at once. One that runs is answered at once, and its batch is
+///   stopped when all of its rows are cancelled.
+/// - What does not fit into the device's memory runs again in one lane, and then split; if a batch
+///   fails for another reason its rows run again alone, so that none fails for its neighbour.
 class Batcher {
  public:
   explicit Batcher(std::unique_ptr<Device> device, size_t lanes = 1);
@@ -89,22 +89,24 @@ class Batcher {
   /// See BatchPlanner::AddModel.
   void AddModel(uint64_t model, int64_t max_batch, bool padded = false);
   void RemoveModel(uint64_t model);
-  /// Runs each size of one bucket up to `largest` with `row`, the largest first, so that the first request finds all of them
-  /// warm and their time known. Waits for the threads, which run batches in between. Throws EngineError if one row alone fails.
+  /// Runs each size of one bucket up to `largest` with `row`, the largest first, so that the first
+  /// request finds all of them warm and their time known. Waits for the threads, which run batches
+  /// in between. Throws EngineError if one row alone fails.
   void Warm(const std::shared_ptr<BatchRow>& row, int64_t largest, const std::stop_token& stop);
-  /// From now on the model runs in the first lane alone, and leaves room for others. False if it did so before. Not called
-  /// by what runs rows of it.
+  /// From now on the model runs in the first lane alone, and leaves room for others. False if it
+  /// did so before. Not called by what runs rows of it.
   bool ForgoLanes(uint64_t model);
   void Submit(const std::shared_ptr<BatchRow>& row) { Submit(std::span(&row, 1)); }
-  /// Rows of one model, at once: those of one bucket may run together whatever the threads do meanwhile.
+  /// Rows of one model, at once: those of one bucket may run together whatever the threads do
+  /// meanwhile.
   void Submit(std::span<const std::shared_ptr<BatchRow>> rows);
   void Cancel(const std::shared_ptr<BatchRow>& row);
   /// How many batches of the model may run beside each other.
   int64_t Lanes(uint64_t model) const;
   /// Rows that wait or run.
   size_t Waiting() const;
-  /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for it until
-  /// `patience` is over. Returns true if the device is idle.
+  /// Refuses new rows, ends what waits with `shutting_down`, asks what runs to stop, and waits for
+  /// it until `patience` is over. Returns true if the device is idle.
   bool Stop(Clock::duration patience);
 
  private:
@@ -126,14 +128,16 @@ class Batcher {
 
   void Work(Lane& lane, const std::stop_token& stop);
   void RunBatch(Lane& lane, BatchPlanner::Batch batch);
-  /// Has the rows of a batch wait again for which the memory did not suffice. False if there is no smaller way to run them.
+  /// Has the rows of a batch wait again for which the memory did not suffice. False if there is no
+  /// smaller way to run them.
   bool RunSmaller(Lane& lane, const BatchPlanner::Batch& batch, const std::vector<RowPtr>& rows);
-  /// Notes what runs from now on and gives the token that stops it, which is requested already if the batcher
-  /// is stopping. Called with the lock.
+  /// Notes what runs from now on and gives the token that stops it, which is requested already if
+  /// the batcher is stopping. Called with the lock.
   std::stop_token Begin(Lane& lane, std::vector<RowPtr> rows);
   /// Each alone, after their batch has failed.
   void RunAlone(Lane& lane, const std::vector<RowPtr>& rows);
-  /// Runs a row so often in batches of that size on a lane's thread; how long that took without copies comes later.
+  /// Runs a row so often in batches of that size on a lane's thread; how long that took without
+  /// copies comes later.
   std::future<Clock::duration> RunOn(Lane& lane, int64_t capacity, const RowPtr& row, int64_t times,
                                      const std::stop_token& stop);
   /// Has the model run in the second lane, too, where the memory suffices and that pays.
@@ -159,5 +163,3 @@ class Batcher {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_BATCHER_H_

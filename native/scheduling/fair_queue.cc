@@ -26,7 +26,8 @@ size_t FairQueue::Count(Priority priority, uint64_t flow) const {
   return found == flows.end() ? 0 : found->second.due.size();
 }
 
-void FairQueue::Visit(Priority priority, uint64_t flow, const std::function<bool(const Item&)>& visit) const {
+void FairQueue::Visit(Priority priority, uint64_t flow,
+                      const std::function<bool(const Item&)>& visit) const {
   const auto& flows = classes_[Index(priority)].flows;
   const auto found = flows.find(flow);
   if (found == flows.end()) return;
@@ -77,7 +78,8 @@ const FairQueue::Item* FairQueue::Next(Clock::time_point now, const Eligible& el
       if (next == nullptr || flow.start < next->start) next = &flow;
     }
     if (next == nullptr) continue;
-    if (level.starts + 1 >= options_.share && i + 1 < kPriorities && AgedBelow(i, now, eligible)) continue;
+    if (level.starts + 1 >= options_.share && i + 1 < kPriorities && AgedBelow(i, now, eligible))
+      continue;
     return next->due.begin()->second;
   }
   return nullptr;

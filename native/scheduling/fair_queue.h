@@ -1,5 +1,4 @@
-#ifndef RADSERVE_FAIR_QUEUE_H_
-#define RADSERVE_FAIR_QUEUE_H_
+#pragma once
 
 #include <array>
 #include <chrono>
@@ -19,19 +18,20 @@ using Clock = std::chrono::steady_clock;
 enum class Priority { kStat, kRoutine, kBulk };
 inline constexpr size_t kPriorities = 3;
 
-/// The order in which work starts: who is next. Knows neither threads nor clocks; the caller says what time
-/// it is.
+/// The order in which work starts: who is next. Knows neither threads nor clocks; the caller says
+/// what time it is.
 ///
 /// 1. Class: stat, then routine, then bulk.
-/// 2. Aging: if an item below a class has waited longer than `age` of that class, one start in `share`
-///    passes that class over. So bulk gets at least an eighth of a saturated engine, and a stat waits only
-///    for what runs already, unless something has starved behind stats for a whole minute.
-/// 3. Within a class the flows (models) share time equally, by start-time fair queueing (Goyal, Vin, Cheng:
-///    Start-time Fair Queueing, SIGCOMM 1996): the flow with the least start tag is next, and its tag moves
-///    on by what the start costs. A flow that comes anew begins where the others are, and neither saves up
-///    nor owes.
-/// 4. Within a flow the earliest deadline first, then arrival. An item without a deadline counts as due
-///    `horizon` after its arrival, and so does one with a later deadline: neither starves.
+/// 2. Aging: if an item below a class has waited longer than `age` of that class, one start in
+///    `share` passes that class over. So bulk gets at least an eighth of a saturated engine, and a
+///    stat waits only for what runs already, unless something has starved behind stats for a whole
+///    minute.
+/// 3. Within a class the flows (models) share time equally, by start-time fair queueing (Goyal,
+///    Vin, Cheng: Start-time Fair Queueing, SIGCOMM 1996): the flow with the least start tag is
+///    next, and its tag moves on by what the start costs. A flow that comes anew begins where the
+///    others are, and neither saves up nor owes.
+/// 4. Within a flow the earliest deadline first, then arrival. An item without a deadline counts as
+///    due `horizon` after its arrival, and so does one with a later deadline: neither starves.
 class FairQueue {
  public:
   struct Options {
@@ -68,8 +68,8 @@ class FairQueue {
   size_t Count(Priority priority) const { return classes_[Index(priority)].count; }
   /// Waiting items of one flow and class.
   size_t Count(Priority priority, uint64_t flow) const;
-  /// Calls `visit` for all items of one flow and class in the order in which they would start, until it
-  /// returns false.
+  /// Calls `visit` for all items of one flow and class in the order in which they would start,
+  /// until it returns false.
   void Visit(Priority priority, uint64_t flow, const std::function<bool(const Item&)>& visit) const;
 
   static size_t Index(Priority priority) { return static_cast<size_t>(priority); }
@@ -101,5 +101,3 @@ class FairQueue {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_FAIR_QUEUE_H_

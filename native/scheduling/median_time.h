@@ -1,5 +1,4 @@
-#ifndef RADSERVE_MEDIAN_TIME_H_
-#define RADSERVE_MEDIAN_TIME_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -9,7 +8,8 @@
 
 namespace radserve {
 
-/// The median of the last durations, the lower one of two in the middle: a cold run or a busy moment does not move it.
+/// The median of the last durations, the lower one of two in the middle: a cold run or a busy
+/// moment does not move it.
 class MedianTime {
  public:
   void Add(Clock::duration duration) {
@@ -30,5 +30,3 @@ class MedianTime {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_MEDIAN_TIME_H_

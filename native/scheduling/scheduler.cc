@@ -7,7 +7,9 @@
 namespace radserve {
 namespace {
 
-Failure DeadlineFailure() { return {"deadline_exceeded", "The work did not finish within its time."}; }
+Failure DeadlineFailure() {
+  return {"deadline_exceeded", "The work did not finish within its time."};
+}
 
 }  // namespace
 
@@ -21,7 +23,8 @@ Scheduler::~Scheduler() { Stop(Clock::duration::max()); }
 void Scheduler::Submit(const std::shared_ptr<Task>& task) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_) throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
+    if (stopping_)
+      throw EngineError("shutting_down", "The engine is stopping and takes no new work.");
     agenda_.Add(task, Clock::now());
     if (task->deadline && *task->deadline < watched_) timer_.notify_all();
   }

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_SCHEDULER_H_
-#define RADSERVE_SCHEDULER_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -19,10 +18,11 @@ namespace radserve {
 /// Threads of its own that run tasks. The whole contract:
 ///
 /// - A task that Submit took ends exactly once, by Done; one that it refused was never kept.
-/// - The order of starts is FairQueue's: class, aging, fair shares of the models, deadline, arrival.
+/// - The order of starts is FairQueue's: class, aging, fair shares of the models, deadline,
+///   arrival.
 /// - Deadlines are exact: a timer ends what waits and asks to stop what runs, to the moment.
-/// - A cancelled task that has not started never starts. One that runs is asked to stop and ends when it
-///   does.
+/// - A cancelled task that has not started never starts. One that runs is asked to stop and ends
+///   when it does.
 /// - A task may park: it gives its thread back while a device has it.
 ///
 /// All methods may be called from any thread. No callback runs with a lock.
@@ -41,14 +41,14 @@ class Scheduler {
   void Cancel(uint64_t cancel_id);
   /// The same for all tasks of an environment.
   void CancelEnvironment(uint64_t environment);
-  /// At most so many tasks of a flow started and not ended (stat: twice as many): preparation runs ahead of a
-  /// device, but not without end. 0 for no bound.
+  /// At most so many tasks of a flow started and not ended (stat: twice as many): preparation runs
+  /// ahead of a device, but not without end. 0 for no bound.
   void SetStartLimit(uint64_t flow, size_t limit);
   /// Drops what is known of a flow whose last task has ended.
   void Forget(uint64_t flow);
   Stats GetStats() const;
-  /// Refuses new work, ends what waits with shutting_down, asks what has started to stop, and waits for it
-  /// until `patience` is over. Returns true if all threads have ended. Idempotent.
+  /// Refuses new work, ends what waits with shutting_down, asks what has started to stop, and waits
+  /// for it until `patience` is over. Returns true if all threads have ended. Idempotent.
   bool Stop(Clock::duration patience);
 
  private:
@@ -61,8 +61,8 @@ class Scheduler {
   bool Wide() const;
   /// Ends or stops every entry that `match` picks.
   void StopEntries(const std::function<bool(const Task&)>& match, const Failure& reason);
-  /// Returns true if the entry waited, and has ended; else the caller requests its stop. Called with the
-  /// lock.
+  /// Returns true if the entry waited, and has ended; else the caller requests its stop. Called
+  /// with the lock.
   bool Withdraw(const EntryPtr& entry, const Failure& reason);
 
   mutable std::mutex mutex_;
@@ -79,5 +79,3 @@ class Scheduler {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_SCHEDULER_H_

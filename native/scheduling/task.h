@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TASK_H_
-#define RADSERVE_TASK_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -41,18 +40,19 @@ class TaskContext;
 
 /// One request. Whoever submits it fills the public fields and does not touch them afterwards.
 ///
-/// Ownership: the scheduler shares the task from Submit until Done has returned. Submit either throws, and
-/// then nothing of the task was called or kept, or calls Done exactly once.
+/// Ownership: the scheduler shares the task from Submit until Done has returned. Submit either
+/// throws, and then nothing of the task was called or kept, or calls Done exactly once.
 class Task {
  public:
   virtual ~Task() = default;
-  /// Runs on an engine thread. Throws to fail; a throw after `context.stop()` was requested counts as the reason
-  /// of the stop. After `context.Park()` the task does not end with Run: see there.
+  /// Runs on an engine thread. Throws to fail; a throw after `context.stop()` was requested counts
+  /// as the reason of the stop. After `context.Park()` the task does not end with Run: see there.
   virtual void Run(const TaskContext& context) = 0;
-  /// The end, with a failure or without: on the thread that ran it, or, for work that never ran, on the one
-  /// that cancelled it. It is called without a lock.
+  /// The end, with a failure or without: on the thread that ran it, or, for work that never ran, on
+  /// the one that cancelled it. It is called without a lock.
   virtual void Done(const std::optional<Failure>& failure) noexcept = 0;
-  /// Its share of the time of a device, which no engine thread spent. Asked once, after the last Run.
+  /// Its share of the time of a device, which no engine thread spent. Asked once, after the last
+  /// Run.
   virtual Clock::duration DeviceTime() const { return {}; }
 
   Priority priority = Priority::kRoutine;
@@ -70,15 +70,20 @@ class TaskContext {
  public:
   TaskContext(std::stop_token stop, Clock::time_point submitted, std::function<bool()> wide,
               std::function<std::function<void()>()> park)
-      : stop_(std::move(stop)), submitted_(submitted), wide_(std::move(wide)), park_(std::move(park)) {}
-  /// Requested on cancellation, at the deadline and at shutdown; the same token for all runs of a task.
+      : stop_(std::move(stop)),
+        submitted_(submitted),
+        wide_(std::move(wide)),
+        park_(std::move(park)) {}
+  /// Requested on cancellation, at the deadline and at shutdown; the same token for all runs of a
+  /// task.
   const std::stop_token& stop() const { return stop_; }
   Clock::time_point submitted() const { return submitted_; }
-  /// True while so few requests are there that each may use all cores; asked right before a model runs.
+  /// True while so few requests are there that each may use all cores; asked right before a model
+  /// runs.
   bool Wide() const { return wide_(); }
-  /// The task goes on elsewhere (on a device) and needs no thread meanwhile. The function that is returned
-  /// must be called exactly once, from any thread and also after a stop: then Run is called again. If Run
-  /// throws after Park, it has not handed the function on.
+  /// The task goes on elsewhere (on a device) and needs no thread meanwhile. The function that is
+  /// returned must be called exactly once, from any thread and also after a stop: then Run is
+  /// called again. If Run throws after Park, it has not handed the function on.
   std::function<void()> Park() const { return park_(); }
 
  private:
@@ -105,5 +110,3 @@ class FunctionTask : public Task {
 };
 
 }  // namespace radserve
-
-#endif  // RADSERVE_TASK_H_

@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TEST_CHECK_H_
-#define RADSERVE_TEST_CHECK_H_
+#pragma once
 
 #include <cmath>
 #include <cstdlib>
@@ -11,7 +10,8 @@
 
 #include "base/error.h"
 
-/// The few words that the tests need; no library, so that sanitizer builds need nothing but the compiler.
+/// The few words that the tests need; no library, so that sanitizer builds need nothing but the
+/// compiler.
 namespace radserve::test {
 
 struct Case {
@@ -45,13 +45,16 @@ template <typename A, typename B>
 void Equal(const A& found, const B& expected, const std::string& what, int line) {
   if (found == expected) return;
   ++Failures();
-  std::cerr << "  line " << line << ": " << what << ": expected " << expected << ", found " << found << "\n";
+  std::cerr << "  line " << line << ": " << what << ": expected " << expected << ", found " << found
+            << "\n";
 }
 
-inline void Near(double found, double expected, double tolerance, const std::string& what, int line) {
+inline void Near(double found, double expected, double tolerance, const std::string& what,
+                 int line) {
   if (std::fabs(found - expected) <= tolerance) return;
   ++Failures();
-  std::cerr << "  line " << line << ": " << what << ": expected " << expected << ", found " << found << "\n";
+  std::cerr << "  line " << line << ": " << what << ": expected " << expected << ", found " << found
+            << "\n";
 }
 
 /// The code of the EngineError that `body` throws, or "none".
@@ -89,5 +92,3 @@ inline int RunAll(const std::string& filter = "") {
 #if !defined(RADSERVE_TEST_OWN_MAIN)
 int main() { return radserve::test::RunAll(); }
 #endif
-
-#endif  // RADSERVE_TEST_CHECK_H_

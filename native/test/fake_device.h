@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TEST_FAKE_DEVICE_H_
-#define RADSERVE_TEST_FAKE_DEVICE_H_
+#pragma once
 
 #include <algorithm>
 #include <functional>
@@ -55,8 +54,12 @@ class FakeDevice {
               std::optional<Clock::time_point> deadline = std::nullopt) {
     planner_.Add({next_id_++, {1, {{1, 64, shape}}}, priority, deadline, now_});
   }
-  void At(Clock::time_point time, std::function<void()> event) { events_.emplace(time, std::move(event)); }
-  void After(double ms, std::function<void()> event) { At(now_ + Milliseconds(ms), std::move(event)); }
+  void At(Clock::time_point time, std::function<void()> event) {
+    events_.emplace(time, std::move(event));
+  }
+  void After(double ms, std::function<void()> event) {
+    At(now_ + Milliseconds(ms), std::move(event));
+  }
 
   void RunUntil(Clock::time_point end) {
     for (;;) {
@@ -98,5 +101,3 @@ class FakeDevice {
 };
 
 }  // namespace radserve::test
-
-#endif  // RADSERVE_TEST_FAKE_DEVICE_H_

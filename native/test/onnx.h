@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TEST_ONNX_H_
-#define RADSERVE_TEST_ONNX_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -62,13 +61,12 @@ inline std::string OneNode(const std::string& op, const std::vector<std::string>
   node += Bytes(2, "y") + Bytes(3, "node") + Bytes(4, op);
   constexpr int kIntKind = 2;
   if (!attribute.empty()) {
-    node += Bytes(5, Bytes(1, attribute) + Number(3, static_cast<uint64_t>(value)) + Number(20, kIntKind));
+    node += Bytes(
+        5, Bytes(1, attribute) + Number(3, static_cast<uint64_t>(value)) + Number(20, kIntKind));
   }
-  const std::string graph =
-      Bytes(1, node) + Bytes(2, "test") + initializers + Bytes(11, Value("x", x)) + Bytes(12, Value("y", y));
+  const std::string graph = Bytes(1, node) + Bytes(2, "test") + initializers +
+                            Bytes(11, Value("x", x)) + Bytes(12, Value("y", y));
   return Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17));
 }
 
 }  // namespace radserve::test
-
-#endif  // RADSERVE_TEST_ONNX_H_

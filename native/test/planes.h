@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TEST_PLANES_H_
-#define RADSERVE_TEST_PLANES_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -54,5 +53,3 @@ inline InputSpec VolumeSpec(const std::string& orientation) {
 }
 
 }  // namespace radserve::test
-
-#endif  // RADSERVE_TEST_PLANES_H_

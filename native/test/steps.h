@@ -1,12 +1,12 @@
-#ifndef RADSERVE_TEST_STEPS_H_
-#define RADSERVE_TEST_STEPS_H_
+#pragma once
 
 #include <cstdlib>
 #include <string>
 
 namespace radserve::test {
 
-/// Steps of a randomised test: `usual`, a tenth under a sanitizer, or what RADSERVE_TEST_STEPS says.
+/// Steps of a randomised test: `usual`, a tenth under a sanitizer, or what RADSERVE_TEST_STEPS
+/// says.
 inline int Steps(int usual) {
   if (const char* wanted = std::getenv("RADSERVE_TEST_STEPS")) return std::stoi(wanted);
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -17,5 +17,3 @@ inline int Steps(int usual) {
 }
 
 }  // namespace radserve::test
-
-#endif  // RADSERVE_TEST_STEPS_H_

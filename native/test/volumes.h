@@ -1,5 +1,4 @@
-#ifndef RADSERVE_TEST_VOLUMES_H_
-#define RADSERVE_TEST_VOLUMES_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -25,14 +24,16 @@ inline std::vector<Tensor> ThreeWaves(const Tensor& windows) {
   Tensor y = MakeTensor("y", Dtype::kFloat32, shape);
   const std::vector<float> in = AsFloats(windows);
   for (size_t i = 0; i < y.Elements(); ++i) {
-    reinterpret_cast<float*>(y.data)[i] = std::sin(in[i % in.size()] * static_cast<float>(1 + i / in.size()));
+    reinterpret_cast<float*>(y.data)[i] =
+        std::sin(in[i % in.size()] * static_cast<float>(1 + i / in.size()));
   }
   return {y};
 }
 
 /// One of the 48 ways in which slices, rows and columns can run along the patient's axes.
 struct Acquisition {
-  /// By source axis: the patient's axis (0: left, 1: back, 2: head), and whether the index grows against it.
+  /// By source axis: the patient's axis (0: left, 1: back, 2: head), and whether the index grows
+  /// against it.
   std::array<int, 3> axis = {2, 1, 0};
   std::array<bool, 3> against = {false, false, false};
 };
@@ -55,7 +56,8 @@ inline std::string Letters(const Acquisition& a) {
   return letters;
 }
 
-/// A volume scanned on a grid over a box in the patient, whose corner is the origin of its coordinates in mm.
+/// A volume scanned on a grid over a box in the patient, whose corner is the origin of its
+/// coordinates in mm.
 class Scan {
  public:
   /// `sides` and `spacing` are by patient axis; `value` is asked at voxel centres.
@@ -127,5 +129,3 @@ inline std::pair<size_t, bool> AxisOf(char letter) {
 }
 
 }  // namespace radserve::test
-
-#endif  // RADSERVE_TEST_VOLUMES_H_

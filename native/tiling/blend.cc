@@ -13,15 +13,15 @@ RADSERVE_HOT_LOOP void AddWeighted(const float* __restrict values, const float* 
   for (size_t x = 0; x < count; ++x) sums[x] += weights[x] * values[x];
 }
 
-RADSERVE_HOT_LOOP void TakeMeans(const float* __restrict sums, const float* __restrict weights, size_t count,
-                                 float* __restrict out) {
+RADSERVE_HOT_LOOP void TakeMeans(const float* __restrict sums, const float* __restrict weights,
+                                 size_t count, float* __restrict out) {
   for (size_t x = 0; x < count; ++x) out[x] = sums[x] / weights[x];
 }
 
 }  // namespace
 
-Blend::Blend(const Tensor& first, const Grid& window, const Sides& whole, const LeadAxis& lead, int open,
-             size_t spatial)
+Blend::Blend(const Tensor& first, const Grid& window, const Sides& whole, const LeadAxis& lead,
+             int open, size_t spatial)
     : window_(window), whole_(whole), lead_(lead.axis), open_(window) {
   open_.sides = whole;
   open_.sides[lead_] = open;
@@ -31,8 +31,8 @@ Blend::Blend(const Tensor& first, const Grid& window, const Sides& whole, const 
   slice_ = MakeTensor(first.name, Dtype::kFloat32, slice.Shape(1, spatial));
 }
 
-void Blend::Add(const Tensor& output, int64_t row, const Tile& window, const std::vector<float>& weights,
-                ThreadTeam& team) {
+void Blend::Add(const Tensor& output, int64_t row, const Tile& window,
+                const std::vector<float>& weights, ThreadTeam& team) {
   auto* sums = reinterpret_cast<float*>(sums_.data);
   const int begin = std::max(0, -window.start[2]);
   const int end = std::min(window_.sides[2], whole_[2] - window.start[2]);
@@ -44,7 +44,8 @@ void Blend::Add(const Tensor& output, int64_t row, const Tile& window, const std
       // Where the slices lie across the rows, a row goes on at the slices' beginning.
       const int at = Slot(2, window.start[2] + first);
       const int last = std::min(end, first + open_.sides[2] - at);
-      AddColumns(output, row, plane, z, window, weights, sums + at * window_.per_voxel, first, last);
+      AddColumns(output, row, plane, z, window, weights, sums + at * window_.per_voxel, first,
+                 last);
       first = last;
     }
   });
@@ -112,7 +113,8 @@ void Blend::AddColumns(const Tensor& output, int64_t row, int64_t plane, int z, 
   if (to_z < 0 || to_z >= whole_[0]) return;
   const int width = window_.sides[2];
   const auto count = static_cast<size_t>(last - first);
-  const bool as_it_lies = output.dtype == Dtype::kFloat32 && window_.per_voxel == 1 && !window.mirrored[2];
+  const bool as_it_lies =
+      output.dtype == Dtype::kFloat32 && window_.per_voxel == 1 && !window.mirrored[2];
   std::vector<float> values(as_it_lies ? 0 : count);
   const int from_z = window.mirrored[0] ? window_.sides[0] - 1 - z : z;
   const int from_x = window.mirrored[2] ? width - 1 - first : first;
@@ -133,8 +135,8 @@ void Blend::AddColumns(const Tensor& output, int64_t row, int64_t plane, int z, 
       continue;
     }
     for (int64_t channel = 0; channel < window_.per_voxel; ++channel) {
-      LoadRow(output, from + channel, window.mirrored[2] ? -window_.per_voxel : window_.per_voxel, count,
-              values.data());
+      LoadRow(output, from + channel, window.mirrored[2] ? -window_.per_voxel : window_.per_voxel,
+              count, values.data());
       if (window_.per_voxel == 1) {
         AddWeighted(values.data(), weight, count, sum);
         continue;

@@ -48,7 +48,8 @@ double Bytes(const Sides& sides, double channels) {
   return static_cast<double>(Voxels(sides)) * channels * sizeof(float);
 }
 
-/// Batches that a device has at once: one for each of two lanes, and one more for when either has ended.
+/// Batches that a device has at once: one for each of two lanes, and one more for when either has
+/// ended.
 constexpr size_t kAhead = 3;
 
 }  // namespace
@@ -58,8 +59,8 @@ class WindowRun {
  public:
   /// @param all whether all slices are open at once.
   /// @param see is shown the outputs, and nothing is blended; null for blending.
-  WindowRun(const Tensor& whole, const TilingSpec& spec, const TiledView& view, std::stop_token stop,
-            RunWindows run, bool all, SeeWindow see = nullptr)
+  WindowRun(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
+            std::stop_token stop, RunWindows run, bool all, SeeWindow see = nullptr)
       : view_(view),
         stop_(std::move(stop)),
         run_(std::move(run)),
@@ -77,7 +78,8 @@ class WindowRun {
     Tell();
     if (see_) return;
     const size_t lead = view.lead.axis;
-    open_ = all ? slices() : OpenSlices(windows_, from_.sides, window_.sides[lead], view.lead, view.batch);
+    open_ = all ? slices()
+                : OpenSlices(windows_, from_.sides, window_.sides[lead], view.lead, view.batch);
     // Weights add up as the outputs of a model do that gives ones.
     const Grid voxels{window_.sides, 1, 1, false};
     ones_ = MakeTensorForOverwrite("", Dtype::kFloat32, voxels.Shape(1, 3));
@@ -89,7 +91,8 @@ class WindowRun {
   int slices() const { return from_.sides[view_.lead.axis]; }
   ThreadTeam& team() { return view_.team == nullptr ? alone_ : *view_.team; }
   bool Done() const { return next_ == windows_.size(); }
-  /// Whether windows are still to come that reach a slice, which is counted in the lead axis' direction, as all are.
+  /// Whether windows are still to come that reach a slice, which is counted in the lead axis'
+  /// direction, as all are.
   bool IsOpen(int slice) const {
     const size_t lead = view_.lead.axis;
     return !Done() &&
@@ -110,7 +113,8 @@ class WindowRun {
       const TakeOutputs take = std::move(ahead_.front());
       ahead_.pop_front();
       const std::vector<std::vector<Tensor>> outputs = take();
-      for (size_t row = 0; row < tiles.size(); ++row) AddAll(outputs.at(row), tiles.subspan(row, 1));
+      for (size_t row = 0; row < tiles.size(); ++row)
+        AddAll(outputs.at(row), tiles.subspan(row, 1));
     }
     for (Tile tile : tiles) {
       if (!sums_) break;
@@ -153,7 +157,8 @@ class WindowRun {
     const size_t bytes = static_cast<size_t>(window_.Elements()) * DtypeSize(dtype_);
     const auto rows = static_cast<int64_t>(tiles.size());
     Tensor input = MakeTensorForOverwrite(whole_name_, dtype_, window_.Shape(rows, spatial_));
-    for (size_t row = 0; row < tiles.size(); ++row) cutter_->Cut(tiles[row], input.data + row * bytes);
+    for (size_t row = 0; row < tiles.size(); ++row)
+      cutter_->Cut(tiles[row], input.data + row * bytes);
     return input;
   }
 
@@ -174,8 +179,9 @@ class WindowRun {
       blends_.emplace_back(output, grid, from_.sides, view_.lead, open_, whole_spatial_);
     }
     if (!blends_.at(o).Fits(output, rows, spatial_)) {
-      throw EngineError("output_invalid", "The output \"" + output.name +
-                                              "\" does not have the same channels for every window.");
+      throw EngineError(
+          "output_invalid",
+          "The output \"" + output.name + "\" does not have the same channels for every window.");
     }
     for (size_t row = 0; row < tiles.size(); ++row) {
       blends_[o].Add(output, static_cast<int64_t>(row), tiles[row], weights_, team());
@@ -234,20 +240,22 @@ void ForWindows(const Tensor& whole, const TilingSpec& spec, const TiledView& vi
   while (!windows.Done()) windows.RunBatch();
 }
 
-double BytesOfSums(const Sides& sides, const TilingSpec& spec, const TiledView& view, int64_t channels,
-                   bool all) {
+double BytesOfSums(const Sides& sides, const TilingSpec& spec, const TiledView& view,
+                   int64_t channels, bool all) {
   Sides open = sides;
   const size_t lead = view.lead.axis;
   if (!all) {
     const int length = SidesOf(spec.window)[lead];
-    open[lead] = OpenSlices(WindowsOf(sides, spec, view.lead), sides, length, view.lead, view.batch);
+    open[lead] =
+        OpenSlices(WindowsOf(sides, spec, view.lead), sides, length, view.lead, view.batch);
   }
   return Bytes(open, static_cast<double>(channels + 1));
 }
 
 TiledSlices::TiledSlices(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
                          std::stop_token stop, RunWindows run)
-    : windows_(std::make_unique<WindowRun>(whole, spec, view, std::move(stop), std::move(run), false)) {}
+    : windows_(
+          std::make_unique<WindowRun>(whole, spec, view, std::move(stop), std::move(run), false)) {}
 
 TiledSlices::~TiledSlices() = default;
 
@@ -267,7 +275,8 @@ Tensor TiledSlices::Finish(const See& see) {
   const int slices = windows_->slices();
   Take(slices - 1, see);
   const auto channels = static_cast<int64_t>(digests_.size()) / slices;
-  Tensor all = MakeTensorForOverwrite(taken_->name, Dtype::kUint8, {slices, channels, sizeof(Digest)});
+  Tensor all =
+      MakeTensorForOverwrite(taken_->name, Dtype::kUint8, {slices, channels, sizeof(Digest)});
   std::memcpy(all.data, digests_.data(), all.Bytes());
   return all;
 }

@@ -16,24 +16,26 @@
 namespace radserve {
 
 /// The first voxels of the windows along one axis of `side` voxels, which is at least `window`.
-/// - even: as few windows as the overlap allows, their distances as equal as whole voxels can be, halves to the even
-///   number (nnU-Net: Isensee et al., Nature Methods 18, 2021).
-/// - stride: every window * (1 - overlap) voxels, cut off to a whole number and at least 1; the last window ends with
-///   the axis (MONAI's sliding_window_inference).
+/// - even: as few windows as the overlap allows, their distances as equal as whole voxels can be,
+///   halves to the even number (nnU-Net: Isensee et al., Nature Methods 18, 2021).
+/// - stride: every window * (1 - overlap) voxels, cut off to a whole number and at least 1; the
+///   last window ends with the axis (MONAI's sliding_window_inference).
 std::vector<int> WindowStarts(int side, int window, double overlap, TilingSpec::Steps steps);
 
-/// How much each voxel of a window counts: 1, or exp(-(i - c)^2 / (2 s^2)) for each axis, multiplied, and at least
-/// `least`. s is sigma * side; c is floor(side / 2) or the middle, (side - 1) / 2.
+/// How much each voxel of a window counts: 1, or exp(-(i - c)^2 / (2 s^2)) for each axis,
+/// multiplied, and at least `least`. s is sigma * side; c is floor(side / 2) or the middle, (side -
+/// 1) / 2.
 std::vector<float> WindowWeights(const TilingSpec& spec);
 
 /// Gives windows [n, ...] to a model and takes its outputs, each [n, ...].
 using RunWindows = std::function<std::vector<Tensor>(const Tensor& windows)>;
 
-/// Waits for what windows gave that run beside the thread that calls: the outputs of each of them, [1, ...]. Whoever drops
-/// it without a call cancels them.
+/// Waits for what windows gave that run beside the thread that calls: the outputs of each of them,
+/// [1, ...]. Whoever drops it without a call cancels them.
 using TakeOutputs = std::function<std::vector<std::vector<Tensor>>()>;
 
-/// The axis along which windows move slowest, of depth, height and width, and whether they begin at its end.
+/// The axis along which windows move slowest, of depth, height and width, and whether they begin at
+/// its end.
 struct LeadAxis {
   size_t axis = 0;
   bool reversed = false;
@@ -49,27 +51,30 @@ struct TiledView {
   std::function<void(size_t done, size_t windows)> tell;
   /// Blends beside the thread that calls; null for none. It outlives the windows.
   ThreadTeam* team = nullptr;
-  /// For a device that runs windows [n, ...] beside the thread that calls, in place of RunWindows: while it has some batches
-  /// the last one is blended.
+  /// For a device that runs windows [n, ...] beside the thread that calls, in place of RunWindows:
+  /// while it has some batches the last one is blended.
   std::function<TakeOutputs(const Tensor& windows)> begin = nullptr;
 };
 
-/// Runs a model over a tensor of one image or volume window by window: what came out for each voxel is the weighted mean
-/// over the windows that cover it, and over the mirrored runs of each window. Where the tensor is smaller than the
-/// window, it lies in the window's middle, and `padding` fills the rest.
+/// Runs a model over a tensor of one image or volume window by window: what came out for each voxel
+/// is the weighted mean over the windows that cover it, and over the mirrored runs of each window.
+/// Where the tensor is smaller than the window, it lies in the window's middle, and `padding` fills
+/// the rest.
 ///
-/// Over a volume, windows of two sides take each slice by itself: the model is given images, without the depth.
+/// Over a volume, windows of two sides take each slice by itself: the model is given images,
+/// without the depth.
 ///
-/// Windows go along the lead axis and then in the order of the axes, up to `batch` in one run. The sums are kept in
-/// float32, so that the outputs take four bytes for each voxel and channel, beside one window's outputs. Every output
-/// must have the sides of the window. Throws output_invalid if it has others, no_model_accepts if the outputs would take
-/// more than 4 GiB, `cancelled` once `stop` is requested, and what `run` throws.
+/// Windows go along the lead axis and then in the order of the axes, up to `batch` in one run. The
+/// sums are kept in float32, so that the outputs take four bytes for each voxel and channel, beside
+/// one window's outputs. Every output must have the sides of the window. Throws output_invalid if
+/// it has others, no_model_accepts if the outputs would take more than 4 GiB, `cancelled` once
+/// `stop` is requested, and what `run` throws.
 /// @returns float32 tensors with the sides of `whole`, channels where the model has them.
 std::vector<Tensor> RunTiled(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
                              const std::stop_token& stop, const RunWindows& run);
 
-/// A window over a tensor of a volume: where it begins (below 0 where padding comes first), its sides, and along which axes
-/// it is mirrored.
+/// A window over a tensor of a volume: where it begins (below 0 where padding comes first), its
+/// sides, and along which axes it is mirrored.
 struct SeenWindow {
   std::array<int, 3> start{};
   std::array<int, 3> sides{};
@@ -79,42 +84,44 @@ struct SeenWindow {
 /// Sees what came out for one window: tensors [1, ...].
 using SeeWindow = std::function<void(std::span<const Tensor> outputs, const SeenWindow& window)>;
 
-/// Runs the windows of RunTiled, in the same order, and shows what comes out instead of blending it, whatever its sides are.
-/// Throws output_invalid for outputs that do not hold as many windows as ran together, `cancelled` once `stop` is
-/// requested, and what `run` and `see` throw.
+/// Runs the windows of RunTiled, in the same order, and shows what comes out instead of blending
+/// it, whatever its sides are. Throws output_invalid for outputs that do not hold as many windows
+/// as ran together, `cancelled` once `stop` is requested, and what `run` and `see` throw.
 void ForWindows(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
                 const std::stop_token& stop, const RunWindows& run, const SeeWindow& see);
 
-/// Bytes of the sums that RunTiled, or else TiledSlices, keeps for `channels` over a tensor of these sides (depth,
-/// height, width).
+/// Bytes of the sums that RunTiled, or else TiledSlices, keeps for `channels` over a tensor of
+/// these sides (depth, height, width).
 double BytesOfSums(const std::array<int, 3>& sides, const TilingSpec& spec, const TiledView& view,
                    int64_t channels, bool all);
 
 /// The windows of one tensor.
 class WindowRun;
 
-/// Gives what RunTiled makes of a model's only output, to the bit, slice by slice across the lead axis: only sums to which
-/// windows are still to come are kept, so that a model of many labels can look at volumes whose blended outputs no
-/// memory would hold. Windows run when a slice needs them.
+/// Gives what RunTiled makes of a model's only output, to the bit, slice by slice across the lead
+/// axis: only sums to which windows are still to come are kept, so that a model of many labels can
+/// look at volumes whose blended outputs no memory would hold. Windows run when a slice needs them.
 class TiledSlices {
  public:
   /// Sees each slice once, in order, as soon as it is final.
   using See = std::function<void(const Tensor& slice)>;
 
-  /// `whole` must outlive it. Throws what RunTiled throws; no_model_accepts if the sums would take more than 4 GiB.
-  TiledSlices(const Tensor& whole, const TilingSpec& spec, const TiledView& view, std::stop_token stop,
-              RunWindows run);
+  /// `whole` must outlive it. Throws what RunTiled throws; no_model_accepts if the sums would take
+  /// more than 4 GiB.
+  TiledSlices(const Tensor& whole, const TilingSpec& spec, const TiledView& view,
+              std::stop_token stop, RunWindows run);
   ~TiledSlices();
   TiledSlices(const TiledSlices&) = delete;
   TiledSlices& operator=(const TiledSlices&) = delete;
 
   /// Depth, height and width of what is blended.
   const std::array<int, 3>& sides() const;
-  /// One slice with the side 1 across the lead axis, until the next call. Slices are counted in the lead axis' direction
-  /// and asked for in order; some may be left out.
+  /// One slice with the side 1 across the lead axis, until the next call. Slices are counted in the
+  /// lead axis' direction and asked for in order; some may be left out.
   const Tensor& Take(int slice, const See& see);
-  /// Sees what is left, too. Returns the SHA-256 of each channel of each slice, uint8 [slices, channels, 32], in the lead
-  /// axis' direction; of a slice as a whole where channels come last, [slices, 1, 32].
+  /// Sees what is left, too. Returns the SHA-256 of each channel of each slice, uint8 [slices,
+  /// channels, 32], in the lead axis' direction; of a slice as a whole where channels come last,
+  /// [slices, 1, 32].
   Tensor Finish(const See& see);
 
  private:

@@ -20,7 +20,8 @@ Sides SidesOf(const std::vector<int>& given) {
 }
 
 size_t Voxels(const Sides& sides) {
-  return static_cast<size_t>(sides[0]) * static_cast<size_t>(sides[1]) * static_cast<size_t>(sides[2]);
+  return static_cast<size_t>(sides[0]) * static_cast<size_t>(sides[1]) *
+         static_cast<size_t>(sides[2]);
 }
 
 Grid GridOf(const Tensor& tensor, size_t spatial, bool channels_last) {
@@ -71,16 +72,18 @@ std::vector<Tile> WindowsOf(const Sides& whole, const TilingSpec& spec, const Le
   return windows;
 }
 
-int OpenSlices(const std::vector<Tile>& windows, const Sides& whole, int length, const LeadAxis& lead,
-               int64_t batch) {
+int OpenSlices(const std::vector<Tile>& windows, const Sides& whole, int length,
+               const LeadAxis& lead, int64_t batch) {
   const int side = whole[lead.axis];
-  const auto counted = [&](const Tile& tile) { return Counted(lead, side, tile.start[lead.axis], length); };
+  const auto counted = [&](const Tile& tile) {
+    return Counted(lead, side, tile.start[lead.axis], length);
+  };
   int most = 1;
   const auto step = static_cast<size_t>(batch);
   for (size_t at = 0; at < windows.size(); at += step) {
     const size_t last = std::min(windows.size(), at + step) - 1;
-    most =
-        std::max(most, std::min(side, counted(windows[last]) + length) - std::max(0, counted(windows[at])));
+    most = std::max(
+        most, std::min(side, counted(windows[last]) + length) - std::max(0, counted(windows[at])));
   }
   return most;
 }
@@ -111,8 +114,8 @@ std::vector<float> WindowWeights(const TilingSpec& spec) {
     const double centre = spec.gaussian->middle ? (sides[axis] - 1) / 2.0 : sides[axis] / 2;
     const double sigma = spec.gaussian->sigma * sides[axis];
     for (int i = 0; i < sides[axis]; ++i) {
-      along[axis].push_back(sides[axis] == 1 ? 1
-                                             : std::exp(-(i - centre) * (i - centre) / (2 * sigma * sigma)));
+      along[axis].push_back(
+          sides[axis] == 1 ? 1 : std::exp(-(i - centre) * (i - centre) / (2 * sigma * sigma)));
     }
   }
   std::vector<float> weights;
@@ -141,9 +144,11 @@ void Cutter::Cut(const Tile& window, std::byte* out) const {
         const int source_y = Within(Along(window, to_.sides, 1, y), from_.sides[1]);
         std::byte* row = out + static_cast<size_t>(to_.At(plane, z, y)) * size_;
         std::memcpy(row, padding_.data(), padding_.size());
-        if (source_z < 0 || source_z >= from_.sides[0] || source_y < 0 || source_y >= from_.sides[1])
+        if (source_z < 0 || source_z >= from_.sides[0] || source_y < 0 ||
+            source_y >= from_.sides[1])
           continue;
-        CutRow(window, data_ + static_cast<size_t>(from_.At(plane, source_z, source_y)) * size_, row);
+        CutRow(window, data_ + static_cast<size_t>(from_.At(plane, source_z, source_y)) * size_,
+               row);
       }
     }
   }
@@ -163,7 +168,8 @@ void Cutter::CutRow(const Tile& window, const std::byte* source, std::byte* row)
   for (int x = 0; x < to_.sides[2]; ++x) {
     const int source_x = Within(Along(window, to_.sides, 2, x), from_.sides[2]);
     if (source_x < 0 || source_x >= from_.sides[2]) continue;
-    std::memcpy(row + static_cast<size_t>(x) * voxel, source + static_cast<size_t>(source_x) * voxel, voxel);
+    std::memcpy(row + static_cast<size_t>(x) * voxel,
+                source + static_cast<size_t>(source_x) * voxel, voxel);
   }
 }
 

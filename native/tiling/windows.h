@@ -44,7 +44,8 @@ struct Grid {
 
 Grid GridOf(const Tensor& tensor, size_t spatial, bool channels_last);
 
-/// One window: where it begins in the tensor (below 0 where padding comes first), and along which axes it is mirrored.
+/// One window: where it begins in the tensor (below 0 where padding comes first), and along which
+/// axes it is mirrored.
 struct Tile {
   Sides start;
   std::array<bool, 3> mirrored;
@@ -56,10 +57,10 @@ int Counted(const LeadAxis& lead, int side, int start, int length);
 /// All windows over a tensor, in the direction of the lead axis and then in the order of the axes.
 std::vector<Tile> WindowsOf(const Sides& whole, const TilingSpec& spec, const LeadAxis& lead);
 
-/// How many slices across the lead axis are open at once: those from the first that a batch of windows reaches to the
-/// last. Slices before it are final when the batch begins.
-int OpenSlices(const std::vector<Tile>& windows, const Sides& whole, int length, const LeadAxis& lead,
-               int64_t batch);
+/// How many slices across the lead axis are open at once: those from the first that a batch of
+/// windows reaches to the last. Slices before it are final when the batch begins.
+int OpenSlices(const std::vector<Tile>& windows, const Sides& whole, int length,
+               const LeadAxis& lead, int64_t batch);
 
 /// Cuts one window out of the tensor, as one row of a batch.
 class Cutter {

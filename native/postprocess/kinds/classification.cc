@@ -23,7 +23,8 @@ CalibrationSpec ReadCalibration(const Description& o) {
 double Isotonic(const CalibrationSpec& c, double score) {
   if (score <= c.x.front()) return c.y.front();
   if (score >= c.x.back()) return c.y.back();
-  const auto above = static_cast<size_t>(std::upper_bound(c.x.begin(), c.x.end(), score) - c.x.begin());
+  const auto above =
+      static_cast<size_t>(std::upper_bound(c.x.begin(), c.x.end(), score) - c.x.begin());
   const double span = c.x[above] - c.x[above - 1];
   const double part = span > 0 ? (score - c.x[above - 1]) / span : 1;
   return c.y[above - 1] + (c.y[above] - c.y[above - 1]) * part;
@@ -46,7 +47,8 @@ std::vector<float> Scores(const OutputSpec& spec, const Tensor& tensor) {
   }
   std::vector<float> scores = AsFloats(tensor);
   if (spec.calibration.kind == CalibrationSpec::Kind::kTemperature) {
-    for (float& s : scores) s = static_cast<float>(static_cast<double>(s) / spec.calibration.temperature);
+    for (float& s : scores)
+      s = static_cast<float>(static_cast<double>(s) / spec.calibration.temperature);
   }
   if (spec.activation == Activation::kSigmoid) Sigmoid(scores);
   if (spec.activation == Activation::kSoftmax) SoftmaxOfScores(scores, tensor.shape, scores.size());

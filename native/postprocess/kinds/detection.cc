@@ -15,7 +15,8 @@ const OutputKind kinds::detection = {
     .decode =
         [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
            std::span<const double> thresholds, OutputResult& out) {
-          out.boxes = DecodeDetections(ReadLists(spec, tensors, 4), spec, grid.geometry, thresholds);
+          out.boxes =
+              DecodeDetections(ReadLists(spec, tensors, 4), spec, grid.geometry, thresholds);
         },
 };
 

@@ -36,8 +36,8 @@ const OutputKind kinds::detection_table = {
     .decode =
         [](const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
            std::span<const double> thresholds, OutputResult& out) {
-          out.boxes =
-              DecodeDetections(ReadTable(tensors(spec.tensor), spec), spec, grid.geometry, thresholds);
+          out.boxes = DecodeDetections(ReadTable(tensors(spec.tensor), spec), spec, grid.geometry,
+                                       thresholds);
         },
 };
 

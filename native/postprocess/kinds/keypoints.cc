@@ -21,7 +21,8 @@ struct Table {
   std::optional<size_t> score;
   /// 0 to 1 of the tensor's sides, instead of its pixels.
   bool normalised = false;
-  /// 0 is the middle of the first pixel, and of normalised ones 1 that of the last; else both are outer edges.
+  /// 0 is the middle of the first pixel, and of normalised ones 1 that of the last; else both are
+  /// outer edges.
   bool centres = false;
 };
 
@@ -50,18 +51,20 @@ std::vector<Point> OfTable(const OutputSpec& spec, const Tensor& tensor, const T
   const auto labels = static_cast<size_t>(spec.labels);
   const size_t last = tensor.shape.empty() ? 0 : static_cast<size_t>(tensor.shape.back());
   // With the columns first the numbers would be as many, and each another label's.
-  if (tensor.Elements() != labels * table.columns || (last != table.columns && last != tensor.Elements())) {
-    InvalidOutput(tensor, std::to_string(table.columns) + " numbers for each of " + std::to_string(labels) +
-                              " labels, those of a label side by side");
+  if (tensor.Elements() != labels * table.columns ||
+      (last != table.columns && last != tensor.Elements())) {
+    InvalidOutput(tensor, std::to_string(table.columns) + " numbers for each of " +
+                              std::to_string(labels) + " labels, those of a label side by side");
   }
   const std::vector<float> values = AsFloats(tensor);
   CheckFinite(values, tensor.name);
   std::vector<Point> points;
   for (size_t label = 0; label < labels; ++label) {
     const float* const row = values.data() + label * table.columns;
-    points.push_back(
-        {FromEdge(row[table.x], g.columns.tensor, table), FromEdge(row[table.y], g.rows.tensor, table),
-         table.score ? row[*table.score] : std::numeric_limits<float>::quiet_NaN(), static_cast<int>(label)});
+    points.push_back({FromEdge(row[table.x], g.columns.tensor, table),
+                      FromEdge(row[table.y], g.rows.tensor, table),
+                      table.score ? row[*table.score] : std::numeric_limits<float>::quiet_NaN(),
+                      static_cast<int>(label)});
   }
   return points;
 }
@@ -89,7 +92,8 @@ constexpr double kRounding = 1e-3;
 /// A place within the source, or NaN.
 double Within(double place, int side) {
   const double nearest = std::clamp(place, 0.0, static_cast<double>(side));
-  return std::abs(place - nearest) <= kRounding ? nearest : std::numeric_limits<double>::quiet_NaN();
+  return std::abs(place - nearest) <= kRounding ? nearest
+                                                : std::numeric_limits<double>::quiet_NaN();
 }
 
 void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGrid& grid,
@@ -97,7 +101,8 @@ void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGri
   const Geometry& g = grid.geometry;
   const Tensor& tensor = tensors(spec.tensor);
   const auto& table = std::any_cast<const Own&>(spec.own);
-  out.points = table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
+  out.points =
+      table ? OfTable(spec, tensor, *table, g) : OfHeatmaps(spec, tensor, grid.channels_last, g);
   for (Point& point : out.points) {
     if (spec.activation == Activation::kSigmoid) Sigmoid(std::span(&point.score, 1));
     point.x = Within(g.columns.ToSource(point.x), g.columns.source);
@@ -107,7 +112,8 @@ void Decode(const OutputSpec& spec, const TensorByName& tensors, const SourceGri
 
 }  // namespace
 
-/// The place of a point for each label, and its score. A point outside the source has no place: NaN.
+/// The place of a point for each label, and its score. A point outside the source has no place:
+/// NaN.
 const OutputKind kinds::keypoints = {
     .name = "keypoints",
     .gives = "points",

@@ -34,7 +34,8 @@ void ReadSegmentation(const Description& own, OutputSpec& spec) {
 }
 
 /// The labels of a map at each source pixel, the nearest.
-std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor, const SourceGrid& grid) {
+std::vector<uint8_t> LabelMap(const OutputSpec& spec, const Tensor& tensor,
+                              const SourceGrid& grid) {
   const Maps maps(tensor, 1, grid.channels_last);
   std::vector<uint8_t> labels(maps.pixels());
   ToLabels(maps.values(), spec.labels, tensor.name, labels.data());
@@ -100,8 +101,8 @@ const OutputKind kinds::segmentation = {.name = "segmentation",
                                         .read = ReadSegmentation,
                                         .decode = Segmentation};
 
-void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding, const std::stop_token& stop,
-                MaskResult& out) {
+void FinishMask(const OutputSpec& spec, std::span<const uint8_t> padding,
+                const std::stop_token& stop, MaskResult& out) {
   const size_t plane = out.Voxels();
   const auto part = [&](size_t p) { return std::span(out.mask).subspan(p * plane, plane); };
   for (const MaskStep& step : spec.steps) {
@@ -144,7 +145,8 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
       const float* prototype = prototypes.Channel(k);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += coefficient * prototype[i];
     }
-    const std::vector<float> logits = ResamplePlane(sum.data(), rows, columns, Interpolation::kLinear);
+    const std::vector<float> logits =
+        ResamplePlane(sum.data(), rows, columns, Interpolation::kLinear);
     const double threshold = thresholds[static_cast<size_t>(box.label)];
     const auto least = static_cast<float>(std::log(threshold / (1 - threshold)));
     const std::span<uint8_t> mask = part(static_cast<size_t>(box.label));
@@ -153,7 +155,8 @@ OutputResult PostprocessPrototypes(const OutputSpec& spec, const TableOfBoxes& b
       const size_t first = static_cast<size_t>(y) * static_cast<size_t>(out.columns);
       for (int x = 0; x < out.columns; ++x) {
         if (x + 0.5 < box.x0 || x + 0.5 >= box.x1) continue;
-        if (logits[first + static_cast<size_t>(x)] >= least) mask[first + static_cast<size_t>(x)] = 1;
+        if (logits[first + static_cast<size_t>(x)] >= least)
+          mask[first + static_cast<size_t>(x)] = 1;
       }
     }
   }

@@ -21,7 +21,8 @@ struct Level {
 };
 
 struct VolumeBoxes {
-  /// Of listed boxes, for each axis of the tensor: where its two numbers stand, and whether they are middle and side.
+  /// Of listed boxes, for each axis of the tensor: where its two numbers stand, and whether they
+  /// are middle and side.
   std::vector<int> columns;
   /// From how the graph counts to edges: 0.5 where 0 is the centre of the first voxel.
   double shift = 0;
@@ -46,10 +47,12 @@ struct Run {
   std::span<const double> thresholds;
 };
 
-/// The logarithm of how many times the side of an anchor grows at most (MONAI's and torchvision's BoxCoder).
+/// The logarithm of how many times the side of an anchor grows at most (MONAI's and torchvision's
+/// BoxCoder).
 const double kMostGrowth = std::log(1000.0 / 16);
 
-/// Puts a box of a window into the tensor, cut off where window or image end. False if too little is left.
+/// Puts a box of a window into the tensor, cut off where window or image end. False if too little
+/// is left.
 bool Place(const Run& run, Cuboid& box) {
   bool large = true;
   box.weight = 0;
@@ -94,7 +97,8 @@ double Overlap(const Cuboid& a, const Cuboid& b) {
 }
 
 /// Sorts, and leaves the best of those that overlap: greedy non-maximum suppression.
-std::vector<Cuboid> Suppressed(std::vector<Cuboid> boxes, std::optional<double> iou, bool per_class) {
+std::vector<Cuboid> Suppressed(std::vector<Cuboid> boxes, std::optional<double> iou,
+                               bool per_class) {
   std::ranges::stable_sort(boxes, std::greater{}, &Cuboid::score);
   if (!iou) return boxes;
   std::vector<Cuboid> kept;
@@ -108,7 +112,8 @@ std::vector<Cuboid> Suppressed(std::vector<Cuboid> boxes, std::optional<double> 
 }
 
 /// How many windows see a voxel of a box, in the mean.
-double SeenBy(const Cuboid& box, std::span<const SeenWindow> windows, const VolumePlacement& placement) {
+double SeenBy(const Cuboid& box, std::span<const SeenWindow> windows,
+              const VolumePlacement& placement) {
   double seen = 0;
   for (const SeenWindow& window : windows) {
     double part = 1;
@@ -123,10 +128,12 @@ double SeenBy(const Cuboid& box, std::span<const SeenWindow> windows, const Volu
   return seen;
 }
 
-/// Weighted box clustering of sorted boxes (Jaeger et al. 2020, Retina U-Net, section 3; nnDetection's): those of a label
-/// that share more than `iou` with its best become one, at the mean of their places by score, overlap with the best, and
-/// place in the window; its score is the mean by the last two, less where windows that saw the place found nothing.
-std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou, std::span<const SeenWindow> windows,
+/// Weighted box clustering of sorted boxes (Jaeger et al. 2020, Retina U-Net, section 3;
+/// nnDetection's): those of a label that share more than `iou` with its best become one, at the
+/// mean of their places by score, overlap with the best, and place in the window; its score is the
+/// mean by the last two, less where windows that saw the place found nothing.
+std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou,
+                              std::span<const SeenWindow> windows,
                               const VolumePlacement& placement) {
   std::vector<Cuboid> clusters;
   // Scores of 0, which come last, have no place in a mean.
@@ -166,8 +173,8 @@ std::vector<Cuboid> Clustered(std::vector<Cuboid> boxes, double iou, std::span<c
   return Suppressed(std::move(clusters), std::nullopt, false);
 }
 
-/// Adds the best boxes of a list or of a level. `scores` has so many for each box; `decode` gives the edges of the box of a
-/// number along an axis, as the graph counts.
+/// Adds the best boxes of a list or of a level. `scores` has so many for each box; `decode` gives
+/// the edges of the box of a number along an axis, as the graph counts.
 template <typename Decode>
 void AddBest(const Run& run, const std::string& tensor, std::vector<float> scores, size_t columns,
              std::span<const float> classes, const Decode& decode, std::vector<Cuboid>& found) {
@@ -180,13 +187,14 @@ void AddBest(const Run& run, const std::string& tensor, std::vector<float> score
   CheckProbabilities(scores, tensor);
   std::vector<std::pair<size_t, int>> best;
   for (size_t i = 0; i < scores.size(); ++i) {
-    const int label =
-        classes.empty() ? static_cast<int>(i % columns) : LabelOfClass(classes[i], scores[i] > 0, spec);
+    const int label = classes.empty() ? static_cast<int>(i % columns)
+                                      : LabelOfClass(classes[i], scores[i] > 0, spec);
     if (label < 0) continue;
     const double least = std::fmin(run.own.least_score, run.thresholds[static_cast<size_t>(label)]);
     if (scores[i] >= static_cast<float>(least)) best.emplace_back(i, label);
   }
-  std::ranges::stable_sort(best, std::greater{}, [&](const auto& one) { return scores[one.first]; });
+  std::ranges::stable_sort(best, std::greater{},
+                           [&](const auto& one) { return scores[one.first]; });
   if (best.size() > run.own.most) best.resize(run.own.most);
   for (const auto& [at, label] : best) {
     Cuboid box{{}, {}, scores[at], label};
@@ -208,14 +216,16 @@ void AddListed(const Run& run, std::vector<Cuboid>& found) {
       const float value = raw.boxes[box * 6 + static_cast<size_t>(run.own.columns[axis * 3 + k])];
       return static_cast<double>(value) * (spec.normalised ? run.window.sides[axis] : 1);
     };
-    return run.own.columns[axis * 3 + 2] != 0 ? Around(number(0), number(1)) : Ends{number(0), number(1)};
+    return run.own.columns[axis * 3 + 2] != 0 ? Around(number(0), number(1))
+                                              : Ends{number(0), number(1)};
   };
   AddBest(run, spec.scores_tensor, raw.scores, columns, raw.classes, decode, found);
 }
 
-/// Boxes that a network made of anchors: the middle moves by sides of the anchor, and the sides grow by exponents (Girshick et
-/// al. 2014, appendix C). Anchors lie in the middle of the voxels that a place of the map stands for, cut off to a whole
-/// one, and half their sides are rounded to whole voxels, halves to even (MONAI's AnchorGeneratorWithAnchorShape).
+/// Boxes that a network made of anchors: the middle moves by sides of the anchor, and the sides
+/// grow by exponents (Girshick et al. 2014, appendix C). Anchors lie in the middle of the voxels
+/// that a place of the map stands for, cut off to a whole one, and half their sides are rounded to
+/// whole voxels, halves to even (MONAI's AnchorGeneratorWithAnchorShape).
 void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
   const Tensor& scores = run.tensors(level.scores);
   const Tensor& codes = run.tensors(level.boxes);
@@ -234,7 +244,8 @@ void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
   const size_t places = maps.size() / channels;
   // In the order of places, then anchors, then labels: of equal scores the first counts.
   std::vector<float> ordered(maps.size());
-  for (size_t i = 0; i < ordered.size(); ++i) ordered[i] = maps[i % channels * places + i / channels];
+  for (size_t i = 0; i < ordered.size(); ++i)
+    ordered[i] = maps[i % channels * places + i / channels];
   const auto decode = [&](size_t box, size_t axis) {
     const size_t anchor = box % anchors;
     const size_t place = box / anchors;
@@ -255,13 +266,16 @@ void AddLevel(const Run& run, const Level& level, std::vector<Cuboid>& found) {
 }
 
 void Collect(const OutputSpec& spec, const TensorByName& tensors, const VolumePlacement& placement,
-             const SeenWindow& window, std::span<const double> thresholds, std::vector<Cuboid>& found) {
-  const Run run{spec, std::any_cast<const VolumeBoxes&>(spec.own), tensors, placement, window, thresholds};
+             const SeenWindow& window, std::span<const double> thresholds,
+             std::vector<Cuboid>& found) {
+  const Run run{spec,      std::any_cast<const VolumeBoxes&>(spec.own), tensors, placement, window,
+                thresholds};
   std::vector<Cuboid> all;
   if (run.own.levels.empty()) AddListed(run, all);
   for (const Level& level : run.own.levels) AddLevel(run, level, all);
   all = Suppressed(std::move(all), spec.nms_iou, spec.nms_per_class);
-  if (all.size() > static_cast<size_t>(spec.max_boxes)) all.resize(static_cast<size_t>(spec.max_boxes));
+  if (all.size() > static_cast<size_t>(spec.max_boxes))
+    all.resize(static_cast<size_t>(spec.max_boxes));
   found.insert(found.end(), all.begin(), all.end());
 }
 
@@ -286,7 +300,8 @@ std::vector<Box> Settle(const OutputSpec& spec, std::vector<Cuboid> found,
                         std::span<const SeenWindow> windows, const VolumePlacement& placement,
                         std::span<const double> thresholds) {
   const VolumeBoxes& own = std::any_cast<const VolumeBoxes&>(spec.own);
-  found = Suppressed(std::move(found), own.weighted ? std::nullopt : own.windows_iou, own.windows_per_class);
+  found = Suppressed(std::move(found), own.weighted ? std::nullopt : own.windows_iou,
+                     own.windows_per_class);
   if (own.windows_iou && own.weighted) {
     if (found.size() > own.most) found.resize(own.most);
     found = Clustered(std::move(found), *own.windows_iou, windows, placement);
@@ -318,7 +333,8 @@ void ReadVolumeBoxes(const Description& o, OutputSpec& spec) {
     });
   }
   for (size_t i = 1; i < own.levels.size(); ++i) {
-    spec.level_tensors.insert(spec.level_tensors.end(), {own.levels[i].scores, own.levels[i].boxes});
+    spec.level_tensors.insert(spec.level_tensors.end(),
+                              {own.levels[i].scores, own.levels[i].boxes});
   }
   spec.own = std::move(own);
 }

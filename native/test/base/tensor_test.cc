@@ -13,11 +13,13 @@ using namespace radserve::test;
 
 namespace {
 
-/// Values around every half and both ends of the range, and more of them than one turn of the loop takes.
+/// Values around every half and both ends of the range, and more of them than one turn of the loop
+/// takes.
 std::vector<float> Values(float low, float high) {
-  std::vector<float> values = {low,         high,        low - 1,     high + 1,     low - 0.5F, low + 0.5F,
-                               high - 0.5F, high + 0.5F, 0.49999997F, -0.49999997F, 0.5F,       1.5F,
-                               2.5F,        -0.5F,       -1.5F,       1e30F,        -1e30F,     0.0F};
+  std::vector<float> values = {low,        high,        low - 1,     high + 1,    low - 0.5F,
+                               low + 0.5F, high - 0.5F, high + 0.5F, 0.49999997F, -0.49999997F,
+                               0.5F,       1.5F,        2.5F,        -0.5F,       -1.5F,
+                               1e30F,      -1e30F,      0.0F};
   constexpr int kMany = 3000;
   for (int i = 0; i < kMany; ++i) {
     values.push_back(low + (high - low) * static_cast<float>(i) / kMany);
@@ -34,11 +36,13 @@ void CheckIntegers(Dtype dtype, size_t stride) {
   constexpr double kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
   const std::vector<float> values = Values(static_cast<float>(kLow), static_cast<float>(kHigh));
   std::vector<T> stored(values.size() * stride, T{42});
-  StoreRow(dtype, values.data(), values.size(), reinterpret_cast<std::byte*>(stored.data()), stride);
+  StoreRow(dtype, values.data(), values.size(), reinterpret_cast<std::byte*>(stored.data()),
+           stride);
   for (size_t i = 0; i < values.size(); ++i) {
     const double wanted = std::clamp(std::nearbyint(static_cast<double>(values[i])), kLow, kHigh);
     CHECK(static_cast<double>(stored[i * stride]) == wanted);
-    for (size_t between = 1; between < stride; ++between) CHECK(stored[i * stride + between] == T{42});
+    for (size_t between = 1; between < stride; ++between)
+      CHECK(stored[i * stride + between] == T{42});
   }
 }
 
@@ -77,6 +81,9 @@ TEST("channels that several write lie in one tensor, and what nobody writes is 0
   EQUAL(ShapeText(whole.shape), "[1,4,2,1]");
   CHECK((AsFloats(whole) == std::vector<float>{5, 5, 6, 6, 6, 6, 0, 0}));
   SharedTensor large(3, MakeTensorForOverwrite);
-  EQUAL(CodeOf([&] { large.Part("x", Dtype::kFloat32, {1, 1, 1024, 1024, 256}); }), "no_model_accepts");
+  EQUAL(CodeOf([&] {
+          large.Part("x", Dtype::kFloat32, {1, 1, 1024, 1024, 256});
+        }),
+        "no_model_accepts");
 }
 END;

@@ -17,7 +17,8 @@ using Bytes = std::vector<uint8_t>;
 
 Bytes Random(std::mt19937& chance, size_t count, unsigned values) {
   Bytes bytes(count);
-  std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<uint8_t>(chance() % values); });
+  std::generate(bytes.begin(), bytes.end(),
+                [&] { return static_cast<uint8_t>(chance() % values); });
   return bytes;
 }
 

@@ -82,9 +82,11 @@ Bytes DefinedRow(const Bytes& row) {
   return out;
 }
 
-/// Bytes as pictures have them: runs of every length, and noise of few and of many values between them.
+/// Bytes as pictures have them: runs of every length, and noise of few and of many values between
+/// them.
 Bytes Structured(std::mt19937& chance, size_t count) {
-  const std::vector<size_t> lengths = {1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 127, 128, 129, 130, 256, 257};
+  const std::vector<size_t> lengths = {1,  2,  3,   4,   7,   8,   9,   31,
+                                       32, 33, 127, 128, 129, 130, 256, 257};
   Bytes bytes;
   while (bytes.size() < count) {
     const size_t length = lengths[chance() % lengths.size()];
@@ -172,7 +174,8 @@ END;
 
 TEST("a run of 129 is a run and a literal; segments are even and begin where the header says") {
   const Bytes frame = Packed(Bytes(129 * 3, 9), {3, 1, 129});
-  CHECK(Bytes(frame.begin() + kHeader, frame.end()) == Bytes({129, 9, 0, 9, 129, 9, 0, 9, 129, 9, 0, 9}));
+  CHECK(Bytes(frame.begin() + kHeader, frame.end()) ==
+        Bytes({129, 9, 0, 9, 129, 9, 0, 9, 129, 9, 0, 9}));
   const Bytes odd = Packed({1, 2, 3, 4, 5, 6}, {3, 1, 2});
   CHECK(Bytes(odd.begin() + kHeader, odd.end()) == Bytes({1, 1, 4, 0, 1, 2, 5, 0, 1, 3, 6, 0}));
   for (size_t plane = 0; plane < 3; ++plane) EQUAL(NumberAt(odd, plane + 1), kHeader + 4 * plane);
@@ -248,7 +251,8 @@ TEST("of damaged segments the first one is told, wherever its fault lies") {
     }
     SameAsDefined(segments, layout, pixels);
     Bytes out(pixels * layout.planes());
-    if (UnpackRle(FrameOf(segments), layout.samples, layout.sample_bytes, out).fault != RleFault::kNone) {
+    if (UnpackRle(FrameOf(segments), layout.samples, layout.sample_bytes, out).fault !=
+        RleFault::kNone) {
       ++faults;
     }
   }

@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kCould = 0;
 
-/// In a process of its own: the error that a call gives once the process is confined, or minus the signal that ends it.
+/// In a process of its own: the error that a call gives once the process is confined, or minus the
+/// signal that ends it.
 int Confined(const std::function<long()>& call) {
   const pid_t child = fork();
   if (child == 0) {
@@ -70,8 +71,9 @@ TEST("files and sockets, in every way to open them") {
 END;
 
 TEST("programs, processes, and looking into others end the process") {
-  for (const long number : {SYS_execve, SYS_execveat, SYS_fork, SYS_vfork, SYS_kill, SYS_tkill, SYS_ptrace,
-                            SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup})
+  for (const long number :
+       {SYS_execve, SYS_execveat, SYS_fork, SYS_vfork, SYS_kill, SYS_tkill, SYS_ptrace,
+        SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup})
     EQUAL(ConfinedCall(number), -SIGSYS);
   EQUAL(ConfinedCall(SYS_clone, SIGCHLD), -SIGSYS);
   EQUAL(ConfinedCall(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD), -SIGSYS);
@@ -83,17 +85,19 @@ END;
 TEST("no call but those that are named here goes through") {
   const std::set<long> named = {
       // Allowed, with arguments or without
-      SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_close, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_mremap,
-      SYS_madvise, SYS_brk, SYS_futex, SYS_sched_yield, SYS_sched_getaffinity, SYS_rt_sigprocmask,
-      SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall, SYS_exit, SYS_exit_group, SYS_set_robust_list,
-      SYS_rseq, SYS_getpid, SYS_gettid, SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep,
-      SYS_nanosleep, SYS_gettimeofday, SYS_getrandom, SYS_getrusage, SYS_sysinfo, SYS_epoll_wait,
-      SYS_epoll_pwait, SYS_epoll_ctl, SYS_poll, SYS_clone3, SYS_prlimit64,
+      SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_close, SYS_mmap, SYS_mprotect, SYS_munmap,
+      SYS_mremap, SYS_madvise, SYS_brk, SYS_futex, SYS_sched_yield, SYS_sched_getaffinity,
+      SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall, SYS_exit,
+      SYS_exit_group, SYS_set_robust_list, SYS_rseq, SYS_getpid, SYS_gettid, SYS_clock_gettime,
+      SYS_clock_getres, SYS_clock_nanosleep, SYS_nanosleep, SYS_gettimeofday, SYS_getrandom,
+      SYS_getrusage, SYS_sysinfo, SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_ctl, SYS_poll,
+      SYS_clone3, SYS_prlimit64,
       // Deadly
-      SYS_clone, SYS_fork, SYS_vfork, SYS_execve, SYS_execveat, SYS_kill, SYS_tkill, SYS_tgkill, SYS_ptrace,
-      SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup, SYS_io_uring_enter,
-      SYS_io_uring_register,
-      // uretprobe and uprobe, which the kernel keeps from no filter; they do nothing where nobody traces
+      SYS_clone, SYS_fork, SYS_vfork, SYS_execve, SYS_execveat, SYS_kill, SYS_tkill, SYS_tgkill,
+      SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_io_uring_setup,
+      SYS_io_uring_enter, SYS_io_uring_register,
+      // uretprobe and uprobe, which the kernel keeps from no filter; they do nothing where nobody
+      // traces
       335, 336};
   EQUAL(Confined([&] {
           for (long number = 0; number < 1024; ++number)
@@ -114,7 +118,8 @@ TEST("memory for data, and none for code") {
   EQUAL(Confined([] { return Map(PROT_READ | PROT_WRITE); }), kCould);
   EQUAL(Confined([] { return Map(PROT_READ | PROT_EXEC); }), EPERM);
   EQUAL(Confined([] {
-          void* data = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+          void* data =
+              mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
           return static_cast<long>(mprotect(data, 4096, PROT_READ | PROT_EXEC));
         }),
         EPERM);

@@ -1,6 +1,7 @@
-// The CUDA path over the real provider of ONNX Runtime, with the stand-in for the CUDA libraries (stand_in.h) or, where
-// there is a GPU, with the libraries themselves. With the stand-in kernels do nothing, so that numbers are looked at only
-// where the provider copies. Run by scripts/test-cuda.mjs.
+// The CUDA path over the real provider of ONNX Runtime, with the stand-in for the CUDA libraries
+// (stand_in.h) or, where there is a GPU, with the libraries themselves. With the stand-in kernels
+// do nothing, so that numbers are looked at only where the provider copies. Run by
+// scripts/test-cuda.mjs.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,7 +81,8 @@ StandIn& Cuda() {
   return stand_in;
 }
 
-/// x [n,...] -> Flatten -> y: the provider copies, so that the numbers are right with the stand-in too.
+/// x [n,...] -> Flatten -> y: the provider copies, so that the numbers are right with the stand-in
+/// too.
 std::string Copying(const std::vector<int64_t>& x, const std::vector<int64_t>& y) {
   return OneNode("Flatten", {"x"}, x, y, "axis", 1);
 }
@@ -147,7 +149,8 @@ TEST("a hundred runs on every bucket: inputs go to the device and outputs come b
         Fill(bucket->Row(0, row), static_cast<float>(100 * run + 8 * row));
       bucket->Run(rows, {});
       for (int64_t row = 0; row < rows; ++row) {
-        CHECK(AsFloats(bucket->TakeRow(row).at(0)) == Counting(static_cast<float>(100 * run + 8 * row), 8));
+        CHECK(AsFloats(bucket->TakeRow(row).at(0)) ==
+              Counting(static_cast<float>(100 * run + 8 * row), 8));
       }
     }
     const StandInCounts counts = Cuda().count(0);
@@ -164,7 +167,8 @@ TEST("rows that are still read keep their numbers while later batches run, and n
   const auto session = Load(Copying({0, 2}, {0, 2}));
   const auto bucket = session->MakeBucket(4, {{2}}, kOutputs);
   const auto run = [&](float first) {
-    for (int64_t row = 0; row < 4; ++row) Fill(bucket->Row(0, row), first + static_cast<float>(row));
+    for (int64_t row = 0; row < 4; ++row)
+      Fill(bucket->Row(0, row), first + static_cast<float>(row));
     bucket->Run(4, {});
     return bucket->TakeRow(3).at(0);
   };
@@ -226,7 +230,8 @@ struct Served {
 
   std::shared_ptr<BatchRow> Row(int64_t side, float first) const { return RowOf({side}, first); }
 
-  std::shared_ptr<BatchRow> RowOf(const std::vector<int64_t>& shape, float first, uint64_t model = 1) const {
+  std::shared_ptr<BatchRow> RowOf(const std::vector<int64_t>& shape, float first,
+                                  uint64_t model = 1) const {
     auto row = std::make_shared<BatchRow>();
     row->key = {model, {shape}};
     row->inputs = {device->NewRow(row->key, "x", Dtype::kFloat32)};
@@ -234,7 +239,8 @@ struct Served {
     return row;
   }
 
-  /// Submits rows, which wait from one moment on. The function that is returned waits for all of them.
+  /// Submits rows, which wait from one moment on. The function that is returned waits for all of
+  /// them.
   std::function<void()> Submit(const std::vector<std::shared_ptr<BatchRow>>& rows) const {
     const auto done = std::make_shared<std::latch>(static_cast<ptrdiff_t>(rows.size()));
     for (const auto& row : rows) row->done = [done] { done->count_down(); };
@@ -276,7 +282,8 @@ TEST("rows go to the device from where they lie, neighbours at once, and zeros a
   EQUAL(served.stats.Get().gathered, uint64_t{1});
   const auto bucket = served.session->MakeBucket(4, {{2}}, kOutputs, true);
   for (const int64_t count : {1, 4, 2, 3}) {
-    for (int64_t row = 0; row < count; ++row) Fill(bucket->Row(0, row), static_cast<float>(1 + row));
+    for (int64_t row = 0; row < count; ++row)
+      Fill(bucket->Row(0, row), static_cast<float>(1 + row));
     bucket->Run(count, {});
     for (int64_t row = 0; row < 4; ++row) {
       const auto first = static_cast<float>(1 + row);
@@ -291,9 +298,11 @@ TEST("a run that is stopped ends between two nodes, and the next one is whole") 
   // Two kernels; the first is held.
   const std::string model =
       Number(1, 8) +
-      Bytes(7, Bytes(1, Bytes(1, "x") + Bytes(1, "x") + Bytes(2, "m") + Bytes(3, "a") + Bytes(4, "Add")) +
-                   Bytes(1, Bytes(1, "m") + Bytes(2, "y") + Bytes(3, "b") + Bytes(4, "Sigmoid")) +
-                   Bytes(2, "test") + Bytes(11, Value("x", {0, 4})) + Bytes(12, Value("y", {0, 4}))) +
+      Bytes(7,
+            Bytes(1,
+                  Bytes(1, "x") + Bytes(1, "x") + Bytes(2, "m") + Bytes(3, "a") + Bytes(4, "Add")) +
+                Bytes(1, Bytes(1, "m") + Bytes(2, "y") + Bytes(3, "b") + Bytes(4, "Sigmoid")) +
+                Bytes(2, "test") + Bytes(11, Value("x", {0, 4})) + Bytes(12, Value("y", {0, 4}))) +
       Bytes(8, Bytes(1, "") + Number(2, 17));
   Served served(model);
   Cuda().reset();
@@ -315,7 +324,8 @@ END;
 
 /// x [n,1,h,w] -> Conv with one weight -> y: cuDNN plans for it.
 std::string Convolution() {
-  return OneNode("Conv", {"x", "w"}, {0, 1, -1, -1}, {0, 1, -1, -1}, "", 0, Zeros("w", {1, 1, 1, 1}));
+  return OneNode("Conv", {"x", "w"}, {0, 1, -1, -1}, {0, 1, -1, -1}, "", 0,
+                 Zeros("w", {1, 1, 1, 1}));
 }
 
 TEST("no bucket is planned again once it is warm, whatever sizes and shapes come by turns") {
@@ -347,7 +357,9 @@ TEST("no bucket is planned again once it is warm, whatever sizes and shapes come
 }
 END;
 
-TEST("what a graph gives are the numbers of its own rows, and they stay while it is launched again") {
+TEST(
+    "what a graph gives are the numbers of its own rows, and they stay while it is launched "
+    "again") {
   const auto session = Load(Copying({0, 2}, {0, 2}));
   const auto small = session->MakeBucket(1, {{2}}, kOutputs, true);
   const auto large = session->MakeBucket(4, {{2}}, kOutputs, true);
@@ -371,9 +383,11 @@ TEST("what a graph gives are the numbers of its own rows, and they stay while it
 }
 END;
 
-TEST("what a graph reaches into stays while other buckets of its model run, with larger batches too") {
-  const auto session =
-      Load(OneNode("Gemm", {"x", "w", "b"}, {0, 4}, {0, 4}, "", 0, Zeros("w", {4, 4}) + Zeros("b", {4})));
+TEST(
+    "what a graph reaches into stays while other buckets of its model run, with larger batches "
+    "too") {
+  const auto session = Load(OneNode("Gemm", {"x", "w", "b"}, {0, 4}, {0, 4}, "", 0,
+                                    Zeros("w", {4, 4}) + Zeros("b", {4})));
   const auto small = session->MakeBucket(1, {{4}}, kOutputs, true);
   const auto large = session->MakeBucket(1024, {{4}}, kOutputs, true);
   const auto shared = session->MakeBucket(2048, {{4}}, kOutputs);
@@ -391,14 +405,17 @@ TEST("what a graph reaches into stays while other buckets of its model run, with
 END;
 
 TEST("what a graph copies from pinned memory stays while rows of earlier runs are read") {
-  // By x of n and m of 2n columns. Where parts are unequal the runtime copies their addresses from memory that it has freed.
+  // By x of n and m of 2n columns. Where parts are unequal the runtime copies their addresses from
+  // memory that it has freed.
   const auto concat = [](const std::string& a, const std::string& b, const std::string& to) {
     const std::string axis = Bytes(5, Bytes(1, "axis") + Number(3, 1) + Number(20, 2));
-    return Bytes(1, Bytes(1, a) + Bytes(1, b) + Bytes(2, to) + Bytes(3, to) + Bytes(4, "Concat") + axis);
+    return Bytes(
+        1, Bytes(1, a) + Bytes(1, b) + Bytes(2, to) + Bytes(3, to) + Bytes(4, "Concat") + axis);
   };
   const std::string graph = concat("x", "x", "m") + concat("x", "m", "y") + Bytes(2, "test") +
                             Bytes(11, Value("x", {0, 2})) + Bytes(12, Value("y", {0, 6}));
-  const auto session = Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
+  const auto session =
+      Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
   const auto bucket = session->MakeBucket(1, {{2}}, kOutputs, true);
   Cuda().reset();
   std::vector<Tensor> read;
@@ -436,7 +453,8 @@ TEST("nothing that allocates, frees or waits runs beside a capture") {
   {
     std::atomic<bool> ended = false;
     std::jthread loads([&] {
-      while (!ended) Load(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 1)->MakeBucket(2, {{4}}, kOutputs);
+      while (!ended)
+        Load(OneNode("Add", {"x", "x"}, {0, 4}, {0, 4}), 1)->MakeBucket(2, {{4}}, kOutputs);
     });
     std::jthread looks([&] {
       while (!ended) {
@@ -450,7 +468,8 @@ TEST("nothing that allocates, frees or waits runs beside a capture") {
       const Tensor x = MakeTensor("x", Dtype::kFloat32, {1, 16});
       Fill({x.data, x.Bytes()}, 5);
       while (!ended) {
-        if (AsFloats(first.session->Run({&x, 1}, kOutputs, true, {}).at(0)) != Counting(5, 16)) ++wrong;
+        if (AsFloats(first.session->Run({&x, 1}, kOutputs, true, {}).at(0)) != Counting(5, 16))
+          ++wrong;
       }
     });
     for (int64_t side = 1; side <= 60; ++side) {
@@ -459,8 +478,9 @@ TEST("nothing that allocates, frees or waits runs beside a capture") {
         for (const Served* served : {&first, &second}) {
           auto row = served->Row(side, static_cast<float>(i));
           served->Answer({row});
-          const bool good = !row->failure && AsFloats(row->outputs.at(0)) ==
-                                                 Counting(static_cast<float>(i), static_cast<size_t>(side));
+          const bool good =
+              !row->failure && AsFloats(row->outputs.at(0)) ==
+                                   Counting(static_cast<float>(i), static_cast<size_t>(side));
           if (!good) ++wrong;
         }
       }
@@ -491,7 +511,8 @@ TEST("a model whose capture fails goes on without graphs, and no row is lost") {
 END;
 
 TEST(
-    "shapes that come again, more than there are places: every row has its numbers, and the memory is "
+    "shapes that come again, more than there are places: every row has its numbers, and the memory "
+    "is "
     "bounded") {
   const Served served(Copying({0, 0}, {0, 0}));
   Cuda().reset();
@@ -501,8 +522,8 @@ TEST(
     for (int i = 0; i < 3; ++i) {
       auto row = served.Row(side, static_cast<float>(i));
       served.Answer({row});
-      CHECK(!row->failure &&
-            AsFloats(row->outputs.at(0)) == Counting(static_cast<float>(i), static_cast<size_t>(side)));
+      CHECK(!row->failure && AsFloats(row->outputs.at(0)) ==
+                                 Counting(static_cast<float>(i), static_cast<size_t>(side)));
     }
     CHECK(Cuda().graphs() <= 128);
     if (shape == 149) used = Cuda().used(0);
@@ -514,7 +535,8 @@ END;
 
 TEST("buckets by turns that do not all fit do not make each other's sessions anew") {
   constexpr size_t kWeights = size_t{512} * 512 * sizeof(float);
-  const Served served(OneNode("MatMul", {"x", "w"}, {0, 512}, {0, 512}, "", 0, Zeros("w", {512, 512})));
+  const Served served(
+      OneNode("MatMul", {"x", "w"}, {0, 512}, {0, 512}, "", 0, Zeros("w", {512, 512})));
   Cuda().reset();
   // Room for about two sessions more, half of which is for runs.
   Cuda().set_memory(0, Cuda().used(0) + 4 * kWeights);
@@ -570,8 +592,9 @@ TEST("sixteen threads, two devices, several shapes: each row gets its own number
           for (const auto& row : rows) begins.push_back(AsFloats(row->inputs[0]).at(0));
           served.Answer(rows);
           for (size_t r = 0; r < rows.size(); ++r) {
-            const bool good = !rows[r]->failure && AsFloats(rows[r]->outputs.at(0)) ==
-                                                       Counting(begins[r], static_cast<size_t>(side));
+            const bool good =
+                !rows[r]->failure &&
+                AsFloats(rows[r]->outputs.at(0)) == Counting(begins[r], static_cast<size_t>(side));
             if (!good) ++wrong;
           }
         }
@@ -589,16 +612,18 @@ bool Echoes(const BatchRow& row, float first, int64_t side) {
 }
 
 TEST(
-    "a model of several inputs and outputs runs in batches: first plainly, then as a graph, with the same "
+    "a model of several inputs and outputs runs in batches: first plainly, then as a graph, with "
+    "the same "
     "numbers") {
   const auto flatten = [](const std::string& from, const std::string& to) {
     return Bytes(1, Bytes(1, from) + Bytes(2, to) + Bytes(3, to) + Bytes(4, "Flatten"));
   };
-  const std::string model = Number(1, 8) +
-                            Bytes(7, flatten("a", "y") + flatten("b", "z") + Bytes(2, "test") +
-                                         Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 2})) +
-                                         Bytes(12, Value("y", {0, 4})) + Bytes(12, Value("z", {0, 2}))) +
-                            Bytes(8, Bytes(1, "") + Number(2, 17));
+  const std::string model =
+      Number(1, 8) +
+      Bytes(7, flatten("a", "y") + flatten("b", "z") + Bytes(2, "test") +
+                   Bytes(11, Value("a", {0, 4})) + Bytes(11, Value("b", {0, 2})) +
+                   Bytes(12, Value("y", {0, 4})) + Bytes(12, Value("z", {0, 2}))) +
+      Bytes(8, Bytes(1, "") + Number(2, 17));
   const auto session = Load(model);
   SessionDevice device;
   RunStats stats;
@@ -610,7 +635,8 @@ TEST(
     for (int i = 0; i < 3; ++i) {
       auto row = std::make_shared<BatchRow>();
       row->key = {1, {{4}, {2}}};
-      row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}), MakeTensor("b", Dtype::kFloat32, {1, 2})};
+      row->inputs = {MakeTensor("a", Dtype::kFloat32, {1, 4}),
+                     MakeTensor("b", Dtype::kFloat32, {1, 2})};
       for (Tensor& input : row->inputs) {
         Fill({input.data, input.Bytes()},
              static_cast<float>(100 * run + 10 * i) + (input.name == "b" ? 5.0F : 0));
@@ -633,7 +659,9 @@ TEST(
 }
 END;
 
-TEST("what does not fit while graphs are alive runs once they are gone: a batch in parts, one row whole") {
+TEST(
+    "what does not fit while graphs are alive runs once they are gone: a batch in parts, one row "
+    "whole") {
   constexpr int64_t kLong = 1 << 16;
   constexpr size_t kBytes = kLong * sizeof(float);
   const Served served(Copying({0, 0}, {0, 0}));
@@ -659,7 +687,8 @@ TEST("what does not fit while graphs are alive runs once they are gone: a batch 
 }
 END;
 
-/// A model whose graphs take a while, `times_beside` that beside another, warm in two lanes if that pays.
+/// A model whose graphs take a while, `times_beside` that beside another, warm in two lanes if that
+/// pays.
 std::unique_ptr<Served> InLanes(const std::string& model, int times_beside = 1) {
   auto served = std::make_unique<Served>(model, 0, 8, 0, 2);
   Cuda().reset();
@@ -673,9 +702,11 @@ std::unique_ptr<Served> InLanes(const std::string& model, int times_beside = 1) 
 }
 
 /// Rows of the four numbers from 10 * i on.
-std::vector<std::shared_ptr<BatchRow>> Numbered(const Served& served, int count, uint64_t model = 1) {
+std::vector<std::shared_ptr<BatchRow>> Numbered(const Served& served, int count,
+                                                uint64_t model = 1) {
   std::vector<std::shared_ptr<BatchRow>> rows;
-  for (int i = 0; i < count; ++i) rows.push_back(served.RowOf({4}, static_cast<float>(10 * i), model));
+  for (int i = 0; i < count; ++i)
+    rows.push_back(served.RowOf({4}, static_cast<float>(10 * i), model));
   return rows;
 }
 
@@ -737,14 +768,17 @@ TEST("no capture of one lane has work of the other beside it, and every row its 
 END;
 
 TEST(
-    "a second lane that has no room is not opened, and one that loses its room goes: all rows are answered") {
+    "a second lane that has no room is not opened, and one that loses its room goes: all rows are "
+    "answered") {
   constexpr size_t kWeights = size_t{512} * 512 * sizeof(float);
-  const std::string heavy = OneNode("MatMul", {"x", "w"}, {0, 512}, {0, 512}, "", 0, Zeros("w", {512, 512}));
+  const std::string heavy =
+      OneNode("MatMul", {"x", "w"}, {0, 512}, {0, 512}, "", 0, Zeros("w", {512, 512}));
   for (const bool at_load : {true, false}) {
     const Served served(heavy, 0, 2, 0, 2);
     Cuda().reset();
     Cuda().slow(0, 3, 1);
-    // Two sessions for two sizes, the first of the second lane, and not the second: half of the room is for runs.
+    // Two sessions for two sizes, the first of the second lane, and not the second: half of the
+    // room is for runs.
     if (at_load) Cuda().set_memory(0, Cuda().used(0) + 9 * kWeights / 2);
     do {
       served.batcher->Warm(served.Row(512, 0), 2, {});
@@ -755,7 +789,8 @@ TEST(
       served.device->Clear(1);
       Cuda().set_memory(0, Cuda().used(0) + kWeights);
       const auto row = served.Row(512, 0);
-      EQUAL(CodeOf([&] { served.device->Run(1, 1, std::span(&row, 1), {}); }), std::string("overloaded"));
+      EQUAL(CodeOf([&] { served.device->Run(1, 1, std::span(&row, 1), {}); }),
+            std::string("overloaded"));
     }
     for (int i = 0; i < 20; ++i) {
       std::vector<std::shared_ptr<BatchRow>> rows;
@@ -771,7 +806,8 @@ TEST(
 END;
 
 TEST(
-    "a model that is loaded anew beside work in flight: each row has its own numbers, and the old one's "
+    "a model that is loaded anew beside work in flight: each row has its own numbers, and the old "
+    "one's "
     "memory goes") {
   const auto in_lanes = InLanes(Copying({0, 4}, {0, 4}));
   Served& served = *in_lanes;
@@ -808,7 +844,8 @@ END;
 /// A graph of so many floats of weights, as a file with its hash.
 struct HeavyFile {
   explicit HeavyFile(int64_t side)
-      : content(OneNode("MatMul", {"x", "w"}, {0, side}, {0, side}, "", 0, Zeros("w", {side, side}))),
+      : content(
+            OneNode("MatMul", {"x", "w"}, {0, side}, {0, side}, "", 0, Zeros("w", {side, side}))),
         path(Put(content)) {
     StartRuntime();
   }
@@ -832,7 +869,8 @@ struct HeavyFile {
 };
 
 TEST(
-    "a session that leaves gives back what it took of the device and of pinned memory, and returns as it "
+    "a session that leaves gives back what it took of the device and of pinned memory, and returns "
+    "as it "
     "was") {
   constexpr int64_t kSide1024 = 1024;
   constexpr size_t kWeights = kSide1024 * kSide1024 * sizeof(float);
@@ -884,7 +922,8 @@ TEST(
 END;
 
 TEST(
-    "a session does not return from another file, nor where its memory is taken, and it does once that is "
+    "a session does not return from another file, nor where its memory is taken, and it does once "
+    "that is "
     "mended") {
   const HeavyFile file(512);
   Session session(file.path, file.Settings(), "model_unavailable");
@@ -896,8 +935,8 @@ TEST(
   } catch (const EngineError& e) {
     said = e.code() + " " + e.what();
   }
-  CHECK(said.find("model_unavailable The model cannot be read: expected " + file.path.filename().string()) ==
-        0);
+  CHECK(said.find("model_unavailable The model cannot be read: expected " +
+                  file.path.filename().string()) == 0);
   file.Write(file.content);
   Cuda().set_memory(0, Cuda().used(0) + 1024);
   bool refused = false;
@@ -939,7 +978,8 @@ TEST("where nothing is captured each bucket has a session of its own, as far as 
   run(4);
   const size_t three = Cuda().used(0);
   CHECK(three >= alone + 3 * kWeights && three < alone + 4 * kWeights);
-  // No room for one more: a bucket that comes often takes the session of the one that was not used for longest.
+  // No room for one more: a bucket that comes often takes the session of the one that was not used
+  // for longest.
   Cuda().set_memory(0, three + kWeights);
   for (int i = 0; i < 8; ++i) run(8);
   run(4);
@@ -980,7 +1020,8 @@ TEST("weights in a file of their own reach the device, and the file is not neede
   const std::string weights = Number(1, 1024) + Number(2, 1) + Bytes(8, "w") +
                               Bytes(13, Bytes(1, "location") + Bytes(2, file)) + Number(14, 1);
   Cuda().reset();
-  const auto session = Load(OneNode("Add", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Bytes(5, weights)));
+  const auto session =
+      Load(OneNode("Add", {"x", "w"}, {0, 1024}, {0, 1024}, "", 0, Bytes(5, weights)));
   std::filesystem::remove(path);
   EQUAL(Cuda().count(0).bytes_to_device, uint64_t{kBytes});
   const auto bucket = session->MakeBucket(2, {{1024}}, kOutputs);
@@ -990,8 +1031,8 @@ TEST("weights in a file of their own reach the device, and the file is not neede
 }
 END;
 
-/// x [n,4] -> Shape -> Gather -> Concat -> Reshape(x): as exporters write it; or with a node between that CUDA has no
-/// kernel for.
+/// x [n,4] -> Shape -> Gather -> Concat -> Reshape(x): as exporters write it; or with a node
+/// between that CUDA has no kernel for.
 std::string ShapeChain(const std::string& refused) {
   const auto number = [](const std::string& name, int64_t value) {
     std::string bytes(8, '\0');
@@ -1001,17 +1042,19 @@ std::string ShapeChain(const std::string& refused) {
   const std::string x = refused.empty() ? "x" : "z";
   std::string nodes =
       Bytes(1, Bytes(1, "x") + Bytes(2, "s") + Bytes(3, "shape") + Bytes(4, "Shape")) +
-      Bytes(1, Bytes(1, "s") + Bytes(1, "zero") + Bytes(2, "g") + Bytes(3, "gather") + Bytes(4, "Gather")) +
-      Bytes(1, Bytes(1, "g") + Bytes(1, "rest") + Bytes(2, "c") + Bytes(3, "concat") + Bytes(4, "Concat") +
-                   Bytes(5, Bytes(1, "axis") + Number(3, 0) + Number(20, 2)));
+      Bytes(1, Bytes(1, "s") + Bytes(1, "zero") + Bytes(2, "g") + Bytes(3, "gather") +
+                   Bytes(4, "Gather")) +
+      Bytes(1, Bytes(1, "g") + Bytes(1, "rest") + Bytes(2, "c") + Bytes(3, "concat") +
+                   Bytes(4, "Concat") + Bytes(5, Bytes(1, "axis") + Number(3, 0) + Number(20, 2)));
   if (!refused.empty())
     nodes += Bytes(1, Bytes(1, "x") + Bytes(2, "z") + Bytes(3, "strange") + Bytes(4, refused));
-  nodes += Bytes(1, Bytes(1, x) + Bytes(1, "c") + Bytes(2, "y") + Bytes(3, "reshape") + Bytes(4, "Reshape"));
+  nodes += Bytes(
+      1, Bytes(1, x) + Bytes(1, "c") + Bytes(2, "y") + Bytes(3, "reshape") + Bytes(4, "Reshape"));
   const std::string zero =
       Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "zero") + Bytes(9, std::string(8, '\0')));
   return Number(1, 8) +
-         Bytes(7, nodes + Bytes(2, "test") + zero + number("rest", -1) + Bytes(11, Value("x", {0, 2, 2})) +
-                      Bytes(12, Value("y", {0, -1}))) +
+         Bytes(7, nodes + Bytes(2, "test") + zero + number("rest", -1) +
+                      Bytes(11, Value("x", {0, 2, 2})) + Bytes(12, Value("y", {0, -1}))) +
          Bytes(8, Bytes(1, "") + Number(2, 17));
 }
 
@@ -1019,7 +1062,8 @@ TEST("nodes on the CPU may touch shapes; others are refused by name") {
   const auto session = Load(ShapeChain(""));
   const auto bucket = session->MakeBucket(2, {{2, 2}}, kOutputs);
   for (int run = 0; run < 3; ++run) {
-    for (int64_t row = 0; row < 2; ++row) Fill(bucket->Row(0, row), static_cast<float>(4 * row + run));
+    for (int64_t row = 0; row < 2; ++row)
+      Fill(bucket->Row(0, row), static_cast<float>(4 * row + run));
     bucket->Run(2, {});
     CHECK(AsFloats(bucket->TakeRow(1).at(0)) == Counting(static_cast<float>(4 + run), 4));
   }
@@ -1036,7 +1080,8 @@ TEST("nodes on the CPU may touch shapes; others are refused by name") {
 END;
 
 TEST("the plain loop that the engine is measured against runs here, with graphs and without") {
-  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path folder =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path();
   const std::filesystem::path graph = Put(Convolution());
   for (const std::string options : {"", " 0 enable_cuda_graph=1"}) {
     const std::string command = "printf 'run 2 1 0 4 8 8 0.05\nrun 1 1 0 2 16 16 0.05\n' | " +
@@ -1095,8 +1140,8 @@ std::string Libraries() {
 constexpr int64_t kSide = 1 << 18;
 constexpr size_t kRow = static_cast<size_t>(kSide) * sizeof(float);
 
-/// Eight rows at a time where two do not fit; then one row that is too large, and one that is not. `limit` is the
-/// arena's, `memory` the device's.
+/// Eight rows at a time where two do not fit; then one row that is too large, and one that is not.
+/// `limit` is the arena's, `memory` the device's.
 int RunOutOfMemory(size_t limit, size_t memory) {
   Served served(Copying({0, 0}, {0, 0}), 0, 8, limit);
   Cuda().set_memory(0, memory);
@@ -1107,7 +1152,8 @@ int RunOutOfMemory(size_t limit, size_t memory) {
     served.Answer(rows);
     for (size_t i = 0; i < rows.size(); ++i) {
       CHECK(!rows[i]->failure);
-      CHECK(!rows[i]->outputs.empty() && AsFloats(rows[i]->outputs[0]).at(0) == static_cast<float>(i));
+      CHECK(!rows[i]->outputs.empty() &&
+            AsFloats(rows[i]->outputs[0]).at(0) == static_cast<float>(i));
     }
   }
   const std::vector<std::shared_ptr<BatchRow>> two = {served.Row(kSide, 0), served.Row(kSide, 1)};
@@ -1184,7 +1230,9 @@ int Child(const std::string& part) {
   return 2;
 }
 
-TEST("a batch that does not fit is split, whether CUDA refuses the memory or the arena's limit does") {
+TEST(
+    "a batch that does not fit is split, whether CUDA refuses the memory or the arena's limit "
+    "does") {
   for (const char* part : {"memory refused", "limit of the arena"}) {
     const Ended ended = RunChild(part, Libraries());
     EQUAL(ended.status, 0);
@@ -1212,7 +1260,8 @@ TEST("a context that breaks ends the process with status 70, in a run, in a capt
   for (const char* part : {"broken in a run", "broken in a capture", "broken at load"}) {
     const Ended ended = RunChild(part, Libraries());
     CHECK(WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 70);
-    CHECK(ended.said.find("radserve: GPU 0 is lost for this process, which ends") != std::string::npos);
+    CHECK(ended.said.find("radserve: GPU 0 is lost for this process, which ends") !=
+          std::string::npos);
   }
 }
 END;

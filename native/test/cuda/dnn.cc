@@ -1,4 +1,5 @@
-// libcudnn.so.9 without a GPU: every plan is one engine without workspace, which computes nothing (see runtime.cc).
+// libcudnn.so.9 without a GPU: every plan is one engine without workspace, which computes nothing
+// (see runtime.cc).
 #include <dlfcn.h>
 
 #include <atomic>
@@ -15,7 +16,8 @@ namespace {
 
 int handle = 0;
 
-/// cudnnBackendAttributeType_t: another descriptor. The values of all other kinds take at most eight bytes.
+/// cudnnBackendAttributeType_t: another descriptor. The values of all other kinds take at most
+/// eight bytes.
 constexpr int kDescriptor = 15;
 constexpr size_t kValueBytes = 8;
 

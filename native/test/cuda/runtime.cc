@@ -1,10 +1,11 @@
-// libcudart.so.13 without a GPU: see stand_in.h. scripts/test-cuda.mjs makes a stub that returns 0 for each function
-// that the provider imports and no file here defines; a line STAND_IN(name) says that one does. The types are those
-// of CUDA's C interface as far as the functions need them: handles are pointers, enumerations are ints.
+// libcudart.so.13 without a GPU: see stand_in.h. scripts/test-cuda.mjs makes a stub that returns 0
+// for each function that the provider imports and no file here defines; a line STAND_IN(name) says
+// that one does. The types are those of CUDA's C interface as far as the functions need them:
+// handles are pointers, enumerations are ints.
 //
-// The environment is for tests that cannot call in. It sets the start: STAND_IN_MEMORY (bytes of each device) and
-// STAND_IN_BREAK=device,launches,error. While the file that STAND_IN_HOLD names is there, kernels and copies within a device
-// wait.
+// The environment is for tests that cannot call in. It sets the start: STAND_IN_MEMORY (bytes of
+// each device) and STAND_IN_BREAK=device,launches,error. While the file that STAND_IN_HOLD names is
+// there, kernels and copies within a device wait.
 #include <unistd.h>
 
 #include <algorithm>
@@ -197,7 +198,8 @@ int Release(void* memory) {
   const auto found = the.blocks.find(static_cast<const char*>(memory));
   if (found == the.blocks.end()) return kInvalidValue;
   const Block& block = found->second;
-  (block.device >= 0 ? the.devices[static_cast<size_t>(block.device)].used : the.pinned) -= block.bytes;
+  (block.device >= 0 ? the.devices[static_cast<size_t>(block.device)].used : the.pinned) -=
+      block.bytes;
   the.blocks.erase(found);
   std::free(memory);
   return kSuccess;
@@ -302,7 +304,8 @@ int SetHandle(void** out) {
   return state;
 }
 
-/// cudaDeviceProp of CUDA 13 is 1008 bytes; these are the members that the provider reads, at their places.
+/// cudaDeviceProp of CUDA 13 is 1008 bytes; these are the members that the provider reads, at their
+/// places.
 constexpr size_t kPropertiesBytes = 1008;
 void SetProperty(char* properties, size_t at, int value) {
   std::memcpy(properties + at, &value, sizeof(value));
@@ -439,7 +442,10 @@ int cudaGetDeviceProperties(void* out, int device) {
 STAND_IN(cudaDeviceGetAttribute)
 int cudaDeviceGetAttribute(int* value, int attribute, int) {
   // cudaDeviceAttr: the number of processors, the two numbers of the compute capability.
-  *value = attribute == 16 ? kProcessors : attribute == 75 ? 9 : attribute == 76 ? 0 : kThreadsPerBlock;
+  *value = attribute == 16   ? kProcessors
+           : attribute == 75 ? 9
+           : attribute == 76 ? 0
+                             : kThreadsPerBlock;
   return kSuccess;
 }
 
@@ -613,13 +619,15 @@ int cudaGraphLaunch(void* launched, void* stream) {
   ++Current().counts.graph_launches;
   std::set<uint64_t> here;
   for (const auto& [address, block] : The().blocks) here.insert(block.number);
-  const bool plans_there =
-      std::ranges::none_of(graph.plans, [](const void* plan) { return The().dropped_plans.contains(plan); });
-  // What the host has written over is copied by every launch, as the addresses that a Concat reads by.
+  const bool plans_there = std::ranges::none_of(
+      graph.plans, [](const void* plan) { return The().dropped_plans.contains(plan); });
+  // What the host has written over is copied by every launch, as the addresses that a Concat reads
+  // by.
   const bool copies_same = std::ranges::all_of(graph.transfers, [](const Transfer& copy) {
     return std::memcmp(copy.content.data(), copy.from, copy.content.size()) == 0;
   });
-  if (!plans_there || !copies_same || !std::ranges::includes(here, graph.touched)) ++Current().counts.stale;
+  if (!plans_there || !copies_same || !std::ranges::includes(here, graph.touched))
+    ++Current().counts.stale;
   const int state = Launch(lock, graph.kernels);
   if (state != kSuccess) return state;
   for (const Transfer& copy : graph.transfers) {
@@ -636,7 +644,8 @@ int cudaLaunchHostFunc(void*, void (*function)(void*), void* data) {
 }
 
 STAND_IN(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)
-int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t, unsigned) {
+int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t,
+                                                           unsigned) {
   *blocks = 2;
   return kSuccess;
 }
@@ -662,7 +671,8 @@ unsigned __cudaPushCallConfiguration(Dimensions, Dimensions, size_t, void* strea
 }
 
 STAND_IN(__cudaPopCallConfiguration)
-unsigned __cudaPopCallConfiguration(Dimensions* grid, Dimensions* block, size_t* shared, void** stream) {
+unsigned __cudaPopCallConfiguration(Dimensions* grid, Dimensions* block, size_t* shared,
+                                    void** stream) {
   *grid = *block = {1, 1, 1};
   *shared = 0;
   *stream = stream_of_kernel;

@@ -103,7 +103,8 @@ TEST("who waits no longer is resumed once, and a model that nobody wants any mor
 END;
 
 TEST(
-    "a model that is drained takes nobody new, is unloaded with its last use, and loaded for those who "
+    "a model that is drained takes nobody new, is unloaded with its last use, and loaded for those "
+    "who "
     "wait") {
   Residence residence;
   CHECK(residence.BeginUse());
@@ -126,7 +127,8 @@ TEST(
 END;
 
 TEST(
-    "sixteen threads use a model that is unloaded and loaded by turns: none uses it while it is unloaded, "
+    "sixteen threads use a model that is unloaded and loaded by turns: none uses it while it is "
+    "unloaded, "
     "none "
     "waits for ever") {
   Residence residence;

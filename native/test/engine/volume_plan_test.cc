@@ -25,7 +25,8 @@ constexpr int kSide = 32;
 constexpr int64_t kChannels = 48;
 constexpr double kVoxels = kSide * kSide * kSide;
 
-std::string Node(const std::string& op, const std::vector<std::string>& inputs, const std::string& output) {
+std::string Node(const std::string& op, const std::vector<std::string>& inputs,
+                 const std::string& output) {
   std::string node;
   for (const std::string& input : inputs) node += Bytes(1, input);
   return Bytes(1, node + Bytes(2, output) + Bytes(3, output) + Bytes(4, op));
@@ -33,18 +34,18 @@ std::string Node(const std::string& op, const std::vector<std::string>& inputs, 
 
 /// Two channels by way of 48, as a U-Net has many on its way.
 std::string WideInside() {
-  const std::string graph = Node("Conv", {"x", "up"}, "many") + Node("Sigmoid", {"many"}, "more") +
-                            Node("Conv", {"more", "down"}, "y") + Bytes(2, "test") +
-                            Zeros("up", {kChannels, 1, 1, 1, 1}) + Zeros("down", {2, kChannels, 1, 1, 1}) +
-                            Bytes(11, Value("x", {0, 1, -1, -1, -1})) +
-                            Bytes(12, Value("y", {0, 2, -1, -1, -1}));
+  const std::string graph =
+      Node("Conv", {"x", "up"}, "many") + Node("Sigmoid", {"many"}, "more") +
+      Node("Conv", {"more", "down"}, "y") + Bytes(2, "test") +
+      Zeros("up", {kChannels, 1, 1, 1, 1}) + Zeros("down", {2, kChannels, 1, 1, 1}) +
+      Bytes(11, Value("x", {0, 1, -1, -1, -1})) + Bytes(12, Value("y", {0, 2, -1, -1, -1}));
   return Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17));
 }
 
 std::unique_ptr<Model> Load(int threads) {
   StartRuntime();
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("radserve-plan-test-" + std::to_string(getpid()) + ".onnx");
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("radserve-plan-test-" + std::to_string(getpid()) + ".onnx");
   std::ofstream(path, std::ios::binary) << WideInside();
   auto model = std::make_unique<Model>();
   model->settings.threads = threads;
@@ -85,7 +86,8 @@ TEST("what a network takes on its way through a window is planned once it has se
     CHECK(before > 0);
     RunWindow(*model, threads > 1);
     const double grown = PlanOf(*model) - before;
-    // At least the 48 channels, which the two that come out are part of before; arenas take more at once.
+    // At least the 48 channels, which the two that come out are part of before; arenas take more at
+    // once.
     CHECK(grown >= kChannels * sizeof(float) * kVoxels);
     CHECK(grown <= 6 * kChannels * sizeof(float) * kVoxels);
     // Memory that goes back will be taken again.

@@ -20,7 +20,8 @@ std::vector<uint8_t> Mask(const Sizes& at) {
   std::vector<uint8_t> mask(at.rows * at.columns);
   for (size_t y = 0; y < at.rows; ++y) {
     for (size_t x = 0; x < at.columns; ++x) {
-      const bool area = y * 10 > at.rows && y * 2 < at.rows && x * 10 > at.columns && x * 3 < at.columns;
+      const bool area =
+          y * 10 > at.rows && y * 2 < at.rows && x * 10 > at.columns && x * 3 < at.columns;
       mask[y * at.columns + x] = area ? 1 : x * 10 > 9 * at.columns && y * 10 < at.rows ? 2 : 0;
     }
   }
@@ -40,14 +41,16 @@ void FaultsAreCaught(const Sizes& at) {
   const std::vector<uint8_t> mask = Mask(at);
   std::vector<uint8_t> rgb;
   const size_t columns = std::min(at.columns, at.width), rows = std::min(at.rows, at.height);
-  for (size_t i = 0; i < rows * columns * 3; ++i) rgb.push_back(static_cast<uint8_t>(40 + i / 3 * 7 % 60));
+  for (size_t i = 0; i < rows * columns * 3; ++i)
+    rgb.push_back(static_cast<uint8_t>(40 + i / 3 * 7 % 60));
   const auto panel = [&](const std::vector<uint8_t>& values) {
-    return Panel{{columns, rows, rgb},
-                 9,
-                 5,
-                 at.width,
-                 at.height,
-                 {{{{at.rows, at.columns, values, {{240, 80, 60}, {90, 200, 250}}, {100, 10}}}, {}}}};
+    return Panel{
+        {columns, rows, rgb},
+        9,
+        5,
+        at.width,
+        at.height,
+        {{{{at.rows, at.columns, values, {{240, 80, 60}, {90, 200, 250}}, {100, 10}}}, {}}}};
   };
   const auto fault = [&](const std::vector<uint8_t>& drawn) {
     Page page;
@@ -61,12 +64,15 @@ void FaultsAreCaught(const Sizes& at) {
   };
   CHECK(fault(mask) == PictureFault::kNone);
   const size_t far = std::max(at.rows, at.columns) / 12 + 1;
-  CHECK(fault(Moved(mask, at, [&](size_t y, size_t x) { return y * at.columns + at.columns - 1 - x; })) ==
-        PictureFault::kBeside);
-  CHECK(fault(Moved(mask, at, [&](size_t y, size_t x) { return (at.rows - 1 - y) * at.columns + x; })) ==
-        PictureFault::kBeside);
-  CHECK(fault(Moved(mask, at, [&](size_t y, size_t x) { return y * at.columns + (x + far) % at.columns; })) ==
-        PictureFault::kBeside);
+  CHECK(fault(Moved(mask, at, [&](size_t y, size_t x) {
+          return y * at.columns + at.columns - 1 - x;
+        })) == PictureFault::kBeside);
+  CHECK(fault(Moved(mask, at, [&](size_t y, size_t x) {
+          return (at.rows - 1 - y) * at.columns + x;
+        })) == PictureFault::kBeside);
+  CHECK(fault(Moved(mask, at, [&](size_t y, size_t x) {
+          return y * at.columns + (x + far) % at.columns;
+        })) == PictureFault::kBeside);
   CHECK(fault(std::vector<uint8_t>(mask.size())) == PictureFault::kLeftOut);
   std::vector<uint8_t> without = mask;
   for (uint8_t& value : without) value = value == 1 ? 0 : value;

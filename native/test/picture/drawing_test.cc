@@ -17,13 +17,16 @@ namespace {
 
 constexpr size_t kWidth = 32, kHeight = 24;
 
-std::vector<uint8_t> Drawn(const std::vector<double>& list, const std::vector<uint8_t>& glyphs = {}) {
+std::vector<uint8_t> Drawn(const std::vector<double>& list,
+                           const std::vector<uint8_t>& glyphs = {}) {
   std::vector<uint8_t> rgb(kWidth * kHeight * 3);
   Draw(list, glyphs, {kWidth, kHeight, rgb});
   return rgb;
 }
 
-uint8_t Red(const std::vector<uint8_t>& rgb, size_t x, size_t y) { return rgb[(y * kWidth + x) * 3]; }
+uint8_t Red(const std::vector<uint8_t>& rgb, size_t x, size_t y) {
+  return rgb[(y * kWidth + x) * 3];
+}
 
 }  // namespace
 
@@ -40,8 +43,8 @@ TEST("rectangles cover their pixels, and parts of them") {
 END;
 
 TEST("clips hold until they end") {
-  const auto rgb =
-      Drawn({0, 5, 5, 3, 3, 2, -99, -99, 999, 999, 0, 0, 0xff0000, 1, 1, 2, 20, 20, 1, 1, 0, 0, 0xff0000, 1});
+  const auto rgb = Drawn({0,        5, 5, 3, 3,  2,  -99, -99, 999, 999, 0,        0,
+                          0xff0000, 1, 1, 2, 20, 20, 1,   1,   0,   0,   0xff0000, 1});
   size_t filled = 0;
   for (size_t y = 0; y < kHeight; ++y) {
     for (size_t x = 0; x < kWidth; ++x) filled += Red(rgb, x, y) == 255 ? 1 : 0;

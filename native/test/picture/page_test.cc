@@ -27,9 +27,13 @@ Sheet Compose(const Page& page) {
   return sheet;
 }
 
-bool Is(const uint8_t* pixel, const Rgb& colour) { return std::equal(colour.begin(), colour.end(), pixel); }
+bool Is(const uint8_t* pixel, const Rgb& colour) {
+  return std::equal(colour.begin(), colour.end(), pixel);
+}
 
-std::vector<uint8_t> Grey(size_t pixels, uint8_t value) { return std::vector<uint8_t>(3 * pixels, value); }
+std::vector<uint8_t> Grey(size_t pixels, uint8_t value) {
+  return std::vector<uint8_t>(3 * pixels, value);
+}
 
 bool Refuses(const Page& page) {
   try {
@@ -88,7 +92,9 @@ TEST("masks are tinted, and outlined in the full colour") {
     for (size_t x = 0; x < 20; ++x) {
       const bool inside = x >= 5 && x < 15 && y >= 5 && y < 15;
       const bool edge = inside && (x == 5 || x == 14 || y == 5 || y == 14);
-      const Rgb expected = edge ? colour : inside ? Tinted({90, 90, 90}, colour, 77) : Rgb{90, 90, 90};
+      const Rgb expected = edge     ? colour
+                           : inside ? Tinted({90, 90, 90}, colour, 77)
+                                    : Rgb{90, 90, 90};
       CHECK(Is(sheet.at(10 + x, 10 + y), expected));
     }
   }
@@ -175,7 +181,8 @@ END;
 
 TEST("threads compose the same") {
   const std::vector<uint8_t> mask = Square(), rgb = Grey(400, 33);
-  const Page page = PageOf({{20, 20, rgb}, 3, 4, 60, 50, {{{{20, 20, mask, {{200, 30, 99}}, {100}}}, {}}}});
+  const Page page =
+      PageOf({{20, 20, rgb}, 3, 4, 60, 50, {{{{20, 20, mask, {{200, 30, 99}}, {100}}}, {}}}});
   std::vector<Sheet> sheets(8);
   std::vector<std::thread> threads;
   for (Sheet& sheet : sheets) threads.emplace_back([&] { sheet = Compose(page); });

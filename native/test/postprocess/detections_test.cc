@@ -16,7 +16,9 @@ namespace {
 
 constexpr int kSide = 1024;
 
-Geometry Square() { return PlaceImage(kSide, kSide, 1, {SizeSpec::Kind::kSource, 0, 0, 1, 0}, Fit::kNone); }
+Geometry Square() {
+  return PlaceImage(kSide, kSide, 1, {SizeSpec::Kind::kSource, 0, 0, 1, 0}, Fit::kNone);
+}
 
 Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
   Tensor t = MakeTensor("y", Dtype::kFloat32, std::move(shape));
@@ -71,8 +73,8 @@ OutputSpec RowsSpec(int labels) {
   return spec;
 }
 
-std::vector<Box> Decode(const OutputSpec& spec, const Tensor& tensor, std::vector<double> thresholds,
-                        const Geometry& g = Square()) {
+std::vector<Box> Decode(const OutputSpec& spec, const Tensor& tensor,
+                        std::vector<double> thresholds, const Geometry& g = Square()) {
   return DecodeDetections(ReadTable(tensor, spec), spec, g, thresholds);
 }
 
@@ -121,8 +123,10 @@ TEST("detections: suppression gives what torchvision gives") {
     spec.classes_tensor = "c";
     spec.nms_iou = c.iou;
     spec.nms_per_class = c.per_class;
-    RawDetections raw{c.boxes, c.scores, std::vector<float>(c.classes.begin(), c.classes.end()), {}, {}};
-    const std::vector<Box> boxes = DecodeDetections(raw, spec, Square(), std::vector<double>{0, 0, 0});
+    RawDetections raw{
+        c.boxes, c.scores, std::vector<float>(c.classes.begin(), c.classes.end()), {}, {}};
+    const std::vector<Box> boxes =
+        DecodeDetections(raw, spec, Square(), std::vector<double>{0, 0, 0});
     EQUAL(boxes.size(), c.keep.size());
     for (size_t i = 0; i < std::min(boxes.size(), c.keep.size()); ++i) {
       const float* const edges = c.boxes.data() + c.keep[i] * 4;
@@ -153,7 +157,8 @@ TEST("detections: whole heads give what torch and torchvision give") {
       const std::array found = {boxes[i].x0, boxes[i].y0, boxes[i].x1, boxes[i].y1};
       for (size_t k = 0; k < 4; ++k) EQUAL(found[k], static_cast<double>(c.boxes[i * 4 + k]));
     }
-    if (Failures() > before) std::cerr << "  in: " << c.name << (c.several ? ", several labels" : "") << "\n";
+    if (Failures() > before)
+      std::cerr << "  in: " << c.name << (c.several ? ", several labels" : "") << "\n";
   }
 }
 END;
@@ -197,9 +202,11 @@ END;
 
 TEST("detections: boxes go back through letterbox and crop, counted from edges") {
   // 40 x 80 into 32 x 32: scale 0.4, 16 rows from row 8 on.
-  const Geometry letterbox = PlaceImage(40, 80, 1, {SizeSpec::Kind::kFixed, 32, 32, 1, 0}, Fit::kLetterbox);
+  const Geometry letterbox =
+      PlaceImage(40, 80, 1, {SizeSpec::Kind::kFixed, 32, 32, 1, 0}, Fit::kLetterbox);
   const OutputSpec spec = RowsSpec(1);
-  const Tensor whole = Rows({{0, 8, 32, 24, 0.9f, 0}, {4, 12, 12, 16, 0.8f, 0}, {0, 0, 32, 8, 0.7f, 0}});
+  const Tensor whole =
+      Rows({{0, 8, 32, 24, 0.9f, 0}, {4, 12, 12, 16, 0.8f, 0}, {0, 0, 32, 8, 0.7f, 0}});
   std::vector<Box> boxes = Decode(spec, whole, {0.5}, letterbox);
   EQUAL(boxes.size(), 2u);
   EQUAL(boxes[0].x1, 80);
@@ -226,7 +233,9 @@ END;
 
 TEST("detections: what a table must not hold") {
   const OutputSpec spec = RowsSpec(2);
-  const auto code = [&](const Tensor& tensor) { return CodeOf([&] { Decode(spec, tensor, {0.5, 0.5}); }); };
+  const auto code = [&](const Tensor& tensor) {
+    return CodeOf([&] { Decode(spec, tensor, {0.5, 0.5}); });
+  };
   EQUAL(code(Rows({{1, 1, 9, 9, 0.9f, 1}})), "none");
   EQUAL(code(Rows({{1, 1, 9, 9, 0.9f, 2}})), "output_invalid");
   EQUAL(code(Rows({{1, 1, 9, 9, 0.9f, -1}})), "output_invalid");
@@ -247,7 +256,9 @@ TEST("detections: what a table must not hold") {
   EQUAL(code(Floats({2, 6}, std::vector<float>(12))), "none");
   OutputSpec objectness = Spec(kObjectness, 1);
   const auto scored = [&](float value) {
-    return CodeOf([&] { Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5}); });
+    return CodeOf([&] {
+      Decode(objectness, Floats({1, 1, 6}, {0.5, 0.5, 0.1f, 0.1f, value, 0.5f}), {0.5});
+    });
   };
   EQUAL(scored(0.5f), "none");
   EQUAL(scored(2), "output_invalid");

@@ -12,14 +12,19 @@ namespace {
 
 struct Grid {
   std::array<Axis, 3> axes;
-  size_t Plane() const { return static_cast<size_t>(axes[1].input) * static_cast<size_t>(axes[2].input); }
-  size_t Outputs() const { return static_cast<size_t>(axes[1].output) * static_cast<size_t>(axes[2].output); }
+  size_t Plane() const {
+    return static_cast<size_t>(axes[1].input) * static_cast<size_t>(axes[2].input);
+  }
+  size_t Outputs() const {
+    return static_cast<size_t>(axes[1].output) * static_cast<size_t>(axes[2].output);
+  }
 };
 
 using Maps = std::vector<std::vector<float>>;
 
 /// What it is to be the same as: all channels resampled, and the first of the highest.
-std::vector<uint8_t> Expected(const VolumeTaps& taps, const Grid& grid, const Maps& maps, size_t channels) {
+std::vector<uint8_t> Expected(const VolumeTaps& taps, const Grid& grid, const Maps& maps,
+                              size_t channels) {
   std::vector<uint8_t> labels;
   const auto width = static_cast<size_t>(grid.axes[2].input);
   ResampleVolume(
@@ -42,8 +47,8 @@ std::vector<uint8_t> Expected(const VolumeTaps& taps, const Grid& grid, const Ma
   return labels;
 }
 
-std::vector<uint8_t> Found(const VolumeTaps& taps, const Grid& grid, const Maps& maps, size_t channels,
-                           ThreadTeam& team) {
+std::vector<uint8_t> Found(const VolumeTaps& taps, const Grid& grid, const Maps& maps,
+                           size_t channels, ThreadTeam& team) {
   std::vector<uint8_t> labels;
   int next = 0;
   HighestResampled(taps, {grid.axes[1].input, grid.axes[2].input}, channels, team)
@@ -60,12 +65,14 @@ std::vector<uint8_t> Found(const VolumeTaps& taps, const Grid& grid, const Maps&
   return labels;
 }
 
-/// How the channels go over the volume: noise; smooth, so that few can win; equal, so that the first must; large.
+/// How the channels go over the volume: noise; smooth, so that few can win; equal, so that the
+/// first must; large.
 float Value(int kind, size_t c, int z, size_t i, size_t width) {
   const auto x = static_cast<float>(i % width);
   const auto y = static_cast<float>(i / width);
   const auto own = static_cast<float>(c);
-  const size_t noise = (c * 2654435761U + static_cast<size_t>(z) * 40503U + i * 2246822519U) % 10007;
+  const size_t noise =
+      (c * 2654435761U + static_cast<size_t>(z) * 40503U + i * 2246822519U) % 10007;
   switch (kind) {
     case 0:
       return static_cast<float>(noise) / 10007 - 0.5F;
@@ -104,15 +111,16 @@ TEST("the highest of resampled channels is, to the bit, that of ResampleVolume")
           for (size_t z = 0; z < maps.size(); ++z) {
             for (size_t c = 0; c < channels; ++c) {
               for (size_t i = 0; i < grid.Plane(); ++i) {
-                maps[z].push_back(
-                    Value(kind, c, static_cast<int>(z), i, static_cast<size_t>(grid.axes[2].input)));
+                maps[z].push_back(Value(kind, c, static_cast<int>(z), i,
+                                        static_cast<size_t>(grid.axes[2].input)));
               }
             }
           }
           const std::string what = "grid " + std::to_string(g) + ", values " + std::to_string(kind);
           const std::vector<uint8_t> expected = Expected(taps, grid, maps, channels);
           Report(Found(taps, grid, maps, channels, alone) == expected, what + " alone", __LINE__);
-          Report(Found(taps, grid, maps, channels, team) == expected, what + " by a team", __LINE__);
+          Report(Found(taps, grid, maps, channels, team) == expected, what + " by a team",
+                 __LINE__);
         }
       }
     }

@@ -112,7 +112,8 @@ std::vector<int64_t> Sizes(const std::vector<int>& regions) {
   return sizes;
 }
 
-void Keep(Picture& p, const std::vector<int>& regions, const std::function<bool(size_t region)>& stays) {
+void Keep(Picture& p, const std::vector<int>& regions,
+          const std::function<bool(size_t region)>& stays) {
   for (size_t i = 0; i < regions.size(); ++i) {
     if (regions[i] != 0 && !stays(static_cast<size_t>(regions[i]))) p.pixels[i] = 0;
   }
@@ -128,16 +129,19 @@ void Defined(Step step, Picture& p) {
   if (step == Step::kDropBorder) {
     const std::vector<bool> drop = Any(regions, [&](size_t i) {
       const auto beside = Beside(p.sides, i, false);
-      return OnBorder(p.sides, i, false) || padded(i) || std::any_of(beside.begin(), beside.end(), padded);
+      return OnBorder(p.sides, i, false) || padded(i) ||
+             std::any_of(beside.begin(), beside.end(), padded);
     });
     Keep(p, regions, [&](size_t region) { return !drop[region]; });
   } else if (step == Step::kLargest) {
-    const auto largest = static_cast<size_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin());
+    const auto largest =
+        static_cast<size_t>(std::max_element(sizes.begin(), sizes.end()) - sizes.begin());
     Keep(p, regions, [&](size_t region) { return region == largest; });
   } else if (step == Step::kSmall) {
     Keep(p, regions, [&](size_t region) { return sizes[region] >= 3; });
   } else {
-    const std::vector<bool> open = Any(regions, [&](size_t i) { return OnBorder(p.sides, i, true); });
+    const std::vector<bool> open =
+        Any(regions, [&](size_t i) { return OnBorder(p.sides, i, true); });
     for (size_t i = 0; i < regions.size(); ++i) {
       const bool hole = regions[i] != 0 && !open[static_cast<size_t>(regions[i])];
       if (hole && p.pixels[i] == 0 && !padded(i)) p.pixels[i] = 1;
@@ -158,9 +162,9 @@ TEST("regions are those that flooding finds, with the same numbers") {
     const Picture p = Any(random, round % 3 == 0);
     const bool equal = random() % 2 == 0;
     const bool corners = random() % 2 == 0;
-    const Regions found =
-        FindRegions(p.pixels, p.sides.rows, p.sides.columns, 1, equal ? Members::kEqual : Members::kOthers,
-                    corners ? Neighbours::kCorners : Neighbours::kEdges);
+    const Regions found = FindRegions(p.pixels, p.sides.rows, p.sides.columns, 1,
+                                      equal ? Members::kEqual : Members::kOthers,
+                                      corners ? Neighbours::kCorners : Neighbours::kEdges);
     std::vector<int> labels(p.pixels.size(), 0);
     found.ForRuns([&](size_t line, size_t run) {
       const size_t first = line * static_cast<size_t>(p.sides.columns);
@@ -169,8 +173,9 @@ TEST("regions are those that flooding finds, with the same numbers") {
       }
     });
     CHECK(labels == Flooded(p.sides, MembersOf(p, equal), corners));
-    EQUAL(found.count,
-          labels.empty() ? 0u : static_cast<size_t>(*std::max_element(labels.begin(), labels.end())));
+    EQUAL(found.count, labels.empty()
+                           ? 0u
+                           : static_cast<size_t>(*std::max_element(labels.begin(), labels.end())));
   }
 }
 END;

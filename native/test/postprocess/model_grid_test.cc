@@ -27,7 +27,9 @@ struct Case {
 };
 
 Case AnyCase(std::mt19937& random, int round) {
-  const auto whole = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  const auto whole = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
   const auto real = [&](double low, double high) {
     return std::uniform_real_distribution<double>(low, high)(random);
   };
@@ -40,7 +42,8 @@ Case AnyCase(std::mt19937& random, int round) {
   }
   c.spec = VolumeSpec(Letters(all[static_cast<size_t>(whole(0, 47))]));
   const auto fixed = [&] {
-    c.spec.size = {SizeSpec::Kind::kFixed, 2 * whole(8, 20), 2 * whole(8, 20), 1, 0, 2 * whole(8, 20)};
+    c.spec.size = {SizeSpec::Kind::kFixed, 2 * whole(8, 20), 2 * whole(8, 20), 1, 0,
+                   2 * whole(8, 20)};
     c.coarser = whole(1, 2);
   };
   switch (round % 5) {
@@ -69,8 +72,9 @@ Case AnyCase(std::mt19937& random, int round) {
   return c;
 }
 
-/// One in which values that are a slope in the patient are that slope in the tensor, exactly: antialiasing, which comes where
-/// an axis shrinks, weighs samples that do not lie evenly round a voxel. Splines have none.
+/// One in which values that are a slope in the patient are that slope in the tensor, exactly:
+/// antialiasing, which comes where an axis shrinks, weighs samples that do not lie evenly round a
+/// voxel. Splines have none.
 Case RandomCase(std::mt19937& random, int round) {
   while (true) {
     Case c = AnyCase(random, round);
@@ -81,8 +85,8 @@ Case RandomCase(std::mt19937& random, int round) {
   }
 }
 
-/// Where the voxels of the tensor lie along one of its axes, in the patient: read off from what a volume becomes whose
-/// values are that coordinate. `axis` is the tensor's.
+/// Where the voxels of the tensor lie along one of its axes, in the patient: read off from what a
+/// volume becomes whose values are that coordinate. `axis` is the tensor's.
 std::function<double(double)> PlaceAlong(const Case& c, size_t axis) {
   const size_t patient = AxisOf(c.spec.orientation[axis]).first;
   const Scan scan(c.acquisition, c.sides, c.spacing,
@@ -96,7 +100,8 @@ std::function<double(double)> PlaceAlong(const Case& c, size_t axis) {
   std::array<int, 3> at = {middle(0), middle(1), middle(2)};
   const auto value = [&](int i) {
     at[axis] = i;
-    return static_cast<double>(values[static_cast<size_t>((at[0] * shape[3] + at[1]) * shape[4] + at[2])]);
+    return static_cast<double>(
+        values[static_cast<size_t>((at[0] * shape[3] + at[1]) * shape[4] + at[2])]);
   };
   // Far enough from the edges for nothing beyond them to count.
   const VolumeAxis& along = prepared.placement.axes[axis];
@@ -131,9 +136,10 @@ VolumeGeometry Placed(const Scan& scan) {
   return geometry;
 }
 
-/// Index in the grid of a mask of a point in the patient; nothing if it lies outside. It must be the centre of a voxel.
-std::optional<size_t> IndexOf(const ModelMask& mask, const VolumeGeometry& grid, const PatientPoint& at,
-                              double& worst) {
+/// Index in the grid of a mask of a point in the patient; nothing if it lies outside. It must be
+/// the centre of a voxel.
+std::optional<size_t> IndexOf(const ModelMask& mask, const VolumeGeometry& grid,
+                              const PatientPoint& at, double& worst) {
   const std::array<int, 3> sides = {mask.slices, mask.rows, mask.columns};
   size_t index = 0;
   for (size_t s = 0; s < 3; ++s) {
@@ -173,9 +179,11 @@ OutputResult Decide(const OutputSpec& spec, const PreparedVolume& prepared, cons
                            {false, activate_last, false}, thresholds, {});
 }
 
-/// Calls `check(voxel of the map, voxel of the mask)` for all that lie within the scanned box, and counts them.
-size_t ForShared(const Case& c, const Expected& places, const ModelMask& mask, const VolumeGeometry& grid,
-                 double& worst, const std::function<void(size_t, size_t)>& check) {
+/// Calls `check(voxel of the map, voxel of the mask)` for all that lie within the scanned box, and
+/// counts them.
+size_t ForShared(const Case& c, const Expected& places, const ModelMask& mask,
+                 const VolumeGeometry& grid, double& worst,
+                 const std::function<void(size_t, size_t)>& check) {
   std::array<size_t, 3> patient{};
   for (size_t a = 0; a < 3; ++a) patient[a] = AxisOf(c.spec.orientation[a]).first;
   size_t voxel = 0;
@@ -265,7 +273,9 @@ TEST("voxels of the model's grid lie where the tensor's do, and are decided by t
 }
 END;
 
-TEST("maps that come slice by slice are decided the same, also where the source needs few of their slices") {
+TEST(
+    "maps that come slice by slice are decided the same, also where the source needs few of their "
+    "slices") {
   std::mt19937 random(11);
   std::uniform_real_distribution<float> values(-3, 3);
   for (const Acquisition& a : AllAcquisitions()) {
@@ -288,7 +298,8 @@ TEST("maps that come slice by slice are decided the same, also where the source 
       const std::vector<double> thresholds(2, 0.4);
       TiledSlices slices(prepared.tensor, tiling, view, {}, ThreeWaves);
       Tensor fingerprint;
-      const OutputResult sliced = PostprocessSlices(spec, slices, prepared, {}, thresholds, {}, fingerprint);
+      const OutputResult sliced =
+          PostprocessSlices(spec, slices, prepared, {}, thresholds, {}, fingerprint);
       CHECK(sliced.mask == whole.mask);
       EQUAL(whole.model->Voxels(), prepared.tensor.Elements());
       CHECK(sliced.model->mask == whole.model->mask);
@@ -307,8 +318,8 @@ TEST("a voxel of the model whose centre lies in Pixel Padding is background") {
   input.fit = Fit::kLetterbox;
   PreparedVolume prepared = PrepareVolume(scan.planes, scan.geometry, input, {});
   EQUAL(ShapeText(prepared.tensor.shape), "[1,1,8,4,4]");
-  // The last column and the first row of the first slice; centres of the model lie between four pixels, and the one with the
-  // higher numbers counts.
+  // The last column and the first row of the first slice; centres of the model lie between four
+  // pixels, and the one with the higher numbers counts.
   prepared.padding.assign(4 * 8 * 8, 0);
   for (size_t i = 0; i < 8; ++i) {
     prepared.padding[i * 8 + 7] = 1;
@@ -335,14 +346,17 @@ TEST("steps go over the model's grid, and count its voxels by their volume") {
   const PreparedVolume prepared = PrepareVolume(scan.planes, scan.geometry, input, {});
   Tensor y = MakeTensor("y", Dtype::kUint8, {1, 1, 8, 8, 8});
   std::memset(y.data, 0, y.Bytes());
-  const auto mark = [&](size_t z, size_t row, size_t x) { y.data[(z * 8 + row) * 8 + x] = std::byte{1}; };
+  const auto mark = [&](size_t z, size_t row, size_t x) {
+    y.data[(z * 8 + row) * 8 + x] = std::byte{1};
+  };
   // Three voxels, which are 24 of the source; and one, which is 8.
   mark(2, 2, 2);
   mark(2, 2, 3);
   mark(3, 2, 3);
   mark(6, 6, 6);
   OutputSpec spec = Segments(Activation::kLabelMap, 1);
-  for (const auto& [pixels, left] : std::vector<std::pair<int, int64_t>>{{8, 4}, {9, 3}, {24, 3}, {25, 0}}) {
+  for (const auto& [pixels, left] :
+       std::vector<std::pair<int, int64_t>>{{8, 4}, {9, 3}, {24, 3}, {25, 0}}) {
     spec.steps = {{MaskStep::Kind::kMinimumArea, {1}, pixels}};
     EQUAL(Decide(spec, prepared, y).model->counts.at(0), left);
   }

@@ -20,9 +20,11 @@ Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
 }
 
 OutputResult Run(const OutputSpec& spec, const Tensor& tensor, const Geometry& g,
-                 const std::vector<double>& thresholds = {}, const std::vector<uint8_t>& padding = {}) {
+                 const std::vector<double>& thresholds = {},
+                 const std::vector<uint8_t>& padding = {}) {
   return Postprocess(
-      spec, [&](const std::string&) -> const Tensor& { return tensor; }, {g, padding, false}, thresholds);
+      spec, [&](const std::string&) -> const Tensor& { return tensor; }, {g, padding, false},
+      thresholds);
 }
 
 Geometry Same(int rows, int columns) {
@@ -80,11 +82,14 @@ TEST("classification: sigmoid, softmax, calibration") {
 }
 END;
 
-TEST("classification: softmax goes over the classes, which lie along the last side that is longer than one") {
+TEST(
+    "classification: softmax goes over the classes, which lie along the last side that is longer "
+    "than one") {
   const OutputSpec spec = Spec(&kinds::classification, Activation::kSoftmax, 6);
   const std::vector<float> logits = {0, 1, 2, 5, 5, 5};
   const double sum = 1 + std::exp(1.0) + std::exp(2.0);
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 2, 3}, {2, 3}, {1, 2, 3, 1, 1}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{1, 2, 3}, {2, 3}, {1, 2, 3, 1, 1}}) {
     const auto scores = Run(spec, Floats(shape, logits), Same(1, 1)).values;
     NEAR(scores[0], 1 / sum, 1e-6);
     NEAR(scores[3], 1.0 / 3, 1e-6);
@@ -130,7 +135,8 @@ TEST("letterbox and a map with a stride go back to their source pixels") {
   // Source 2 x 4 in a tensor of 8 x 8 (rows 2 to 5), map of 4 x 4: rows 1 and 2 hold the image.
   const Geometry g = PlaceImage(2, 4, 1, {SizeSpec::Kind::kFixed, 8, 8, 1, 0}, Fit::kLetterbox);
   const OutputSpec spec = Spec(&kinds::segmentation, Activation::kLabelMap, 4);
-  const OutputResult out = Run(spec, Floats({1, 4, 4}, {4, 4, 4, 4, 1, 2, 3, 1, 0, 1, 0, 1, 4, 4, 4, 4}), g);
+  const OutputResult out =
+      Run(spec, Floats({1, 4, 4}, {4, 4, 4, 4, 1, 2, 3, 1, 0, 1, 0, 1, 4, 4, 4, 4}), g);
   CHECK((out.mask == std::vector<uint8_t>{1, 2, 3, 1, 0, 1, 0, 1}));
 }
 END;
@@ -145,7 +151,8 @@ END;
 
 TEST("sigmoid planes overlap, channels last is understood") {
   const OutputSpec spec = Spec(&kinds::segmentation, Activation::kSigmoid, 2);
-  const OutputResult out = Run(spec, Floats({1, 1, 3, 2}, {9, 9, -9, 9, 9, -9}), Same(1, 3), {0.5, 0.5});
+  const OutputResult out =
+      Run(spec, Floats({1, 1, 3, 2}, {9, 9, -9, 9, 9, -9}), Same(1, 3), {0.5, 0.5});
   CHECK(out.overlapping);
   CHECK((out.mask == std::vector<uint8_t>{1, 0, 1, 1, 1, 0}));
   CHECK((out.counts == std::vector<int64_t>{2, 2}));
@@ -179,8 +186,8 @@ END;
 TEST("a probability map becomes grown boxes in source pixels") {
   std::vector<float> map(8 * 8, 0);
   for (const int i : {9, 10, 17, 18}) map[static_cast<size_t>(i)] = 0.8f;  // 2 x 2 at (1,1)
-  map[27] = 0.6f;                                                          // (3,3): joined by a corner
-  map[62] = 0.9f;                                                          // one pixel: too small
+  map[27] = 0.6f;  // (3,3): joined by a corner
+  map[62] = 0.9f;  // one pixel: too small
   OutputSpec spec = Spec(&kinds::probability_map, Activation::kNone, 1);
   spec.map_threshold = 0.3;
   spec.minimum_area = 2;
@@ -209,7 +216,8 @@ TEST("detections: the scores of a box lie side by side") {
     const Tensor scores = Floats(shape, {0.9f, 0, 0, 0.8f, 0.7f, 0});
     const std::vector<double> thresholds = {0.5, 0.5};
     return Postprocess(
-        spec, [&](const std::string& name) -> const Tensor& { return name == "s" ? scores : boxes; },
+        spec,
+        [&](const std::string& name) -> const Tensor& { return name == "s" ? scores : boxes; },
         {g, {}, false}, thresholds);
   };
   const OutputResult out = run({1, 3, 2});

@@ -13,9 +13,10 @@ using namespace radserve::test;
 
 namespace {
 
-/// One interpolated value: weighted along the rows first, then along the columns, sums in order from zero.
-float Interpolated(const float* plane, const Taps& rows, const Taps& columns, int map_columns, size_t y,
-                   size_t x) {
+/// One interpolated value: weighted along the rows first, then along the columns, sums in order
+/// from zero.
+float Interpolated(const float* plane, const Taps& rows, const Taps& columns, int map_columns,
+                   size_t y, size_t x) {
   float sum = 0;
   for (int k = 0; k < columns.count[x]; ++k) {
     float mixed = 0;
@@ -36,8 +37,12 @@ struct Scene {
   size_t channels = 1;
   std::vector<double> thresholds;
 
-  size_t pixels() const { return static_cast<size_t>(rows.output) * static_cast<size_t>(columns.output); }
-  size_t samples() const { return static_cast<size_t>(rows.input) * static_cast<size_t>(columns.input); }
+  size_t pixels() const {
+    return static_cast<size_t>(rows.output) * static_cast<size_t>(columns.output);
+  }
+  size_t samples() const {
+    return static_cast<size_t>(rows.input) * static_cast<size_t>(columns.input);
+  }
 
   /// Every interpolated value, a plane for each channel.
   std::vector<float> All() const {
@@ -47,8 +52,8 @@ struct Scene {
     for (size_t c = 0; c < channels; ++c) {
       for (size_t y = 0; y < along_rows.size(); ++y) {
         for (size_t x = 0; x < along_columns.size(); ++x) {
-          all.push_back(
-              Interpolated(values.data() + c * samples(), along_rows, along_columns, columns.input, y, x));
+          all.push_back(Interpolated(values.data() + c * samples(), along_rows, along_columns,
+                                     columns.input, y, x));
         }
       }
     }
@@ -56,7 +61,8 @@ struct Scene {
   }
 };
 
-/// The map is as large as the output, larger, or several times smaller; it may lie beyond it or within it.
+/// The map is as large as the output, larger, or several times smaller; it may lie beyond it or
+/// within it.
 Axis AnyAxis(std::mt19937& random) {
   const int output = 1 + static_cast<int>(random() % 70);
   const int input = random() % 4 == 0   ? output
@@ -72,7 +78,8 @@ Axis AnyAxis(std::mt19937& random) {
 float Field(std::mt19937& random, unsigned style, size_t i, size_t width) {
   const auto x = static_cast<float>(i % width);
   const auto y = static_cast<float>(i / width);
-  const float smooth = 0.5F + 0.5F * std::sin(x * 0.4F + static_cast<float>(style)) * std::cos(y * 0.3F);
+  const float smooth =
+      0.5F + 0.5F * std::sin(x * 0.4F + static_cast<float>(style)) * std::cos(y * 0.3F);
   const float noise = static_cast<float>(random() % 1000) / 999;
   switch (style % 6) {
     case 0:
@@ -110,8 +117,8 @@ Scene AnyScene(std::mt19937& random, size_t channels) {
                           -std::numeric_limits<double>::infinity()};
     s.thresholds.push_back(any[random() % 8]);
   }
-  s.tensor =
-      MakeTensor("y", Dtype::kFloat32, {1, static_cast<int64_t>(channels), s.rows.input, s.columns.input});
+  s.tensor = MakeTensor("y", Dtype::kFloat32,
+                        {1, static_cast<int64_t>(channels), s.rows.input, s.columns.input});
   return s;
 }
 
@@ -183,7 +190,9 @@ TEST("the highest channel is that of each pixel's own interpolated values") {
 }
 END;
 
-TEST("channels as high as floats go are told apart as each pixel's own values are, though these overflow") {
+TEST(
+    "channels as high as floats go are told apart as each pixel's own values are, though these "
+    "overflow") {
   std::mt19937 random(14);
   constexpr float kMost = std::numeric_limits<float>::max();
   for (int round = 0; round < 2000; ++round) {
@@ -213,7 +222,8 @@ TEST("labels go to the pixels whose centres they hold") {
     std::vector<uint8_t> expected;
     for (int y = 0; y < rows.output; ++y) {
       for (int x = 0; x < columns.output; ++x) {
-        expected.push_back(labels[static_cast<size_t>(under(rows, y) * columns.input + under(columns, x))]);
+        expected.push_back(
+            labels[static_cast<size_t>(under(rows, y) * columns.input + under(columns, x))]);
       }
     }
     CHECK(ProjectNearest(labels, rows, columns) == expected);

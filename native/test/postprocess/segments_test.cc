@@ -36,8 +36,8 @@ Made Random(std::mt19937& random, size_t word_bytes) {
   Made made{1 + random() % 5, 1 + random() % 9, 1 + random() % 30, 1 + random() % 3, {}, {}, {}};
   made.mask.resize(made.slices * made.rows * made.columns);
   for (size_t i = 0; i < made.mask.size(); ++i) {
-    made.mask[i] =
-        i == 0 || random() % 4 == 0 ? static_cast<uint8_t>(random() % (made.labels + 1)) : made.mask[i - 1];
+    made.mask[i] = i == 0 || random() % 4 == 0 ? static_cast<uint8_t>(random() % (made.labels + 1))
+                                               : made.mask[i - 1];
   }
   made.image.mask = made.mask;
   made.image.labels = made.labels;
@@ -98,7 +98,8 @@ std::array<double, 256> Cells(const Made& made, int label) {
       for (int x = -1; x < static_cast<int>(made.columns); ++x) {
         size_t pattern = 0;
         for (int i = 0; i < 8; ++i) {
-          if (made.At(z + (i >> 2), y + (i >> 1 & 1), x + (i & 1)) == label) pattern |= size_t{1} << i;
+          if (made.At(z + (i >> 2), y + (i >> 1 & 1), x + (i & 1)) == label)
+            pattern |= size_t{1} << i;
         }
         if (pattern != 0 && pattern != 255) ++cells[pattern];
       }
@@ -120,14 +121,16 @@ TEST("values, cells and distances of segments are those that every voxel counted
         if (made.mask[i] != label) continue;
         const size_t z = i / (made.rows * made.columns);
         uint64_t word = 0;
-        std::memcpy(&word, made.pixels[z].data() + i % (made.rows * made.columns) * made.image.word_bytes,
+        std::memcpy(&word,
+                    made.pixels[z].data() + i % (made.rows * made.columns) * made.image.word_bytes,
                     made.image.word_bytes);
         ++expected[{made.image.meanings[z], word}];
       }
       std::map<std::pair<double, uint64_t>, double> words;
       for (const WordCounts& some : found.words) {
         CHECK(std::is_sorted(some.words.begin(), some.words.end()));
-        for (size_t i = 0; i < some.words.size(); ++i) words[{some.meaning, some.words[i]}] += some.counts[i];
+        for (size_t i = 0; i < some.words.size(); ++i)
+          words[{some.meaning, some.words[i]}] += some.counts[i];
       }
       CHECK(words == expected);
       const int number = static_cast<int>(label);

@@ -44,14 +44,15 @@ OutputResult Back(const PreparedVolume& prepared, const Tensor& y, const OutputS
                            {channels_last}, thresholds, {});
 }
 
-/// A different number at every voxel of the box, from 1, so that nothing can be confused; off centre and
-/// lopsided.
+/// A different number at every voxel of the box, from 1, so that nothing can be confused; off
+/// centre and lopsided.
 float Number(const PatientPoint& at) {
   return 1 + std::floor(static_cast<float>(at[0])) + 5 * std::floor(static_cast<float>(at[1])) +
          30 * std::floor(static_cast<float>(at[2]));
 }
 
-/// The patient's point of a tensor voxel centre, when the volume is centred by whole voxels of 1 mm.
+/// The patient's point of a tensor voxel centre, when the volume is centred by whole voxels of 1
+/// mm.
 PatientPoint TensorPoint(const std::string& letters, const std::array<int, 3>& index) {
   PatientPoint at{};
   for (size_t a = 0; a < 3; ++a) {
@@ -116,7 +117,9 @@ TEST("letterbox at the volume's own spacing moves by whole voxels, whatever side
     const PreparedVolume prepared = Prepare(scan, spec);
     const std::vector<float> values = AsFloats(prepared.tensor);
     // 5 of 10, 6 of 9, 7 of 12 voxels: content begins at 2, 1 and 2.
-    const auto at = [&](int d, int h, int w) { return values[static_cast<size_t>((d * 9 + h) * 12 + w)]; };
+    const auto at = [&](int d, int h, int w) {
+      return values[static_cast<size_t>((d * 9 + h) * 12 + w)];
+    };
     EQUAL(at(2, 1, 2), std::min(200.0f, Number(TensorPoint("RAS", {0, 0, 0}))));
     EQUAL(at(6, 6, 8), std::min(200.0f, Number(TensorPoint("RAS", {4, 5, 6}))));
     EQUAL(at(1, 1, 2), 99);
@@ -145,9 +148,9 @@ TEST("crop keeps the centre by whole voxels, and what was cut off is background 
       size_t kept = 0;
       scan.ForVoxels([&](size_t i, const PatientPoint& at) {
         // 3 of 5, 4 of 6, 4 of 7 voxels; 5 of 5, 6 of 6, 5 of 7.
-        const bool inside = by_spacing
-                                ? at[0] > 1 && at[0] < 4 && at[1] > 1 && at[1] < 5 && at[2] > 2 && at[2] < 6
-                                : at[2] > 1 && at[2] < 6;
+        const bool inside =
+            by_spacing ? at[0] > 1 && at[0] < 4 && at[1] > 1 && at[1] < 5 && at[2] > 2 && at[2] < 6
+                       : at[2] > 1 && at[2] < 6;
         kept += inside ? 1 : 0;
         if (static_cast<float>(back.mask[i]) != (inside ? scan.voxels[i] : 0)) ++wrong;
       });
@@ -167,7 +170,9 @@ struct Case {
 };
 
 Case RandomCase(std::mt19937& random) {
-  const auto whole = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  const auto whole = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
   const auto real = [&](double low, double high) {
     return std::uniform_real_distribution<double>(low, high)(random);
   };
@@ -180,7 +185,8 @@ Case RandomCase(std::mt19937& random) {
   }
   const std::array<Fit, 3> fits = {Fit::kStretch, Fit::kLetterbox, Fit::kCrop};
   const std::string letters = Letters(all[static_cast<size_t>(whole(0, 47))]);
-  c.spec = Sized(letters, whole(5, 40), whole(5, 40), whole(5, 40), fits[static_cast<size_t>(whole(0, 2))]);
+  c.spec = Sized(letters, whole(5, 40), whole(5, 40), whole(5, 40),
+                 fits[static_cast<size_t>(whole(0, 2))]);
   if (c.spec.fit != Fit::kStretch && whole(0, 1) == 1) {
     c.spec.spacing_mm = {real(0.5, 3), real(0.5, 3), real(0.5, 3)};
     c.spec.fit = Fit::kCrop;
@@ -217,10 +223,13 @@ TEST("points map to the tensor and back, to the right side of the patient") {
 END;
 
 /// Neither constant nor symmetric: a slope along each axis of the patient.
-float Slope(const PatientPoint& at) { return static_cast<float>(3 * at[0] - 2 * at[1] + 0.7 * at[2] + 5); }
+float Slope(const PatientPoint& at) {
+  return static_cast<float>(3 * at[0] - 2 * at[1] + 0.7 * at[2] + 5);
+}
 
 TEST(
-    "a slope in the patient is that slope in the tensor, and a plane cuts the source where it cuts the "
+    "a slope in the patient is that slope in the tensor, and a plane cuts the source where it cuts "
+    "the "
     "patient") {
   std::mt19937 random(7);
   int checked = 0;
@@ -271,8 +280,10 @@ TEST(
         if (at[a] < c.spacing[a] || at[a] > (c.sides[a] - 1) * c.spacing[a]) return;
       }
       const double over = static_cast<double>(Slope(at)) - middle;
-      // Antialiasing weighs samples that do not lie evenly round a voxel: a twentieth of a voxel at most.
-      if (std::fabs(over) < 0.05 * (3 * c.spacing[0] + 2 * c.spacing[1] + 0.7 * c.spacing[2])) return;
+      // Antialiasing weighs samples that do not lie evenly round a voxel: a twentieth of a voxel at
+      // most.
+      if (std::fabs(over) < 0.05 * (3 * c.spacing[0] + 2 * c.spacing[1] + 0.7 * c.spacing[2]))
+        return;
       ++decided;
       if ((over > 0) != (back.mask[voxel] == 1)) ++misplaced;
     });
@@ -284,7 +295,9 @@ TEST(
 }
 END;
 
-TEST("spacing in mm: twice the spacing halves the sides, own size follows, multiples pad in the middle") {
+TEST(
+    "spacing in mm: twice the spacing halves the sides, own size follows, multiples pad in the "
+    "middle") {
   const Scan scan({{2, 1, 0}, {false, false, false}}, {20, 16, 12}, {1, 1, 2}, Slope);
   InputSpec spec = VolumeSpec("SPL");
   spec.spacing_mm = {2, 2, 2};
@@ -342,7 +355,8 @@ TEST("an oblique volume is turned by the closest quarter turns and keeps its vox
   const double c = std::cos(0.5);
   const double s = std::sin(0.5);
   for (auto& direction : scan.geometry.direction) {
-    direction = {c * direction[0] - s * direction[1], s * direction[0] + c * direction[1], direction[2]};
+    direction = {c * direction[0] - s * direction[1], s * direction[0] + c * direction[1],
+                 direction[2]};
   }
   const std::vector<float> values = AsFloats(Prepare(scan, VolumeSpec("RAS")).tensor);
   EQUAL(values.front(), Number(TensorPoint("RAS", {0, 0, 0})));
@@ -428,7 +442,8 @@ TEST("channels are cropped together, and a mask leaves out what is 0 in all of t
   CHECK((body.box.count == std::array<int, 3>{2, 1, 3}));
   CHECK((body.inside == std::vector<uint8_t>{0, 0, 1, 0, 0, 0, 1, 1, 1, 0}));
   const auto same = [&](const VolumeBody* given, const std::vector<double>& expected) {
-    const PreparedVolume prepared = PrepareVolume(first.planes, {}, spec, {}, MakeTensorForOverwrite, given);
+    const PreparedVolume prepared =
+        PrepareVolume(first.planes, {}, spec, {}, MakeTensorForOverwrite, given);
     const std::vector<float> values = AsFloats(prepared.tensor);
     EQUAL(values.size(), expected.size());
     for (size_t i = 0; i < values.size(); ++i) NEAR(values[i], expected[i], 1e-6);
@@ -453,7 +468,8 @@ END;
 
 TEST("a volume that is resampled in parts, by several threads, is to the bit that of one go") {
   const Scan scan({}, {41, 150, 9}, {1, 1, 2}, [](const PatientPoint& at) {
-    return static_cast<float>(std::sin(at[0] * 0.9) + std::cos(at[1] * 1.7) * std::sin(at[2])) * 100;
+    return static_cast<float>(std::sin(at[0] * 0.9) + std::cos(at[1] * 1.7) * std::sin(at[2])) *
+           100;
   });
   const auto columns = static_cast<size_t>(scan.sides[2]);
   const size_t plane = static_cast<size_t>(scan.sides[1]) * columns;
@@ -476,7 +492,8 @@ TEST("a volume that is resampled in parts, by several threads, is to the bit tha
         taps, scan.sides[2], 1,
         [&](int slice) -> RowSource {
           return [&, slice](int row, float* const* channels) {
-            const size_t at = static_cast<size_t>(slice) * plane + static_cast<size_t>(row) * columns;
+            const size_t at =
+                static_cast<size_t>(slice) * plane + static_cast<size_t>(row) * columns;
             std::copy_n(scan.voxels.data() + at, columns, channels[0]);
           };
         },
@@ -497,7 +514,8 @@ TEST("statistics of portions are those of the whole") {
   VolumeStatistics single(true, false);
   for (int portion = 0; portion < 20; ++portion) {
     std::vector<std::pair<double, uint64_t>> values;
-    for (int i = 0; i < 997; ++i) values.emplace_back(static_cast<float>(std::round(normal(random))), 1);
+    for (int i = 0; i < 997; ++i)
+      values.emplace_back(static_cast<float>(std::round(normal(random))), 1);
     all.insert(all.end(), values.begin(), values.end());
     counted.Add(values);
     single.Add(values);
@@ -538,9 +556,11 @@ TEST("probabilities come back by channel, first or last, whole or reduced") {
     return y;
   };
   const std::vector<uint8_t> expected = {0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0};
-  const Tensor first = filled({1, 2, 4, 1, 2}, {-1, 1, -1, -1, 1, 1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1});
+  const Tensor first =
+      filled({1, 2, 4, 1, 2}, {-1, 1, -1, -1, 1, 1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1});
   CHECK(Back(prepared, first, spec).mask == expected);
-  const Tensor last = filled({1, 4, 1, 2, 2}, {-1, 1, 1, -1, -1, -1, -1, 1, 1, -1, 1, -1, -1, -1, 1, 1});
+  const Tensor last =
+      filled({1, 4, 1, 2, 2}, {-1, 1, 1, -1, -1, -1, -1, 1, 1, -1, 1, -1, -1, -1, 1, 1});
   const OutputResult result = Back(prepared, last, spec, true);
   CHECK(result.mask == expected);
   CHECK((result.counts == std::vector<int64_t>{3, 2}));
@@ -553,7 +573,10 @@ TEST("probabilities come back by channel, first or last, whole or reduced") {
           Back(prepared, filled({1, 3, 4, 1, 1}, std::vector<float>(12)), spec);
         }),
         "output_invalid");
-  EQUAL(CodeOf([&] { Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec); }), "output_invalid");
+  EQUAL(CodeOf([&] {
+          Back(prepared, filled({2, 2, 1, 1}, {0, NAN, 1, 0}), spec);
+        }),
+        "output_invalid");
   EQUAL(CodeOf([&] {
           Back(prepared, filled({4, 1, 2}, std::vector<float>(8, 201)), LabelMapSpec());
         }),
@@ -565,7 +588,9 @@ TEST("a stop is heeded") {
   const Scan scan({}, kSides, {1, 1, 1}, Number);
   std::stop_source source;
   source.request_stop();
-  EQUAL(CodeOf([&] { PrepareVolume(scan.planes, scan.geometry, VolumeSpec("RAS"), source.get_token()); }),
+  EQUAL(CodeOf([&] {
+          PrepareVolume(scan.planes, scan.geometry, VolumeSpec("RAS"), source.get_token());
+        }),
         "cancelled");
 }
 END;
@@ -594,11 +619,13 @@ TEST("maps that come slice by slice give the same, however the volume lies in th
       const std::vector<double> thresholds(static_cast<size_t>(spec.labels), 0.5);
       const Tensor y = RunTiled(prepared.tensor, tiling, view, {}, ThreeWaves).at(0);
       const VolumeView how = {false, true, false};
-      const OutputResult whole = PostprocessVolume(
-          spec, [&](const std::string&) -> const Tensor& { return y; }, prepared, how, thresholds, {});
+      const OutputResult whole =
+          PostprocessVolume(spec, [&](const std::string&) -> const Tensor& { return y; }, prepared,
+                            how, thresholds, {});
       TiledSlices slices(prepared.tensor, tiling, view, {}, ThreeWaves);
       Tensor fingerprint;
-      const OutputResult sliced = PostprocessSlices(spec, slices, prepared, how, thresholds, {}, fingerprint);
+      const OutputResult sliced =
+          PostprocessSlices(spec, slices, prepared, how, thresholds, {}, fingerprint);
       CHECK(sliced.mask == whole.mask);
       CHECK(sliced.counts == whole.counts);
       CHECK(sliced.fractions == whole.fractions);

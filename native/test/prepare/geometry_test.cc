@@ -55,7 +55,8 @@ TEST("multiple_of pads up and shrinks only above max_side") {
   EQUAL(shrunk.columns.tensor, 1024);
   Place(shrunk, 6, 12, 500, 1000);
   Place(PlaceImage(70, 100, 1, Multiple(32, 960), Fit::kStretch), 0, 0, 96, 128);
-  EQUAL(CodeOf([] { PlaceImage(1000, 2000, 1, Multiple(32, 1000), Fit::kNone); }), "no_model_accepts");
+  EQUAL(CodeOf([] { PlaceImage(1000, 2000, 1, Multiple(32, 1000), Fit::kNone); }),
+        "no_model_accepts");
 }
 END;
 
@@ -67,7 +68,8 @@ TEST("the map inverts") {
       NEAR(g.rows.ToTensor(g.rows.ToSource(v)), v, 1e-9);
     }
     NEAR(g.columns.ToSource(g.columns.first), g.columns.seen_from, 1e-9);
-    NEAR(g.columns.ToSource(g.columns.first + g.columns.count), g.columns.seen_from + g.columns.seen, 1e-9);
+    NEAR(g.columns.ToSource(g.columns.first + g.columns.count),
+         g.columns.seen_from + g.columns.seen, 1e-9);
   }
 }
 END;

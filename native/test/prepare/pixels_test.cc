@@ -34,9 +34,11 @@ std::vector<float> Read(const Plane& plane, const InputSpec& spec) {
   return out;
 }
 
-void Same(const std::vector<float>& found, const std::vector<double>& expected, double tolerance = 0) {
+void Same(const std::vector<float>& found, const std::vector<double>& expected,
+          double tolerance = 0) {
   EQUAL(found.size(), expected.size());
-  for (size_t i = 0; i < expected.size() && i < found.size(); ++i) NEAR(found[i], expected[i], tolerance);
+  for (size_t i = 0; i < expected.size() && i < found.size(); ++i)
+    NEAR(found[i], expected[i], tolerance);
 }
 
 InputSpec VoiSpec(int index = 0) {
@@ -76,11 +78,14 @@ TEST("values sit at high bit and are read by sign") {
 END;
 
 TEST("every container is read") {
-  Same(Read(OwnedPlane(1, 2, std::vector<int8_t>{-128, 127}, 8, true).plane, PlainSpec()), {-128, 127});
+  Same(Read(OwnedPlane(1, 2, std::vector<int8_t>{-128, 127}, 8, true).plane, PlainSpec()),
+       {-128, 127});
   Same(Read(OwnedPlane(1, 2, std::vector<int32_t>{-70000, 70000}, 32, true).plane, PlainSpec()),
        {-70000, 70000});
-  Same(Read(OwnedPlane(1, 2, std::vector<uint32_t>{0, 4294967295u}).plane, PlainSpec()), {0, 4294967296.0});
-  Same(Read(OwnedPlane(1, 2, std::vector<int64_t>{-5, 1 << 20}, 64, true).plane, PlainSpec()), {-5, 1 << 20});
+  Same(Read(OwnedPlane(1, 2, std::vector<uint32_t>{0, 4294967295u}).plane, PlainSpec()),
+       {0, 4294967296.0});
+  Same(Read(OwnedPlane(1, 2, std::vector<int64_t>{-5, 1 << 20}, 64, true).plane, PlainSpec()),
+       {-5, 1 << 20});
   OwnedPlane floats(1, 2, std::vector<float>{-1.5f, 3e8f});
   floats.plane.format.is_float = true;
   Same(Read(floats.plane, PlainSpec()), {-1.5, 3e8});
@@ -238,8 +243,8 @@ END;
 
 TEST("YBR_FULL becomes RGB by CCIR 601") {
   // Red, green, blue, grey; the reference is the inverse of PS3.3 C.7.6.3.1.2, rounded.
-  OwnedPlane p(1, 4, std::vector<uint8_t>{76, 85, 255, 150, 44, 21, 29, 255, 107, 128, 128, 128}, 8, false,
-               Photometric::kYbrFull);
+  OwnedPlane p(1, 4, std::vector<uint8_t>{76, 85, 255, 150, 44, 21, 29, 255, 107, 128, 128, 128}, 8,
+               false, Photometric::kYbrFull);
   InputSpec spec = PlainSpec();
   spec.channels = ChannelOrder::kRgb;
   Same(Read(p.plane, spec), {254, 0, 0, 0, 255, 1, 0, 0, 254, 128, 128, 128});

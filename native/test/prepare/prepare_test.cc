@@ -12,7 +12,8 @@ namespace {
 void Same(const Tensor& found, const std::vector<double>& expected, double tolerance = 1e-6) {
   const std::vector<float> values = AsFloats(found);
   EQUAL(values.size(), expected.size());
-  for (size_t i = 0; i < expected.size() && i < values.size(); ++i) NEAR(values[i], expected[i], tolerance);
+  for (size_t i = 0; i < expected.size() && i < values.size(); ++i)
+    NEAR(values[i], expected[i], tolerance);
 }
 
 InputSpec Sized(int height, int width, Fit fit) {
@@ -71,7 +72,8 @@ TEST("statistics come from the source, after clip, without padding") {
   Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {-1, -1, 0, 1});
   spec.normalisation.kind = NormalisationSpec::Kind::kZScore;
   const double deviation = std::sqrt(800.0 / 3);
-  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor, {-20 / deviation, -20 / deviation, 0, 20 / deviation});
+  Same(PrepareImage({&p.plane, 1}, 0, spec).tensor,
+       {-20 / deviation, -20 / deviation, 0, 20 / deviation});
   spec.normalisation.kind = NormalisationSpec::Kind::kPercentile;
   spec.normalisation.low = 50;
   spec.normalisation.high = 100;
@@ -107,7 +109,8 @@ TEST("clip holds after cubic overshoots") {
   InputSpec spec = Sized(1, 12, Fit::kStretch);
   spec.interpolation = Interpolation::kCubic;
   spec.clip = {0, 100};
-  for (const float v : AsFloats(PrepareImage({&p.plane, 1}, 0, spec).tensor)) CHECK(v >= 0 && v <= 100);
+  for (const float v : AsFloats(PrepareImage({&p.plane, 1}, 0, spec).tensor))
+    CHECK(v >= 0 && v <= 100);
 }
 END;
 

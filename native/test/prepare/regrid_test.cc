@@ -28,7 +28,8 @@ struct Made {
     for (int z = 0; z < slices; ++z) {
       std::vector<float> samples;
       for (int y = 0; y < rows; ++y) {
-        for (int x = 0; x < columns; ++x) samples.push_back(static_cast<float>(value(PlaceOf({z, y, x}))));
+        for (int x = 0; x < columns; ++x)
+          samples.push_back(static_cast<float>(value(PlaceOf({z, y, x}))));
       }
       OwnedPlane& plane = owned.emplace_back(rows, columns, samples, 32);
       plane.plane.format.is_float = true;
@@ -86,8 +87,11 @@ TEST("what is linear in the patient is the same on every grid") {
 }
 END;
 
-TEST("half a voxel beyond the outermost centres holds the outermost value, and farther out nothing") {
-  const Made moving(Straight({1, 1, 2}, {1, 1, 1}, {0, 0, 0}), [](const Vector& at) { return 10 + at[0]; });
+TEST(
+    "half a voxel beyond the outermost centres holds the outermost value, and farther out "
+    "nothing") {
+  const Made moving(Straight({1, 1, 2}, {1, 1, 1}, {0, 0, 0}),
+                    [](const Vector& at) { return 10 + at[0]; });
   const VolumeGrid grid = Straight({1, 1, 9}, {1, 1, 0.25}, {-0.75, 0.5, -0.5});
   const RegriddedSlices made = RegridSlices(moving.planes, moving.grid, grid, {});
   const std::vector<double> expected = {NAN, 10, 10, 10, 10.25, 10.5, 10.75, 11, 11.25};
@@ -123,11 +127,13 @@ END;
 TEST("colour, and work that is stopped, are refused") {
   OwnedPlane colour(1, 1, std::vector<uint8_t>{1, 2, 3}, 8, false, Photometric::kRgb);
   const VolumeGrid one = Straight({1, 1, 1}, {1, 1, 1}, {0, 0, 0});
-  EQUAL(CodeOf([&] { RegridSlices(std::span(&colour.plane, 1), one, one, {}); }), "no_model_accepts");
+  EQUAL(CodeOf([&] { RegridSlices(std::span(&colour.plane, 1), one, one, {}); }),
+        "no_model_accepts");
   std::stop_source source;
   source.request_stop();
   OwnedPlane gray(1, 1, std::vector<uint8_t>{1});
-  EQUAL(CodeOf([&] { RegridSlices(std::span(&gray.plane, 1), one, one, source.get_token()); }), "cancelled");
+  EQUAL(CodeOf([&] { RegridSlices(std::span(&gray.plane, 1), one, one, source.get_token()); }),
+        "cancelled");
 }
 END;
 

@@ -10,15 +10,19 @@ using namespace radserve::test;
 
 namespace {
 
-Axis Whole(int input, int output) { return {input, output, 0, static_cast<double>(input) / output}; }
+Axis Whole(int input, int output) {
+  return {input, output, 0, static_cast<double>(input) / output};
+}
 
 std::vector<float> Line(const std::vector<float>& in, int output, Interpolation how) {
   return ResamplePlane(in.data(), Whole(1, 1), Whole(static_cast<int>(in.size()), output), how);
 }
 
-void Same(const std::vector<float>& found, const std::vector<double>& expected, double tolerance = 1e-6) {
+void Same(const std::vector<float>& found, const std::vector<double>& expected,
+          double tolerance = 1e-6) {
   EQUAL(found.size(), expected.size());
-  for (size_t i = 0; i < expected.size() && i < found.size(); ++i) NEAR(found[i], expected[i], tolerance);
+  for (size_t i = 0; i < expected.size() && i < found.size(); ++i)
+    NEAR(found[i], expected[i], tolerance);
 }
 
 TEST("area averages the pixels covered") {
@@ -42,7 +46,8 @@ TEST("halving both ways is the mean of four, and what one way after the other gi
   for (size_t y = 0; y < 3; ++y) {
     for (size_t x = 0; x < 5; ++x) {
       const size_t at = 2 * y * columns + 2 * x;
-      NEAR(both[y * 5 + x], (in[at] + in[at + 1] + in[at + columns] + in[at + columns + 1]) / 4, 1e-6);
+      NEAR(both[y * 5 + x], (in[at] + in[at + 1] + in[at + columns] + in[at + columns + 1]) / 4,
+           1e-6);
     }
   }
   // A crop that begins inside halves from there
@@ -55,7 +60,8 @@ END;
 TEST("linear is half-pixel centred and holds the border") {
   // numpy: interp((arange(4) + .5) / 2 - .5, [0, 1], [0, 10])
   Same(Line({0, 10}, 4, Interpolation::kLinear), {0, 2.5, 7.5, 10});
-  // Shrinking by two widens the triangle to four pixels: weights 1, 3, 3, 1 of 8; at the border 3, 3, 1 of 7.
+  // Shrinking by two widens the triangle to four pixels: weights 1, 3, 3, 1 of 8; at the border 3,
+  // 3, 1 of 7.
   Same(Line({8, 0, 0, 0, 0, 8}, 3, Interpolation::kLinear), {24 / 7.0, 0, 24 / 7.0});
   Same(Line({0, 0, 8, 0, 0, 0, 0, 0}, 4, Interpolation::kLinear), {8 / 7.0, 3, 0, 0});
 }
@@ -81,8 +87,8 @@ END;
 TEST("the same grid gives the same bits") {
   std::vector<float> in(35);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i) * 0.37f - 3;
-  for (const auto how :
-       {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic, Interpolation::kNearest}) {
+  for (const auto how : {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic,
+                         Interpolation::kNearest}) {
     CHECK(ResamplePlane(in.data(), Whole(5, 5), Whole(7, 7), how) == in);
   }
 }
@@ -93,21 +99,23 @@ TEST("a part of the same grid is copied, and an infinity stays where it is") {
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i) * 0.37f - 3;
   in[2 * 7 + 4] = std::numeric_limits<float>::infinity();
   std::vector<float> part;
-  for (size_t y = 1; y < 4; ++y) part.insert(part.end(), in.begin() + y * 7 + 2, in.begin() + y * 7 + 6);
-  for (const auto how :
-       {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic, Interpolation::kNearest}) {
+  for (size_t y = 1; y < 4; ++y)
+    part.insert(part.end(), in.begin() + y * 7 + 2, in.begin() + y * 7 + 6);
+  for (const auto how : {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic,
+                         Interpolation::kNearest}) {
     CHECK(ResamplePlane(in.data(), {5, 3, 1, 1}, {7, 4, 2, 1}, how) == part);
   }
 }
 END;
 
 TEST("weights sum to one, stay inside and move on, for any size") {
-  for (const auto how :
-       {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic, Interpolation::kNearest}) {
+  for (const auto how : {Interpolation::kArea, Interpolation::kLinear, Interpolation::kCubic,
+                         Interpolation::kNearest}) {
     for (int input = 1; input <= 40; input += 3) {
       for (int output = 1; output <= 90; output += 7) {
         for (const double shift : {0.0, -3.3, 2.25}) {
-          const Taps taps = MakeTaps({input, output, shift, static_cast<double>(input) / output}, how);
+          const Taps taps =
+              MakeTaps({input, output, shift, static_cast<double>(input) / output}, how);
           int first = 0;
           int end = 0;
           for (size_t i = 0; i < taps.size(); ++i) {

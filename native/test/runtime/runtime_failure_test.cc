@@ -8,9 +8,11 @@ using radserve::RuntimeFailure;
 
 /// The form that ONNX Runtime gives failures of CUDA calls.
 std::string Cuda(int number, const std::string& text) {
-  return "Non-zero status code returned while running Conv node. Name:'c' Status Message: CUDA failure " +
+  return "Non-zero status code returned while running Conv node. Name:'c' Status Message: CUDA "
+         "failure " +
          std::to_string(number) + ": " + text +
-         " ; GPU=0 ; hostname=box ; file=/src/cuda_call.cc ; line=133 ; expr=cudaStreamSynchronize(); ";
+         " ; GPU=0 ; hostname=box ; file=/src/cuda_call.cc ; line=133 ; "
+         "expr=cudaStreamSynchronize(); ";
 }
 
 TEST("too little memory is told from other failures") {
@@ -20,9 +22,11 @@ TEST("too little memory is told from other failures") {
   CHECK(ClassifyFailure(arena) == RuntimeFailure::kMemory);
   CHECK(ClassifyFailure(limit) == RuntimeFailure::kMemory);
   CHECK(ClassifyFailure(Cuda(2, "out of memory")) == RuntimeFailure::kMemory);
-  CHECK(ClassifyFailure("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0") == RuntimeFailure::kMemory);
-  CHECK(ClassifyFailure("CUDNN failure 4005: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED") ==
+  CHECK(ClassifyFailure("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0") ==
         RuntimeFailure::kMemory);
+  CHECK(
+      ClassifyFailure("CUDNN failure 4005: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED") ==
+      RuntimeFailure::kMemory);
 }
 END;
 
@@ -34,7 +38,8 @@ TEST("a broken context is told from a failed run") {
         RuntimeFailure::kDeviceLost);
   CHECK(ClassifyFailure(Cuda(9, "invalid configuration argument")) == RuntimeFailure::kRun);
   CHECK(ClassifyFailure(Cuda(209, "no kernel image is available")) == RuntimeFailure::kRun);
-  CHECK(ClassifyFailure("Exiting due to terminate flag being set to true.") == RuntimeFailure::kRun);
+  CHECK(ClassifyFailure("Exiting due to terminate flag being set to true.") ==
+        RuntimeFailure::kRun);
   CHECK(ClassifyFailure("") == RuntimeFailure::kRun);
   CHECK(ClassifyFailure("CUDA failure ") == RuntimeFailure::kRun);
 }

@@ -41,8 +41,9 @@ const std::vector<std::string> kOutputs = {"y"};
 /// A session for a model that is on disk only while it loads.
 std::unique_ptr<Session> Load(const std::string& model, int threads = 2) {
   radserve::StartRuntime();
-  const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                     ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
   std::ofstream(path, std::ios::binary) << model;
   SessionSettings settings;
   settings.threads = threads;
@@ -57,8 +58,8 @@ std::unique_ptr<Session> LoadAll(const std::vector<std::string>& models,
   radserve::StartRuntime();
   std::vector<std::string> paths;
   for (const std::string& model : models) {
-    const std::string name =
-        "radserve-session-test-" + std::to_string(getpid()) + "-" + std::to_string(paths.size()) + ".onnx";
+    const std::string name = "radserve-session-test-" + std::to_string(getpid()) + "-" +
+                             std::to_string(paths.size()) + ".onnx";
     paths.push_back(std::filesystem::temp_directory_path() / name);
     std::ofstream(paths.back(), std::ios::binary) << model;
   }
@@ -70,7 +71,8 @@ std::unique_ptr<Session> LoadAll(const std::vector<std::string>& models,
 }
 
 /// The bucket of a GPU over a session of the CPU.
-std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity, const std::vector<int64_t>& row) {
+std::unique_ptr<Bucket> Bound(const std::string& model, int64_t capacity,
+                              const std::vector<int64_t>& row) {
   auto state = std::make_shared<radserve::SessionState>();
   state->facts.graph = Load(model)->graph();
   state->narrow.emplace(radserve::Env(), model.data(), model.size(), Ort::SessionOptions());
@@ -96,15 +98,17 @@ std::vector<float> Row(Bucket& bucket, int64_t row) { return AsFloats(bucket.Tak
 
 TEST("a session that nobody wants any more is not made") {
   radserve::StartRuntime();
-  const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                     ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      ("radserve-session-test-" + std::to_string(getpid()) + ".onnx");
   std::ofstream(path, std::ios::binary) << OneNode("Add", {"x", "x"}, {0, 2, 2}, {0, 2, 2});
   std::stop_source unwanted;
   SessionSettings settings;
   settings.stop = unwanted.get_token();
   CHECK(Session(path, settings, "model_unavailable").graph().inputs.size() == 1);
   unwanted.request_stop();
-  EQUAL(CodeOf([&] { Session(path, settings, "model_unavailable"); }), std::string("model_unavailable"));
+  EQUAL(CodeOf([&] { Session(path, settings, "model_unavailable"); }),
+        std::string("model_unavailable"));
   std::filesystem::remove(path);
 }
 END;
@@ -138,15 +142,18 @@ double Difference(const Tensor& x, const Tensor& y, const std::array<double, 2>&
 }
 
 TEST(
-    "InstanceNormalization of large windows is as exact as PyTorch's, with the same bits on any number of "
+    "InstanceNormalization of large windows is as exact as PyTorch's, with the same bits on any "
+    "number of "
     "threads") {
   const std::string parameters = Numbers("w", {2, -1}) + Numbers("b", {0.5, 3});
-  const auto session =
-      Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {0, 2, -1}, {0, 2, -1}, "", 0, parameters));
+  const auto session = Load(
+      OneNode("InstanceNormalization", {"x", "w", "b"}, {0, 2, -1}, {0, 2, -1}, "", 0, parameters));
   for (const int64_t size : {7, 16391, 2097152}) {
-    const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {size < 20000 ? 3 : 1, 2, size});
+    const Tensor x =
+        radserve::MakeTensor("x", radserve::Dtype::kFloat32, {size < 20000 ? 3 : 1, 2, size});
     auto* values = reinterpret_cast<float*>(x.data);
-    for (size_t i = 0; i < x.Elements(); ++i) values[i] = static_cast<float>(i * 7919 % 1009) / 1009 + 1;
+    for (size_t i = 0; i < x.Elements(); ++i)
+      values[i] = static_cast<float>(i * 7919 % 1009) / 1009 + 1;
     const Tensor wide = session->Run(std::span(&x, 1), kOutputs, true, {}).at(0);
     const Tensor narrow = session->Run(std::span(&x, 1), kOutputs, false, {}).at(0);
     CHECK(std::memcmp(wide.data, narrow.data, wide.Bytes()) == 0);
@@ -155,9 +162,10 @@ TEST(
 }
 END;
 
-TEST("InstanceNormalization over an infinite value gives no number anywhere, as the runtime's own") {
-  const auto session = Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {1, 1, 4}, {1, 1, 4}, "", 0,
-                                    Numbers("w", {1}) + Numbers("b", {0})));
+TEST(
+    "InstanceNormalization over an infinite value gives no number anywhere, as the runtime's own") {
+  const auto session = Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {1, 1, 4}, {1, 1, 4},
+                                    "", 0, Numbers("w", {1}) + Numbers("b", {0})));
   for (const float odd : {INFINITY, -INFINITY, NAN}) {
     const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 1, 4});
     Fill({x.data, x.Bytes()}, 1);
@@ -169,12 +177,13 @@ TEST("InstanceNormalization over an infinite value gives no number anywhere, as 
 END;
 
 TEST(
-    "InstanceNormalization with a scale of other channels, and of float16, are the runtime's to refuse and "
+    "InstanceNormalization with a scale of other channels, and of float16, are the runtime's to "
+    "refuse and "
     "to run") {
   const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1, 2, 4});
   Fill({x.data, x.Bytes()}, 0);
-  const auto wrong = Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {0, -1, 4}, {0, -1, 4}, "", 0,
-                                  Numbers("w", {1, 1, 1}) + Numbers("b", {0, 0, 0})));
+  const auto wrong = Load(OneNode("InstanceNormalization", {"x", "w", "b"}, {0, -1, 4}, {0, -1, 4},
+                                  "", 0, Numbers("w", {1, 1, 1}) + Numbers("b", {0, 0, 0})));
   EQUAL(CodeOf([&] { wrong->Run(std::span(&x, 1), kOutputs, true, {}); }), std::string("internal"));
   const auto cast = [](const std::string& from, const std::string& to, uint64_t type) {
     const std::string attribute = Bytes(5, Bytes(1, "to") + Number(3, type) + Number(20, 2));
@@ -184,12 +193,14 @@ TEST(
     return Bytes(5, Number(1, 2) + Number(2, 10) + Bytes(8, name) + Bytes(9, content));
   };
   const std::string node = Bytes(1, "h") + Bytes(1, "w") + Bytes(1, "b") + Bytes(2, "n");
-  const std::string graph = cast("x", "h", 10) + Bytes(1, node + Bytes(4, "InstanceNormalization")) +
-                            cast("n", "y", 1) + Bytes(2, "test") + half("w", {0, 0x3C, 0, 0x3C}) +
-                            half("b", std::string(4, '\0')) + Bytes(11, Value("x", {1, 2, 4})) +
-                            Bytes(12, Value("y", {1, 2, 4}));
-  const auto session = Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
-  CHECK(Difference(x, session->Run(std::span(&x, 1), kOutputs, true, {}).at(0), {1, 1}, {0, 0}) < 1e-3);
+  const std::string graph =
+      cast("x", "h", 10) + Bytes(1, node + Bytes(4, "InstanceNormalization")) + cast("n", "y", 1) +
+      Bytes(2, "test") + half("w", {0, 0x3C, 0, 0x3C}) + half("b", std::string(4, '\0')) +
+      Bytes(11, Value("x", {1, 2, 4})) + Bytes(12, Value("y", {1, 2, 4}));
+  const auto session =
+      Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
+  CHECK(Difference(x, session->Run(std::span(&x, 1), kOutputs, true, {}).at(0), {1, 1}, {0, 0}) <
+        1e-3);
 }
 END;
 
@@ -199,7 +210,8 @@ TEST("each row of a batch comes back as a tensor of its own") {
   EQUAL(bucket->capacity(), 4);
   EQUAL(bucket->Row(0, 3).size(), size_t{16});
   for (const int64_t rows : {4, 1, 3}) {
-    for (int64_t row = 0; row < rows; ++row) Fill(*bucket, row, static_cast<float>(10 * row + rows));
+    for (int64_t row = 0; row < rows; ++row)
+      Fill(*bucket, row, static_cast<float>(10 * row + rows));
     bucket->Run(rows, {});
     for (int64_t row = 0; row < rows; ++row) {
       const std::vector<Tensor> taken = bucket->TakeRow(row);
@@ -259,7 +271,8 @@ std::string Weights(const std::string& name, const std::vector<int64_t>& shape) 
 }
 
 TEST(
-    "two sessions hold the weights of convolutions once, those of products each, and all give the same "
+    "two sessions hold the weights of convolutions once, those of products each, and all give the "
+    "same "
     "bits") {
   constexpr size_t kMib = size_t{1} << 20;
   struct Case {
@@ -269,7 +282,8 @@ TEST(
     std::array<size_t, 4> bytes;
   };
   const std::vector<Case> cases = {
-      {OneNode("Conv", {"x", "w"}, {0, 64, 8, 8}, {0, 8192, 6, 6}, "", 0, Weights("w", {8192, 64, 3, 3})),
+      {OneNode("Conv", {"x", "w"}, {0, 64, 8, 8}, {0, 8192, 6, 6}, "", 0,
+               Weights("w", {8192, 64, 3, 3})),
        {64, 8, 8},
        {18, 20, 0, 1}},
       {OneNode("MatMul", {"x", "w"}, {0, 2048}, {0, 2048}, "", 0, Weights("w", {2048, 2048})),
@@ -301,7 +315,10 @@ END;
 
 TEST("graphs that take or give other tensors are no ensemble") {
   const std::string one = OneNode("Add", {"x", "x"}, {0, 2}, {0, 2});
-  EQUAL(CodeOf([&] { LoadAll({one, OneNode("Add", {"x", "x"}, {0, 3}, {0, 3})}); }), "model_unavailable");
+  EQUAL(CodeOf([&] {
+          LoadAll({one, OneNode("Add", {"x", "x"}, {0, 3}, {0, 3})});
+        }),
+        "model_unavailable");
   EQUAL(CodeOf([&] { LoadAll({}); }), "model_unavailable");
 }
 END;
@@ -319,7 +336,9 @@ TEST("a taken row outlives the next run and the bucket") {
 }
 END;
 
-TEST("a graph of fixed batch size runs whole, and what earlier batches left in the padding is gone") {
+TEST(
+    "a graph of fixed batch size runs whole, and what earlier batches left in the padding is "
+    "gone") {
   const auto session = Load(OneNode("Softmax", {"x"}, {3, 1}, {3, 1}, "axis", 0));
   const auto bucket = session->MakeBucket(3, {{1}}, kOutputs);
   Fill(*bucket, 0, 1);
@@ -366,7 +385,8 @@ TEST("what a bound bucket finds may change in number from run to run") {
   for (const std::vector<int64_t>& y : {std::vector<int64_t>{-1}, {0, -1}}) {
     const std::string attribute = y.size() == 1 ? "" : "axis";
     const auto bucket = Bound(OneNode("Unique", {"x"}, {0, 4}, y, attribute, 1), 1, {4});
-    for (const std::vector<float>& row : {std::vector<float>{1, 2, 2, 3}, {5, 5, 5, 5}, {1, 2, 3, 4}}) {
+    for (const std::vector<float>& row :
+         {std::vector<float>{1, 2, 2, 3}, {5, 5, 5, 5}, {1, 2, 3, 4}}) {
       std::memcpy(bucket->Row(0, 0).data(), row.data(), 4 * sizeof(float));
       bucket->Run(1, {});
       const std::set<float> different(row.begin(), row.end());
@@ -445,7 +465,9 @@ TEST("a device keeps no more places than their inputs may take, and gives those 
 }
 END;
 
-TEST("rows that a device gave run in their place, whatever their order; others are copied together") {
+TEST(
+    "rows that a device gave run in their place, whatever their order; others are copied "
+    "together") {
   const auto session = Load(OneNode("Softmax", {"x"}, {0, 2}, {0, 2}, "axis", 0));
   radserve::SessionDevice device;
   radserve::RunStats stats;
@@ -484,10 +506,12 @@ END;
 
 TEST("rows of several inputs are a batch, each input its own") {
   // y = x + z, with z one number for each row.
-  std::string node = Bytes(1, "x") + Bytes(1, "z") + Bytes(2, "y") + Bytes(3, "node") + Bytes(4, "Add");
+  std::string node =
+      Bytes(1, "x") + Bytes(1, "z") + Bytes(2, "y") + Bytes(3, "node") + Bytes(4, "Add");
   const std::string graph = Bytes(1, node) + Bytes(2, "test") + Bytes(11, Value("x", {0, 2})) +
                             Bytes(11, Value("z", {0, 1})) + Bytes(12, Value("y", {0, 2}));
-  const auto session = Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
+  const auto session =
+      Load(Number(1, 8) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 17)));
   radserve::SessionDevice device;
   radserve::RunStats stats;
   device.AddModel(1, {session.get(), kOutputs, &stats, 4});
@@ -502,7 +526,8 @@ TEST("rows of several inputs are a batch, each input its own") {
     std::memcpy(made->inputs[1].data, &added, sizeof(added));
     return made;
   };
-  const std::vector<std::shared_ptr<radserve::BatchRow>> rows = {row(1, 2, 10), row(3, 4, 20), row(5, 6, 30)};
+  const std::vector<std::shared_ptr<radserve::BatchRow>> rows = {row(1, 2, 10), row(3, 4, 20),
+                                                                 row(5, 6, 30)};
   const auto result = device.Run(0, 4, rows, {});
   CHECK(AsFloats(result.outputs.at(0).at(0)) == (std::vector<float>{11, 12}));
   CHECK(AsFloats(result.outputs.at(1).at(0)) == (std::vector<float>{23, 24}));
@@ -597,9 +622,10 @@ END;
 std::string Greedy() {
   std::string huge(8, '\0');
   huge[6] = 4;
-  const std::string shape = Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "shape") + Bytes(9, huge));
-  const std::string expand =
-      Bytes(1, Bytes(1, "x") + Bytes(1, "shape") + Bytes(2, "e") + Bytes(3, "expand") + Bytes(4, "Expand"));
+  const std::string shape =
+      Bytes(5, Number(1, 1) + Number(2, 7) + Bytes(8, "shape") + Bytes(9, huge));
+  const std::string expand = Bytes(1, Bytes(1, "x") + Bytes(1, "shape") + Bytes(2, "e") +
+                                          Bytes(3, "expand") + Bytes(4, "Expand"));
   const std::string reduce =
       Bytes(1, Bytes(1, "e") + Bytes(2, "y") + Bytes(3, "max") + Bytes(4, "ReduceMax"));
   return Number(1, 8) +
@@ -608,7 +634,8 @@ std::string Greedy() {
          Bytes(8, Bytes(1, "") + Number(2, 17));
 }
 
-/// A tensor of 64 x 64 numbers in a file of its own; `from` is the first byte there. Named ones do not say their length.
+/// A tensor of 64 x 64 numbers in a file of its own; `from` is the first byte there. Named ones do
+/// not say their length.
 std::string Outside(const std::string& name, const std::string& location, uint64_t from) {
   const auto entry = [](const std::string& key, const std::string& value) {
     return Bytes(13, Bytes(1, key) + Bytes(2, value));
@@ -618,10 +645,13 @@ std::string Outside(const std::string& name, const std::string& location, uint64
          (name.empty() ? entry("length", "16384") : "") + Number(14, 1);
 }
 
-TEST("weights in files of their own are the session's: what is done to the files later changes nothing") {
-  // y = x + a + (k ? x + b : x + c) + d, with a an initializer of the graph, b and c of a subgraph, and d a constant.
-  const auto node = [](const std::string& op, const std::vector<std::string>& in, const std::string& out,
-                       const std::string& attributes = "") {
+TEST(
+    "weights in files of their own are the session's: what is done to the files later changes "
+    "nothing") {
+  // y = x + a + (k ? x + b : x + c) + d, with a an initializer of the graph, b and c of a subgraph,
+  // and d a constant.
+  const auto node = [](const std::string& op, const std::vector<std::string>& in,
+                       const std::string& out, const std::string& attributes = "") {
     std::string bytes;
     for (const std::string& name : in) bytes += Bytes(1, name);
     return Bytes(1, bytes + Bytes(2, out) + Bytes(3, out) + Bytes(4, op) + attributes);
@@ -629,7 +659,8 @@ TEST("weights in files of their own are the session's: what is done to the files
   const std::string file = "radserve-session-test-" + std::to_string(getpid()) + ".data";
   const auto branch = [&](const std::string& name, const std::string& weights, uint64_t from) {
     const std::string graph = node("Add", {"x", weights}, name) + Bytes(2, name) +
-                              Bytes(5, Outside(weights, file, from)) + Bytes(12, Value(name, {1, 64, 64}));
+                              Bytes(5, Outside(weights, file, from)) +
+                              Bytes(12, Value(name, {1, 64, 64}));
     return Bytes(5, Bytes(1, name) + Bytes(6, graph) + Number(20, 5));
   };
   const std::string sides = Bytes(1, Number(1, 1));
@@ -642,9 +673,10 @@ TEST("weights in files of their own are the session's: what is done to the files
                    node("Constant", {}, "d",
                         Bytes(5, Bytes(1, "value") + Bytes(5, Outside("", "./" + file, 49152)) +
                                      Number(20, 4))) +
-                   node("Add", {"xa", "chosen"}, "sum") + node("Add", {"sum", "d"}, "y") + Bytes(2, "test") +
-                   Bytes(5, Outside("a", "././" + file, 0)) + Bytes(11, Value("x", {1, 64, 64})) +
-                   Bytes(11, condition) + Bytes(12, Value("y", {1, 64, 64}))) +
+                   node("Add", {"xa", "chosen"}, "sum") + node("Add", {"sum", "d"}, "y") +
+                   Bytes(2, "test") + Bytes(5, Outside("a", "././" + file, 0)) +
+                   Bytes(11, Value("x", {1, 64, 64})) + Bytes(11, condition) +
+                   Bytes(12, Value("y", {1, 64, 64}))) +
       Bytes(8, Bytes(1, "") + Number(2, 17));
   const std::filesystem::path weights = std::filesystem::temp_directory_path() / file;
   const auto write = [&](const std::array<float, 4>& values) {
@@ -664,7 +696,8 @@ TEST("weights in files of their own are the session's: what is done to the files
     return AsFloats(session->Run(feeds, kOutputs, wide, {}).at(0)).at(0);
   };
   const auto all = [&] {
-    return std::array{first(true, true), first(false, true), first(true, false), first(false, false)};
+    return std::array{first(true, true), first(false, true), first(true, false),
+                      first(false, false)};
   };
   const std::array<float, 4> before = {4021, 4301, 4021, 4301};
   CHECK(all() == before);
@@ -681,7 +714,8 @@ TEST("a run whose memory is refused is overloaded, and the session goes on") {
     const auto session = Load(Greedy(), threads);
     const Tensor x = radserve::MakeTensor("x", radserve::Dtype::kFloat32, {1});
     for (const bool wide : {false, true, false}) {
-      EQUAL(CodeOf([&] { session->Run(std::span(&x, 1), kOutputs, wide, {}); }), std::string("overloaded"));
+      EQUAL(CodeOf([&] { session->Run(std::span(&x, 1), kOutputs, wide, {}); }),
+            std::string("overloaded"));
     }
   }
 }

@@ -10,11 +10,12 @@ using radserve::test::Bytes;
 using radserve::test::Value;
 using radserve::test::Zeros;
 
-std::string Node(const std::string& op, const std::vector<std::string>& inputs, const std::string& output,
-                 const std::string& attributes = "") {
+std::string Node(const std::string& op, const std::vector<std::string>& inputs,
+                 const std::string& output, const std::string& attributes = "") {
   std::string node;
   for (const std::string& input : inputs) node += Bytes(1, input);
-  return Bytes(1, node + Bytes(2, output) + Bytes(3, op + " to " + output) + Bytes(4, op) + attributes);
+  return Bytes(
+      1, node + Bytes(2, output) + Bytes(3, op + " to " + output) + Bytes(4, op) + attributes);
 }
 
 ShapeNodes Of(const std::string& graph) {
@@ -25,8 +26,9 @@ ShapeNodes Of(const std::string& graph) {
 TEST("what comes from Shape and constants touches shapes only; what the image reaches does not") {
   const ShapeNodes nodes =
       Of(Bytes(11, Value("x", {0, 4})) + Zeros("zero", {1}) + Node("Shape", {"x"}, "s") +
-         Node("Gather", {"s", "zero"}, "g") + Node("Size", {"x"}, "n") + Node("Mul", {"g", "n"}, "m") +
-         Node("Gather", {"x", "zero"}, "p") + Node("Add", {"p", "m"}, "q") + Node("Constant", {}, "c"));
+         Node("Gather", {"s", "zero"}, "g") + Node("Size", {"x"}, "n") +
+         Node("Mul", {"g", "n"}, "m") + Node("Gather", {"x", "zero"}, "p") +
+         Node("Add", {"p", "m"}, "q") + Node("Constant", {}, "c"));
   for (const char* name : {"Gather to g", "Mul to m", "Constant to c"}) {
     CHECK(nodes.Contains(name, std::string(name).substr(0, std::string(name).find(' '))));
   }
@@ -65,9 +67,9 @@ END;
 
 TEST("nodes of one name are one: if any has the image, none is allowed") {
   const std::string name = Bytes(3, "") + Bytes(4, "Neg");
-  const ShapeNodes nodes =
-      Of(Bytes(11, Value("x", {0, 4})) + Node("Shape", {"x"}, "s") +
-         Bytes(1, Bytes(1, "s") + Bytes(2, "a") + name) + Bytes(1, Bytes(1, "x") + Bytes(2, "b") + name));
+  const ShapeNodes nodes = Of(Bytes(11, Value("x", {0, 4})) + Node("Shape", {"x"}, "s") +
+                              Bytes(1, Bytes(1, "s") + Bytes(2, "a") + name) +
+                              Bytes(1, Bytes(1, "x") + Bytes(2, "b") + name));
   CHECK(!nodes.Contains("", "Neg"));
 }
 END;

@@ -28,7 +28,8 @@ std::shared_ptr<std::byte> Plain(size_t bytes) {
   return {memory, memory.get()};
 }
 
-std::vector<Row> Take(Staging& staging, int count, int64_t block_rows = 8, const BucketKey& key = kKey) {
+std::vector<Row> Take(Staging& staging, int count, int64_t block_rows = 8,
+                      const BucketKey& key = kKey) {
   std::vector<Row> rows;
   for (int i = 0; i < count; ++i) {
     rows.push_back(staging.Take(key, {kRow, block_rows}, Plain));
@@ -94,7 +95,9 @@ TEST("blocks take no more memory than they may, and unused ones make room") {
   staging.Remove(2);
   EQUAL(staging.bytes(), 2 * 8 * kRow);
   EQUAL(static_cast<int>(three[7].get()[0]), 8);
-  const Staging::Allocate none = [](size_t) -> std::shared_ptr<std::byte> { throw std::bad_alloc(); };
+  const Staging::Allocate none = [](size_t) -> std::shared_ptr<std::byte> {
+    throw std::bad_alloc();
+  };
   CHECK(staging.Take({4, {{4}}}, {kRow, 8}, none) == nullptr);
   EQUAL(staging.bytes(), 2 * 8 * kRow);
 }

@@ -24,7 +24,9 @@ std::string Tensor(int type, uint64_t rows, uint64_t columns) {
   return Number(1, rows) + Number(1, columns) + Number(2, type) + Bytes(9, std::string(5, 'x'));
 }
 
-WeightCount Count(const std::string& model) { return CountWeights(std::as_bytes(std::span(model))); }
+WeightCount Count(const std::string& model) {
+  return CountWeights(std::as_bytes(std::span(model)));
+}
 
 TEST("initializers, constants and subgraphs are counted by type") {
   const std::string constant = Bytes(1, Bytes(5, Bytes(5, Tensor(kFloat16, 1, 7))));
@@ -41,7 +43,8 @@ END;
 
 TEST("what is cut short or no ONNX counts nothing beyond its end") {
   const std::string model = Bytes(7, Bytes(5, Tensor(kFloat32, 3, 4)));
-  for (size_t size = 0; size < model.size(); ++size) EQUAL(Count(model.substr(0, size)).float32, uint64_t{0});
+  for (size_t size = 0; size < model.size(); ++size)
+    EQUAL(Count(model.substr(0, size)).float32, uint64_t{0});
   EQUAL(Count(std::string(64, '\xff')).float32, uint64_t{0});
   EQUAL(CountWeights(std::string("/nowhere")).float32, uint64_t{0});
 }
@@ -64,15 +67,17 @@ std::string Listed(const std::string& model) {
 }
 
 TEST("files of constants are found wherever a graph can keep them") {
-  const auto attribute = [](int field, const std::string& value) { return Bytes(5, Bytes(field, value)); };
+  const auto attribute = [](int field, const std::string& value) {
+    return Bytes(5, Bytes(field, value));
+  };
   const std::string branch = Bytes(1, attribute(6, Bytes(5, Outside("branch"))));
   const std::string loops = Bytes(1, attribute(11, Bytes(1, attribute(5, Outside("inner")))));
   const std::string sparse = Bytes(15, Bytes(1, Outside("values")) + Bytes(2, Outside("indices")));
   const std::string constant =
       Bytes(1, attribute(10, Outside("list")) + attribute(22, Bytes(1, Outside("one"))) +
                    attribute(23, Bytes(1, Outside("more"))));
-  const std::string function =
-      Bytes(25, Bytes(7, attribute(5, Outside("function"))) + Bytes(11, Bytes(5, Outside("default"))));
+  const std::string function = Bytes(
+      25, Bytes(7, attribute(5, Outside("function"))) + Bytes(11, Bytes(5, Outside("default"))));
   const std::string graph = Bytes(5, Outside("first")) + Bytes(5, Outside("first")) +
                             Bytes(5, Tensor(kFloat32, 3, 4)) + branch + loops + sparse + constant;
   EQUAL(Listed(Number(1, 8) + Bytes(7, graph) + function),
@@ -100,14 +105,16 @@ TEST("constants that cannot be brought inside are told, and what needs nothing i
     return radserve::WithConstantsInside(std::as_bytes(std::span(model)), files);
   };
   const std::string constant = Bytes(7, Bytes(1, Bytes(5, Bytes(5, Outside("w")))));
-  const std::string initializer = Bytes(7, Bytes(5, Outside("w")) + Bytes(5, Tensor(kFloat32, 1, 1)));
+  const std::string initializer =
+      Bytes(7, Bytes(5, Outside("w")) + Bytes(5, Tensor(kFloat32, 1, 1)));
   const std::string content(16, 'w');
   const std::string shorter(15, 'w');
   const std::string inside = with(constant, {{"w", content}});
   CHECK(inside.find(std::string(16, 'w')) != std::string::npos);
   EQUAL(Listed(inside), std::string());
   EQUAL(Listed(with(initializer, {{"w", content}})), std::string("w "));
-  const std::string plain = Number(1, 8) + Bytes(7, Bytes(5, Tensor(kFloat32, 1, 1)) + Bytes(2, "name"));
+  const std::string plain =
+      Number(1, 8) + Bytes(7, Bytes(5, Tensor(kFloat32, 1, 1)) + Bytes(2, "name"));
   EQUAL(with(plain, {}), plain);
   for (const std::string& model : {constant, initializer}) {
     for (const auto& files : {radserve::OutsideFiles{}, {{"w", shorter}}, {{"v", content}}}) {
@@ -130,16 +137,17 @@ TEST("a model without its weights has inputs in their place, and no file is need
   };
   const std::string outside = Bytes(13, Bytes(1, "location") + Bytes(2, "w")) + Number(14, 1);
   const std::string small = Bytes(5, Tensor(kFloat32, 2, 2));
-  const std::string model = Bytes(
-      7, weight("beside", outside) + weight("given", Bytes(9, "raw")) + small + Bytes(11, Bytes(1, "given")));
+  const std::string model = Bytes(7, weight("beside", outside) + weight("given", Bytes(9, "raw")) +
+                                         small + Bytes(11, Bytes(1, "given")));
   std::set<std::string> inputs;
   const std::string beside(4 * kRows, 'w');
-  const std::string bare = radserve::WithoutWeights(std::as_bytes(std::span(model)), {{"w", beside}}, inputs);
+  const std::string bare =
+      radserve::WithoutWeights(std::as_bytes(std::span(model)), {{"w", beside}}, inputs);
   CHECK((inputs == std::set<std::string>{"beside", "given"}));
   EQUAL(Listed(bare), std::string());
   const std::string type = Bytes(1, Number(1, kFloat32) + Bytes(2, Bytes(1, Number(1, kRows))));
-  EQUAL(bare,
-        Bytes(7, Bytes(11, Bytes(1, "beside") + Bytes(2, type)) + small + Bytes(11, Bytes(1, "given"))));
+  EQUAL(bare, Bytes(7, Bytes(11, Bytes(1, "beside") + Bytes(2, type)) + small +
+                           Bytes(11, Bytes(1, "given"))));
   bool refused = false;
   try {
     radserve::WithoutWeights(std::as_bytes(std::span(model)), {{"w", "too short"}}, inputs);
@@ -151,29 +159,31 @@ TEST("a model without its weights has inputs in their place, and no file is need
 END;
 
 TEST("initializers that lie in the graph as in memory are found, and those only") {
-  const auto tensor = [](const std::string& name, int type, uint64_t rows, const std::string& content) {
-    return Bytes(5, Number(1, rows) + Number(1, 2) + Number(2, static_cast<uint64_t>(type)) + Bytes(8, name) +
-                        Bytes(9, content));
+  const auto tensor = [](const std::string& name, int type, uint64_t rows,
+                         const std::string& content) {
+    return Bytes(5, Number(1, rows) + Number(1, 2) + Number(2, static_cast<uint64_t>(type)) +
+                        Bytes(8, name) + Bytes(9, content));
   };
   const std::string sixteen(16, 'w');
   constexpr int kString = 8;
   constexpr int kInt4 = 22;
   const std::string outside = Bytes(5, Bytes(8, "file") + Outside("data"));
   const std::string branch = Bytes(1, Bytes(5, Bytes(6, tensor("inner", kFloat32, 2, sixteen))));
-  const std::string graph = tensor("w", kFloat32, 2, sixteen) + tensor("half", kFloat16, 4, sixteen) +
-                            tensor("small", kInt64, 1, sixteen.substr(0, 8)) +
-                            tensor("short", kFloat32, 3, sixteen) + tensor("texts", kString, 8, sixteen) +
-                            tensor("packed", kInt4, 16, sixteen) + tensor("given", kFloat32, 2, sixteen) +
-                            tensor("", kFloat32, 2, sixteen) + outside + branch +
-                            Bytes(11, Bytes(1, "given"));
+  const std::string graph =
+      tensor("w", kFloat32, 2, sixteen) + tensor("half", kFloat16, 4, sixteen) +
+      tensor("small", kInt64, 1, sixteen.substr(0, 8)) + tensor("short", kFloat32, 3, sixteen) +
+      tensor("texts", kString, 8, sixteen) + tensor("packed", kInt4, 16, sixteen) +
+      tensor("given", kFloat32, 2, sixteen) + tensor("", kFloat32, 2, sixteen) + outside + branch +
+      Bytes(11, Bytes(1, "given"));
   const std::string model = Number(1, 8) + Bytes(7, graph);
   const auto found = radserve::RawInitializers(std::as_bytes(std::span(model)), 16);
   EQUAL(found.size(), size_t{2});
   EQUAL(found[0].name, "w");
   EQUAL(found[0].type, uint64_t{kFloat32});
   CHECK(found[0].shape == (std::vector<int64_t>{2, 2}));
-  EQUAL(std::string(reinterpret_cast<const char*>(found[0].content.data()), found[0].content.size()),
-        sixteen);
+  EQUAL(
+      std::string(reinterpret_cast<const char*>(found[0].content.data()), found[0].content.size()),
+      sixteen);
   EQUAL(found[1].name, "half");
   EQUAL(found[1].type, uint64_t{kFloat16});
   CHECK(found[1].shape == (std::vector<int64_t>{4, 2}));
@@ -189,9 +199,10 @@ TEST("weights by which a graph multiplies are counted once each") {
   const auto weights = [](const std::string& name, uint64_t rows) {
     return Bytes(5, Number(1, rows) + Number(1, 10) + Number(2, kFloat32) + Bytes(8, name));
   };
-  const std::string graph = node("MatMul", "x", "a") + node("Gemm", "x", "b") + node("MatMul", "z", "a") +
-                            node("MatMul", "c", "x") + node("Conv", "x", "d") + weights("a", 1) +
-                            weights("b", 20) + weights("c", 300) + weights("d", 4000);
+  const std::string graph = node("MatMul", "x", "a") + node("Gemm", "x", "b") +
+                            node("MatMul", "z", "a") + node("MatMul", "c", "x") +
+                            node("Conv", "x", "d") + weights("a", 1) + weights("b", 20) +
+                            weights("c", 300) + weights("d", 4000);
   const std::string model = Number(1, 8) + Bytes(7, graph);
   EQUAL(radserve::BytesOfFactors(std::as_bytes(std::span(model))), uint64_t{4 * 10 * (1 + 20)});
   EQUAL(radserve::BytesOfFactors({}), uint64_t{0});

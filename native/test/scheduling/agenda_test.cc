@@ -60,7 +60,8 @@ class SimpleModel {
         std::count_if(live.begin(), live.end(), [&](const Known& k) { return k.state == state; }));
   }
   Known& Of(const EntryPtr& entry) {
-    return *std::find_if(live.begin(), live.end(), [&](const Known& k) { return k.entry == entry; });
+    return *std::find_if(live.begin(), live.end(),
+                         [&](const Known& k) { return k.entry == entry; });
   }
   void Drop(const EntryPtr& entry) {
     std::erase_if(live, [&](const Known& k) { return k.entry == entry; });
@@ -99,7 +100,8 @@ class SimpleModel {
   template <typename Match>
   bool Any(size_t level, const Match& match) const {
     return std::any_of(live.begin(), live.end(), [&](const Known& k) {
-      return k.state == Agenda::State::kWaiting && static_cast<size_t>(k.task->priority) == level && match(k);
+      return k.state == Agenda::State::kWaiting && static_cast<size_t>(k.task->priority) == level &&
+             match(k);
     });
   }
   bool MayStart(const Known& known) const {
@@ -384,7 +386,8 @@ TEST("models share time, not turns") {
   simulation.RunUntil(simulation.now() + 10s);
   Clock::duration heavy{};
   Clock::duration light{};
-  for (const auto& f : simulation.finished) (f.task->flow == 1 ? heavy : light) += f.ended - f.started;
+  for (const auto& f : simulation.finished)
+    (f.task->flow == 1 ? heavy : light) += f.ended - f.started;
   CHECK(std::chrono::abs(heavy - light) < 250ms);
 }
 END;
@@ -392,7 +395,8 @@ END;
 TEST("bulk gets its eighth of an engine that routine saturates, and routine the rest") {
   Simulation simulation(2);
   simulation.on_end = [&](const auto& f) {
-    if (f.task->priority == Priority::kRoutine) simulation.Submit(MakeTask(Priority::kRoutine, 1), 10ms);
+    if (f.task->priority == Priority::kRoutine)
+      simulation.Submit(MakeTask(Priority::kRoutine, 1), 10ms);
   };
   for (int i = 0; i < 8; ++i) simulation.Submit(MakeTask(Priority::kRoutine, 1), 10ms);
   for (int i = 0; i < 5000; ++i) simulation.Submit(MakeTask(Priority::kBulk, 1), 10ms);
@@ -426,7 +430,8 @@ TEST("a stat waits for no more than what runs, while routine and bulk saturate t
   constexpr auto kRun = 55ms;
   Simulation simulation(2);
   simulation.on_end = [&](const auto& f) {
-    if (f.task->priority == Priority::kRoutine) simulation.Submit(MakeTask(Priority::kRoutine, 1), kRun);
+    if (f.task->priority == Priority::kRoutine)
+      simulation.Submit(MakeTask(Priority::kRoutine, 1), kRun);
   };
   for (int i = 0; i < 64; ++i) simulation.Submit(MakeTask(Priority::kRoutine, 1), kRun);
   for (int i = 0; i < 1000; ++i) simulation.Submit(MakeTask(Priority::kBulk, 2), kRun);
@@ -446,7 +451,9 @@ TEST("a stat waits for no more than what runs, while routine and bulk saturate t
 }
 END;
 
-TEST("a model is charged what it took, though its device was expected to take something else meanwhile") {
+TEST(
+    "a model is charged what it took, though its device was expected to take something else "
+    "meanwhile") {
   Agenda agenda;
   const Time now(1h);
   const auto begin = [&](uint64_t flow, Clock::duration device) {

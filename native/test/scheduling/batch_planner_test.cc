@@ -25,11 +25,13 @@ struct Learned {
     planner.AddModel(1, largest);
     for (const auto& [size, time] : times) {
       // The first is left out, whatever it took; one that was slow does not count.
-      for (const Clock::duration took : {Clock::duration(900ms), time, time, Clock::duration(300ms), time})
+      for (const Clock::duration took :
+           {Clock::duration(900ms), time, time, Clock::duration(300ms), time})
         planner.Observe(key, size, took);
     }
   }
-  void Add(int count, std::optional<Time> deadline = std::nullopt, Priority priority = Priority::kRoutine) {
+  void Add(int count, std::optional<Time> deadline = std::nullopt,
+           Priority priority = Priority::kRoutine) {
     for (int i = 0; i < count; ++i) planner.Add({++ids, key, priority, deadline, kStart});
   }
   /// The sizes of all batches until nothing waits.
@@ -44,7 +46,8 @@ struct Learned {
   uint64_t ids = 0;
 };
 
-const std::map<int64_t, Clock::duration> kGpu = {{1, 5ms}, {2, 6ms}, {4, 7ms}, {8, 8ms}, {16, 10ms}};
+const std::map<int64_t, Clock::duration> kGpu = {
+    {1, 5ms}, {2, 6ms}, {4, 7ms}, {8, 8ms}, {16, 10ms}};
 
 // ---- What is decided.
 
@@ -72,7 +75,8 @@ TEST("two lanes share the rows of a bucket, and a model that runs in one is left
   learned.planner.SetLanes(1, 2);
   EQUAL(learned.planner.Next(kStart, nullptr, 1)->rows.size(), size_t{8});
   EQUAL(learned.planner.Next(kStart, nullptr, 0)->rows.size(), size_t{8});
-  // One lane has ended its eight, and five have come back: eight run, of thirteen it takes its part.
+  // One lane has ended its eight, and five have come back: eight run, of thirteen it takes its
+  // part.
   learned.Add(5);
   EQUAL(learned.planner.Next(kStart, nullptr, 1)->rows.size(), size_t{5});
   learned.Add(11);
@@ -131,7 +135,9 @@ END;
 
 TEST("no shape waits without end while others saturate the device") {
   FakeDevice device({}, 32);
-  device.on_done = [&](const Row& row) { device.Submit(static_cast<int>(row.key.row_shapes[0][2])); };
+  device.on_done = [&](const Row& row) {
+    device.Submit(static_cast<int>(row.key.row_shapes[0][2]));
+  };
   for (int i = 0; i < 192; ++i) device.Submit(i % 3);
   device.RunUntil(device.now() + 60s);
   Clock::duration longest{};
@@ -189,7 +195,8 @@ TEST("what does not fit is split, and larger batches are not tried again") {
   planner.AddModel(1, 8);
   const BucketKey key = {1, {{3, 8, 8}}};
   Time now(1h);
-  for (uint64_t id = 1; id <= 8; ++id) planner.Add({id, key, Priority::kRoutine, std::nullopt, now});
+  for (uint64_t id = 1; id <= 8; ++id)
+    planner.Add({id, key, Priority::kRoutine, std::nullopt, now});
   const auto batch = planner.Next(now);
   EQUAL(batch->rows.size(), 8u);
   planner.Limit(key, batch->capacity / 2);
@@ -300,7 +307,8 @@ class Walk {
   std::optional<Batch> running_;
 };
 
-/// Rows a second of so many callers, who each come back some time after an answer, one after the other.
+/// Rows a second of so many callers, who each come back some time after an answer, one after the
+/// other.
 double ClosedLoop(bool padded, int callers, double back_ms) {
   FakeDevice device({0.3, 5}, 16, padded);
   device.Warm(1, 16);
@@ -317,7 +325,9 @@ double ClosedLoop(bool padded, int callers, double back_ms) {
   return static_cast<double>(device.served.size()) / 2;
 }
 
-TEST("callers that come back one after the other fill a batch of a GPU, where the first of them ran alone") {
+TEST(
+    "callers that come back one after the other fill a batch of a GPU, where the first of them ran "
+    "alone") {
   const double ideal = 16 / (0.3 * 16 + 5) * 1000;
   CHECK(ClosedLoop(false, 16, 0.03) < 0.75 * ideal);
   CHECK(ClosedLoop(true, 16, 0.03) > 0.9 * ideal);
@@ -327,7 +337,8 @@ TEST("callers that come back one after the other fill a batch of a GPU, where th
 END;
 
 TEST(
-    "a row waits an eighth of a batch at most for callers that stay away, and not at all where others wait") {
+    "a row waits an eighth of a batch at most for callers that stay away, and not at all where "
+    "others wait") {
   const auto after = [](auto add) {
     Learned learned(16, kGpu);
     learned.planner.AddModel(1, 16, true);

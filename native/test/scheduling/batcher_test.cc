@@ -18,8 +18,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Doubles the number of each row; takes no more rows than fit; fails with a batch that holds a bad number;
-/// holds a batch back while it is closed. By its own account a run takes 5 ms, and in the second lane so many times that.
+/// Doubles the number of each row; takes no more rows than fit; fails with a batch that holds a bad
+/// number; holds a batch back while it is closed. By its own account a run takes 5 ms, and in the
+/// second lane so many times that.
 class Doubler : public Device {
  public:
   static constexpr size_t kLanes = 2;
@@ -149,7 +150,8 @@ struct Place {
     const auto rows = SubmitTogether(32);
     for (size_t i = 0; i < Doubler::kLanes; ++i) device->entered.acquire();
     device->closed = false;
-    for (int i = 0; i < 32; ++i) EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
+    for (int i = 0; i < 32; ++i)
+      EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
   }
   std::unique_ptr<Ended> holder;
 };
@@ -161,7 +163,8 @@ TEST("warming learns every size that fits, and rows that wait together run toget
   const auto rows = place.Submit(20);
   const int before = place.device->runs;
   place.Release();
-  for (int i = 0; i < 20; ++i) EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
+  for (int i = 0; i < 20; ++i)
+    EQUAL(rows[static_cast<size_t>(i)]->Outcome(), std::to_string(2 * i));
   EQUAL(place.device->runs - before, 3);
   EQUAL(place.device->largest.load(), int64_t{8});
 }
@@ -175,7 +178,8 @@ TEST("memory that ran out at work splits the batch, and a bad row fails alone") 
   place.device->memory_rows = 2;
   place.Release();
   for (int i = 0; i < 8; ++i) {
-    EQUAL(rows[static_cast<size_t>(i)]->Outcome(), i == 3 ? "output_invalid" : std::to_string(2 * i));
+    EQUAL(rows[static_cast<size_t>(i)]->Outcome(),
+          i == 3 ? "output_invalid" : std::to_string(2 * i));
   }
   place.Hold();
   const auto more = place.Submit(8);
@@ -196,7 +200,8 @@ Place InLanes(int times_in_second = 1) {
 }
 
 TEST(
-    "a model runs in two lanes where two batches beside each other are sooner done, and they share its "
+    "a model runs in two lanes where two batches beside each other are sooner done, and they share "
+    "its "
     "rows") {
   // A third of a lane more pays, a thirtieth does not.
   CHECK(InLanes(3).device->second_lane);
@@ -286,7 +291,9 @@ TEST("images of one size that all fail keep none of another size from its turn")
 }
 END;
 
-TEST("a batch that was about to start when it ends is asked to stop, and so is each of its rows alone") {
+TEST(
+    "a batch that was about to start when it ends is asked to stop, and so is each of its rows "
+    "alone") {
   Place place;
   place.batcher->Warm(Ended(0).row, 16, {});
   place.Hold();
@@ -302,7 +309,9 @@ TEST("a batch that was about to start when it ends is asked to stop, and so is e
 }
 END;
 
-TEST("many submitters and cancellers at once: every row ends once, with its own number, in both lanes") {
+TEST(
+    "many submitters and cancellers at once: every row ends once, with its own number, in both "
+    "lanes") {
   for (const int64_t memory : {8, 32}) {
     Place place = InLanes();
     place.device->memory_rows = memory;
@@ -316,7 +325,8 @@ TEST("many submitters and cancellers at once: every row ends once, with its own 
           std::vector<std::unique_ptr<Ended>> rows;
           for (int i = 0; i < 10; ++i) {
             const bool bad = random() % 20 == 0;
-            rows.push_back(std::make_unique<Ended>(bad ? -1.0F : static_cast<float>(i), random() % 2));
+            rows.push_back(
+                std::make_unique<Ended>(bad ? -1.0F : static_cast<float>(i), random() % 2));
             rows.back()->row->key.model = 1 + random() % 2;
             rows.back()->row->priority = static_cast<Priority>(random() % 3);
             place.batcher->Submit(rows.back()->row);
@@ -324,7 +334,8 @@ TEST("many submitters and cancellers at once: every row ends once, with its own 
           }
           for (int i = 0; i < 10; ++i) {
             const std::string outcome = rows[static_cast<size_t>(i)]->Outcome();
-            CHECK(outcome == std::to_string(2 * i) || outcome == "cancelled" || outcome == "output_invalid");
+            CHECK(outcome == std::to_string(2 * i) || outcome == "cancelled" ||
+                  outcome == "output_invalid");
           }
         }
       });

@@ -73,7 +73,8 @@ TaskPtr Endless(std::latch& started) {
 TEST("work runs and failures keep their code") {
   Scheduler scheduler(2);
   auto good = std::make_shared<FakeTask>();
-  auto bad = std::make_shared<FakeTask>([](const TaskContext&) { throw EngineError("output_invalid", "x"); });
+  auto bad = std::make_shared<FakeTask>(
+      [](const TaskContext&) { throw EngineError("output_invalid", "x"); });
   auto odd = std::make_shared<FakeTask>([](const TaskContext&) { throw std::runtime_error("x"); });
   for (const auto& task : {good, bad, odd}) scheduler.Submit(task);
   EQUAL(good->Outcome(), "done");
@@ -184,11 +185,13 @@ TEST("a request alone is wide, among many it is narrow") {
   Scheduler scheduler(2);
   bool alone = false;
   bool crowded = true;
-  auto first = std::make_shared<FakeTask>([&](const TaskContext& context) { alone = context.Wide(); });
+  auto first =
+      std::make_shared<FakeTask>([&](const TaskContext& context) { alone = context.Wide(); });
   scheduler.Submit(first);
   EQUAL(first->Outcome(), "done");
   Blocker blocker(scheduler);
-  auto second = std::make_shared<FakeTask>([&](const TaskContext& context) { crowded = context.Wide(); });
+  auto second =
+      std::make_shared<FakeTask>([&](const TaskContext& context) { crowded = context.Wide(); });
   scheduler.Submit(second);
   EQUAL(second->Outcome(), "done");
   blocker.Release();
@@ -312,13 +315,14 @@ END;
 TaskPtr RandomTask(std::mt19937_64& random, Device& device, const std::atomic<bool>& gone) {
   const uint64_t kind = random() % 4;
   auto parked = std::make_shared<bool>(false);
-  auto task = std::make_shared<FakeTask>([&device, &gone, kind, parked](const TaskContext& context) {
-    CHECK(!gone || *parked || context.stop().stop_requested());
-    if (kind == 0) throw EngineError("output_invalid", "x");
-    if (kind != 1 || *parked) return;
-    *parked = true;
-    device.Take(context.Park());
-  });
+  auto task =
+      std::make_shared<FakeTask>([&device, &gone, kind, parked](const TaskContext& context) {
+        CHECK(!gone || *parked || context.stop().stop_requested());
+        if (kind == 0) throw EngineError("output_invalid", "x");
+        if (kind != 1 || *parked) return;
+        *parked = true;
+        device.Take(context.Park());
+      });
   task->priority = static_cast<Priority>(random() % 3);
   task->flow = random() % 3;
   if (random() % 3 == 0) task->deadline = Clock::now() + std::chrono::microseconds(random() % 600);

@@ -13,7 +13,8 @@
 namespace radserve::test {
 namespace {
 
-Tensor Floats(const std::string& name, std::vector<int64_t> shape, const std::vector<float>& values) {
+Tensor Floats(const std::string& name, std::vector<int64_t> shape,
+              const std::vector<float>& values) {
   Tensor tensor = MakeTensor(name, Dtype::kFloat32, std::move(shape));
   StoreRow(Dtype::kFloat32, values.data(), values.size(), tensor.data, 1);
   return tensor;
@@ -29,7 +30,8 @@ std::vector<Tensor> ByPlace(const Tensor& windows, size_t spatial) {
   const auto* in = reinterpret_cast<const float*>(windows.data);
   auto* values = reinterpret_cast<float*>(out.data);
   const std::vector<int64_t> sides(shape.begin() + 2, shape.end());
-  const int64_t voxels = std::accumulate(sides.begin(), sides.end(), int64_t{1}, std::multiplies<>());
+  const int64_t voxels =
+      std::accumulate(sides.begin(), sides.end(), int64_t{1}, std::multiplies<>());
   for (int64_t row = 0; row < shape[0]; ++row) {
     for (int64_t i = 0; i < voxels; ++i) {
       float place = 0;
@@ -109,7 +111,8 @@ TEST("what a model leaves as it is comes back, in any layout and type") {
       spec.overlap = 0.5;
       spec.mirrored = {0, 1};
       spec.gaussian = {0.125, true, 1e-3};
-      const std::vector<Tensor> outputs = RunTiled(input, spec, {channels_last, 2, {}, {}}, {}, Same);
+      const std::vector<Tensor> outputs =
+          RunTiled(input, spec, {channels_last, 2, {}, {}}, {}, Same);
       CHECK(outputs.at(0).shape == shape);
       const std::vector<float> found = AsFloats(outputs[0]);
       for (size_t i = 0; i < values.size(); ++i) NEAR(found[i], values[i], 1e-3);
@@ -151,7 +154,8 @@ TEST("outputs of other sides are refused, and a stop ends it") {
 }
 END;
 
-/// Gives each window back a bit larger, and its place, in as many channels as there are and one more.
+/// Gives each window back a bit larger, and its place, in as many channels as there are and one
+/// more.
 std::vector<Tensor> Mixed(const Tensor& windows, bool channels_last) {
   std::vector<int64_t> shape = windows.shape;
   int64_t& channels = channels_last ? shape.back() : shape[1];
@@ -181,10 +185,11 @@ std::vector<float> SliceOf(const Tensor& tensor, size_t axis, int64_t slice) {
 
 TEST("slices are, to the bit, those of the whole, along each axis and from both ends") {
   for (const bool channels_last : {false, true}) {
-    const std::vector<int64_t> shape =
-        channels_last ? std::vector<int64_t>{1, 19, 14, 17, 2} : std::vector<int64_t>{1, 2, 19, 14, 17};
+    const std::vector<int64_t> shape = channels_last ? std::vector<int64_t>{1, 19, 14, 17, 2}
+                                                     : std::vector<int64_t>{1, 2, 19, 14, 17};
     std::vector<float> values(size_t{2} * 19 * 14 * 17);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i % 1013));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = std::sin(static_cast<float>(i * i % 1013));
     const Tensor input = Floats("in", shape, values);
     for (const auto& window : {std::vector<int>{6, 20, 5}, std::vector<int>{7, 5}}) {
       TilingSpec spec;
@@ -220,7 +225,9 @@ TEST("slices are, to the bit, those of the whole, along each axis and from both 
 }
 END;
 
-TEST("windows that a device runs are blended to the same bits, and it has the next two batches meanwhile") {
+TEST(
+    "windows that a device runs are blended to the same bits, and it has the next two batches "
+    "meanwhile") {
   const std::vector<int64_t> shape = {1, 2, 19, 14, 17};
   std::vector<float> values(size_t{2} * 19 * 14 * 17);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i % 1013));
@@ -230,8 +237,10 @@ TEST("windows that a device runs are blended to the same bits, and it has the ne
   spec.overlap = 0.6;
   spec.mirrored = {0};
   TiledView view = {false, 4, {}, {}};
-  const std::vector<float> expected = AsFloats(
-      RunTiled(input, spec, view, {}, [](const Tensor& windows) { return Mixed(windows, false); }).at(0));
+  const std::vector<float> expected =
+      AsFloats(RunTiled(input, spec, view, {}, [](const Tensor& windows) {
+                 return Mixed(windows, false);
+               }).at(0));
   int begun = 0;
   int taken = 0;
   size_t all = 0;
@@ -274,7 +283,8 @@ TEST("what would take too much is refused before it is made") {
   TilingSpec spec;
   spec.window = {1, 4, 4};
   spec.overlap = 0;
-  const Tensor input = Floats("in", {1, 1, 64, 512, 512}, std::vector<float>(size_t{64} * 512 * 512));
+  const Tensor input =
+      Floats("in", {1, 1, 64, 512, 512}, std::vector<float>(size_t{64} * 512 * 512));
   const auto many = [](const Tensor& windows) {
     std::vector<int64_t> shape = windows.shape;
     shape[1] = 70;

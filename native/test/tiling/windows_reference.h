@@ -1,6 +1,5 @@
 /// Made by windows_reference.py; not edited.
-#ifndef RADSERVE_TEST_WINDOWS_REFERENCE_H_
-#define RADSERVE_TEST_WINDOWS_REFERENCE_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -104,5 +103,3 @@ inline const std::vector<float> kGaussian =
 // clang-format on
 
 }  // namespace radserve::test
-
-#endif  // RADSERVE_TEST_WINDOWS_REFERENCE_H_
