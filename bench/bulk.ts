@@ -1,9 +1,10 @@
 /**
- * `npm run bench:bulk -- [--quick] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices and of 200
- * radiographs (or of as many as is said), with receipts alone and with all objects, against the limit of this machine,
- * computed before and after it in the same run from the parts of one image on one core, once with every core at it and
- * once with one alone. Also: what the queue costs, resident memory, and single requests while bulk work saturates the
- * machine. One object of figures; README and RESULTS.md quote the full run on a quiet machine.
+ * `npm run bench:bulk -- [--quick] [--only ct|dx] [--ct N] [--dx N]`: bulk work of 2,000 CT slices
+ * and of 200 radiographs (or of as many as is said), with receipts alone and with all objects,
+ * against the limit of this machine, computed before and after it in the same run from the parts of
+ * one image on one core, once with every core at it and once with one alone. Also: what the queue
+ * costs, resident memory, and single requests while bulk work saturates the machine. One object of
+ * figures; README and RESULTS.md quote the full run on a quiet machine.
  */
 import { execFile } from "node:child_process";
 import { cpSync, linkSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -39,11 +40,16 @@ const ALL = "json,png,sr,seg,sc";
 /** Memory is compared from this item on. */
 const MEMORY_FROM = 500;
 const SINGLE_EVERY_MS = 250;
-/** Answered before, so that the threads of single requests are as warm as the parts of the limit. */
+/**
+ * Answered before, so that the threads of single requests are as warm as the parts of the limit.
+ */
 const WARM_SINGLES = values.quick ? 4 : 60;
 /** Looking at a job counts its items, and the looking takes from the cores that it measures. */
 const LOOK_EVERY_MS = 500;
-/** This share of the images is done again and again before, so that the server is as warm as the other runs. */
+/**
+ * This share of the images is done again and again before, so that the server is as warm as the
+ * other runs.
+ */
 const WARM_SHARE = 0.1;
 const WARM_UP_MS = 3_000;
 const cores = os.availableParallelism();
@@ -65,10 +71,15 @@ interface Measured {
   images_per_second: number;
   /** Between the tenth and the ninetieth percent. */
   steady_images_per_second: number;
-  /** From the cost of one image (decode, run, write) on one core while all cores do the same work. */
+  /**
+   * From the cost of one image (decode, run, write) on one core while all cores do the same work.
+   */
   limit_images_per_second: number;
   vs_limit: number;
-  /** From its cost on one core while the others rest, times the cores: more than they reach together. */
+  /**
+   * From its cost on one core while the others rest, times the cores: more than they reach
+   * together.
+   */
   lone_limit_images_per_second: number;
   vs_lone_limit: number;
   /** The rate over the limit with preparation and post-processing included. */
@@ -94,7 +105,10 @@ interface Measured {
 const partsProgram = fileURLToPath(new URL("./lib/bulk-parts.js", import.meta.url));
 const say = (text: string) => process.stderr.write(`${text}\n`);
 
-/** Runs a program asynchronously, because connections to the server would go stale while this process waits. */
+/**
+ * Runs a program asynchronously, because connections to the server would go stale while this
+ * process waits.
+ */
 async function run(...[program, ...words]: [string, ...string[]]): Promise<unknown> {
   const { stdout } = await promisify(execFile)(program, words, { maxBuffer: 2 ** 26 });
   return JSON.parse(stdout);
@@ -142,7 +156,11 @@ function steadyRate(samples: Sample[], count: number): number {
 function memoryGrowth(samples: Sample[], count: number): { growth: number; last: number } {
   const start = Math.min(MEMORY_FROM, count / 4);
   const between = (from: number, to: number) =>
-    median(samples.filter((sample) => sample.done >= from && sample.done <= to).map(({ memory }) => memory));
+    median(
+      samples
+        .filter((sample) => sample.done >= from && sample.done <= to)
+        .map(({ memory }) => memory),
+    );
   const last = between(count * 0.9, count);
   return { growth: last / between(start, start + count / 10), last };
 }
@@ -150,7 +168,12 @@ function memoryGrowth(samples: Sample[], count: number): { growth: number; last:
 const rateOf = (parts: Parts) => 1000 / (parts.decode_ms + parts.ort_ms + parts.write_ms);
 
 /** Jobs of a folder like the one that is measured. */
-async function warmUp(server: BenchServer, name: string, outputs: string, files: string[]): Promise<void> {
+async function warmUp(
+  server: BenchServer,
+  name: string,
+  outputs: string,
+  files: string[],
+): Promise<void> {
   const folder = join(server.input, `${name}-warm`);
   mkdirSync(folder);
   for (const file of files) linkSync(file, join(folder, basename(file)));
@@ -179,12 +202,15 @@ async function reference(
   models: string,
   files: string[],
 ): Promise<Reference> {
-  // The lists are files, because ONNX Runtime overflows its stack on a command line of more than some 30,000 characters.
+  // The lists are files, because ONNX Runtime overflows its stack on a command line of more than
+  // some 30,000 characters.
   const [some, many] = [join(models, "../some.json"), join(models, "../many.json")];
   writeFileSync(some, JSON.stringify(files.slice(0, parts)));
   writeFileSync(many, JSON.stringify(files.slice(0, Math.ceil(share * files.length))));
   const program = [process.execPath, ...SERVING_FLAGS, partsProgram] as const;
-  /** Each run has a folder of its own, because results that lie there already are not made again. */
+  /**
+   * Each run has a folder of its own, because results that lie there already are not made again.
+   */
   const partsOn = async (core: number, folder: string) =>
     (await run(
       "taskset",
@@ -199,10 +225,13 @@ async function reference(
   say(`${name}: one core`);
   const lone = await partsOn(0, "lone");
   say(`${name}: each core`);
-  const each = await Promise.all(Array.from({ length: cores }, (_, core) => partsOn(core, `core-${core}`)));
+  const each = await Promise.all(
+    Array.from({ length: cores }, (_, core) => partsOn(core, `core-${core}`)),
+  );
   say(`${name}: without the queue`);
   const direct = (await run(...program, "--direct", models, scratch, outputs, many)) as Direct;
-  if (direct.failed > 0) throw new Error(`${name}: ${direct.failed} images failed without the queue`);
+  if (direct.failed > 0)
+    throw new Error(`${name}: ${direct.failed} images failed without the queue`);
   rmSync(scratch, { recursive: true });
   return {
     limit: sum(each.map(rateOf)),
@@ -275,7 +304,9 @@ interface Latency {
   single_p95_vs_limit: number;
 }
 
-/** Single CT requests, one after the other, while bulk work of another kind saturates the machine. */
+/**
+ * Single CT requests, one after the other, while bulk work of another kind saturates the machine.
+ */
 async function latency(
   server: BenchServer,
   bulk: { folder: string; parts: Parts },
@@ -294,7 +325,8 @@ async function latency(
     if (status !== 200) throw new Error(`A single request was answered ${status}.`);
     return performance.now() - began;
   };
-  for (let i = 0; i < WARM_SINGLES; i++) await request(single.files[i % single.files.length]!, `warm-${i}`);
+  for (let i = 0; i < WARM_SINGLES; i++)
+    await request(single.files[i % single.files.length]!, `warm-${i}`);
   const job = follow(server, {
     input_folder_path: bulk.folder,
     output_folder_path: join(output, "bulk"),

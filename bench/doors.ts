@@ -1,8 +1,9 @@
 /**
- * `npm run bench:doors -- [--slices 800] [--rounds 3]`: a CT of 800 slices of 512 by 512 pixels comes in by storescu, beside
- * DCMTK's storescp and the fsyncs that a spool needs, against the goal of 1.2 times the two; and goes out over one association
- * beside storescu, and by STOW-RS beside curl, against the goal of 0.8 of their throughput. By turns; the least time counts,
- * because other work only adds to it. It needs dcmtk and curl, and takes some minutes.
+ * `npm run bench:doors -- [--slices 800] [--rounds 3]`: a CT of 800 slices of 512 by 512 pixels
+ * comes in by storescu, beside DCMTK's storescp and the fsyncs that a spool needs, against the goal
+ * of 1.2 times the two; and goes out over one association beside storescu, and by STOW-RS beside
+ * curl, against the goal of 0.8 of their throughput. By turns; the least time counts, because other
+ * work only adds to it. It needs dcmtk and curl, and takes some minutes.
  */
 import { execFile, fork, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -54,7 +55,12 @@ function writeSlices(folder: string): ObjectToSend[] {
       StudyInstanceUID: "1.2.3",
       SeriesInstanceUID: "1.2.4",
     };
-    const image = { SamplesPerPixel: 1, PhotometricInterpretation: "MONOCHROME2", Rows: 512, Columns: 512 };
+    const image = {
+      SamplesPerPixel: 1,
+      PhotometricInterpretation: "MONOCHROME2",
+      Rows: 512,
+      Columns: 512,
+    };
     const bits = { BitsAllocated: 16, BitsStored: 16, HighBit: 15, PixelRepresentation: 0 };
     const pixels = { Modality: "CT", PixelData: new Uint8Array(512 * 512 * 2).fill(i) };
     const bytes = Buffer.concat([
@@ -64,8 +70,12 @@ function writeSlices(folder: string): ObjectToSend[] {
     const file = path.join(folder, `${i + 1}.dcm`);
     writeFileSync(file, bytes);
     return {
-      ...{ path: file, sop_class_uid: CT, sop_instance_uid: uid, sha256: sha256(bytes) },
-      ...{ study_instance_uid: "1.2.3", series_instance_uid: "1.2.4" },
+      path: file,
+      sop_class_uid: CT,
+      sop_instance_uid: uid,
+      sha256: sha256(bytes),
+      study_instance_uid: "1.2.3",
+      series_instance_uid: "1.2.4",
       transfer_syntax_uid: EXPLICIT_VR_LITTLE_ENDIAN,
     };
   });
@@ -80,8 +90,14 @@ async function told(server: Server): Promise<void> {
 /** The port for DICOM with its spool, in a process of its own. */
 async function serveDoor(folder: string): Promise<void> {
   const door = new DicomDoor({
-    ...{ mostData: 262_144, pduTimeout: 60_000, idleTimeout: 60_000, aeTitle: "DOOR", mostAssociations: 4 },
-    ...{ kept: () => undefined, refused: () => undefined, ended: () => undefined },
+    mostData: 262_144,
+    pduTimeout: 60_000,
+    idleTimeout: 60_000,
+    aeTitle: "DOOR",
+    mostAssociations: 4,
+    kept: () => undefined,
+    refused: () => undefined,
+    ended: () => undefined,
     spool: new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0 }),
     log: pino({ level: "silent" }),
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
@@ -96,7 +112,9 @@ async function serveSink(): Promise<void> {
   }));
   const answer = JSON.stringify({ "00081199": { vr: "SQ", Value: items } });
   await told(
-    createServer((request, response) => void request.resume().on("end", () => response.end(answer))),
+    createServer(
+      (request, response) => void request.resume().on("end", () => response.end(answer)),
+    ),
   );
 }
 
@@ -163,13 +181,17 @@ async function fsyncs(folder: string, files: readonly ObjectToSend[]): Promise<n
 }
 
 async function sent(objects: readonly ObjectToSend[], settings: object): Promise<number> {
-  const destination = openDestination("bench", destinationSchema.parse({ prove: false, ...settings }));
+  const destination = openDestination(
+    "bench",
+    destinationSchema.parse({ prove: false, ...settings }),
+  );
   try {
     return await timed(async () => {
       let stored = 0;
       for await (const [, { state }] of destination.send(objects, new AbortController().signal))
         stored += state === "stored" ? 1 : 0;
-      if (stored !== objects.length) throw new Error(`${objects.length - stored} objects were not stored`);
+      if (stored !== objects.length)
+        throw new Error(`${objects.length - stored} objects were not stored`);
     });
   } finally {
     destination.close();
@@ -180,9 +202,16 @@ async function curl(port: number, folder: string, bodies: readonly string[]): Pr
   return timed(async () => {
     for (const body of bodies)
       await run("curl", [
-        ...["-sf", "-o", path.join(folder, "answer"), `http://127.0.0.1:${port}/studies`, "-H", "Expect:"],
-        ...["-H", 'Content-Type: multipart/related; type="application/dicom"; boundary=b'],
-        ...["--data-binary", `@${body}`],
+        "-sf",
+        "-o",
+        path.join(folder, "answer"),
+        `http://127.0.0.1:${port}/studies`,
+        "-H",
+        "Expect:",
+        "-H",
+        'Content-Type: multipart/related; type="application/dicom"; boundary=b',
+        "--data-binary",
+        `@${body}`,
       ]);
   });
 }
@@ -228,7 +257,12 @@ async function main(): Promise<void> {
       note("storescu", await storescu(taker.port, path.join(folder, "slices")));
       note(
         "cstore",
-        await sent(objects, { type: "dicom", host: "127.0.0.1", port: taker.port, called_ae: "DOOR" }),
+        await sent(objects, {
+          type: "dicom",
+          host: "127.0.0.1",
+          port: taker.port,
+          called_ae: "DOOR",
+        }),
       );
       taker.child.kill();
       const sink = await startedHere("--sink", "all");
@@ -241,7 +275,9 @@ async function main(): Promise<void> {
   } finally {
     rmSync(folder, { recursive: true });
   }
-  const ms = Object.fromEntries(Object.entries(least).map(([name, value]) => [name, Math.round(value)]));
+  const ms = Object.fromEntries(
+    Object.entries(least).map(([name, value]) => [name, Math.round(value)]),
+  );
   const ratio = {
     in: least.door / (least.storescp + least.fsyncs),
     out_cstore: least.storescu / least.cstore,
@@ -253,7 +289,9 @@ async function main(): Promise<void> {
   console.log(
     `out by C-STORE: ${ratio.out_cstore.toFixed(2)} of storescu's throughput (goal: at least ${GOALS.out})`,
   );
-  console.log(`out by STOW-RS: ${ratio.out_stow.toFixed(2)} of curl's (goal: at least ${GOALS.out})`);
+  console.log(
+    `out by STOW-RS: ${ratio.out_stow.toFixed(2)} of curl's (goal: at least ${GOALS.out})`,
+  );
   process.exitCode = met ? 0 : 1;
 }
 

@@ -1,8 +1,8 @@
 /**
- * `npm run bench:engine -- [--quick]`: the engine against ONNX Runtime in a plain C++ loop, and against
- * onnxruntime-node, on this machine's CPU. Everything is a ratio or in the unit that its name ends with; at the end
- * stand the goals. Alone on a quiet machine it takes ten to twenty minutes; --quick shows in
- * two that it works, and its figures mean nothing.
+ * `npm run bench:engine -- [--quick]`: the engine against ONNX Runtime in a plain C++ loop, and
+ * against onnxruntime-node, on this machine's CPU. Everything is a ratio or in the unit that its
+ * name ends with; at the end stand the goals. Alone on a quiet machine it takes ten to twenty
+ * minutes; --quick shows in two that it works, and its figures mean nothing.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, cpus, tmpdir } from "node:os";
@@ -35,8 +35,12 @@ async function measure(bench: Bench, rival: NodeRival) {
     return result;
   };
   return {
-    densenet121: await part("DenseNet-121 over the best plain loop", () => againstRaw(bench, "densenet121")),
-    small_cnn: await part("small CNN over the best plain loop", () => againstRaw(bench, "small_cnn")),
+    densenet121: await part("DenseNet-121 over the best plain loop", () =>
+      againstRaw(bench, "densenet121"),
+    ),
+    small_cnn: await part("small CNN over the best plain loop", () =>
+      againstRaw(bench, "small_cnn"),
+    ),
     densenet121_onnxruntime_node: await part("DenseNet-121 over onnxruntime-node", () =>
       againstNode(bench, "densenet121", rival),
     ),
@@ -58,7 +62,10 @@ async function main(): Promise<void> {
   const dense = writeFolder(models, "densenet121");
   const small = writeFolder(models, "small_cnn");
   const engine = createEngine({ provider: "cpu" });
-  const raws = { densenet121: new Raw(program, dense.graph), small_cnn: new Raw(program, small.graph) };
+  const raws = {
+    densenet121: new Raw(program, dense.graph),
+    small_cnn: new Raw(program, small.graph),
+  };
   const rival = startNodeRival(join(folder, "rival"));
   try {
     const bench: Bench = {
@@ -72,9 +79,14 @@ async function main(): Promise<void> {
       ...(quick ? { seconds: 0.25, rounds: 1 } : { seconds: 2, rounds: 5 }),
     };
     const measured = await measure(bench, rival);
-    const machine = { cpu: cpus()[0]?.model, cores: availableParallelism(), node: process.versions.node };
+    const machine = {
+      cpu: cpus()[0]?.model,
+      cores: availableParallelism(),
+      node: process.versions.node,
+    };
     const { onnxRuntimeVersion } = engine.info();
-    const { densenet121, small_cnn, densenet121_onnxruntime_node, small_cnn_onnxruntime_node } = measured;
+    const { densenet121, small_cnn, densenet121_onnxruntime_node, small_cnn_onnxruntime_node } =
+      measured;
     const goals = engineGoals(
       { densenet121, small_cnn },
       {

@@ -1,11 +1,11 @@
 /**
- * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--torch FILE] [--quick] [--provider cpu]`, eight minutes;
- * fewer with `--seconds 0.5` (of each row, 1.5 else), `--memory 8` (at most, of each row about memory, 40 else) and
- * `--only throughput,shapes` (these parts).
- * With --provider cpu the same measurements are taken on the CPU, which shows that the script works where there is no GPU.
- * Rows as they are known, and last a line of pass or fail for each goal; status 1 where CPU and GPU disagree by more than
- * the tolerance. With --graphs FOLDER it writes the graphs of native/bench/gpu_check.cc
- * and their list, and measures nothing.
+ * What bench/gpu.sh runs: `node dist/bench/gpu.js --raw PROGRAM [--torch FILE] [--quick]
+ * [--provider cpu]`, eight minutes; fewer with `--seconds 0.5` (of each row, 1.5 else), `--memory
+ * 8` (at most, of each row about memory, 40 else) and `--only throughput,shapes` (these parts).
+ * With --provider cpu the same measurements are taken on the CPU, which shows that the script works
+ * where there is no GPU. Rows as they are known, and last a line of pass or fail for each goal;
+ * status 1 where CPU and GPU disagree by more than the tolerance. With --graphs FOLDER it writes
+ * the graphs of native/bench/gpu_check.cc and their list, and measures nothing.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -55,7 +55,10 @@ const seconds = values.quick === true ? 0.2 : Number(values.seconds);
 const LARGEST = values.quick === true ? 8 : 128;
 const networks = Object.keys(NETWORKS) as Network[];
 
-/** Float32 sums in another order; TF32 and float16 round factors to 10 bits (NVIDIA, Ampere architecture white paper). */
+/**
+ * Float32 sums in another order; TF32 and float16 round factors to 10 bits (NVIDIA, Ampere
+ * architecture white paper).
+ */
 const TOLERANCE = {
   float32: { absolute: 1e-3, relative: 1e-3 },
   tf32: { absolute: 5e-2, relative: 5e-2 },
@@ -82,7 +85,8 @@ const ofPlainCall = (name: Network, concurrency: number) =>
 const ofLoopWithGraphs = (name: Network) => `${name}, 16 at once, of the plain loop with graphs`;
 const firstSize = (name: string) => `${name}: 2 s by the seconds to its first size`;
 const allSizes = (name: string) => `${name}: 10 s by the seconds to all sizes`;
-const flat = (where: "host" | "device", what: string) => `memory of the ${where} is flat (2 %), ${what}`;
+const flat = (where: "host" | "device", what: string) =>
+  `memory of the ${where} is flat (2 %), ${what}`;
 const BUSY = "GPU busy, 128 at once";
 const BY_TURNS = "shapes by turns, of what each alone predicts";
 const WINDOWS = "windows of nnU-Net, of a plain loop over as many";
@@ -90,7 +94,10 @@ const LOADED = ["densenet121", "densenet121_float16"] as const;
 const RUNS = "runs over which memory was looked at, of 100,000";
 const RELOADS = "reloads over which memory was looked at, of 100";
 
-/** Least shares, mostly of what a plain loop gives in the same run. What was not measured has not passed. */
+/**
+ * Least shares, mostly of what a plain loop gives in the same run. What was not measured has not
+ * passed.
+ */
 const GOALS = new Map<string, number>([
   ...networks.flatMap((name) => {
     const { full, least, alone, of16 } = LEAST[name];
@@ -121,24 +128,39 @@ function tellGoals(): void {
   for (const [goal, least] of GOALS) {
     const { share, of } = shares.get(goal) ?? { share: NaN, of: "" };
     const said = Number.isNaN(share) ? "not measured" : share.toFixed(3);
-    console.log(`${share >= least ? "pass" : "FAIL"}  ${said} (at least ${least.toFixed(2)})  ${goal}${of}`);
+    console.log(
+      `${share >= least ? "pass" : "FAIL"}  ${said} (at least ${least.toFixed(2)})  ${goal}${of}`,
+    );
   }
 }
 
 function randomFeed(side: number, seed: number): Tensor {
-  const data = Float32Array.from({ length: side * side }, (_, i) => Math.sin(i * 12.9898 + seed * 78.233));
-  return { name: "x", dtype: "float32", shape: [1, 1, side, side], data: new Uint8Array(data.buffer) };
+  const data = Float32Array.from({ length: side * side }, (_, i) =>
+    Math.sin(i * 12.9898 + seed * 78.233),
+  );
+  return {
+    name: "x",
+    dtype: "float32",
+    shape: [1, 1, side, side],
+    data: new Uint8Array(data.buffer),
+  };
 }
 
-/** The way that images go: one at a time, and so many at once that they run in batches with padding. */
+/**
+ * The way that images go: one at a time, and so many at once that they run in batches with padding.
+ */
 async function agreement(engine: Engine, folder: string): Promise<boolean> {
   let agree = true;
   const set = await load(folder, engine);
   for (const name of networks) {
     const { manifest } = set.entries.find((entry) => entry.name === name)!;
     const model = {
-      ...{ modelPath: join(folder, name, "model.onnx"), name, version: "1", batching: manifest.batching },
-      ...{ inputs: manifest.inputs, outputs: manifest.outputs },
+      modelPath: join(folder, name, "model.onnx"),
+      name,
+      version: "1",
+      batching: manifest.batching,
+      inputs: manifest.inputs,
+      outputs: manifest.outputs,
     };
     const feeds = Array.from({ length: 13 }, (_, seed) => randomFeed(NETWORKS[name].side, seed));
     const run = async (id: number, feed: Tensor) => (await engine.runTensors(id, [feed]))[0]!;
@@ -223,7 +245,10 @@ async function loops(
   const two = await plainLoop(name, captured, "plain loop, graphs", [8, 64], [2]);
   captured.stop();
   if (name === "densenet121_float16") {
-    const nhwc = new Raw(values.raw ?? "", graph, provider, ["enable_cuda_graph=1", "prefer_nhwc=1"]);
+    const nhwc = new Raw(values.raw ?? "", graph, provider, [
+      "enable_cuda_graph=1",
+      "prefer_nhwc=1",
+    ]);
     await plainLoop(name, nhwc, "plain loop, graphs, prefer_nhwc", [1, 32, 128], [1]);
     nhwc.stop();
   }
@@ -243,7 +268,9 @@ async function throughput(
     const gpu = watchGpu();
     const used = process.cpuUsage();
     const began = performance.now();
-    const { rate, p50 } = await closedLoop(concurrency, 2 * seconds, () => engine.infer(id, [plane], {}));
+    const { rate, p50 } = await closedLoop(concurrency, 2 * seconds, () =>
+      engine.infer(id, [plane], {}),
+    );
     const { user, system } = process.cpuUsage(used);
     const took = (performance.now() - began) / 1000;
     const cores = (user + system) / 1e6 / took;
@@ -274,7 +301,9 @@ async function mixedShapes(engine: Engine, id: number): Promise<Row> {
   for (const plane of pictures)
     rates.push((await closedLoop(16, seconds, () => engine.infer(id, [plane], {}))).rate);
   let next = 0;
-  const mixed = await closedLoop(16, 2 * seconds, () => engine.infer(id, [pictures[next++ % 4]!], {}));
+  const mixed = await closedLoop(16, 2 * seconds, () =>
+    engine.infer(id, [pictures[next++ % 4]!], {}),
+  );
   const predicted = rates.length / sum(rates.map((rate) => 1 / rate));
   reached(BY_TURNS, mixed.rate / predicted);
   const value = `${mixed.rate.toFixed(1)}/s, ${(mixed.rate / predicted).toFixed(2)} of what each alone predicts`;
@@ -282,9 +311,16 @@ async function mixedShapes(engine: Engine, id: number): Promise<Row> {
 }
 
 /** What nvidia-smi says of the first GPU. */
-const query = (what: string): string[] => [`--query-gpu=${what}`, "--format=csv,noheader,nounits", "--id=0"];
+const query = (what: string): string[] => [
+  `--query-gpu=${what}`,
+  "--format=csv,noheader,nounits",
+  "--id=0",
+];
 
-/** Looks at how busy the first GPU is until it is asked: the mean in percent, NaN where nobody knows. */
+/**
+ * Looks at how busy the first GPU is until it is asked: the mean in percent, NaN where nobody
+ * knows.
+ */
 function watchGpu(): () => number {
   const seen: number[] = [];
   const watch = spawn("nvidia-smi", [...query("utilization.gpu"), "--loop-ms=200"], {
@@ -305,7 +341,9 @@ function watchGpu(): () => number {
 /** Files to answers over HTTP: images a second, and which of GPU and cores is the limit. */
 async function endToEnd(folder: string, name: Network): Promise<Row> {
   const gpuOfServer = { RADSERVE_MODELS_DIR: folder, RADSERVE_PROVIDERS: provider };
-  const server = await startServer(provider === "cuda" ? gpuOfServer : { ...gpuOfServer, RADSERVE_GPUS: "" });
+  const server = await startServer(
+    provider === "cuda" ? gpuOfServer : { ...gpuOfServer, RADSERVE_GPUS: "" },
+  );
   try {
     const { ct } = await samples();
     const output = join(server.output, "bench");
@@ -360,7 +398,10 @@ async function byTurns(engine: Engine, ids: readonly (readonly [number, Network]
   return ["two models by turns: memory", runs, told(grown, "two models by turns", runs)];
 }
 
-/** Seconds after which a row about memory ends, however many runs it has seen: the whole bench fits into eight minutes. */
+/**
+ * Seconds after which a row about memory ends, however many runs it has seen: the whole bench fits
+ * into eight minutes.
+ */
 const MOST_SECONDS = Number(values.memory);
 
 /** Runs at once of a round whose memory is looked at. */
@@ -400,7 +441,9 @@ async function flatMemory(engine: Engine, id: number): Promise<Row> {
   const pictures = mixedPictures();
   const rounds = values.quick === true ? 25 : 5000;
   const [count, grown] = await growth(rounds / 50, rounds, async () => {
-    await Promise.all(Array.from({ length: AT_ONCE }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})));
+    await Promise.all(
+      Array.from({ length: AT_ONCE }, (_, i) => engine.infer(id, [pictures[i % 4]!], {})),
+    );
   });
   const runs = `${AT_ONCE * count} runs`;
   reached(RUNS, (AT_ONCE * count) / 100_000);
@@ -409,8 +452,13 @@ async function flatMemory(engine: Engine, id: number): Promise<Row> {
 
 function optionsOf(folder: string, name: Network, manifest: Manifest): LoadOptions {
   return {
-    ...{ modelPath: join(folder, name, "model.onnx"), name, version: "1", batching: { max: LARGEST } },
-    ...{ inputs: manifest.inputs, outputs: manifest.outputs, provider },
+    modelPath: join(folder, name, "model.onnx"),
+    name,
+    version: "1",
+    batching: { max: LARGEST },
+    inputs: manifest.inputs,
+    outputs: manifest.outputs,
+    provider,
     precision: name === "densenet121_float16" ? "float16" : "float32",
   };
 }
@@ -459,7 +507,11 @@ async function windows(engine: Engine, folder: string): Promise<Row> {
     for (const lanes of [1, 2]) {
       const box = { height: window, width: window, depth: window };
       const { rate } = await raw.run({ lanes, threads: 1, spin: 0, batch, seconds, ...box });
-      tell(["windows of nnU-Net: plain loop", `batch ${batch}, lanes ${lanes}`, `${rate.toFixed(1)}/s`]);
+      tell([
+        "windows of nnU-Net: plain loop",
+        `batch ${batch}, lanes ${lanes}`,
+        `${rate.toFixed(1)}/s`,
+      ]);
       best = Math.max(best, rate);
     }
   raw.stop();
@@ -525,7 +577,8 @@ async function measure(engine: Engine, folder: string): Promise<boolean> {
     const large = idOf(set, "densenet121");
     tell(await byTurns(engine, [[large, "densenet121"] as const, [small, "small_cnn"] as const]));
   }
-  if (wanted("reloads")) tell(await reloads(engine, optionsOf(folder, "small_cnn", manifest("small_cnn"))));
+  if (wanted("reloads"))
+    tell(await reloads(engine, optionsOf(folder, "small_cnn", manifest("small_cnn"))));
   if (wanted("load"))
     for (const name of LOADED) tell(await ready(engine, optionsOf(folder, name, manifest(name))));
   await set.close();

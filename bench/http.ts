@@ -1,6 +1,7 @@
 /**
- * `npm run bench:http -- [--requests 200]`: that many single requests at once, each for another file; every
- * answer is compared with the painted truth, and the delay of the event loop that serves HTTP is read from /metrics.
+ * `npm run bench:http -- [--requests 200]`: that many single requests at once, each for another
+ * file; every answer is compared with the painted truth, and the delay of the event loop that
+ * serves HTTP is read from /metrics.
  */
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -15,11 +16,16 @@ const { values } = parseArgs({ options: { requests: { type: "string", default: "
 
 /** Value of one metric line, summed over its labels. */
 function metric(text: string, name: string): number {
-  const lines = text.split("\n").filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`));
+  const lines = text
+    .split("\n")
+    .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`));
   return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
 }
 
-/** Milliseconds by which timers came late since the last look; the histogram counts their own time too. */
+/**
+ * Milliseconds by which timers came late since the last look; the histogram counts their own time
+ * too.
+ */
 const delayOf = (text: string) => (which: string) =>
   Math.max(0, metric(text, `nodejs_eventloop_lag_${which}_seconds`) * 1000 - EVENT_LOOP_STEP_MS);
 
@@ -41,12 +47,18 @@ try {
   const began = performance.now();
   const latencies = await Promise.all(
     inputs.map(async (input) => {
-      const { status, body } = await server.post({ input_image_path: input, output_folder_path: folder });
+      const { status, body } = await server.post({
+        input_image_path: input,
+        output_folder_path: folder,
+      });
       const answer = answerSchema.safeParse(body);
       const areas =
-        answer.data?.models.find((m) => m.name === "ct-tissue")?.measurements.map((m) => m.value) ?? [];
+        answer.data?.models.find((m) => m.name === "ct-tissue")?.measurements.map((m) => m.value) ??
+        [];
       const right =
-        status === 200 && areas.length === 4 && areas.every((a, i) => Math.abs(a - expected[i]!) < 1e-6);
+        status === 200 &&
+        areas.length === 4 &&
+        areas.every((a, i) => Math.abs(a - expected[i]!) < 1e-6);
       if (!right) wrong++;
       return performance.now() - began;
     }),

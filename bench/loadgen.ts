@@ -1,8 +1,10 @@
 /**
- * `npm run bench:loadgen -- [--quick] [--outputs json|all] [--rounds N] [--seconds N] [--threads N] [--latency MS]`: Radserve asked by a load generator that others wrote, MLCommons' loadgen (mlcommons-loadgen on PyPI), with
- * CT slices of 512 x 512: SingleStream (one after the other), Offline (all at once) over single requests and as a bulk
- * job, and Server (at random times, a Poisson process) at 0.7 of what Offline reached. Nothing here is an MLPerf result:
- * the network is none of theirs, nobody reviewed the run, and generator and server share the cores.
+ * `npm run bench:loadgen -- [--quick] [--outputs json|all] [--rounds N] [--seconds N] [--threads N]
+ * [--latency MS]`: Radserve asked by a load generator that others wrote, MLCommons' loadgen
+ * (mlcommons-loadgen on PyPI), with CT slices of 512 x 512: SingleStream (one after the other),
+ * Offline (all at once) over single requests and as a bulk job, and Server (at random times, a
+ * Poisson process) at 0.7 of what Offline reached. Nothing here is an MLPerf result: the network is
+ * none of theirs, nobody reviewed the run, and generator and server share the cores.
  */
 import { execFile } from "node:child_process";
 import { rmSync } from "node:fs";
@@ -30,7 +32,10 @@ const IMAGES = values.quick ? 50 : 500;
 const QUERIES = values.quick ? 20 : 100;
 /** Of the rate of Offline: a server that is always full has a queue without an end. */
 const SERVER_SHARE = 0.7;
-/** Offline gets as many samples as should fill its time, and is not valid where it was faster than was expected. */
+/**
+ * Offline gets as many samples as should fill its time, and is not valid where it was faster than
+ * was expected.
+ */
 const OFFLINE_MARGIN = 1.4;
 const OUTPUTS = values.outputs === "all" ? ["json", "png", "sr", "seg", "sc"] : ["json"];
 
@@ -67,7 +72,8 @@ async function ask(
   const words = [join(root, "bench/loadgen/sut.py"), JSON.stringify(settings)];
   const { stdout } = await run(venv("loadgen"), words, { maxBuffer: 2 ** 26 });
   const said = JSON.parse(stdout) as { summary: Summary; wrong: number; first_wrong: string };
-  if (said.wrong > 0) throw new Error(`${name}: ${said.wrong} wrong answers, the first: ${said.first_wrong}`);
+  if (said.wrong > 0)
+    throw new Error(`${name}: ${said.wrong} wrong answers, the first: ${said.first_wrong}`);
   rmSync(output, { recursive: true, force: true });
   return figuresOf(one.scenario, said.summary);
 }
@@ -87,10 +93,18 @@ try {
   const offline: Run = { name: "Offline", scenario: "Offline", way: "http", threads, qps: 50 };
   let rate = (await note(offline, -1)).samples_per_second ?? offline.qps;
   for (let round = 0; round < rounds; round++) {
-    // One after the other is slower than all at once: so the generator has no fewer queries than its time takes
-    await note({ name: "SingleStream", scenario: "SingleStream", way: "http", threads: 1, qps: rate }, round);
-    rate = (await note({ ...offline, qps: rate * OFFLINE_MARGIN }, round)).samples_per_second ?? rate;
-    await note({ name: "Server", scenario: "Server", way: "http", threads, qps: rate * SERVER_SHARE }, round);
+    // One after the other is slower than all at once: so the generator has no fewer queries than
+    // its time takes
+    await note(
+      { name: "SingleStream", scenario: "SingleStream", way: "http", threads: 1, qps: rate },
+      round,
+    );
+    rate =
+      (await note({ ...offline, qps: rate * OFFLINE_MARGIN }, round)).samples_per_second ?? rate;
+    await note(
+      { name: "Server", scenario: "Server", way: "http", threads, qps: rate * SERVER_SHARE },
+      round,
+    );
     await note(
       { name: "Offline as a bulk job", scenario: "Offline", way: "bulk", threads: 1, qps: rate },
       round,

@@ -1,6 +1,7 @@
 /**
- * `npm run bench:memory -- [--memory 4GiB] [--only NAME,NAME]`: what files that were made to take memory take
- * of a server's, above what it takes at rest, and what is still held when they are done.
+ * `npm run bench:memory -- [--memory 4GiB] [--only NAME,NAME]`: what files that were made to take
+ * memory take of a server's, above what it takes at rest, and what is still held when they are
+ * done.
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -35,7 +36,11 @@ const SETTLING_MS = 10_000;
 function deflated(): Buffer {
   const size = { Rows: ROWS, Columns: COLUMNS, BitsAllocated: 16, BitsStored: 16, HighBit: 15 };
   const attributes = imageAttributes({ ...CT_SLICE, ...size });
-  return dicomFile({ transferSyntax: DEFLATED, attributes, pixels: Buffer.alloc(2 * ROWS * COLUMNS) });
+  return dicomFile({
+    transferSyntax: DEFLATED,
+    attributes,
+    pixels: Buffer.alloc(2 * ROWS * COLUMNS),
+  });
 }
 
 /** 64 MB: eight million items, each of eight bytes. */
@@ -66,7 +71,10 @@ async function jpeg2000(): Promise<Buffer> {
   return dicomFile({ transferSyntax: SYNTAXES.jpeg2000, attributes, pixels: { fragments } });
 }
 
-const CASES: Record<string, { make: () => Buffer | Promise<Buffer>; name: string; atOnce: number }> = {
+const CASES: Record<
+  string,
+  { make: () => Buffer | Promise<Buffer>; name: string; atOnce: number }
+> = {
   deflated: { make: deflated, name: "deflated.dcm", atOnce: 3 },
   items: { make: emptyItems, name: "items.dcm", atOnce: 3 },
   png: { make: png, name: "picture.png", atOnce: 3 },
@@ -80,7 +88,8 @@ function watchCounted(server: BenchServer): () => Promise<number> {
   const watched = { most: 0, going: true };
   const looking = (async () => {
     while (watched.going) {
-      // A connection that was idle for a minute may be closed at the moment it is taken; the next look tells as much
+      // A connection that was idle for a minute may be closed at the moment it is taken; the next
+      // look tells as much
       const text = await fetch(`${server.url}/metrics`).then(
         (answer) => answer.text(),
         () => "",
@@ -117,7 +126,9 @@ async function measure(name: string, { make, name: file, atOnce }: (typeof CASES
     const input = join(server.input, file);
     writeFileSync(input, await make());
     const [most, counted] = [watchPss(root, LOOK_MS), watchCounted(server)];
-    const answers = await Promise.all(Array.from({ length: atOnce }, (_, i) => infer(input, `results-${i}`)));
+    const answers = await Promise.all(
+      Array.from({ length: atOnce }, (_, i) => infer(input, `results-${i}`)),
+    );
     const [peak, mostCounted] = [most(), await counted()];
     const held: number[] = [];
     for (let i = 0; i < 2; i++) {

@@ -1,8 +1,9 @@
 /**
- * `npm run bench:nnunet -- [--only small-25,...] [--rounds 3] [--side 1]`: nnU-Net's own
- * predictor (nnunetv2, PyTorch on the CPU) from an image file to the file of a label map, beside Radserve from a DICOM
- * series to a SEG over HTTP: one network of random weights, which comes to Radserve as a trained one does, the same cores, by
- * turns. RADSERVE_PYTHON names a Python with nnunetv2; without one nothing is measured. `--side 0.5` halves rows and columns.
+ * `npm run bench:nnunet -- [--only small-25,...] [--rounds 3] [--side 1]`: nnU-Net's own predictor
+ * (nnunetv2, PyTorch on the CPU) from an image file to the file of a label map, beside Radserve
+ * from a DICOM series to a SEG over HTTP: one network of random weights, which comes to Radserve as
+ * a trained one does, the same cores, by turns. RADSERVE_PYTHON names a Python with nnunetv2;
+ * without one nothing is measured. `--side 0.5` halves rows and columns.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -27,7 +28,9 @@ const { values } = parseArgs({
 });
 const PYTHON = process.env["RADSERVE_PYTHON"] ?? "python3";
 const SCRIPT = "bench/nnunet.py";
-/** nnU-Net's time and memory in those of Radserve: what is not the network, the whole, and the peak. */
+/**
+ * nnU-Net's time and memory in those of Radserve: what is not the network, the whole, and the peak.
+ */
 const GOALS = { beside: 20, whole: 1, memory: 5 };
 const MODEL = "last-stage";
 
@@ -59,26 +62,39 @@ function writeSeries(folder: string, voxels: Buffer, { sides, spacing }: Drawn):
     const data = voxels.subarray(i * bytes, (i + 1) * bytes);
     const raw = { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 16, data };
     const attributes = attributesOf(raw, {
-      ...{ ...CT_SLICE, PixelRepresentation: 1, RescaleSlope: "1", RescaleIntercept: "0" },
-      ...{ SOPInstanceUID: `1.2.826.0.1.4.${i + 1}`, StudyInstanceUID: "1.2.826.0.1.1" },
-      ...{ SeriesInstanceUID: "1.2.826.0.1.2", FrameOfReferenceUID: "1.2.826.0.1.3" },
-      ...{ PixelSpacing: `${spacing[1]}\\${spacing[2]}`, ImagePositionPatient: `0\\0\\${i * spacing[0]}` },
+      ...CT_SLICE,
+      PixelRepresentation: 1,
+      RescaleSlope: "1",
+      RescaleIntercept: "0",
+      SOPInstanceUID: `1.2.826.0.1.4.${i + 1}`,
+      StudyInstanceUID: "1.2.826.0.1.1",
+      SeriesInstanceUID: "1.2.826.0.1.2",
+      FrameOfReferenceUID: "1.2.826.0.1.3",
+      PixelSpacing: `${spacing[1]}\\${spacing[2]}`,
+      ImagePositionPatient: `0\\0\\${i * spacing[0]}`,
       ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
     });
     writeFileSync(join(folder, `${i}.dcm`), dicomFile({ attributes, pixels: data }));
   }
 }
 
-/** How many voxels of a label map's SEG, read by dcmjs, have another label than those of nnU-Net's file (bytes after 352). */
+/**
+ * How many voxels of a label map's SEG, read by dcmjs, have another label than those of nnU-Net's
+ * file (bytes after 352).
+ */
 function differing(seg: string, nifti: string): number {
   const theirs = gunzipSync(readFileSync(nifti)).subarray(352);
   const file = dcmjs.data.DicomMessage.readFile(Uint8Array.from(readFileSync(seg)).buffer);
   const ours = new Uint8Array(file.dict["7FE00010"]?.Value[0] as ArrayBuffer);
-  if (ours.length !== theirs.length) throw new Error(`${ours.length} voxels beside ${theirs.length}`);
+  if (ours.length !== theirs.length)
+    throw new Error(`${ours.length} voxels beside ${theirs.length}`);
   return theirs.reduce((count, label, i) => count + Number(label !== ours[i]), 0);
 }
 
-/** A trained folder becomes a model by the commands that docs/models.md names, finished so that it writes a SEG. */
+/**
+ * A trained folder becomes a model by the commands that docs/models.md names, finished so that it
+ * writes a SEG.
+ */
 function importStage(scratch: string, configuration: string): void {
   const script = join(scratch, "export_nnunet.py");
   writeFileSync(script, radserve("models", "export-nnunet"));
@@ -119,8 +135,10 @@ async function ourTurn(server: BenchServer, series: string, output: string): Pro
     throw new Error(`${status} ${JSON.stringify(body)}`);
   const seconds = (...names: string[]) => sum(names.map((name) => laps[name] ?? 0)) / 1000;
   const stages = {
-    ...{ read: seconds("read", "look", "decode"), prepare: seconds("prepare") },
-    ...{ network: seconds("run"), back: seconds("postprocess") },
+    read: seconds("read", "look", "decode"),
+    prepare: seconds("prepare"),
+    network: seconds("run"),
+    back: seconds("postprocess"),
   };
   const peaks = descendants(pid).map((child) =>
     Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child}/status`, "utf8"))?.[1] ?? 0),
@@ -139,7 +157,9 @@ const middleOf = (turns: Turn[]) => turns.toSorted((a, b) => a.wall - b.wall)[tu
 
 async function measure(name: string): Promise<object> {
   const scratch = mkdtempSync(join(tmpdir(), "radserve-nnunet-"));
-  execFileSync(PYTHON, [join(root, SCRIPT), "make", name, values.side, scratch], { stdio: "ignore" });
+  execFileSync(PYTHON, [join(root, SCRIPT), "make", name, values.side, scratch], {
+    stdio: "ignore",
+  });
   const drawn = read(join(scratch, "drawn.json")) as unknown as Drawn;
   const voxels = readFileSync(join(scratch, "ct.i16"));
   const middle = voxels.subarray((voxels.length >> 2) << 1);
@@ -164,14 +184,16 @@ async function measure(name: string): Promise<object> {
     const [them, us] = [middleOf(theirs), middleOf(ours)];
     const ratio = (of: (turn: Turn) => number) => Number((of(them) / of(us)).toFixed(2));
     const ratios = {
-      ...{ whole: ratio(({ wall }) => wall), processor: ratio(({ cpu }) => cpu) },
-      ...{
-        beside: ratio(({ wall, stages }) => wall - stages["network"]!),
-        memory: ratio(({ peak }) => peak),
-      },
+      whole: ratio(({ wall }) => wall),
+      processor: ratio(({ cpu }) => cpu),
+      beside: ratio(({ wall, stages }) => wall - stages["network"]!),
+      memory: ratio(({ peak }) => peak),
     };
     const seg = join(server.output, `0/series.${MODEL}.seg.dcm`);
-    const differ = differing(seg, join(scratch, `stage${drawn.configurations.length - 1}/case.nii.gz`));
+    const differ = differing(
+      seg,
+      join(scratch, `stage${drawn.configurations.length - 1}/case.nii.gz`),
+    );
     return { name, ...drawn, nnunet: them, radserve: us, ratios, differ };
   } finally {
     rival?.stop();
@@ -182,5 +204,9 @@ async function measure(name: string): Promise<object> {
 
 if (spawnSync(PYTHON, ["-c", "import nnunetv2, torch, SimpleITK"]).status === 0) {
   console.log({ ...machine(), goals: GOALS });
-  for (const name of values.only.split(",")) console.log(JSON.stringify(await measure(name), undefined, 1));
-} else console.log(`bench:nnunet is skipped: ${PYTHON} has no nnunetv2. RADSERVE_PYTHON names one that has.`);
+  for (const name of values.only.split(","))
+    console.log(JSON.stringify(await measure(name), undefined, 1));
+} else
+  console.log(
+    `bench:nnunet is skipped: ${PYTHON} has no nnunetv2. RADSERVE_PYTHON names one that has.`,
+  );

@@ -1,7 +1,8 @@
 /**
- * `npm run bench:page -- [--results N]`: the list of results on the page, in Debian's Chromium, with many results
- * that are there: from the address to the first paint and to the rows of the list, and the list's requests by themselves. Beside
- * each time stands the processor time of server, browser and bench together, which other work of the machine does not change.
+ * `npm run bench:page -- [--results N]`: the list of results on the page, in Debian's Chromium,
+ * with many results that are there: from the address to the first paint and to the rows of the
+ * list, and the list's requests by themselves. Beside each time stands the processor time of
+ * server, browser and bench together, which other work of the machine does not change.
  */
 import { closeSync, linkSync, mkdirSync, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -28,7 +29,10 @@ const ROUNDS = 7;
 const FIRST = Date.UTC(2026, 0, 1);
 const APART_MS = 600_000;
 
-/** Receipts that are there, and their lines as the server writes them; every thousandth has a finding that is rare. */
+/**
+ * Receipts that are there, and their lines as the server writes them; every thousandth has a
+ * finding that is rare.
+ */
 async function writeResults(root: string): Promise<void> {
   const list = new ListWriter([root], "bench");
   let content = "";
@@ -48,7 +52,10 @@ async function writeResults(root: string): Promise<void> {
     if (i % LINKS === 0) writeFileSync((content = join(folder, name)), receiptText(receipt));
     else linkSync(content, join(folder, name));
     const fd = openSync(folder, "r");
-    list.add({ fdPath: descriptorPath(fd), realPath: folder }, receipt, { name, input: join("/in", name) });
+    list.add({ fdPath: descriptorPath(fd), realPath: folder }, receipt, {
+      name,
+      input: join("/in", name),
+    });
     closeSync(fd);
   }
 }
@@ -86,7 +93,8 @@ try {
   const timed = (query: Record<string, string>, rows: number) =>
     repeated(async () => {
       const { results } = await ask(query);
-      if (results.length !== rows) throw new Error(`Expected ${rows} results, found ${results.length}.`);
+      if (results.length !== rows)
+        throw new Error(`Expected ${rows} results, found ${results.length}.`);
     });
   // What begins after the latest of the second day begins with all that are later left out
   const { next_cursor: cursor } = await ask({ to: day(0), limit: "94" });

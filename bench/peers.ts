@@ -1,10 +1,10 @@
 /**
- * `npm run bench:peers -- [--quick] [--only ct,dx,dxj2k,us,volume] [--outputs json,all] [--peers radserve,script,...]
- * [--at 1,4,16,64] [--against CHECKOUT] [--rounds N] [--seconds N] [--write]`:
- * Radserve and what somebody would run instead, by turns.
- * `--against` names another checkout that has been built: it takes turns too, under the name "before". `--write` puts
- * tables and chart into docs/benchmarks.md. A full run takes about an hour and a half; `--quick` shows in some minutes that
- * everything works, and its figures mean nothing.
+ * `npm run bench:peers -- [--quick] [--only ct,dx,dxj2k,us,volume] [--outputs json,all] [--peers
+ * radserve,script,...] [--at 1,4,16,64] [--against CHECKOUT] [--rounds N] [--seconds N] [--write]`:
+ * Radserve and what somebody would run instead, by turns. `--against` names another checkout that
+ * has been built: it takes turns too, under the name "before". `--write` puts tables and chart into
+ * docs/benchmarks.md. A full run takes about an hour and a half; `--quick` shows in some minutes
+ * that everything works, and its figures mean nothing.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
@@ -68,14 +68,16 @@ function concurrenciesOf(at: readonly number[]): number[] {
 }
 
 /**
- * One row: medians over the rounds, and the ratio of Radserve to it within each round; Radserve under the most requests
- * where the other takes none.
+ * One row: medians over the rounds, and the ratio of Radserve to it within each round; Radserve
+ * under the most requests where the other takes none.
  */
 function rowOf(turns: readonly Turn[], peer: string, concurrency: number) {
-  const of = (name: string) => turns.filter((t) => t.peer === name && t.concurrency === concurrency);
+  const of = (name: string) =>
+    turns.filter((t) => t.peer === name && t.concurrency === concurrency);
   const same = of("radserve");
   const most = Math.max(...turns.filter((t) => t.peer === "radserve").map((t) => t.concurrency));
-  const own = same.length > 0 ? same : turns.filter((t) => t.peer === "radserve" && t.concurrency === most);
+  const own =
+    same.length > 0 ? same : turns.filter((t) => t.peer === "radserve" && t.concurrency === most);
   const theirs = of(peer);
   const ratios = theirs.flatMap(({ round, images_per_second }) => {
     const mine = own.find((t) => t.round === round);
@@ -84,13 +86,16 @@ function rowOf(turns: readonly Turn[], peer: string, concurrency: number) {
   const mid = (key: "images_per_second" | "cpu_ms" | "peak_mib" | "p50_ms" | "p99_ms") =>
     Math.round(median(theirs.map((t) => t[key])) * 100) / 100;
   return {
-    ...{ peer, at: concurrency, per_s: mid("images_per_second"), cpu_ms: mid("cpu_ms") },
-    ...{ mib: mid("peak_mib"), p50: mid("p50_ms"), p99: mid("p99_ms") },
-    ...{
-      ratio: median(ratios).toFixed(2),
-      from: Math.min(...ratios).toFixed(2),
-      to: Math.max(...ratios).toFixed(2),
-    },
+    peer,
+    at: concurrency,
+    per_s: mid("images_per_second"),
+    cpu_ms: mid("cpu_ms"),
+    mib: mid("peak_mib"),
+    p50: mid("p50_ms"),
+    p99: mid("p99_ms"),
+    ratio: median(ratios).toFixed(2),
+    from: Math.min(...ratios).toFixed(2),
+    to: Math.max(...ratios).toFixed(2),
   };
 }
 
@@ -110,21 +115,28 @@ function whatRan(): string {
   );
 }
 
-/** What the script takes more for an image when it waits for the disk and hashes, one request at a time. */
+/**
+ * What the script takes more for an image when it waits for the disk and hashes, one request at a
+ * time.
+ */
 function promisesCost(turns: readonly Turn[]): string[] {
   const alone = turns.filter(({ concurrency }) => concurrency === 1);
-  return [...new Set(alone.map(({ work, outputs }) => JSON.stringify([work, outputs])))].flatMap((group) => {
-    const of = alone.filter(({ work, outputs }) => JSON.stringify([work, outputs]) === group);
-    const more = of
-      .filter(({ peer }) => peer === "same")
-      .flatMap((same) => {
-        const bare = of.find(({ peer, round }) => peer === "script" && round === same.round);
-        return bare === undefined ? [] : [1000 / same.images_per_second - 1000 / bare.images_per_second];
-      });
-    if (more.length === 0) return [];
-    const { work, outputs } = of[0]!;
-    return [`${median(more).toFixed(1)} ms (${work}, ${outputs})`];
-  });
+  return [...new Set(alone.map(({ work, outputs }) => JSON.stringify([work, outputs])))].flatMap(
+    (group) => {
+      const of = alone.filter(({ work, outputs }) => JSON.stringify([work, outputs]) === group);
+      const more = of
+        .filter(({ peer }) => peer === "same")
+        .flatMap((same) => {
+          const bare = of.find(({ peer, round }) => peer === "script" && round === same.round);
+          return bare === undefined
+            ? []
+            : [1000 / same.images_per_second - 1000 / bare.images_per_second];
+        });
+      if (more.length === 0) return [];
+      const { work, outputs } = of[0]!;
+      return [`${median(more).toFixed(1)} ms (${work}, ${outputs})`];
+    },
+  );
 }
 
 function aboutDisk(turns: readonly Turn[]): string {
@@ -139,14 +151,29 @@ function aboutDisk(turns: readonly Turn[]): string {
   );
 }
 
-const load: Load = new MeasuredProcess(fileURLToPath(new URL("./peers/load.js", import.meta.url)), []);
+const load: Load = new MeasuredProcess(
+  fileURLToPath(new URL("./peers/load.js", import.meta.url)),
+  [],
+);
 const scratch = mkdtempSync(join(os.tmpdir(), "radserve-peers-"));
 const disk = fsyncCost(scratch, values.quick ? 20 : 200);
 const missing: string[] = [];
-const course: Course = { load, scratch, contenders, rounds, seconds, quick: values.quick, say, missing };
+const course: Course = {
+  load,
+  scratch,
+  contenders,
+  rounds,
+  seconds,
+  quick: values.quick,
+  say,
+  missing,
+};
 const all: Turn[] = [];
 
-/** What was measured so far goes into the report, so that a run that is cut short leaves what it has. */
+/**
+ * What was measured so far goes into the report, so that a run that is cut short leaves what it
+ * has.
+ */
 function report(): void {
   if (!values.write) return;
   const goals = goalsOf(all);
@@ -155,13 +182,16 @@ function report(): void {
 }
 
 function said(): string[] {
-  const failed = missing.length === 0 ? [] : [`These failed, and are missing: ${missing.join(", ")}.`];
+  const failed =
+    missing.length === 0 ? [] : [`These failed, and are missing: ${missing.join(", ")}.`];
   return [whatRan(), aboutDisk(all), ...failed];
 }
 
 try {
   for (const [name, work] of works)
-    for (const outputs of listOf(values.outputs).filter((one) => work.outputs.includes(one as Outputs))) {
+    for (const outputs of listOf(values.outputs).filter((one) =>
+      work.outputs.includes(one as Outputs),
+    )) {
       const turns = await measure(course, name, work, outputs as Outputs, concurrenciesOf(work.at));
       all.push(...turns);
       report();

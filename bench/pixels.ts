@@ -1,8 +1,9 @@
 /**
- * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding|cines]`: how long one image takes from stored
- * values to tensor and from compressed frame to stored values, on one thread, with other libraries measured by turns
- * in the same run. Rivals come from Python (RADSERVE_PYTHON or python3: opencv-python-headless, numpy, python-gdcm,
- * pylibjpeg-openjpeg, pyjpegls, imagecodecs) and DCMTK's programs; what is absent is left out.
+ * `npm run bench:pixels -- [--rounds 5] [--only preparation|decoding|cines]`: how long one image
+ * takes from stored values to tensor and from compressed frame to stored values, on one thread,
+ * with other libraries measured by turns in the same run. Rivals come from Python (RADSERVE_PYTHON
+ * or python3: opencv-python-headless, numpy, python-gdcm, pylibjpeg-openjpeg, pyjpegls,
+ * imagecodecs) and DCMTK's programs; what is absent is left out.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
@@ -35,8 +36,12 @@ const preparationTable = (rows: PreparationRow[]): string =>
   table(
     ["picture", "to", "interpolation", "ours ms", "OpenCV and numpy, ms", "ratio"],
     rows.map((r) => [
-      ...[r.picture, r.size, r.interpolation],
-      ...[number(r.ours_ms), list(r.rivals_ms), number(r.ratio)],
+      r.picture,
+      r.size,
+      r.interpolation,
+      number(r.ours_ms),
+      list(r.rivals_ms),
+      number(r.ratio),
     ]),
   );
 
@@ -44,8 +49,12 @@ const decodingTable = (rows: DecodingRow[]): string =>
   table(
     ["file", "syntax", "ours ms", "others, ms", "ratio to DCMTK, GDCM, OpenJPEG", "ratio to any"],
     rows.map((r) => [
-      ...[r.file, r.transfer_syntax.replace("1.2.840.10008.1.2", "…")],
-      ...[number(r.ours_ms), list(r.rivals_ms), number(r.ratio), number(r.ratio_any)],
+      r.file,
+      r.transfer_syntax.replace("1.2.840.10008.1.2", "…"),
+      number(r.ours_ms),
+      list(r.rivals_ms),
+      number(r.ratio),
+      number(r.ratio_any),
     ]),
   );
 
@@ -53,8 +62,12 @@ const cineTable = (rows: CineRow[]): string =>
   table(
     ["cine 512x512 12-bit", "frames", "one thread ms", "decoder threads", "with them ms", "ratio"],
     rows.map((r) => [
-      ...[r.coding, `${r.frames}`, number(r.one_ms)],
-      ...[`${r.threads}`, number(r.shared_ms), number(r.ratio)],
+      r.coding,
+      `${r.frames}`,
+      number(r.one_ms),
+      `${r.threads}`,
+      number(r.shared_ms),
+      number(r.ratio),
     ]),
   );
 

@@ -1,9 +1,9 @@
 /**
- * `npm run bench:readers`: connections without a token that send requests one behind the other and never
- * read an answer, against two goals: GET /health/live of another client answers within 100 ms at the 99th percentile,
- * and the server's memory grows by at most 200 MiB. Rounds: nobody beside, 10 and 100 such connections that ask for the
- * contract, and 100 that ask for its head, for a page that is not there, and with a token that is none. It takes about
- * a minute and a half.
+ * `npm run bench:readers`: connections without a token that send requests one behind the other and
+ * never read an answer, against two goals: GET /health/live of another client answers within 100 ms
+ * at the 99th percentile, and the server's memory grows by at most 200 MiB. Rounds: nobody beside,
+ * 10 and 100 such connections that ask for the contract, and 100 that ask for its head, for a page
+ * that is not there, and with a token that is none. It takes about a minute and a half.
  */
 import { fork } from "node:child_process";
 import { once } from "node:events";
@@ -40,7 +40,10 @@ const ROUNDS: [readers: number, asks: string][] = [
 /** What one write brings: more requests than one read of the server takes. */
 const BURST = REQUESTS[values.asks]!.repeat(2_000);
 
-/** A client that writes requests for as long as the connection takes them, begins anew when it is closed, and never reads. */
+/**
+ * A client that writes requests for as long as the connection takes them, begins anew when it is
+ * closed, and never reads.
+ */
 function neverReads(port: number): void {
   const socket: Socket = connect(port, "127.0.0.1");
   socket.pause();

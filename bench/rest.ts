@@ -1,7 +1,8 @@
 /**
- * `npm run bench:rest -- [--quick]`: what the installed server costs while nobody asks for anything, against
- * its goals: the time until it is ready, its memory and its processor time at rest, each also after bulk work. The full
- * run takes about five minutes; --quick shows in one that it works, and its idle times are too short to mean anything.
+ * `npm run bench:rest -- [--quick]`: what the installed server costs while nobody asks for
+ * anything, against its goals: the time until it is ready, its memory and its processor time at
+ * rest, each also after bulk work. The full run takes about five minutes; --quick shows in one that
+ * it works, and its idle times are too short to mean anything.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { join } from "node:path";
@@ -26,10 +27,14 @@ const MINUTE_MS = 60_000;
 
 const GOALS = { ready_ms: 500, memory_mib: 200, idle_cpu_s_a_minute: 0.1 };
 
-/** The server's first process, and that of its private database where it is no child of the server. */
+/**
+ * The server's first process, and that of its private database where it is no child of the server.
+ */
 function rootsOf(server: BenchServer): number[] {
   const [own, postmaster] = [server.process.pid!, server.postmaster()];
-  return postmaster === undefined || descendants(own).includes(postmaster) ? [own] : [own, postmaster];
+  return postmaster === undefined || descendants(own).includes(postmaster)
+    ? [own]
+    : [own, postmaster];
 }
 
 interface Rest {
@@ -68,7 +73,10 @@ async function bulkWork(server: BenchServer): Promise<void> {
     const job = await client.call(jobSchema, "GET", `/bulk_inference/${job_id}`);
     if (!hasEnded(job)) await delay(LOOK_MS);
     else if (job.counts.succeeded === IMAGES) return;
-    else throw new Error(`Expected ${IMAGES} images that succeed, found ${JSON.stringify(job.counts)}.`);
+    else
+      throw new Error(
+        `Expected ${IMAGES} images that succeed, found ${JSON.stringify(job.counts)}.`,
+      );
   }
 }
 
@@ -84,7 +92,13 @@ async function starts(server: BenchServer): Promise<number[]> {
 }
 
 function row(figure: string, found: number, goal: number, more: object = {}) {
-  return { figure, found: Number(found.toFixed(found < 10 ? 2 : 0)), goal, met: found <= goal, ...more };
+  return {
+    figure,
+    found: Number(found.toFixed(found < 10 ? 2 : 0)),
+    goal,
+    met: found <= goal,
+    ...more,
+  };
 }
 
 const server = await startServer();
@@ -94,15 +108,29 @@ try {
   await bulkWork(server);
   const after = await atRest(server);
   const rows = [
-    row(`ready after the start, warm disk, median of ${STARTS}, ms`, median(times), GOALS.ready_ms, {
-      least: Math.round(Math.min(...times)),
-      most: Math.round(Math.max(...times)),
-    }),
+    row(
+      `ready after the start, warm disk, median of ${STARTS}, ms`,
+      median(times),
+      GOALS.ready_ms,
+      {
+        least: Math.round(Math.min(...times)),
+        most: Math.round(Math.max(...times)),
+      },
+    ),
     row("memory (PSS) at rest, MiB", before.memory_mib, GOALS.memory_mib),
-    row(`memory (PSS) at rest after ${IMAGES} images of bulk work, MiB`, after.memory_mib, GOALS.memory_mib, {
-      database: Math.round(after.database_mib),
-    }),
-    row("processor time at rest, s a minute", before.idle_cpu_s_a_minute, GOALS.idle_cpu_s_a_minute),
+    row(
+      `memory (PSS) at rest after ${IMAGES} images of bulk work, MiB`,
+      after.memory_mib,
+      GOALS.memory_mib,
+      {
+        database: Math.round(after.database_mib),
+      },
+    ),
+    row(
+      "processor time at rest, s a minute",
+      before.idle_cpu_s_a_minute,
+      GOALS.idle_cpu_s_a_minute,
+    ),
     row(
       "processor time at rest after bulk work, s a minute",
       after.idle_cpu_s_a_minute,

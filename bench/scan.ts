@@ -1,7 +1,8 @@
 /**
- * `npm run bench:scan -- [--files N]`: the scan of a large folder after the 202, without its images being run
- * (the job is held). All files lie in one folder, then the same number in folders of 500: files a second, resident
- * memory along the way, the longest time that HTTP was silent, and how long the whole job takes to be cancelled.
+ * `npm run bench:scan -- [--files N]`: the scan of a large folder after the 202, without its images
+ * being run (the job is held). All files lie in one folder, then the same number in folders of 500:
+ * files a second, resident memory along the way, the longest time that HTTP was silent, and how
+ * long the whole job takes to be cancelled.
  */
 import { copyFileSync, linkSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
@@ -25,7 +26,10 @@ interface Measured {
   files: number;
   seconds: number;
   files_per_second: number;
-  /** Resident MiB of the server's processes when the first tenth was found, when half was, and at the end. */
+  /**
+   * Resident MiB of the server's processes when the first tenth was found, when half was, and at
+   * the end.
+   */
   memory_mib: { first_tenth: number; half: number; last_tenth: number };
   memory_growth: number;
   /** The longest that GET /health/live, asked all the while, took. */
@@ -82,8 +86,16 @@ async function measure(server: BenchServer, folder: string): Promise<Measured> {
   const cancel = (performance.now() - asked) / 1000;
   ended.abort();
   const between = (from: number, to: number) =>
-    median(samples.filter(({ found }) => found >= from * FILES && found <= to * FILES).map((s) => s.memory));
-  const memory = { first_tenth: between(0.05, 0.15), half: between(0.45, 0.55), last_tenth: between(0.9, 1) };
+    median(
+      samples
+        .filter(({ found }) => found >= from * FILES && found <= to * FILES)
+        .map((s) => s.memory),
+    );
+  const memory = {
+    first_tenth: between(0.05, 0.15),
+    half: between(0.45, 0.55),
+    last_tenth: between(0.9, 1),
+  };
   return {
     files: FILES,
     seconds,

@@ -1,18 +1,29 @@
 /**
- * `npm run bench:stat -- [--images 32] [--coder jpeg2000|jpeg-lossless]`: how long a small stat request takes
- * while that many images of 4096 x 4096 samples of 16 bits wait, against the processor time of one of these images.
+ * `npm run bench:stat -- [--images 32] [--coder jpeg2000|jpeg-lossless]`: how long a small stat
+ * request takes while that many images of 4096 x 4096 samples of 16 bits wait, against the
+ * processor time of one of these images.
  */
 import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../test/support/dicom.js";
+import {
+  attributesOf,
+  compress,
+  CT_SLICE,
+  dicomFile,
+  picture,
+  SYNTAXES,
+} from "../test/support/dicom.js";
 import { samples } from "../scripts/demo/samples.js";
 import { cpuSeconds } from "./lib/process-tree.js";
 import { machine, startServer } from "./lib/server.js";
 import { median, quantile } from "./lib/statistics.js";
 
 const { values } = parseArgs({
-  options: { images: { type: "string", default: "32" }, coder: { type: "string", default: "jpeg2000" } },
+  options: {
+    images: { type: "string", default: "32" },
+    coder: { type: "string", default: "jpeg2000" },
+  },
 });
 const SIDE = 4096;
 const COST_ROUNDS = 3;
@@ -64,7 +75,9 @@ try {
 
   let left = count;
   const began = performance.now();
-  const large = Array.from({ length: count }, () => infer(seeds.large, "routine").finally(() => (left -= 1)));
+  const large = Array.from({ length: count }, () =>
+    infer(seeds.large, "routine").finally(() => (left -= 1)),
+  );
   const latencies: number[] = [];
   while (left > 0) latencies.push(await infer(seeds.small, "stat"));
   await Promise.all(large);

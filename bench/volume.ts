@@ -1,15 +1,22 @@
 /**
- * `npm run bench:volume -- [--slices 800] [--window 96] [--network one|unet]`: time and memory of a CT of 512 x
- * 512 pixels at 0.75 mm and 1 mm between slices, that a network of 105 classes sees at 1.5 mm in nnU-Net's windows.
- * Memory is the peak of the process above what it has with the source and the model in memory. `one` is a network of one
- * convolution, whose labels can be told; `unet` is one of nnU-Net's size, and its windows are also run by a plain loop.
+ * `npm run bench:volume -- [--slices 800] [--window 96] [--network one|unet]`: time and memory of a
+ * CT of 512 x 512 pixels at 0.75 mm and 1 mm between slices, that a network of 105 classes sees at
+ * 1.5 mm in nnU-Net's windows. Memory is the peak of the process above what it has with the source
+ * and the model in memory. `one` is a network of one convolution, whose labels can be told; `unet`
+ * is one of nnU-Net's size, and its windows are also run by a plain loop.
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { createEngine } from "../src/engine/engine.js";
-import { CLASSES, forgetPeak, manyLabels, nearestLabel, peakMemory } from "../test/support/many-labels.js";
+import {
+  CLASSES,
+  forgetPeak,
+  manyLabels,
+  nearestLabel,
+  peakMemory,
+} from "../test/support/many-labels.js";
 import { writeModel } from "../test/support/tiny-models.js";
 import { geometryOf, slicesOf } from "../test/support/volumes.js";
 import { unet3d } from "./lib/models.js";
@@ -50,8 +57,14 @@ async function rawWindow(graph: string): Promise<number> {
   const raw = new Raw(buildRaw(), graph);
   try {
     const { p50 } = await raw.run({
-      ...{ lanes: 1, threads: availableParallelism(), spin: 1, batch: 1, seconds: 15 },
-      ...{ height: window, width: window, depth: window },
+      lanes: 1,
+      threads: availableParallelism(),
+      spin: 1,
+      batch: 1,
+      seconds: 15,
+      height: window,
+      width: window,
+      depth: window,
     });
     return p50 / 1000;
   } finally {
@@ -66,8 +79,13 @@ try {
   const voxels = new Uint16Array(slices * SIDE * SIDE);
   for (let z = 0, i = 0; z < slices; z++)
     for (let y = 0; y < SIDE; y++)
-      for (let x = 0; x < SIDE; x++) voxels[i++] = ((z >> 5) * 31 + (y >> 5) * 7 + (x >> 5)) % CLASSES;
-  const spacing: [number, number, number] = [NETWORK_SPACING_MM, NETWORK_SPACING_MM, NETWORK_SPACING_MM];
+      for (let x = 0; x < SIDE; x++)
+        voxels[i++] = ((z >> 5) * 31 + (y >> 5) * 7 + (x >> 5)) % CLASSES;
+  const spacing: [number, number, number] = [
+    NETWORK_SPACING_MM,
+    NETWORK_SPACING_MM,
+    NETWORK_SPACING_MM,
+  ];
   const graph = isReal ? join(folder, "unet.onnx") : writeModel(folder, nearestLabel);
   if (isReal) writeFileSync(graph, unet3d(CLASSES));
   const rawSeconds = isReal ? [await rawWindow(graph)] : [];
@@ -83,11 +101,14 @@ try {
   // Before and after, because the speed of a machine changes
   if (isReal) rawSeconds.push(await rawWindow(graph));
   const { prepareMs, runMs, postprocessMs } = timings;
-  const windows = windowsAlong(slices, SLICE_SPACING_MM) * windowsAlong(SIDE, PIXEL_SPACING_MM) ** 2;
+  const windows =
+    windowsAlong(slices, SLICE_SPACING_MM) * windowsAlong(SIDE, PIXEL_SPACING_MM) ** 2;
   const result = {
     machine: machine(),
     slices,
-    ...{ window, windows, network: values.network },
+    window,
+    windows,
+    network: values.network,
     planned_gib: plan / GIB,
     peak_gib: took / GIB,
     mask_gib: output.mask.length / GIB,

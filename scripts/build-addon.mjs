@@ -1,6 +1,6 @@
-// Builds build/Release/addon.node, or takes the one that a package brings (prebuilt.mjs). Run by `npm ci` and, with
-// --clean, which always builds, by `npm run rebuild`.
-// What is missing is said in one line each, with the fix; the compiler is heard only when it fails.
+// Builds build/Release/addon.node, or takes the one that a package brings (prebuilt.mjs). Run by
+// `npm ci` and, with --clean, which always builds, by `npm run rebuild`. What is missing is said in
+// one line each, with the fix; the compiler is heard only when it fails.
 import { spawnSync } from "node:child_process";
 import { existsSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -16,7 +16,9 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 const clean = process.argv.includes("--clean");
 const require = createRequire(import.meta.url);
 
-/** First line that the program prints for --version, or undefined where there is no such program. */
+/**
+ * First line that the program prints for --version, or undefined where there is no such program.
+ */
 function version(program) {
   const run = spawnSync(program, ["--version"], { encoding: "utf8" });
   return run.status === 0 ? run.stdout.split("\n")[0] : undefined;
@@ -33,7 +35,9 @@ function missing() {
     lines.push(`Radserve runs on Linux x64; this is ${process.platform} ${process.arch}.`);
   const compiler = (process.env.CXX ? [process.env.CXX] : ["c++", "g++", "clang++"]).find(version);
   if (compiler === undefined)
-    lines.push("A C++20 compiler is missing. Debian, Ubuntu: apt install g++. Red Hat: dnf install gcc-c++.");
+    lines.push(
+      "A C++20 compiler is missing. Debian, Ubuntu: apt install g++. Red Hat: dnf install gcc-c++.",
+    );
   else if (!compiles(compiler, "#include <span>\n#include <stop_token>\nstd::stop_token token;\n"))
     lines.push(
       `A compiler with C++20 and its library is needed (GCC 11 or newer), found: ${version(compiler)}.`,
@@ -60,7 +64,8 @@ function missing() {
 }
 
 function build() {
-  // A tree configured for other headers or another runtime would be built as before; configuring is cheap.
+  // A tree configured for other headers or another runtime would be built as before; configuring is
+  // cheap.
   rmSync(path.join(root, "build", "CMakeCache.txt"), { force: true });
   if (clean) rmSync(path.join(root, "build"), { recursive: true, force: true });
   const cli = path.join(path.dirname(require.resolve("cmake-js/package.json")), "bin", "cmake-js");
@@ -69,13 +74,20 @@ function build() {
     ["CDONNXRUNTIME_ROOT", process.env.ONNXRUNTIME_ROOT ?? ""],
   ].map(([key, value]) => `--${key}=${value}`);
   // A compiler takes up to a gigabyte
-  const atOnce = Math.max(1, Math.min(os.availableParallelism(), Math.floor(os.totalmem() / 2 ** 30)));
+  const atOnce = Math.max(
+    1,
+    Math.min(os.availableParallelism(), Math.floor(os.totalmem() / 2 ** 30)),
+  );
   const jobs = String(process.env.RADSERVE_BUILD_JOBS ?? atOnce);
-  return spawnSync(process.execPath, [cli, "build", "--directory", root, "--parallel", jobs, ...options], {
-    cwd: root,
-    encoding: "utf8",
-    maxBuffer: 1 << 28,
-  });
+  return spawnSync(
+    process.execPath,
+    [cli, "build", "--directory", root, "--parallel", jobs, ...options],
+    {
+      cwd: root,
+      encoding: "utf8",
+      maxBuffer: 1 << 28,
+    },
+  );
 }
 
 const addon = path.join(root, "build", "Release", "addon.node");

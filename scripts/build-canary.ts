@@ -1,7 +1,7 @@
 /**
- * Builds models/burned-in-text's canary: the picture, and what the network makes of it on this machine's CPU.
- * The expected output is to be looked at before it is committed: it is what every other machine is compared with.
- * `npm run build && node dist/scripts/build-canary.js`
+ * Builds models/burned-in-text's canary: the picture, and what the network makes of it on this
+ * machine's CPU. The expected output is to be looked at before it is committed: it is what every
+ * other machine is compared with. `npm run build && node dist/scripts/build-canary.js`
  */
 import { createEngine } from "../src/engine/engine.js";
 import { graphPaths, readModelFolder } from "../src/models/read.js";

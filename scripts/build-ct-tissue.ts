@@ -1,14 +1,16 @@
 /**
- * Builds models/ct-tissue: the graph, which only compares, and its canary, whose expected output is computed here
- * without the graph. Same bytes at every run. `npm run build && node dist/scripts/build-ct-tissue.js`
+ * Builds models/ct-tissue: the graph, which only compares, and its canary, whose expected output is
+ * computed here without the graph. Same bytes at every run. `npm run build && node
+ * dist/scripts/build-ct-tissue.js`
  */
 import { encodeNpy } from "../src/engine/npy.js";
 import { onnxModel, tensorBytes, type Node, type TensorValue } from "./lib/onnx-model.js";
 import { isMain, modelFolder, writeModelFiles } from "./lib/model-folder.js";
 
 /**
- * Label and the Hounsfield value at which it begins; each ends where the next begins. Adipose tissue -190 to -30 and
- * muscle -29 to 150 HU: Mourtzakis et al., Appl Physiol Nutr Metab 2008;33:997, after Kvist et al. 1988.
+ * Label and the Hounsfield value at which it begins; each ends where the next begins. Adipose
+ * tissue -190 to -30 and muscle -29 to 150 HU: Mourtzakis et al., Appl Physiol Nutr Metab
+ * 2008;33:997, after Kvist et al. 1988.
  */
 export const FIRST_HU = [
   { label: 2, name: "fat", from: -190 },
@@ -16,7 +18,10 @@ export const FIRST_HU = [
   { label: 4, name: "bone", from: 150 },
 ] as const;
 
-/** What the engine puts where the image holds Pixel Padding: at and below it there is no tissue, label 0. */
+/**
+ * What the engine puts where the image holds Pixel Padding: at and below it there is no tissue,
+ * label 0.
+ */
 export const NO_VALUE = -32768;
 const GAS = 1;
 
@@ -30,8 +35,9 @@ const scalar = (name: string, dtype: "float32" | "uint8", value: number): Tensor
 });
 
 /**
- * hu float32 [batch, 1, rows, columns] -> tissue uint8 of the same shape. Comparisons and selections alone, so that
- * every provider gives the same labels; what is not a number is greater than nothing and stays background.
+ * hu float32 [batch, 1, rows, columns] -> tissue uint8 of the same shape. Comparisons and
+ * selections alone, so that every provider gives the same labels; what is not a number is greater
+ * than nothing and stays background.
  */
 export function ctTissueModel(): Uint8Array {
   const nodes: Node[] = [
@@ -46,7 +52,10 @@ export function ctTissueModel(): Uint8Array {
   FIRST_HU.forEach(({ label, name, from }, i) => {
     const last = i === FIRST_HU.length - 1;
     const below = `from_${i === 0 ? "gas" : (FIRST_HU[i - 1]?.name ?? "")}`;
-    initializers.push(scalar(`first_${name}`, "float32", from), scalar(`label_${name}`, "uint8", label));
+    initializers.push(
+      scalar(`first_${name}`, "float32", from),
+      scalar(`label_${name}`, "uint8", label),
+    );
     nodes.push(
       { op: "GreaterOrEqual", inputs: ["hu", `first_${name}`], outputs: [`is_${name}`] },
       {
@@ -87,7 +96,10 @@ function canary(): { input: Uint8Array; expected: Uint8Array } {
   const values = canaryValues();
   const input = encodeNpy({ dtype: "float32", shape, data: tensorBytes("float32", values) });
   const labels = values.map((value) => tissueOf(Math.fround(value)));
-  return { input, expected: encodeNpy({ dtype: "uint8", shape, data: tensorBytes("uint8", labels) }) };
+  return {
+    input,
+    expected: encodeNpy({ dtype: "uint8", shape, data: tensorBytes("uint8", labels) }),
+  };
 }
 
 /** Every generated file of the folder, by its path there. */

@@ -1,4 +1,7 @@
-/** Writes schemas/doors.schema.json from the schema of the doors' file. `npm run build && node dist/scripts/build-doors-schema.js` */
+/**
+ * Writes schemas/doors.schema.json from the schema of the doors' file. `npm run build && node
+ * dist/scripts/build-doors-schema.js`
+ */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import prettier from "prettier";

@@ -1,4 +1,7 @@
-/** Writes models/model.schema.json from the manifest's schema. `npm run build && node dist/scripts/build-model-schema.js` */
+/**
+ * Writes models/model.schema.json from the manifest's schema. `npm run build && node
+ * dist/scripts/build-model-schema.js`
+ */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import prettier from "prettier";

@@ -1,6 +1,7 @@
 /**
- * Builds the page for people: web/ into dist/web, one script, one style sheet and an icon, whose names have a hash of
- * their content. Prints how large they are compressed, and fails beyond the budget.
+ * Builds the page for people: web/ into dist/web, one script, one style sheet and an icon, whose
+ * names have a hash of their content. Prints how large they are compressed, and fails beyond the
+ * budget.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { Buffer } from "node:buffer";
@@ -32,7 +33,9 @@ const { outputFiles } = await build({
   logLevel: "warning",
 });
 
-const made = new Map(outputFiles.map(({ path: file, contents }) => [path.relative(out, file), contents]));
+const made = new Map(
+  outputFiles.map(({ path: file, contents }) => [path.relative(out, file), contents]),
+);
 // Relative, so that a proxy may put the page below a path
 const called = (extension) => `./${[...made.keys()].find((file) => file.endsWith(extension))}`;
 const page = readFileSync(path.join(root, "web/index.html"), "utf8")

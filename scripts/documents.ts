@@ -1,6 +1,7 @@
 /**
- * `npm run documents`: writes what the pages say of errors, settings and outputs, and openapi.yaml, from their sources. A table
- * stands in its page between a marker, such as `<!-- errors -->`, and the next empty line.
+ * `npm run documents`: writes what the pages say of errors, settings and outputs, and openapi.yaml,
+ * from their sources. A table stands in its page between a marker, such as `<!-- errors -->`, and
+ * the next empty line.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -33,7 +34,9 @@ function errorRows(): string {
   const head = "| Status | Code | Meaning |\n| --- | --- | --- |\n";
   return (
     head +
-    rows.map(([code, { status, description }]) => `| ${status} | \`${code}\` | ${description} |`).join("\n")
+    rows
+      .map(([code, { status, description }]) => `| ${status} | \`${code}\` | ${description} |`)
+      .join("\n")
   );
 }
 
@@ -61,9 +64,14 @@ interface OutputSchema {
   required: string[];
 }
 
-/** Each kind of output with the fields that it needs and those that it may have, from the published schema. */
+/**
+ * Each kind of output with the fields that it needs and those that it may have, from the published
+ * schema.
+ */
 function outputRows(): string {
-  const schema = JSON.parse(readFileSync(file("models/model.schema.json"), "utf8")) as PublishedSchema;
+  const schema = JSON.parse(
+    readFileSync(file("models/model.schema.json"), "utf8"),
+  ) as PublishedSchema;
   const listed = (names: string[]) => names.map((name) => `\`${name}\``).join(", ");
   const rows = schema.properties.outputs.items.oneOf.map(({ properties, required }) => {
     const others = Object.keys(properties).filter((name) => !required.includes(name));
@@ -138,7 +146,8 @@ export const WRITTEN: readonly [kind: string, sopClassUid: string, transferSynta
 
 function writtenRows(): string {
   const rows = WRITTEN.map(
-    ([kind, uid, syntax]) => `| ${kind} | ${sopClassName(uid)} | ${uid} | ${transferSyntax(syntax).name} |`,
+    ([kind, uid, syntax]) =>
+      `| ${kind} | ${sopClassName(uid)} | ${uid} | ${transferSyntax(syntax).name} |`,
   );
   return `| Output | SOP class | UID | Transfer syntax |\n| --- | --- | --- | --- |\n${rows.join("\n")}`;
 }

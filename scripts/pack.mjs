@@ -1,6 +1,7 @@
 /**
- * `npm run pack:tarball [-- FOLDER]`: makes radserve-VERSION.tgz, which installs without a compiler: what is built, the
- * models, the pages and the sources of the addon, without tests. Its dependencies are those of package-lock.json.
+ * `npm run pack:tarball [-- FOLDER]`: makes radserve-VERSION.tgz, which installs without a
+ * compiler: what is built, the models, the pages and the sources of the addon, without tests. Its
+ * dependencies are those of package-lock.json.
  */
 import { spawnSync } from "node:child_process";
 import {
@@ -36,18 +37,46 @@ function isShown(file) {
 
 /** What an installed Radserve, its fallback build and the demo need. */
 const CONTENT = [
-  ...["LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md", "openapi.yaml", "CMakeLists.txt"],
-  ...["bin", "cmake", "deploy", "docs", "models", "schemas", "gpu/package.json", "gpu/package-lock.json"],
-  ...["native/addon", "native/base", "native/codecs", "native/confine", "native/engine", "native/picture"],
-  ...["native/postprocess", "native/prepare", "native/resample", "native/runtime", "native/scheduling"],
+  "LICENSE",
+  "README.md",
+  "CHANGELOG.md",
+  "SECURITY.md",
+  "openapi.yaml",
+  "CMakeLists.txt",
+  "bin",
+  "cmake",
+  "deploy",
+  "docs",
+  "models",
+  "schemas",
+  "gpu/package.json",
+  "gpu/package-lock.json",
+  "native/addon",
+  "native/base",
+  "native/codecs",
+  "native/confine",
+  "native/engine",
+  "native/picture",
+  "native/postprocess",
+  "native/prepare",
+  "native/resample",
+  "native/runtime",
+  "native/scheduling",
   "native/tiling",
-  ...["native/bench/raw_ort.cc", "dist/src", "dist/web", "dist/scripts/demo"],
+  "native/bench/raw_ort.cc",
+  "dist/src",
+  "dist/web",
+  "dist/scripts/demo",
   "dist/scripts/lib",
-  ...["scripts/build-addon.mjs", "scripts/prebuilt.mjs", "scripts/symbols.mjs", "scripts/runtime.mjs"],
+  "scripts/build-addon.mjs",
+  "scripts/prebuilt.mjs",
+  "scripts/symbols.mjs",
+  "scripts/runtime.mjs",
   "scripts/setup-gpu.mjs",
 ];
 
-const without = (key, object) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
+const without = (key, object) =>
+  Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
 
 function stage(folder, release) {
   for (const name of CONTENT)
@@ -63,7 +92,10 @@ function stage(folder, release) {
     scripts: { install, start, rebuild, "setup:gpu": scripts["setup:gpu"], demo: scripts.demo },
   };
   writeFileSync(path.join(folder, "package.json"), `${JSON.stringify(made, null, 2)}\n`);
-  writeFileSync(path.join(folder, "npm-shrinkwrap.json"), `${JSON.stringify(productionLock(), null, 2)}\n`);
+  writeFileSync(
+    path.join(folder, "npm-shrinkwrap.json"),
+    `${JSON.stringify(productionLock(), null, 2)}\n`,
+  );
   writePrebuilt(release, npmRuntime(root), path.join(folder, "prebuilt"));
 }
 
@@ -86,10 +118,14 @@ export async function pack(target) {
   try {
     stage(folder, await buildPortable());
     mkdirSync(target, { recursive: true });
-    const run = spawnSync("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", target], {
-      cwd: folder,
-      encoding: "utf8",
-    });
+    const run = spawnSync(
+      "npm",
+      ["pack", "--ignore-scripts", "--json", "--pack-destination", target],
+      {
+        cwd: folder,
+        encoding: "utf8",
+      },
+    );
     if (run.status !== 0) {
       console.error(run.stderr);
       process.exit(1);

@@ -1,6 +1,6 @@
 /**
- * `npm run docs:pictures`: draws the pictures of the pages again. The product draws them, from phantoms alone; they are
- * written to docs/ at a smaller size.
+ * `npm run docs:pictures`: draws the pictures of the pages again. The product draws them, from
+ * phantoms alone; they are written to docs/ at a smaller size.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -19,7 +19,12 @@ const WIDTH = 1100;
 
 const place = mkdtempSync(join(tmpdir(), "radserve-pictures-"));
 const engine = createEngine({ provider: "cpu" });
-const { entries } = await loadModels({ directory, engine, providers: ["cpu"], log: createLog("silent") });
+const { entries } = await loadModels({
+  directory,
+  engine,
+  providers: ["cpu"],
+  log: createLog("silent"),
+});
 
 async function draw(inputPath: string, model: string, picture: string): Promise<void> {
   const answer = await infer(
@@ -45,7 +50,8 @@ try {
   const { ct, ultrasound } = await samples();
   const series = join(place, "ct-series");
   mkdirSync(series);
-  for (const [i, slice] of ctSeries(18, 12).entries()) writeFileSync(join(series, `${i}.dcm`), slice);
+  for (const [i, slice] of ctSeries(18, 12).entries())
+    writeFileSync(join(series, `${i}.dcm`), slice);
   writeFileSync(join(place, "ct-phantom.dcm"), ct);
   writeFileSync(join(place, "ultrasound-burned-in.dcm"), ultrasound);
   await draw(join(place, "ct-phantom.dcm"), "ct-tissue", "ct-tissue.png");

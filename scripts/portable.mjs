@@ -1,7 +1,8 @@
 /**
- * The addon for packages: built by the machine's own compiler for every Linux with glibc 2.31 or newer, in
- * build/portable. Its headers and C library are those of Debian 11, three packages pinned by SHA-256 and kept in
- * ~/.cache/radserve/sysroot. `node scripts/portable.mjs` prints the folder of the binaries.
+ * The addon for packages: built by the machine's own compiler for every Linux with glibc 2.31 or
+ * newer, in build/portable. Its headers and C library are those of Debian 11, three packages pinned
+ * by SHA-256 and kept in ~/.cache/radserve/sysroot. `node scripts/portable.mjs` prints the folder
+ * of the binaries.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -30,11 +31,16 @@ import { highestSymbols, isNewer } from "./symbols.mjs";
 export const OLDEST_GLIBC = "2.31";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
-const cache = path.join(process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), ".cache"), "radserve");
+const cache = path.join(
+  process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), ".cache"),
+  "radserve",
+);
 
 /** Where this machine gets Debian's packages from: the mirrors of its own apt. */
 function pools() {
-  const { stdout } = spawnSync("apt-get", ["indextargets", "--format", "$(SITE)"], { encoding: "utf8" });
+  const { stdout } = spawnSync("apt-get", ["indextargets", "--format", "$(SITE)"], {
+    encoding: "utf8",
+  });
   const sites = new Set((stdout ?? "").split("\n").filter((site) => /^https?:/.test(site)));
   return [...sites].map((site) => `${site.replace(/\/$/, "")}/pool/main`);
 }
@@ -59,7 +65,8 @@ const LONGEST_MESSAGE = 8_000;
 
 function run(program, parameters, more = {}) {
   const { status, stdout, stderr, error } = spawnSync(program, parameters, {
-    ...{ encoding: "utf8", maxBuffer: 1 << 28 },
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
     ...more,
   });
   if (status === 0) return;
@@ -77,7 +84,9 @@ async function fetchPackage(name, sha256) {
       const bytes = Buffer.from(await answer.arrayBuffer());
       const found = createHash("sha256").update(bytes).digest("hex");
       if (answer.ok && found === sha256) return bytes;
-      faults.push(`${address}: ${answer.ok ? `has sha256 ${found}, expected ${sha256}` : answer.status}`);
+      faults.push(
+        `${address}: ${answer.ok ? `has sha256 ${found}, expected ${sha256}` : answer.status}`,
+      );
     } catch (error) {
       faults.push(`${address}: ${error.cause?.message ?? error.message}`);
     }
@@ -119,13 +128,16 @@ async function fetchSysroot() {
   return sysroot;
 }
 
-/** Builds what has changed, and gives the folder of the binaries, none of which needs a newer glibc. */
+/**
+ * Builds what has changed, and gives the folder of the binaries, none of which needs a newer glibc.
+ */
 export async function buildPortable() {
   const sysroot = await fetchSysroot();
   const require = createRequire(import.meta.url);
   const cli = path.join(path.dirname(require.resolve("cmake-js/package.json")), "bin", "cmake-js");
   const out = path.join(root, "build/portable");
-  // A tree configured for other headers or another runtime would be built as before; configuring is cheap.
+  // A tree configured for other headers or another runtime would be built as before; configuring is
+  // cheap.
   rmSync(path.join(out, "CMakeCache.txt"), { force: true });
   const options = [
     `--CDCMAKE_TOOLCHAIN_FILE=${path.join(root, "cmake/old-glibc.cmake")}`,

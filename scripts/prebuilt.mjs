@@ -1,10 +1,17 @@
 /**
- * The addon as a package brings it: prebuilt/ with the two binaries and prebuilt.json, which names their hashes, the
- * hash of the ONNX Runtime that they were tried with, and the oldest glibc that has their symbols. What does not match
- * is not used; then the addon is built from its sources.
+ * The addon as a package brings it: prebuilt/ with the two binaries and prebuilt.json, which names
+ * their hashes, the hash of the ONNX Runtime that they were tried with, and the oldest glibc that
+ * has their symbols. What does not match is not used; then the addon is built from its sources.
  */
 import { createHash } from "node:crypto";
-import { copyFileSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  writeFileSync,
+} from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import process from "node:process";
@@ -39,9 +46,9 @@ export function writePrebuilt(release, runtime, target) {
       return [name, sha256(path.join(target, name))];
     }),
   );
-  const glibc = BINARIES.map((name) => highestSymbols(path.join(target, name)).GLIBC ?? "2.2.5").reduce(
-    (most, one) => (isOlder(most, one) ? one : most),
-  );
+  const glibc = BINARIES.map(
+    (name) => highestSymbols(path.join(target, name)).GLIBC ?? "2.2.5",
+  ).reduce((most, one) => (isOlder(most, one) ? one : most));
   const about = { platform: "linux", arch: "x64", glibc, onnxruntime: sha256(runtime), files };
   writeFileSync(path.join(target, "prebuilt.json"), `${JSON.stringify(about, null, 2)}\n`);
 }
@@ -55,7 +62,8 @@ function unfit(root) {
   if (here === undefined || isOlder(here, about.glibc))
     return `it needs glibc ${about.glibc}, found ${here ?? "another C library"}`;
   for (const [name, hash] of Object.entries(about.files))
-    if (sha256(path.join(root, "prebuilt", name)) !== hash) return `${name} is not the file that was packed`;
+    if (sha256(path.join(root, "prebuilt", name)) !== hash)
+      return `${name} is not the file that was packed`;
   const runtime = npmRuntime(root);
   if (runtime === undefined || sha256(runtime) !== about.onnxruntime)
     return "the installed ONNX Runtime is not the one that it was tried with";
@@ -68,9 +76,12 @@ function place(file, target) {
   renameSync(`${target}.new`, target);
 }
 
-/** Puts the packed addon in its place. False where there is none or it does not fit, which is said. */
+/**
+ * Puts the packed addon in its place. False where there is none or it does not fit, which is said.
+ */
 export function usePrebuilt(root) {
-  if (process.env.ONNXRUNTIME_ROOT || !existsSync(path.join(root, "prebuilt/prebuilt.json"))) return false;
+  if (process.env.ONNXRUNTIME_ROOT || !existsSync(path.join(root, "prebuilt/prebuilt.json")))
+    return false;
   const why = unfit(root);
   const release = path.join(root, "build", "Release");
   if (why === undefined) {

@@ -1,6 +1,7 @@
 /**
- * npm's `prepare`: compiles the TypeScript, and builds the page for people. With `--omit=dev` there is no compiler and dist/ has to be there already.
- * `npx radserve` in a clone runs it once for every npm cache: then dist/ stays as it is, because a server may run from it.
+ * npm's `prepare`: compiles the TypeScript, and builds the page for people. With `--omit=dev` there
+ * is no compiler and dist/ has to be there already. `npx radserve` in a clone runs it once for
+ * every npm cache: then dist/ stays as it is, because a server may run from it.
  */
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";

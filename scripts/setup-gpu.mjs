@@ -1,5 +1,6 @@
-// `npm run setup:gpu`: fetches ONNX Runtime with the CUDA execution provider into gpu/ and puts it beside addon.node.
-// Needs at run time: CUDA 13, cuDNN 9, an NVIDIA driver from 580 on. Other versions: ONNXRUNTIME_ROOT and npm run rebuild.
+// `npm run setup:gpu`: fetches ONNX Runtime with the CUDA execution provider into gpu/ and puts it
+// beside addon.node. Needs at run time: CUDA 13, cuDNN 9, an NVIDIA driver from 580 on. Other
+// versions: ONNXRUNTIME_ROOT and npm run rebuild.
 import { spawnSync } from "node:child_process";
 import console from "node:console";
 import { createHash } from "node:crypto";
@@ -14,7 +15,10 @@ const release = path.join(root, "build", "Release");
 const gpu = path.join(root, "gpu");
 const version = "1.29.0";
 
-/** The core and its provider must be of one version; the hashes hold them to the ones that were tried together. */
+/**
+ * The core and its provider must be of one version; the hashes hold them to the ones that were
+ * tried together.
+ */
 const libraries = [
   {
     from: "onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime.so.1",
@@ -39,8 +43,8 @@ export const gpuIsInstalled = () =>
   !process.env.ONNXRUNTIME_ROOT && filesIn(gpu).every((file) => existsSync(file));
 
 /**
- * Copies the libraries from where they were fetched into a folder; each appears whole or not at all, a running server
- * keeps its own.
+ * Copies the libraries from where they were fetched into a folder; each appears whole or not at
+ * all, a running server keeps its own.
  */
 export function placeGpuLibraries(fetched = gpu, target = release) {
   for (const file of filesIn(fetched)) {
@@ -72,7 +76,10 @@ const faultsIn = (folder) =>
     return fault === undefined ? [] : [`${file} ${fault}`];
   });
 
-/** Fetches the libraries into node_modules of that folder. Ends the process if they are not the pinned ones. */
+/**
+ * Fetches the libraries into node_modules of that folder. Ends the process if they are not the
+ * pinned ones.
+ */
 export function fetchGpuLibraries(folder = gpu) {
   if (folder !== gpu) {
     if (faultsIn(folder).length === 0) return;
@@ -86,16 +93,19 @@ export function fetchGpuLibraries(folder = gpu) {
   });
   if (npm.status !== 0) fail("npm could not install gpu/package.json; its message is above.");
   const [fault] = faultsIn(folder);
-  if (fault !== undefined) fail(`${fault}. Remove ${path.join(folder, "node_modules")} and try again.`);
+  if (fault !== undefined)
+    fail(`${fault}. Remove ${path.join(folder, "node_modules")} and try again.`);
 }
 
 function main() {
-  if (!existsSync(path.join(release, "addon.node"))) fail("The addon is not built. Run npm ci first.");
+  if (!existsSync(path.join(release, "addon.node")))
+    fail("The addon is not built. Run npm ci first.");
   fetchGpuLibraries();
   placeGpuLibraries();
   const addon = createRequire(import.meta.url)(path.join(release, "addon.node"));
   const { providers } = addon.start({ threads: 1, queueLimit: 1, queueBytes: 1 });
-  if (!providers.includes("CUDAExecutionProvider")) fail("The runtime in place does not offer CUDA.");
+  if (!providers.includes("CUDAExecutionProvider"))
+    fail("The runtime in place does not offer CUDA.");
   const problem = addon.cudaProblem(0);
   console.log(`ONNX Runtime ${version} with the CUDA execution provider is in place.`);
   console.log(

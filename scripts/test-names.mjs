@@ -1,7 +1,8 @@
 /**
- * `node scripts/test-names.mjs [REVISION]`: the names of the tests in TypeScript and in C++ of a revision (without one: of
- * the working tree), one a line as FILE: NAME, sorted. `diff` of two such lists shows what has moved.
- * A name that is made at run time stands as it is written, with its placeholders.
+ * `node scripts/test-names.mjs [REVISION]`: the names of the tests in TypeScript and in C++ of a
+ * revision (without one: of the working tree), one a line as FILE: NAME, sorted. `diff` of two such
+ * lists shows what has moved. A name that is made at run time stands as it is written, with its
+ * placeholders.
  */
 import { spawnSync } from "node:child_process";
 import path from "node:path";
@@ -28,9 +29,14 @@ const files =
     : git("ls-tree", "-r", "--name-only", revision, "test", "native/test");
 
 const textOf = (file) =>
-  revision === undefined ? ts.sys.readFile(path.join(root, file)) : git("show", `${revision}:${file}`);
+  revision === undefined
+    ? ts.sys.readFile(path.join(root, file))
+    : git("show", `${revision}:${file}`);
 
-/** The first argument of each call of a method `test`, as it is written; a literal without its quotes. */
+/**
+ * The first argument of each call of a method `test`, as it is written; a literal without its
+ * quotes.
+ */
 function namesInTypeScript(text) {
   const names = [];
   const visit = (node) => {

@@ -1,7 +1,8 @@
 /**
- * `npm run test:node -- [LINE...]`: a selection of the tests under other versions of Node.js than the one that
- * comes with Radserve, with the addon as it is built (Node-API is the same for all). Without a line: all of them. The binaries come
- * from npm, in exactly the versions of node-versions.mjs, and stay in ~/.cache/radserve/node.
+ * `npm run test:node -- [LINE...]`: a selection of the tests under other versions of Node.js than
+ * the one that comes with Radserve, with the addon as it is built (Node-API is the same for all).
+ * Without a line: all of them. The binaries come from npm, in exactly the versions of
+ * node-versions.mjs, and stay in ~/.cache/radserve/node.
  */
 import { spawnSync } from "node:child_process";
 import path from "node:path";
@@ -11,7 +12,10 @@ import { fetchNode, VERSIONS } from "./node-versions.mjs";
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "..");
 
-/** Start, tokens, single requests, a bulk job through PostgreSQL, the commands, and results computed again. */
+/**
+ * Start, tokens, single requests, a bulk job through PostgreSQL, the commands, and results computed
+ * again.
+ */
 const TESTS = [
   "test/config.test.ts",
   "test/addon/bytes.test.ts",
@@ -25,7 +29,9 @@ const TESTS = [
 const lines = process.argv.slice(2);
 const unknown = lines.find((line) => !(line in VERSIONS));
 if (unknown !== undefined) {
-  console.error(`No version of Node.js ${unknown} is listed; there are ${Object.keys(VERSIONS).join(", ")}.`);
+  console.error(
+    `No version of Node.js ${unknown} is listed; there are ${Object.keys(VERSIONS).join(", ")}.`,
+  );
   process.exit(2);
 }
 for (const line of lines.length > 0 ? lines : Object.keys(VERSIONS)) {

@@ -1,6 +1,7 @@
 /**
- * `npm run test:package`: makes the tarball, installs it in an empty folder on a machine without a compiler (as far as it
- * can be told here: none is found), and runs the demo from there. Ends with 1 where something is not as it should be.
+ * `npm run test:package`: makes the tarball, installs it in an empty folder on a machine without a
+ * compiler (as far as it can be told here: none is found), and runs the demo from there. Ends with
+ * 1 where something is not as it should be.
  */
 import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -23,7 +24,11 @@ const env = { ...process.env, CXX: "no-compiler", CC: "no-compiler", npm_command
 function run(program, parameters, options = {}) {
   const began = Date.now();
   const { status, stdout, stderr } = spawnSync(program, parameters, {
-    ...{ cwd: folder, env, encoding: "utf8", timeout: 300_000, maxBuffer: 1 << 28 },
+    cwd: folder,
+    env,
+    encoding: "utf8",
+    timeout: 300_000,
+    maxBuffer: 1 << 28,
     ...options,
   });
   return { status, text: `${stdout}${stderr}`, seconds: (Date.now() - began) / 1000 };
@@ -35,7 +40,10 @@ function place(name) {
   return made;
 }
 
-/** That the packed binary runs on an old system, and is as hard as the one that a clone builds (test/addon/hardening). */
+/**
+ * That the packed binary runs on an old system, and is as hard as the one that a clone builds
+ * (test/addon/hardening).
+ */
 function checkBinary(name) {
   const file = path.join(home, "prebuilt", name);
   const { GLIBC, GLIBCXX } = highestSymbols(file);
@@ -62,7 +70,11 @@ function checkBinary(name) {
   const seen = own.filter(
     (line) => !/\s(napi_register_module_v1|node_api_module_get_api_version_v1)$/.test(line),
   );
-  check(`${name} shows only what Node.js asks for`, own.length === 2 && seen.length === 0, seen.join("\n"));
+  check(
+    `${name} shows only what Node.js asks for`,
+    own.length === 2 && seen.length === 0,
+    seen.join("\n"),
+  );
 }
 
 try {
@@ -94,8 +106,10 @@ try {
   const server = await startInstalled([path.join(prefix, "node_modules/.bin/radserve")], {
     cwd: folder,
     env: {
-      ...{ ...env, RADSERVE_STATE_DIR: path.join(folder, "state") },
-      ...{ RADSERVE_INPUT_ROOTS: place("images"), RADSERVE_OUTPUT_ROOTS: place("results") },
+      ...env,
+      RADSERVE_STATE_DIR: path.join(folder, "state"),
+      RADSERVE_INPUT_ROOTS: place("images"),
+      RADSERVE_OUTPUT_ROOTS: place("results"),
     },
   });
   const fault = await pageFault(server.url);

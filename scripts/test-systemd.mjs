@@ -1,12 +1,21 @@
 /**
- * `npm run test:systemd [-- DEB]`: installs the Debian package over this machine's own root (an overlay, which goes away
- * again), starts systemd there as process 1 (systemd-nspawn), and tries the unit: start, reload, restart, stop, kill -9 of
- * each process, wrong settings, a job that a restart interrupts, commands of root, upgrades, and what it may write to. Needs root, and
+ * `npm run test:systemd [-- DEB]`: installs the Debian package over this machine's own root (an
+ * overlay, which goes away again), starts systemd there as process 1 (systemd-nspawn), and tries
+ * the unit: start, reload, restart, stop, kill -9 of each process, wrong settings, a job that a
+ * restart interrupts, commands of root, upgrades, and what it may write to. Needs root, and
  * Debian's systemd, systemd-container and dpkg. Ends with 1 where something is not as it should be.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { copyFileSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
@@ -36,8 +45,8 @@ const shown = (property) => inside(`systemctl show -p ${property} --value radser
 const ready = () =>
   until("it is ready", () =>
     Promise.resolve(
-      inside("curl -s -m 20 -o /dev/null -w '%{http_code}' http://127.0.0.1:8500/health/ready").text ===
-        "200",
+      inside("curl -s -m 20 -o /dev/null -w '%{http_code}' http://127.0.0.1:8500/health/ready")
+        .text === "200",
     ),
   );
 
@@ -51,11 +60,14 @@ function ask(page, body) {
 }
 
 async function killed(what, line) {
-  const before = inside("cat /proc/$(systemctl show -p MainPID --value radserve)/task/*/children").text;
+  const before = inside(
+    "cat /proc/$(systemctl show -p MainPID --value radserve)/task/*/children",
+  ).text;
   inside(line);
   await until("another process serves", () =>
     Promise.resolve(
-      inside("cat /proc/$(systemctl show -p MainPID --value radserve)/task/*/children").text !== before,
+      inside("cat /proc/$(systemctl show -p MainPID --value radserve)/task/*/children").text !==
+        before,
     ),
   );
   await ready();
@@ -74,7 +86,11 @@ async function unit() {
     output_folder_path: "/srv/results/one",
   });
   check("a single request", one.status === "completed", JSON.stringify(one));
-  check("doctor finds nothing", inside("radserve doctor").status === 0, inside("radserve doctor").text);
+  check(
+    "doctor finds nothing",
+    inside("radserve doctor").status === 0,
+    inside("radserve doctor").text,
+  );
 
   const { job_id: id } = ask("/bulk_inference", {
     input_folder_path: "/srv/images",
@@ -106,7 +122,10 @@ async function unit() {
   check("the audit is whole", inside("radserve audit verify").status === 0);
   inside("echo RADSERVE_PORT=none > /etc/radserve/environment; systemctl start radserve");
   await until("it has failed", () => Promise.resolve(shown("ActiveState") === "failed"));
-  check("wrong settings are not tried again", shown("ExecMainStatus") === "2" && shown("NRestarts") === "0");
+  check(
+    "wrong settings are not tried again",
+    shown("ExecMainStatus") === "2" && shown("NRestarts") === "0",
+  );
   const security = inside("systemd-analyze security --no-pager radserve | tail -1").text;
   check(security, /: [01]\.[0-5] /.test(security), security);
 }
@@ -117,11 +136,17 @@ async function reinstalled() {
   inside("systemctl disable radserve && dpkg -i --force-unsafe-io /radserve.deb");
   await ready();
   check("an upgrade starts it again, and it stays disabled", enabled() === "disabled", enabled());
-  inside("systemctl enable radserve && dpkg -r radserve && dpkg -i --force-unsafe-io /radserve.deb");
+  inside(
+    "systemctl enable radserve && dpkg -r radserve && dpkg -i --force-unsafe-io /radserve.deb",
+  );
   check("removed and installed again, it is enabled", enabled() === "enabled", enabled());
   inside("systemctl mask --now radserve");
   const { status, text } = inside("dpkg -i --force-unsafe-io /radserve.deb");
-  check("an upgrade of a masked unit", status === 0 && enabled() === "masked", `${text} ${enabled()}`);
+  check(
+    "an upgrade of a masked unit",
+    status === 0 && enabled() === "masked",
+    `${text} ${enabled()}`,
+  );
   inside("systemctl unmask radserve && systemctl start radserve");
   await ready();
 }
@@ -137,10 +162,20 @@ try {
   copyFileSync(file, path.join(root, "radserve.deb"));
   const images = path.join(root, "srv/images");
   writeFileSync(path.join(images, "0.dcm"), (await samples()).ct);
-  for (let i = 1; i < IMAGES; i++) linkSync(path.join(images, "0.dcm"), path.join(images, `${i}.dcm`));
+  for (let i = 1; i < IMAGES; i++)
+    linkSync(path.join(images, "0.dcm"), path.join(images, `${i}.dcm`));
   machine = spawn(
     "systemd-nspawn",
-    ["-q", "--boot", "-D", root, "--private-network", "--register=no", "--keep-unit", "--console=pipe"],
+    [
+      "-q",
+      "--boot",
+      "-D",
+      root,
+      "--private-network",
+      "--register=no",
+      "--keep-unit",
+      "--console=pipe",
+    ],
     { stdio: "ignore" },
   );
   await until("systemd runs", () => {

@@ -1,7 +1,7 @@
 /**
- * Several test files in one process, one after the other, for scripts/test.mjs, which names them in FILES. Each is a
- * subtest with its path as its name, and the tap that it imports is that subtest, so what it sets up ends with it. After
- * each, a line tells what it took and counted.
+ * Several test files in one process, one after the other, for scripts/test.mjs, which names them in
+ * FILES. Each is a subtest with its path as its name, and the tap that it imports is that subtest,
+ * so what it sets up ends with it. After each, a line tells what it took and counted.
  */
 import { registerHooks } from "node:module";
 import path from "node:path";

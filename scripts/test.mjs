@@ -1,12 +1,14 @@
 /**
- * `npm test`, and each group of tests: `node scripts/test.mjs [--quick | --group NAME | FILE...] [--jobs N] [--no-build] [--remember]`.
+ * `npm test`, and each group of tests: `node scripts/test.mjs [--quick | --group NAME | FILE...]
+ * [--jobs N] [--no-build] [--remember]`.
  *
- * Builds what has changed, and then runs checks and test files beside each other, the longest first. A test file is a
- * process of its own that prints TAP; short ones that change nothing of their process share one, unless they are named.
- * The run ends with tap's summary over all of them and with the ten slowest. It fails where a check or a test fails, where
- * a file ends without a summary, or leaves processes behind.
- * --no-build takes what is built, for a run beside another one.
- * --remember writes the seconds of each file to scripts/test-seconds.json, from which the order comes.
+ * Builds what has changed, and then runs checks and test files beside each other, the longest
+ * first. A test file is a process of its own that prints TAP; short ones that change nothing of
+ * their process share one, unless they are named. The run ends with tap's summary over all of them
+ * and with the ten slowest. It fails where a check or a test fails, where a file ends without a
+ * summary, or leaves processes behind. --no-build takes what is built, for a run beside another
+ * one. --remember writes the seconds of each file to scripts/test-seconds.json, from which the
+ * order comes.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -26,8 +28,8 @@ const tests = path.join(root, "dist/test");
 const table = path.join(root, "scripts/test-seconds.json");
 
 /**
- * What .ci/run alone runs, by files or folders of test/: why, and what its processes find in their environment. A file
- * that is in no group is in `npm test`.
+ * What .ci/run alone runs, by files or folders of test/: why, and what its processes find in their
+ * environment. A file that is in no group is in `npm test`.
  */
 const GROUPS = {
   outside: {
@@ -37,8 +39,10 @@ const GROUPS = {
   kills: {
     why: "Processes are killed and PostgreSQL breaks at every step, and start again each time.",
     files: [
-      ...["results/commit/commit-kill.test.js", "results/commit/commit-crash.test.js"],
-      ...["bulk/crash.test.js", "bulk/database-faults.test.js"],
+      "results/commit/commit-kill.test.js",
+      "results/commit/commit-crash.test.js",
+      "bulk/crash.test.js",
+      "bulk/database-faults.test.js",
     ],
   },
   upkeep: {
@@ -61,22 +65,44 @@ const GROUPS = {
   },
 };
 
-/** What `npm run test:quick` runs beside types: a file of each layer, from a pixel to an answer and to a job's end. */
+/**
+ * What `npm run test:quick` runs beside types: a file of each layer, from a pixel to an answer and
+ * to a job's end.
+ */
 const QUICK = [
-  ...["config.test.js", "addon/bytes.test.js", "manifest/manifest.test.js", "files/guarded-paths.test.js"],
-  ...["images/read-image.test.js", "images/dicom/attributes.test.js", "images/dicom/encapsulated.test.js"],
-  ...["images/dicom/interpretation.test.js", "images/dicom/native.test.js", "images/dicom/series.test.js"],
-  ...["engine/engine.test.js", "engine/geometry.test.js", "inference/infer-image.test.js"],
-  ...["inference/values.test.js", "models/transform-steps.test.js", "results/guards.test.js"],
-  ...["results/commit/commit.test.js", "results/dicom/elements.test.js", "results/dicom/objects.test.js"],
-  ...["results/findings/findings.test.js", "http/inference.test.js", "bulk/outcome.test.js"],
-  // What is generated: tables of the pages, the contract, and the schemas of doors and receipts (the model's: manifest)
-  ...["scripts/pages.test.js", "doors/settings.test.js", "results/receipt/receipt-schema.test.js"],
+  "config.test.js",
+  "addon/bytes.test.js",
+  "manifest/manifest.test.js",
+  "files/guarded-paths.test.js",
+  "images/read-image.test.js",
+  "images/dicom/attributes.test.js",
+  "images/dicom/encapsulated.test.js",
+  "images/dicom/interpretation.test.js",
+  "images/dicom/native.test.js",
+  "images/dicom/series.test.js",
+  "engine/engine.test.js",
+  "engine/geometry.test.js",
+  "inference/infer-image.test.js",
+  "inference/values.test.js",
+  "models/transform-steps.test.js",
+  "results/guards.test.js",
+  "results/commit/commit.test.js",
+  "results/dicom/elements.test.js",
+  "results/dicom/objects.test.js",
+  "results/findings/findings.test.js",
+  "http/inference.test.js",
+  "bulk/outcome.test.js",
+  // What is generated: tables of the pages, the contract, and the schemas of doors and receipts
+  // (the model's: manifest)
+  "scripts/pages.test.js",
+  "doors/settings.test.js",
+  "results/receipt/receipt-schema.test.js",
 ];
 
 /**
- * What stands in no file that shares a process: it changes what all of a process have, or looks at that. A file by itself
- * takes a third of a second of the processor for loading tap and what it tests.
+ * What stands in no file that shares a process: it changes what all of a process have, or looks at
+ * that. A file by itself takes a third of a second of the processor for loading tap and what it
+ * tests.
  */
 const OWN_PROCESS =
   /\bprocess\.(?!execPath|pid\b|kill\(|gete?uid\(|cwd\(|env\b(?!\S* = ))|globalThis|setDurations|setEnvironmentData|setPriority|node:(cluster|worker_threads)/;
@@ -100,10 +126,15 @@ const CHECKS = [
 
 /** Tests that wait leave a core to another file. */
 const JOBS = os.availableParallelism() + 1;
-/** What a file has on a machine that is very busy; tap itself ends a test file that hangs before. */
+/**
+ * What a file has on a machine that is very busy; tap itself ends a test file that hangs before.
+ */
 const LONGEST_FILE_MS = 1_800_000;
 const TAP_TIMEOUT_S = "600";
-/** Code as V8 keeps it, for the hundreds of processes that load the same modules. Stale entries are found by their content. */
+/**
+ * Code as V8 keeps it, for the hundreds of processes that load the same modules. Stale entries are
+ * found by their content.
+ */
 const COMPILE_CACHE = path.join(root, "dist/compile-cache");
 /** What a test started and has told to end may take this long to be gone. */
 const LONGEST_END_MS = 10_000;
@@ -125,7 +156,9 @@ const belongs = (file, entry) => (entry.endsWith("/") ? file.startsWith(entry) :
 const groupOf = (file) =>
   Object.keys(GROUPS).find((name) => GROUPS[name].files.some((entry) => belongs(file, entry)));
 
-/** The test files of this run, as paths in dist/test. Ends the process where a name means nothing. */
+/**
+ * The test files of this run, as paths in dist/test. Ends the process where a name means nothing.
+ */
 function chosenFiles(all) {
   const refuse = (text) => {
     console.error(text);
@@ -204,12 +237,21 @@ function end(group) {
 }
 
 const ENDS_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"];
-/** A shell that tells on descriptor 3 what its command and all that this waited for took of the processor. */
+/**
+ * A shell that tells on descriptor 3 what its command and all that this waited for took of the
+ * processor.
+ */
 const TIMED = ["sh", "-c", '"$@" 3>&-; status=$?; times >&3; exit $status', "sh"];
 
-/** The sum of what `times` of a shell tells, in seconds: its own and its children's, each of the user and of the system. */
+/**
+ * The sum of what `times` of a shell tells, in seconds: its own and its children's, each of the
+ * user and of the system.
+ */
 const processorSeconds = (times) =>
-  [...times.matchAll(/(\d+)m([\d.]+)s/g)].reduce((sum, [, minutes, rest]) => sum + 60 * minutes + +rest, 0);
+  [...times.matchAll(/(\d+)m([\d.]+)s/g)].reduce(
+    (sum, [, minutes, rest]) => sum + 60 * minutes + +rest,
+    0,
+  );
 
 /** Runs a command in a group of processes of its own, which ends with it and with this process. */
 async function run({ command, environment }) {
@@ -272,15 +314,23 @@ const total = { total: 0, pass: 0, fail: 0 };
 const durations = {};
 const failed = [];
 
-/** Adds the counts of a test file, a check or a process of several files to the sum, and prints one line. */
+/**
+ * Adds the counts of a test file, a check or a process of several files to the sum, and prints one
+ * line.
+ */
 function tell(name, { seconds, processor, counts = {} }, faults) {
   const word = faults.length === 0 ? "ok    " : "FAILED";
-  console.log(`${word} ${name} (${seconds.toFixed(1)} s, ${processor.toFixed(1)} s of processor time)`);
+  console.log(
+    `${word} ${name} (${seconds.toFixed(1)} s, ${processor.toFixed(1)} s of processor time)`,
+  );
   for (const [key, n] of Object.entries(counts)) total[key] = (total[key] ?? 0) + n;
   if (faults.length > 0) failed.push(`${name}: ${faults.join(", ")}`);
 }
 
-/** Runs a check, a test file or several in one process, and tells of each; if it failed, everything that it said. */
+/**
+ * Runs a check, a test file or several in one process, and tells of each; if it failed, everything
+ * that it said.
+ */
 async function judge({ name, files = [], ...job }) {
   const { status, left, text, ...took } = await run(job);
   const faults = [];
@@ -309,7 +359,9 @@ async function runAll(jobs, atOnce) {
   await Promise.all(Array.from({ length: atOnce }, lane));
 }
 
-/** Builds the scripts and the addon where something has changed. Ends the process where that fails. */
+/**
+ * Builds the scripts and the addon where something has changed. Ends the process where that fails.
+ */
 async function build() {
   const parts = await Promise.all(
     [script("build.mjs"), script("build-addon.mjs")].map((command) => run({ command })),
@@ -341,7 +393,9 @@ function report(began) {
   // Fields 16 and 17: processor time of children that were waited for, in hundredths of seconds
   const fields = readFileSync("/proc/self/stat", "utf8").split(") ").at(-1).split(" ");
   const processor = (Number(fields[13]) + Number(fields[14])) / 100;
-  console.log(`${processor.toFixed(0)} s of processor time in ${((Date.now() - began) / 1000).toFixed(0)} s`);
+  console.log(
+    `${processor.toFixed(0)} s of processor time in ${((Date.now() - began) / 1000).toFixed(0)} s`,
+  );
   const counts = Object.entries(total).filter(([key, n]) => n > 0 || key === "pass");
   console.log(`# { ${counts.map(([key, n]) => `${key}: ${n}`).join(", ")} }`);
   console.log(`# time=${Date.now() - began}ms`);
@@ -370,16 +424,21 @@ const checks = positionals.length > 0 || values.group ? [] : CHECKS;
 const postgres = await startPostgres();
 const secondsOf = (file) => remembered[file] ?? UNKNOWN_SECONDS;
 const jobs = inProcesses(files).map((files) => ({
-  ...{ name: files.length === 1 ? files[0] : `${files.length} files together`, files },
+  name: files.length === 1 ? files[0] : `${files.length} files together`,
+  files,
   seconds: files.reduce((sum, file) => sum + secondsOf(file), 0),
   command: [
-    ...[node, "--enable-source-maps"],
-    ...(files.length === 1 ? [path.join(tests, files[0])] : [path.join(root, "scripts/test-together.mjs")]),
+    node,
+    "--enable-source-maps",
+    ...(files.length === 1
+      ? [path.join(tests, files[0])]
+      : [path.join(root, "scripts/test-together.mjs")]),
   ],
   environment: {
     // Not among the words: tap names folders after these
     FILES: files.join(" "),
-    ...{ TAP_TIMEOUT: TAP_TIMEOUT_S, PATH: `${path.dirname(node)}:${process.env.PATH}` },
+    TAP_TIMEOUT: TAP_TIMEOUT_S,
+    PATH: `${path.dirname(node)}:${process.env.PATH}`,
     NODE_COMPILE_CACHE: COMPILE_CACHE,
     ...postgres.environment,
     ...GROUPS[groupOf(files[0])]?.environment,

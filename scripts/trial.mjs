@@ -1,4 +1,7 @@
-/** What the scripts that try a package share: a line for each thing that was tried, and an installed server at work. */
+/**
+ * What the scripts that try a package share: a line for each thing that was tried, and an installed
+ * server at work.
+ */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import process from "node:process";
@@ -12,7 +15,10 @@ const LOOK_MS = 200;
 
 let since = Date.now();
 
-/** Prints what was tried and the seconds since the line before. If it does not hold, the script ends with 1. */
+/**
+ * Prints what was tried and the seconds since the line before. If it does not hold, the script ends
+ * with 1.
+ */
 export function check(what, holds, text = "") {
   const seconds = Math.round((Date.now() - since) / 1000);
   since = Date.now();
@@ -33,7 +39,8 @@ export async function until(what, asked) {
   }
 }
 
-export const ready = (url) => until(`${url} is ready`, async () => (await fetch(`${url}/health/ready`)).ok);
+export const ready = (url) =>
+  until(`${url} is ready`, async () => (await fetch(`${url}/health/ready`)).ok);
 
 export async function ask(url, token, method, route, body) {
   const answer = await fetch(url + route, {
@@ -45,14 +52,18 @@ export async function ask(url, token, method, route, body) {
   return { status: answer.status, body: await answer.json() };
 }
 
-/** Why GET / does not show the page for people; empty if it does, with each file that the page names. */
+/**
+ * Why GET / does not show the page for people; empty if it does, with each file that the page
+ * names.
+ */
 export async function pageFault(url) {
   const answer = await fetch(`${url}/`);
   const text = await answer.text();
   if (answer.status !== 200 || !/^text\/html/.test(answer.headers.get("content-type") ?? ""))
     return `GET /: ${answer.status}\n${text}`;
   const names = [...text.matchAll(/(?:src|href)="\.?(\/assets\/[^"]+)"/g)].map(([, name]) => name);
-  if (names.length < 2) return `GET /: expected a script and a style, found ${names.join(" ")}\n${text}`;
+  if (names.length < 2)
+    return `GET /: expected a script and a style, found ${names.join(" ")}\n${text}`;
   const faults = [];
   for (const name of names) {
     const { status } = await fetch(url + name);
@@ -78,11 +89,15 @@ export async function startInstalled([program, ...words], { env, cwd }) {
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (said += data));
   const exited = once(child, "exit");
   const url = `http://127.0.0.1:${port}`;
-  const ended = exited.then(([status]) => Promise.reject(new Error(`serve ended with ${status}.\n${said}`)));
+  const ended = exited.then(([status]) =>
+    Promise.reject(new Error(`serve ended with ${status}.\n${said}`)),
+  );
   ended.catch(() => undefined);
   await Promise.race([ready(url), ended]);
   const issued = spawnSync(program, [...words, "token", "issue", "--subject", "trial"], {
-    ...{ cwd, env: settings, encoding: "utf8" },
+    cwd,
+    env: settings,
+    encoding: "utf8",
   });
   const token = issued.stdout.trim();
   return {

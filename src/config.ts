@@ -7,7 +7,6 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { described } from "./base/described.js";
 import { outputKindSchema } from "./manifest/output-kinds.js";
 import { jsonFault } from "./base/json-fault.js";
 import { parseDuration } from "./base/duration.js";
@@ -34,7 +33,10 @@ export function parseSize(text: string): number | undefined {
 /** A path that does not depend on where the server was started. */
 export const absolute = z
   .string()
-  .refine((p) => path.isAbsolute(p) && !p.includes("\0"), "Expected an absolute path, beginning with /")
+  .refine(
+    (p) => path.isAbsolute(p) && !p.includes("\0"),
+    "Expected an absolute path, beginning with /",
+  )
   .transform((p) => path.resolve(p));
 const A_SIZE = 'Expected a size in bytes, or text like "512MiB" or "8GB"';
 const size = z.union([z.int().min(0), z.string()], A_SIZE).transform((value, context) => {
@@ -54,7 +56,8 @@ export const duration = z.string().transform((text, context) => {
   return z.NEVER;
 });
 const roots = z.array(absolute);
-const EXPECTED_FROM = "Expected an absolute name, for example \\\\server\\share, D: or /Volumes/images";
+const EXPECTED_FROM =
+  "Expected an absolute name, for example \\\\server\\share, D: or /Volumes/images";
 export const network = z.union([z.cidrv4(), z.cidrv6(), z.ipv4(), z.ipv6()], {
   error: "Expected an IP address or a network, for example 10.0.0.5 or 10.0.0.0/8",
 });
@@ -65,55 +68,131 @@ function isPostgresUrl(text: string): boolean {
   return /^postgres(ql)?:$/.test(URL.canParse(text) ? new URL(text).protocol : "");
 }
 
-/** The settings as the configuration file spells them, by what they are about. The published tables have this order. */
+const PATH_MAP_MEANING =
+  'Clients\' paths and the server\'s paths for them, [{"from": "\\\\\\\\server\\\\share", "to": ' +
+  '"/mnt/share"}]; answers have the client\'s path';
+const STATE_DIR_MEANING =
+  "Folder for keys, queue and caches, used by one server at a time (default: " +
+  "$XDG_STATE_HOME/radserve or ~/.local/state/radserve)";
+const TRUSTED_PROXIES_MEANING =
+  "Addresses or networks of proxies whose X-Forwarded-For or Forwarded names the client; " +
+  "without it these headers are ignored";
+const MAX_CONNECTIONS_PER_ADDRESS_MEANING =
+  "Connections at a time of one address (of IPv6: of one /64 network); more get 503 " +
+  "overloaded; trusted proxies have no such limit";
+const FAILED_TOKENS_MEANING =
+  "Refused tokens of one address in a minute, after which each further 401 to it comes a " +
+  "second later; good tokens never wait; 0: no limit";
+const FILES_BY_HTTP_MEANING =
+  "What clients may do over HTTP: upload images into input folders, download results from " +
+  "output folders, view results with their images on the page; nothing unless set";
+const DOORS_MEANING =
+  "File with rules for images from modalities and PACS, and for results sent there " +
+  "(docs/doors.md); off unless set";
+const OUTPUTS_MEANING =
+  "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); the " +
+  "`outputs` of a request override it (default: what each model's manifest says)";
+const SEGMENTATION_TYPE_MEANING =
+  "Form of SEG objects: binary, a bit plane for each label; or labelmap, one label map for all " +
+  "labels, for labels that do not overlap and a PACS that reads Label Map Segmentation Storage";
+const THREADS_MEANING =
+  "Worker threads for images of single requests, plus one for stat requests and one that no " +
+  "single subject can occupy, and as many again for bulk jobs (default: one per core)";
+const MEMORY_MEANING =
+  'Memory for all images in progress, for example "8GiB"; what does not fit waits, then 503 ' +
+  "overloaded (default: half of the memory that the machine or the control group has)";
+const DEADLINE_SECONDS_MEANING =
+  "Time limit of an inference, after which it fails with deadline_exceeded: for a request " +
+  "without `timeout_ms` from its arrival, for a bulk item from its start";
+const REQUESTS_PER_SUBJECT_MEANING =
+  "Requests of one subject that may run or wait at a time; beyond them 429 rate_limited " +
+  "(default: half of max_queue, and at least 64)";
+const PROVIDERS_MEANING =
+  "Where models run: cpu, cuda, or both in order of preference; with cuda, the server refuses " +
+  "to start if it does not work";
+const GPUS_MEANING =
+  "Numbers of the GPUs to use; each model goes to one that has room, the one with the least " +
+  "waiting work first (default: 0)";
+const MODEL_IDLE_MEANING =
+  'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the ' +
+  "next request loads it again and waits (default: never)";
+const POSTGRES_BIN_MEANING =
+  "Folder of PostgreSQL's programs for the private database (default: the newest of the " +
+  "distribution, else the npm package's)";
+const JOBS_PER_SUBJECT_MEANING =
+  "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 " +
+  "rate_limited until one has ended";
+const JOB_REPORTS_MEANING =
+  "Report in the output folder when a bulk job ends: a page and a table with small pictures, " +
+  "without pictures (text), or none (off)";
+
+/**
+ * The settings as the configuration file spells them, by what they are about. The published tables
+ * have this order.
+ */
 const topics = {
   Folders: {
-    input_roots: roots.default([]).describe("Folders that images may be read from; required to serve"),
-    output_roots: roots.default([]).describe("Folders that results may be written to; required to serve"),
+    input_roots: roots
+      .default([])
+      .describe("Folders that images may be read from; required to serve"),
+    output_roots: roots
+      .default([])
+      .describe("Folders that results may be written to; required to serve"),
     path_map: z
       .array(z.strictObject({ from: z.string().regex(ABSOLUTE_NAME, EXPECTED_FROM), to: absolute }))
       .default([])
+      .describe(PATH_MAP_MEANING),
+    models_dir: absolute
+      .optional()
+      .describe("Folder of model folders (default: the package's models)"),
+    state_dir: absolute.optional().describe(STATE_DIR_MEANING),
+    keys_dir: absolute
+      .optional()
       .describe(
-        'Clients\' paths and the server\'s paths for them, [{"from": "\\\\\\\\server\\\\share", "to": "/mnt/share"}]; answers have the client\'s path',
+        "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
       ),
-    models_dir: absolute.optional().describe("Folder of model folders (default: the package's models)"),
-    state_dir: described(
-      "Folder for keys, queue and caches, used by one server at a time (default: $XDG_STATE_HOME/radserve or ~/.local/state/radserve)",
-      absolute.optional(),
-    ),
-    keys_dir: described(
-      "Keys, issued tokens and revocations; many boxes may share one (default: keys in the state directory)",
-      absolute.optional(),
-    ),
     minimum_free_disk: size
       .default(256 * 1024 * 1024)
       .describe("Free space below which work for an output folder is refused (disk_full)"),
   },
   "Address and TLS": {
-    port: z.int().min(0).max(65535).default(8500).describe("TCP port; 0 takes a free one and prints it"),
-    host: described(
-      "Address to listen on; 127.0.0.1 for this machine only",
-      z.string().min(1).default("0.0.0.0"),
-    ),
-    tls_cert: described(
-      "Server certificate in PEM, then the intermediate certificates; with it, the port speaks only TLS",
-      absolute.optional(),
-    ),
-    tls_key: absolute.optional().describe("Private key of tls_cert in PEM, not readable by everybody"),
+    port: z
+      .int()
+      .min(0)
+      .max(65535)
+      .default(8500)
+      .describe("TCP port; 0 takes a free one and prints it"),
+    host: z
+      .string()
+      .min(1)
+      .default("0.0.0.0")
+      .describe("Address to listen on; 127.0.0.1 for this machine only"),
+    tls_cert: absolute
+      .optional()
+      .describe(
+        "Server certificate in PEM, then the intermediate certificates; with it, the port speaks only TLS",
+      ),
+    tls_key: absolute
+      .optional()
+      .describe("Private key of tls_cert in PEM, not readable by everybody"),
     tls_client_ca: absolute
       .optional()
-      .describe("CA certificates in PEM; with it, every client needs a certificate from one of them (mTLS)"),
-    trusted_proxies: networks.describe(
-      "Addresses or networks of proxies whose X-Forwarded-For or Forwarded names the client; without it these headers are ignored",
-    ),
-    max_connections: described(
-      "Connections at a time; beyond it, the longest idle one is closed, else the new one gets 503 overloaded",
-      z.int().min(1).default(4096),
-    ),
-    max_connections_per_address: described(
-      "Connections at a time of one address (of IPv6: of one /64 network); more get 503 overloaded; trusted proxies have no such limit",
-      z.int().min(1).default(1024),
-    ),
+      .describe(
+        "CA certificates in PEM; with it, every client needs a certificate from one of them (mTLS)",
+      ),
+    trusted_proxies: networks.describe(TRUSTED_PROXIES_MEANING),
+    max_connections: z
+      .int()
+      .min(1)
+      .default(4096)
+      .describe(
+        "Connections at a time; beyond it, the longest idle one is closed, else the new one gets 503 overloaded",
+      ),
+    max_connections_per_address: z
+      .int()
+      .min(1)
+      .default(1024)
+      .describe(MAX_CONNECTIONS_PER_ADDRESS_MEANING),
     metrics_allow: networks.describe(
       "Addresses or networks that may read /metrics without a token, besides this machine",
     ),
@@ -121,90 +200,72 @@ const topics = {
   Tokens: {
     issuer: z.string().min(1).optional().describe("Tokens must have this `iss`"),
     audience: z.string().min(1).optional().describe("Tokens must have this `aud`"),
-    token_max_age: described(
-      'Longest lifetime of a token, from its `iat` and from now, for example "825d" (default: no limit)',
-      duration.optional(),
-    ),
-    failed_tokens: described(
-      "Refused tokens of one address in a minute, after which each further 401 to it comes a second later; good tokens never wait; 0: no limit",
-      z.int().min(0).default(20),
-    ),
+    token_max_age: duration
+      .optional()
+      .describe(
+        'Longest lifetime of a token, from its `iat` and from now, for example "825d" (default: no limit)',
+      ),
+    failed_tokens: z.int().min(0).default(20).describe(FAILED_TOKENS_MEANING),
   },
   "Files over HTTP, modalities and PACS": {
-    files_by_http: described(
-      "What clients may do over HTTP: upload images into input folders, download results from output folders, view results with their images on the page; nothing unless set",
-      z.array(z.enum(["upload", "download", "view"])).default([]),
-    ),
+    files_by_http: z
+      .array(z.enum(["upload", "download", "view"]))
+      .default([])
+      .describe(FILES_BY_HTTP_MEANING),
     upload_limit: size
       .default(MAX_FILE_BYTES)
       .describe("Largest upload; files larger than the default cannot be read"),
-    doors: described(
-      "File with rules for images from modalities and PACS, and for results sent there (docs/doors.md); off unless set",
-      absolute.optional(),
-    ),
+    doors: absolute.optional().describe(DOORS_MEANING),
   },
   Results: {
-    outputs: described(
-      "What to write for every model, of json, png, sr, seg, rtstruct, sc (json always); the `outputs` of a request override it (default: what each model's manifest says)",
-      z.array(outputKindSchema).min(1).optional(),
-    ),
-    overlay_opacity: described(
-      "Opacity of masks in pictures, from 0.1 to 0.9",
-      z.number().min(0.1).max(0.9).default(RESULT_FORMS.overlayOpacity),
-    ),
-    segmentation_type: described(
-      "Form of SEG objects: binary, a bit plane for each label; or labelmap, one label map for all labels, for labels that do not overlap and a PACS that reads Label Map Segmentation Storage",
-      z.enum(SEGMENTATION_TYPES).default(RESULT_FORMS.segmentationType),
-    ),
+    outputs: z.array(outputKindSchema).min(1).optional().describe(OUTPUTS_MEANING),
+    overlay_opacity: z
+      .number()
+      .min(0.1)
+      .max(0.9)
+      .default(RESULT_FORMS.overlayOpacity)
+      .describe("Opacity of masks in pictures, from 0.1 to 0.9"),
+    segmentation_type: z
+      .enum(SEGMENTATION_TYPES)
+      .default(RESULT_FORMS.segmentationType)
+      .describe(SEGMENTATION_TYPE_MEANING),
   },
   "Work and memory": {
-    threads: described(
-      "Worker threads for images of single requests, plus one for stat requests and one that no single subject can occupy, and as many again for bulk jobs (default: one per core)",
-      z.int().min(1).max(1024).optional(),
-    ),
-    memory: described(
-      'Memory for all images in progress, for example "8GiB"; what does not fit waits, then 503 overloaded (default: half of the memory that the machine or the control group has)',
-      size.optional(),
-    ),
-    deadline_seconds: described(
-      "Time limit of an inference, after which it fails with deadline_exceeded: for a request without `timeout_ms` from its arrival, for a bulk item from its start",
-      z.number().min(1).max(86_400).default(300),
-    ),
-    max_queue: z.int().min(1).default(1000).describe("Requests that may wait; beyond them 503 overloaded"),
+    threads: z.int().min(1).max(1024).optional().describe(THREADS_MEANING),
+    memory: size.optional().describe(MEMORY_MEANING),
+    deadline_seconds: z.number().min(1).max(86_400).default(300).describe(DEADLINE_SECONDS_MEANING),
+    max_queue: z
+      .int()
+      .min(1)
+      .default(1000)
+      .describe("Requests that may wait; beyond them 503 overloaded"),
     body_limit: size
       .default(8 * 1024 * 1024)
       .describe("Largest body of a bulk request; a single one may have 64 KiB"),
-    rate_limit: described(
-      "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
-      z.number().min(0).default(0),
-    ),
-    requests_per_subject: described(
-      "Requests of one subject that may run or wait at a time; beyond them 429 rate_limited (default: half of max_queue, and at least 64)",
-      z.int().min(1).optional(),
-    ),
-    providers: described(
-      "Where models run: cpu, cuda, or both in order of preference; with cuda, the server refuses to start if it does not work",
-      z
-        .array(z.enum(["cpu", "cuda"]))
-        .min(1)
-        .default(["cpu"]),
-    ),
+    rate_limit: z
+      .number()
+      .min(0)
+      .default(0)
+      .describe(
+        "Requests a second of one subject, with bursts of ten times as many; beyond them 429; 0: no limit",
+      ),
+    requests_per_subject: z.int().min(1).optional().describe(REQUESTS_PER_SUBJECT_MEANING),
+    providers: z
+      .array(z.enum(["cpu", "cuda"]))
+      .min(1)
+      .default(["cpu"])
+      .describe(PROVIDERS_MEANING),
     gpu_fallback: z
       .literal("cpu")
       .optional()
       .describe("cpu: run on the CPU if cuda is requested and does not work"),
-    gpus: described(
-      "Numbers of the GPUs to use; each model goes to one that has room, the one with the least waiting work first (default: 0)",
-      z.array(z.int().min(0)).min(1).optional(),
-    ),
-    gpu_memory: described(
-      'Limit of memory for all models of one GPU, weights included, for example "8GiB" (default: no limit)',
-      size.optional(),
-    ),
-    model_idle: described(
-      'Idle time after which a model is unloaded from CPU and GPU memory, for example "30m"; the next request loads it again and waits (default: never)',
-      duration.optional(),
-    ),
+    gpus: z.array(z.int().min(0)).min(1).optional().describe(GPUS_MEANING),
+    gpu_memory: size
+      .optional()
+      .describe(
+        'Limit of memory for all models of one GPU, weights included, for example "8GiB" (default: no limit)',
+      ),
+    model_idle: duration.optional().describe(MODEL_IDLE_MEANING),
   },
   Jobs: {
     database_url: z
@@ -212,36 +273,39 @@ const topics = {
       .refine(isPostgresUrl, "Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE")
       .optional()
       .describe("PostgreSQL of the bulk queue (default: a private one)"),
-    role: described(
-      "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
-      z.enum(["api", "worker", "both"]).default("both"),
-    ),
-    postgres_bin: described(
-      "Folder of PostgreSQL's programs for the private database (default: the newest of the distribution, else the npm package's)",
-      absolute.optional(),
-    ),
-    pause_after_failures: described(
-      "Pause a bulk job (repeated_failures) after so many consecutive images fail for one reason; 0: never",
-      z.int().min(0).default(50),
-    ),
-    jobs_per_subject: described(
-      "Bulk jobs of one subject that may be open, on all boxes together; beyond them 429 rate_limited until one has ended",
-      z.int().min(1).default(1000),
-    ),
-    job_reports: described(
-      "Report in the output folder when a bulk job ends: a page and a table with small pictures, without pictures (text), or none (off)",
-      z.enum(["off", "text", "pictures"]).default("pictures"),
-    ),
+    role: z
+      .enum(["api", "worker", "both"])
+      .default("both")
+      .describe(
+        "api: takes requests and runs no bulk items; worker: runs bulk items and takes no inference requests; both",
+      ),
+    postgres_bin: absolute.optional().describe(POSTGRES_BIN_MEANING),
+    pause_after_failures: z
+      .int()
+      .min(0)
+      .default(50)
+      .describe(
+        "Pause a bulk job (repeated_failures) after so many consecutive images fail for one reason; 0: never",
+      ),
+    jobs_per_subject: z.int().min(1).default(1000).describe(JOBS_PER_SUBJECT_MEANING),
+    job_reports: z
+      .enum(["off", "text", "pictures"])
+      .default("pictures")
+      .describe(JOB_REPORTS_MEANING),
   },
   "Log and stop": {
     log_level: z
       .enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"])
       .default("info")
       .describe("Lowest level that is logged"),
-    grace_seconds: described(
-      "On stop, time for accepted requests to finish before they fail with shutting_down",
-      z.number().min(0).max(3600).default(30),
-    ),
+    grace_seconds: z
+      .number()
+      .min(0)
+      .max(3600)
+      .default(30)
+      .describe(
+        "On stop, time for accepted requests to finish before they fail with shutting_down",
+      ),
   },
 };
 
@@ -287,7 +351,10 @@ const ENVIRONMENT_ONLY: Record<string, string> = {
   RADSERVE_TLS_CLIENT_KEY: "Private key of RADSERVE_TLS_CLIENT_CERT in PEM",
 };
 
-/** The text of an environment variable as the value that its setting's type takes; what fits none stays for the check. */
+/**
+ * The text of an environment variable as the value that its setting's type takes; what fits none
+ * stays for the check.
+ */
 function valueOf(variable: string, type: z.core.$ZodType, text: string): unknown {
   if (type instanceof z.ZodOptional || type instanceof z.ZodDefault)
     return valueOf(variable, type.unwrap(), text);
@@ -341,7 +408,9 @@ export function settingsTable(): SettingRow[] {
 /** Messages about secrets say only what was expected. */
 const withoutFound = (message: string) => message.replace(/; found .*/s, "");
 
-/** Fewer requests of one subject at a time are not refused by default, however short the line is. */
+/**
+ * Fewer requests of one subject at a time are not refused by default, however short the line is.
+ */
 const FEWEST_OF_SUBJECT = 64;
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -368,11 +437,16 @@ function readIfThere(file: string): string | undefined {
   } catch (error) {
     // ENOTDIR: the state directory is a file, which is said where it is made.
     if (errno(error) === "ENOENT" || errno(error) === "ENOTDIR") return undefined;
-    throw new ConfigError(`${file}: cannot be read (${error instanceof Error ? error.message : "unknown"}).`);
+    throw new ConfigError(
+      `${file}: cannot be read (${error instanceof Error ? error.message : "unknown"}).`,
+    );
   }
 }
 
-/** Editors of Windows begin UTF-8 with a byte order mark. @param file or the variable that holds the text */
+/**
+ * Editors of Windows begin UTF-8 with a byte order mark. @param file or the variable that holds the
+ * text
+ */
 export function jsonOfFile(file: string, given: string): unknown {
   const text = given.replace(/^\ufeff/, "");
   try {
@@ -380,12 +454,20 @@ export function jsonOfFile(file: string, given: string): unknown {
   } catch {
     // The parser's own message quotes the text, which may be the password of database_url.
     const { line = 1, column = 1 } = jsonFault(text) ?? {};
-    throw new ConfigError(`${file}: expected JSON; found a fault at line ${line}, column ${column}.`);
+    throw new ConfigError(
+      `${file}: expected JSON; found a fault at line ${line}, column ${column}.`,
+    );
   }
 }
 
-/** The file that counts and its values: named (then it must exist), else in the directory, else in the state directory. */
-function readFile(options: LoadOptions, environment: Environment): { file?: string; values: object } {
+/**
+ * The file that counts and its values: named (then it must exist), else in the directory, else in
+ * the state directory.
+ */
+function readFile(
+  options: LoadOptions,
+  environment: Environment,
+): { file?: string; values: object } {
   const directory = options.directory ?? process.cwd();
   const named = options.file ?? environment["RADSERVE_CONFIG"];
   const state = environment["RADSERVE_STATE_DIR"] ?? defaultStateDir(environment);
@@ -397,11 +479,14 @@ function readFile(options: LoadOptions, environment: Environment): { file?: stri
     const text = readIfThere(file);
     if (text === undefined) continue;
     const values = jsonOfFile(file, text);
-    if (typeof values === "object" && values !== null && !Array.isArray(values)) return { file, values };
+    if (typeof values === "object" && values !== null && !Array.isArray(values))
+      return { file, values };
     throw new ConfigError(`${file}: expected one JSON object.`);
   }
   if (named !== undefined)
-    throw new ConfigError(`${places[0] ?? named}: expected the configuration file; nothing is there.`);
+    throw new ConfigError(
+      `${places[0] ?? named}: expected the configuration file; nothing is there.`,
+    );
   return { values: {} };
 }
 
@@ -417,7 +502,10 @@ function fromEnvironment(environment: Environment): Record<string, unknown> {
 
 const PREFIX = "RADSERVE_";
 
-/** Misspelt variables are told, not refused: container platforms set RADSERVE_SERVICE_HOST and the like by themselves. */
+/**
+ * Misspelt variables are told, not refused: container platforms set RADSERVE_SERVICE_HOST and the
+ * like by themselves.
+ */
 function misspelt(environment: Environment): string[] {
   const bare = (name: string) => name.slice(PREFIX.length);
   const known = settingsTable()
@@ -437,7 +525,10 @@ function environmentOf(options: LoadOptions): Environment {
   return Object.fromEntries(Object.entries(all).filter(([, text]) => text !== ""));
 }
 
-/** Reads and checks all settings. Throws ConfigError naming the key, what was expected, what was found. */
+/**
+ * Reads and checks all settings. Throws ConfigError naming the key, what was expected, what was
+ * found.
+ */
 export function loadConfig(options: LoadOptions = {}): Config {
   const environment = environmentOf(options);
   const { file, values } = readFile(options, environment);
@@ -449,7 +540,8 @@ export function loadConfig(options: LoadOptions = {}): Config {
       const key = field.split(/[.[]/)[0] ?? field;
       // Within a list of names the name itself is quoted; within objects the place helps.
       const place = field.includes(".") ? field.slice(key.length) : "";
-      const where = key in overrides ? variableOf(key) + place : `${file ?? "configuration"}: ${field}`;
+      const where =
+        key in overrides ? variableOf(key) + place : `${file ?? "configuration"}: ${field}`;
       return `${where}: ${key === "database_url" ? withoutFound(message) : message}.`;
     });
     throw new ConfigError(lines.join("\n"));
@@ -463,15 +555,16 @@ export function loadConfig(options: LoadOptions = {}): Config {
     models_dir: parsed.data.models_dir ?? path.join(packageRoot, "models"),
     threads: parsed.data.threads ?? os.availableParallelism(),
     requests_per_subject:
-      parsed.data.requests_per_subject ?? Math.max(FEWEST_OF_SUBJECT, Math.floor(parsed.data.max_queue / 2)),
+      parsed.data.requests_per_subject ??
+      Math.max(FEWEST_OF_SUBJECT, Math.floor(parsed.data.max_queue / 2)),
     ...(file === undefined ? {} : { file }),
     warnings: misspelt(environment),
   };
 }
 
 /**
- * Throws ConfigError where a folder that somebody named is not there: a share that is not mounted must not become an
- * empty folder, and never a new private key.
+ * Throws ConfigError where a folder that somebody named is not there: a share that is not mounted
+ * must not become an empty folder, and never a new private key.
  */
 export function requireFolder(folder: string, variable: string): void {
   const found = statSync(folder, { throwIfNoEntry: false });
@@ -510,8 +603,14 @@ export interface ClientSettings {
   key: string | undefined;
 }
 
-/** The settings of client commands: the server's address, a token, and TLS. Throws ConfigError if one of them is wrong. */
-export function clientSettings(config: Config, environment: Environment = process.env): ClientSettings {
+/**
+ * The settings of client commands: the server's address, a token, and TLS. Throws ConfigError if
+ * one of them is wrong.
+ */
+export function clientSettings(
+  config: Config,
+  environment: Environment = process.env,
+): ClientSettings {
   const token = (environment["RADSERVE_TOKEN"] ?? "").trim();
   if (!/^[\x21-\x7e]*$/.test(token))
     throw new ConfigError(

@@ -6,8 +6,8 @@ import type { JobAction } from "./commands/jobs.js";
 import type { Config } from "./config.js";
 import { VERSION } from "./base/version.js";
 
-// A reader that has had enough (`| head`) ends the command without a word, with the status of SIGPIPE; a full disk is
-// said. The server's log does not come this way.
+// A reader that has had enough (`| head`) ends the command without a word, with the status of
+// SIGPIPE; a full disk is said. The server's log does not come this way.
 process.stdout.on("error", ({ code }: NodeJS.ErrnoException) => {
   if (code === "EPIPE") process.exit(141);
   process.stderr.write(`Standard output cannot be written (${code ?? ""}).\n`);
@@ -29,14 +29,17 @@ const program = new Command("radserve")
   .configureHelp({ showGlobalOptions: true })
   .configureOutput({ outputError: (text, write) => write(sentenceOf(text)) });
 
-/** Commander's message about a wrong call ("error: missing required argument 'job'"), as a sentence. */
+/**
+ * Commander's message about a wrong call ("error: missing required argument 'job'"), as a sentence.
+ */
 function sentenceOf(text: string): string {
   const [first = "", ...more] = text.replace(/^error: /, "").split("\n");
   const sentence = `${first.charAt(0).toUpperCase()}${first.slice(1)}`;
   return [/[.?]$/.test(sentence) ? sentence : `${sentence}.`, ...more].join("\n");
 }
 
-// Everything is loaded by the command that needs it: most of a command's start is the loading of modules.
+// Everything is loaded by the command that needs it: most of a command's start is the loading of
+// modules.
 async function run(command: () => Promise<number>, json?: boolean): Promise<void> {
   await (await import("./commands/run.js")).run(command, json);
 }
@@ -68,7 +71,10 @@ const BULK_HELP = `
 Ctrl-C detaches: the job continues; radserve jobs shows or cancels it. While the server restarts, the command
 waits.`;
 
-/** Meanings of exit statuses, by the words of the command, where they mean more than done and failed. */
+/**
+ * Meanings of exit statuses, by the words of the command, where they mean more than done and
+ * failed.
+ */
 const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
   serve: { 0: "stopped on request", 1: "failed; the log says why" },
   "audit verify": { 0: "every line is unchanged", 1: "a line was changed or is missing" },
@@ -92,7 +98,10 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
   },
   verify: { 0: "verified", 1: "something differs, is missing or cannot be replayed" },
   "models check": { 0: "no mistake", 1: "there are mistakes, or the folder cannot be read" },
-  "models reload": { 0: "every changed model is loaded", 1: "some failed; their previous versions stay" },
+  "models reload": {
+    0: "every changed model is loaded",
+    1: "some failed; their previous versions stay",
+  },
   status: { 0: "the server is ready", 1: "it is not ready, or does not answer" },
   drift: { 0: "no change beyond chance", 1: "a change beyond chance" },
   explain: { 0: "something was found", 1: "nothing was found" },
@@ -101,14 +110,21 @@ const STATUSES: Readonly<Record<string, Readonly<Record<number, string>>>> = {
 
 function statusesOf(words: string): string {
   const meanings = {
-    ...{ 0: "done", 1: "failed; standard error says why", 2: "usage or configuration error" },
+    0: "done",
+    1: "failed; standard error says why",
+    2: "usage or configuration error",
     ...STATUSES[words],
   };
-  const lines = Object.entries(meanings).map(([status, meaning]) => `  ${status.padEnd(4)} ${meaning}`);
+  const lines = Object.entries(meanings).map(
+    ([status, meaning]) => `  ${status.padEnd(4)} ${meaning}`,
+  );
   return `\nExit status:\n${lines.join("\n")}`;
 }
 
-/** Every help text ends with the exit statuses of its command, or of those below it; a wrong call names that text. */
+/**
+ * Every help text ends with the exit statuses of its command, or of those below it; a wrong call
+ * names that text.
+ */
 function tellStatuses(command: Command, words: string[]): void {
   command.addHelpText("after", statusesOf(words.join(" ")));
   command.showHelpAfterError(`(see ${["radserve", ...words, "--help"].join(" ")})`);
@@ -122,7 +138,11 @@ const command = (above: Command, name: string, description: string): Command =>
 const several = (value: string, before: string[] | undefined) => [...(before ?? []), value];
 
 command(program, "init", "create the state directory, the first key and an example configuration")
-  .option("--input-root <folder>", "write a configuration with this input root (repeatable)", several)
+  .option(
+    "--input-root <folder>",
+    "write a configuration with this input root (repeatable)",
+    several,
+  )
   .option("--output-root <folder>", "and this output root (repeatable)", several)
   .action(does(async () => (await import("./commands/init.js")).init));
 
@@ -176,7 +196,9 @@ command(key, "list", "list keys (not their secrets)")
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/key.js")).keyList));
 
-const audit = program.command("audit").description("verify and export the audit trail (docs/audit.md)");
+const audit = program
+  .command("audit")
+  .description("verify and export the audit trail (docs/audit.md)");
 command(audit, "verify", "check that no line was edited, removed, added or moved")
   .option(
     "--head <seq:mac>",
@@ -203,16 +225,26 @@ command(program, "infer", "run the models on one image, without a server")
   .argument("<output-folder>")
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--model <name>", "only this model (repeatable)", several)
-  .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .option(
+    "--outputs <kinds>",
+    "what to write: json, png, sr, seg, rtstruct, sc, separated by commas",
+  )
   .addOption(GROUP)
   .option("--json", "print the answer of POST /single_inference")
   .action(does(async () => (await import("./commands/infer.js")).inferFile));
 
-command(program, "bulk", "send a folder of images to a running server as one job, and show its progress")
+command(
+  program,
+  "bulk",
+  "send a folder of images to a running server as one job, and show its progress",
+)
   .argument("<input-folder>", "searched with its subfolders; DICOM is recognised by content")
   .argument("<output-folder>")
   .option("--model <name>", "only this model (repeatable)", several)
-  .option("--outputs <kinds>", "what to write: json, png, sr, seg, rtstruct, sc, separated by commas")
+  .option(
+    "--outputs <kinds>",
+    "what to write: json, png, sr, seg, rtstruct, sc, separated by commas",
+  )
   .addOption(GROUP)
   .option("--detach", "print the job's id and leave it to the server")
   .option("--idempotency-key <key>", "the same key and folders give the same job, not a second one")
@@ -252,8 +284,14 @@ command(jobs, "reconcile <job>", "compare a job with the files in its output fol
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/jobs.js")).jobsReconcile));
 
-const deliver = program.command("deliver").description("list, retry and verify deliveries (docs/doors.md)");
-command(deliver, "list", "list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)")
+const deliver = program
+  .command("deliver")
+  .description("list, retry and verify deliveries (docs/doors.md)");
+command(
+  deliver,
+  "list",
+  "list objects that wait or were set aside, and why (RADSERVE_URL, RADSERVE_TOKEN)",
+)
   .option("--destination <name>", "only this destination")
   .addOption(new Option("--limit <number>", "how many results").default("50", "50"))
   .option("--json", JSON_HELP)
@@ -289,7 +327,10 @@ command(
   .option("--json", JSON_HELP)
   .option("--series <uid>", "which series of a folder is meant (SeriesInstanceUID)")
   .option("--preview <file.png>", "write the first frame as a picture, with the file's window")
-  .option("--dump-frame <number-and-file...>", "N FILE: write the stored values of frame N (from 1)")
+  .option(
+    "--dump-frame <number-and-file...>",
+    "N FILE: write the stored values of frame N (from 1)",
+  )
   .action(does(async () => (await import("./commands/inspect.js")).inspectFile));
 
 command(
@@ -304,7 +345,10 @@ command(
 
 command(program, "drift", "compare results of models from week to week, from receipts")
   .argument("[folders...]", "folders with receipts (default: RADSERVE_OUTPUT_ROOTS)")
-  .option("--week <day>", "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)")
+  .option(
+    "--week <day>",
+    "compare the week of this day, YYYY-MM-DD (default: the last one with receipts)",
+  )
   .option("--json", JSON_HELP)
   .action(does(async () => (await import("./commands/drift.js")).drift));
 
@@ -327,7 +371,10 @@ command(
   "import <folder>",
   "write the manifest of an exported network of nnU-Net v2, or of a MONAI bundle",
 )
-  .option("--configuration <name>", "nnU-Net: which configuration of plans.json, for example 3d_fullres")
+  .option(
+    "--configuration <name>",
+    "nnU-Net: which configuration of plans.json, for example 3d_fullres",
+  )
   .option(
     "--orientation <letters>",
     "to which sides depth, height and width of the training images grow: SPL",
@@ -336,7 +383,10 @@ command(
   .option("--single", "nnU-Net's 2d: a model of single images, and not of the slices of a series")
   .option("--mirror <axes>", "nnU-Net: all, none, or the network's axes from 0, with commas")
   .option("--roles <file>", "several channels: which series each is, by tag rules (JSON)")
-  .option("--previous <name>", "nnU-Net's cascade: the folder's name of the model of the stage before")
+  .option(
+    "--previous <name>",
+    "nnU-Net's cascade: the folder's name of the model of the stage before",
+  )
   .option("--onnx <file>", "the graph, where the folder has several or none")
   .option("--to <folder>", "the model's folder; the graph's own, where absent")
   .option("--json", JSON_HELP)
@@ -352,7 +402,10 @@ command(models, "card <name>", "print a model card in Markdown, from the manifes
 command(models, "codes <name...>", "find coded concepts for labels by name")
   .option("--json", JSON_HELP)
   .action((name: string[], options: { json?: boolean }) =>
-    run(async () => (await import("./commands/models.js")).codes(name.join(" "), options), options.json),
+    run(
+      async () => (await import("./commands/models.js")).codes(name.join(" "), options),
+      options.json,
+    ),
   );
 command(models, "check <folder>", "check a model folder and explain every mistake")
   .option("--json", JSON_HELP)

@@ -2,7 +2,13 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { clientSettings, engineSettings, loadConfig, parseSize, settingsTable } from "../src/config.js";
+import {
+  clientSettings,
+  engineSettings,
+  loadConfig,
+  parseSize,
+  settingsTable,
+} from "../src/config.js";
 import { ConfigError } from "../src/base/errors.js";
 
 const directory = mkdtempSync(path.join(os.tmpdir(), "radserve-config-"));
@@ -19,16 +25,28 @@ const load = (environment: Record<string, string> = {}, file?: object) => {
 
 t.test("defaults", (t) => {
   const config = load();
-  t.match(config, { port: 8500, host: "0.0.0.0", input_roots: [], providers: ["cpu"], grace_seconds: 30 });
+  t.match(config, {
+    port: 8500,
+    host: "0.0.0.0",
+    input_roots: [],
+    providers: ["cpu"],
+    grace_seconds: 30,
+  });
   t.equal(config.keys_dir, path.join(state, "keys"));
   t.match(config.models_dir, /\/models$/);
-  t.equal(loadConfig({ environment: { XDG_STATE_HOME: "/x" }, directory }).state_dir, "/x/radserve");
+  t.equal(
+    loadConfig({ environment: { XDG_STATE_HOME: "/x" }, directory }).state_dir,
+    "/x/radserve",
+  );
   t.end();
 });
 
 t.test("the environment wins over the file, and the nearer file over the other", (t) => {
   const file = { port: 1, host: "::1", input_roots: ["/a"] };
-  const config = load({ RADSERVE_PORT: "2", RADSERVE_OUTPUT_ROOTS: "/b:/c/", RADSERVE_HOST: "" }, file);
+  const config = load(
+    { RADSERVE_PORT: "2", RADSERVE_OUTPUT_ROOTS: "/b:/c/", RADSERVE_HOST: "" },
+    file,
+  );
   t.match(config, { port: 2, host: "::1", input_roots: ["/a"], output_roots: ["/b", "/c"] });
   writeFileSync(path.join(state, "radserve.config.json"), '{"port": 7}');
   t.equal(load({}, file).port, 1);
@@ -47,7 +65,12 @@ t.test("values of every form", (t) => {
     RADSERVE_PATH_MAP: JSON.stringify([{ from: "\\\\a\\b", to: "/mnt/b" }]),
     RADSERVE_GRACE_SECONDS: "2.5",
   });
-  t.match(config, { providers: ["cuda", "cpu"], gpus: [0, 1], gpu_memory: 8 * 2 ** 30, grace_seconds: 2.5 });
+  t.match(config, {
+    providers: ["cuda", "cpu"],
+    gpus: [0, 1],
+    gpu_memory: 8 * 2 ** 30,
+    grace_seconds: 2.5,
+  });
   t.strictSame(config.outputs, ["json", "sr"]);
   t.equal(load().outputs, undefined);
   t.strictSame(config.path_map, [{ from: "\\\\a\\b", to: "/mnt/b" }]);
@@ -69,8 +92,14 @@ t.test("errors name key, expected, found, nearest", (t) => {
     {},
     { input_root: [] },
   );
-  fails(/radserve\.config\.json: input_roots\[0\]: Expected an absolute path/, {}, { input_roots: ["x"] });
-  fails(/RADSERVE_PROVIDERS: Expected one of "cpu", "cuda"; found "gpu"/, { RADSERVE_PROVIDERS: "gpu" });
+  fails(
+    /radserve\.config\.json: input_roots\[0\]: Expected an absolute path/,
+    {},
+    { input_roots: ["x"] },
+  );
+  fails(/RADSERVE_PROVIDERS: Expected one of "cpu", "cuda"; found "gpu"/, {
+    RADSERVE_PROVIDERS: "gpu",
+  });
   fails(/RADSERVE_GPU_MEMORY: Expected a size in bytes/, { RADSERVE_GPU_MEMORY: "lots" });
   for (const memory of [true, { a: 1 }])
     fails(/radserve\.config\.json: memory: Expected a size in bytes.*; found/, {}, { memory });
@@ -82,7 +111,9 @@ t.test("errors name key, expected, found, nearest", (t) => {
   fails(/^RADSERVE_PATH_MAP: expected JSON; found a fault at line 1, column 11\.$/, {
     RADSERVE_PATH_MAP: '[{"from": "\\\\srv\\img", "to": "/y"}]',
   });
-  fails(/none\.json: expected the configuration file; nothing is there/, { RADSERVE_CONFIG: "none.json" });
+  fails(/none\.json: expected the configuration file; nothing is there/, {
+    RADSERVE_CONFIG: "none.json",
+  });
   writeFileSync(path.join(directory, "broken.json"), "{");
   fails(/broken\.json: expected JSON; found a fault at line 1, column 2\.$/, {
     RADSERVE_CONFIG: "broken.json",
@@ -96,7 +127,9 @@ t.test("errors name key, expected, found, nearest", (t) => {
   fails(/^RADSERVE_TRUSTED_PROXIES: Expected an IP address or a network/, {
     RADSERVE_TRUSTED_PROXIES: "proxy",
   });
-  fails(/^RADSERVE_MAX_CONNECTIONS: Expected at least 1; found 0/, { RADSERVE_MAX_CONNECTIONS: "0" });
+  fails(/^RADSERVE_MAX_CONNECTIONS: Expected at least 1; found 0/, {
+    RADSERVE_MAX_CONNECTIONS: "0",
+  });
   t.end();
 });
 
@@ -112,7 +145,10 @@ t.test("what is said of a wrong database never quotes it", (t) => {
     text({ DATABASE_URL: "radserve:hunter2" }),
     "DATABASE_URL: Expected postgres://USER:PASSWORD@HOST:PORT/DATABASE.",
   );
-  writeFileSync(path.join(directory, "broken.json"), '{"database_url": "postgres://u:hunter2@h/d" x}');
+  writeFileSync(
+    path.join(directory, "broken.json"),
+    '{"database_url": "postgres://u:hunter2@h/d" x}',
+  );
   t.notMatch(text({ RADSERVE_CONFIG: "broken.json" }), /hunter2/);
   t.end();
 });
@@ -131,9 +167,17 @@ t.test("what client commands are told", (t) => {
     token: "a.b.c",
   });
   for (const url of ["box", "box:8500", "ftp://box", "http://box:99999"])
-    t.throws(() => settings({ RADSERVE_URL: url }), /^RADSERVE_URL: expected an address such as/, url);
+    t.throws(
+      () => settings({ RADSERVE_URL: url }),
+      /^RADSERVE_URL: expected an address such as/,
+      url,
+    );
   for (const token of ["Bearer a.b.c", "a\nb", "é"])
-    t.throws(() => settings({ RADSERVE_TOKEN: token }), /^RADSERVE_TOKEN: expected one token alone/, token);
+    t.throws(
+      () => settings({ RADSERVE_TOKEN: token }),
+      /^RADSERVE_TOKEN: expected one token alone/,
+      token,
+    );
   t.end();
 });
 
@@ -148,7 +192,11 @@ t.test("a misspelt variable is told", (t) => {
 });
 
 t.test("models may go to all GPUs that are named", (t) => {
-  const several = load({ RADSERVE_PROVIDERS: "cuda,cpu", RADSERVE_GPUS: "2,0", RADSERVE_GPU_MEMORY: "8GiB" });
+  const several = load({
+    RADSERVE_PROVIDERS: "cuda,cpu",
+    RADSERVE_GPUS: "2,0",
+    RADSERVE_GPU_MEMORY: "8GiB",
+  });
   t.strictSame(engineSettings(several), { provider: "cuda", gpus: [2, 0], gpuMemory: 8 * 2 ** 30 });
   t.strictSame(several.warnings, []);
   t.strictSame(load({ RADSERVE_PROVIDERS: "cuda", RADSERVE_GPUS: "1" }).warnings, []);

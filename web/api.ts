@@ -1,4 +1,7 @@
-/** Calls to the server with the token of this tab, and data that is asked for again and again while somebody looks. */
+/**
+ * Calls to the server with the token of this tab, and data that is asked for again and again while
+ * somebody looks.
+ */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
 const KEY = "radserve-token";
@@ -128,7 +131,10 @@ export interface Loaded<T> {
 }
 
 /** Loads the value of a key once; the value of the key before stays until the next is there. */
-export function useLoaded<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+export function useLoaded<T>(
+  key: string | null,
+  load: (signal: AbortSignal) => Promise<T>,
+): Loaded<T> {
   const [state, setState] = useState<{ key?: string; data?: T; fault?: Fault }>({});
   const loading = useRef(load);
   loading.current = load;
@@ -161,7 +167,8 @@ export const onRefused: { tell: (message: string) => void } = { tell: () => unde
 
 /** Handles any fault that a view meets: a refused token ends the view. */
 export function judge(fault: unknown): Fault {
-  const known = fault instanceof Fault ? fault : new Fault(0, "page", String(fault), undefined, undefined);
+  const known =
+    fault instanceof Fault ? fault : new Fault(0, "page", String(fault), undefined, undefined);
   if (known.status === 401) onRefused.tell(known.message);
   return known;
 }
@@ -174,12 +181,15 @@ export interface Polled<T> {
 }
 
 /**
- * Asks for a page now, and again that long after each answer, while the tab is looked at. What was shown stays while
- * the server is away.
+ * Asks for a page now, and again that long after each answer, while the tab is looked at. What was
+ * shown stays while the server is away.
  * @param page null: nothing is asked
  * @param pause milliseconds by what came last; null: it is not asked again
  */
-export function usePoll<T>(page: string | null, pause: (data: T | undefined) => number | null): Polled<T> {
+export function usePoll<T>(
+  page: string | null,
+  pause: (data: T | undefined) => number | null,
+): Polled<T> {
   const [state, setState] = useState<{ page: string | null; data?: T; fault?: Fault }>({ page });
   const [round, setRound] = useState(0);
   const paused = useRef(pause);

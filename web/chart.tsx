@@ -1,4 +1,7 @@
-/** The last hour as two charts; what they show stands beside them in words for whoever cannot see them. */
+/**
+ * The last hour as two charts; what they show stands beside them in words for whoever cannot see
+ * them.
+ */
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { Overview } from "../src/server/overview.js";
@@ -36,7 +39,12 @@ function optionsOf(width: number, lines: Line[], show: (value: number) => string
     legend: { show: true, live: false },
     scales: { y: { range: (_, __, most) => [0, Math.max(most * 1.1, 1)] } },
     axes: [
-      { ...axis, size: 30, values: [[60, "{HH}:{mm}", null, null, null, null, null, null, 1]], space: 60 },
+      {
+        ...axis,
+        size: 30,
+        values: [[60, "{HH}:{mm}", null, null, null, null, null, null, 1]],
+        space: 60,
+      },
       { ...axis, size: 62, values: (_, marks) => marks.map((mark) => show(mark)) },
     ],
     series: [
@@ -122,8 +130,18 @@ export function LastHour({ minutes }: { minutes: Minute[] }) {
         show={count}
         words={`${count(images)} done, ${count(failed)} failed; at most ${count(most)} in a minute`}
         lines={[
-          { label: "Done", colour: "--accent", bars: true, values: minutes.map((minute) => minute.images) },
-          { label: "Failed", colour: "--bad", bars: true, values: minutes.map((minute) => minute.failed) },
+          {
+            label: "Done",
+            colour: "--accent",
+            bars: true,
+            values: minutes.map((minute) => minute.images),
+          },
+          {
+            label: "Failed",
+            colour: "--bad",
+            bars: true,
+            values: minutes.map((minute) => minute.failed),
+          },
         ]}
       />
       <Chart

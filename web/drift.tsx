@@ -171,9 +171,10 @@ function Found({ drift }: { drift: DriftView }) {
               : "No change beyond chance"}
         </h2>
         <p>
-          {count(drift.receipts)} receipts. The last week is compared with the weeks before, for each model,
-          version and scanner.
-          {!drift.whole && " There are more receipts than are read at once: the others are not counted."}
+          {count(drift.receipts)} receipts. The last week is compared with the weeks before, for
+          each model, version and scanner.
+          {!drift.whole &&
+            " There are more receipts than are read at once: the others are not counted."}
           {drift.tested === 0 &&
             ` It takes ${drift.fewest_studies} studies in the last week, and as many before, of one model and scanner.`}
         </p>
@@ -196,12 +197,15 @@ function Found({ drift }: { drift: DriftView }) {
         <Weeks key={`${modelOf(line)} ${line.scanner}`} line={line} />
       ))}
       {drift.lines.length > LINES_SHOWN && (
-        <p class="quiet">{count(drift.lines.length - LINES_SHOWN)} more: `radserve drift` lists all.</p>
+        <p class="quiet">
+          {count(drift.lines.length - LINES_SHOWN)} more: `radserve drift` lists all.
+        </p>
       )}
       <p class="quiet">
-        Marked: an adjusted p of at most {drift.false_marks} (Benjamini-Hochberg over all comparisons), so
-        that of all marks about that share is expected to be false. A study counts once. Times are not tested:
-        a busy server is slow too. From receipts alone; no image is read.
+        Marked: an adjusted p of at most {drift.false_marks} (Benjamini-Hochberg over all
+        comparisons), so that of all marks about that share is expected to be false. A study counts
+        once. Times are not tested: a busy server is slow too. From receipts alone; no image is
+        read.
       </p>
     </>
   );
@@ -225,8 +229,8 @@ export function DriftPage() {
       </div>
       {!looks && (
         <p>
-          This server does not show results. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> allows it.
-          On the server, <code>radserve drift</code> says the same.
+          This server does not show results. The setting <code>RADSERVE_FILES_BY_HTTP=view</code>{" "}
+          allows it. On the server, <code>radserve drift</code> says the same.
         </p>
       )}
       {fault !== undefined && <FaultNote fault={fault} />}

@@ -6,12 +6,17 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 /** A measured value to four digits, without zeros at the end. */
 export const figure = (value: number): string => String(Number(value.toPrecision(4)));
 
-/** The same with grouped digits, for a value that stands alone: coordinates and windows have commas between them. */
-export const grouped = (value: number): string => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+/**
+ * The same with grouped digits, for a value that stands alone: coordinates and windows have commas
+ * between them.
+ */
+export const grouped = (value: number): string =>
+  value.toLocaleString("en", { maximumSignificantDigits: 4 });
 
 export const count = (n: number): string => whole.format(n);
 
-export const counted = (n: number, one: string): string => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
+export const counted = (n: number, one: string): string =>
+  `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 export function bytes(n: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -34,7 +39,8 @@ export function span(seconds: number): string {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-export const since = (iso: string, now = Date.now()): string => span((now - Date.parse(iso)) / 1000);
+export const since = (iso: string, now = Date.now()): string =>
+  span((now - Date.parse(iso)) / 1000);
 
 const clock = new Intl.DateTimeFormat("en-GB", {
   year: "numeric",
@@ -56,7 +62,8 @@ export const words = (code: string): string => {
 };
 
 /** The last part of a path, of either kind. */
-export const baseName = (path: string): string => path.replace(/[/\\]+$/, "").replace(/^.*[/\\]/, "");
+export const baseName = (path: string): string =>
+  path.replace(/[/\\]+$/, "").replace(/^.*[/\\]/, "");
 
 export const percent = (part: number, all: number): string =>
   all === 0 ? "0 %" : `${number.format((100 * part) / all)} %`;

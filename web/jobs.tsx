@@ -116,7 +116,8 @@ export function JobsView() {
             <p class="quiet">
               Sent {moment(job.created_at)}
               {isOver(job) ? ` · ended ${restOf(job)}` : ` · time left: ${restOf(job)}`}
-              {job.images_per_second !== null && ` · ${job.images_per_second.toFixed(1)} images a second`}
+              {job.images_per_second !== null &&
+                ` · ${job.images_per_second.toFixed(1)} images a second`}
             </p>
             {job.paused_reason !== null && <p class="note warn">{job.paused_reason.message}</p>}
           </li>
@@ -193,7 +194,15 @@ function Orders({ job, done }: { job: JobDetails; done: () => void }) {
   );
 }
 
-const STATES = ["succeeded", "partial", "failed", "skipped", "running", "queued", "cancelled"] as const;
+const STATES = [
+  "succeeded",
+  "partial",
+  "failed",
+  "skipped",
+  "running",
+  "queued",
+  "cancelled",
+] as const;
 type ItemState = (typeof STATES)[number];
 
 interface ItemPage {
@@ -229,7 +238,8 @@ function Fate({ item }: { item: Item }) {
           <ul class="files">
             {item.outputs.map((file) => (
               <li key={file.path}>
-                <code>{file.path}</code> <Copy text={file.path} what={`the path of ${baseName(file.path)}`} />
+                <code>{file.path}</code>{" "}
+                <Copy text={file.path} what={`the path of ${baseName(file.path)}`} />
               </li>
             ))}
           </ul>
@@ -263,7 +273,12 @@ function Items({
     <Card title="Images" wide>
       <div class="tabs" role="group" aria-label="Images by state">
         {STATES.filter((one) => job.counts[one] > 0 || one === state).map((one) => (
-          <button key={one} type="button" aria-pressed={one === state} onClick={() => choose({ state: one })}>
+          <button
+            key={one}
+            type="button"
+            aria-pressed={one === state}
+            onClick={() => choose({ state: one })}
+          >
             {words(one)} <span class="figure">{count(job.counts[one])}</span>
           </button>
         ))}
@@ -429,7 +444,10 @@ export function JobView({ id }: { id: string }) {
             ["Skipped", count(counts.skipped)],
             ["Running", count(counts.running)],
             ["Waiting", count(counts.queued)],
-            ["Rate", job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`],
+            [
+              "Rate",
+              job.images_per_second === null ? "–" : `${job.images_per_second.toFixed(1)} a second`,
+            ],
             [isOver(job) ? "Ended" : "Time left", restOf(job)],
           ]}
         />
@@ -437,7 +455,9 @@ export function JobView({ id }: { id: string }) {
           <div key={reason + (box ?? "")} class="note warn">
             <strong>{words(reason)}</strong>
             <p>
-              {reason === "paused_by_request" ? "No more images start until the job is resumed." : message}
+              {reason === "paused_by_request"
+                ? "No more images start until the job is resumed."
+                : message}
               {images !== null && ` Images: ${count(images)}.`}
               {box !== null && ` Box: ${box}.`}
               {since !== null && ` Since ${moment(since)}.`}
@@ -473,7 +493,10 @@ export function JobView({ id }: { id: string }) {
 /** The result of one image of a job. */
 export function ItemView({ id, index }: { id: string; index: number }) {
   const before = index === 0 ? "" : `&cursor=${index - 1}`;
-  const { data, fault } = usePoll<ItemPage>(`/bulk_inference/${id}/items?limit=1${before}`, () => null);
+  const { data, fault } = usePoll<ItemPage>(
+    `/bulk_inference/${id}/items?limit=1${before}`,
+    () => null,
+  );
   const item = data?.items[0];
   return (
     <>

@@ -7,7 +7,10 @@ export interface Rect {
   height: number;
 }
 
-/** Of one line of words in pixels, as the style sheet draws it: height, a usual character, and what is round them. */
+/**
+ * Of one line of words in pixels, as the style sheet draws it: height, a usual character, and what
+ * is round them.
+ */
 const HEIGHT = 17;
 const CHARACTER = 6.9;
 const ROUND = 11;
@@ -24,8 +27,9 @@ export interface Word {
 }
 
 /**
- * Places of the words: above, below, right or left of what they name, within the picture. Words that would cover something
- * that is drawn, words before them or the texts in the corners, are left out. All is in pixels of the screen.
+ * Places of the words: above, below, right or left of what they name, within the picture. Words
+ * that would cover something that is drawn, words before them or the texts in the corners, are left
+ * out. All is in pixels of the screen.
  * @param corners where other texts lie
  */
 export function placed(
@@ -35,7 +39,10 @@ export function placed(
 ): Word[] {
   // A point has an extent, too
   const taken: Rect[] = named.map(({ round }) => ({
-    ...{ x: round.x - 4, y: round.y - 4, width: round.width + 8, height: round.height + 8 },
+    x: round.x - 4,
+    y: round.y - 4,
+    width: round.width + 8,
+    height: round.height + 8,
   }));
   return [...named.keys()].flatMap((i) => {
     const { said = "" } = named[i] ?? {};
@@ -45,7 +52,9 @@ export function placed(
     const [across, down] = [x + (of.width - size.width) / 2, y + (of.height - HEIGHT) / 2];
     const [above, below, before] = [y - HEIGHT, bottom, x - size.width];
     const place = [
-      ...[x, across, right - size.width].flatMap((left) => [above, below].map((top) => [left, top])),
+      ...[x, across, right - size.width].flatMap((left) =>
+        [above, below].map((top) => [left, top]),
+      ),
       ...[y, down, bottom - HEIGHT].flatMap((top) => [right, before].map((left) => [left, top])),
     ]
       .map(([left = 0, top = 0]) => ({ x: left, y: top, ...size }))

@@ -82,7 +82,10 @@ function Verify({ paths }: { paths: Paths }) {
     setBusy(true);
     setFault(undefined);
     try {
-      const page = asked("/results/verification", { path: paths.receiptPath, input_path: paths.inputPath });
+      const page = asked("/results/verification", {
+        path: paths.receiptPath,
+        input_path: paths.inputPath,
+      });
       setFound(await call<Verification>("GET", page, { patient: true }));
     } catch (thrown) {
       setFault(judge(thrown));
@@ -141,7 +144,9 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
   const { url, fault } = usePng(
     open && isThere
       ? asked("/results/picture", {
-          ...{ path: paths.receiptPath, input_path: paths.inputPath, model: model.name },
+          path: paths.receiptPath,
+          input_path: paths.inputPath,
+          model: model.name,
         })
       : null,
   );
@@ -150,14 +155,20 @@ function Written({ paths, model }: { paths: Paths; model: Model }) {
     <details open={open} onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
       <summary>The picture that {model.name} wrote</summary>
       {fault !== undefined && <FaultNote fault={fault} />}
-      {url !== undefined && <img class="written" src={url} alt={`The picture that ${model.name} wrote`} />}
+      {url !== undefined && (
+        <img class="written" src={url} alt={`The picture that ${model.name} wrote`} />
+      )}
     </details>
   );
 }
 
 export function Look(paths: Paths) {
   const page = asked("/results", { path: paths.receiptPath });
-  const { data: receipt, fault, busy } = useLoaded(page, (signal) => call<Receipt>("GET", page, { signal }));
+  const {
+    data: receipt,
+    fault,
+    busy,
+  } = useLoaded(page, (signal) => call<Receipt>("GET", page, { signal }));
   const [place, setPlace] = useState<Place>();
   const [one, setOne] = useState(false);
   const [unseen, setUnseen] = useState<Fault>();
@@ -178,7 +189,9 @@ export function Look(paths: Paths) {
           : await call<Marks>(
               "GET",
               asked("/results/marks", {
-                ...{ path: paths.receiptPath, model: where.model, fullest: where.label },
+                path: paths.receiptPath,
+                model: where.model,
+                fullest: where.label,
               }),
             );
       go({ across: undefined, frame: frame ?? 1 });

@@ -24,7 +24,9 @@ function useHash(): string {
   return hash;
 }
 
-/** Files that were let fall on the page, whichever view is shown; the view that sends them opens. */
+/**
+ * Files that were let fall on the page, whichever view is shown; the view that sends them opens.
+ */
 function useDropped(): [files: readonly File[], forget: () => void] {
   const [files, setFiles] = useState<readonly File[]>([]);
   useEffect(() => {
@@ -87,8 +89,8 @@ function SignIn({ why, enter }: { why: string | undefined; enter: (token: string
         <Brand />
         <h1>Sign in with a token</h1>
         <p class="quiet" id="token-hint">
-          <code>radserve token issue --subject NAME</code> makes one. Paste it alone, without Bearer. It is
-          kept for this tab only.
+          <code>radserve token issue --subject NAME</code> makes one. Paste it alone, without
+          Bearer. It is kept for this tab only.
         </p>
         {fault !== undefined && (
           <p class="note bad" role="alert">
@@ -128,7 +130,10 @@ const VIEWS = [
   ["#/drift", "Over time"],
 ] as const;
 
-function stateOf(overview: Overview | undefined, fault: Fault | undefined): [tone: string, words: string] {
+function stateOf(
+  overview: Overview | undefined,
+  fault: Fault | undefined,
+): [tone: string, words: string] {
   if (fault?.status === 0) return ["bad", "No connection"];
   if (overview === undefined) return ["calm", "Loading"];
   return overview.ready ? ["good", "Ready"] : ["bad", "Not ready"];

@@ -36,8 +36,8 @@ function Verdict({ overview, away }: { overview: Overview; away: boolean }) {
         <ul>
           {found.map(({ condition, where, message, remedy }) => (
             <li key={`${condition} ${where}`}>
-              <code>{condition}</code> {condition === "job_paused" ? <a href="#/jobs">{message}</a> : message}{" "}
-              {remedy}
+              <code>{condition}</code>{" "}
+              {condition === "job_paused" ? <a href="#/jobs">{message}</a> : message} {remedy}
             </li>
           ))}
         </ul>

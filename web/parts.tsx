@@ -84,7 +84,11 @@ export function FaultNote({ fault }: { fault: Fault }) {
   return (
     <div class="note bad" role="alert">
       <strong>{fault.status === 0 ? "No connection" : words(fault.code)}</strong>
-      <p>{fault.status === 0 ? `${fault.message} The page tries again every few seconds.` : fault.message}</p>
+      <p>
+        {fault.status === 0
+          ? `${fault.message} The page tries again every few seconds.`
+          : fault.message}
+      </p>
       {reasons.length > 0 && (
         <ul>
           {reasons.map((reason) => (
@@ -174,7 +178,11 @@ export function Table({
 const AS_IT_SHOULD = ["waiting", "sent", "accepted", "proven"];
 
 /** Where the objects of a result are, in a line for each destination and state. */
-export function Deliveries({ deliveries = [] }: { deliveries?: readonly DeliveryInAnswer[] | undefined }) {
+export function Deliveries({
+  deliveries = [],
+}: {
+  deliveries?: readonly DeliveryInAnswer[] | undefined;
+}) {
   const lines = new Map<string, DeliveryInAnswer[]>();
   for (const one of deliveries) {
     const key = `${one.destination} ${one.state}`;
@@ -208,11 +216,19 @@ export function Pager({
   if (cursors.length === 0 && next === null) return null;
   return (
     <nav class="pager" aria-label="Pages">
-      <button type="button" disabled={cursors.length === 0} onClick={() => go(cursors.slice(0, -1))}>
+      <button
+        type="button"
+        disabled={cursors.length === 0}
+        onClick={() => go(cursors.slice(0, -1))}
+      >
         Previous
       </button>
       <span class="quiet">Page {cursors.length + 1}</span>
-      <button type="button" disabled={next === null} onClick={() => next !== null && go([...cursors, next])}>
+      <button
+        type="button"
+        disabled={next === null}
+        onClick={() => next !== null && go([...cursors, next])}
+      >
         Next
       </button>
     </nav>
@@ -223,8 +239,8 @@ export function Pager({
 export function NoPictures() {
   return (
     <p class="note">
-      This server does not show pictures. The setting <code>RADSERVE_FILES_BY_HTTP=view</code> allows results
-      with their images.
+      This server does not show pictures. The setting <code>RADSERVE_FILES_BY_HTTP=view</code>{" "}
+      allows results with their images.
     </p>
   );
 }
@@ -251,7 +267,11 @@ export function FoundBy({ models }: { models: readonly Finder[] }) {
                   {shadow === true && " (shadow)"}
                   {(status === "failed" || found !== undefined) && ":"}
                 </span>{" "}
-                {status === "failed" ? "failed" : found?.length === 0 ? "nothing found" : found?.join(", ")}
+                {status === "failed"
+                  ? "failed"
+                  : found?.length === 0
+                    ? "nothing found"
+                    : found?.join(", ")}
               </div>,
             ],
       )}

@@ -38,11 +38,18 @@ function placeOf({ frame, frames, box, point, over_frames: over }: Finding, part
         : `${figure(point.x)}, ${figure(point.y)}`
       : `${Math.round(box.x0)}, ${Math.round(box.y0)} to ${Math.round(box.x1)}, ${Math.round(box.y1)}`;
   const ends = frames === undefined ? "" : `${part}s ${frames[0]} to ${frames.at(-1)}`;
-  return [frame === undefined ? ends : `${part} ${frame}`, where].filter((one) => one !== "").join("; ");
+  return [frame === undefined ? ends : `${part} ${frame}`, where]
+    .filter((one) => one !== "")
+    .join("; ");
 }
 
-const numbered = ({ label, number }: { label?: string | undefined; number?: number | undefined }): string =>
-  [label, number].filter((part) => part !== undefined).join(" ");
+const numbered = ({
+  label,
+  number,
+}: {
+  label?: string | undefined;
+  number?: number | undefined;
+}): string => [label, number].filter((part) => part !== undefined).join(" ");
 
 /** Numbers as ranges: 3 to 7, 9. */
 export function ranges(numbers: readonly number[]): string {
@@ -78,9 +85,15 @@ function rowOf(finding: Finding, model: string, part: string): FindingRow {
   const { frame, frames = [], label, present, volume } = finding;
   const at = frame ?? frames[frames.length >> 1];
   return {
-    ...{ name: numbered(finding), present },
+    name: numbered(finding),
+    present,
     cells: Object.fromEntries(COLUMNS.map(([title, of]) => [title, of(finding, part)])),
-    seen: at !== undefined ? { frame: at } : present && volume !== undefined ? { model, label } : undefined,
+    seen:
+      at !== undefined
+        ? { frame: at }
+        : present && volume !== undefined
+          ? { model, label }
+          : undefined,
   };
 }
 
@@ -98,20 +111,26 @@ function rowOfLabel(label: string, of: readonly Finding[], part: string): Findin
   const on = ` on ${part} ${most.frame ?? ""}`;
   const size = sizeOf(most);
   return {
-    ...{ name: label, present: found.length > 0, seen: { frame: most.frame ?? 1 } },
+    name: label,
+    present: found.length > 0,
+    seen: { frame: most.frame ?? 1 },
     cells: {
       Score: most.score === undefined ? "" : most.score.toFixed(3) + on,
       Threshold: isOne ? (threshold?.toFixed(3) ?? "") : "",
       Size: size === "" || found.length === 0 ? "" : size + (most.score === undefined ? on : ""),
       Place: [
         ...(boxes > frames.length / 2 && boxes > 1 ? [`${boxes} places`] : []),
-        ...(frames.length === 0 ? [] : [`${part}${frames.length > 1 ? "s" : ""} ${ranges(frames)}`]),
+        ...(frames.length === 0
+          ? []
+          : [`${part}${frames.length > 1 ? "s" : ""} ${ranges(frames)}`]),
       ].join("; "),
     },
   };
 }
 
-/** A row for each label that was looked for on frame after frame, and one for every other finding. */
+/**
+ * A row for each label that was looked for on frame after frame, and one for every other finding.
+ */
 function rowsOf({ name, findings }: Model, part: string): FindingRow[] {
   const byLabel = new Map<string, Finding[]>();
   for (const one of findings)
@@ -139,7 +158,8 @@ function Findings({ model, show, part = "frame" }: Shown) {
   });
   const rows = rowsOf(model, part);
   const columns = COLUMNS.filter(
-    ([title]) => !(isMeasured && title === "Size") && rows.some(({ cells }) => (cells[title] ?? "") !== ""),
+    ([title]) =>
+      !(isMeasured && title === "Size") && rows.some(({ cells }) => (cells[title] ?? "") !== ""),
   );
   return (
     <Table
@@ -199,10 +219,16 @@ const unitOf = (value: string): string =>
           (_, base: string, power: string) => base + (power === "2" ? "²" : "³"),
         );
 
-export const valueText = ({ value, unit }: Pick<Model["measurements"][number], "value" | "unit">): string =>
+export const valueText = ({
+  value,
+  unit,
+}: Pick<Model["measurements"][number], "value" | "unit">): string =>
   `${grouped(value)} ${unitOf(unit.value)}`.trim().replace(" °", "°");
 
-/** What is measured of all together, and of each frame: a row for each label, a column for each measurement. */
+/**
+ * What is measured of all together, and of each frame: a row for each label, a column for each
+ * measurement.
+ */
 function Measurements({ model, part = "frame" }: Shown) {
   const [whole, each] = [true, false].map((isWhole) =>
     model.measurements.filter(({ frame }) => (frame === undefined) === isWhole),
@@ -245,7 +271,10 @@ function MeasurementTable({
   }
   const names = [...new Set(measurements.map(({ name }) => name))];
   return (
-    <Table label={`Measurements of ${what}`} head={[isOfMany ? `Label, by ${part}` : "Label", ...names]}>
+    <Table
+      label={`Measurements of ${what}`}
+      head={[isOfMany ? `Label, by ${part}` : "Label", ...names]}
+    >
       {[...rows].map(([of, values]) => (
         <tr key={of}>
           <th scope="row">{of === "" ? "The image" : of}</th>
@@ -333,7 +362,11 @@ export function Result({ answer }: { answer: Answer }) {
         </p>
       </Card>
       {looks ? (
-        <Look key={answer.request_id} receiptPath={answer.receipt_path} inputPath={answer.input_image_path} />
+        <Look
+          key={answer.request_id}
+          receiptPath={answer.receipt_path}
+          inputPath={answer.input_image_path}
+        />
       ) : (
         <>
           <NoPictures />

@@ -12,12 +12,22 @@ type Listed = z.infer<typeof listedSchema>;
 
 const LOOK_MS = 10_000;
 const PAGE = 50;
-const NOTHING = { text: "", patient: "", model: "", finding: "", modality: "", status: "", from: "", to: "" };
+const NOTHING = {
+  text: "",
+  patient: "",
+  model: "",
+  finding: "",
+  modality: "",
+  status: "",
+  from: "",
+  to: "",
+};
 type Filters = typeof NOTHING;
 
 /**
- * What the list showed last: who comes back finds it so, and a result knows its neighbours. The address of a result is its
- * place in it, since a browser keeps addresses, and a path may hold a name.
+ * What the list showed last: who comes back finds it so, and a result knows its neighbours. The
+ * address of a result is its place in it, since a browser keeps addresses, and a path may hold a
+ * name.
  */
 const last: { filters: Filters; cursors: string[]; rows: Row[] } = {
   filters: NOTHING,
@@ -63,18 +73,26 @@ function Filter({
         const field = {
           value: typed[name],
           autocomplete: "off",
-          onInput: ({ currentTarget }: { currentTarget: HTMLInputElement }) => set(name, currentTarget.value),
+          onInput: ({ currentTarget }: { currentTarget: HTMLInputElement }) =>
+            set(name, currentTarget.value),
         };
         return (
           <label key={name}>
             {label}
-            {type === "date" ? <input type="date" {...field} /> : <input type="search" {...field} />}
+            {type === "date" ? (
+              <input type="date" {...field} />
+            ) : (
+              <input type="search" {...field} />
+            )}
           </label>
         );
       })}
       <label>
         Model
-        <select value={typed.model} onChange={({ currentTarget }) => set("model", currentTarget.value)}>
+        <select
+          value={typed.model}
+          onChange={({ currentTarget }) => set("model", currentTarget.value)}
+        >
           <option value="">any</option>
           {models.map((name) => (
             <option key={name}>{name}</option>
@@ -83,7 +101,10 @@ function Filter({
       </label>
       <label>
         Status
-        <select value={typed.status} onChange={({ currentTarget }) => set("status", currentTarget.value)}>
+        <select
+          value={typed.status}
+          onChange={({ currentTarget }) => set("status", currentTarget.value)}
+        >
           <option value="">any</option>
           <option value="completed">Completed</option>
           <option value="partial">Partial</option>
@@ -111,7 +132,9 @@ function List({ overview }: { overview: Overview | undefined }) {
   const [filters, setFilters] = useState(last.filters);
   const [cursors, setCursors] = useState(last.cursors);
   Object.assign(last, { filters, cursors });
-  const given = Object.fromEntries(Object.entries(filters).filter(([, value]) => value.trim() !== ""));
+  const given = Object.fromEntries(
+    Object.entries(filters).filter(([, value]) => value.trim() !== ""),
+  );
   const page = asked("/results/list", { ...given, limit: PAGE, cursor: cursors.at(-1) });
   const { data, fault } = usePoll<Listed>(page, () => (cursors.length === 0 ? LOOK_MS : null));
   if (data !== undefined) last.rows = data.results;
@@ -181,7 +204,11 @@ function One({ row, place }: { row: Row; place: number }) {
           <p>The list has no path for the image of this result.</p>
           <label>
             Path of the image or folder
-            <input required value={typed} onInput={({ currentTarget }) => type(currentTarget.value)} />
+            <input
+              required
+              value={typed}
+              onInput={({ currentTarget }) => type(currentTarget.value)}
+            />
           </label>
           <button type="submit" class="primary">
             Show
@@ -206,5 +233,9 @@ export function ResultsView({ hash, overview }: { hash: string; overview: Overvi
         <NoPictures />
       </>
     );
-  return row === undefined ? <List overview={overview} /> : <One key={row.receipt} row={row} place={place} />;
+  return row === undefined ? (
+    <List overview={overview} />
+  ) : (
+    <One key={row.receipt} row={row} place={place} />
+  );
 }

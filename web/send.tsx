@@ -41,7 +41,9 @@ function Choice({
               type="checkbox"
               checked={chosen.includes(name)}
               onChange={({ currentTarget }) =>
-                choose(currentTarget.checked ? [...chosen, name] : chosen.filter((one) => one !== name))
+                choose(
+                  currentTarget.checked ? [...chosen, name] : chosen.filter((one) => one !== name),
+                )
               }
             />
             {label}
@@ -116,11 +118,16 @@ function Path({
   );
 }
 
-/** The folder that dropped files go to: beside what was typed, else the first that the token reaches. */
+/**
+ * The folder that dropped files go to: beside what was typed, else the first that the token
+ * reaches.
+ */
 async function folderFor(typed: string, looks: boolean): Promise<string> {
   const beside = typed.replace(/[^/]*$/, "").replace(/\/$/, "");
   const [first] =
-    beside !== "" || !looks ? [] : (await call<PathList>("GET", asked("/paths", { side: "input" }))).paths;
+    beside !== "" || !looks
+      ? []
+      : (await call<PathList>("GET", asked("/paths", { side: "input" }))).paths;
   const folder = beside === "" ? first?.path : beside;
   if (folder === undefined)
     throw new Fault(
@@ -157,8 +164,9 @@ export function SendView({
   const [fault, setFault] = useState<Fault>();
   const [answer, setAnswer] = useState<Answer>();
   const known =
-    overview?.models.filter(({ health }) => health === "ready").map(({ name }) => [name, name] as const) ??
-    [];
+    overview?.models
+      .filter(({ health }) => health === "ready")
+      .map(({ name }) => [name, name] as const) ?? [];
 
   const take = async () => {
     taken();
@@ -202,7 +210,12 @@ export function SendView({
         location.hash = `#/jobs/${job_id}`;
       } else {
         const priority = stat ? { priority: "stat" } : {};
-        const body = { input_image_path: input, output_folder_path: output, ...choice, ...priority };
+        const body = {
+          input_image_path: input,
+          output_folder_path: output,
+          ...choice,
+          ...priority,
+        };
         setAnswer(await call<Answer>("POST", "/single_inference", { body, patient: true }));
       }
     } catch (thrown) {
@@ -235,13 +248,16 @@ export function SendView({
           </div>
         </fieldset>
         {takes ? (
-          <p class="quiet">Drop files on this page to upload them; their path then appears below.</p>
+          <p class="quiet">
+            Drop files on this page to upload them; their path then appears below.
+          </p>
         ) : (
           dropped.length > 0 &&
           overview !== undefined && (
             <p class="note warn" role="alert">
-              This server does not accept uploads. The setting <code>RADSERVE_FILES_BY_HTTP=upload</code>{" "}
-              allows them; without it, send an image by its path.
+              This server does not accept uploads. The setting{" "}
+              <code>RADSERVE_FILES_BY_HTTP=upload</code> allows them; without it, send an image by
+              its path.
             </p>
           )
         )}

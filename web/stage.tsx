@@ -1,4 +1,7 @@
-/** The picture of a result: a frame or a plane across the slices, what is marked on it, and how it is looked at. */
+/**
+ * The picture of a result: a frame or a plane across the slices, what is marked on it, and how it
+ * is looked at.
+ */
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import type { Receipt } from "../src/results/receipt/receipt.js";
@@ -27,7 +30,8 @@ type Model = Receipt["models"][number];
 const SEGMENTATIONS = new Set(["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"]);
 /** Whether it wrote masks that lie in the frames of the source. */
 export const hasMasks = ({ outputs, segmentation_grid: grid }: Model) =>
-  grid === undefined && outputs.some(({ sop_class_uid: uid }) => uid !== undefined && SEGMENTATIONS.has(uid));
+  grid === undefined &&
+  outputs.some(({ sop_class_uid: uid }) => uid !== undefined && SEGMENTATIONS.has(uid));
 export const hasBoxes = ({ findings }: Model) =>
   findings.some(({ box, point }) => box !== undefined || point !== undefined);
 
@@ -58,7 +62,10 @@ function useMarks({ receiptPath, inputPath }: Paths, model: Model | undefined, p
     model === undefined || !hasMasks(model)
       ? null
       : asked("/results/marks", {
-          ...{ path: receiptPath, model: model.name, frame: placeIn(place), across },
+          path: receiptPath,
+          model: model.name,
+          frame: placeIn(place),
+          across,
           input_path: across === undefined ? undefined : inputPath,
         });
   const loaded = useLoaded(page, async (signal) => ({
@@ -127,13 +134,21 @@ type Ends = readonly [from: number, to: number];
 type Side = NonNullable<FrameFacts["across"]>["right"];
 
 /** What boxes of a volume a plane across its slices cuts, in its pixels. */
-function shapesAcross({ findings }: Model, place: Place, { across, columns, rows }: FrameFacts): Shape[] {
+function shapesAcross(
+  { findings }: Model,
+  place: Place,
+  { across, columns, rows }: FrameFacts,
+): Shape[] {
   if (across === null || place.across === undefined) return [];
   const at = placeIn(place) - 0.5;
   return findings.flatMap((one): Shape[] => {
     const { box, present } = one;
     if (!present || box?.z0 === undefined || box.z1 === undefined) return [];
-    const ends = { column: [box.x0, box.x1], row: [box.y0, box.y1], slice: [box.z0, box.z1] } as const;
+    const ends = {
+      column: [box.x0, box.x1],
+      row: [box.y0, box.y1],
+      slice: [box.z0, box.z1],
+    } as const;
     const [from, to] = ends[place.across ?? "row"];
     if (at < from || at > to) return [];
     const along = ({ along, reversed }: Side, side: number): Ends => {
@@ -145,7 +160,8 @@ function shapesAcross({ findings }: Model, place: Place, { across, columns, rows
   });
 }
 
-const listed = (points: readonly Point[]): string => points.map(({ x, y }) => `${x},${y}`).join(" ");
+const listed = (points: readonly Point[]): string =>
+  points.map(({ x, y }) => `${x},${y}`).join(" ");
 
 /** The words of shapes, where they cover nothing. */
 function wordsOf(
@@ -171,7 +187,12 @@ function Shapes({
   facts: Pick<FrameFacts, "rows" | "columns">;
 }) {
   return (
-    <svg class="over" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" aria-hidden="true">
+    <svg
+      class="over"
+      viewBox={`0 0 ${columns} ${rows}`}
+      preserveAspectRatio="none"
+      aria-hidden="true"
+    >
       {shapes.map(({ lines, outline, round: { x, y } }, i) => (
         <g key={i}>
           {lines !== undefined
@@ -214,7 +235,10 @@ const PLANES = [
 const planeBeside = (letters: string): string =>
   PLANES.find(([of]) => of.includes(letters.charAt(0)))?.[1] ?? "";
 
-/** The planes of a volume by their names: its own, and those that a row and a column of every slice lie in. */
+/**
+ * The planes of a volume by their names: its own, and those that a row and a column of every slice
+ * lie in.
+ */
 function planesOf({ sides, position }: FrameFacts, frames: number): [of: Across, name: string][] {
   if (sides === null || position === null || frames < 2) return [];
   const across = [planeBeside(sides.top), planeBeside(sides.left)] as const;
@@ -253,7 +277,10 @@ function useCorners(stage: RefObject<HTMLElement | null>, changes: readonly unkn
     const boxes = texts.map((text) => text.getBoundingClientRect());
     setCorners(
       boxes.map(({ x, y, width, height }) => ({
-        ...{ x: x - (from?.x ?? 0), y: y - (from?.y ?? 0), width, height },
+        x: x - (from?.x ?? 0),
+        y: y - (from?.y ?? 0),
+        width,
+        height,
       })),
     );
   }, changes);
@@ -273,7 +300,10 @@ export function Stage({
 }) {
   const { frames, rows, columns } = receipt.source;
   const { across } = place;
-  const [at, most] = [placeIn(place), { frame: frames, row: rows, column: columns }[across ?? "frame"]];
+  const [at, most] = [
+    placeIn(place),
+    { frame: frames, row: rows, column: columns }[across ?? "frame"],
+  ];
   const drawn = receipt.models.filter((model) => hasMasks(model) || hasBoxes(model));
   const [chosen, choose] = useState(drawn[0]?.name ?? "");
   const [opacity, setOpacity] = useState(50);
@@ -294,7 +324,9 @@ export function Stage({
     go({ across: to });
   };
   const { eye, setEye, window, probe, stage, handlers } = useEye(seen.frame, {
-    ...{ step: (by: number) => move(at + by), overlay, plane: next },
+    step: (by: number) => move(at + by),
+    overlay,
+    plane: next,
     texts: () => setTexts((before) => !before),
   });
   useEffect(() => setEye((before) => ({ ...before, zoom: 1, pan: [0, 0] })), [across]);
@@ -303,7 +335,10 @@ export function Stage({
     seen.frame === undefined || window !== undefined
       ? null
       : asked("/results/picture", {
-          ...{ path: paths.receiptPath, input_path: paths.inputPath, frame: at, across },
+          path: paths.receiptPath,
+          input_path: paths.inputPath,
+          frame: at,
+          across,
         }),
   );
   const { marks, url, fault } = useMarks(paths, model, place);
@@ -346,7 +381,12 @@ export function Stage({
       {planes.length > 0 && (
         <div class="tabs" role="group" aria-label="Plane">
           {planes.map(([of, name]) => (
-            <button key={name} type="button" aria-pressed={of === across} onClick={() => go({ across: of })}>
+            <button
+              key={name}
+              type="button"
+              aria-pressed={of === across}
+              onClick={() => go({ across: of })}
+            >
               {name}
             </button>
           ))}
@@ -392,7 +432,8 @@ export function Stage({
             texts={texts}
           />
         ) : (
-          across !== undefined && seen.fault === undefined && <p class="wait">Reading the volume…</p>
+          across !== undefined &&
+          seen.fault === undefined && <p class="wait">Reading the volume…</p>
         )}
         {shown !== undefined && (
           <div class="stage-inner marked" style={lies}>
@@ -465,25 +506,28 @@ export function Stage({
       </div>
       {unsaid > 0 && (
         <p class="quiet">
-          {unsaid === 1 ? "One name has" : `${count(unsaid)} names have`} no room: zoom in, or hide the corner
-          texts.
+          {unsaid === 1 ? "One name has" : `${count(unsaid)} names have`} no room: zoom in, or hide
+          the corner texts.
         </p>
       )}
       {labels && marks !== undefined && (
         <ul class="legend" aria-label="Labels">
           {marks.segments.map(({ number, label, colour, pixels }) => (
             <li key={number}>
-              <span class="swatch" style={{ borderColor: colour, background: tints(colour, opacity) }} />
+              <span
+                class="swatch"
+                style={{ borderColor: colour, background: tints(colour, opacity) }}
+              />
               {label} <span class="quiet">{count(pixels)} pixels</span>
             </li>
           ))}
         </ul>
       )}
       <p class="quiet" id="stage-keys">
-        Keys: arrows go through slices, p to the next plane, + and − zoom, f fits, i inverts, o switches the
-        overlay, t the texts in the corners. Only the image that the receipt names is shown. A drag sets the
-        window, with Shift it moves the picture; Ctrl and the wheel zoom. For orientation; a diagnosis is made
-        at a workstation.
+        Keys: arrows go through slices, p to the next plane, + and − zoom, f fits, i inverts, o
+        switches the overlay, t the texts in the corners. Only the image that the receipt names is
+        shown. A drag sets the window, with Shift it moves the picture; Ctrl and the wheel zoom. For
+        orientation; a diagnosis is made at a workstation.
       </p>
     </Card>
   );

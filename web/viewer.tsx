@@ -1,4 +1,7 @@
-/** A frame under the eye: its window, zoom and pan, the value at the pointer, and what stands in the corners. */
+/**
+ * A frame under the eye: its window, zoom and pan, the value at the pointer, and what stands in the
+ * corners.
+ */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Across, FrameFacts } from "../src/viewing/messages.js";
 import { asked, call, useLoaded } from "./api.js";
@@ -10,7 +13,9 @@ export interface Paths {
   inputPath: string;
 }
 
-/** What is looked at: a frame, or the plane through a row or a column of every slice; all from 1. */
+/**
+ * What is looked at: a frame, or the plane through a row or a column of every slice; all from 1.
+ */
 export interface Place {
   across: Across;
   frame: number;
@@ -48,7 +53,9 @@ const DRAG_SHARE = 1 / 256;
 function unpacked(facts: FrameFacts): Frame {
   if (facts.values === null) return { facts, stored: undefined };
   const bytes = bytesOf(facts.values.base64);
-  const Values = { int16: Int16Array, uint16: Uint16Array, float32: Float32Array }[facts.values.type];
+  const Values = { int16: Int16Array, uint16: Uint16Array, float32: Float32Array }[
+    facts.values.type
+  ];
   // The text is not kept beside the numbers
   const values = { ...facts.values, base64: "" };
   return { facts: { ...facts, values }, stored: new Values(bytes.buffer) };
@@ -59,7 +66,10 @@ export function useFrame(paths: Paths, place: Place) {
   const kept = useMemo(() => new Kept<Frame>(), []);
   const { across } = place;
   const page = asked("/results/frame", {
-    ...{ path: paths.receiptPath, input_path: paths.inputPath, frame: placeIn(place), across },
+    path: paths.receiptPath,
+    input_path: paths.inputPath,
+    frame: placeIn(place),
+    across,
   });
   const loaded = useLoaded(page, async (signal) => ({
     page,
@@ -72,7 +82,10 @@ export function useFrame(paths: Paths, place: Place) {
   return { frame: mine, fault: loaded.busy ? undefined : loaded.fault };
 }
 
-/** The window that a frame is shown with where nobody chose one; undefined where only the server can draw it. */
+/**
+ * The window that a frame is shown with where nobody chose one; undefined where only the server can
+ * draw it.
+ */
 export const ownWindow = ({ facts, stored }: Frame): Window | undefined =>
   stored === undefined || facts.window === null ? undefined : facts.window;
 
@@ -101,7 +114,10 @@ function greyOf(frame: Frame, { center, width, exact }: Window, inverted: boolea
 }
 
 /** The greys of a frame's pixels, rows from the top. */
-function greys({ stored = new Uint16Array() }: Frame, of: (stored: number) => number): Uint8ClampedArray {
+function greys(
+  { stored = new Uint16Array() }: Frame,
+  of: (stored: number) => number,
+): Uint8ClampedArray {
   if (stored instanceof Float32Array) return Uint8ClampedArray.from(stored, of);
   const signed = stored instanceof Int16Array;
   const table = new Uint8ClampedArray(65_536);
@@ -134,7 +150,14 @@ export function Drawn({
     context.putImageData(picture, 0, 0);
   }, [frame, window, inverted]);
   return (
-    <canvas class="over picture" ref={place} width={columns} height={rows} role="img" aria-label={label} />
+    <canvas
+      class="over picture"
+      ref={place}
+      width={columns}
+      height={rows}
+      role="img"
+      aria-label={label}
+    />
   );
 }
 
@@ -173,11 +196,17 @@ export function Corners({
       {texts && (
         <>
           <div class="nw">
-            {lines([...new Set([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id])])}
+            {lines([
+              ...new Set([facts.patient_name?.replaceAll("^", " ").trim(), facts.patient_id]),
+            ])}
           </div>
           <div class="ne">{lines([day?.slice(1).join("-"), facts.series_description])}</div>
           <div class="sw">
-            {lines([probe, place, facts.instance_number === null ? null : `Image ${facts.instance_number}`])}
+            {lines([
+              probe,
+              place,
+              facts.instance_number === null ? null : `Image ${facts.instance_number}`,
+            ])}
           </div>
           <div class="se">
             {lines([
@@ -230,8 +259,8 @@ const zoomed = (eye: Eye, factor: number): Eye => {
 };
 
 /**
- * Mouse and keys on the stage: a drag sets the window, with Shift or the middle button it moves the picture; the wheel goes
- * through frames, with Ctrl it zooms.
+ * Mouse and keys on the stage: a drag sets the window, with Shift or the middle button it moves the
+ * picture; the wheel goes through frames, with Ctrl it zooms.
  * @param step goes so many frames on
  * @param others what keys switch: the overlay, to the next plane, and the texts in the corners
  */
@@ -345,7 +374,9 @@ export function EyeTools({
   if (frame?.stored === undefined) return null;
   const set = (window: Window | undefined) => setEye((before) => ({ ...before, window }));
   const own =
-    frame.facts.window === null ? "of the file" : `of the file (W ${count(frame.facts.window.width)})`;
+    frame.facts.window === null
+      ? "of the file"
+      : `of the file (W ${count(frame.facts.window.width)})`;
   const preset = PRESETS.find(
     ([, center, width]) => eye.window?.center === center && eye.window.width === width,
   );
@@ -358,7 +389,8 @@ export function EyeTools({
           onChange={({ currentTarget: { value } }) => {
             const [, center, width] = PRESETS.find(([name]) => name === value) ?? [];
             if (value === "full") set(fullWindow(frame));
-            else if (center !== undefined && width !== undefined) set({ center, width, exact: false });
+            else if (center !== undefined && width !== undefined)
+              set({ center, width, exact: false });
             else set(undefined);
           }}
         >

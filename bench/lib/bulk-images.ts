@@ -1,4 +1,7 @@
-/** CT slices and radiographs to measure bulk work with: real sizes, each another image by its UID and its pixels. */
+/**
+ * CT slices and radiographs to measure bulk work with: real sizes, each another image by its UID
+ * and its pixels.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ctPhantom, ultrasoundPhantom } from "../../scripts/demo/phantom.js";
@@ -30,7 +33,8 @@ function identity(kind: number, number: number): Record<string, string> {
     FrameOfReferenceUID: `${ROOT}.${kind}.4`,
     InstanceNumber: String(number + 1),
     PatientID: "BENCH",
-    // What the standard asks for even where nothing is known (type 2): writers of other objects copy it.
+    // What the standard asks for even where nothing is known (type 2): writers of other objects
+    // copy it.
     PatientName: "",
     PatientBirthDate: "",
     PatientSex: "",
@@ -44,7 +48,10 @@ function identity(kind: number, number: number): Record<string, string> {
   };
 }
 
-/** With all that file meta information has to hold (PS3.10, section 7.1): other readers insist on it. */
+/**
+ * With all that file meta information has to hold (PS3.10, section 7.1): other readers insist on
+ * it.
+ */
 function part10(options: FileOptions & { attributes: Attributes }): Buffer {
   const { attributes, transferSyntax = EXPLICIT } = options;
   const encoding = { explicit: true, little: true };
@@ -72,7 +79,10 @@ export function turned(stored: Uint16Array, columns: number, number: number): Ui
   return new Uint8Array(words.buffer);
 }
 
-/** Native, square, of 16 bits: the phantom of the demo, every slice turned by a row and so of other pixels. */
+/**
+ * Native, square, of 16 bits: the phantom of the demo, every slice turned by a row and so of other
+ * pixels.
+ */
 export function writeCt(
   folder: string,
   count: number,
@@ -131,7 +141,9 @@ export async function writeCine(folder: string, count: number, frames: number): 
   const raw: Raw = { rows, columns, samples: 1, bitsAllocated: 8, bitsStored: 8, data: pixels };
   const coded: Uint8Array[] = [];
   for (let i = 0; i < CINE_PICTURES; i++) {
-    const data = Uint8Array.from(pixels, (value, at) => (at % 97 === i ? Math.min(255, value + i) : value));
+    const data = Uint8Array.from(pixels, (value, at) =>
+      at % 97 === i ? Math.min(255, value + i) : value,
+    );
     coded.push((await compress("jpeg", { ...raw, data })).slice());
   }
   return Array.from({ length: count }, (_, i) => {
@@ -144,14 +156,23 @@ export async function writeCine(folder: string, count: number, frames: number): 
       FrameTime: "33.3",
       LossyImageCompression: "01",
     });
-    const fragments = Array.from({ length: frames }, (_, frame) => coded[(i + frame) % CINE_PICTURES]!);
+    const fragments = Array.from(
+      { length: frames },
+      (_, frame) => coded[(i + frame) % CINE_PICTURES]!,
+    );
     const path = join(folder, `cine-${i}.dcm`);
-    writeFileSync(path, part10({ transferSyntax: SYNTAXES.jpeg, attributes, pixels: { fragments } }));
+    writeFileSync(
+      path,
+      part10({ transferSyntax: SYNTAXES.jpeg, attributes, pixels: { fragments } }),
+    );
     return path;
   });
 }
 
-/** Radiographs of 3000x2500 with 12 bits: JPEG lossless (process 14, selection value 1), or another lossless coding. */
+/**
+ * Radiographs of 3000x2500 with 12 bits: JPEG lossless (process 14, selection value 1), or another
+ * lossless coding.
+ */
 export async function writeDx(
   folder: string,
   count: number,

@@ -1,4 +1,7 @@
-/** A model for radiographs to measure with: a small convolutional network, so that inference costs what it may cost. */
+/**
+ * A model for radiographs to measure with: a small convolutional network, so that inference costs
+ * what it may cost.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ints, onnxModel, type Node, type TensorValue } from "../../scripts/lib/onnx-model.js";
@@ -11,7 +14,10 @@ const SIDE = 512;
 const CHANNELS = 16;
 const LAYERS = 5;
 
-/** Averages in every layer: what comes out is the picture, smoothed; some 2.4 thousand million multiplications. */
+/**
+ * Averages in every layer: what comes out is the picture, smoothed; some 2.4 thousand million
+ * multiplications.
+ */
 function graph(): Uint8Array {
   const initializers: TensorValue[] = [];
   const nodes: Node[] = [];
@@ -19,7 +25,12 @@ function graph(): Uint8Array {
     const inputs = layer === 0 ? 1 : CHANNELS;
     const outputs = layer === LAYERS - 1 ? 1 : CHANNELS;
     const weights = new Array<number>(outputs * inputs * 9).fill(1 / (inputs * 9));
-    initializers.push({ name: `w${layer}`, dtype: "float32", shape: [outputs, inputs, 3, 3], data: weights });
+    initializers.push({
+      name: `w${layer}`,
+      dtype: "float32",
+      shape: [outputs, inputs, 3, 3],
+      data: weights,
+    });
     nodes.push({
       op: "Conv",
       inputs: [layer === 0 ? "x" : `h${layer - 1}`, `w${layer}`],
@@ -111,11 +122,23 @@ export async function writeBenchModel(directory: string): Promise<void> {
   const engine = createEngine({ provider: "cpu" });
   const { name, version, inputs, outputs, batching } = draft;
   const modelPath = join(folder, "model.onnx");
-  const { id } = await engine.load({ modelPath, name, version, inputs, outputs, provider: "cpu", batching });
+  const { id } = await engine.load({
+    modelPath,
+    name,
+    version,
+    inputs,
+    outputs,
+    provider: "cpu",
+    batching,
+  });
   const [output] = await engine.runTensors(id, [{ name: "x", ...input }]);
   await engine.close();
   const files = { "x.npy": encodeNpy(input), "y.npy": encodeNpy(output!) };
   for (const [file, bytes] of Object.entries(files)) writeFileSync(join(folder, file), bytes);
-  const hashes = { graph: sha256(model), input: sha256(files["x.npy"]), expected: sha256(files["y.npy"]) };
+  const hashes = {
+    graph: sha256(model),
+    input: sha256(files["x.npy"]),
+    expected: sha256(files["y.npy"]),
+  };
   writeFileSync(join(folder, "model.json"), JSON.stringify(manifestOf(hashes), null, 2));
 }

@@ -1,7 +1,8 @@
 /**
- * The parts of one image on one core, and the same images through the worker threads without the queue; processes of
- * their own, so that nothing else runs in them: `taskset -c 0 node bulk-parts.js MODELS OUTPUT KINDS LIST` and
- * `node bulk-parts.js --direct MODELS OUTPUT KINDS LIST`. LIST is a file with the images as JSON. They print JSON.
+ * The parts of one image on one core, and the same images through the worker threads without the
+ * queue; processes of their own, so that nothing else runs in them: `taskset -c 0 node
+ * bulk-parts.js MODELS OUTPUT KINDS LIST` and `node bulk-parts.js --direct MODELS OUTPUT KINDS
+ * LIST`. LIST is a file with the images as JSON. They print JSON.
  */
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -24,7 +25,9 @@ import { mean } from "./statistics.js";
 
 export interface Parts {
   images: number;
-  /** Reading the file, parsing it and decoding its frame, with their hashes; means of milliseconds. */
+  /**
+   * Reading the file, parsing it and decoding its frame, with their hashes; means of milliseconds.
+   */
   decode_ms: number;
   /** One run of ONNX Runtime alone. */
   ort_ms: number;
@@ -105,7 +108,8 @@ async function parts(
     for (const [name, value] of Object.entries(timings_ms)) (laps[name] ??= []).push(value);
   }
   const { user, system } = process.cpuUsage(before);
-  const sum = (...names: string[]) => names.reduce((total, name) => total + mean(laps[name] ?? [0]), 0);
+  const sum = (...names: string[]) =>
+    names.reduce((total, name) => total + mean(laps[name] ?? [0]), 0);
   return {
     images: files.length,
     decode_ms: sum("read", "decode"),
@@ -140,7 +144,8 @@ async function direct(
     );
     return answers.filter(({ status }) => status === "rejected").length;
   };
-  // Every thread compiles for itself; now they are as warm as those of a server that has worked for a while
+  // Every thread compiles for itself; now they are as warm as those of a server that has worked for
+  // a while
   let began = performance.now();
   for (let i = 0; i === 0 || performance.now() - began < WARM_UP_MS; i++)
     await all(files.slice(0, Math.ceil(files.length / 10)), `warm-${i}`);
@@ -160,6 +165,8 @@ const files = JSON.parse(readFileSync(list, "utf8")) as string[];
 const engine = createEngine({ provider: "cpu" });
 const models = await loadModels({ directory, engine, providers: ["cpu"], log: createLog("error") });
 const work = withPool ? direct : parts;
-console.log(JSON.stringify(await work(models, engine, output, kinds.split(",") as OutputKind[], files)));
+console.log(
+  JSON.stringify(await work(models, engine, output, kinds.split(",") as OutputKind[], files)),
+);
 await models.close();
 await engine.close();

@@ -1,4 +1,7 @@
-/** A cine of 100 compressed frames: decoded by one thread, and with the decoder threads of a request that is alone. */
+/**
+ * A cine of 100 compressed frames: decoded by one thread, and with the decoder threads of a request
+ * that is alone.
+ */
 import os from "node:os";
 import { shareDecoding } from "../../src/images/dicom/decoders.js";
 import { readImage } from "../../src/images/read-image.js";

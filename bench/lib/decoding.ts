@@ -1,6 +1,7 @@
 /**
- * Decoding of all frames of a file, against DCMTK, GDCM, OpenJPEG and others. Measured is processor time, ours with the
- * threads that compile and collect garbage, so that what else runs on the machine counts less.
+ * Decoding of all frames of a file, against DCMTK, GDCM, OpenJPEG and others. Measured is processor
+ * time, ours with the threads that compile and collect garbage, so that what else runs on the
+ * machine counts less.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -9,7 +10,13 @@ import { readCodestream } from "../../src/images/dicom/codestream.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
 import { findFrames, frameBytes } from "../../src/images/dicom/frame-fragments.js";
 import { readImage } from "../../src/images/read-image.js";
-import { attributesOf, compress, dicomFile, SYNTAXES, type Coder } from "../../test/support/dicom.js";
+import {
+  attributesOf,
+  compress,
+  dicomFile,
+  SYNTAXES,
+  type Coder,
+} from "../../test/support/dicom.js";
 import { radiograph } from "./pictures.js";
 import type { Turns } from "./rivals.js";
 import { median } from "./statistics.js";
@@ -69,10 +76,20 @@ async function files(scratch: string): Promise<Record<string, string>> {
 }
 
 /** Writes each frame's codestream to a file of its own, and says what they are. */
-function frames(bytes: Uint8Array, count: number, scratch: string): { kind: string; paths: string[] } {
+function frames(
+  bytes: Uint8Array,
+  count: number,
+  scratch: string,
+): { kind: string; paths: string[] } {
   const file = openFile(bytes);
   const encapsulated = file.attributes.element("PixelData")!.encapsulated!;
-  const sources = findFrames({ bytes, encapsulated, frameCount: count, extended: undefined, warnings: [] });
+  const sources = findFrames({
+    bytes,
+    encapsulated,
+    frameCount: count,
+    extended: undefined,
+    warnings: [],
+  });
   const parts = sources.map((source) => frameBytes(bytes, source));
   if (file.transferSyntax.coding === "rle") return { kind: "rle", paths: [] };
   const paths = parts.map((part, i) => {
@@ -92,7 +109,11 @@ export async function decoding(turns: Turns): Promise<DecodingRow[]> {
   return rows;
 }
 
-async function measure(name: string, path: string, { scratch, rounds, rivals }: Turns): Promise<DecodingRow> {
+async function measure(
+  name: string,
+  path: string,
+  { scratch, rounds, rivals }: Turns,
+): Promise<DecodingRow> {
   const bytes = readFileSync(path);
   const image = await readImage(bytes);
   const { kind, paths } = frames(bytes, image.frameCount, scratch);
@@ -122,7 +143,9 @@ async function measure(name: string, path: string, { scratch, rounds, rivals }: 
     file: name,
     transfer_syntax: image.source.transferSyntaxUid ?? "",
     ours_ms: median(ours),
-    rivals_ms: Object.fromEntries(Object.entries(theirs).map(([rival, list]) => [rival, median(list)])),
+    rivals_ms: Object.fromEntries(
+      Object.entries(theirs).map(([rival, list]) => [rival, median(list)]),
+    ),
   };
   return {
     ...row,
@@ -131,7 +154,12 @@ async function measure(name: string, path: string, { scratch, rounds, rivals }: 
   };
 }
 
-function best(row: DecodingRow, among: RegExp, ratio: string, name: string): Record<string, unknown> {
+function best(
+  row: DecodingRow,
+  among: RegExp,
+  ratio: string,
+  name: string,
+): Record<string, unknown> {
   const [first] = Object.entries(row.rivals_ms)
     .filter(([rival]) => among.test(rival))
     .sort(([, a], [, b]) => a - b);

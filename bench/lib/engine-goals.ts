@@ -18,19 +18,33 @@ const LEAST = { tensors: 0.97, images: 0.93 };
 const LONE_CALL_MS = 0.15;
 
 const row = (goal: string, found: number, bound: number, least: boolean): Row => ({
-  ...{ goal, found: Number(found.toFixed(3)), wanted: `at ${least ? "least" : "most"} ${bound}` },
+  goal,
+  found: Number(found.toFixed(3)),
+  wanted: `at ${least ? "least" : "most"} ${bound}`,
   met: least ? found >= bound : found <= bound,
 });
 
-/** @param node what the tensors of each network reach of onnxruntime-node's rate, one call at a time */
+/**
+ * @param node what the tensors of each network reach of onnxruntime-node's rate, one call at a time
+ */
 export function engineGoals(
   raw: Readonly<Record<string, AgainstRaw>>,
   node: Readonly<Record<string, number>>,
 ): Row[] {
   return [
     ...Object.entries(raw).flatMap(([network, { tensors, images }]) => [
-      row(`${network}, saturated, tensors, of the plain loop`, tensors.throughput, LEAST.tensors, true),
-      row(`${network}, saturated, images, of the plain loop`, images.throughput, LEAST.images, true),
+      row(
+        `${network}, saturated, tensors, of the plain loop`,
+        tensors.throughput,
+        LEAST.tensors,
+        true,
+      ),
+      row(
+        `${network}, saturated, images, of the plain loop`,
+        images.throughput,
+        LEAST.images,
+        true,
+      ),
       row(
         `${network}, a lone call, ms more than a plain one`,
         tensors.lone_call_more_ms,

@@ -1,4 +1,7 @@
-/** Whether memory stays where it is: in a process of its own, because another bench's garbage would count. */
+/**
+ * Whether memory stays where it is: in a process of its own, because another bench's garbage would
+ * count.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,7 +12,10 @@ import { median } from "./statistics.js";
 import { idOf, load, mixedPictures, withVersion, writeFolder } from "./engine-models.js";
 
 export interface MemoryResult {
-  /** Drift of resident memory after the first fifth: median of the later half of the looks over that of the earlier. */
+  /**
+   * Drift of resident memory after the first fifth: median of the later half of the looks over that
+   * of the earlier.
+   */
   requests: number;
   reloads: number;
   /** Resident memory at each look. */
@@ -43,7 +49,9 @@ function drift(looks: readonly number[]): number {
   return median(looks.slice(-half)) / median(looks.slice(0, half));
 }
 
-/** Does it so often, after a fifth as often before, and looks at memory sixteen times in between. */
+/**
+ * Does it so often, after a fifth as often before, and looks at memory sixteen times in between.
+ */
 async function watched(times: number, once: (n: number) => Promise<unknown>): Promise<number[]> {
   const looks: number[] = [];
   const before = Math.ceil(times / 5);
@@ -69,7 +77,9 @@ async function main(quick: boolean): Promise<MemoryResult> {
     const small = idOf(set, "small_cnn");
     const requests = await watched(quick ? 50 : 500, (n) =>
       Promise.all(
-        Array.from({ length: AT_ONCE }, (_, i) => engine.infer(small, [pictures[(n + i) % 4]!], {})),
+        Array.from({ length: AT_ONCE }, (_, i) =>
+          engine.infer(small, [pictures[(n + i) % 4]!], {}),
+        ),
       ),
     );
     const manifest = readFileSync(files.dense.manifest, "utf8");
@@ -78,8 +88,12 @@ async function main(quick: boolean): Promise<MemoryResult> {
       return set.reload();
     });
     const { sessions } = await engine.load({
-      ...{ modelPath: files.dense.graph, name: "densenet121", version: "1", provider: "cpu" as const },
-      ...{ inputs: set.entries[0]!.manifest.inputs, outputs: set.entries[0]!.manifest.outputs },
+      modelPath: files.dense.graph,
+      name: "densenet121",
+      version: "1",
+      provider: "cpu" as const,
+      inputs: set.entries[0]!.manifest.inputs,
+      outputs: set.entries[0]!.manifest.outputs,
       batching: { max: 1 },
     });
     await set.close();

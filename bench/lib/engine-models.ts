@@ -1,4 +1,7 @@
-/** The bench's networks as model folders, so that they are loaded, warmed and swapped as in a server. */
+/**
+ * The bench's networks as model folders, so that they are loaded, warmed and swapped as in a
+ * server.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine } from "../../src/engine/engine.js";
@@ -41,14 +44,24 @@ export function manifestOf(name: Network, hash: string, version: string): object
   const fixed = { size: { kind: "fixed", height: side, width: side }, fit: "stretch" };
   const own = { size: { kind: "source" }, fit: "none" };
   return {
-    ...{ name, version, manufacturer: "bench", description: "Random weights" },
-    ...{ intended_use: "Measuring", regulatory: "None", stage: "draft", release: "active", required: true },
+    name,
+    version,
+    manufacturer: "bench",
+    description: "Random weights",
+    intended_use: "Measuring",
+    regulatory: "None",
+    stage: "draft",
+    release: "active",
+    required: true,
     files: [{ path: "model.onnx", sha256: hash }],
     accepts: { formats: ["dicom"], modality: ["CT", "DX"], dimensions: "2d" },
     inputs: [{ ...input, ...(name === "small_cnn" ? own : fixed) }],
     outputs: [
       {
-        ...{ kind: "classification", tensor: "y", activation: "sigmoid", calibration: { kind: "none" } },
+        kind: "classification",
+        tensor: "y",
+        activation: "sigmoid",
+        calibration: { kind: "none" },
         labels: Array.from({ length: LABELS }, (_, i) => ({ label: `label ${i}`, threshold: 0.5 })),
       },
     ],

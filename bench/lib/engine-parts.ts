@@ -1,4 +1,7 @@
-/** The measurements of `npm run bench:engine`. Ours and theirs are taken by turns; ratios are medians of the pairs. */
+/**
+ * The measurements of `npm run bench:engine`. Ours and theirs are taken by turns; ratios are
+ * medians of the pairs.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
@@ -6,7 +9,14 @@ import type { Engine } from "../../src/engine/engine.js";
 import type { InferResult, Plane } from "../../src/engine/types.js";
 import type { Tensor } from "../../src/base/tensor.js";
 import type { ModelSet } from "../../src/models/set.js";
-import { idOf, mixedPictures, NETWORKS, picture, withVersion, type CpuNetwork } from "./engine-models.js";
+import {
+  idOf,
+  mixedPictures,
+  NETWORKS,
+  picture,
+  withVersion,
+  type CpuNetwork,
+} from "./engine-models.js";
 import { closedLoop, plainInput, type LoadResult, type NodeRival } from "./node-rival.js";
 import type { Raw, RawSetting } from "./raw.js";
 import { median, quantile, sum } from "./statistics.js";
@@ -26,13 +36,16 @@ export interface Bench {
 }
 
 /**
- * Each comparison takes this share of a measurement's time and this multiple of its rounds. The shorter the turns are,
- * the less the machine changes between the two of a pair.
+ * Each comparison takes this share of a measurement's time and this multiple of its rounds. The
+ * shorter the turns are, the less the machine changes between the two of a pair.
  */
 const TURN: Record<CpuNetwork, number> = { densenet121: 0.5, small_cnn: 0.15 };
 const TURNS: Record<CpuNetwork, number> = { densenet121: 1.5, small_cnn: 3 };
 
-/** The same for onnxruntime-node: some of its calls and ours last half a millisecond and vary by a tenth between turns. */
+/**
+ * The same for onnxruntime-node: some of its calls and ours last half a millisecond and vary by a
+ * tenth between turns.
+ */
 const CALLED_TURN: Record<CpuNetwork, number> = { densenet121: 0.25, small_cnn: 0.15 };
 const CALLED_TURNS: Record<CpuNetwork, number> = { densenet121: 6, small_cnn: 10 };
 
@@ -59,7 +72,12 @@ const ours = (bench: Bench, name: CpuNetwork, concurrency: number, plane: Plane,
   closedLoop(concurrency, bench.seconds, () => infer(bench, name, plane), watch);
 
 /** What a plain loop does too: a tensor in, a tensor out, nothing prepared, nothing interpreted. */
-function oursPlain(bench: Bench, name: CpuNetwork, concurrency: number, watch = false): Promise<LoadResult> {
+function oursPlain(
+  bench: Bench,
+  name: CpuNetwork,
+  concurrency: number,
+  watch = false,
+): Promise<LoadResult> {
   const id = idOf(bench.set, name);
   const { side } = NETWORKS[name];
   const data = new Uint8Array(plainInput(side, side).buffer);
@@ -87,17 +105,25 @@ interface Swept extends RawSetting {
 }
 
 const described = ({ lanes, threads, spin, batch, rate, p50 }: Swept) => ({
-  ...{ lanes, threads, batch, spin: spin === 1 },
-  ...{ images_per_second: rate, latency_ms: p50 },
+  lanes,
+  threads,
+  batch,
+  spin: spin === 1,
+  images_per_second: rate,
+  latency_ms: p50,
 });
 
 async function sweep(raw: Raw, name: CpuNetwork, seconds: number): Promise<Swept[]> {
   const found: Swept[] = [];
-  for (const setting of settings(name, seconds)) found.push({ ...setting, ...(await raw.run(setting)) });
+  for (const setting of settings(name, seconds))
+    found.push({ ...setting, ...(await raw.run(setting)) });
   return found;
 }
 
-/** Throughput under full load and latency of one request alone, each over the best plain loop of the sweep. */
+/**
+ * Throughput under full load and latency of one request alone, each over the best plain loop of the
+ * sweep.
+ */
 export async function againstRaw(all: Bench, name: CpuNetwork) {
   const raw = all.raws[name];
   const { side } = NETWORKS[name];
@@ -138,15 +164,22 @@ export async function againstRaw(all: Bench, name: CpuNetwork) {
   };
 }
 
-/** Throughput over the better of onnxruntime-node with one thread and with all, and the delay of both event loops. */
+/**
+ * Throughput over the better of onnxruntime-node with one thread and with all, and the delay of
+ * both event loops.
+ */
 export async function againstNode(all: Bench, name: CpuNetwork, rival: NodeRival) {
   const bench = byTurns(all, CALLED_TURN[name], CALLED_TURNS[name]);
   const { side } = NETWORKS[name];
   const plane = picture(side, side);
   const theirs = (concurrency: number, threads: number) =>
     rival.run({
-      ...{ model: bench.graphs[name], threads, concurrency, seconds: bench.seconds },
-      ...{ height: side, width: side },
+      model: bench.graphs[name],
+      threads,
+      concurrency,
+      seconds: bench.seconds,
+      height: side,
+      width: side,
     });
   const at = async (concurrency: number) => {
     const rounds = await repeat(bench.rounds, async () => ({
@@ -161,7 +194,9 @@ export async function againstNode(all: Bench, name: CpuNetwork, rival: NodeRival
     return {
       tensors: median(pairs.map((pair) => pair.tensors.rate / pair.best.rate)),
       images: median(pairs.map((pair) => pair.images.rate / pair.best.rate)),
-      delay_p99_ms: median(pairs.map((pair) => Math.max(pair.tensors.delayP99, pair.images.delayP99))),
+      delay_p99_ms: median(
+        pairs.map((pair) => Math.max(pair.tensors.delayP99, pair.images.delayP99)),
+      ),
       their_delay_p99_ms: median(pairs.map((pair) => pair.best.delayP99)),
     };
   };
@@ -173,7 +208,8 @@ export async function mixedShapes(bench: Bench): Promise<number> {
   const pictures = mixedPictures();
   const ratios = await repeat(bench.rounds, async () => {
     const alone: number[] = [];
-    for (const plane of pictures) alone.push((await ours(bench, "small_cnn", ALL_AT_ONCE, plane)).rate);
+    for (const plane of pictures)
+      alone.push((await ours(bench, "small_cnn", ALL_AT_ONCE, plane)).rate);
     let next = 0;
     const { rate } = await closedLoop(
       ALL_AT_ONCE,
@@ -208,7 +244,9 @@ export async function statAmongRoutine(bench: Bench) {
   };
   await Promise.all([...Array.from({ length: ALL_AT_ONCE }, load), ask()]);
   const runs = routine.map(({ timings }) => timings.runMs);
-  const own = median(stat.map(({ result: { timings } }) => timings.prepareMs + timings.postprocessMs));
+  const own = median(
+    stat.map(({ result: { timings } }) => timings.prepareMs + timings.postprocessMs),
+  );
   const allowed = Math.max(...runs) + median(runs) + own;
   const p95 = quantile(
     stat.map(({ latency }) => latency),
@@ -237,7 +275,9 @@ export async function firstRequest(bench: Bench): Promise<number> {
   return median(ratios);
 }
 
-/** What a cache of optimised models would save, and what checking one would cost: why there is none. */
+/**
+ * What a cache of optimised models would save, and what checking one would cost: why there is none.
+ */
 export async function optimisedModel(bench: Bench, hash: (path: string) => Promise<string>) {
   const file = join(bench.folder, "optimised.onnx");
   const raw = bench.raws.densenet121;

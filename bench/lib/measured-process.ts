@@ -1,4 +1,7 @@
-/** A process of its own that measures itself as the bench asks, so that it and others can take turns. */
+/**
+ * A process of its own that measures itself as the bench asks, so that it and others can take
+ * turns.
+ */
 import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 
@@ -27,7 +30,9 @@ export class MeasuredProcess<Setting extends object, Result> {
   }
 }
 
-/** Called in that process: measures each setting that the bench sends, until the bench disconnects. */
+/**
+ * Called in that process: measures each setting that the bench sends, until the bench disconnects.
+ */
 export function answer(measure: (setting: never) => Promise<object | number>): void {
   process.on("message", (setting) => {
     void measure(setting as never).then((result) => process.send?.(result));

@@ -1,4 +1,7 @@
-/** The networks of the engine's bench, with random weights of a fixed seed: their speed is that of trained ones. */
+/**
+ * The networks of the engine's bench, with random weights of a fixed seed: their speed is that of
+ * trained ones.
+ */
 import {
   ELEMENT_TYPES,
   float,
@@ -17,7 +20,9 @@ function normal(uniform: () => number): () => number {
   return () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
 }
 
-/** A graph as it grows: every layer takes the name of its input and gives the name of its output. */
+/**
+ * A graph as it grows: every layer takes the name of its input and gives the name of its output.
+ */
 class Network {
   readonly nodes: Node[] = [];
   readonly initializers: TensorValue[] = [];
@@ -33,7 +38,9 @@ class Network {
 
   /** The input, as the layers take it. */
   input(): string {
-    return this.dtype === "float32" ? "x" : this.layer("Cast", ["x"], { to: int(ELEMENT_TYPES.float16) });
+    return this.dtype === "float32"
+      ? "x"
+      : this.layer("Cast", ["x"], { to: int(ELEMENT_TYPES.float16) });
   }
 
   constant(shape: readonly number[], value: () => number): string {
@@ -50,7 +57,10 @@ class Network {
     return output;
   }
 
-  /** Weights of He et al. 2015, section 2.2: activations keep their variance, so they stay finite and normal numbers. */
+  /**
+   * Weights of He et al. 2015, section 2.2: activations keep their variance, so they stay finite
+   * and normal numbers.
+   */
   conv(x: string, from: number, to: number, side: number, stride = 1): string {
     const deviation = Math.sqrt(2 / (from * side * side));
     const w = this.constant([to, from, side, side], () => this.#normal() * deviation);
@@ -65,7 +75,12 @@ class Network {
   normRelu(x: string, channels: number): string {
     const about = (mean: number, deviation: number) =>
       this.constant([channels], () => mean + deviation * Math.max(-3, Math.min(3, this.#normal())));
-    const [scale, shift, mean, variance] = [about(1, 0.1), about(0, 0.1), about(0, 0.1), about(1, 0.1)];
+    const [scale, shift, mean, variance] = [
+      about(1, 0.1),
+      about(0, 0.1),
+      about(0, 0.1),
+      about(1, 0.1),
+    ];
     const normalised = this.layer("BatchNormalization", [x, scale, shift, mean, variance], {
       epsilon: float(1e-5),
     });
@@ -109,7 +124,10 @@ export const LABELS = 18;
 
 const GROWTH = 32;
 
-/** DenseNet-121 (Huang et al. 2017, table 1) for one channel of 224 x 224 and 18 labels, as chest X-ray models have it. */
+/**
+ * DenseNet-121 (Huang et al. 2017, table 1) for one channel of 224 x 224 and 18 labels, as chest
+ * X-ray models have it.
+ */
 export function denseNet121(dtype: "float32" | "float16" = "float32"): Uint8Array {
   return denseNet("densenet121", [6, 12, 24, 16], 224, dtype);
 }
@@ -125,7 +143,12 @@ function denseNet(
 ): Uint8Array {
   const net = new Network(121, dtype);
   let channels = 64;
-  let x = net.pool(net.normRelu(net.conv(net.input(), 1, channels, 7, 2), channels), "MaxPool", 3, 1);
+  let x = net.pool(
+    net.normRelu(net.conv(net.input(), 1, channels, 7, 2), channels),
+    "MaxPool",
+    3,
+    1,
+  );
   for (const [block, layers] of blocks.entries()) {
     for (let layer = 0; layer < layers; layer++) {
       const narrow = net.conv(net.normRelu(x, channels), channels, 4 * GROWTH, 1);
@@ -134,7 +157,12 @@ function denseNet(
       channels += GROWTH;
     }
     if (block === blocks.length - 1) break;
-    x = net.pool(net.conv(net.normRelu(x, channels), channels, channels / 2, 1), "AveragePool", 2, 0);
+    x = net.pool(
+      net.conv(net.normRelu(x, channels), channels, channels / 2, 1),
+      "AveragePool",
+      2,
+      0,
+    );
     channels /= 2;
   }
   return net.bytes(name, side, net.head(net.normRelu(x, channels), channels, LABELS), LABELS);
@@ -155,7 +183,9 @@ export function smallCnn(dtype: "float32" | "float16" = "float32"): Uint8Array {
 /** Classes of the small network of volumes, its background among them. */
 export const VOLUME_CLASSES = 4;
 
-/** Three convolutions of 3 x 3 x 3 over a volume of any size: some 2,900 multiplications a voxel. */
+/**
+ * Three convolutions of 3 x 3 x 3 over a volume of any size: some 2,900 multiplications a voxel.
+ */
 export function smallSegmenter3d(): Uint8Array {
   const next = normal(random(3));
   const channels = [1, 8, 8, VOLUME_CLASSES] as const;
@@ -166,7 +196,12 @@ export function smallSegmenter3d(): Uint8Array {
     const deviation = Math.sqrt(2 / (27 * from));
     const data = Float32Array.from({ length: to * from * 27 }, () => next() * deviation);
     const shape = [to, from, 3, 3, 3];
-    initializers.push({ name: `w${layer}`, dtype: "float32", shape, data: new Uint8Array(data.buffer) });
+    initializers.push({
+      name: `w${layer}`,
+      dtype: "float32",
+      shape,
+      data: new Uint8Array(data.buffer),
+    });
     const isLast = layer + 2 === channels.length;
     const pads = ints([1, 1, 1, 1, 1, 1]);
     nodes.push({
@@ -188,16 +223,17 @@ export function smallSegmenter3d(): Uint8Array {
 }
 
 /**
- * A network as nnU-Net plans it for volumes at full resolution (Isensee et al. 2021, PlainConvUNet of nnU-Net v2): six
- * stages of two convolutions, instance norm and leaky ReLU, and a way back by transposed convolutions. Its windows have
- * sides that 32 divides.
+ * A network as nnU-Net plans it for volumes at full resolution (Isensee et al. 2021, PlainConvUNet
+ * of nnU-Net v2): six stages of two convolutions, instance norm and leaky ReLU, and a way back by
+ * transposed convolutions. Its windows have sides that 32 divides.
  */
 export function unet3d(classes: number): Uint8Array {
   const STAGES = [32, 64, 128, 256, 320, 320];
   const net = new Network(32);
   const sides = (value: number) => ints([value, value, value]);
   const weights = (to: number, from: number, side: number) => {
-    // Uniform numbers of He et al.'s variance: a hundred megabytes of normal ones would take longer than a window
+    // Uniform numbers of He et al.'s variance: a hundred megabytes of normal ones would take longer
+    // than a window
     const most = Math.sqrt(6 / (from * side ** 3));
     return net.constant([to, from, side, side, side], () => (2 * uniform() - 1) * most);
   };
@@ -205,9 +241,14 @@ export function unet3d(classes: number): Uint8Array {
   const block = (x: string, from: number, to: number, stride: number) => {
     const pads = ints([1, 1, 1, 1, 1, 1]);
     const conv = net.layer("Conv", [x, weights(to, from, 3)], {
-      ...{ kernel_shape: sides(3), strides: sides(stride), pads },
+      kernel_shape: sides(3),
+      strides: sides(stride),
+      pads,
     });
-    const [scale, shift] = [1, 0].map((value) => net.constant([to], () => value)) as [string, string];
+    const [scale, shift] = [1, 0].map((value) => net.constant([to], () => value)) as [
+      string,
+      string,
+    ];
     const norm = net.layer("InstanceNormalization", [conv, scale, shift], { epsilon: float(1e-5) });
     return net.layer("LeakyRelu", [norm], { alpha: float(0.01) });
   };
@@ -222,7 +263,8 @@ export function unet3d(classes: number): Uint8Array {
   for (let stage = STAGES.length - 2; stage >= 0; stage--) {
     const next = STAGES[stage]!;
     const up = net.layer("ConvTranspose", [x, weights(channels, next, 2)], {
-      ...{ kernel_shape: sides(2), strides: sides(2) },
+      kernel_shape: sides(2),
+      strides: sides(2),
     });
     x = net.layer("Concat", [up, skips[stage]!], { axis: int(1) });
     x = block(block(x, 2 * next, next, 1), next, next, 1);
@@ -239,10 +281,15 @@ export function unet3d(classes: number): Uint8Array {
   });
 }
 
-/** Input `x`, [batch, height, width] of any type, made numbers, shifted and squashed: y = tanh(x / 50 - 1). */
+/**
+ * Input `x`, [batch, height, width] of any type, made numbers, shifted and squashed: y = tanh(x /
+ * 50 - 1).
+ */
 export function scaled(dtype: ElementType): Uint8Array {
   const constant = (name: string, value: number): TensorValue => ({
-    ...{ name, dtype: "float32", shape: [] },
+    name,
+    dtype: "float32",
+    shape: [],
     data: [value],
   });
   return onnxModel({

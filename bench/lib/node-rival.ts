@@ -47,7 +47,10 @@ export interface LoadResult {
 export const plainInput = (height: number, width: number): Float32Array =>
   Float32Array.from({ length: height * width }, (_, i) => (i % 255) / 127 - 1);
 
-/** Calls `work` from `concurrency` loops until the time is over. To `watch` the event loop costs time itself. */
+/**
+ * Calls `work` from `concurrency` loops until the time is over. To `watch` the event loop costs
+ * time itself.
+ */
 export async function closedLoop(
   concurrency: number,
   seconds: number,
@@ -64,7 +67,8 @@ export async function closedLoop(
       const began = performance.now();
       await work();
       latencies.push(performance.now() - began);
-      // Answers are settled in microtasks; without this the loop's timers never run, whoever is measured.
+      // Answers are settled in microtasks; without this the loop's timers never run, whoever is
+      // measured.
       if (watch) await new Promise((resolve) => setImmediate(resolve));
     }
   };
@@ -83,7 +87,11 @@ export async function closedLoop(
 }
 
 async function measure(ort: Ort, s: RivalSetting): Promise<LoadResult> {
-  const options = { intraOpNumThreads: s.threads, interOpNumThreads: 1, executionMode: "sequential" };
+  const options = {
+    intraOpNumThreads: s.threads,
+    interOpNumThreads: 1,
+    executionMode: "sequential",
+  };
   const session = await ort.InferenceSession.create(s.model, options);
   const data = plainInput(s.height, s.width);
   const x = new ort.Tensor("float32", data, [1, 1, s.height, s.width]);
@@ -93,7 +101,10 @@ async function measure(ort: Ort, s: RivalSetting): Promise<LoadResult> {
   return result;
 }
 
-/** The folder that has the package: gpu/ where setup:gpu has put it, else `folder`, freshly installed; its install script stays off. */
+/**
+ * The folder that has the package: gpu/ where setup:gpu has put it, else `folder`, freshly
+ * installed; its install script stays off.
+ */
 export function installOrt(folder: string): string {
   for (const there of [join(root, "gpu"), folder])
     if (existsSync(join(there, "node_modules/onnxruntime-node"))) return there;

@@ -22,7 +22,14 @@ export function radiograph(rows: number, columns: number): Raw {
       const level = outside * (0.15 + 0.75 * (body - lungs) + ribs) * full + noise(next, 12);
       words[i] = Math.min(full, Math.max(0, Math.round(level)));
     }
-  return { rows, columns, samples: 1, bitsAllocated: 16, bitsStored: 12, data: new Uint8Array(words.buffer) };
+  return {
+    rows,
+    columns,
+    samples: 1,
+    bitsAllocated: 16,
+    bitsStored: 12,
+    data: new Uint8Array(words.buffer),
+  };
 }
 
 /** Like a photograph: three channels that vary together. */

@@ -6,7 +6,13 @@ import { createEngine, type Engine } from "../../src/engine/engine.js";
 import { type Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { Raw } from "../../test/support/dicom.js";
-import { heatmap, identity, input, loadOptions, writeModel } from "../../test/support/tiny-models.js";
+import {
+  heatmap,
+  identity,
+  input,
+  loadOptions,
+  writeModel,
+} from "../../test/support/tiny-models.js";
 import { photograph, radiograph } from "./pictures.js";
 import type { Turns } from "./rivals.js";
 import { median } from "./statistics.js";
@@ -19,7 +25,10 @@ export interface PreparationRow {
   /** Medians of the rival's variants; absent without Python. */
   rivals_ms?: Record<string, number>;
   ratio?: number;
-  /** Greatest difference between the two tensors, in units of the tensor; only where both average by area. */
+  /**
+   * Greatest difference between the two tensors, in units of the tensor; only where both average by
+   * area.
+   */
   difference?: number;
 }
 
@@ -31,7 +40,12 @@ interface Case {
 }
 
 const GRAY = { slope: 0.5, intercept: -1024, mean: [-200], std: [300] };
-const COLOUR = { slope: 1, intercept: 0, mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] };
+const COLOUR = {
+  slope: 1,
+  intercept: 0,
+  mean: [123.675, 116.28, 103.53],
+  std: [58.395, 57.12, 57.375],
+};
 
 const CASES: Case[] = [
   { picture: "16-bit 3000x2500", raw: radiograph(3000, 2500), height: 224, width: 224 },
@@ -149,17 +163,26 @@ async function measure(
   const ours: number[] = [];
   const theirs: Record<string, number[]> = {};
   for (let round = 0; round < rounds; round++) {
-    for (let i = 0; i < 5; i++) ours.push((await engine.infer(model.id, [plane], {})).timings.prepareMs);
+    for (let i = 0; i < 5; i++)
+      ours.push((await engine.infer(model.id, [plane], {})).timings.prepareMs);
     if (rivals?.libraries["cv2"] === undefined) continue;
     const { times } = answer.parse(await rivals.ask(request));
     for (const [name, list] of Object.entries(times)) (theirs[name] ??= []).push(...list);
   }
-  const row: PreparationRow = { picture, size: `${height}x${width}`, interpolation, ours_ms: median(ours) };
+  const row: PreparationRow = {
+    picture,
+    size: `${height}x${width}`,
+    interpolation,
+    ours_ms: median(ours),
+  };
   if (Object.keys(theirs).length > 0) {
-    row.rivals_ms = Object.fromEntries(Object.entries(theirs).map(([name, list]) => [name, median(list)]));
+    row.rivals_ms = Object.fromEntries(
+      Object.entries(theirs).map(([name, list]) => [name, median(list)]),
+    );
     row.ratio = row.ours_ms / Math.min(...Object.values(row.rivals_ms));
     const { tensors } = await engine.infer(model.id, [plane], { dump: true });
-    if (interpolation === "area") row.difference = difference(tensors!.inputs[0]!.data, readFileSync(tensor));
+    if (interpolation === "area")
+      row.difference = difference(tensors!.inputs[0]!.data, readFileSync(tensor));
   }
   await engine.unload(model.id);
   return row;
@@ -170,5 +193,7 @@ function difference(a: Uint8Array, b: Uint8Array): number {
     Float32Array,
     Float32Array,
   ];
-  return x.length === y.length ? x.reduce((most, v, i) => Math.max(most, Math.abs(v - y[i]!)), 0) : Infinity;
+  return x.length === y.length
+    ? x.reduce((most, v, i) => Math.max(most, Math.abs(v - y[i]!)), 0)
+    : Infinity;
 }

@@ -3,7 +3,10 @@ import { readFileSync } from "node:fs";
 import { descendants } from "../../test/crash/lib/processes.js";
 import { sum } from "./statistics.js";
 
-/** Ticks a second, the unit of the times in /proc/PID/stat (USER_HZ): 100 on every architecture that Node.js runs on. */
+/**
+ * Ticks a second, the unit of the times in /proc/PID/stat (USER_HZ): 100 on every architecture that
+ * Node.js runs on.
+ */
 const TICKS = 100;
 
 const tree = (root: number): number[] => [root, ...descendants(root)];
@@ -16,7 +19,9 @@ function readOf(pid: number, file: string): string {
   }
 }
 
-/** Seconds of user and system time; of children that have ended, those whose parent has taken note. */
+/**
+ * Seconds of user and system time; of children that have ended, those whose parent has taken note.
+ */
 export function cpuSeconds(root: number): number {
   const times = tree(root).map((pid) => {
     const stat = readOf(pid, "stat");
@@ -29,7 +34,9 @@ export function cpuSeconds(root: number): number {
 
 /** MiB of proportional set size: what is shared counts once over all that share it. */
 export function pss(root: number): number {
-  const kib = tree(root).map((pid) => Number(/^Pss:\s+(\d+)/m.exec(readOf(pid, "smaps_rollup"))?.[1] ?? 0));
+  const kib = tree(root).map((pid) =>
+    Number(/^Pss:\s+(\d+)/m.exec(readOf(pid, "smaps_rollup"))?.[1] ?? 0),
+  );
   return sum(kib) / 1024;
 }
 

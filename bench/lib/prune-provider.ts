@@ -1,7 +1,8 @@
 /**
- * `node dist/bench/lib/prune-provider.js FROM TO ARCHITECTURE`: blanks the GPU code of all other architectures in a
- * library, which then packs to a fifth. The section .nv_fatbin holds containers one after the other, each a header and
- * entries of a header and code (seen in libraries of CUDA 13; the layout is not documented).
+ * `node dist/bench/lib/prune-provider.js FROM TO ARCHITECTURE`: blanks the GPU code of all other
+ * architectures in a library, which then packs to a fifth. The section .nv_fatbin holds containers
+ * one after the other, each a header and entries of a header and code (seen in libraries of CUDA
+ * 13; the layout is not documented).
  */
 import { readFileSync, writeFileSync } from "node:fs";
 
@@ -25,7 +26,9 @@ function section(file: Buffer, wanted: string): { at: number; end: number } {
   throw new Error(`The library has no section ${wanted}.`);
 }
 
-/** Blanks what is not for that architecture. @returns the bytes of code that stay, and those that go */
+/**
+ * Blanks what is not for that architecture. @returns the bytes of code that stay, and those that go
+ */
 function prune(file: Buffer, architecture: number): { kept: number; blanked: number } {
   const done = { kept: 0, blanked: 0 };
   const { at, end } = section(file, ".nv_fatbin");

@@ -9,8 +9,12 @@ import { root } from "./server.js";
 const build = join(root, "build-bench");
 
 function step(program: string, ...parameters: string[]): void {
-  const { status, stdout, stderr } = spawnSync(program, parameters, { cwd: root, encoding: "utf8" });
-  if (status !== 0) throw new Error(`${program} ${parameters.join(" ")} failed:\n${stdout}${stderr}`);
+  const { status, stdout, stderr } = spawnSync(program, parameters, {
+    cwd: root,
+    encoding: "utf8",
+  });
+  if (status !== 0)
+    throw new Error(`${program} ${parameters.join(" ")} failed:\n${stdout}${stderr}`);
 }
 
 /** Builds raw_ort and gives its path. */
@@ -77,9 +81,13 @@ export class Raw {
     return (await this.#ask(`run ${words.join(" ")}`)) as RawResult;
   }
 
-  /** Milliseconds to make a session: from the model, also writing the optimised one, or from that. */
+  /**
+   * Milliseconds to make a session: from the model, also writing the optimised one, or from that.
+   */
   async load(from: "model" | "optimised", optimised: string): Promise<number> {
-    const { ms } = (await this.#ask(`load ${from === "model" ? 99 : 0} ${optimised}`)) as { ms: number };
+    const { ms } = (await this.#ask(`load ${from === "model" ? 99 : 0} ${optimised}`)) as {
+      ms: number;
+    };
     return ms;
   }
 

@@ -1,4 +1,7 @@
-/** Other decoders and OpenCV, in a Python process that lives as long as the bench and starts DCMTK's programs too. */
+/**
+ * Other decoders and OpenCV, in a Python process that lives as long as the bench and starts DCMTK's
+ * programs too.
+ */
 import { spawn, type ChildProcessByStdio } from "node:child_process";
 import { createInterface, type Interface } from "node:readline";
 import { join } from "node:path";
@@ -24,7 +27,9 @@ export class Rivals {
   libraries: Record<string, string> = {};
 
   private constructor(program: string, script: string, args: readonly string[]) {
-    this.#python = spawn(program, [join(root, script), ...args], { stdio: ["pipe", "pipe", "inherit"] });
+    this.#python = spawn(program, [join(root, script), ...args], {
+      stdio: ["pipe", "pipe", "inherit"],
+    });
     this.#reader = createInterface(this.#python.stdout);
     this.#lines = this.#reader[Symbol.asyncIterator]();
     this.#python.on("error", () => this.#reader.close());

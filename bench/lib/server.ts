@@ -55,7 +55,9 @@ export function machine(): { commit: string; node: string; cpu: string } {
 /** MiB that the server's processes hold. */
 export function memoryOf(server: BenchServer): number {
   const own = server.process.pid!;
-  const processes = [own, ...descendants(own)].filter((pid) => commandOf(pid)[0] === process.execPath);
+  const processes = [own, ...descendants(own)].filter(
+    (pid) => commandOf(pid)[0] === process.execPath,
+  );
   const resident = (pid: number) =>
     Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? 0) / 1024;
   return sum(processes.map(resident));
@@ -114,10 +116,13 @@ export async function startServer(
       stdio: ["ignore", "ignore", "inherit"],
     });
     while (!(await isReady(url))) {
-      if (child.exitCode !== null) throw new Error(`The server ended with status ${child.exitCode}.`);
+      if (child.exitCode !== null)
+        throw new Error(`The server ended with status ${child.exitCode}.`);
       if (performance.now() - began > STARTS_WITHIN_MS) {
         child.kill();
-        throw new Error(`Expected ${url} to be ready within ${STARTS_WITHIN_MS / 1000} s; it is not.`);
+        throw new Error(
+          `Expected ${url} to be ready within ${STARTS_WITHIN_MS / 1000} s; it is not.`,
+        );
       }
       await delay(LOOK_MS);
     }
@@ -129,7 +134,11 @@ export async function startServer(
     if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
   };
   let running = await serve();
-  const token = execFileSync(process.execPath, [cli, "token", "issue", "--subject", "bench"], run).trim();
+  const token = execFileSync(
+    process.execPath,
+    [cli, "token", "issue", "--subject", "bench"],
+    run,
+  ).trim();
   return {
     url,
     token,

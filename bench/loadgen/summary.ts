@@ -12,7 +12,10 @@ export interface Figures {
   p50_ms?: number;
   p90_ms?: number;
   p99_ms?: number;
-  /** 1 where the generator found that the run kept its rules: long enough, and in Server as fast as wanted. */
+  /**
+   * 1 where the generator found that the run kept its rules: long enough, and in Server as fast as
+   * wanted.
+   */
   valid: 0 | 1;
 }
 

@@ -1,4 +1,7 @@
-/** The programs that take turns: Radserve, and what somebody would run instead. Each listens on a port of its own. */
+/**
+ * The programs that take turns: Radserve, and what somebody would run instead. Each listens on a
+ * port of its own.
+ */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { randomBytes } from "node:crypto";
@@ -44,7 +47,10 @@ export interface Service {
   pid: number;
   /** Members of each request beside its paths. */
   more: object;
-  /** Set where it takes no requests: works on the folder of images by itself, a process on each core. */
+  /**
+   * Set where it takes no requests: works on the folder of images by itself, a process on each
+   * core.
+   */
   batch?: (output: string, seconds: number) => Promise<BatchResult>;
   stop(): Promise<void>;
 }
@@ -56,7 +62,10 @@ export interface Contender {
   start(place: Place): Promise<Service>;
 }
 
-async function radserve({ input, output, models, outputs }: Place, checkout?: string): Promise<Service> {
+async function radserve(
+  { input, output, models, outputs }: Place,
+  checkout?: string,
+): Promise<Service> {
   const settings = {
     RADSERVE_INPUT_ROOTS: input,
     RADSERVE_OUTPUT_ROOTS: output,
@@ -79,12 +88,16 @@ async function answers(port: number, process: ChildProcess): Promise<void> {
       () => false,
     );
     if (ready) return;
-    if (process.exitCode !== null) throw new Error(`A rival ended with status ${process.exitCode}.`);
+    if (process.exitCode !== null)
+      throw new Error(`A rival ended with status ${process.exitCode}.`);
     await delay(5);
   }
 }
 
-/** Environment of a rival: thread pools of libraries are held to one thread, as each worker has one core. */
+/**
+ * Environment of a rival: thread pools of libraries are held to one thread, as each worker has one
+ * core.
+ */
 function rivalEnvironment({ input, output, rival, outputs }: Place, same: boolean, key: string) {
   return {
     ...process.env,
@@ -126,7 +139,14 @@ async function raw({ rival }: Place): Promise<Service> {
   const alone = new Raw(program, rival.model);
   const batch = async (_output: string, seconds: number): Promise<BatchResult> => {
     const lanes = availableParallelism();
-    const setting = { lanes, threads: 1, spin: 0 as const, batch: rival.tensors, ...rival.size, seconds };
+    const setting = {
+      lanes,
+      threads: 1,
+      spin: 0 as const,
+      batch: rival.tensors,
+      ...rival.size,
+      seconds,
+    };
     const { rate, cpu_us, p50, p99, rss_kib } = await alone.run(setting);
     const images = (rate * seconds) / rival.tensors;
     const cpu = (cpu_us * rival.tensors * images) / 1e6;
@@ -143,7 +163,13 @@ async function raw({ rival }: Place): Promise<Service> {
 /** The script without HTTP. Each turn is a process of its own; its start does not count. */
 function overFolder(place: Place): Promise<Service> {
   const batch = async (output: string, seconds: number): Promise<BatchResult> => {
-    const words = ["folder.py", place.input, output, String(seconds), String(availableParallelism())];
+    const words = [
+      "folder.py",
+      place.input,
+      output,
+      String(seconds),
+      String(availableParallelism()),
+    ];
     const child = spawn(venv("script"), words, {
       cwd: join(root, "bench/peers"),
       env: rivalEnvironment(place, false, ""),
@@ -158,14 +184,39 @@ function overFolder(place: Place): Promise<Service> {
     if (status !== 0) throw new Error(`folder.py ended with status ${status}.`);
     return { ...(JSON.parse(said) as Omit<BatchResult, "peakMib">), peakMib };
   };
-  return Promise.resolve({ port: 0, token: "", pid: 0, more: {}, batch, stop: () => Promise.resolve() });
+  return Promise.resolve({
+    port: 0,
+    token: "",
+    pid: 0,
+    more: {},
+    batch,
+    stop: () => Promise.resolve(),
+  });
 }
 
 const uvicorn = (port: number): string[] => [
-  ...["-m", "uvicorn", "service:app", "--workers", "2", "--loop", "uvloop", "--http", "httptools"],
-  ...["--host", "127.0.0.1", "--port", String(port), "--no-access-log", "--log-level", "warning"],
-  // With the usual 5 s it closes a connection whose next request waits behind an image, and ends a worker that decodes one
-  ...["--timeout-keep-alive", "300", "--timeout-worker-healthcheck", "300"],
+  "-m",
+  "uvicorn",
+  "service:app",
+  "--workers",
+  "2",
+  "--loop",
+  "uvloop",
+  "--http",
+  "httptools",
+  "--host",
+  "127.0.0.1",
+  "--port",
+  String(port),
+  "--no-access-log",
+  "--log-level",
+  "warning",
+  // With the usual 5 s it closes a connection whose next request waits behind an image, and ends a
+  // worker that decodes one
+  "--timeout-keep-alive",
+  "300",
+  "--timeout-worker-healthcheck",
+  "300",
 ];
 
 export const CONTENDERS: Record<string, Contender> = {

@@ -1,5 +1,16 @@
-/** What it costs to wait for the disk: a figure of the machine, which everybody pays who promises that a result stays. */
-import { closeSync, fsyncSync, mkdtempSync, openSync, renameSync, rmSync, writeSync } from "node:fs";
+/**
+ * What it costs to wait for the disk: a figure of the machine, which everybody pays who promises
+ * that a result stays.
+ */
+import {
+  closeSync,
+  fsyncSync,
+  mkdtempSync,
+  openSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
 import { join } from "node:path";
 import { median } from "../lib/statistics.js";
 

@@ -50,7 +50,13 @@ export function goalsOf(all: readonly Turn[]): Found[] {
         if (Number.isNaN(found)) return;
         const met = least ? found >= bound : found <= bound;
         const wanted = `at ${least ? "least" : "most"} ${bound}`;
-        rows.push({ goal: `${outputs}: ${goal}`, at, wanted, found: Number(found.toFixed(2)), met });
+        rows.push({
+          goal: `${outputs}: ${goal}`,
+          at,
+          wanted,
+          found: Number(found.toFixed(2)),
+          met,
+        });
       };
       for (const { outputs: of, peer, atLeast } of RATES)
         if (of === outputs)
@@ -60,9 +66,16 @@ export function goalsOf(all: readonly Turn[]): Found[] {
             ratio(turns, peer, at, "images_per_second"),
             true,
           );
-      const cpu = median(own.filter(({ concurrency }) => concurrency === at).map(({ cpu_ms }) => cpu_ms));
+      const cpu = median(
+        own.filter(({ concurrency }) => concurrency === at).map(({ cpu_ms }) => cpu_ms),
+      );
       add("CPU ms an image", CPU_MS[outputs]!, cpu, false);
-      add("peak memory, of the script's", PEAKS[outputs]!, ratio(turns, "script", at, "peak_mib"), false);
+      add(
+        "peak memory, of the script's",
+        PEAKS[outputs]!,
+        ratio(turns, "script", at, "peak_mib"),
+        false,
+      );
     }
   }
   return rows;

@@ -1,6 +1,6 @@
 /**
- * The load generator: a process of its own that holds so many connections, sends on each the next request when the one
- * before is answered, and looks at every answer.
+ * The load generator: a process of its own that holds so many connections, sends on each the next
+ * request when the one before is answered, and looks at every answer.
  */
 import { mkdirSync } from "node:fs";
 import http from "node:http";
@@ -12,7 +12,10 @@ export interface LoadSetting {
   port: number;
   token: string;
   inputs: string[];
-  /** Each pass through the inputs gets a folder of its own below it, so that no result is there before. */
+  /**
+   * Each pass through the inputs gets a folder of its own below it, so that no result is there
+   * before.
+   */
   output: string;
   /** Members of each request beside its paths. */
   more: object;
@@ -39,7 +42,11 @@ function post(
   return new Promise((resolve, reject) => {
     const request = http.request(
       {
-        ...{ agent, host: "127.0.0.1", port, method: "POST", path: "/single_inference" },
+        agent,
+        host: "127.0.0.1",
+        port,
+        method: "POST",
+        path: "/single_inference",
         headers: {
           Authorization: token,
           "Content-Type": "application/json",
@@ -77,9 +84,11 @@ async function load(setting: LoadSetting): Promise<LoadResult> {
     while (performance.now() - began < seconds * 1000) {
       const body = next();
       const start = performance.now();
-      const { status, text } = await post(agent, setting, JSON.stringify({ ...body, ...setting.more })).catch(
-        (error: unknown) => ({ status: 0, text: String(error) }),
-      );
+      const { status, text } = await post(
+        agent,
+        setting,
+        JSON.stringify({ ...body, ...setting.more }),
+      ).catch((error: unknown) => ({ status: 0, text: String(error) }));
       latencies.push(performance.now() - start);
       if (
         status !== 200 ||

@@ -1,4 +1,6 @@
-/** The models' folders that the works are measured with, and what a rival has to be told of each. */
+/**
+ * The models' folders that the works are measured with, and what a rival has to be told of each.
+ */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createEngine } from "../../src/engine/engine.js";
@@ -15,10 +17,16 @@ import { root } from "../lib/server.js";
 export interface RivalModel {
   name: string;
   model: string;
-  /** scores: of one image; frames: of each frame of a cine; volume: a label for each voxel of a series. */
+  /**
+   * scores: of one image; frames: of each frame of a cine; volume: a label for each voxel of a
+   * series.
+   */
   kind: "tissue" | "scores" | "frames" | "volume";
   labels: { label: string }[];
-  /** Rows and columns of the network's input, for scores and frames; a segmentation takes the image's own. */
+  /**
+   * Rows and columns of the network's input, for scores and frames; a segmentation takes the
+   * image's own.
+   */
   side?: number;
   /** Tensors that one image gives, and their sizes: what ONNX Runtime alone is fed. */
   tensors: number;
@@ -53,17 +61,32 @@ const spread = (bits: number): Pick<ImageInput, "interpolation" | "normalisation
 });
 const DX_BITS = 12;
 
-/** Makes the draft a final model, which may write DICOM objects: with codes and a canary of this machine's CPU. */
+/**
+ * Makes the draft a final model, which may write DICOM objects: with codes and a canary of this
+ * machine's CPU.
+ */
 async function finish(folder: string, side: number): Promise<void> {
   const path = join(folder, "model.json");
   const modelPath = join(folder, "model.onnx");
   const manifest = JSON.parse(readFileSync(path, "utf8")) as Manifest;
   const shape = [1, 1, side, side];
-  const feed = { dtype: "float32" as const, shape, data: new Uint8Array(plainInput(side, side).buffer) };
+  const feed = {
+    dtype: "float32" as const,
+    shape,
+    data: new Uint8Array(plainInput(side, side).buffer),
+  };
   const engine = createEngine({ provider: "cpu" });
   const { name, version, outputs, batching } = manifest;
   const inputs = imageInputs(manifest).map((one) => ({ ...one, ...spread(DX_BITS) }));
-  const { id } = await engine.load({ modelPath, name, version, inputs, outputs, provider: "cpu", batching });
+  const { id } = await engine.load({
+    modelPath,
+    name,
+    version,
+    inputs,
+    outputs,
+    provider: "cpu",
+    batching,
+  });
   const [output] = await engine.runTensors(id, [{ name: "x", ...feed }]);
   await engine.close();
   const write = (file: string, bytes: Uint8Array) => {
@@ -129,23 +152,37 @@ export function frameScores(directory: string, frames: number): RivalModel {
     inputs: [{ ...input, ...spread(8), size, fit: "stretch" }],
   };
   const model = write(directory, graph, manifest);
-  const common = { name: manifest.name, model, kind: "frames", labels: labelsOf(LABELS), side } as const;
+  const common = {
+    name: manifest.name,
+    model,
+    kind: "frames",
+    labels: labelsOf(LABELS),
+    side,
+  } as const;
   return { ...common, tensors: frames, size: { height: side, width: side } };
 }
 
 /** A small network that gives each voxel of a series a label. */
 export function voxelLabels(directory: string, depth: number, side: number): RivalModel {
   const graph = smallSegmenter3d();
-  const labels = Array.from({ length: VOLUME_CLASSES - 1 }, (_, i) => ({ label: `label ${i + 1}` }));
+  const labels = Array.from({ length: VOLUME_CLASSES - 1 }, (_, i) => ({
+    label: `label ${i + 1}`,
+  }));
   const manifest = {
     ...manifestOf("small_cnn", sha256(graph), "1.0.0"),
     name: "voxel-labels",
     accepts: { formats: ["dicom"], modality: ["CT"], dimensions: "series" },
-    inputs: [{ ...input, layout: "NCDHW", fit: "none", monochrome1: "refuse", size: { kind: "source" } }],
+    inputs: [
+      { ...input, layout: "NCDHW", fit: "none", monochrome1: "refuse", size: { kind: "source" } },
+    ],
     outputs: [
       {
-        ...{ kind: "segmentation", tensor: "y", activation: "argmax", labels },
-        ...{ postprocess: [], measurements: ["volume"] },
+        kind: "segmentation",
+        tensor: "y",
+        activation: "argmax",
+        labels,
+        postprocess: [],
+        measurements: ["volume"],
       },
     ],
     batching: { max: 1 },

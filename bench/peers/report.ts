@@ -31,7 +31,10 @@ export function rowsOf(turns: readonly Turn[]): Row[] {
     const rates = of.map((turn) => turn.images_per_second);
     return [
       {
-        ...{ work, outputs, peer, concurrency },
+        work,
+        outputs,
+        peer,
+        concurrency,
         rate: { median: median(rates), least: Math.min(...rates), most: Math.max(...rates) },
         cpuMs: median(of.map((turn) => turn.cpu_ms)),
         mib: median(of.map((turn) => turn.peak_mib)),
@@ -52,20 +55,31 @@ export interface Table {
 
 export function markdown({ title, head, rows }: Table): string {
   const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
-  return [`**${title}**`, "", line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
+  return [`**${title}**`, "", line(head), line(head.map(() => "---")), ...rows.map(line)].join(
+    "\n",
+  );
 }
 
 function mainTable(rows: readonly Row[], titles: Titles): Table {
   return {
     title: "All turns",
     head: [
-      ...["work, outputs", "at once", "who", "images/s: median (least to most)", "CPU ms an image"],
-      ...["peak MiB", "p50, p99 ms"],
+      "work, outputs",
+      "at once",
+      "who",
+      "images/s: median (least to most)",
+      "CPU ms an image",
+      "peak MiB",
+      "p50, p99 ms",
     ],
     rows: rows.map(({ work, outputs, concurrency, peer, rate, cpuMs, mib, p50, p99 }) => [
-      ...[`${titles.works[work] ?? work}; ${outputs}`, String(concurrency), titles.peers[peer] ?? peer],
+      `${titles.works[work] ?? work}; ${outputs}`,
+      String(concurrency),
+      titles.peers[peer] ?? peer,
       `${short(rate.median)} (${short(rate.least)} to ${short(rate.most)})`,
-      ...[short(cpuMs), mib.toFixed(0), `${short(p50)}, ${short(p99)}`],
+      short(cpuMs),
+      mib.toFixed(0),
+      `${short(p50)}, ${short(p99)}`,
     ]),
   };
 }
@@ -74,12 +88,24 @@ const WIDTH = 860;
 const LABEL = 330;
 const BAR = 16;
 /** Colours that people tell apart who do not tell red from green (Okabe and Ito). */
-const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999"];
+const COLOURS = [
+  "#0072b2",
+  "#e69f00",
+  "#009e73",
+  "#cc79a7",
+  "#56b4e9",
+  "#d55e00",
+  "#f0e442",
+  "#999999",
+];
 
 const escaped = (text: string): string =>
   text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-/** A bar for each row, as long as its median is to the most of its group; a thin line from the least to the most. */
+/**
+ * A bar for each row, as long as its median is to the most of its group; a thin line from the least
+ * to the most.
+ */
 export function chart(rows: readonly Row[], titles: Titles): string {
   const peers = [...new Set(rows.map(({ peer }) => peer))];
   const groups = [...new Set(rows.map(({ work, outputs }) => JSON.stringify([work, outputs])))];
@@ -133,7 +159,8 @@ export interface Report {
 /** The page with the report in place of that of the run before. */
 export function withReport(page: string, { said, turns, goals }: Report, titles: Titles): string {
   const [from, to] = [page.indexOf(BEGIN), page.indexOf(END)];
-  if (from < 0 || to < from) throw new Error(`The page has no place for the table: ${BEGIN} ... ${END}`);
+  if (from < 0 || to < from)
+    throw new Error(`The page has no place for the table: ${BEGIN} ... ${END}`);
   const tables = [...(goals === undefined ? [] : [goals]), mainTable(rowsOf(turns), titles)];
   const parts = [...said, "![images a second](benchmarks.svg)", ...tables.map(markdown)];
   return `${page.slice(0, from)}${BEGIN}\n\n${parts.join("\n\n")}\n\n${page.slice(to)}`;

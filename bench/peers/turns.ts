@@ -1,10 +1,18 @@
-/** Contenders take turns with one work: each is started once, warmed, and measured again and again. */
+/**
+ * Contenders take turns with one work: each is started once, warmed, and measured again and again.
+ */
 import { mkdirSync, rmSync } from "node:fs";
 import os from "node:os";
 import { join } from "node:path";
 import type { MeasuredProcess } from "../lib/measured-process.js";
 import { cpuSeconds, pss, watchPss } from "../lib/process-tree.js";
-import { turnFolder, type Contender, type Outputs, type Place, type Service } from "./contenders.js";
+import {
+  turnFolder,
+  type Contender,
+  type Outputs,
+  type Place,
+  type Service,
+} from "./contenders.js";
 import type { LoadResult, LoadSetting } from "./load.js";
 import type { Work } from "./works.js";
 
@@ -37,7 +45,8 @@ export async function turn(
   const before = cpuSeconds(pid);
   const result = await load.run({ ...setting, port, token, more });
   const used = cpuSeconds(pid) - before;
-  if (result.wrong > 0) throw new Error(`${result.wrong} wrong answers, the first: ${result.firstWrong}`);
+  if (result.wrong > 0)
+    throw new Error(`${result.wrong} wrong answers, the first: ${result.firstWrong}`);
   rmSync(setting.output, { recursive: true, force: true });
   return {
     images_per_second: result.images / result.seconds,
@@ -84,19 +93,22 @@ export async function measure(
   concurrencies: readonly number[],
 ): Promise<Turn[]> {
   const folder = join(scratch, name);
-  const [input, output, models] = ["input", "output", "models"].map((part) => join(folder, part)) as [
-    string,
-    string,
-    string,
-  ];
+  const [input, output, models] = ["input", "output", "models"].map((part) =>
+    join(folder, part),
+  ) as [string, string, string];
   for (const part of [input, output, models]) mkdirSync(part, { recursive: true });
   const rival = await work.model(models);
   const inputs = await work.write(input, quick ? Math.min(work.images, FEW) : work.images);
   const place: Place = { input, output, models, rival, outputs };
-  const wanted = [...contenders].filter(([, { outputs: makes }]) => makes?.includes(outputs) ?? true);
+  const wanted = [...contenders].filter(
+    ([, { outputs: makes }]) => makes?.includes(outputs) ?? true,
+  );
   const services = new Map<string, Service>();
   const turns: Turn[] = [];
-  /** A long run goes on without a rival that fails, and says so; without Radserve there is nothing to compare. */
+  /**
+   * A long run goes on without a rival that fails, and says so; without Radserve there is nothing
+   * to compare.
+   */
   const without = async (peer: string, error: unknown) => {
     if (peer === "radserve") throw error;
     missing.push(`${contenders.get(peer)!.title} (${name}, ${outputs})`);
@@ -110,7 +122,12 @@ export async function measure(
       try {
         services.set(peer, await contender.start(place));
         const service = services.get(peer)!;
-        const warm = { inputs, output: turnFolder(output, `${peer}-warm`), concurrency: 4, seconds };
+        const warm = {
+          inputs,
+          output: turnFolder(output, `${peer}-warm`),
+          concurrency: 4,
+          seconds,
+        };
         if (service.batch === undefined) await turn(load, service, warm);
       } catch (error) {
         await without(peer, error);

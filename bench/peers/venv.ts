@@ -1,4 +1,6 @@
-/** Python environments of the bench's own, with the packages that the files requirements*.txt pin. */
+/**
+ * Python environments of the bench's own, with the packages that the files requirements*.txt pin.
+ */
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,8 +15,8 @@ const ENVIRONMENTS = {
 } as const;
 
 /**
- * The path of its interpreter; it is built where there is none yet, or where the requirements have changed.
- * Needs RADSERVE_PYTHON or python3 with venv, and a package index.
+ * The path of its interpreter; it is built where there is none yet, or where the requirements have
+ * changed. Needs RADSERVE_PYTHON or python3 with venv, and a package index.
  */
 export function venv(name: keyof typeof ENVIRONMENTS): string {
   const environment = ENVIRONMENTS[name];

@@ -21,7 +21,8 @@ async function infer(image, folder, tries = 5) {
     // Repeating a POST is always safe. Without Retry-After waiting does not help.
     const wait = answer.headers.get("Retry-After");
     tries -= 1;
-    if (wait === null || tries === 0) throw new Error(`${body.error}: ${body.message} (${body.request_id})`);
+    if (wait === null || tries === 0)
+      throw new Error(`${body.error}: ${body.message} (${body.request_id})`);
     await delay(Number(wait) * 1000);
   }
 }

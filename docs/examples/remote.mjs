@@ -3,8 +3,8 @@
  *
  *     RADSERVE_URL=http://HOST:8500 RADSERVE_TOKEN=... node remote.mjs IMAGE INPUT_FOLDER OUTPUT_FOLDER HERE
  *
- * Sends IMAGE into the server's INPUT_FOLDER, has it analysed, and fetches the results from OUTPUT_FOLDER into HERE. The
- * server has to allow it: RADSERVE_FILES_BY_HTTP=upload,download.
+ * Sends IMAGE into the server's INPUT_FOLDER, has it analysed, and fetches the results from
+ * OUTPUT_FOLDER into HERE. The server has to allow it: RADSERVE_FILES_BY_HTTP=upload,download.
  */
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
@@ -39,7 +39,9 @@ try {
   const answer = await (await call("POST", "/single_inference", request, json)).json();
   const outputs = answer.models.flatMap((model) => model.outputs);
   for (const output of [...outputs, { path: answer.receipt_path }]) {
-    const result = Buffer.from(await (await call("GET", files({ path: output.path }))).arrayBuffer());
+    const result = Buffer.from(
+      await (await call("GET", files({ path: output.path }))).arrayBuffer(),
+    );
     if (output.sha256 !== undefined && output.sha256 !== sha256(result))
       throw new Error(`${output.path} changed on its way`);
     writeFileSync(join(here, basename(output.path)), result);

@@ -1,6 +1,7 @@
 /**
- * `npm run demo`: a server on loopback with a throw-away key, two sample images sent to it by HTTP, one by one and as
- * a bulk job, and the results to look at. `--exit` ends after that; without it the server stays until Ctrl-C.
+ * `npm run demo`: a server on loopback with a throw-away key, two sample images sent to it by HTTP,
+ * one by one and as a bulk job, and the results to look at. `--exit` ends after that; without it
+ * the server stays until Ctrl-C.
  */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -34,7 +35,8 @@ async function choosePort(): Promise<number> {
     const address = probe.address();
     await new Promise((resolve) => probe.close(resolve));
     if (address !== null && typeof address !== "string") {
-      if (address.port !== wanted) console.log(`Port ${wanted} is taken: this demo uses ${address.port}.\n`);
+      if (address.port !== wanted)
+        console.log(`Port ${wanted} is taken: this demo uses ${address.port}.\n`);
       return address.port;
     }
   }
@@ -102,7 +104,9 @@ async function send(demo: Demo, input: string): Promise<Answer> {
 }
 
 function report(answer: Answer): void {
-  console.log(`status ${answer.status}${answer.reused ? " (reused)" : ""}, receipt ${answer.receipt_path}`);
+  console.log(
+    `status ${answer.status}${answer.reused ? " (reused)" : ""}, receipt ${answer.receipt_path}`,
+  );
   for (const model of answer.models) {
     console.log(`  ${model.name} ${model.version}: ${model.status}`);
     for (const reason of model.reasons ?? []) console.log(`    - ${reason.message}`);
@@ -134,9 +138,15 @@ function compareWithTruth(answer: Answer, truth: Samples["truth"]): void {
   const measured = answer.models.find((model) => model.name === "ct-tissue")?.measurements ?? [];
   const rows = Object.values(truth).map((area, i) => {
     const m = measured[i];
-    return [m?.label ?? m?.name ?? "?", `${area.toFixed(2)} cm2`, `${(m?.value ?? NaN).toFixed(2)} cm2`];
+    return [
+      m?.label ?? m?.name ?? "?",
+      `${area.toFixed(2)} cm2`,
+      `${(m?.value ?? NaN).toFixed(2)} cm2`,
+    ];
   });
-  console.log(`\n${table([["tissue", "painted", "measured"], ...rows], [1, 2]).replace(/^/gm, "  ")}`);
+  console.log(
+    `\n${table([["tissue", "painted", "measured"], ...rows], [1, 2]).replace(/^/gm, "  ")}`,
+  );
   console.log();
 }
 
@@ -147,7 +157,8 @@ async function main(): Promise<void> {
   const state = mkdtempSync(join(tmpdir(), "radserve-demo-"));
   const database = databaseFolders(state);
   process.on("exit", () => {
-    for (const own of [state, database.base, database.run]) rmSync(own, { recursive: true, force: true });
+    for (const own of [state, database.base, database.run])
+      rmSync(own, { recursive: true, force: true });
   });
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(join(folder, "input"), { recursive: true });

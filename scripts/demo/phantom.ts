@@ -1,9 +1,12 @@
 /**
- * Sample images whose truth is known: a CT slice of ellipses with exact Hounsfield values, and an ultrasound-like
- * picture with identities burned into its pixels. Both are drawn here; no patient was ever involved.
+ * Sample images whose truth is known: a CT slice of ellipses with exact Hounsfield values, and an
+ * ultrasound-like picture with identities burned into its pixels. Both are drawn here; no patient
+ * was ever involved.
  */
 
-/** A small, fast, seeded generator (Mulberry32), so that the samples are the same bytes everywhere. */
+/**
+ * A small, fast, seeded generator (Mulberry32), so that the samples are the same bytes everywhere.
+ */
 function generator(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -97,7 +100,10 @@ export interface CtPhantom {
   truth: { gas: number; fat: number; soft: number; bone: number };
 }
 
-/** Noise is bounded (20 HU either way) and stays within each tissue's range, so that the areas are exact. */
+/**
+ * Noise is bounded (20 HU either way) and stays within each tissue's range, so that the areas are
+ * exact.
+ */
 export function ctPhantom(size = 512, z = 0): CtPhantom {
   const spacing = 380 / size;
   const shapes = chest(z);
@@ -143,7 +149,8 @@ export function ultrasoundPhantom(columns = 1024, rows = 768): UltrasoundPhantom
   const apex = { x: columns / 2, y: 40 };
   const reach = rows - 90;
   const speckle = new Float32Array(rows * columns);
-  for (let i = 0; i < speckle.length; i++) speckle[i] = Math.sqrt(-2 * Math.log(1 - random() * 0.999999));
+  for (let i = 0; i < speckle.length; i++)
+    speckle[i] = Math.sqrt(-2 * Math.log(1 - random() * 0.999999));
   for (let row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++) {
       const dx = column - apex.x;

@@ -113,12 +113,19 @@ function ultrasoundPicture(): Uint8Array {
   const drawing = new Drawing();
   for (const { text, x, y, size } of BURNED_IN)
     drawing.text(text, x, y, { size, face: "regular", colour: [230, 230, 230] });
-  const rgb = Uint8Array.from({ length: 3 * pixels.length }, (_, i) => pixels[Math.floor(i / 3)] ?? 0);
+  const rgb = Uint8Array.from(
+    { length: 3 * pixels.length },
+    (_, i) => pixels[Math.floor(i / 3)] ?? 0,
+  );
   const whole = { x: 0, y: 0, width: columns, height: rows };
   const { rgb: drawn } = composePage({
-    ...{ width: columns, height: rows, background: Uint8Array.of(0, 0, 0), opacity: 0 },
+    width: columns,
+    height: rows,
+    background: Uint8Array.of(0, 0, 0),
+    opacity: 0,
     panels: [{ ...whole, picture: { width: columns, height: rows, rgb }, marks: [] }],
-    ...{ drawing: drawing.list(), glyphs: atlas.bytes },
+    drawing: drawing.list(),
+    glyphs: atlas.bytes,
   });
   const grey = pixels.map((_, i) => drawn[3 * i] ?? 0);
   const dataset = {
@@ -141,7 +148,11 @@ function ultrasoundPicture(): Uint8Array {
 
 export function samples(): Promise<Samples> {
   const phantom = ctPhantom();
-  return Promise.resolve({ ct: ctSlice(phantom), truth: phantom.truth, ultrasound: ultrasoundPicture() });
+  return Promise.resolve({
+    ct: ctSlice(phantom),
+    truth: phantom.truth,
+    ultrasound: ultrasoundPicture(),
+  });
 }
 
 /** A series of the chest, from the lowest slice up, so many millimetres apart. */

@@ -10,7 +10,10 @@ export function modelFolder(name: string): string {
   return join(packageRoot(), "models", name);
 }
 
-/** Writes files by their paths inside the folder and pins each in model.json, which must name it already. */
+/**
+ * Writes files by their paths inside the folder and pins each in model.json, which must name it
+ * already.
+ */
 export function writeModelFiles(folder: string, files: Readonly<Record<string, Uint8Array>>): void {
   const manifest = join(folder, "model.json");
   let text = readFileSync(manifest, "utf8");
@@ -25,7 +28,8 @@ export function writeModelFiles(folder: string, files: Readonly<Record<string, U
 function pin(manifest: string, path: string, sha256: string): string {
   const name = path.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const entry = new RegExp(`("path":\\s*"${name}",\\s*"sha256":\\s*")[0-9a-f]{64}`);
-  if (!entry.test(manifest)) throw new Error(`model.json names no file "${path}" with a sha256 after it`);
+  if (!entry.test(manifest))
+    throw new Error(`model.json names no file "${path}" with a sha256 after it`);
   return manifest.replace(entry, `$1${sha256}`);
 }
 

@@ -1,7 +1,7 @@
 /**
- * Builds ONNX models from plain descriptions and writes them as bytes, the same bytes for the same description.
- * The messages below are the part of the ONNX protobuf schema (github.com/onnx/onnx, onnx.proto) that graphs
- * with tensors and attributes need; field numbers are the format's own.
+ * Builds ONNX models from plain descriptions and writes them as bytes, the same bytes for the same
+ * description. The messages below are the part of the ONNX protobuf schema (github.com/onnx/onnx,
+ * onnx.proto) that graphs with tensors and attributes need; field numbers are the format's own.
  */
 import protobuf from "protobufjs";
 
@@ -35,15 +35,22 @@ export interface TensorValue {
   name?: string;
   dtype: ElementType;
   shape: readonly number[];
-  /** Numbers, row by row (bigint for 64-bit integers beyond 2^53), or the little-endian bytes themselves. */
+  /**
+   * Numbers, row by row (bigint for 64-bit integers beyond 2^53), or the little-endian bytes
+   * themselves.
+   */
   data: readonly number[] | readonly bigint[] | Uint8Array;
-  /** The file beside the graph that holds the bytes of `data`, from its start; they are not in the graph then. */
+  /**
+   * The file beside the graph that holds the bytes of `data`, from its start; they are not in the
+   * graph then.
+   */
   location?: string;
 }
 
 /**
- * A node attribute. The kind is said outright, because ONNX tells 1 (int) from 1.0 (float).
- * Write them with the helpers `int(3)`, `ints([1, 1])`, `float(0.5)`, `string("linear")`, `tensor({...})`.
+ * A node attribute. The kind is said outright, because ONNX tells 1 (int) from 1.0 (float). Write
+ * them with the helpers `int(3)`, `ints([1, 1])`, `float(0.5)`, `string("linear")`,
+ * `tensor({...})`.
  */
 export type Attribute =
   | { kind: "int"; value: number }
@@ -97,7 +104,12 @@ export interface ModelDescription extends GraphDescription {
 }
 
 const field = (type: string, id: number) => ({ type, id });
-const repeated = (type: string, id: number) => ({ rule: "repeated", type, id, options: { packed: false } });
+const repeated = (type: string, id: number) => ({
+  rule: "repeated",
+  type,
+  id,
+  options: { packed: false },
+});
 
 const root = protobuf.Root.fromJSON({
   nested: {
@@ -186,21 +198,23 @@ function roundHalfEven(value: number): number {
   return floor % 2 === 0 ? floor : floor + 1;
 }
 
-const writers: Record<ElementType, [bytes: number, write: (view: DataView, at: number, v: number) => void]> =
-  {
-    float32: [4, (view, at, v) => view.setFloat32(at, v, true)],
-    float64: [8, (view, at, v) => view.setFloat64(at, v, true)],
-    float16: [2, (view, at, v) => view.setUint16(at, toFloat16(v), true)],
-    uint8: [1, (view, at, v) => view.setUint8(at, v)],
-    int8: [1, (view, at, v) => view.setInt8(at, v)],
-    bool: [1, (view, at, v) => view.setUint8(at, v === 0 ? 0 : 1)],
-    uint16: [2, (view, at, v) => view.setUint16(at, v, true)],
-    int16: [2, (view, at, v) => view.setInt16(at, v, true)],
-    uint32: [4, (view, at, v) => view.setUint32(at, v, true)],
-    int32: [4, (view, at, v) => view.setInt32(at, v, true)],
-    uint64: [8, (view, at, v) => view.setBigUint64(at, BigInt(v), true)],
-    int64: [8, (view, at, v) => view.setBigInt64(at, BigInt(v), true)],
-  };
+const writers: Record<
+  ElementType,
+  [bytes: number, write: (view: DataView, at: number, v: number) => void]
+> = {
+  float32: [4, (view, at, v) => view.setFloat32(at, v, true)],
+  float64: [8, (view, at, v) => view.setFloat64(at, v, true)],
+  float16: [2, (view, at, v) => view.setUint16(at, toFloat16(v), true)],
+  uint8: [1, (view, at, v) => view.setUint8(at, v)],
+  int8: [1, (view, at, v) => view.setInt8(at, v)],
+  bool: [1, (view, at, v) => view.setUint8(at, v === 0 ? 0 : 1)],
+  uint16: [2, (view, at, v) => view.setUint16(at, v, true)],
+  int16: [2, (view, at, v) => view.setInt16(at, v, true)],
+  uint32: [4, (view, at, v) => view.setUint32(at, v, true)],
+  int32: [4, (view, at, v) => view.setInt32(at, v, true)],
+  uint64: [8, (view, at, v) => view.setBigUint64(at, BigInt(v), true)],
+  int64: [8, (view, at, v) => view.setBigInt64(at, BigInt(v), true)],
+};
 
 /** Little-endian bytes of numbers, as ONNX keeps raw tensors. */
 export function tensorBytes(dtype: ElementType, data: TensorValue["data"]): Uint8Array {
@@ -254,7 +268,10 @@ function attributeMessage(name: string, attribute: Attribute): object {
 
 function valueMessage(value: ValueInfo): object {
   const dims = value.shape.map((d) => (typeof d === "string" ? { symbol: d } : { value: d }));
-  return { name: value.name, type: { tensor: { element: ELEMENT_TYPES[value.dtype], shape: { dims } } } };
+  return {
+    name: value.name,
+    type: { tensor: { element: ELEMENT_TYPES[value.dtype], shape: { dims } } },
+  };
 }
 
 function byName<T>(entries: Readonly<Record<string, T>> | undefined): [string, T][] {
@@ -279,9 +296,9 @@ function graphMessage({ name, nodes, initializers, inputs, outputs }: GraphDescr
 }
 
 /**
- * The model as the bytes of an .onnx file. Deterministic: attributes and metadata are written in the order of
- * their names, everything else in the order given.
- * Throws RangeError where a tensor's data does not fill its shape.
+ * The model as the bytes of an .onnx file. Deterministic: attributes and metadata are written in
+ * the order of their names, everything else in the order given. Throws RangeError where a tensor's
+ * data does not fill its shape.
  */
 export function onnxModel(model: ModelDescription): Uint8Array {
   const domains = new Set(model.nodes.map((n) => n.domain ?? "").filter((d) => d !== ""));

@@ -1,4 +1,7 @@
-/** The picture of models/burned-in-text's canary: a few letters, drawn here, so that no font or file is needed. */
+/**
+ * The picture of models/burned-in-text's canary: a few letters, drawn here, so that no font or file
+ * is needed.
+ */
 import { tensorBytes } from "./onnx-model.js";
 import type { Tensor } from "../../src/base/tensor.js";
 
@@ -39,7 +42,8 @@ export function textCanaryInput(): Omit<Tensor, "name"> {
     for (let row = 0; row < ROWS; row++)
       for (let column = 0; column < COLUMNS; column++)
         values.push(
-          ((isLit(row, column, CANARY_PLACE) ? 1 : 0.1) - (MEAN[channel] ?? 0)) / (STD[channel] ?? 1),
+          ((isLit(row, column, CANARY_PLACE) ? 1 : 0.1) - (MEAN[channel] ?? 0)) /
+            (STD[channel] ?? 1),
         );
   return { dtype: "float32", shape: [1, 3, ROWS, COLUMNS], data: tensorBytes("float32", values) };
 }

@@ -1,4 +1,7 @@
-/** The cases of a recording: which input, which models, which outputs; and requests that are refused. */
+/**
+ * The cases of a recording: which input, which models, which outputs; and requests that are
+ * refused.
+ */
 import type { ModelNames } from "./models.js";
 
 /** One line of a recording is made for each. */
@@ -24,12 +27,21 @@ export interface Input {
 
 const ALL = ["json", "png", "sr", "seg", "sc"];
 const SETS = [ALL, ["json"], ["png", "sr"], ["seg", "sc"]] as const;
-/** Every image is taken by so many models alone, each with another set of outputs; all models take it together first. */
+/**
+ * Every image is taken by so many models alone, each with another set of outputs; all models take
+ * it together first.
+ */
 const MODELS_OF_EACH = 3;
-/** All models with all their outputs write some 35 files: every so many images are enough of that. */
+/**
+ * All models with all their outputs write some 35 files: every so many images are enough of that.
+ */
 const WITH_ALL = 8;
 
-function* imageCases({ path, isHeavy }: Input, at: number, models: readonly string[]): Generator<Case> {
+function* imageCases(
+  { path, isHeavy }: Input,
+  at: number,
+  models: readonly string[],
+): Generator<Case> {
   yield { id: `${path}: json`, command: "single", input: path, outputs: ["json"] };
   if (!isHeavy && at % WITH_ALL === 0)
     yield { id: `${path}: as manifests say`, command: "single", input: path };
@@ -44,7 +56,13 @@ function* imageCases({ path, isHeavy }: Input, at: number, models: readonly stri
 
 function* seriesCases({ path }: Input, models: readonly string[]): Generator<Case> {
   for (const model of models)
-    yield { id: `${path}: ${model}`, command: "single", input: path, models: [model], outputs: ALL };
+    yield {
+      id: `${path}: ${model}`,
+      command: "single",
+      input: path,
+      models: [model],
+      outputs: ALL,
+    };
 }
 
 function* refusedCases(image: string): Generator<Case> {
@@ -67,7 +85,11 @@ function* refusedCases(image: string): Generator<Case> {
   yield refused("an input that is not there", { input_image_path: "/nowhere/image.dcm" });
 }
 
-export function casesOf(inputs: readonly Input[], models: ModelNames, bulk: readonly string[]): Case[] {
+export function casesOf(
+  inputs: readonly Input[],
+  models: ModelNames,
+  bulk: readonly string[],
+): Case[] {
   const cases: Case[] = [];
   inputs.forEach((input, at) => {
     const { path, kind } = input;
@@ -75,8 +97,15 @@ export function casesOf(inputs: readonly Input[], models: ModelNames, bulk: read
     else if (kind === "series") cases.push(...seriesCases(input, [...models.deep, "ct-tissue"]));
     else cases.push({ id: path, command: "single", input: path, outputs: ["json"] });
     if (at % 20 === 0)
-      cases.push({ id: `${path}: again`, command: "single", input: path, outputs: ALL, again: true });
-    if (path.startsWith("shared/")) cases.push({ id: `${path}: inspect`, command: "inspect", input: path });
+      cases.push({
+        id: `${path}: again`,
+        command: "single",
+        input: path,
+        outputs: ALL,
+        again: true,
+      });
+    if (path.startsWith("shared/"))
+      cases.push({ id: `${path}: inspect`, command: "inspect", input: path });
   });
   const first = inputs.find(({ kind }) => kind === "image");
   cases.push(...refusedCases(first?.path ?? ""));

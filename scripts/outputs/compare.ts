@@ -32,7 +32,11 @@ function* differences(a: unknown, b: unknown, path: string): Generator<Differenc
   const keys = [...new Set([...Object.keys(left), ...Object.keys(right)])];
   let found = 0;
   for (const key of keys)
-    for (const difference of differences(left[key], right[key], path === "" ? key : `${path}.${key}`)) {
+    for (const difference of differences(
+      left[key],
+      right[key],
+      path === "" ? key : `${path}.${key}`,
+    )) {
       found++;
       yield difference;
     }
@@ -40,12 +44,14 @@ function* differences(a: unknown, b: unknown, path: string): Generator<Differenc
 }
 
 /**
- * Prints each difference that is not expected, how often each reason was met, and the number of equal cases.
+ * Prints each difference that is not expected, how often each reason was met, and the number of
+ * equal cases.
  * @returns true if there is no other difference, and each expected one is there
  */
 export function compare(fileA: string, fileB: string, expected: readonly Expected[]): boolean {
   const [a, b] = [readRecording(fileA), readRecording(fileB)];
-  if (a.inputs !== b.inputs) throw new Error("The recordings are of different inputs, models or cases.");
+  if (a.inputs !== b.inputs)
+    throw new Error("The recordings are of different inputs, models or cases.");
   const ids = [...new Set([...a.lines.keys(), ...b.lines.keys()])];
   const met = new Map(expected.map((entry) => [entry, 0]));
   const isExpected = (id: string, path: string) => {
@@ -59,11 +65,17 @@ export function compare(fileA: string, fileB: string, expected: readonly Expecte
     const others = found.filter(({ path }) => !isExpected(id, path));
     if (found.length === 0) equal++;
     else if (others.length === 0) asExpected++;
-    else console.log([id, ...others.map(({ path, text }) => `  ${path}: ${text}`.slice(0, 400))].join("\n"));
+    else
+      console.log(
+        [id, ...others.map(({ path, text }) => `  ${path}: ${text}`.slice(0, 400))].join("\n"),
+      );
   }
   for (const [{ cases, path, reason }, times] of met)
     console.log(`${times === 0 ? "Never met" : `Met ${times} times`}: ${cases} ${path}: ${reason}`);
-  const files = [...a.lines.values()].reduce((sum, line) => sum + Object.keys(line.files).length, 0);
+  const files = [...a.lines.values()].reduce(
+    (sum, line) => sum + Object.keys(line.files).length,
+    0,
+  );
   const meant = asExpected === 0 ? "" : `, ${asExpected} differ as expected`;
   console.log(`${equal} of ${ids.length} cases are equal${meant} (${files} files).`);
   return equal + asExpected === ids.length && [...met.values()].every((times) => times > 0);

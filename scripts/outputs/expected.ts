@@ -1,16 +1,23 @@
 /**
- * Differences between the recordings of two versions that are meant. `compare` passes over them, and fails on every
- * other difference and on an entry that matches none, so that a reason cannot outlive what it explains.
+ * Differences between the recordings of two versions that are meant. `compare` passes over them,
+ * and fails on every other difference and on an entry that matches none, so that a reason cannot
+ * outlive what it explains.
  *
- * The list holds what changed since the commit that the next release is compared with; it is emptied when the version
- * in package.json changes.
+ * The list holds what changed since the commit that the next release is compared with; it is
+ * emptied when the version in package.json changes.
  */
 export interface Expected {
   /** Matches ids of cases (cases.ts): input, models, outputs. */
   cases: RegExp;
-  /** Matches paths within a line of a recording (record.ts), as `status`, `answer.warnings.0.code`, `files.a.dcm.sr.dcm`. */
+  /**
+   * Matches paths within a line of a recording (record.ts), as `status`, `answer.warnings.0.code`,
+   * `files.a.dcm.sr.dcm`.
+   */
   path: RegExp;
-  /** Why the new output is right: the attribute or field, and the standard's section or the issue's condition. */
+  /**
+   * Why the new output is right: the attribute or field, and the standard's section or the issue's
+   * condition.
+   */
   reason: string;
 }
 
@@ -34,7 +41,8 @@ export const EXPECTED: readonly Expected[] = [
       "Palettes beside grey pixels (PS3.3 C.7.6.19), and items of functional groups beyond NumberOfFrames, are warned of",
   },
   {
-    cases: /^(?:drawn\/odd-|shared\/(?:ebe-us-rgb-planar|ile-ot-palette8|jpeg57-mr-p14|jpeg70-us-rgb))/,
+    cases:
+      /^(?:drawn\/odd-|shared\/(?:ebe-us-rgb-planar|ile-ot-palette8|jpeg57-mr-p14|jpeg70-us-rgb))/,
     path: /^answer\.models\.\d+\.warnings/,
     reason:
       "Dates and texts that a source has in no form of PS3.5 6.2 were left out without a word (value_left_out)",

@@ -1,4 +1,7 @@
-/** Drawn inputs of the recordings: every encoding, many odd sources, stacks of slices, pictures, and damaged files. */
+/**
+ * Drawn inputs of the recordings: every encoding, many odd sources, stacks of slices, pictures, and
+ * damaged files.
+ */
 import sharp from "sharp";
 import {
   attributesOf,
@@ -40,7 +43,12 @@ const LAYOUTS: Record<string, Omit<Raw, "data">> = {
   signed16: { rows: 25, columns: 25, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true },
   rgb8: { rows: 30, columns: 26, samples: 3, bitsAllocated: 8, bitsStored: 8 },
 };
-const NATIVE = { implicit: IMPLICIT, explicit: EXPLICIT, deflated: DEFLATED, "big-endian": BIG_ENDIAN };
+const NATIVE = {
+  implicit: IMPLICIT,
+  explicit: EXPLICIT,
+  deflated: DEFLATED,
+  "big-endian": BIG_ENDIAN,
+};
 const CODERS = Object.keys(SYNTAXES) as Coder[];
 
 const IDENTITY = {
@@ -65,7 +73,8 @@ function native(): Record<string, Drawn> {
       drawn[`native-${layout}-${name}.dcm`] = dicomFile({
         transferSyntax,
         attributes: attributesOf(raw, { ...IDENTITY, SOPInstanceUID: `1.2.3.1.${raw.rows}` }),
-        ...{ pixels, pixelVr },
+        pixels,
+        pixelVr,
       });
     }
   return drawn;
@@ -103,10 +112,16 @@ const ODD: Record<string, Attributes> = {
   "long-name": { PatientName: `${"N".repeat(100)}^A` },
   "name-of-six-parts": { PatientName: "A^B^C^D^E^F" },
   "backslash-in-name": { PatientName: "A^B\\C", PatientID: "P\\1" },
-  "control-characters": { PatientName: text("PN", "A\nB"), StudyDescription: text("LO", "two\r\nlines") },
+  "control-characters": {
+    PatientName: text("PN", "A\nB"),
+    StudyDescription: text("LO", "two\r\nlines"),
+  },
   "wrong-utf8": { SpecificCharacterSet: "ISO_IR 192", PatientName: text("PN", "M\xfcller^J") },
   latin1: { SpecificCharacterSet: "ISO_IR 100", PatientName: text("PN", "M\xfcller^J\xf6rg") },
-  utf8: { SpecificCharacterSet: "ISO_IR 192", PatientName: new Typed("PN", Buffer.from("Müller^Jörg=穆勒")) },
+  utf8: {
+    SpecificCharacterSet: "ISO_IR 192",
+    PatientName: new Typed("PN", Buffer.from("Müller^Jörg=穆勒")),
+  },
   "long-numbers": { PatientID: "9".repeat(65), AccessionNumber: "A".repeat(17) },
   "words-for-codes": { PatientSex: "male", PatientBirthDate: "1960-1-19" },
   "clinical-trial": {
@@ -115,7 +130,11 @@ const ODD: Record<string, Attributes> = {
     ClinicalTrialSubjectID: "7",
   },
   animal: { PatientSpeciesDescription: "Canine" },
-  "no-identity": { StudyInstanceUID: undefined, SeriesInstanceUID: undefined, PatientID: undefined },
+  "no-identity": {
+    StudyInstanceUID: undefined,
+    SeriesInstanceUID: undefined,
+    PatientID: undefined,
+  },
   "no-instance": { SOPInstanceUID: undefined },
   "wrong-uid": { StudyInstanceUID: "1.2.03" },
   "no-zone": { TimezoneOffsetFromUTC: undefined },
@@ -137,7 +156,10 @@ const ODD: Record<string, Attributes> = {
   "padding-range": { PixelPaddingValue: 0, PixelPaddingRangeLimit: 60 },
   "voi-table": {
     VOILUTSequence: [
-      { LUTDescriptor: [256, 0, 8], LUTData: Array.from({ length: 256 }, (_, i) => 255 - (i >> 1)) },
+      {
+        LUTDescriptor: [256, 0, 8],
+        LUTData: Array.from({ length: 256 }, (_, i) => 255 - (i >> 1)),
+      },
     ],
   },
   "modality-table": {
@@ -170,7 +192,9 @@ function planes(orientations: readonly string[]): Attributes {
       PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${i * 4}` }],
       PlaneOrientationSequence: [{ ImageOrientationPatient: orientation }],
       PixelMeasuresSequence: [{ PixelSpacing: "1\\1", SliceThickness: "3" }],
-      PixelValueTransformationSequence: [{ RescaleSlope: "1", RescaleIntercept: `${i}`, RescaleType: "HU" }],
+      PixelValueTransformationSequence: [
+        { RescaleSlope: "1", RescaleIntercept: `${i}`, RescaleType: "HU" },
+      ],
     })),
   };
 }
@@ -190,7 +214,9 @@ function series(): Record<string, Drawn> {
     "series-thick": stack([6, 0, 3], () => ({ SliceThickness: "5" })),
     "series-gap": stack([0, 3, 9, 12]),
     "series-twice": folder([slice({ z: 0 }), slice({ z: 3 }), slice({ z: 3, fill: 9 })]),
-    "series-tilted": stack([0, 3, 6], () => ({ ImageOrientationPatient: "1\\0\\0\\0\\0.9\\0.435889894354" })),
+    "series-tilted": stack([0, 3, 6], () => ({
+      ImageOrientationPatient: "1\\0\\0\\0\\0.9\\0.435889894354",
+    })),
     "series-sheared": stack([0, 3, 6], (z) => ({ ImagePositionPatient: `${z}\\0\\${z}` })),
     "series-coronal": stack([0, 3, 6], (z) => ({
       ImageOrientationPatient: "1\\0\\0\\0\\0\\-1",
@@ -213,7 +239,10 @@ function series(): Record<string, Drawn> {
   };
 }
 
-/** A picture with alpha, a palette and so on, as sharp writes it; values run over all of their range. */
+/**
+ * A picture with alpha, a palette and so on, as sharp writes it; values run over all of their
+ * range.
+ */
 async function pictures(): Promise<Record<string, Drawn>> {
   const [width, height] = [23, 17];
   const made = (channels: 1 | 3 | 4) =>
@@ -250,10 +279,13 @@ async function damagedFiles(): Promise<Record<string, Uint8Array>> {
   const damaged: Record<string, Uint8Array> = {
     "empty.dcm": new Uint8Array(0),
     "text.dcm": Buffer.from("This is no image.\n"),
-    "cut.png": pngFile({ width: 9, height: 9, bits: 8, colour: 0, pixels: new Uint8Array(81) }).subarray(
-      0,
-      60,
-    ),
+    "cut.png": pngFile({
+      width: 9,
+      height: 9,
+      bits: 8,
+      colour: 0,
+      pixels: new Uint8Array(81),
+    }).subarray(0, 60),
     "no-pixels.dcm": dicomFile(),
     "no-meta.dcm": radiograph().subarray(0, 200),
   };
@@ -287,7 +319,8 @@ export async function drawnImages(): Promise<DrawnImages> {
   const { ct, ultrasound } = await samples();
   return {
     images: {
-      ...{ "phantom-ct.dcm": ct, "phantom-us.dcm": ultrasound },
+      "phantom-ct.dcm": ct,
+      "phantom-us.dcm": ultrasound,
       ...native(),
       ...(await compressed()),
       ...odd(),

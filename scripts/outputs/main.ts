@@ -4,14 +4,16 @@
  *     npm run compare:outputs -- record CHECKOUT FILE [--work FOLDER]
  *     npm run compare:outputs -- compare FILE FILE
  *
- * `record` starts the built server of CHECKOUT (`npm ci && npm run build` there first) on the CPU, with start times
- * fixed from outside, and writes one line of JSON for each of some 1,100 cases: the status, the answer, and SHA-256 of
- * every file of the results. The receipt's `timings`, request ids and times of jobs are left out, as the contract says.
- * The checkout need not have this script. Inputs, models and cases are drawn once into FOLDER (a temporary folder by
- * default), so that all recordings have the same ones; ../shared/dicom has to be there.
+ * `record` starts the built server of CHECKOUT (`npm ci && npm run build` there first) on the CPU,
+ * with start times fixed from outside, and writes one line of JSON for each of some 1,100 cases:
+ * the status, the answer, and SHA-256 of every file of the results. The receipt's `timings`,
+ * request ids and times of jobs are left out, as the contract says. The checkout need not have this
+ * script. Inputs, models and cases are drawn once into FOLDER (a temporary folder by default), so
+ * that all recordings have the same ones; ../shared/dicom has to be there.
  *
- * `compare` prints how many cases are equal, each difference that expected.ts does not explain, and how often each of its
- * reasons was met. It ends with status 1 if there is another difference, or a reason that was never met.
+ * `compare` prints how many cases are equal, each difference that expected.ts does not explain, and
+ * how often each of its reasons was met. It ends with status 1 if there is another difference, or a
+ * reason that was never met.
  */
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";

@@ -1,4 +1,7 @@
-/** The folder of models that the recordings run: those that ship, and those of the tests with a canary each. */
+/**
+ * The folder of models that the recordings run: those that ship, and those of the tests with a
+ * canary each.
+ */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -50,7 +53,8 @@ async function writeTestModel(
   { manifest, nativeId }: ModelEntry,
 ): Promise<void> {
   const [input] = imageInputs(manifest);
-  if (input === undefined || nativeId === undefined) throw new Error(`${manifest.name} is not loaded`);
+  if (input === undefined || nativeId === undefined)
+    throw new Error(`${manifest.name} is not loaded`);
   const folder = join(directory, manifest.name);
   mkdirSync(join(folder, "canary"), { recursive: true });
   const write = (path: string, bytes: Uint8Array) => {
@@ -69,7 +73,10 @@ async function writeTestModel(
   };
   const files = [write("model.onnx", readFileSync(graph))];
   const accepts = { ...manifest.accepts, modality: MODALITIES };
-  writeFileSync(join(folder, "model.json"), JSON.stringify({ ...manifest, accepts, files, canary }, null, 2));
+  writeFileSync(
+    join(folder, "model.json"),
+    JSON.stringify({ ...manifest, accepts, files, canary }, null, 2),
+  );
 }
 
 /** A ramp from 0 to 1. */
@@ -78,7 +85,8 @@ function canaryInput({ tensor, dtype, layout, size }: ImageInput): Tensor {
     size.kind === "fixed" ? [size.height, size.width] : ([CANARY_SIDE, CANARY_SIDE] as const);
   const shape = layout === "NCDHW" ? [1, 1, 2, height, width] : [1, 1, height, width];
   const count = shape.reduce((a, b) => a * b, 1);
-  if (ELEMENT_TYPES[dtype].bytes !== 4) throw new Error(`Expected a model of float32, found ${dtype}`);
+  if (ELEMENT_TYPES[dtype].bytes !== 4)
+    throw new Error(`Expected a model of float32, found ${dtype}`);
   const values = Float32Array.from({ length: count }, (_, i) => i / count);
   return { name: tensor, dtype, shape, data: new Uint8Array(values.buffer) };
 }

@@ -29,9 +29,13 @@ const LEFT_OUT = new Set([
 const AT_A_TIME = 4;
 const TIMINGS = /,\n {2}"timings": \{\n[\s\S]*?\n {2}\}/;
 
-/** The answer with the roots' own names replaced, because each recording has another output root. */
+/**
+ * The answer with the roots' own names replaced, because each recording has another output root.
+ */
 function neutral(answer: unknown, roots: Readonly<Record<string, string>>): unknown {
-  const text = JSON.stringify(answer, (key, value: unknown) => (LEFT_OUT.has(key) ? undefined : value));
+  const text = JSON.stringify(answer, (key, value: unknown) =>
+    LEFT_OUT.has(key) ? undefined : value,
+  );
   return JSON.parse(
     Object.entries(roots).reduce((rest, [name, path]) => rest.replaceAll(path, name), text),
   ) as unknown;
@@ -48,7 +52,11 @@ function hashesOf(folder: string): Record<string, string> {
   );
 }
 
-function bodyOf({ models, outputs, more }: Case, input: string, output: string): Record<string, unknown> {
+function bodyOf(
+  { models, outputs, more }: Case,
+  input: string,
+  output: string,
+): Record<string, unknown> {
   return {
     input_image_path: input,
     output_folder_path: output,
@@ -95,7 +103,8 @@ async function lineOf(server: Server, place: Workplace, one: Case, at: number): 
     one.command === "inspect"
       ? await inspect(server, input)
       : await (one.command === "bulk" ? bulk : single)(server, one, input, output);
-  if (answer.status === 503) throw new Error(`The server takes no work: ${JSON.stringify(answer.body)}`);
+  if (answer.status === 503)
+    throw new Error(`The server takes no work: ${JSON.stringify(answer.body)}`);
   const roots = { "<output>": output, "<input>": place.input, "<outputs>": server.output };
   const line = {
     id: one.id,
@@ -121,7 +130,8 @@ export async function record(checkout: string, place: Workplace, file: string): 
       if (one === undefined) return;
       appendFileSync(file, `${JSON.stringify(await lineOf(server, place, one, at))}\n`);
       const seconds = Math.round((performance.now() - began) / 1000);
-      if ((at + 1) % 100 === 0) console.log(`${at + 1} of ${place.cases.length} after ${seconds} s`);
+      if ((at + 1) % 100 === 0)
+        console.log(`${at + 1} of ${place.cases.length} after ${seconds} s`);
     }
   };
   try {

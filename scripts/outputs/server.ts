@@ -1,4 +1,7 @@
-/** The server of any checkout, as a black box: started with fixed start times, own state and own roots. */
+/**
+ * The server of any checkout, as a black box: started with fixed start times, own state and own
+ * roots.
+ */
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
@@ -31,7 +34,8 @@ export interface Server {
 
 async function untilReady(url: string, server: ChildProcess): Promise<void> {
   for (;;) {
-    if (server.exitCode !== null) throw new Error(`The server ended with status ${server.exitCode}.`);
+    if (server.exitCode !== null)
+      throw new Error(`The server ended with status ${server.exitCode}.`);
     const answer = await fetch(`${url}/health/ready`).catch(() => undefined);
     await answer?.arrayBuffer();
     if (answer?.ok) return;
@@ -39,7 +43,10 @@ async function untilReady(url: string, server: ChildProcess): Promise<void> {
   }
 }
 
-/** Starts the server that a checkout has built. Its zone is not UTC, so that a time in the wrong zone is seen. */
+/**
+ * Starts the server that a checkout has built. Its zone is not UTC, so that a time in the wrong
+ * zone is seen.
+ */
 export async function startServer(checkout: string, { input, models }: Workplace): Promise<Server> {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), "radserve-outputs-")));
   const [output, state] = [join(folder, "output"), join(folder, "state")];

@@ -1,5 +1,13 @@
 /** The inputs, models and cases that all recordings share: drawn once, into a folder that stays. */
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join, relative } from "node:path";
 import { sha256 } from "../../src/files/durable-files.js";
 import { casesOf, type Case, type Input } from "./cases.js";
@@ -10,7 +18,10 @@ export interface Workplace {
   input: string;
   models: string;
   cases: Case[];
-  /** Over the names and bytes of all inputs and models, and the cases: recordings of others cannot be compared. */
+  /**
+   * Over the names and bytes of all inputs and models, and the cases: recordings of others cannot
+   * be compared.
+   */
   sha256: string;
 }
 
@@ -66,7 +77,11 @@ function digestOf(folder: string, cases: string): string {
 
 /** Fills the folder if it is not there yet. */
 export async function workplace(folder: string, shared: string): Promise<Workplace> {
-  const [input, models, list] = [join(folder, "input"), join(folder, "models"), join(folder, "cases.json")];
+  const [input, models, list] = [
+    join(folder, "input"),
+    join(folder, "models"),
+    join(folder, "cases.json"),
+  ];
   if (!existsSync(list)) {
     for (const part of ["shared", "drawn", "damaged", "bulk"])
       mkdirSync(join(input, part), { recursive: true });
@@ -78,7 +93,8 @@ export async function workplace(folder: string, shared: string): Promise<Workpla
       ...Object.keys(images).map((name) => ["drawn", name] as const),
       ...Object.keys(damaged).map((name) => ["damaged", name] as const),
     ])
-      if (IN_BULK.test(name)) cpSync(join(input, from, name), join(input, "bulk", name), { recursive: true });
+      if (IN_BULK.test(name))
+        cpSync(join(input, from, name), join(input, "bulk", name), { recursive: true });
     const cases = casesOf(inputsOf(input), await writeModels(models), ["bulk"]);
     writeFileSync(list, JSON.stringify(cases, null, 1));
   }

@@ -1,4 +1,7 @@
-/** Which npm packages an installed Radserve has: those of the lock file that are not for development alone, and are there. */
+/**
+ * Which npm packages an installed Radserve has: those of the lock file that are not for development
+ * alone, and are there.
+ */
 import { existsSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -30,7 +33,9 @@ export interface Locked {
   node: string | undefined;
 }
 
-/** The packages of the lock file that are not for development alone, also those for other machines. */
+/**
+ * The packages of the lock file that are not for development alone, also those for other machines.
+ */
 export function productionPackages(): Locked[] {
   const text = readFileSync(path.join(root, "package-lock.json"), "utf8");
   return Object.entries(lockSchema.parse(JSON.parse(text)).packages)
@@ -48,7 +53,10 @@ export function productionPackages(): Locked[] {
 export function installedPackages(): Map<string, string> {
   return new Map(
     productionPackages()
-      .map(({ name, version, place }): [string, string] => [`${name}@${version}`, path.join(root, place)])
+      .map(({ name, version, place }): [string, string] => [
+        `${name}@${version}`,
+        path.join(root, place),
+      ])
       .filter(([, folder]) => existsSync(folder)),
   );
 }

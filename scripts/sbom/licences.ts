@@ -1,4 +1,7 @@
-/** Which licences may be in an installed Radserve: a list, and exceptions by name, each with its reason. */
+/**
+ * Which licences may be in an installed Radserve: a list, and exceptions by name, each with its
+ * reason.
+ */
 import satisfies from "spdx-satisfies";
 
 /** SPDX identifiers. All allow use in a program under Apache-2.0 if their notice is kept. */
@@ -57,7 +60,8 @@ export const EXCEPTIONS: Readonly<Record<string, Exception>> = {
 };
 
 /**
- * What is wrong with the licence of a component; undefined where it is allowed, or an exception names it as it is.
+ * What is wrong with the licence of a component; undefined where it is allowed, or an exception
+ * names it as it is.
  * @param name "PACKAGE" or "PACKAGE > PART"
  */
 export function licenceFault(name: string, licence: string | undefined): string | undefined {

@@ -1,4 +1,7 @@
-/** `npm run sbom`: writes sbom.cdx.json (CycloneDX 1.5) and THIRD_PARTY_NOTICES.txt beside package.json. */
+/**
+ * `npm run sbom`: writes sbom.cdx.json (CycloneDX 1.5) and THIRD_PARTY_NOTICES.txt beside
+ * package.json.
+ */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { root } from "./installed.js";

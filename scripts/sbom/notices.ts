@@ -1,4 +1,6 @@
-/** The third-party notices: the licence files of the installed production packages, word for word. */
+/**
+ * The third-party notices: the licence files of the installed production packages, word for word.
+ */
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { installedPackages } from "./installed.js";
@@ -10,7 +12,9 @@ const RULE = "=".repeat(80);
 /** Texts of the licence files in a folder; ends of lines are those of Unix. */
 function licenceTexts(folder: string): string[] {
   return readdirSync(folder, { withFileTypes: true })
-    .filter((entry) => entry.isFile() && LICENCE_FILE.test(entry.name) && !entry.name.endsWith(".meta"))
+    .filter(
+      (entry) => entry.isFile() && LICENCE_FILE.test(entry.name) && !entry.name.endsWith(".meta"),
+    )
     .map(({ name }) => name)
     .sort()
     .map((name) => readFileSync(path.join(folder, name), "utf8").replaceAll("\r\n", "\n").trim());

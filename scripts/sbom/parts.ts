@@ -1,6 +1,7 @@
 /**
- * What npm does not know: libraries, models and fonts inside npm packages. Each list is of one version of its package;
- * with another one `npm run sbom` fails until somebody has looked again at what is in it.
+ * What npm does not know: libraries, models and fonts inside npm packages. Each list is of one
+ * version of its package; with another one `npm run sbom` fails until somebody has looked again at
+ * what is in it.
  */
 
 export interface Part {
@@ -14,7 +15,10 @@ export interface Part {
   description?: string;
   /** The file that holds it, from the package's folder; its SHA-256 stands in the SBOM. */
   file?: string;
-  /** Text in that file that shows the version. Where it is absent, the version is known from `description` alone. */
+  /**
+   * Text in that file that shows the version. Where it is absent, the version is known from
+   * `description` alone.
+   */
   evidence?: string;
 }
 
@@ -28,7 +32,13 @@ export interface Holder {
 const CODECS = "build/dcmjs-native-codecs.wasm";
 const FROM_BUILD_SCRIPT = "The version is that of wasm/build.sh in the package's repository.";
 
-function codec(name: string, version: string, licence: string, repository: string, evidence?: string): Part {
+function codec(
+  name: string,
+  version: string,
+  licence: string,
+  repository: string,
+  evidence?: string,
+): Part {
   return {
     name,
     version,
@@ -70,7 +80,10 @@ const VIPS_LICENCES = byLicence({
   Zlib: "zlib-ng",
 });
 
-/** The parts of sharp's libvips: the package itself lists the versions. Throws where one has no licence above. */
+/**
+ * The parts of sharp's libvips: the package itself lists the versions. Throws where one has no
+ * licence above.
+ */
 export function vipsParts(versions: Readonly<Record<string, string>>): Part[] {
   return Object.entries(versions).map(([name, version]) => {
     const licence = VIPS_LICENCES[name];
@@ -82,7 +95,10 @@ export function vipsParts(versions: Readonly<Record<string, string>>): Part[] {
   });
 }
 
-/** Licences of what the Node.js binary holds, by its names in process.versions, as the package's LICENSE has them. */
+/**
+ * Licences of what the Node.js binary holds, by its names in process.versions, as the package's
+ * LICENSE has them.
+ */
 const NODE_LICENCES = byLicence({
   MIT: "acorn ada ares brotli llhttp merve nbytes ncrypto nghttp2 simdutf undici uv uvwasi",
   "MIT AND Apache-2.0": "amaro",
@@ -97,14 +113,19 @@ const NODE_LICENCES = byLicence({
 /** Numbers in process.versions that are of interfaces, not of parts. */
 const NODE_INTERFACES = ["modules", "napi", "node"];
 
-/** The parts of the Node.js binary by its own process.versions. Throws where one has no licence above. */
+/**
+ * The parts of the Node.js binary by its own process.versions. Throws where one has no licence
+ * above.
+ */
 export function nodeParts(versions: Readonly<Record<string, string>>): Part[] {
   return Object.entries(versions)
     .filter(([name, version]) => version !== "" && !NODE_INTERFACES.includes(name))
     .map(([name, version]) => {
       const licence = NODE_LICENCES[name];
       if (licence === undefined)
-        throw new Error(`${NODE} holds ${name} ${version}: add its licence to scripts/sbom/parts.ts.`);
+        throw new Error(
+          `${NODE} holds ${name} ${version}: add its licence to scripts/sbom/parts.ts.`,
+        );
       return { name, version, licence };
     });
 }
@@ -125,7 +146,8 @@ export const HOLDERS: Readonly<Record<string, Holder>> = {
         purl: "pkg:github/microsoft/onnxruntime@v1.29.0",
         file: "Plugins/Linux/x64/libonnxruntime.so",
         evidence: "1.29.0",
-        description: "For the CPU. The build refuses another SHA-256 (cmake/FindOnnxRuntime.cmake).",
+        description:
+          "For the CPU. The build refuses another SHA-256 (cmake/FindOnnxRuntime.cmake).",
       },
     ],
   },
@@ -178,7 +200,13 @@ export const HOLDERS: Readonly<Record<string, Holder>> = {
         evidence: "PostgreSQL) 18.4",
         description: "Used for the private bulk database where the distribution has none.",
       },
-      postgresLibrary("openssl", "1.1.1", "OpenSSL", "libcrypto.so.1.1", "OpenSSL 1.1.1  11 Sep 2018"),
+      postgresLibrary(
+        "openssl",
+        "1.1.1",
+        "OpenSSL",
+        "libcrypto.so.1.1",
+        "OpenSSL 1.1.1  11 Sep 2018",
+      ),
       postgresLibrary("icu", "60.2", "Unicode-3.0", "libicuuc.so.60.2", "icudt60"),
       postgresLibrary("libxml2", "2.9.4", "MIT", "libxml2.so.2", "20904"),
       postgresLibrary("libxslt", "1.1.29", "MIT", "libxslt.so.1", "10129"),

@@ -1,4 +1,7 @@
-/** The software bill of materials: what npm knows of the installed production packages, and what they hold inside. */
+/**
+ * The software bill of materials: what npm knows of the installed production packages, and what
+ * they hold inside.
+ */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
@@ -21,7 +24,11 @@ const dependencySchema = z.object({ ref: z.string(), dependsOn: z.array(z.string
 
 /** What is read of the output of `npm sbom` (CycloneDX 1.5); the rest is kept as it is. */
 const npmSchema = z.looseObject({
-  metadata: z.looseObject({ component: componentSchema, tools: z.unknown(), timestamp: z.unknown() }),
+  metadata: z.looseObject({
+    component: componentSchema,
+    tools: z.unknown(),
+    timestamp: z.unknown(),
+  }),
   components: z.array(componentSchema),
   dependencies: z.array(dependencySchema),
 });
@@ -100,11 +107,16 @@ function partComponent(holder: string, folder: string, part: Part): Component {
   };
 }
 
-/** The parts that a package holds, and its own licence where it does not name one; nothing for other packages. */
+/**
+ * The parts that a package holds, and its own licence where it does not name one; nothing for other
+ * packages.
+ */
 function insideOf(name: string, version: string): Partial<Component> {
   const folder = path.join(root, "node_modules", name);
   if (name === VIPS) {
-    const versions = JSON.parse(readFileSync(path.join(folder, "versions.json"), "utf8")) as unknown;
+    const versions = JSON.parse(
+      readFileSync(path.join(folder, "versions.json"), "utf8"),
+    ) as unknown;
     const parts = vipsParts(z.record(z.string(), z.string()).parse(versions));
     return { components: parts.map((part) => partComponent(name, folder, part)) };
   }
@@ -114,7 +126,9 @@ function insideOf(name: string, version: string): Partial<Component> {
       execFileSync(path.join(folder, "bin/node"), words, { encoding: "utf8" }),
     ) as unknown;
     const parts = nodeParts(z.record(z.string(), z.string()).parse(versions));
-    return { components: parts.map((part) => partComponent(name, folder, { ...part, file: "bin/node" })) };
+    return {
+      components: parts.map((part) => partComponent(name, folder, { ...part, file: "bin/node" })),
+    };
   }
   const holder = HOLDERS[name];
   if (holder === undefined) return {};
@@ -137,7 +151,8 @@ function addonComponent(version: string): Component {
     type: "library",
     name: "radserve-addon",
     version,
-    description: "The native addon (native/), built from the sources at install time, for Node-API 8.",
+    description:
+      "The native addon (native/), built from the sources at install time, for Node-API 8.",
     licenses: licencesOf("Apache-2.0"),
   };
 }
@@ -149,7 +164,9 @@ function modelComponents(): Component[] {
     .filter((name) => existsSync(path.join(folder, name, "model.json")))
     .map((name) => {
       const manifest = readFileSync(path.join(folder, name, "model.json"));
-      const { version } = z.object({ version: z.string() }).parse(JSON.parse(manifest.toString("utf8")));
+      const { version } = z
+        .object({ version: z.string() })
+        .parse(JSON.parse(manifest.toString("utf8")));
       return {
         "bom-ref": `model#${name}@${version}`,
         type: "machine-learning-model",
@@ -166,8 +183,9 @@ function modelComponents(): Component[] {
 const SCP_FORM = /^git@([^:/]+):/;
 
 /**
- * What npm says of the installed packages. Its own `--omit dev` leaves out packages that development needs as well, so
- * that those of the lock file are taken instead. Fails where the tree is not whole.
+ * What npm says of the installed packages. Its own `--omit dev` leaves out packages that
+ * development needs as well, so that those of the lock file are taken instead. Fails where the tree
+ * is not whole.
  */
 function npmSbom() {
   const text = execFileSync("npm", ["sbom", "--sbom-format", "cyclonedx"], {
@@ -189,7 +207,10 @@ function npmSbom() {
     }));
   const dependencies = npm.dependencies
     .filter(({ ref }) => kept.has(ref))
-    .map(({ ref, dependsOn = [] }) => ({ ref, dependsOn: dependsOn.filter((other) => kept.has(other)) }));
+    .map(({ ref, dependsOn = [] }) => ({
+      ref,
+      dependsOn: dependsOn.filter((other) => kept.has(other)),
+    }));
   if (components.length !== installed.size)
     throw new Error(
       `The lock file has ${installed.size} installed production packages, npm sbom ${components.length}.`,
@@ -198,8 +219,8 @@ function npmSbom() {
 }
 
 /**
- * The bill of the installed production packages, as CycloneDX 1.5. Equal packages give equal bytes: it has no time, and
- * its serial number is derived from its content.
+ * The bill of the installed production packages, as CycloneDX 1.5. Equal packages give equal bytes:
+ * it has no time, and its serial number is derived from its content.
  * @throws Error if a package is not the version that scripts/sbom/parts.ts knows
  */
 export function makeSbom(): Sbom {
@@ -213,7 +234,9 @@ export function makeSbom(): Sbom {
     (name) => !components.some((component) => component["bom-ref"].startsWith(`${name}@`)),
   );
   if (missing.length > 0)
-    throw new Error(`scripts/sbom/parts.ts lists parts of ${missing.join(", ")}, not installed here.`);
+    throw new Error(
+      `scripts/sbom/parts.ts lists parts of ${missing.join(", ")}, not installed here.`,
+    );
   const addon = addonComponent(self.version);
   const own = [addon, ...modelComponents()];
   const linked = [...components, ...components.flatMap((component) => component.components ?? [])]
@@ -246,7 +269,9 @@ export function makeSbom(): Sbom {
 }
 
 export function packagesOf(sbom: Sbom): Component[] {
-  return sbom.components.filter(({ purl }) => typeof purl === "string" && purl.startsWith("pkg:npm/"));
+  return sbom.components.filter(
+    ({ purl }) => typeof purl === "string" && purl.startsWith("pkg:npm/"),
+  );
 }
 
 /** Every component with its parts, under the name by which scripts/sbom/licences.ts knows it. */

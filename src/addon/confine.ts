@@ -1,4 +1,7 @@
-/** Processes that work on foreign bytes: what they give up, and that none outlives the thread that started it. */
+/**
+ * Processes that work on foreign bytes: what they give up, and that none outlives the thread that
+ * started it.
+ */
 import { loadAddon } from "./load-addon.js";
 
 interface ConfineAddon {
@@ -11,8 +14,8 @@ interface ConfineAddon {
 const addon = (): ConfineAddon => loadAddon("confine") as ConfineAddon;
 
 /**
- * Takes from this process, for good, files, sockets, programs, other processes and memory for code; native/confine says
- * what exactly. What is open stays open.
+ * Takes from this process, for good, files, sockets, programs, other processes and memory for code;
+ * native/confine says what exactly. What is open stays open.
  * @param mostData bytes of writable private memory that it may have
  * @throws Error where the kernel refuses; then nothing foreign may be decoded here
  */
@@ -20,12 +23,17 @@ export function confine(mostData: number): void {
   addon().confine(mostData);
 }
 
-/** Ends a confined process. Node's own way out restores terminals and signals, and aborts where it may not. */
+/**
+ * Ends a confined process. Node's own way out restores terminals and signals, and aborts where it
+ * may not.
+ */
 export function leave(status: number): never {
   return addon().leave(status);
 }
 
-/** The child process is killed, and waited for, when this thread ends before `hasEnded` is called. */
+/**
+ * The child process is killed, and waited for, when this thread ends before `hasEnded` is called.
+ */
 export function endWithThread(pid: number): void {
   addon().endWithThread(pid);
 }

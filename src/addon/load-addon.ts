@@ -1,4 +1,7 @@
-/** The one place that opens what is built in build/Release. Each user declares the part of its interface that it calls. */
+/**
+ * The one place that opens what is built in build/Release. Each user declares the part of its
+ * interface that it calls.
+ */
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { errors } from "../base/errors.js";
@@ -7,7 +10,8 @@ import { errors } from "../base/errors.js";
 const loaded = new Map<string, unknown>();
 
 /**
- * @param name the engine with all that works on pixels, or what starts and confines decoder processes
+ * @param name the engine with all that works on pixels, or what starts and confines decoder
+ * processes
  * @throws RadserveError internal where the addon is not built or cannot be loaded
  */
 export function loadAddon(name: "addon" | "confine" = "addon"): unknown {

@@ -22,10 +22,16 @@ const addon = (): OpenJpegAddon => loadAddon("confine") as OpenJpegAddon;
 export const openJpegVersion = (): string | undefined => addon().openJpegVersion();
 
 /**
- * Decodes a codestream, on the calling thread and so many others. Only for a confined process: the bytes may be hostile.
- * @returns samples row by row and colour by pixel, of one byte up to 8 bits and else of two, little endian
+ * Decodes a codestream, on the calling thread and so many others. Only for a confined process: the
+ * bytes may be hostile.
+ * @returns samples row by row and colour by pixel, of one byte up to 8 bits and else of two, little
+ * endian
  * @throws Error where there is no library, and where it complains of anything at all
  */
-export function decodeJpeg2000(codestream: Uint8Array, frame: Jpeg2000Frame, threads: number): Uint8Array {
+export function decodeJpeg2000(
+  codestream: Uint8Array,
+  frame: Jpeg2000Frame,
+  threads: number,
+): Uint8Array {
   return addon().decodeJpeg2000(codestream, frame, threads);
 }

@@ -1,4 +1,7 @@
-/** Pictures for people, composed and checked by the addon, at once and on the calling thread; no engine has to be there. */
+/**
+ * Pictures for people, composed and checked by the addon, at once and on the calling thread; no
+ * engine has to be there.
+ */
 import { loadAddon } from "./load-addon.js";
 
 /** Rows top to bottom, three bytes (RGB) a pixel. */
@@ -61,7 +64,12 @@ export type PanelFault = "beside" | "left_out";
 
 interface PictureAddon {
   composePage(page: Page): Uint8Array;
-  checkPanel(rgb: Uint8Array, width: number, height: number, panel: PanelLayers): PanelFault | undefined;
+  checkPanel(
+    rgb: Uint8Array,
+    width: number,
+    height: number,
+    panel: PanelLayers,
+  ): PanelFault | undefined;
   fillOutline(
     segments: Float32Array,
     left: number,
@@ -82,7 +90,10 @@ export function composePage(page: Page): Picture {
  * Compares a panel of a composed page with its masks, by coordinates alone.
  * @returns undefined if what is drawn is what the masks say
  */
-export function checkPanel({ width, height, rgb }: Picture, panel: PanelLayers): PanelFault | undefined {
+export function checkPanel(
+  { width, height, rgb }: Picture,
+  panel: PanelLayers,
+): PanelFault | undefined {
   return addon().checkPanel(rgb, width, height, panel);
 }
 

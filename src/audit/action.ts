@@ -29,7 +29,10 @@ export interface Trail {
   wasOf(whose: Whose): void;
 }
 
-/** The facts that are known when an action begins, or while it goes on. Paths are those of this machine. */
+/**
+ * The facts that are known when an action begins, or while it goes on. Paths are those of this
+ * machine.
+ */
 export type About = Omit<Facts, "outcome" | "patient" | "study" | "input" | "output"> & {
   inputPath?: string;
   outputPath?: string;
@@ -59,7 +62,9 @@ export class Action implements Trail {
     return this.#write(outcome);
   }
 
-  /** Writes, before anything is changed, that it was asked for. @throws RadserveError audit_failed */
+  /**
+   * Writes, before anything is changed, that it was asked for. @throws RadserveError audit_failed
+   */
   async asked(): Promise<void> {
     await this.#write("asked");
   }
@@ -83,9 +88,12 @@ export class Action implements Trail {
     const patient = hash("patient", patientId);
     await this.audit.record({
       ...about,
-      ...{ patient, study: hash("study", studyInstanceUid) },
-      ...{ input: hash("path", inputPath), output: hash("path", outputPath) },
-      ...{ outcome, ms: Math.round(performance.now() - this.#began) },
+      patient,
+      study: hash("study", studyInstanceUid),
+      input: hash("path", inputPath),
+      output: hash("path", outputPath),
+      outcome,
+      ms: Math.round(performance.now() - this.#began),
     });
     this.#written = outcome;
     return patient;

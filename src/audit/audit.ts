@@ -1,6 +1,7 @@
 /**
- * The audit of one process: it takes what has happened, writes it in groups, and says when the disk has it. There is one
- * in the serving process, on its main thread; a command that makes a token has one for a moment.
+ * The audit of one process: it takes what has happened, writes it in groups, and says when the disk
+ * has it. There is one in the serving process, on its main thread; a command that makes a token has
+ * one for a moment.
  */
 import os from "node:os";
 import { setImmediate } from "node:timers/promises";
@@ -64,7 +65,8 @@ export class Audit {
   }
 
   /**
-   * Opens the audit of a state directory, and makes it where there is none. Its first line is this one.
+   * Opens the audit of a state directory, and makes it where there is none. Its first line is this
+   * one.
    * @throws ConfigError where its keys are gone or wrong, or nothing can be written
    */
   static async open(stateDir: string, first: Facts, log: Logger): Promise<Audit> {
@@ -135,7 +137,11 @@ export class Audit {
         durations.auditLine,
       );
       try {
-        const trouble = outage && { kind: "trouble" as const, time: new Date().toISOString(), ...outage };
+        const trouble = outage && {
+          kind: "trouble" as const,
+          time: new Date().toISOString(),
+          ...outage,
+        };
         await this.chain.append([...(trouble ? [trouble] : []), ...group.map(({ line }) => line)]);
         if (outage !== undefined) {
           this.#outage = undefined;
@@ -153,7 +159,9 @@ export class Audit {
     this.#writing = undefined;
   }
 
-  /** Refuses what waited for these lines, and tries again by itself, so that readiness comes back. */
+  /**
+   * Refuses what waited for these lines, and tries again by itself, so that readiness comes back.
+   */
   #fail(group: readonly Waiting[], cause: unknown): void {
     if (this.#outage === undefined)
       this.log.error(

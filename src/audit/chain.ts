@@ -1,13 +1,14 @@
 /**
- * The files of the audit, which only ever grow: one for each UTC day, in one chain. Each file begins with a line that
- * names the last line before it, so that days can be archived and a file verified by itself.
+ * The files of the audit, which only ever grow: one for each UTC day, in one chain. Each file
+ * begins with a line that names the last line before it, so that days can be archived and a file
+ * verified by itself.
  *
- * A process may be killed, or the machine lose its power, in the middle of a write; and a disk may be full after half of
- * it. What then stands behind the last whole line stays there as evidence: a line feed closes it, and the next line says
- * how many bytes it has and their SHA-256.
+ * A process may be killed, or the machine lose its power, in the middle of a write; and a disk may
+ * be full after half of it. What then stands behind the last whole line stays there as evidence: a
+ * line feed closes it, and the next line says how many bytes it has and their SHA-256.
  *
- * The server and the commands of its machine write to one chain. Whoever writes holds a lock for that moment, and looks
- * first whether the file is as it was left.
+ * The server and the commands of its machine write to one chain. Whoever writes holds a lock for
+ * that moment, and looks first whether the file is as it was left.
  */
 import { createHash } from "node:crypto";
 import fs, { closeSync, constants, fstatSync, openSync, readFileSync, readSync } from "node:fs";
@@ -20,15 +21,31 @@ import { monotonic } from "../base/monotonic.js";
 import { VERSION } from "../base/version.js";
 import { lockDescriptor } from "../files/descriptor-lock.js";
 import { syncFolder } from "../files/durable-files.js";
-import { follows, headText, lineOf, NO_HEAD, parseHead, readLine, type Facts, type Head } from "./entry.js";
+import {
+  follows,
+  headText,
+  lineOf,
+  NO_HEAD,
+  parseHead,
+  readLine,
+  type Facts,
+  type Head,
+} from "./entry.js";
 import { dayFiles, dayOf, type AuditKeys, type AuditPaths } from "./folders.js";
 import { giveToOwnerOf } from "../files/private-file.js";
 
 const write = promisify(fs.write);
 
-/** Each write returns when the disk has it, as after fdatasync(2), with one turn through libuv's threads. */
+/**
+ * Each write returns when the disk has it, as after fdatasync(2), with one turn through libuv's
+ * threads.
+ */
 const FLAGS =
-  constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_DSYNC | constants.O_NOFOLLOW;
+  constants.O_RDWR |
+  constants.O_APPEND |
+  constants.O_CREAT |
+  constants.O_DSYNC |
+  constants.O_NOFOLLOW;
 
 const LOCK_TRY_MS = 2;
 const LONGEST_LOCK_MS = 5_000;
@@ -59,7 +76,10 @@ export class Chain {
   #head: Head;
   /** The tail that was said to be there is gone. */
   readonly wasCut: boolean;
-  /** There must have been lines, and the head that was said last is gone; undefined before the first line is written. */
+  /**
+   * There must have been lines, and the head that was said last is gone; undefined before the first
+   * line is written.
+   */
   #isHeadGone: boolean | undefined;
 
   /**
@@ -76,7 +96,9 @@ export class Chain {
     this.#head = this.wasCut ? said : found;
   }
 
-  /** Lines may have been taken away unseen, because the head that was said last was taken away too. */
+  /**
+   * Lines may have been taken away unseen, because the head that was said last was taken away too.
+   */
   get isHeadGone(): boolean {
     return this.#isHeadGone === true;
   }
@@ -88,8 +110,8 @@ export class Chain {
 
   /**
    * Appends lines, and returns when the disk has them.
-   * @throws errors of the file system as they are; then nobody knows which of the lines are there, and the next call
-   * finds out
+   * @throws errors of the file system as they are; then nobody knows which of the lines are there,
+   * and the next call finds out
    */
   async append(lines: readonly Timed[]): Promise<void> {
     const unlock = await this.#lock();
@@ -116,7 +138,9 @@ export class Chain {
     this.#current = undefined;
   }
 
-  /** Keeps the head beside the chain: a tail that is cut off while nothing runs is noticed by it. */
+  /**
+   * Keeps the head beside the chain: a tail that is cut off while nothing runs is noticed by it.
+   */
   async sayHead(): Promise<void> {
     const unlock = await this.#lock();
     try {
@@ -161,7 +185,10 @@ export class Chain {
     return fd;
   }
 
-  /** The file to write to: that of the day, or the last where the clock was set back. It has its first line. */
+  /**
+   * The file to write to: that of the day, or the last where the clock was set back. It has its
+   * first line.
+   */
   async #fileOf(today: string): Promise<Current> {
     const before = this.#current;
     // A file of a later day is there where another process wrote before the clock was set back
@@ -197,7 +224,8 @@ export class Chain {
     if (torn.length === 0) return;
     const unended = readLine(torn.toString("utf8", torn.lastIndexOf(10) + 1));
     if (unended !== undefined && follows(this.place.keys.chain, this.#head, unended)) {
-      // The disk was full, or the process ended, right before the line feed: with it, this is the next line
+      // The disk was full, or the process ended, right before the line feed: with it, this is the
+      // next line
       await this.#write(current, "\n", []);
       this.#head = { seq: unended.entry.seq, mac: unended.mac };
       return;
@@ -226,7 +254,11 @@ export class Chain {
   async #write(current: Current, prefix: string, lines: readonly Timed[]): Promise<void> {
     let head = this.#head;
     const text = lines.map((line) => {
-      const made = lineOf(this.place.keys.chain, head, { ...line, seq: head.seq + 1, host: this.host });
+      const made = lineOf(this.place.keys.chain, head, {
+        ...line,
+        seq: head.seq + 1,
+        host: this.host,
+      });
       head = made.head;
       return made.text;
     });

@@ -1,8 +1,8 @@
 /**
- * One line of the audit: who did what, to whose image, and what came of it. Patients, studies and paths are there as
- * keyed hashes only. A line is the canonical JSON of its fields, and behind them its MAC: HMAC-SHA256 over the MAC of
- * the line before and this line's text without its own, so that no line can be edited, removed, added or moved by
- * anybody who does not have the key.
+ * One line of the audit: who did what, to whose image, and what came of it. Patients, studies and
+ * paths are there as keyed hashes only. A line is the canonical JSON of its fields, and behind them
+ * its MAC: HMAC-SHA256 over the MAC of the line before and this line's text without its own, so
+ * that no line can be edited, removed, added or moved by anybody who does not have the key.
  */
 import { createHmac, timingSafeEqual, type KeyObject } from "node:crypto";
 import { z } from "zod";
@@ -22,15 +22,18 @@ export const KINDS = [
   "inference",
   /** One image of a bulk job, each time that it was tried. */
   "item",
-  /** Objects of one series that came over one association or in one request. The subject is the name of the peer. */
+  /**
+   * Objects of one series that came over one association or in one request. The subject is the name
+   * of the peer.
+   */
   "received",
   /** A received series or study that became a job. */
   "submitted",
   /** Received objects that are removed because their time is over and their job has ended. */
   "removed",
   /**
-   * Objects of one result and a destination: asked, before they are sent; then what became of them (`sent`, `proven`,
-   * `accepted`, `refused`, `unproven`). The subject asked for it.
+   * Objects of one result and a destination: asked, before they are sent; then what became of them
+   * (`sent`, `proven`, `accepted`, `refused`, `unproven`). The subject asked for it.
    */
   "delivery",
   /** A job compared with what lies in its output folders: one page of that. */
@@ -40,9 +43,14 @@ export const KINDS = [
   "refused",
   /** A command that made or revoked a token, or made a key. */
   "command",
-  /** Bytes at the end of the file that are no line: a process or the machine stopped while it wrote. */
+  /**
+   * Bytes at the end of the file that are no line: a process or the machine stopped while it wrote.
+   */
   "torn",
-  /** Lines could not be written for a time; or, with the reason `head_gone`, lines may have been taken away. */
+  /**
+   * Lines could not be written for a time; or, with the reason `head_gone`, lines may have been
+   * taken away.
+   */
   "trouble",
 ] as const;
 
@@ -50,7 +58,10 @@ const modelSchema = z.object({
   name: z.string(),
   version: z.string(),
   sha256: z.string(),
-  /** The outcome: succeeded, failed or not_accepted of an inference; ready, failed or off of a loading. */
+  /**
+   * The outcome: succeeded, failed or not_accepted of an inference; ready, failed or off of a
+   * loading.
+   */
   status: z.string(),
 });
 export type AuditedModel = z.infer<typeof modelSchema>;
@@ -59,8 +70,9 @@ export type AuditedModel = z.infer<typeof modelSchema>;
 const factsSchema = z.object({
   kind: z.enum(KINDS),
   /**
-   * asked (written before a page changes anything), done, completed, partial, reused, or the code of an error. Of an
-   * inference or an item, completed and partial are written before the result appears.
+   * asked (written before a page changes anything), done, completed, partial, reused, or the code
+   * of an error. Of an inference or an item, completed and partial are written before the result
+   * appears.
    */
   outcome: z.string().optional(),
   request_id: z.string().optional(),
@@ -79,7 +91,10 @@ const factsSchema = z.object({
   input: hash.optional(),
   output: hash.optional(),
   models: z.array(modelSchema).optional(),
-  /** Counts of a comparison: images that were looked at, what differs, and images that run again for it. */
+  /**
+   * Counts of a comparison: images that were looked at, what differs, and images that run again for
+   * it.
+   */
   checked: z.int().optional(),
   differences: z.int().optional(),
   requeued: z.int().optional(),
@@ -87,7 +102,10 @@ const factsSchema = z.object({
   ms: z.number().optional(),
   /** Why a token was refused; of trouble, `head_gone`. */
   reason: z.string().optional(),
-  /** How often: refusals that are told together; actions that were refused because no line could be written. How many objects were received, or are delivered. */
+  /**
+   * How often: refusals that are told together; actions that were refused because no line could be
+   * written. How many objects were received, or are delivered.
+   */
   count: z.int().optional(),
   since: z.string().optional(),
   /** token issue, token revoke, key new. */
@@ -153,7 +171,9 @@ export interface ReadLine {
   text: string;
 }
 
-/** A line without its line feed; undefined where it is none, or not in the one form that is written. */
+/**
+ * A line without its line feed; undefined where it is none, or not in the one form that is written.
+ */
 export function readLine(line: string): ReadLine | undefined {
   const [, body, mac] = /^(\{.*),"mac":"([0-9a-f]{64})"\}$/s.exec(line) ?? [];
   if (body === undefined || mac === undefined) return undefined;
@@ -165,7 +185,9 @@ export function readLine(line: string): ReadLine | undefined {
     return undefined;
   }
   const parsed = entrySchema.loose().safeParse(value);
-  return parsed.success && canonicalJson(value) === text ? { entry: parsed.data, mac, text } : undefined;
+  return parsed.success && canonicalJson(value) === text
+    ? { entry: parsed.data, mac, text }
+    : undefined;
 }
 
 /** Whether a line is what the key's holder wrote after `before`. */

@@ -1,6 +1,7 @@
 /**
- * Lines of the audit as AuditEvents of FHIR R4, for a record repository (RESTful ATNA, ITI TF-2: 3.20). What went well
- * follows a profile of IHE's Basic Audit Log Patterns 1.1.3 (BALP), where it has one for it:
+ * Lines of the audit as AuditEvents of FHIR R4, for a record repository (RESTful ATNA, ITI TF-2:
+ * 3.20). What went well follows a profile of IHE's Basic Audit Log Patterns 1.1.3 (BALP), where it
+ * has one for it:
  *
  * | What | Profile |
  * | --- | --- |
@@ -11,9 +12,10 @@
  * | cancel, retry, pause, resume, and a comparison that lets images run again | Update (patch) |
  * | purge | Delete |
  *
- * BALP leaves errors, refused tokens, starts and stops without a profile ("failures are recorded differently"): an error
- * has the form of its profile with another outcome and names none; a refused token is DICOM's User Authentication, and
- * what the server tells of itself is Application Activity (PS3.15 A.5, PS3.16 CID 400 and 401).
+ * BALP leaves errors, refused tokens, starts and stops without a profile ("failures are recorded
+ * differently"): an error has the form of its profile with another outcome and names none; a
+ * refused token is DICOM's User Authentication, and what the server tells of itself is Application
+ * Activity (PS3.15 A.5, PS3.16 CID 400 and 401).
  */
 import { v5 as uuidV5 } from "uuid";
 import { keepable } from "../base/validation.js";
@@ -53,20 +55,34 @@ const AUTHOR = concept(PARTICIPATION, "AUT", "author (originator)");
 const RECIPIENT = concept(PARTICIPATION, "IRCP", "information recipient");
 
 const CREATE: Pattern = {
-  ...{ profile: "Create", interaction: "create", action: "C" },
-  ...{ client: SENDS, server: RECEIVES, user: AUTHOR },
+  profile: "Create",
+  interaction: "create",
+  action: "C",
+  client: SENDS,
+  server: RECEIVES,
+  user: AUTHOR,
 };
 const READ: Pattern = {
-  ...{ profile: "Read", interaction: "read", action: "R" },
-  ...{ client: RECEIVES, server: SENDS, user: RECIPIENT },
+  profile: "Read",
+  interaction: "read",
+  action: "R",
+  client: RECEIVES,
+  server: SENDS,
+  user: RECIPIENT,
 };
 const QUERY: Pattern = {
-  ...{ profile: "Query", interaction: "search", action: "E" },
-  ...{ client: SENDS, server: RECEIVES, user: RECIPIENT },
+  profile: "Query",
+  interaction: "search",
+  action: "E",
+  client: SENDS,
+  server: RECEIVES,
+  user: RECIPIENT,
 };
 const UPDATE: Pattern = { ...CREATE, profile: "Update", interaction: "patch", action: "U" };
 const DELETE: Pattern = {
-  ...{ profile: "Delete", interaction: "delete", action: "D" },
+  profile: "Delete",
+  interaction: "delete",
+  action: "D",
   client: concept(DCM, "110150", "Application"),
   server: concept(
     "http://terminology.hl7.org/CodeSystem/provenance-participant-type",
@@ -76,17 +92,28 @@ const DELETE: Pattern = {
   user: AUTHOR,
 };
 
-/** As BALP's Read without a patient: who has asked for it is told, and the details name the destination. */
+/**
+ * As BALP's Read without a patient: who has asked for it is told, and the details name the
+ * destination.
+ */
 const EXPORT: Pattern = { ...READ, profile: undefined };
 
 const PATTERNS = { create: CREATE, read: READ, search: QUERY, patch: UPDATE, delete: DELETE };
 
-/** Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes. */
+/**
+ * Interactions of FHIR by which pages are exported. A comparison reads, or with `retry` changes.
+ */
 export type Interaction = keyof typeof PATTERNS | "compare";
-/** @param endpoint method and pattern of a page @returns undefined for what reads by GET and else patches */
+/**
+ * @param endpoint method and pattern of a page @returns undefined for what reads by GET and else
+ * patches
+ */
 export type Interactions = (endpoint: string) => Interaction | undefined;
 
-function patternOf({ kind, endpoint = "", query, patient }: Entry, interactionOf: Interactions): Pattern {
+function patternOf(
+  { kind, endpoint = "", query, patient }: Entry,
+  interactionOf: Interactions,
+): Pattern {
   if (kind === "inference" || kind === "item")
     return patient === undefined ? CREATE : { ...CREATE, profile: "PatientCreate" };
   if (kind === "received" || kind === "submitted") return CREATE;
@@ -99,10 +126,17 @@ function patternOf({ kind, endpoint = "", query, patient }: Entry, interactionOf
 
 const GOOD = new Set(["done", "completed", "partial", "reused", "sent", "accepted", "proven"]);
 
-function outcomeOf({ outcome = "done", kind, reason }: Entry): { outcome: string; outcomeDesc?: string } {
+function outcomeOf({ outcome = "done", kind, reason }: Entry): {
+  outcome: string;
+  outcomeDesc?: string;
+} {
   if (kind === "refused") return { outcome: "4", outcomeDesc: reason ?? "refused" };
-  if (GOOD.has(outcome)) return { outcome: "0", ...(outcome === "done" ? {} : { outcomeDesc: outcome }) };
-  return { outcome: outcome === "internal" || outcome === "audit_failed" ? "8" : "4", outcomeDesc: outcome };
+  if (GOOD.has(outcome))
+    return { outcome: "0", ...(outcome === "done" ? {} : { outcomeDesc: outcome }) };
+  return {
+    outcome: outcome === "internal" || outcome === "audit_failed" ? "8" : "4",
+    outcomeDesc: outcome,
+  };
 }
 
 /** FHIR's network types: 1, a machine's name; 2, an IP address. */
@@ -111,8 +145,14 @@ const byIp = (address: string) => ({ address: address.replace(/^::ffff:/, ""), t
 
 const device = (host: string) => ({ identifier: { system: "urn:radserve:host", value: host } });
 
-/** Who asked from where, who answered, and for whom. Of an item the client is the box itself: it goes on by itself. */
-function agents({ host, address, subject, jti }: Entry, { client, server, user }: Pattern): object[] {
+/**
+ * Who asked from where, who answered, and for whom. Of an item the client is the box itself: it
+ * goes on by itself.
+ */
+function agents(
+  { host, address, subject, jti }: Entry,
+  { client, server, user }: Pattern,
+): object[] {
   return [
     {
       type: client,
@@ -137,7 +177,10 @@ function agents({ host, address, subject, jti }: Entry, { client, server, user }
   ];
 }
 
-/** A date without its time tells no more than a string of bits: what the object was is in its details. */
+/**
+ * A date without its time tells no more than a string of bits: what the object was is in its
+ * details.
+ */
 function details(entry: Entry): object[] {
   const { endpoint, job_id, item, study, input, output, models = [], ms } = entry;
   const { checked, differences, requeued, count, bytes, destination } = entry;
@@ -160,14 +203,18 @@ function details(entry: Entry): object[] {
     ["bytes", bytes?.toString()],
     ["milliseconds", ms?.toString()],
   ];
-  return pairs.flatMap(([type, value]) => (value === undefined ? [] : [{ type, valueString: value }]));
+  return pairs.flatMap(([type, value]) =>
+    value === undefined ? [] : [{ type, valueString: value }],
+  );
 }
 
 function what({ job_id, output, input, endpoint = "", request_id, seq }: Entry): object {
   if (output !== undefined || input !== undefined)
     return { identifier: hashed("path", output ?? input ?? "") };
   if (job_id !== undefined) return { identifier: { system: "urn:radserve:job", value: job_id } };
-  return { identifier: { system: "urn:radserve:page", value: endpoint || request_id || String(seq) } };
+  return {
+    identifier: { system: "urn:radserve:page", value: endpoint || request_id || String(seq) },
+  };
 }
 
 function entities(entry: Entry, { profile }: Pattern): object[] {
@@ -225,14 +272,17 @@ function ofRequest(entry: Entry, interactionOf: Interactions): object {
   const { outcome, outcomeDesc } = outcomeOf(entry);
   const { id, resourceType, ...rest } = common(entry);
   return {
-    ...{ resourceType, id },
+    resourceType,
+    id,
     ...(outcome === "0" && pattern.profile !== undefined
       ? { meta: { profile: [`${BALP}/StructureDefinition/IHE.BasicAudit.${pattern.profile}`] } }
       : {}),
     type: coding(EVENT, "rest", "RESTful Operation"),
     subtype: [coding(INTERACTION, pattern.interaction, pattern.interaction)],
     action: pattern.action,
-    ...{ recorded: rest.recorded, outcome, outcomeDesc },
+    recorded: rest.recorded,
+    outcome,
+    outcomeDesc,
     agent: agents(entry, pattern),
     source: rest.source,
     entity: entities(entry, pattern),
@@ -256,7 +306,11 @@ function ofRefusal(entry: Entry): object {
     ],
     ...(count === undefined
       ? {}
-      : { entity: [{ name: "refusals like it", detail: [{ type: "count", valueString: String(count) }] }] }),
+      : {
+          entity: [
+            { name: "refusals like it", detail: [{ type: "count", valueString: String(count) }] },
+          ],
+        }),
   };
 }
 
@@ -276,7 +330,9 @@ function ofSystem(entry: Entry): object {
     ["version", version],
     ...models.map((one): [string, string] => ["model", Object.values(one).join(" ")]),
   ];
-  const detail = said.flatMap(([type, value]) => (value === undefined ? [] : [{ type, valueString: value }]));
+  const detail = said.flatMap(([type, value]) =>
+    value === undefined ? [] : [{ type, valueString: value }],
+  );
   return {
     ...common(entry),
     type:
@@ -286,7 +342,9 @@ function ofSystem(entry: Entry): object {
     subtype: [subtype ?? coding("urn:radserve:audit:kind", kind)],
     action: "E",
     outcome: kind === "torn" || kind === "trouble" ? "8" : "0",
-    agent: [{ type: concept(DCM, "110150", "Application"), who: device(entry.host), requestor: false }],
+    agent: [
+      { type: concept(DCM, "110150", "Application"), who: device(entry.host), requestor: false },
+    ],
     ...(detail.length === 0 ? {} : { entity: [{ name: kind, detail }] }),
   };
 }
@@ -296,7 +354,10 @@ const REQUESTS = new Set<Entry["kind"]>([
   ...(["inference", "item", "page", "reconcile", "received", "submitted", "removed"] as const),
 ]);
 
-/** The AuditEvent of a line; undefined of lines that are about the files alone, or that another line follows up. */
+/**
+ * The AuditEvent of a line; undefined of lines that are about the files alone, or that another line
+ * follows up.
+ */
 export function auditEvent(entry: Entry, interactionOf: Interactions): object | undefined {
   // What came of something that was asked has a line of its own
   if (entry.kind === "day" || entry.outcome === "asked") return undefined;

@@ -7,7 +7,10 @@ import { ConfigError } from "../base/errors.js";
 import { createPrivately, makePrivateFolder } from "../files/private-file.js";
 
 const KEY_BYTES = 32;
-/** A key that is older has lines made with it: the first one follows at once, in this process or the one beside it. */
+/**
+ * A key that is older has lines made with it: the first one follows at once, in this process or the
+ * one beside it.
+ */
 const NEW_KEY_MS = 60_000;
 
 /** The files of the chain: one for each UTC day. */
@@ -33,7 +36,10 @@ export function auditPaths(stateDir: string) {
 }
 export type AuditPaths = ReturnType<typeof auditPaths>;
 
-/** The audit that a server has begun. @throws ConfigError where there is none: an empty folder made in its place would verify */
+/**
+ * The audit that a server has begun. @throws ConfigError where there is none: an empty folder made
+ * in its place would verify
+ */
 export function auditFolder(stateDir: string): string {
   const { folder } = auditPaths(stateDir);
   if (existsSync(folder)) return folder;
@@ -89,7 +95,8 @@ export interface AuditKeys {
 
 /**
  * Makes the folder and the keys where they are missing.
- * @throws ConfigError where a key is gone and lines made with it are there; errors of the file system as they are
+ * @throws ConfigError where a key is gone and lines made with it are there; errors of the file
+ * system as they are
  */
 export async function openFolder(
   stateDir: string,
@@ -105,7 +112,10 @@ export async function openFolder(
 
 export type Named = "patient" | "study" | "path";
 
-/** The keyed hash of a name: 128 bits of HMAC-SHA256, hexadecimal. The same name has another hash as something else. */
+/**
+ * The keyed hash of a name: 128 bits of HMAC-SHA256, hexadecimal. The same name has another hash as
+ * something else.
+ */
 export function hashOf(key: KeyObject, what: Named, name: string): string {
   return createHmac("sha256", key).update(`${what}\0${name}`).digest("hex").slice(0, 32);
 }

@@ -1,13 +1,17 @@
 /**
- * Refused tokens, so that a flood of them fills no disk: of each address and reason the first is written at once, and
- * how many came after it once a minute. What more addresses than a hundred send in a minute is counted by reason alone.
+ * Refused tokens, so that a flood of them fills no disk: of each address and reason the first is
+ * written at once, and how many came after it once a minute. What more addresses than a hundred
+ * send in a minute is counted by reason alone.
  */
 import { durations } from "../base/durations.js";
 import type { Facts } from "./entry.js";
 
 const MOST_IN_WINDOW = 100;
 
-/** One refused token. The subject and jti are known where the signature is right: the token is expired or revoked. */
+/**
+ * One refused token. The subject and jti are known where the signature is right: the token is
+ * expired or revoked.
+ */
 export interface RefusedToken {
   address: string | undefined;
   reason: string;

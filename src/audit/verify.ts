@@ -1,11 +1,19 @@
 /**
- * Whether the audit is as it was written: every line follows from the one before by the key, no number is missing, no
- * file is missing, and the lines that heads name are there.
+ * Whether the audit is as it was written: every line follows from the one before by the key, no
+ * number is missing, no file is missing, and the lines that heads name are there.
  */
 import { createHash, type KeyObject } from "node:crypto";
 import { createReadStream } from "node:fs";
 import path from "node:path";
-import { follows, headText, NO_HEAD, readLine, type Entry, type Head, type ReadLine } from "./entry.js";
+import {
+  follows,
+  headText,
+  NO_HEAD,
+  readLine,
+  type Entry,
+  type Head,
+  type ReadLine,
+} from "./entry.js";
 import { dayFiles, dayOf, otherFiles } from "./folders.js";
 
 interface Place {
@@ -41,7 +49,10 @@ const NO_LINE = "Expected a line of the audit; found something else, or one that
 const NO_BEGINNING =
   "Expected the line with which a file begins; found another. The beginning of the file is gone.";
 const NEWLINE = 10;
-/** Lines wait for the disk and for others; two whose times differ by more tell of a clock that was set back. */
+/**
+ * Lines wait for the disk and for others; two whose times differ by more tell of a clock that was
+ * set back.
+ */
 const SET_BACK_MS = 60_000;
 const DAY_MS = 86_400_000;
 /** Empty for no date. */
@@ -165,7 +176,9 @@ class Check {
     }
     for (const head of this.#wanted)
       if (this.#before !== undefined && head.seq < this.#before.seq)
-        this.#note(`The line that the head ${headText(head)} names lies before those that were looked at.`);
+        this.#note(
+          `The line that the head ${headText(head)} names lies before those that were looked at.`,
+        );
       else this.#tellMissing(head);
     return { ...this.#found, head: this.#head === undefined ? undefined : headText(this.#head) };
   }
@@ -181,19 +194,24 @@ class Check {
   /** A chain without its last days, or whose files have other names, is whole by its MACs. */
   #checkDay({ day, previous, time }: Entry): void {
     const name = dayOf(this.#file);
-    // Up to 0.5 the line did not say its day, which was that of its time or, at midnight, the one before
-    const days = day === undefined ? [dayAt(Date.parse(time)), dayAt(Date.parse(time) - SET_BACK_MS)] : [day];
+    // Up to 0.5 the line did not say its day, which was that of its time or, at midnight, the one
+    // before
+    const days =
+      day === undefined ? [dayAt(Date.parse(time)), dayAt(Date.parse(time) - SET_BACK_MS)] : [day];
     if ((day !== undefined || this.#number === 1) && !days.includes(name))
       this.#fault(`Expected the file of ${name}; found that of ${days[0] ?? ""}: it was renamed.`);
     const before = previous?.day;
     if (this.#found.lines === 1 && before !== undefined && this.#from !== undefined)
-      if (before >= dayOf(this.#from)) this.#fault(`The file of ${before} is missing before this one.`);
+      if (before >= dayOf(this.#from))
+        this.#fault(`The file of ${before} is missing before this one.`);
   }
 
   #checkTime(time: string): void {
     const isAhead = Date.parse(time) > Date.now() + DAY_MS;
     if (isAhead && !this.#isAhead)
-      this.#note(`This line says ${time}, a time that has not come: the clock was wrong, or is now.`);
+      this.#note(
+        `This line says ${time}, a time that has not come: the clock was wrong, or is now.`,
+      );
     if (Date.parse(time) < Date.parse(this.#time) - SET_BACK_MS)
       this.#note(`The clock was set back: this line says ${time}, the one before ${this.#time}.`);
     this.#isAhead = isAhead;
@@ -227,8 +245,11 @@ class Check {
         `Lines ${before.seq + 1} to ${seq - 1} are missing before this one${isRight ? ": a file is missing, or the end of the one before" : ""}.`,
       );
     else if (seq <= before.seq)
-      this.#fault(`Expected line ${before.seq + 1}; found ${seq}: lines were moved, repeated or added.`);
-    else this.#fault("The MAC is not that of this line after the one before: one of them was edited.");
+      this.#fault(
+        `Expected line ${before.seq + 1}; found ${seq}: lines were moved, repeated or added.`,
+      );
+    else
+      this.#fault("The MAC is not that of this line after the one before: one of them was edited.");
   }
 
   #meet(head: Head): void {
@@ -261,7 +282,11 @@ class Check {
     this.#tell(this.#found.notes, message, at);
   }
 
-  #tell(all: Finding[], message: string, { file, line }: Place = { file: this.#file, line: this.#number }) {
+  #tell(
+    all: Finding[],
+    message: string,
+    { file, line }: Place = { file: this.#file, line: this.#number },
+  ) {
     if (all.length < MOST_TOLD) all.push({ file, line, message });
   }
 }

@@ -1,6 +1,8 @@
 /** Values that are made once for each key. */
 
-/** Remembers what `make` gives for a key, a promise too, so that callers at the same time share one. */
+/**
+ * Remembers what `make` gives for a key, a promise too, so that callers at the same time share one.
+ */
 export function cached<K, V>(make: (key: K) => V): (key: K) => V {
   const known = new Map<K, V>();
   return (key) => {

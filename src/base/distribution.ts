@@ -1,7 +1,7 @@
 /**
- * Numbers by their distribution, in memory that does not grow with how many they are: each is counted in a bin whose
- * bounds are 1 % apart, so that a quantile is within half a percent of the value that has its rank. Sums of bins do not
- * depend on the order of the numbers.
+ * Numbers by their distribution, in memory that does not grow with how many they are: each is
+ * counted in a bin whose bounds are 1 % apart, so that a quantile is within half a percent of the
+ * value that has its rank. Sums of bins do not depend on the order of the numbers.
  */
 
 /** The ratio of a bin's bounds. */
@@ -59,7 +59,8 @@ export class Distribution {
     const width = (to - from) / parts;
     for (const [bin, number] of this.#bins) {
       const value = Math.min(this.#most, Math.max(this.#least, middleOf(bin)));
-      const part = width === 0 ? 0 : Math.min(parts - 1, Math.max(0, Math.floor((value - from) / width)));
+      const part =
+        width === 0 ? 0 : Math.min(parts - 1, Math.max(0, Math.floor((value - from) / width)));
       counts[part] = (counts[part] ?? 0) + number;
     }
     return counts;

@@ -1,6 +1,13 @@
 /** Lengths of time as people write them in settings and options. */
 
-const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 7 * 86400, y: 365 * 86400 };
+const UNITS: Record<string, number> = {
+  s: 1,
+  m: 60,
+  h: 3600,
+  d: 86400,
+  w: 7 * 86400,
+  y: 365 * 86400,
+};
 
 /** A century: beyond it dates leave what programs take, and no token should live that long. */
 const LONGEST_DURATION = 100 * 365 * 86400;
@@ -12,7 +19,10 @@ export function parseDuration(text: string): number | undefined {
   return seconds > 0 && seconds <= LONGEST_DURATION ? seconds : undefined;
 }
 
-/** "400 days", "90 minutes", "1 second": in the largest unit of days, hours, minutes and seconds that is whole. */
+/**
+ * "400 days", "90 minutes", "1 second": in the largest unit of days, hours, minutes and seconds
+ * that is whole.
+ */
 export function durationText(seconds: number): string {
   const [unit, name] = (
     [

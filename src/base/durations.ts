@@ -1,6 +1,7 @@
 /**
- * Lengths of time that somebody sits through: leases, rests, delays before another try. One table, so that tests of what
- * comes after them can make them short; limits that only a fault reaches stand where they are used.
+ * Lengths of time that somebody sits through: leases, rests, delays before another try. One table,
+ * so that tests of what comes after them can make them short; limits that only a fault reaches
+ * stand where they are used.
  */
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 
@@ -15,15 +16,24 @@ export const durations = {
   tlsHandshake: 10_000,
   /** How often it is looked for requests that have taken longer. */
   requestLook: 1_000,
-  /** On stop, how long a quiet connection is kept: its request may be on the way, and gets an answer. */
+  /**
+   * On stop, how long a quiet connection is kept: its request may be on the way, and gets an
+   * answer.
+   */
   connectionLinger: 300,
-  /** A connection that has been quiet for less is not closed for another: its request may be on the way. */
+  /**
+   * A connection that has been quiet for less is not closed for another: its request may be on the
+   * way.
+   */
   connectionQuiet: 1_000,
   /** How often sums of refused connections are logged while there is something to tell. */
   refusedConnections: 10_000,
   /** How much later a 401 comes to an address that has had many tokens refused. */
   refusedToken: 1_000,
-  /** Keys and revocations that were seen so long ago are looked at again before a token is judged by them. */
+  /**
+   * Keys and revocations that were seen so long ago are looked at again before a token is judged by
+   * them.
+   */
   keysFresh: 300,
   /** While nobody asks, keys are looked at for the log alone. */
   keysLook: 3_000,
@@ -37,20 +47,26 @@ export const durations = {
   auditLine: 10_000,
   /** How often writing is tried while it fails and nobody asks for it. */
   auditRetry: 2_000,
-  /** For each address and reason, the second refused token within this time is only counted, and the sum told at its end. */
+  /**
+   * For each address and reason, the second refused token within this time is only counted, and the
+   * sum told at its end.
+   */
   auditWindow: 60_000,
 
   // Models
   /** How long ONNX Runtime may take to make the sessions of a model; the largest take minutes. */
   modelLoad: 600_000,
   /**
-   * How long each of the first runs of a model may take while it is loaded; a graph with a loop may never end. Large
-   * networks take some seconds, and many times that on a machine with other work.
+   * How long each of the first runs of a model may take while it is loaded; a graph with a loop may
+   * never end. Large networks take some seconds, and many times that on a machine with other work.
    */
   firstRun: 600_000,
 
   // Worker threads and results
-  /** How often it is asked whether the event loop of a worker thread turns; after ten times without, it is stuck. */
+  /**
+   * How often it is asked whether the event loop of a worker thread turns; after ten times without,
+   * it is stuck.
+   */
   threadPing: 1_000,
   /** How long a task may go on after it was told to stop. Then its thread is ended. */
   lastMoment: 1_000,
@@ -58,31 +74,54 @@ export const durations = {
   memoryRoom: 10_000,
   /** A worker thread that has had no work for so long gives memory back. */
   threadMoment: 1_000,
-  /** A decoder process without work ends after so long, which is less than the minute of idle worker threads. */
+  /**
+   * A decoder process without work ends after so long, which is less than the minute of idle worker
+   * threads.
+   */
   decoderIdle: 45_000,
-  /** Without a sign of life for so long, a name lock may be taken over. It is longer than one frame may block a thread. */
+  /**
+   * Without a sign of life for so long, a name lock may be taken over. It is longer than one frame
+   * may block a thread.
+   */
   nameLease: 30_000,
 
   // Doors
   /** Within it a PDU must have come whole, or been taken by the peer. */
   pduWhole: 30_000,
-  /** An association on which nothing comes for so long is ended; some peers hold one between two series. */
+  /**
+   * An association on which nothing comes for so long is ended; some peers hold one between two
+   * series.
+   */
   associationIdle: 120_000,
   /** How often what has come is told for /metrics and the conditions. */
   doorFigures: 1_000,
-  /** When opening a port, or making a job of what was received, is tried again; each further time twice as late... */
+  /**
+   * When opening a port, or making a job of what was received, is tried again; each further time
+   * twice as late...
+   */
   doorRetry: 2_000,
   /** ...up to this. */
   doorRetryMost: 60_000,
-  /** However lively a destination is, a request to it and its answer, or reading one object back, takes no longer. */
+  /**
+   * However lively a destination is, a request to it and its answer, or reading one object back,
+   * takes no longer.
+   */
   deliveryWhole: 3_600_000,
-  /** How often it is looked for results to be delivered that another box, or a command, has put into the queue. */
+  /**
+   * How often it is looked for results to be delivered that another box, or a command, has put into
+   * the queue.
+   */
   deliveryLook: 2_000,
-  /** How often the spool is looked through for what another box left, and for what may be removed. */
+  /**
+   * How often the spool is looked through for what another box left, and for what may be removed.
+   */
   spoolLook: 600_000,
 
   // Bulk jobs
-  /** A private database without an open job rests after so long without a call: it and its thread hold 100 MiB. */
+  /**
+   * A private database without an open job rests after so long without a call: it and its thread
+   * hold 100 MiB.
+   */
   bulkRest: 30_000,
   /** How often the bulk thread counts what is open, for /metrics and the rest. */
   bulkFigures: 5_000,
@@ -94,13 +133,25 @@ export const durations = {
   boxSilent: 6_000,
   /** A box that was silent for so long has lost its items. */
   boxLease: 12_000,
-  /** For how long a box takes items ahead, and how long those that ended wait to be written down together. */
+  /**
+   * For how long a box takes items ahead, and how long those that ended wait to be written down
+   * together.
+   */
   itemsAhead: 250,
-  /** When an item whose name is taken is looked at again: by then a lock without a sign of life has been broken. */
+  /**
+   * When an item whose name is taken is looked at again: by then a lock without a sign of life has
+   * been broken.
+   */
   itemName: 31_000,
-  /** When an item that failed through no fault of its own is tried again; each further time so much later. */
+  /**
+   * When an item that failed through no fault of its own is tried again; each further time so much
+   * later.
+   */
   itemRetry: 5_000,
-  /** For how long a job waits the first time for what mends itself, twice as long each further time... */
+  /**
+   * For how long a job waits the first time for what mends itself, twice as long each further
+   * time...
+   */
   jobPause: 2_000,
   /** ...up to this. */
   jobPauseMost: 60_000,
@@ -119,9 +170,10 @@ const KEY = "radserve.durations";
 Object.assign(durations, getEnvironmentData(KEY));
 
 /**
- * Gives this process, and threads that it starts from now on, other lengths. For tests alone: a test's process calls it,
- * and a program that it starts calls it in a module that is loaded before the program (node --import). So nothing that
- * somebody sets where Radserve runs can change a lease.
+ * Gives this process, and threads that it starts from now on, other lengths. For tests alone: a
+ * test's process calls it, and a program that it starts calls it in a module that is loaded before
+ * the program (node --import). So nothing that somebody sets where Radserve runs can change a
+ * lease.
  */
 export function setDurations(others: Partial<Durations>): void {
   setEnvironmentData(KEY, Object.assign(durations, others));

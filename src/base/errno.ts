@@ -4,9 +4,9 @@ import { constants } from "node:os";
 const NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
 
 /**
- * The name of a fault of the system (errno(3)), of Node or of PostgreSQL, for example ENOENT or 57P03; empty where it has none.
- * Node calls a fault that libuv has no name for "Unknown system error -122": a quota that is used up (EDQUOT) and a share
- * that went away (ESTALE) are among them.
+ * The name of a fault of the system (errno(3)), of Node or of PostgreSQL, for example ENOENT or
+ * 57P03; empty where it has none. Node calls a fault that libuv has no name for "Unknown system
+ * error -122": a quota that is used up (EDQUOT) and a share that went away (ESTALE) are among them.
  */
 export function errno(thrown: unknown): string {
   if (!(thrown instanceof Error && "code" in thrown && typeof thrown.code === "string")) return "";
@@ -23,7 +23,10 @@ export function tried<T>(call: () => T): T | undefined {
   }
 }
 
-/** For `.catch` of what makes a file, a link or a folder: what has the name already stays; any other error goes on. */
+/**
+ * For `.catch` of what makes a file, a link or a folder: what has the name already stays; any other
+ * error goes on.
+ */
 export function ifThere(error: unknown): void {
   if (errno(error) !== "EEXIST") throw error;
 }

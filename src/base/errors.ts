@@ -1,6 +1,7 @@
 /**
- * The one table of errors. HTTP answers, receipts, bulk items and the command line all take their codes,
- * statuses and descriptions from here; the pages and OpenAPI publish it, and `radserve explain` reads from it.
+ * The one table of errors. HTTP answers, receipts, bulk items and the command line all take their
+ * codes, statuses and descriptions from here; the pages and OpenAPI publish it, and `radserve
+ * explain` reads from it.
  */
 import { z } from "zod";
 import { errno } from "./errno.js";
@@ -22,7 +23,8 @@ export const ERRORS = {
     description: "The request is not valid.",
     cause:
       "The body is not JSON, or a field is unknown, misspelt or of the wrong type. The message names the field.",
-    remedy: "Correct the field that the message names. openapi.yaml has the exact form, with examples.",
+    remedy:
+      "Correct the field that the message names. openapi.yaml has the exact form, with examples.",
   },
   unauthorized: {
     status: 401,
@@ -57,13 +59,15 @@ export const ERRORS = {
     status: 404,
     description: "There is no such file to download.",
     cause: "The name is misspelt, the result is not yet written, or it was moved.",
-    remedy: "Use the names in `outputs` and `receipt_path` of the answer or the receipt, unchanged.",
+    remedy:
+      "Use the names in `outputs` and `receipt_path` of the answer or the receipt, unchanged.",
   },
   model_not_found: {
     status: 404,
     description: "There is no model of that name.",
     cause: "The name in `models` is misspelt, or the model's folder is not in the models folder.",
-    remedy: "`radserve models list` shows the names. After a change of the folder: `radserve models reload`.",
+    remedy:
+      "`radserve models list` shows the names. After a change of the folder: `radserve models reload`.",
   },
   destination_not_found: {
     status: 404,
@@ -96,7 +100,8 @@ export const ERRORS = {
   },
   file_exists: {
     status: 409,
-    description: "A different file has this name; an upload replaces it only with `overwrite=true`.",
+    description:
+      "A different file has this name; an upload replaces it only with `overwrite=true`.",
     cause: "Two images have one name, or the image was changed since it was first sent.",
     remedy:
       "Use another name, or `overwrite=true` to replace the file. Sending the same bytes again is not an error.",
@@ -123,7 +128,8 @@ export const ERRORS = {
   body_too_large: {
     status: 413,
     description: "The request body is larger than allowed.",
-    cause: "A single request has more than 64 KiB, or a bulk request more than `RADSERVE_BODY_LIMIT`.",
+    cause:
+      "A single request has more than 64 KiB, or a bulk request more than `RADSERVE_BODY_LIMIT`.",
     remedy: "Send a folder instead of a long list, split the request, or raise the limit.",
   },
   range_not_satisfiable: {
@@ -159,7 +165,8 @@ export const ERRORS = {
     description: "The file is damaged: it contradicts itself or cannot be decoded.",
     cause:
       "Elements contradict each other (size, bits, number of frames), or the compressed data is damaged: often a broken transfer or disk.",
-    remedy: "`radserve inspect FILE` says where. Fetch the file again from its source and compare sizes.",
+    remedy:
+      "`radserve inspect FILE` says where. Fetch the file again from its source and compare sizes.",
   },
   truncated_image: {
     status: 422,
@@ -193,7 +200,8 @@ export const ERRORS = {
   output_invalid: {
     status: 422,
     description: "A model's output failed its checks and was not written.",
-    cause: "The model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
+    cause:
+      "The model returned NaN or a wrong shape, or a DICOM object failed its check after writing.",
     remedy:
       "`radserve models check FOLDER` runs its canary. Report the image to the maker of the model. Other models of the request are not affected.",
   },
@@ -201,7 +209,8 @@ export const ERRORS = {
     status: 499,
     description: "The work was cancelled, or the client closed the connection.",
     cause: "The client closed the connection, or the job was cancelled.",
-    remedy: "Nothing, if that was intended. Otherwise raise the client's timeout and send the request again.",
+    remedy:
+      "Nothing, if that was intended. Otherwise raise the client's timeout and send the request again.",
   },
   rate_limited: {
     status: 429,
@@ -209,13 +218,15 @@ export const ERRORS = {
     retryAfter: 1,
     cause:
       "One subject sends faster than `RADSERVE_RATE_LIMIT`, or has more than `RADSERVE_REQUESTS_PER_SUBJECT` requests or `RADSERVE_JOBS_PER_SUBJECT` jobs at a time.",
-    remedy: "Wait as `Retry-After` says. Give each program a subject of its own, or raise the limit.",
+    remedy:
+      "Wait as `Retry-After` says. Give each program a subject of its own, or raise the limit.",
   },
   internal: {
     status: 500,
     description: "Internal error. The server's log has the cause under the request id.",
     cause: "An unexpected error in Radserve.",
-    remedy: "Find the request id in the server's log and report that line. The request may be sent again.",
+    remedy:
+      "Find the request id in the server's log and report that line. The request may be sent again.",
   },
   engine_crash: {
     status: 500,
@@ -254,7 +265,8 @@ export const ERRORS = {
   bulk_unavailable: {
     status: 503,
     description: "Bulk jobs are not available now.",
-    cause: "PostgreSQL is down, full, read-only or does not answer. Single requests are not affected.",
+    cause:
+      "PostgreSQL is down, full, read-only or does not answer. Single requests are not affected.",
     remedy:
       "`radserve doctor` says what is wrong with the database. Jobs continue by themselves once it is back.",
   },
@@ -302,7 +314,9 @@ export type ErrorCode = keyof typeof ERRORS;
 
 export const errorCode = z.enum(Object.keys(ERRORS) as [ErrorCode, ...ErrorCode[]]);
 
-/** Details are for programs: numbers, names of fields, limits. Never patient data, never a stack. */
+/**
+ * Details are for programs: numbers, names of fields, limits. Never patient data, never a stack.
+ */
 export type ErrorDetails = Record<string, unknown>;
 
 /** An error as it crosses threads and as it leaves the server (there with the request id). */
@@ -352,14 +366,18 @@ export class RadserveError extends Error {
 
   /** @param errno the system's own code behind it, for its cause */
   static fromObject({ error, message, details }: ErrorObject, errno?: string): RadserveError {
-    const cause = errno === undefined ? undefined : Object.assign(new Error(errno), { code: errno });
+    const cause =
+      errno === undefined ? undefined : Object.assign(new Error(errno), { code: errno });
     return new RadserveError(error, message, details, cause === undefined ? undefined : { cause });
   }
 }
 
 /** An error of each code of the table: `errors.bad_request("Expected ...")`. */
 export const errors = Object.fromEntries(
-  Object.keys(ERRORS).map((code) => [code, (...args: Told) => new RadserveError(code as ErrorCode, ...args)]),
+  Object.keys(ERRORS).map((code) => [
+    code,
+    (...args: Told) => new RadserveError(code as ErrorCode, ...args),
+  ]),
 ) as Record<ErrorCode, (...args: Told) => RadserveError>;
 
 type Told = [message: string, details?: ErrorDetails, options?: ErrorOptions];
@@ -367,7 +385,10 @@ type Told = [message: string, details?: ErrorDetails, options?: ErrorOptions];
 /** The process, or the machine, has as many files open as it may (open(2)). */
 const NO_DESCRIPTOR: ReadonlySet<string> = new Set(["EMFILE", "ENFILE"]);
 
-/** Any thrown value as a RadserveError; what was not raised on purpose is `internal` and keeps its cause for the log. */
+/**
+ * Any thrown value as a RadserveError; what was not raised on purpose is `internal` and keeps its
+ * cause for the log.
+ */
 export function asRadserveError(thrown: unknown): RadserveError {
   if (thrown instanceof RadserveError) return thrown;
   if (NO_DESCRIPTOR.has(errno(thrown)))
@@ -385,7 +406,10 @@ export function asRadserveError(thrown: unknown): RadserveError {
   );
 }
 
-/** A setting that is missing or wrong. The command says so in one line and ends with status 2; nothing is retried. */
+/**
+ * A setting that is missing or wrong. The command says so in one line and ends with status 2;
+ * nothing is retried.
+ */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
 }

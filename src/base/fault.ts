@@ -14,7 +14,10 @@ export class DistantFault extends Error {
   }
 }
 
-/** Whatever was thrown, without its words: messages of the system quote file names, and those can name patients. */
+/**
+ * Whatever was thrown, without its words: messages of the system quote file names, and those can
+ * name patients.
+ */
 export function faultForLog(thrown: unknown): Record<string, unknown> {
   if (thrown instanceof DistantFault) return thrown.fault;
   if (!(thrown instanceof Error)) return { type: typeof thrown };

@@ -1,4 +1,7 @@
-/** Bytes that come in pieces, behind each other: memory holds the bytes, and not the pieces, of which each may have one. */
+/**
+ * Bytes that come in pieces, behind each other: memory holds the bytes, and not the pieces, of
+ * which each may have one.
+ */
 export class Gathering {
   #room = Buffer.alloc(0);
   #length = 0;

@@ -20,9 +20,12 @@ function refusalOf({ line, column, ...fault }: JsonFault): RadserveError {
     case "syntax":
       return refuse(`a JSON object; found a fault at ${place}`, { line, column });
     case "depth":
-      return refuse(`lists and objects at most ${DEEPEST} deep within each other; found them deeper`, {
-        deepest: DEEPEST,
-      });
+      return refuse(
+        `lists and objects at most ${DEEPEST} deep within each other; found them deeper`,
+        {
+          deepest: DEEPEST,
+        },
+      );
     case "prototype":
       return refuse(`a JSON object; found a field named "${fault.field}"`);
     case "repeated": {
@@ -34,9 +37,9 @@ function refusalOf({ line, column, ...fault }: JsonFault): RadserveError {
 }
 
 /**
- * The value of a body. Throws bad_request with the place of the fault, where an object has a field twice, where lists
- * and objects lie too deep within each other, and where the bytes were no UTF-8: their decoder left U+FFFD for each, and
- * the names of two folders could become one.
+ * The value of a body. Throws bad_request with the place of the fault, where an object has a field
+ * twice, where lists and objects lie too deep within each other, and where the bytes were no UTF-8:
+ * their decoder left U+FFFD for each, and the names of two folders could become one.
  */
 export function parseJsonBody(text: string): unknown {
   if (text.trim() === "") return {};
@@ -53,7 +56,10 @@ export function parseJsonBody(text: string): unknown {
   throw errors.bad_request(`Expected a JSON object; found ${kind}.`);
 }
 
-/** A body that fits its schema. Throws bad_request naming every field that does not, and what was expected there. */
+/**
+ * A body that fits its schema. Throws bad_request naming every field that does not, and what was
+ * expected there.
+ */
 export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;

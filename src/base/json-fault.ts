@@ -1,7 +1,7 @@
 /**
- * The fault of a text of JSON, and its place. JSON.parse names the place only at times and quotes the text, takes the
- * last of two fields of one name, where other programs take the first (RFC 8259, 4), and takes seconds for megabytes of
- * brackets.
+ * The fault of a text of JSON, and its place. JSON.parse names the place only at times and quotes
+ * the text, takes the last of two fields of one name, where other programs take the first (RFC
+ * 8259, 4), and takes seconds for megabytes of brackets.
  */
 import { tried } from "./errno.js";
 
@@ -29,7 +29,9 @@ interface Level {
 
 type Awaited = "value" | "value or ]" | "key" | "key or }" | ":" | ", or end";
 
-/** The tokens that may follow, or undefined if this one may not stand here. Opens and closes levels. */
+/**
+ * The tokens that may follow, or undefined if this one may not stand here. Opens and closes levels.
+ */
 function after(token: string, awaited: Awaited, open: Level[]): Awaited | undefined {
   const end = open.at(-1)?.end;
   if (awaited === ":") return token === ":" ? "value" : undefined;
@@ -74,7 +76,8 @@ function endOfString(text: string, start: number): number {
 }
 
 /**
- * The first fault of a text. It is one pass over its tokens without recursion: bodies of bulk requests have megabytes.
+ * The first fault of a text. It is one pass over its tokens without recursion: bodies of bulk
+ * requests have megabytes.
  * @param deepest how many lists and objects may lie within each other
  */
 export function jsonFault(text: string, deepest = Infinity): JsonFault | undefined {

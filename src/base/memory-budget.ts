@@ -11,7 +11,10 @@ interface Claim {
 /** How often work that waits asks whether it still should. */
 const CHECK_MS = 100;
 
-/** Work whose bytes have no room waits, first come first served; alone, even the largest work begins. */
+/**
+ * Work whose bytes have no room waits, first come first served; alone, even the largest work
+ * begins.
+ */
 export class MemoryBudget {
   #used = 0;
   readonly #claims: Claim[] = [];
@@ -22,7 +25,11 @@ export class MemoryBudget {
    * Does the work when its bytes have room. Throws what the work throws.
    * @param check asked while the work waits; the RadserveError that it throws ends the waiting
    */
-  async within<T>(bytes: number, work: () => Promise<T>, check: () => void = () => undefined): Promise<T> {
+  async within<T>(
+    bytes: number,
+    work: () => Promise<T>,
+    check: () => void = () => undefined,
+  ): Promise<T> {
     await this.#room(bytes, check);
     try {
       return await work();

@@ -1,8 +1,9 @@
 /**
- * How many bytes of images all threads of the process may work on at once. Each thread has a place of its own in shared
- * memory where it counts its own; so what a thread held that was ended in the middle can be taken back. Files that are
- * read, what is unpacked from them, and images in work are counted apart, and a task takes them in this order: of two
- * tasks that hold one kind, one gets the next, so that they cannot wait for each other for ever.
+ * How many bytes of images all threads of the process may work on at once. Each thread has a place
+ * of its own in shared memory where it counts its own; so what a thread held that was ended in the
+ * middle can be taken back. Files that are read, what is unpacked from them, and images in work are
+ * counted apart, and a task takes them in this order: of two tasks that hold one kind, one gets the
+ * next, so that they cannot wait for each other for ever.
  */
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -15,12 +16,18 @@ const UNIT = 1 << 16;
 /** How often work that waits looks for room. */
 const LOOK_MS = 20;
 const USUAL_SHARE = 0.5;
-/** The part of it that files may take before their content is known; what is unpacked from them may take as much again. */
+/**
+ * The part of it that files may take before their content is known; what is unpacked from them may
+ * take as much again.
+ */
 const FILES_SHARE = 0.25;
 /** Places beside those of the threads that live. */
 const SPARE = 64;
 
-/** The share of this machine's memory, or of its control group's limit, that images may take unless a setting says it. */
+/**
+ * The share of this machine's memory, or of its control group's limit, that images may take unless
+ * a setting says it.
+ */
 export function usualMemory(): number {
   // process.constrainedMemory() is 0, or more than there is, where no limit is set
   const limit = process.constrainedMemory();
@@ -29,8 +36,8 @@ export function usualMemory(): number {
 }
 
 /**
- * The counts of each place: files as they are stored; what reading one unpacks, beside it; and what the work on an
- * image takes besides.
+ * The counts of each place: files as they are stored; what reading one unpacks, beside it; and what
+ * the work on an image takes besides.
  */
 const KINDS = { files: 0, unpacked: 1, images: 2 } as const;
 type Kind = keyof typeof KINDS;
@@ -41,7 +48,10 @@ const indexOf = (place: number, kind: Kind): number => place * ALL_KINDS.length 
 /** Counts of all threads; a place that was given back may fall below zero for a moment. */
 export class MemoryPlaces {
   readonly counts: Int32Array;
-  /** In the order in which they came back: the last moments of an ended thread are over when its place is taken again. */
+  /**
+   * In the order in which they came back: the last moments of an ended thread are over when its
+   * place is taken again.
+   */
   readonly #free: number[];
 
   /**
@@ -62,7 +72,8 @@ export class MemoryPlaces {
   /** A place that nobody uses. */
   take(): MemoryPlace {
     const place = this.#free.shift();
-    if (place === undefined) throw new RangeError("More threads live at once than there are places");
+    if (place === undefined)
+      throw new RangeError("More threads live at once than there are places");
     this.#clear(place);
     return { counts: this.counts, place, mostBytes: this.mostBytes };
   }
@@ -97,8 +108,8 @@ export interface Claim {
   kind: Kind;
   bytes: number;
   /**
-   * Bytes that the thread, and not its work, has: all of its work that needs some shares as much as the largest needs. They
-   * are counted until none has needed them for a moment.
+   * Bytes that the thread, and not its work, has: all of its work that needs some shares as much as
+   * the largest needs. They are counted until none has needed them for a moment.
    */
   ofThread?: number;
   /** False: the work begins at once, and is counted. */
@@ -122,7 +133,10 @@ export class ProcessMemory {
   #sharers = 0;
   #dropping: NodeJS.Timeout | undefined;
 
-  /** @param dropShared gives back what the thread has, when none of its work has needed that for a moment */
+  /**
+   * @param dropShared gives back what the thread has, when none of its work has needed that for a
+   * moment
+   */
   constructor(
     private readonly own: MemoryPlace,
     private readonly dropShared: () => void = () => undefined,
@@ -134,7 +148,8 @@ export class ProcessMemory {
   }
 
   /**
-   * Does the work when its bytes have room; where nothing else of its kind is counted, even the largest begins.
+   * Does the work when its bytes have room; where nothing else of its kind is counted, even the
+   * largest begins.
    * @throws RadserveError overloaded if there was no room for ten seconds; what the work throws
    */
   async within<T>(claim: Claim, work: () => Promise<T>): Promise<T> {
@@ -149,7 +164,10 @@ export class ProcessMemory {
     }
   }
 
-  /** What the thread has is there, as large as its count; other work of the thread may be waiting for room. */
+  /**
+   * What the thread has is there, as large as its count; other work of the thread may be waiting
+   * for room.
+   */
   #shareNow(units: number): void {
     if (units === 0) return;
     clearTimeout(this.#dropping);
@@ -177,8 +195,8 @@ export class ProcessMemory {
   }
 
   /**
-   * Counts bytes that need not stay in memory, where all of their kind then take at most that share of the memory; so
-   * little that others find room beside them.
+   * Counts bytes that need not stay in memory, where all of their kind then take at most that share
+   * of the memory; so little that others find room beside them.
    * @returns gives them back; undefined where there is no room
    */
   holdIfRoom(kind: Kind, bytes: number, share: number): (() => void) | undefined {
@@ -194,7 +212,8 @@ export class ProcessMemory {
     const shared = Math.ceil(ofThread / UNIT);
     for (;;) {
       const units = Math.ceil(bytes / UNIT) + Math.max(0, shared - this.#shared);
-      // Looked at first, so that work that waits is counted by nobody; another may be quicker, so it is looked at again
+      // Looked at first, so that work that waits is counted by nobody; another may be quicker, so
+      // it is looked at again
       const unused = this.#sharers === 0 ? this.#shared : 0;
       if (!patient || this.#hasRoom(kind, units, unused)) {
         Atomics.add(this.own.counts, at, units);
@@ -215,8 +234,8 @@ export class ProcessMemory {
   }
 
   /**
-   * Whether work of `more` units has room beside what is counted, or has it if `own` of these are its own: where nothing
-   * else of its kind is counted, even the largest begins.
+   * Whether work of `more` units has room beside what is counted, or has it if `own` of these are
+   * its own: where nothing else of its kind is counted, even the largest begins.
    */
   #hasRoom(kind: Kind, more: number, own = 0): boolean {
     const ofKind = total(this.own.counts, kind);

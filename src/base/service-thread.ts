@@ -1,6 +1,7 @@
 /**
- * Threads that answer calls. A service thread starts with its first call and ends when it has had none for a while;
- * calls that it has not answered when it ends are rejected. Either side may call the other.
+ * Threads that answer calls. A service thread starts with its first call and ends when it has had
+ * none for a while; calls that it has not answered when it ends are rejected. Either side may call
+ * the other.
  */
 import { parentPort, Worker, type Transferable } from "node:worker_threads";
 import { errno } from "./errno.js";
@@ -14,7 +15,10 @@ const LONGEST_LOADING_MS = 5_000;
 /** How long a thread that is closed may take over its last call. */
 const LAST_WAIT_MS = 2_000;
 
-/** An error as it crosses threads: `fault` is for the log, and set if nobody raised the error on purpose. */
+/**
+ * An error as it crosses threads: `fault` is for the log, and set if nobody raised the error on
+ * purpose.
+ */
 interface Refusal {
   error: ErrorObject;
   errno?: string;
@@ -30,10 +34,13 @@ type Message =
   | { type: "refusal"; id: number; refusal: Refusal };
 
 /**
- * Answers a call or takes a note. Buffers that are added to `transfer` go over with the answer and are lost here. What
- * it throws for a note is an uncaught error.
+ * Answers a call or takes a note. Buffers that are added to `transfer` go over with the answer and
+ * are lost here. What it throws for a note is an uncaught error.
  */
-export type Answering<Call, Answer> = (call: Call, transfer: Transferable[]) => Promise<Answer> | Answer;
+export type Answering<Call, Answer> = (
+  call: Call,
+  transfer: Transferable[],
+) => Promise<Answer> | Answer;
 
 /** The thread ended, or was ended, before it answered. */
 export class ThreadEnded extends Error {
@@ -129,7 +136,9 @@ export interface Owner<Call> {
 }
 
 /** From now on this thread answers its owner. To be called while its modules are evaluated. */
-export function answerOwner<Call, Answer, Back = never>(answering: Answering<Call, Answer>): Owner<Back> {
+export function answerOwner<Call, Answer, Back = never>(
+  answering: Answering<Call, Answer>,
+): Owner<Back> {
   const port = parentPort;
   if (port === null) throw new Error("This file is the start of a worker thread.");
   const calls = new Calls((message, transfer) => port.postMessage(message, transfer), answering);
@@ -143,7 +152,9 @@ export interface ServiceThreadOptions {
   /** The thread's module. */
   file: URL;
   workerData?: object;
-  /** Gives each thread a place to count its memory, `memory` of its workerData, and takes it back. */
+  /**
+   * Gives each thread a place to count its memory, `memory` of its workerData, and takes it back.
+   */
   places?: MemoryPlaces;
   /** Milliseconds without a call after which the thread ends; without it, it stays. */
   idleMs?: number | undefined;
@@ -192,7 +203,9 @@ export class ServiceThread<Call, Answer> {
     return this.#life?.calls.pending ?? 0;
   }
 
-  /** Starts the thread where it does not run, so that it has loaded its modules when a call comes. */
+  /**
+   * Starts the thread where it does not run, so that it has loaded its modules when a call comes.
+   */
   start(): void {
     this.#life ??= this.#begin();
   }
@@ -218,13 +231,17 @@ export class ServiceThread<Call, Answer> {
     this.#life?.calls.note(call);
   }
 
-  /** Ends the thread wherever it is, and rejects its calls; the next call starts a fresh one. Resolves when it is gone. */
+  /**
+   * Ends the thread wherever it is, and rejects its calls; the next call starts a fresh one.
+   * Resolves when it is gone.
+   */
   async end(): Promise<void> {
     const life = this.#life;
     if (life === undefined) return;
     this.#leave(life, true);
     if (this.options.stays === true && !this.#isClosed) this.start();
-    // Node.js 20 aborts the process where a thread is ended while it loads (v8::Module::IsGraphAsync)
+    // Node.js 20 aborts the process where a thread is ended while it loads
+    // (v8::Module::IsGraphAsync)
     await within(life.loaded, LONGEST_LOADING_MS);
     await life.worker.terminate();
   }
@@ -240,7 +257,10 @@ export class ServiceThread<Call, Answer> {
     const { file, workerData, places, answering = () => undefined, failed, exited } = this.options;
     const memory = places?.take();
     const worker = new Worker(file, { workerData: { ...workerData, memory } });
-    const calls = new Calls((message, transfer) => worker.postMessage(message, transfer), answering);
+    const calls = new Calls(
+      (message, transfer) => worker.postMessage(message, transfer),
+      answering,
+    );
     let loaded: () => void = () => undefined;
     const whenLoaded = new Promise<void>((resolve) => (loaded = resolve));
     const life: Life = { worker, calls, memory, isLoaded: false, loaded: whenLoaded };

@@ -32,7 +32,9 @@ export class Stopwatch {
 
   /** Milliseconds by step, in the order of their first lap, to the microsecond. */
   laps(): Record<string, number> {
-    return Object.fromEntries([...this.#laps].map(([step, ms]) => [step, Math.round(ms * 1000) / 1000]));
+    return Object.fromEntries(
+      [...this.#laps].map(([step, ms]) => [step, Math.round(ms * 1000) / 1000]),
+    );
   }
 
   /** Milliseconds since the start. */

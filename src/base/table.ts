@@ -1,7 +1,10 @@
 /** Columns for people. */
 
 /** Rows as lines, columns two spaces apart; `right` names the columns (from 0) that are numbers. */
-export function table(given: readonly (readonly string[])[], right: readonly number[] = []): string {
+export function table(
+  given: readonly (readonly string[])[],
+  right: readonly number[] = [],
+): string {
   // A file's name may have a line feed, and must not look like a row of its own
   const rows = given.map((row) => row.map((cell) => cell.replaceAll("\n", "\\n")));
   const widths = (rows[0] ?? []).map((_, column) =>
@@ -23,7 +26,8 @@ export function table(given: readonly (readonly string[])[], right: readonly num
 export const count = (value: number): string => value.toLocaleString("en-US");
 
 /** 1 as "1 image", 12345 as "12,345 images". */
-export const counted = (n: number, one: string): string => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
+export const counted = (n: number, one: string): string =>
+  `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 /** The two largest units of a time: "3 h 20 min", "2 min 5 s", "8 s". */
 export function duration(milliseconds: number): string {

@@ -1,4 +1,7 @@
-/** Tells what a schema found wrong as sentences for people: which field, what was expected, what was found. */
+/**
+ * Tells what a schema found wrong as sentences for people: which field, what was expected, what was
+ * found.
+ */
 import { closest, distance } from "fastest-levenshtein";
 import { z } from "zod";
 
@@ -10,12 +13,15 @@ export interface Problem {
   nearest?: string;
 }
 
-/** For a schema that is used a few times: to compile it to code first, as zod does, takes longer than it saves. */
+/**
+ * For a schema that is used a few times: to compile it to code first, as zod does, takes longer
+ * than it saves.
+ */
 export const AS_IT_IS = { jitless: true } as const;
 
 /**
- * The text as PostgreSQL can keep it: NUL and halves of surrogate pairs, which JSON has and its text has not (its manual,
- * 8.14, JSON types), become U+FFFD.
+ * The text as PostgreSQL can keep it: NUL and halves of surrogate pairs, which JSON has and its
+ * text has not (its manual, 8.14, JSON types), become U+FFFD.
  */
 export const keepable = (text: string): string => text.replace(/[\0\p{Surrogate}]/gu, "\ufffd");
 
@@ -103,7 +109,10 @@ function knownFields(schema: z.ZodType, path: Path): string[] {
   return Object.keys(at?.properties ?? {});
 }
 
-/** The name in a list that is most like a given one; undefined where none has at least half of it in common. */
+/**
+ * The name in a list that is most like a given one; undefined where none has at least half of it in
+ * common.
+ */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const nearest = names.length === 0 ? undefined : closest(name, names);
   if (nearest === undefined) return undefined;
@@ -112,7 +121,10 @@ export function nearestName(name: string, names: readonly string[]): string | un
 
 /** How many problems a failed parse found. */
 export function problemCount({ issues }: z.ZodError): number {
-  return issues.reduce((sum, issue) => sum + (issue.code === "unrecognized_keys" ? issue.keys.length : 1), 0);
+  return issues.reduce(
+    (sum, issue) => sum + (issue.code === "unrecognized_keys" ? issue.keys.length : 1),
+    0,
+  );
 }
 
 /**

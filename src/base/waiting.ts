@@ -1,6 +1,9 @@
 /** Waiting with an end. */
 
-/** Whether work has ended within some milliseconds; it goes on either way. Throws what the work throws until then. */
+/**
+ * Whether work has ended within some milliseconds; it goes on either way. Throws what the work
+ * throws until then.
+ */
 export async function within(work: Promise<unknown>, milliseconds: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<false>((resolve) => {

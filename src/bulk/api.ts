@@ -45,7 +45,10 @@ import { BulkUnavailable, type DatabaseTroubles, type Trouble } from "./database
 import { visibleTo } from "./visible-jobs.js";
 import { detailsOf } from "./job-details.js";
 
-const BY_REQUEST = { code: "paused_by_request", message: "Paused by request. POST .../resume continues it." };
+const BY_REQUEST = {
+  code: "paused_by_request",
+  message: "Paused by request. POST .../resume continues it.",
+};
 const NO_WORKER = {
   code: "no_worker",
   message:
@@ -60,7 +63,8 @@ function pausedReason(row: JobRow, trouble: Trouble | undefined): Job["paused_re
   if (row.state !== "paused") return null;
   const since = row.paused_at?.toISOString() ?? null;
   if (row.paused && row.pause_code !== REPEATED_FAILURES) return { ...BY_REQUEST, since };
-  if (row.pause_code !== null) return { code: row.pause_code, message: row.pause_message ?? "", since };
+  if (row.pause_code !== null)
+    return { code: row.pause_code, message: row.pause_message ?? "", since };
   if (trouble === undefined) return { ...NO_WORKER, since: null };
   return { code: trouble.code, message: trouble.message, since: trouble.since.toISOString() };
 }
@@ -75,7 +79,8 @@ function stalled(row: JobRow, trouble: Trouble | undefined): JobRow {
 function rateOf(row: JobRow, counts: Job["counts"]): number | null {
   if (row.started_at === null) return null;
   const seconds = ((row.finished_at ?? row.now).getTime() - row.started_at.getTime()) / 1000;
-  const ended = row.finished_at === null ? row.recent : counts.succeeded + counts.partial + counts.failed;
+  const ended =
+    row.finished_at === null ? row.recent : counts.succeeded + counts.partial + counts.failed;
   if (ended === 0) return null;
   const rate = ended / Math.max(row.finished_at === null ? Math.min(60, seconds) : seconds, 0.1);
   return Math.round(rate * 1000) / 1000;
@@ -118,23 +123,35 @@ export function itemOf(row: ItemRow, request: JobRequest, pathMap: readonly Path
     output_folder_path: paths.clientOutputFolder,
     state: row.state,
     attempts: row.attempts,
-    ...(result === null ? {} : { reused: result.reused, receipt_path: paths.clientOutput(result.receipt) }),
-    outputs: (result?.outputs ?? []).map((file) => ({ ...file, path: paths.clientOutput(file.path) })),
+    ...(result === null
+      ? {}
+      : { reused: result.reused, receipt_path: paths.clientOutput(result.receipt) }),
+    outputs: (result?.outputs ?? []).map((file) => ({
+      ...file,
+      path: paths.clientOutput(file.path),
+    })),
     models: result?.models ?? [],
     warnings: result?.warnings ?? [],
     ...(row.state === "failed" && row.error !== null ? { error: row.error as Item["error"] } : {}),
-    ...(row.state === "skipped" && row.error !== null ? { reason: row.error as Item["reason"] } : {}),
+    ...(row.state === "skipped" && row.error !== null
+      ? { reason: row.error as Item["reason"] }
+      : {}),
   };
 }
 
-const answer = (body: unknown, status = 200): BulkAnswer => ({ status, body: JSON.stringify(body) });
+const answer = (body: unknown, status = 200): BulkAnswer => ({
+  status,
+  body: JSON.stringify(body),
+});
 
 type Perform = (call: BulkCall, context: ApiContext) => Promise<BulkAnswer>;
 
 const submitted: Perform = async (call, context) => {
   const { id, fresh } = await submit(call, context);
   const { readPool } = await context.database();
-  const { job_id, state, total, status_url, request } = jobOf(await findJob(readPool, call.caller, id));
+  const { job_id, state, total, status_url, request } = jobOf(
+    await findJob(readPool, call.caller, id),
+  );
   const here = (folder: string) => translateIn(folder, context.config.path_map).path;
   const { input_folder_path: input, output_folder_path: output } = request;
   const note = {
@@ -142,7 +159,11 @@ const submitted: Perform = async (call, context) => {
     ...(input === undefined ? {} : { inputPath: here(input) }),
     ...(output === undefined ? {} : { outputPath: here(output) }),
   };
-  return { ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200), location: status_url, note };
+  return {
+    ...answer({ job_id, state, total, status_url }, fresh ? 202 : 200),
+    location: status_url,
+    note,
+  };
 };
 
 /** The rows of a page, and the cursor behind the last of them if more follow. */
@@ -185,7 +206,8 @@ function ofJob(perform: (call: JobCall) => Promise<BulkAnswer>): Perform {
   return async (call, context) => {
     const database = await openedSoon(context);
     const job = await findJob(database.readPool, call.caller, call.jobId);
-    if (!(await visibleTo(call.caller, context)(job, database))) throw await noSuchJob(database.readPool);
+    if (!(await visibleTo(call.caller, context)(job, database)))
+      throw await noSuchJob(database.readPool);
     return perform({ ...call, job, database, context });
   };
 }
@@ -196,7 +218,9 @@ async function shown({ job, database, context, progress }: JobCall): Promise<Bul
 }
 
 /** A change of a job, answered with the job as it is then. */
-const change = (perform: (pool: Database["pool"], call: JobCall) => Promise<unknown>): Operation => ({
+const change = (
+  perform: (pool: Database["pool"], call: JobCall) => Promise<unknown>,
+): Operation => ({
   perform: ofJob(async (call) => {
     await perform(call.database.pool, call);
     const job = await findJob(call.database.readPool, call.caller, call.jobId);
@@ -244,7 +268,10 @@ async function purged({ job, caller, database, context }: JobCall): Promise<Bulk
   return answer({ ...jobOf(row), ...nothing, report: row.report } satisfies JobDetails);
 }
 
-/** A job that is set to work again is counted, and its folders are made and marked, as for a new one. */
+/**
+ * A job that is set to work again is counted, and its folders are made and marked, as for a new
+ * one.
+ */
 function marking({ config, roots }: ApiContext): MarkFolders {
   return async (job, client) => {
     await refuseManyInTurn(client, job, config.jobs_per_subject);
@@ -269,8 +296,8 @@ async function reconciled({ job, query, caller, database, context }: JobCall): P
 }
 
 /**
- * How long a page waits for a database that is being made or started: with what its statements may take it is less than
- * five seconds. A submission waits as long as the database needs.
+ * How long a page waits for a database that is being made or started: with what its statements may
+ * take it is less than five seconds. A submission waits as long as the database needs.
  */
 const LONGEST_OPENING_MS = 2_500;
 
@@ -301,7 +328,9 @@ export const OPERATIONS = {
   reconcile: { perform: ofJob(reconciled), wakes: true },
   purge: { perform: ofJob(purged), wakes: false },
   cancel: change((pool, { caller, job }) => cancelJob(pool, caller, job.id)),
-  retry: change((pool, { caller, job, context }) => retryJob(pool, caller, job.id, marking(context))),
+  retry: change((pool, { caller, job, context }) =>
+    retryJob(pool, caller, job.id, marking(context)),
+  ),
   pause: change((pool, { caller, job }) => setPaused(pool, caller, job.id, true)),
   resume: change((pool, { caller, job }) => setPaused(pool, caller, job.id, false)),
 } satisfies Record<string, Operation>;

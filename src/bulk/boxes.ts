@@ -1,6 +1,7 @@
 /**
- * The boxes that work on one database. A box is in the table of instances and says several times in a lease time that
- * it lives; its items are its own as long as it does, and are free again once it is gone.
+ * The boxes that work on one database. A box is in the table of instances and says several times in
+ * a lease time that it lives; its items are its own as long as it does, and are free again once it
+ * is gone.
  */
 import type { Pool, PoolClient } from "pg";
 import { durations } from "../base/durations.js";
@@ -12,9 +13,10 @@ import type { DatabaseTroubles } from "./database-trouble.js";
 import { finishLocked, type JobRequest } from "./jobs.js";
 
 /**
- * How much an item is to blame for the end of a process in which it ran alone; one with the most has failed. A crash
- * that the supervisor saw is certain: two are enough. Who was killed, or vanished with its supervisor, may have been
- * ended by anybody, or by the system when an image took all memory: five are.
+ * How much an item is to blame for the end of a process in which it ran alone; one with the most
+ * has failed. A crash that the supervisor saw is certain: two are enough. Who was killed, or
+ * vanished with its supervisor, may have been ended by anybody, or by the system when an image took
+ * all memory: five are.
  */
 const CERTAIN = 5;
 const UNCERTAIN = 2;
@@ -53,8 +55,8 @@ export interface FreedItem {
 }
 
 /**
- * Enters a box. Items of earlier processes of the same box are free again: those are known to be dead. If it throws
- * the box may take no items: nobody would know whose they are.
+ * Enters a box. Items of earlier processes of the same box are free again: those are known to be
+ * dead. If it throws the box may take no items: nobody would know whose they are.
  */
 export function enter(pool: Pool, instance: Instance, ready: boolean): Promise<FreedItem[]> {
   const { id, box, name, process, works, afterCrash } = instance;
@@ -79,10 +81,15 @@ export async function beat(pool: Pool, instance: Instance, ready: boolean): Prom
 
 /** Takes a box out; what is still its own is free again. */
 export async function leave(pool: Pool, instance: Instance): Promise<void> {
-  await transaction(pool, (client) => freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]));
+  await transaction(pool, (client) =>
+    freeItems(client, instance, UNCERTAIN, "i.id = $1", [instance.id]),
+  );
 }
 
-/** Frees the items of boxes that are silent. After the database's clock was put back, silence counts from now on. */
+/**
+ * Frees the items of boxes that are silent. After the database's clock was put back, silence counts
+ * from now on.
+ */
 export async function freeSilent(pool: Pool, instance: Instance): Promise<FreedItem[]> {
   await pool.query(
     `update radserve.instance set beat_at = now() where id in (select id from radserve.instance
@@ -95,8 +102,8 @@ export async function freeSilent(pool: Pool, instance: Instance): Promise<FreedI
 }
 
 /**
- * Items that ran when their box died are suspects and run alone next time; one that was alone then has crashed it.
- * A thread that ended within a process that lives crashed nothing.
+ * Items that ran when their box died are suspects and run alone next time; one that was alone then
+ * has crashed it. A thread that ended within a process that lives crashed nothing.
  */
 async function freeItems(
   client: PoolClient,

@@ -1,4 +1,7 @@
-/** Tells from the first bytes of a file in a scanned folder: it is an input, a result of Radserve, or neither. */
+/**
+ * Tells from the first bytes of a file in a scanned folder: it is an input, a result of Radserve,
+ * or neither.
+ */
 import { readStart } from "../files/descriptor.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { isLocalizer, readHead, type DicomHead } from "../images/dicom/dicom-file.js";
@@ -24,9 +27,13 @@ export interface SliceHead {
   modality: string | undefined;
 }
 
-export type Kind = { is: "input"; slice?: SliceHead } | { is: "own" } | { is: "skipped"; reason: WhySkipped };
+export type Kind =
+  { is: "input"; slice?: SliceHead } | { is: "own" } | { is: "skipped"; reason: WhySkipped };
 
-const skipped = (code: string, message: string): Kind => ({ is: "skipped", reason: { code, message } });
+const skipped = (code: string, message: string): Kind => ({
+  is: "skipped",
+  reason: { code, message },
+});
 
 const DICOMDIR = "1.2.840.10008.1.3.10";
 /** Documents, presentation states and waveforms (PS3.4 annex B): never pixels of an image. */
@@ -41,7 +48,10 @@ const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.
 /** Sizes that are read one after the other. Nearly every header lies within the first. */
 const HEAD_BYTES = [16 * 1024, 256 * 1024, 4 * 1024 * 1024] as const;
 
-/** @param first the first bytes, so many as the first of the sizes says or fewer if the file is shorter */
+/**
+ * @param first the first bytes, so many as the first of the sizes says or fewer if the file is
+ * shorter
+ */
 export async function headOf(fd: number, first: Buffer): Promise<DicomHead | undefined> {
   for (const size of HEAD_BYTES) {
     const bytes = size === HEAD_BYTES[0] ? first : await readStart(fd, size);
@@ -49,7 +59,11 @@ export async function headOf(fd: number, first: Buffer): Promise<DicomHead | und
       return readHead(bytes, bytes.length < size);
     } catch (error) {
       // Anything else is for the reader to say, when its turn comes
-      if (!(error instanceof RadserveError) || error.code !== "truncated_image" || bytes.length < size)
+      if (
+        !(error instanceof RadserveError) ||
+        error.code !== "truncated_image" ||
+        bytes.length < size
+      )
         return undefined;
     }
   }
@@ -85,8 +99,9 @@ function isReceipt(head: Uint8Array): boolean {
 }
 
 /**
- * Whether a receipt beside a file lists it. Its result's NAME is the beginning of its own name, up to some dot. The
- * staged receipt is looked at first: it is renamed into place, so that of the two one is always there.
+ * Whether a receipt beside a file lists it. Its result's NAME is the beginning of its own name, up
+ * to some dot. The staged receipt is looked at first: it is renamed into place, so that of the two
+ * one is always there.
  * @param folder a path that names the folder
  */
 async function isListed(folder: string, file: string): Promise<boolean> {
@@ -116,7 +131,10 @@ export async function classify(fd: number, folder: string, name: string): Promis
   if (isReceipt(bytes)) return { is: "own" };
   const format = sniffFormat(bytes);
   if (format === undefined)
-    return skipped("no_image", "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content).");
+    return skipped(
+      "no_image",
+      "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content).",
+    );
   if (format !== "dicom") return (await isListed(folder, name)) ? { is: "own" } : { is: "input" };
   const object = await headOf(fd, first);
   return object === undefined ? { is: "input" } : kindOfObject(object);

@@ -1,4 +1,7 @@
-/** The end of jobs of which nothing waits or runs any more: their reports are written, and then their marks are removed. */
+/**
+ * The end of jobs of which nothing waits or runs any more: their reports are written, and then
+ * their marks are removed.
+ */
 import { randomUUID } from "node:crypto";
 import { errno } from "../base/errno.js";
 import { asRadserveError, errors } from "../base/errors.js";
@@ -9,7 +12,10 @@ import { claimReport, renewClaim, settleReport, type Claim } from "./report/clai
 import { ReportLeft, writeReport, type ReportContext } from "./report/write.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
-/** Ends what can be ended. Failures are logged: the next round tries again, and a job ends without a report too. */
+/**
+ * Ends what can be ended. Failures are logged: the next round tries again, and a job ends without a
+ * report too.
+ */
 export async function conclude(context: ReportContext): Promise<void> {
   const { config, database, log, stopped } = context;
   try {
@@ -34,7 +40,10 @@ async function reportOne(context: ReportContext): Promise<boolean> {
   return true;
 }
 
-/** The fault of a folder or of a receipt ends the report and not the job; that of the database is met again. */
+/**
+ * The fault of a folder or of a receipt ends the report and not the job; that of the database is
+ * met again.
+ */
 async function giveUp(
   claim: Claim,
   thrown: unknown,

@@ -1,9 +1,14 @@
-/** The error of a database that cannot be used, and what keeps this box from writing into its own. */
+/**
+ * The error of a database that cannot be used, and what keeps this box from writing into its own.
+ */
 import { RadserveError } from "../base/errors.js";
 
 const RETRY_AFTER_SECONDS = 5;
 
-/** `bulk_unavailable` in two sentences: what was found, and what to do. `radserve doctor` shows them apart. */
+/**
+ * `bulk_unavailable` in two sentences: what was found, and what to do. `radserve doctor` shows them
+ * apart.
+ */
 export class BulkUnavailable extends RadserveError {
   /** A code: why jobs wait meanwhile. */
   readonly reason: string;
@@ -14,7 +19,10 @@ export class BulkUnavailable extends RadserveError {
     options: ErrorOptions & { reason?: string } = {},
   ) {
     const { reason } = options;
-    const details = { retry_after: RETRY_AFTER_SECONDS, ...(reason === undefined ? {} : { reason }) };
+    const details = {
+      retry_after: RETRY_AFTER_SECONDS,
+      ...(reason === undefined ? {} : { reason }),
+    };
     super("bulk_unavailable", `${found} ${fix}`, details, options);
     this.reason = reason ?? "database_unavailable";
   }

@@ -1,6 +1,7 @@
 /**
- * The database of the bulk queue: the one that DATABASE_URL names, or the private one. Both look the same from here
- * on. Whatever goes wrong with a connection is `bulk_unavailable` with what to do; nothing else is changed by it.
+ * The database of the bulk queue: the one that DATABASE_URL names, or the private one. Both look
+ * the same from here on. Whatever goes wrong with a connection is `bulk_unavailable` with what to
+ * do; nothing else is changed by it.
  *
  * Waiting for an answer is limited everywhere, because a network that swallows packets never tells.
  */
@@ -26,7 +27,10 @@ export type Queryable = pg.Pool | pg.ClientBase;
 
 export interface Database {
   readonly connection: Connection;
-  /** Its clients may fail at any time without harm to the process; wrap their errors with `asUnavailable`. */
+  /**
+   * Its clients may fail at any time without harm to the process; wrap their errors with
+   * `asUnavailable`.
+   */
   readonly pool: pg.Pool;
   /** The same for pages, whose readers wait: each statement answers within seconds or fails. */
   readonly readPool: pg.Pool;
@@ -38,7 +42,10 @@ export interface Database {
   close(): Promise<void>;
 }
 
-/** No page may wait longer than five seconds for a database that does not answer; these add up to less. */
+/**
+ * No page may wait longer than five seconds for a database that does not answer; these add up to
+ * less.
+ */
 const LONGEST_CONNECT_MS = 2_500;
 const LONGEST_LOCK_MS = 2_000;
 const LONGEST_READ_MS = 2_000;
@@ -67,10 +74,17 @@ const UNAVAILABLE = "database_unavailable";
 
 const OWNER = "Make the user of DATABASE_URL the owner of its database and of Radserve's tables.";
 
-/** SQLSTATEs (PostgreSQL's appendix A) that are not the fault of the statement, each with what to do. */
+/**
+ * SQLSTATEs (PostgreSQL's appendix A) that are not the fault of the statement, each with what to
+ * do.
+ */
 const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(08|57P0)/, UNAVAILABLE, "Try again in a few seconds."],
-  [/^28/, UNAVAILABLE, "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf."],
+  [
+    /^28/,
+    UNAVAILABLE,
+    "Correct the user and password of DATABASE_URL, or the server's pg_hba.conf.",
+  ],
   [/^3D000/, UNAVAILABLE, "Create the database that DATABASE_URL names."],
   [/^42501/, UNAVAILABLE, OWNER],
   [/^53100/, "database_full", "Make room on its disk."],
@@ -90,15 +104,22 @@ const STATES: [states: RegExp, reason: string, fix: string][] = [
   [/^(42P01|3F000)/, "database_lost", "Radserve's tables are gone from it; they are made again."],
 ];
 
-/** Why jobs wait, and the remedy, for a fault of the connection or the server; undefined for any other error. */
-function remedyOf(error: Error, connection: Connection): { reason: string; fix: string } | undefined {
+/**
+ * Why jobs wait, and the remedy, for a fault of the connection or the server; undefined for any
+ * other error.
+ */
+function remedyOf(
+  error: Error,
+  connection: Connection,
+): { reason: string; fix: string } | undefined {
   const code = errno(error);
   if (error instanceof pg.DatabaseError) {
     const [, reason, fix] = STATES.find(([states]) => states.test(code)) ?? [];
     return reason === undefined || fix === undefined ? undefined : { reason, fix };
   }
   const connecting = "syscall" in error && error.syscall === "connect";
-  if (!(code === "" ? LOST.test(error.message) : connecting || NETWORK.test(code))) return undefined;
+  if (!(code === "" ? LOST.test(error.message) : connecting || NETWORK.test(code)))
+    return undefined;
   const fix =
     connection.connectionString === undefined
       ? "It is started again by itself: try again in a few seconds; radserve doctor looks at it."
@@ -113,8 +134,8 @@ export function isTableLoss(thrown: unknown): boolean {
 }
 
 /**
- * Whether the work of a transaction, or the server, refused. Then nothing of it was kept, which is unknown if a
- * connection broke.
+ * Whether the work of a transaction, or the server, refused. Then nothing of it was kept, which is
+ * unknown if a connection broke.
  */
 export function wasRefused(thrown: unknown): boolean {
   if (thrown instanceof RadserveError && !(thrown instanceof BulkUnavailable)) return true;
@@ -123,7 +144,8 @@ export function wasRefused(thrown: unknown): boolean {
 }
 
 /**
- * A fault of the connection or of the server as BulkUnavailable; any other error, such as a statement's own, as it is.
+ * A fault of the connection or of the server as BulkUnavailable; any other error, such as a
+ * statement's own, as it is.
  * @param connection the pool's options, or a client's configuration
  */
 export function asUnavailable(thrown: unknown, connection: Connection): unknown {
@@ -137,16 +159,20 @@ export function asUnavailable(thrown: unknown, connection: Connection): unknown 
 }
 
 /**
- * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when it throws.
- * Throws BulkUnavailable if the connection fails; if that was during COMMIT, it may have been committed, so what
- * work does must bear repetition.
+ * Runs work in one transaction on a client of its own: committed when it resolves, rolled back when
+ * it throws. Throws BulkUnavailable if the connection fails; if that was during COMMIT, it may have
+ * been committed, so what work does must bear repetition.
  */
-export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+export async function transaction<T>(
+  pool: pg.Pool,
+  work: (client: pg.PoolClient) => Promise<T>,
+): Promise<T> {
   try {
     const client = await pool.connect();
     let broken = true;
     try {
-      // The first statement has a short limit, because a network may swallow everything; pg's types do not know the limit
+      // The first statement has a short limit, because a network may swallow everything; pg's types
+      // do not know the limit
       await client.query({ text: "BEGIN", query_timeout: LONGEST_READ_MS } as pg.QueryConfig);
       const result = await work(client);
       await client.query("COMMIT");
@@ -169,19 +195,27 @@ export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient
 }
 
 /**
- * The condition that a time is set further ahead than anything waits (durations.jobPauseMost is the longest): it was set
- * before somebody put the database's clock back.
+ * The condition that a time is set further ahead than anything waits (durations.jobPauseMost is the
+ * longest): it was set before somebody put the database's clock back.
  */
 export const isFarAhead = (column: string): string =>
   `${column} > now() + interval '${5 * durations.jobPauseMost} milliseconds'`;
 
-/** The condition that a time to wait for is over; nobody waits until one that is far ahead comes round. */
+/**
+ * The condition that a time to wait for is over; nobody waits until one that is far ahead comes
+ * round.
+ */
 export const isOver = (column: string): string =>
   `(${column} is null or ${column} <= now() or ${isFarAhead(column)})`;
 
-/** A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's text has not. */
+/**
+ * A value for a jsonb parameter. What errors tell of a file may hold characters that PostgreSQL's
+ * text has not.
+ */
 export function jsonb(value: unknown): string {
-  return JSON.stringify(value, (_, part: unknown) => (typeof part === "string" ? keepable(part) : part));
+  return JSON.stringify(value, (_, part: unknown) =>
+    typeof part === "string" ? keepable(part) : part,
+  );
 }
 
 function makePool(connection: Connection, log: Logger, limits: pg.PoolConfig): pg.Pool {
@@ -268,7 +302,10 @@ async function versionOf(connection: Connection, look?: Look): Promise<string> {
   }
 }
 
-/** Throws BulkUnavailable where a certificate or key that the address names cannot be read, which pg does at once. */
+/**
+ * Throws BulkUnavailable where a certificate or key that the address names cannot be read, which pg
+ * does at once.
+ */
 function urlConnection(url: string): Connection {
   const connection = {
     connectionString: url,
@@ -288,12 +325,16 @@ function urlConnection(url: string): Connection {
   return connection;
 }
 
-/** Opens the database and proves that it answers. Throws BulkUnavailable; a later call may succeed. */
+/**
+ * Opens the database and proves that it answers. Throws BulkUnavailable; a later call may succeed.
+ */
 export async function openDatabase(settings: DatabaseSettings, log: Logger): Promise<Database> {
   const { database_url: url } = settings;
   const own = url === undefined ? await PrivatePostgres.start(settings, log) : undefined;
   const connection =
-    own === undefined ? urlConnection(url ?? "") : { ...own.connection, application_name: "radserve" };
+    own === undefined
+      ? urlConnection(url ?? "")
+      : { ...own.connection, application_name: "radserve" };
   let version: string;
   try {
     version = await versionOf(connection);
@@ -315,14 +356,17 @@ export async function openDatabase(settings: DatabaseSettings, log: Logger): Pro
     version,
     problem: () => own?.problem,
     close() {
-      closed ??= within(Promise.all([pool.end(), readPool.end()]), LONGEST_CLOSE_MS).then(() => own?.stop());
+      closed ??= within(Promise.all([pool.end(), readPool.end()]), LONGEST_CLOSE_MS).then(() =>
+        own?.stop(),
+      );
       return closed;
     },
   };
 }
 
 /**
- * Says for `radserve doctor` which database would be used; nothing is started or made. Throws BulkUnavailable.
+ * Says for `radserve doctor` which database would be used; nothing is started or made. Throws
+ * BulkUnavailable.
  * @param look at the tables of a shared one, with a client of it
  */
 export async function inspectDatabase(settings: DatabaseSettings, look: Look): Promise<string> {

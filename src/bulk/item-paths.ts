@@ -13,8 +13,15 @@ const CASE = "case";
 export const seriesPath = (folder: string, uid: string): string => `${folder}${MARK}${uid}`;
 export const casePath = (folder: string): string => `${folder}${MARK}${CASE}`;
 
-/** The folder or file, and the part of it that is the item: a series by its SeriesInstanceUID, a case, or all of it. */
-function fromSeriesPath(item: string): { within: string; series: string | undefined; isCase: boolean } {
+/**
+ * The folder or file, and the part of it that is the item: a series by its SeriesInstanceUID, a
+ * case, or all of it.
+ */
+function fromSeriesPath(item: string): {
+  within: string;
+  series: string | undefined;
+  isCase: boolean;
+} {
   const [within = "", part] = item.split(MARK);
   const isCase = part === CASE;
   return { within, series: isCase ? undefined : part, isCase };
@@ -30,7 +37,10 @@ export interface ItemPaths {
   /** NAME of its results. */
   name: string;
   outputFolder: string;
-  /** The folder that must be there for any item of the job to be read: if it is not, the share is away. */
+  /**
+   * The folder that must be there for any item of the job to be read: if it is not, the share is
+   * away.
+   */
   inputBase: string | undefined;
   /** The same for its results; it was made when the job was taken. */
   outputBase: string;
@@ -51,10 +61,19 @@ interface Named {
 
 const bare = (folder: string) => folder.replace(/\/+$/, "") || "/";
 const joined = (folder: string, rest: string) =>
-  rest === "" || rest === "." ? bare(folder) : `${bare(folder) === "/" ? "" : bare(folder)}/${rest}`;
+  rest === "" || rest === "."
+    ? bare(folder)
+    : `${bare(folder) === "/" ? "" : bare(folder)}/${rest}`;
 
-/** @param item `input` and `output` as the client named them, or a path relative to the folder of the job */
-export function pathsOf(request: JobRequest, item: Named, pathMap: readonly PathMapping[]): ItemPaths {
+/**
+ * @param item `input` and `output` as the client named them, or a path relative to the folder of
+ * the job
+ */
+export function pathsOf(
+  request: JobRequest,
+  item: Named,
+  pathMap: readonly PathMapping[],
+): ItemPaths {
   if (item.output !== null) {
     const input = translateIn(item.input, pathMap);
     const output = translateIn(item.output, pathMap);
@@ -80,7 +99,8 @@ export function pathsOf(request: JobRequest, item: Named, pathMap: readonly Path
   const base = path.posix.basename(input);
   return {
     input,
-    ...{ series, isCase },
+    series,
+    isCase,
     name: isCase ? caseName(base) : series === undefined ? base : `${base}.${series}`,
     outputFolder,
     inputBase: bare(from.path),

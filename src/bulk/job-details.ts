@@ -1,4 +1,6 @@
-/** The details of a job: why it waits, since when and on which box; the boxes; why images failed. */
+/**
+ * The details of a job: why it waits, since when and on which box; the boxes; why images failed.
+ */
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
 import type { JobRow } from "./jobs.js";
@@ -32,7 +34,11 @@ async function waitingItems(pool: Pool, jobId: string): Promise<Waiting[]> {
     [jobId, durations.boxSilent / 1000],
   );
   return rows.map(({ reason, box, since, images }) => ({
-    ...{ reason, message: MESSAGES[reason] ?? AGAIN, since: since.toISOString(), box, images },
+    reason,
+    message: MESSAGES[reason] ?? AGAIN,
+    since: since.toISOString(),
+    box,
+    images,
   }));
 }
 

@@ -1,4 +1,7 @@
-/** The output folders of jobs: made and marked when work is taken for them, and without the mark once that has ended. */
+/**
+ * The output folders of jobs: made and marked when work is taken for them, and without the mark
+ * once that has ended.
+ */
 import type { Pool } from "pg";
 import type { Config } from "../config.js";
 import { errno } from "../base/errno.js";
@@ -16,7 +19,8 @@ import { failuresOf } from "./job-details.js";
 const MARKED_AT_ONCE = 16;
 
 /**
- * Makes the folders, so that one which is missing later is known to be away, and leaves the job's mark in each.
+ * Makes the folders, so that one which is missing later is known to be away, and leaves the job's
+ * mark in each.
  * @param folders as the client named them; may have repetitions
  * @throws RadserveError path_not_allowed, disk_full, bad_request; then no mark is left
  */
@@ -37,7 +41,8 @@ export async function makeFolders(
     }
   };
   try {
-    for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE)) await Promise.all(some.map(make));
+    for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE))
+      await Promise.all(some.map(make));
   } catch (error) {
     await unmark(jobId, folders, config);
     throw error;
@@ -53,7 +58,8 @@ export async function unmark(
   const mark = markName(jobId);
   const remove = (folder: string) =>
     removeMark(translateIn(folder, path_map).path, mark).catch(() => undefined);
-  for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE)) await Promise.all(some.map(remove));
+  for (const some of groupsOf([...new Set(folders)], MARKED_AT_ONCE))
+    await Promise.all(some.map(remove));
 }
 
 /**
@@ -78,8 +84,8 @@ export async function inFolder<T>(
 }
 
 /**
- * Takes the marks of jobs that have ended out of their folders. The job is locked meanwhile, so that none is set to
- * work again in between.
+ * Takes the marks of jobs that have ended out of their folders. The job is locked meanwhile, so
+ * that none is set to work again in between.
  */
 export async function unmarkEnded({ pool }: Database, config: Config, log: Logger): Promise<void> {
   const reported = config.job_reports === "off" ? "true" : "report is not null";
@@ -100,16 +106,25 @@ export async function unmarkEnded({ pool }: Database, config: Config, log: Logge
   try {
     for (let job = await one(); job !== undefined; job = await one()) await logEnd(pool, job, log);
   } catch (error) {
-    log.debug({ fault: faultForLog(error) }, "the marks of jobs that ended could not be removed now");
+    log.debug(
+      { fault: faultForLog(error) },
+      "the marks of jobs that ended could not be removed now",
+    );
   }
 }
 
 type Ended = Pick<JobRow, "id" | "subject" | "counts" | "cancelled_at">;
 
 /** The line of a job's end: how its images ended, and for which reasons. */
-async function logEnd(pool: Pool, { id, subject, counts, cancelled_at }: Ended, log: Logger): Promise<void> {
+async function logEnd(
+  pool: Pool,
+  { id, subject, counts, cancelled_at }: Ended,
+  log: Logger,
+): Promise<void> {
   const reasons = async (state: "failed" | "skipped") =>
-    Object.fromEntries((await failuresOf(pool, id, state)).map(({ code, images }) => [code, images]));
+    Object.fromEntries(
+      (await failuresOf(pool, id, state)).map(({ code, images }) => [code, images]),
+    );
   const [failed, skipped] = [await reasons("failed"), await reasons("skipped")];
   const how = cancelled_at === null ? "a bulk job ended" : "a bulk job was cancelled";
   log.info({ job: id, subject, counts, failed, skipped }, how);

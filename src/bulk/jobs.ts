@@ -73,12 +73,17 @@ export interface Scope {
   admin: boolean;
 }
 
-/** Seconds after which a subject with too many jobs may ask again: it has to wait until one has ended. */
+/**
+ * Seconds after which a subject with too many jobs may ask again: it has to wait until one has
+ * ended.
+ */
 const RETRY_FULL_SECONDS = 30;
 /** Any fixed number: with a subject it names the lock of whoever opens a job of that subject. */
 const OPENING_LOCK = 7_233_019;
 
-/** @throws RadserveError rate_limited if a subject has as many open jobs, beside this one, as it may */
+/**
+ * @throws RadserveError rate_limited if a subject has as many open jobs, beside this one, as it may
+ */
 export async function refuseMany(
   client: Queryable,
   { id, subject }: Pick<NewJob, "id" | "subject">,
@@ -97,8 +102,8 @@ export async function refuseMany(
 }
 
 /**
- * The same in the transaction that opens the job: of two that open the last one, on whatever boxes, the second waits and
- * then sees the first. Others wait until the commit, so this comes last.
+ * The same in the transaction that opens the job: of two that open the last one, on whatever boxes,
+ * the second waits and then sees the first. Others wait until the commit, so this comes last.
  */
 export async function refuseManyInTurn(
   client: PoolClient,
@@ -115,7 +120,11 @@ export async function refuseManyInTurn(
  * @returns false if the subject has used the idempotency key before
  * @throws RadserveError rate_limited
  */
-export async function insertJob(client: PoolClient, job: NewJob, mostOpen: number): Promise<boolean> {
+export async function insertJob(
+  client: PoolClient,
+  job: NewJob,
+  mostOpen: number,
+): Promise<boolean> {
   const { rowCount } = await client.query(
     `insert into radserve.job (id, subject, input_roots, output_roots, request, request_sha256, idempotency_key,
        total, next_index, marked)
@@ -139,7 +148,12 @@ export async function insertJob(client: PoolClient, job: NewJob, mostOpen: numbe
       `insert into radserve.item (job_id, index, id, input, output, state)
        select $1, place - 1, id, input, output, 'queued'
        from unnest($2::uuid[], $3::text[], $4::text[]) with ordinality as given (id, input, output, place)`,
-      [job.id, items.map(({ id }) => id), items.map(({ input }) => input), items.map(({ output }) => output)],
+      [
+        job.id,
+        items.map(({ id }) => id),
+        items.map(({ input }) => input),
+        items.map(({ output }) => output),
+      ],
     );
   await refuseManyInTurn(client, job, mostOpen);
   return true;
@@ -147,7 +161,11 @@ export async function insertJob(client: PoolClient, job: NewJob, mostOpen: numbe
 
 export type KeyedJob = Pick<JobRow, "id"> & { request_sha256: string };
 
-export async function jobOfKey(pool: Pool, subject: string, key: string): Promise<KeyedJob | undefined> {
+export async function jobOfKey(
+  pool: Pool,
+  subject: string,
+  key: string,
+): Promise<KeyedJob | undefined> {
   const { rows } = await pool.query<KeyedJob>(
     "select id, request_sha256 from radserve.job where subject = $1 and idempotency_key = $2",
     [subject, key],
@@ -159,7 +177,9 @@ export async function jobOfKey(pool: Pool, subject: string, key: string): Promis
 const WORKED =
   "exists (select from radserve.instance where works and ready and beat_at > now() - interval '15 s')";
 
-/** A job has ended when its marks are out of its folders too, so that nothing of it is left there. */
+/**
+ * A job has ended when its marks are out of its folders too, so that nothing of it is left there.
+ */
 const ENDED_AT = "case when j.marked then null else j.finished_at end";
 
 const state = (stalled: boolean) => `case when j.cancelled_at is not null then 'cancelled'
@@ -195,7 +215,9 @@ export async function noSuchJob(pool: Queryable): Promise<RadserveError> {
     lost === undefined
       ? ""
       : ` The bulk tables were lost and made again at ${lost.toISOString()}: jobs from before are gone. Send them again; only what is missing is computed.`;
-  return errors.job_not_found(`This subject has no such job; GET /bulk_inference lists its jobs.${why}`);
+  return errors.job_not_found(
+    `This subject has no such job; GET /bulk_inference lists its jobs.${why}`,
+  );
 }
 
 /** @throws RadserveError job_not_found, also for another subject's job */
@@ -275,7 +297,9 @@ export const PAUSE_ENDS = `pause_code = null, pause_message = null, pause_until 
   paused_at = null, pause_box = null`;
 const NOT_PAUSED = `held = false, ${PAUSE_ENDS}`;
 
-/** The condition for jobs that are ready to end: every image is known, and none is queued or runs. */
+/**
+ * The condition for jobs that are ready to end: every image is known, and none is queued or runs.
+ */
 const AT_ITS_END = `finished_at is null and total is not null
   and not exists (select from radserve.item where job_id = j.id and state in ('queued', 'running'))`;
 
@@ -292,14 +316,17 @@ export async function finishJobs(pool: Pool, ids: readonly string[]): Promise<vo
   if (rows.length === 0) return;
   const ending = rows.map(({ id }) => id);
   await transaction(pool, async (client) => {
-    await client.query("select from radserve.job where id = any($1) order by id for update", [ending]);
+    await client.query("select from radserve.job where id = any($1) order by id for update", [
+      ending,
+    ]);
     await finishLocked(client, ending);
   });
 }
 
 /**
- * The same for a transaction that has the jobs' rows. Without them a job could end whose failed items a client sets
- * to work at that moment: a statement that waits for the row sees the items as they were before.
+ * The same for a transaction that has the jobs' rows. Without them a job could end whose failed
+ * items a client sets to work at that moment: a statement that waits for the row sees the items as
+ * they were before.
  */
 export async function finishLocked(client: PoolClient, ids: readonly string[]): Promise<void> {
   if (ids.length === 0) return;
@@ -320,7 +347,10 @@ function conflict(expected: string, row: JobRow): RadserveError {
   return errors.job_state(`Expected ${expected}; this one is ${row.state}.`, { state: row.state });
 }
 
-/** Queued items never start; a second time nothing happens. A job whose items have all ended is completed and stays it. */
+/**
+ * Queued items never start; a second time nothing happens. A job whose items have all ended is
+ * completed and stays it.
+ */
 export function cancelJob(pool: Pool, scope: Scope, id: string): Promise<void> {
   return transaction(pool, async (client) => {
     await locked(client, scope, id);
@@ -350,12 +380,14 @@ const QUEUED_AGAIN = `state = 'queued', result = null, error = null, finished_at
 export const UNREAD = "unread";
 
 /**
- * Failed items wait again, but for folders that were never read: those have no image yet. Of a cancelled job so do those
- * that were cancelled, and it goes on; what a scan had not found by then stays unknown.
+ * Failed items wait again, but for folders that were never read: those have no image yet. Of a
+ * cancelled job so do those that were cancelled, and it goes on; what a scan had not found by then
+ * stays unknown.
  */
 export function retryJob(pool: Pool, scope: Scope, id: string, mark: MarkFolders): Promise<number> {
   return requeue(pool, scope, id, mark, {
-    where: "state in ('failed', 'cancelled') and result is null and error->'details'->$2::text is null",
+    where:
+      "state in ('failed', 'cancelled') and result is null and error->'details'->$2::text is null",
     value: UNREAD,
   });
 }
@@ -400,12 +432,14 @@ function requeue(
   });
 }
 
-/** The pause of a job whose items fail one after the other for one reason: it ends by request only. */
+/**
+ * The pause of a job whose items fail one after the other for one reason: it ends by request only.
+ */
 export const REPEATED_FAILURES = "repeated_failures";
 
 /**
- * Pausing leaves a job alone that is held already. A job that goes on after it failed again and again for one reason
- * does not pause for that reason any more: whoever resumed it has read it.
+ * Pausing leaves a job alone that is held already. A job that goes on after it failed again and
+ * again for one reason does not pause for that reason any more: whoever resumed it has read it.
  */
 export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean): Promise<void> {
   return transaction(pool, async (client) => {
@@ -434,7 +468,8 @@ export function setPaused(pool: Pool, scope: Scope, id: string, paused: boolean)
 export function purgeJob(pool: Pool, scope: Scope, id: string): Promise<JobRow> {
   return transaction(pool, async (client) => {
     const row = await locked(client, scope, id);
-    if (!row.over) throw conflict("a job of which nothing waits or runs any more, to forget it", row);
+    if (!row.over)
+      throw conflict("a job of which nothing waits or runs any more, to forget it", row);
     await client.query("delete from radserve.job where id = $1", [id]);
     return row;
   });

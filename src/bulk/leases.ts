@@ -1,6 +1,7 @@
 /**
- * Which box works on which item: items are leased, and what became of them is written down. `owner` (the box) and
- * `lease` fence them: whoever comes back after its items were given to others changes nothing any more.
+ * Which box works on which item: items are leased, and what became of them is written down. `owner`
+ * (the box) and `lease` fence them: whoever comes back after its items were given to others changes
+ * nothing any more.
  */
 import type { Pool } from "pg";
 import { durations } from "../base/durations.js";
@@ -47,8 +48,8 @@ export type Ending =
   | { state: "skipped"; reason: { code: string; message: string } }
   | { state: "cancelled" }
   /**
-   * It is taken again after some seconds. `counts` is false if the item was not to blame for the attempt's end; `why`
-   * is the code of what it waits for, if that is not its job's pause.
+   * It is taken again after some seconds. `counts` is false if the item was not to blame for the
+   * attempt's end; `why` is the code of what it waits for, if that is not its job's pause.
    */
   | { state: "queued"; afterSeconds: number; counts: boolean; why?: string };
 
@@ -83,16 +84,20 @@ export async function someSuspect(pool: Pool): Promise<boolean> {
   return rows[0]?.some === true;
 }
 
-/** Suspects by turns: the first of them would be the one that is alone at every kill from outside, and fail for it. */
+/**
+ * Suspects by turns: the first of them would be the one that is alone at every kill from outside,
+ * and fail for it.
+ */
 const LEAST_BLAMED = "i.blame, i.index";
 
 const LEASED = `i.job_id, i.index, i.input, i.output, i.created_at, i.lease, i.attempts, i.alone,
   j.started_at, j.subject, j.request, j.input_roots, j.output_roots, j.marked`;
 
 /**
- * Takes items: in turn from every job, first from those that have the fewest running. A job that paused of itself
- * tries one item at a time until one goes well. They come in the order in which they are to run. Nothing if this box
- * was taken for dead meanwhile; that it is not holds until the items are its own.
+ * Takes items: in turn from every job, first from those that have the fewest running. A job that
+ * paused of itself tries one item at a time until one goes well. They come in the order in which
+ * they are to run. Nothing if this box was taken for dead meanwhile; that it is not holds until the
+ * items are its own.
  * @param alone suspects only
  */
 export async function lease(
@@ -133,9 +138,10 @@ export async function lease(
   );
   const first = rows.filter(({ started_at }) => started_at === null).map(({ job_id }) => job_id);
   if (first.length > 0)
-    await pool.query("update radserve.job set started_at = now() where id = any($1) and started_at is null", [
-      [...new Set(first)],
-    ]);
+    await pool.query(
+      "update radserve.job set started_at = now() where id = any($1) and started_at is null",
+      [[...new Set(first)]],
+    );
   return rows;
 }
 
@@ -154,14 +160,17 @@ function rowOf({ item, ending }: Settled) {
   };
 }
 
-/** The condition for jobs that paused of themselves and try again: one image that goes well ends the pause. */
+/**
+ * The condition for jobs that paused of themselves and try again: one image that goes well ends the
+ * pause.
+ */
 const PAUSE_OVER = `pause_count > 0 and ${isOver("pause_until")}`;
 
 /**
- * Writes down how items ended, resumes waiting jobs of which one went well, and ends jobs of which these were the last.
- * Items that are no longer this box's are left alone; items of a cancelled job that would wait again are cancelled. Each
- * step is a statement of its own: the first is what must not be lost, and a job that a crash after it leaves without an
- * item is ended by `tidy`.
+ * Writes down how items ended, resumes waiting jobs of which one went well, and ends jobs of which
+ * these were the last. Items that are no longer this box's are left alone; items of a cancelled job
+ * that would wait again are cancelled. Each step is a statement of its own: the first is what must
+ * not be lost, and a job that a crash after it leaves without an item is ended by `tidy`.
  * @param busy jobs of which this box has other items, so that none of them ends now
  * @param limit so many failures in a row for one reason pause a job; 0: none do
  */
@@ -196,13 +205,21 @@ export async function settle(
      select id, ${PAUSE_OVER} as pause_over, streak > 0 as failing from j`,
     [instance.id, jsonb(rows), jobs, instance.name],
   );
-  if (limit > 0 && (found.some(({ failing }) => failing) || rows.some(({ state }) => state === "failed")))
+  if (
+    limit > 0 &&
+    (found.some(({ failing }) => failing) || rows.some(({ state }) => state === "failed"))
+  )
     await countFailures(pool, instance, streaksOf(settled), limit);
-  // Images that were under way when the pause began say nothing about its end: only those that tried it after.
+  // Images that were under way when the pause began say nothing about its end: only those that
+  // tried it after.
   const well = new Set(
-    rows.filter(({ state }) => state === "succeeded" || state === "partial").map((row) => row.job_id),
+    rows
+      .filter(({ state }) => state === "succeeded" || state === "partial")
+      .map((row) => row.job_id),
   );
-  const resumed = found.filter(({ id, pause_over }) => pause_over && well.has(id)).map(({ id }) => id);
+  const resumed = found
+    .filter(({ id, pause_over }) => pause_over && well.has(id))
+    .map(({ id }) => id);
   if (resumed.length > 0)
     await pool.query(
       `update radserve.job set ${PAUSE_ENDS} where id = any($1) and not held and ${PAUSE_OVER}`,
@@ -215,7 +232,8 @@ export async function settle(
 }
 
 /**
- * A job waits: for something that mends itself, or that an operator mends. Longer each time in a row.
+ * A job waits: for something that mends itself, or that an operator mends. Longer each time in a
+ * row.
  * @param box the name of the box that found why
  */
 export async function pauseJob(
@@ -256,7 +274,8 @@ function reasonOf({ error, details }: ErrorObject): string {
 function streaksOf(settled: readonly Settled[]): Streak[] {
   const streaks = new Map<string, Streak>();
   for (const { item, ending } of settled) {
-    if (ending.state !== "failed" && ending.state !== "succeeded" && ending.state !== "partial") continue;
+    if (ending.state !== "failed" && ending.state !== "succeeded" && ending.state !== "partial")
+      continue;
     const reason = ending.state === "failed" ? reasonOf(ending.error) : null;
     const before = streaks.get(item.job_id);
     const same = before === undefined || before.reason === reason;
@@ -271,8 +290,9 @@ function streaksOf(settled: readonly Settled[]): Streak[] {
 }
 
 /**
- * Counts failures in a row, and holds jobs in which they are too many, but for reasons after which one was resumed. Of
- * a job that is held the count stays, with its reason: those are what it is resumed after.
+ * Counts failures in a row, and holds jobs in which they are too many, but for reasons after which
+ * one was resumed. Of a job that is held the count stays, with its reason: those are what it is
+ * resumed after.
  */
 async function countFailures(
   pool: Pool,
@@ -301,7 +321,10 @@ async function countFailures(
 const FAILED_AGAIN =
   "%s images in a row failed with %s, and none succeeded between them. See GET .../items?state=failed. POST .../resume continues, and the job does not pause for this reason again; POST .../retry runs the failed ones again.";
 
-/** Ends what a race between boxes may have left: items that wait in a cancelled job, jobs without an open item. */
+/**
+ * Ends what a race between boxes may have left: items that wait in a cancelled job, jobs without an
+ * open item.
+ */
 export async function tidy(pool: Pool): Promise<void> {
   await pool.query(
     `update radserve.item i set state = 'cancelled', finished_at = now() from radserve.job j

@@ -1,13 +1,17 @@
 /**
- * How far ahead a box takes items: as many as it ends in a quarter of a second, beyond those that its threads work on.
- * So the database is asked a few times a second however fast images are, and a box that dies leaves little more behind
- * than a quarter of a second's work, which runs again one by one.
+ * How far ahead a box takes items: as many as it ends in a quarter of a second, beyond those that
+ * its threads work on. So the database is asked a few times a second however fast images are, and a
+ * box that dies leaves little more behind than a quarter of a second's work, which runs again one
+ * by one.
  */
 import { durations } from "../base/durations.js";
 
 /** Most items that are taken beyond those that the threads work on. */
 const MOST_AHEAD = 128;
-/** If all cores are busy with images, writing results down and taking more items lasts this share of that time. */
+/**
+ * If all cores are busy with images, writing results down and taking more items lasts this share of
+ * that time.
+ */
 const LEAD = 1 / 5;
 
 export class LookAhead {

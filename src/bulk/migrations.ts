@@ -12,10 +12,11 @@ const LONGEST_TURN_MS = 30_000;
 /**
  * Each entry takes the tables one version further; entries that were released are never changed.
  *
- * Items are leased here and not as jobs of pg-boss: which item is next depends on its job (fair between jobs, paused,
- * cancelled), on the box (suspects run alone) and on time, and all of it changes together with the item's state in
- * one statement. pg-boss fetches in order of priority and age alone, counts a retry whenever a job is given back, and
- * cannot hold the jobs of a group; every item would be a row in two tables. It has the scans and the daily sweep.
+ * Items are leased here and not as jobs of pg-boss: which item is next depends on its job (fair
+ * between jobs, paused, cancelled), on the box (suspects run alone) and on time, and all of it
+ * changes together with the item's state in one statement. pg-boss fetches in order of priority and
+ * age alone, counts a retry whenever a job is given back, and cannot hold the jobs of a group;
+ * every item would be a row in two tables. It has the scans and the daily sweep.
  */
 const MIGRATIONS = [
   `create table radserve.job (
@@ -83,8 +84,8 @@ const MIGRATIONS = [
   "alter table radserve.job add column marked text[] not null default '{}'",
   // No longer a number of crashes: how sure it is that the item was their cause.
   "alter table radserve.item rename column crashes to blame",
-  // Every output folder of a job has its mark, until the job has ended. Why a job or an item waits, since when, and
-  // which box found it. A job whose items fail one after the other for one reason.
+  // Every output folder of a job has its mark, until the job has ended. Why a job or an item waits,
+  // since when, and which box found it. A job whose items fail one after the other for one reason.
   `alter table radserve.job drop column marked;
    alter table radserve.job add column marked boolean not null default false,
      add column paused_at timestamptz(3), add column pause_box text,
@@ -101,9 +102,11 @@ const MIGRATIONS = [
      lost_before boolean not null default false
    );
    insert into radserve.origin default values;`,
-  // The report that is written when a job ends: what became of it, and which box is at it until when.
+  // The report that is written when a job ends: what became of it, and which box is at it until
+  // when.
   `alter table radserve.job add column report jsonb, add column report_token uuid, add column report_until timestamptz`,
-  // No table changes: requests may hold a group and destinations, which versions before would pass over without a word.
+  // No table changes: requests may hold a group and destinations, which versions before would pass
+  // over without a word.
   "select 1",
 ];
 
@@ -117,14 +120,17 @@ export interface Migrated {
   origin: string;
   /** They were made now. */
   made: boolean;
-  /** The schema that holds the rest, and its jobs that had not ended; absent unless some of the tables were gone. */
+  /**
+   * The schema that holds the rest, and its jobs that had not ended; absent unless some of the
+   * tables were gone.
+   */
   setAside?: { schema: string; jobs: string[] };
 }
 
 /**
- * Brings the tables up to this release; many boxes may start at once. If some of them are gone, what is left is
- * kept under another name, and all are made anew: jobs without items would end at once as if all were done.
- * Throws if the database is of a newer release.
+ * Brings the tables up to this release; many boxes may start at once. If some of them are gone,
+ * what is left is kept under another name, and all are made anew: jobs without items would end at
+ * once as if all were done. Throws if the database is of a newer release.
  */
 export function migrate(pool: Pool): Promise<Migrated> {
   return inTurn(pool, async (client) => {
@@ -148,7 +154,11 @@ function inTurn<T>(pool: Pool, work: (client: PoolClient) => Promise<T>): Promis
   });
 }
 
-async function tablesIn(client: Queryable, schema: string, names: readonly string[]): Promise<string[]> {
+async function tablesIn(
+  client: Queryable,
+  schema: string,
+  names: readonly string[],
+): Promise<string[]> {
   const { rows } = await client.query<{ name: string }>(
     "select name from unnest($2::text[]) as name where to_regclass(format('%I.%I', $1::text, name)) is not null",
     [schema, names],
@@ -181,18 +191,24 @@ async function isWhole(client: PoolClient, there: readonly string[]): Promise<bo
   if (!there.includes("migration")) return false;
   const version = await versionOf(client);
   if (version === 0) return there.length === 1;
-  return TABLES.every((name) => there.includes(name) || (name === "origin" && version < ORIGIN_VERSION));
+  return TABLES.every(
+    (name) => there.includes(name) || (name === "origin" && version < ORIGIN_VERSION),
+  );
 }
 
 /** Tables of pg-boss that are used for scans. */
 const QUEUE_TABLES = ["version", "queue", "job", "job_common", "schedule"];
 
 /**
- * Lets pg-boss make its schema while no other box does: two that make it at once fail. It makes one if there is
- * none, and believes it to be whole if there is one.
- * @param make uses clients of its own; it is told the name of what was set aside because tables were gone from it
+ * Lets pg-boss make its schema while no other box does: two that make it at once fail. It makes one
+ * if there is none, and believes it to be whole if there is one.
+ * @param make uses clients of its own; it is told the name of what was set aside because tables
+ * were gone from it
  */
-export function makeQueue(pool: Pool, make: (lost: string | undefined) => Promise<void>): Promise<void> {
+export function makeQueue(
+  pool: Pool,
+  make: (lost: string | undefined) => Promise<void>,
+): Promise<void> {
   return inTurn(pool, async () => {
     const there = await tablesIn(pool, "radserve_queue", QUEUE_TABLES);
     const broken = there.length > 0 && there.length < QUEUE_TABLES.length;
@@ -231,7 +247,10 @@ async function knownVersion(client: Queryable): Promise<number> {
   return version;
 }
 
-/** Looks whether this release and this user can use the tables, if there are any. Makes nothing; throws if they cannot. */
+/**
+ * Looks whether this release and this user can use the tables, if there are any. Makes nothing;
+ * throws if they cannot.
+ */
 export async function checkTables(client: Queryable): Promise<void> {
   if ((await tablesIn(client, "radserve", ["migration"])).length > 0) await knownVersion(client);
 }
@@ -241,7 +260,9 @@ async function apply(client: PoolClient): Promise<number> {
   const version = await knownVersion(client);
   for (const [index, statements] of MIGRATIONS.slice(version).entries()) {
     await client.query(statements);
-    await client.query("insert into radserve.migration (version) values ($1)", [version + index + 1]);
+    await client.query("insert into radserve.migration (version) values ($1)", [
+      version + index + 1,
+    ]);
   }
   return version;
 }

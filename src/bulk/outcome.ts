@@ -1,4 +1,7 @@
-/** Judges an item's end: the item failed, its job has to wait, or neither because the fault lies elsewhere and passes. */
+/**
+ * Judges an item's end: the item failed, its job has to wait, or neither because the fault lies
+ * elsewhere and passes.
+ */
 import { constants } from "node:fs";
 import { access, realpath } from "node:fs/promises";
 import { durations } from "../base/durations.js";
@@ -35,7 +38,13 @@ const SHARE_FAULTS = new Set(
   ),
 );
 /** Errors that also occur when a share is away. */
-const MISSING = new Set(["input_not_found", "path_not_allowed", "bad_request", "internal", "series_invalid"]);
+const MISSING = new Set([
+  "input_not_found",
+  "path_not_allowed",
+  "bad_request",
+  "internal",
+  "series_invalid",
+]);
 /** In a scanned folder, a file that fails with one of these is not an input. */
 const NO_INPUT = new Set(["no_model_accepts", "no_pixel_data"]);
 
@@ -102,9 +111,13 @@ const isThere = (file: string): Promise<boolean> =>
     () => false,
   );
 
-/** Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point without its mount is. */
+/**
+ * Whether a share is away: its folder is gone, cannot be read, or is empty, as a mount point
+ * without its mount is.
+ */
 async function missingShare({ item, paths, roots }: Circumstances): Promise<Pause | undefined> {
-  // The folder that has to be there whatever image is meant: the job's own, else the root that the path lies in.
+  // The folder that has to be there whatever image is meant: the job's own, else the root that the
+  // path lies in.
   const input = paths.inputBase ?? roots.input.find((root) => isInside(paths.input, [root]));
   if (input !== undefined && !(await holdsSomething(input)))
     return {
@@ -136,8 +149,8 @@ const OUTPUT_NOT_WRITABLE: Pause = {
 };
 
 /**
- * Whether the item failed because nothing can be written to the folder of its job: the next item would fail the same
- * way. A folder below it that nobody may write to is its item's own fault.
+ * Whether the item failed because nothing can be written to the folder of its job: the next item
+ * would fail the same way. A folder below it that nobody may write to is its item's own fault.
  */
 async function isOutputRefused(
   { error, details }: ErrorObject,
@@ -167,8 +180,8 @@ const outputReplaced = (folder: string, mark: string): Pause => ({
 });
 
 /**
- * Where an item may write: inside its job's output folder, which was made when the job was taken. So nothing makes
- * it anew if its share is not mounted.
+ * Where an item may write: inside its job's output folder, which was made when the job was taken.
+ * So nothing makes it anew if its share is not mounted.
  * @returns why the job has to wait if it is not there
  */
 export async function withinBase(

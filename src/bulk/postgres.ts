@@ -1,6 +1,7 @@
 /**
- * The private PostgreSQL of one state directory: started if none runs, taken over if it survived a crash of
- * ours, started again when it dies, stopped at the end. Any thread may run it; it touches nothing process-wide.
+ * The private PostgreSQL of one state directory: started if none runs, taken over if it survived a
+ * crash of ours, started again when it dies, stopped at the end. Any thread may run it; it touches
+ * nothing process-wide.
  */
 import { copyFileSync, existsSync, statSync, truncateSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -39,8 +40,8 @@ const LONGEST_DELAY_MS = 10_000;
 /** One that lived this long was healthy: after its end the delays begin anew. */
 const HEALTHY_MS = 60_000;
 /**
- * After kill -9 its children and its shared memory live on for a second or two, and a new one refuses to start over
- * them; a start that fails is tried again for this long.
+ * After kill -9 its children and its shared memory live on for a second or two, and a new one
+ * refuses to start over them; a start that fails is tried again for this long.
  */
 const LONGEST_TROUBLE_MS = 10_000;
 /** Another process may be making the database, or waiting for its recovery. */
@@ -91,7 +92,10 @@ async function startPatiently(folders: DatabaseFolders, binaries: Binaries): Pro
   }
 }
 
-/** Finds it running, or starts it; makes it at first. postmaster.pid is PostgreSQL's own and is never removed. */
+/**
+ * Finds it running, or starts it; makes it at first. postmaster.pid is PostgreSQL's own and is
+ * never removed.
+ */
 function bringUp(
   folders: DatabaseFolders,
   settings: PostgresSettings,
@@ -118,7 +122,10 @@ function trimLog(folders: DatabaseFolders): void {
   truncateSync(file);
 }
 
-/** Says for `radserve doctor` which PostgreSQL would be used and where; nothing is made. Throws BulkUnavailable. */
+/**
+ * Says for `radserve doctor` which PostgreSQL would be used and where; nothing is made. Throws
+ * BulkUnavailable.
+ */
 export async function inspectPostgres(settings: PostgresSettings): Promise<string> {
   const folders = databaseFolders(settings.state_dir);
   const major = await dataVersion(folders.data);
@@ -129,7 +136,8 @@ export async function inspectPostgres(settings: PostgresSettings): Promise<strin
   });
   checkWritable(folders);
   const pid = postmasterOf(folders.data);
-  const state = pid !== undefined ? "running" : major !== undefined ? "not running" : "not made yet";
+  const state =
+    pid !== undefined ? "running" : major !== undefined ? "not running" : "not made yet";
   return `private PostgreSQL ${version} from ${folder}, data in ${folders.data} (${state})`;
 }
 
@@ -196,7 +204,9 @@ export class PrivatePostgres {
 
   /** Waits for the next check; ends at once if stop() was called. */
   async #pause(milliseconds: number): Promise<void> {
-    await sleep(milliseconds, undefined, { signal: this.#stop.signal, ref: false }).catch(() => undefined);
+    await sleep(milliseconds, undefined, { signal: this.#stop.signal, ref: false }).catch(
+      () => undefined,
+    );
   }
 
   /** A postmaster whose socket was removed is as good as dead. */
@@ -215,8 +225,14 @@ export class PrivatePostgres {
         await this.#pause(POLL_MS);
         continue;
       }
-      this.#problem ??= new BulkUnavailable("The bulk queue's database ended.", "It is being started again.");
-      this.log.error({ postgres: this.#pid, delay_ms: delay }, "bulk database ended; starting it again");
+      this.#problem ??= new BulkUnavailable(
+        "The bulk queue's database ended.",
+        "It is being started again.",
+      );
+      this.log.error(
+        { postgres: this.#pid, delay_ms: delay },
+        "bulk database ended; starting it again",
+      );
       await this.#pause(delay);
       delay = Math.min(LONGEST_DELAY_MS, delay * 2);
       await this.#tryToBringUp();
@@ -238,7 +254,10 @@ export class PrivatePostgres {
     try {
       trimLog(this.folders);
     } catch (error) {
-      this.log.warn({ fault: faultForLog(error) }, "the bulk database's log could not be shortened");
+      this.log.warn(
+        { fault: faultForLog(error) },
+        "the bulk database's log could not be shortened",
+      );
     }
   }
 }

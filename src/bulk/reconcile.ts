@@ -1,7 +1,8 @@
 /**
- * A job compared with what lies in its output folders, page by page: first its images, by their number, then its
- * folders. The server does it, because it has the roots, the names of folders, and the share; a client may have none of
- * them. Each page ends after some seconds, so that it holds up nobody, and nothing is kept between pages.
+ * A job compared with what lies in its output folders, page by page: first its images, by their
+ * number, then its folders. The server does it, because it has the roots, the names of folders, and
+ * the share; a client may have none of them. Each page ends after some seconds, so that it holds up
+ * nobody, and nothing is kept between pages.
  */
 import { readdir } from "node:fs/promises";
 import path from "node:path";
@@ -28,8 +29,15 @@ const LONGEST_PAGE_MS = 2_000;
 const CHECKED_AT_ONCE = 8;
 /** Entries of one folder that are listed; the others are counted. */
 const MOST_UNLISTED = 1_000;
-/** Differences after which an image has to run again. One whose result was replaced has none of its own to lose. */
-const LACKING = new Set<Difference["difference"]>(["receipt_missing", "output_missing", "output_differs"]);
+/**
+ * Differences after which an image has to run again. One whose result was replaced has none of its
+ * own to lose.
+ */
+const LACKING = new Set<Difference["difference"]>([
+  "receipt_missing",
+  "output_missing",
+  "output_differs",
+]);
 
 export interface Page {
   limit: number;
@@ -61,7 +69,8 @@ type Kept = Pick<ItemRow, "index" | "input" | "output" | "state"> & { result: Su
 type Named = (difference: Difference["difference"], name: string, message: string) => Difference;
 
 /** In SQL: the folder of an item of a scanned job, relative to the job's. */
-const FOLDER = "case when position('/' in input) = 0 then '' else regexp_replace(input, '/[^/]*$', '') end";
+const FOLDER =
+  "case when position('/' in input) = 0 then '' else regexp_replace(input, '/[^/]*$', '') end";
 
 class Comparison {
   readonly #end = performance.now() + LONGEST_PAGE_MS;
@@ -112,7 +121,10 @@ class Comparison {
     const paths = this.#pathsOf(row);
     const { index, state, result } = row;
     const differs: Named = (difference, name, message) => ({
-      ...{ difference, path: paths.clientOutput(name), index, message },
+      difference,
+      path: paths.clientOutput(name),
+      index,
+      message,
     });
     const name = result.receipt;
     const missing = differs(
@@ -127,7 +139,9 @@ class Comparison {
         const found = await readReceipt(`${folder}/${name}`);
         if (found.kind === "none") return [missing];
         if (found.kind === "foreign")
-          return [differs("receipt_invalid", name, "The file is no receipt of Radserve, or was changed.")];
+          return [
+            differs("receipt_invalid", name, "The file is no receipt of Radserve, or was changed."),
+          ];
         if (isOf(found.receipt, result)) return outputsOf(folder, result, differs);
         const message = "The receipt is of another run, which wrote other results here.";
         return [differs("receipt_replaced", name, message)];
@@ -142,11 +156,15 @@ class Comparison {
     let at = skip;
     const last = Math.min(all.length, skip + limit);
     for (; at < last && (at === skip || performance.now() < this.#end); at++)
-      for (const difference of await this.#unlistedIn(all[at] ?? "", all)) differences.push(difference);
+      for (const difference of await this.#unlistedIn(all[at] ?? "", all))
+        differences.push(difference);
     return { checked: 0, differences, next_cursor: at < all.length ? `f${at}` : null, lacking: [] };
   }
 
-  /** Output folders as the client named them; of a scanned job relative to its own, with all that lie between. */
+  /**
+   * Output folders as the client named them; of a scanned job relative to its own, with all that
+   * lie between.
+   */
   async #folderNames(): Promise<string[]> {
     const sql = this.#scanned
       ? `with folder as (
@@ -157,7 +175,9 @@ class Comparison {
          from folder, generate_series(0, coalesce(cardinality(parts), 0)) as n order by name`
       : `select distinct output collate "C" as name from radserve.item
          where job_id = $1 and output is not null order by name`;
-    return (await this.pool.query<{ name: string }>(sql, [this.job.id])).rows.map(({ name }) => name);
+    return (await this.pool.query<{ name: string }>(sql, [this.job.id])).rows.map(
+      ({ name }) => name,
+    );
   }
 
   /** Lists entries of a folder that belong to no image of the job. */
@@ -193,15 +213,21 @@ class Comparison {
         if (isHelper(entry.name) || belongs(entry.name)) continue;
         if (entry.isDirectory()) {
           if (scanned && !folders.has(entry.name) && !amongInputs)
-            found.push(unlisted(entry.name, "No image of this job has its results in this folder."));
+            found.push(
+              unlisted(entry.name, "No image of this job has its results in this folder."),
+            );
         } else if (await isReceipt(open, entry.name))
           found.push(unlisted(entry.name, "A receipt of no image of this job."));
         // If inputs lie here too, nobody can say which of the other files are inputs
-        else if (!amongInputs) found.push(unlisted(entry.name, "It belongs to no image of this job."));
+        else if (!amongInputs)
+          found.push(unlisted(entry.name, "It belongs to no image of this job."));
       }
       if (found.length <= MOST_UNLISTED) return found;
       const more = found.length - MOST_UNLISTED;
-      return [...found.slice(0, MOST_UNLISTED), unlisted("", `${more} more belong to no image of this job.`)];
+      return [
+        ...found.slice(0, MOST_UNLISTED),
+        unlisted("", `${more} more belong to no image of this job.`),
+      ];
     };
     return inFolder(outputFolder, this.roots, list, (why) =>
       // That nothing is there is said of each image
@@ -210,7 +236,8 @@ class Comparison {
   }
 
   /**
-   * Tells the names in a folder that are results of its items. What an item that did not end well has left is its own.
+   * Tells the names in a folder that are results of its items. What an item that did not end well
+   * has left is its own.
    */
   #belonging(items: readonly Kept[]): (name: string) => boolean {
     const exact = new Set<string>();
@@ -231,7 +258,9 @@ class Comparison {
 }
 
 async function isReceipt(folder: string, name: string): Promise<boolean> {
-  return name.endsWith(receiptName("")) && (await readReceipt(`${folder}/${name}`)).kind === "receipt";
+  return (
+    name.endsWith(receiptName("")) && (await readReceipt(`${folder}/${name}`)).kind === "receipt"
+  );
 }
 
 /** Whether a receipt is the one that the image's end was written down with. */
@@ -244,12 +273,17 @@ function isOf(receipt: Receipt, { outputs, status }: Summary): boolean {
   );
 }
 
-async function outputsOf(folder: string, { outputs }: Summary, differs: Named): Promise<Difference[]> {
+async function outputsOf(
+  folder: string,
+  { outputs }: Summary,
+  differs: Named,
+): Promise<Difference[]> {
   const differences: Difference[] = [];
   for (const { path: name, bytes, sha256 } of outputs) {
     const file = `${folder}/${name}`;
     const size = await withPlain(file, (_, facts) => Promise.resolve(facts.size));
-    if (size === undefined) differences.push(differs("output_missing", name, "The file is not there."));
+    if (size === undefined)
+      differences.push(differs("output_missing", name, "The file is not there."));
     else if (bytes !== undefined && size !== bytes)
       differences.push(differs("output_differs", name, `Expected ${bytes} bytes; found ${size}.`));
     else if ((await hashFile(file)) !== sha256)

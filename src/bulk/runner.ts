@@ -1,6 +1,7 @@
 /**
- * Keeps this box busy with items: takes as many as the worker threads can hold, sends them there, and writes down what
- * became of them. It runs in the bulk thread; the images are read and inferred elsewhere.
+ * Keeps this box busy with items: takes as many as the worker threads can hold, sends them there,
+ * and writes down what became of them. It runs in the bulk thread; the images are read and inferred
+ * elsewhere.
  */
 import { stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
@@ -14,7 +15,15 @@ import { NameLock } from "../files/name-lock.js";
 import { narrowRoots, type Root } from "../files/roots.js";
 import { withName } from "../results/commit/commit.js";
 import { deliveryOf } from "../results/receipt/delivery.js";
-import { beat, enter, freeSilent, leave, type BoxContext, type FreedItem, type Instance } from "./boxes.js";
+import {
+  beat,
+  enter,
+  freeSilent,
+  leave,
+  type BoxContext,
+  type FreedItem,
+  type Instance,
+} from "./boxes.js";
 import { conclude } from "./conclude.js";
 import { asUnavailable, isTableLoss } from "./database.js";
 import { BulkUnavailable } from "./database-trouble.js";
@@ -36,9 +45,15 @@ import { judge, NOT_RUN, withinBase, type Pause } from "./outcome.js";
 
 /** The first wait before the database is tried again; each further one is twice as long. */
 const FIRST_RETRY_MS = 200;
-/** With the wait for a lock before it, this is shorter than the time after which a box counts as silent. */
+/**
+ * With the wait for a lock before it, this is shorter than the time after which a box counts as
+ * silent.
+ */
 const LONGEST_RETRY_MS = 2_000;
-/** How long what a dead process left may take to remove: longer than the lease of an owner on another machine. */
+/**
+ * How long what a dead process left may take to remove: longer than the lease of an owner on
+ * another machine.
+ */
 const CLEAR_MS = 60_000;
 /** How an image ends that did not stop by itself, too. */
 const STOPPED = new Set(["cancelled", "deadline_exceeded"]);
@@ -99,7 +114,10 @@ export class Runner {
     this.#loop ??= this.#run();
   }
 
-  /** Begins a round at once, unless the database fails. @param cancelled jobs may have been cancelled */
+  /**
+   * Begins a round at once, unless the database fails. @param cancelled jobs may have been
+   * cancelled
+   */
   wake(cancelled = false): void {
     this.#checkCancelled ||= cancelled;
     this.#alarm.abort();
@@ -148,7 +166,8 @@ export class Runner {
     this.#inFlight.delete(id);
     this.#settled.push({ item, ending });
     if (pause !== undefined) this.#pauses.set(item.job_id, pause);
-    if (ending.state !== "queued") this.#counts[ending.state] = (this.#counts[ending.state] ?? 0) + 1;
+    if (ending.state !== "queued")
+      this.#counts[ending.state] = (this.#counts[ending.state] ?? 0) + 1;
     // Written down with others, unless the threads will soon want more
     if (this.#inFlight.size < this.#lookAhead.low) this.wake();
     else this.#writeSoon ??= setTimeout(() => this.wake(), durations.itemsAhead);
@@ -209,7 +228,10 @@ export class Runner {
     if (instance.works && !this.#stopping && ready()) await this.#take(instance);
   }
 
-  /** Says that this box lives. If it was taken for dead, its items are others' now and it begins anew. */
+  /**
+   * Says that this box lives. If it was taken for dead, its items are others' now and it begins
+   * anew.
+   */
   async #alive(): Promise<Instance> {
     const { database, log, ready, send, recognise } = this.options;
     const at = monotonic();
@@ -219,7 +241,10 @@ export class Runner {
         this.#beatAt = at;
         return this.#instance;
       }
-      log.warn({ items: this.#inFlight.size }, "silent for too long: the items went to other boxes");
+      log.warn(
+        { items: this.#inFlight.size },
+        "silent for too long: the items went to other boxes",
+      );
       for (const id of this.#inFlight.keys()) send({ type: "cancel", id });
       this.#inFlight.clear();
       this.#settled.length = 0;
@@ -230,7 +255,8 @@ export class Runner {
     this.#beatAt = monotonic();
     const freed = await enter(database.pool, instance, ready());
     this.#instance = instance;
-    if (freed.length > 0) log.warn({ items: freed.length }, "items of a process that ended run again");
+    if (freed.length > 0)
+      log.warn({ items: freed.length }, "items of a process that ended run again");
     this.#clearEnded(freed);
     return instance;
   }
@@ -240,10 +266,16 @@ export class Runner {
     for (const item of freed) if (item.state !== "queued") this.#clear(item);
   }
 
-  /** Takes the name of an item, and so removes what a dead process left under it; nothing waits for that. */
+  /**
+   * Takes the name of an item, and so removes what a dead process left under it; nothing waits for
+   * that.
+   */
   #clear(item: Pick<FreedItem, "input" | "output" | "request">): void {
     this.#takeName(item).catch((error: unknown) =>
-      this.options.log.warn({ fault: faultForLog(error) }, "what a dead process left could not be removed"),
+      this.options.log.warn(
+        { fault: faultForLog(error) },
+        "what a dead process left could not be removed",
+      ),
     );
   }
 
@@ -289,7 +321,10 @@ export class Runner {
     if (this.#inFlight.size === 0) this.#conclude();
   }
 
-  /** The jobs of items in flight, and of those that are not written down yet but for the first `from`. */
+  /**
+   * The jobs of items in flight, and of those that are not written down yet but for the first
+   * `from`.
+   */
   #jobs(from = 0): Set<string> {
     const items = [...this.#inFlight.values(), ...this.#settled.slice(from)];
     return new Set(items.map(({ item }) => item.job_id));
@@ -307,10 +342,15 @@ export class Runner {
   async #giveBackUnheard(instance: Instance): Promise<void> {
     const items = await ownItems(this.options.database.pool, instance);
     const keyOf = ({ job_id, index }: LeasedItem) => `${job_id} ${index}`;
-    const known = new Set([...this.#inFlight.values(), ...this.#settled].map(({ item }) => keyOf(item)));
+    const known = new Set(
+      [...this.#inFlight.values(), ...this.#settled].map(({ item }) => keyOf(item)),
+    );
     const unheard = items.filter((item) => !known.has(keyOf(item)));
     if (unheard.length === 0) return;
-    this.options.log.warn({ items: unheard.length }, "items whose giving was not heard of wait again");
+    this.options.log.warn(
+      { items: unheard.length },
+      "items whose giving was not heard of wait again",
+    );
     this.#settled.push(...unheard.map((item) => ({ item, ending: NOT_RUN })));
     await this.#settle(instance);
   }
@@ -337,10 +377,14 @@ export class Runner {
   }
 
   /**
-   * @param known bounds of each output folder of each job, which items that were taken together share
+   * @param known bounds of each output folder of each job, which items that were taken together
+   * share
    * @returns what a worker thread is told; undefined if the item has to wait or has ended
    */
-  async #prepare(item: LeasedItem, known: Map<string, Promise<Bounds>>): Promise<ItemToRun | undefined> {
+  async #prepare(
+    item: LeasedItem,
+    known: Map<string, Promise<Bounds>>,
+  ): Promise<ItemToRun | undefined> {
     const { job_id, index, subject, request } = item;
     const id = (lastId += 1);
     const paths = pathsOf(request, item, this.options.config.path_map);
@@ -354,7 +398,8 @@ export class Runner {
         this.#end(id, NOT_RUN, output);
         return undefined;
       }
-      // Nothing runs beside a suspect: while it waited for a frozen box, every other item would wait with it
+      // Nothing runs beside a suspect: while it waited for a frozen box, every other item would
+      // wait with it
       if (item.alone && (await NameLock.isTaken(paths.outputFolder, paths.name))) {
         this.#end(id, { ...NOT_RUN, afterSeconds: durations.itemName / 1000, why: "name_locked" });
         this.#clear(item);
@@ -363,14 +408,22 @@ export class Runner {
       const { models, outputs, group, destinations } = request;
       const requestId = `${job_id}.${index}`;
       const asked_at = item.created_at.toISOString();
-      const asked = { id: requestId, request_id: requestId, subject, asked_at, priority: "bulk" } as const;
+      const asked = {
+        id: requestId,
+        request_id: requestId,
+        subject,
+        asked_at,
+        priority: "bulk",
+      } as const;
       const task = {
         requestId,
         inputPath: paths.input,
         outputFolder: paths.outputFolder,
         startedAt: asked_at,
         roots: { input, output },
-        ...(paths.series === undefined ? {} : { seriesInstanceUid: paths.series, name: paths.name }),
+        ...(paths.series === undefined
+          ? {}
+          : { seriesInstanceUid: paths.series, name: paths.name }),
         ...(paths.isCase ? { asCase: true, name: paths.name } : {}),
         ...(group === undefined || paths.isCase ? {} : { group }),
         ...(models === undefined ? {} : { models }),

@@ -1,6 +1,6 @@
 /**
- * A folder walked for inputs, link by link and root by root. Nothing is kept but the names of one folder and those of
- * folders still to be entered.
+ * A folder walked for inputs, link by link and root by root. Nothing is kept but the names of one
+ * folder and those of folders still to be entered.
  */
 import { closeSync, fstatSync, type Dirent } from "node:fs";
 import { readdir } from "node:fs/promises";
@@ -8,7 +8,13 @@ import path from "node:path";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
 import { groupsOf } from "../base/groups.js";
-import { asRadserveError, errors, RadserveError, type ErrorCode, type ErrorObject } from "../base/errors.js";
+import {
+  asRadserveError,
+  errors,
+  RadserveError,
+  type ErrorCode,
+  type ErrorObject,
+} from "../base/errors.js";
 import { takesWhole, toleranceOf, type Manifest } from "../manifest/manifest.js";
 import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
@@ -55,9 +61,11 @@ const OPENED_AT_ONCE = 16;
 type Entry = { path: string } & (Kind | Pick<Failed, "is" | "error"> | { is: "link" });
 
 /**
- * Everything in a folder that is or could have been an input; Radserve's own results are not mentioned. Every folder
- * is entered once, however many links lead to it; links come last, so that a file is found under its own name.
- * @throws RadserveError if the folder itself cannot be entered, or is away; errors of the file system as they are
+ * Everything in a folder that is or could have been an input; Radserve's own results are not
+ * mentioned. Every folder is entered once, however many links lead to it; links come last, so that
+ * a file is found under its own name.
+ * @throws RadserveError if the folder itself cannot be entered, or is away; errors of the file
+ * system as they are
  */
 export async function* scanFolder(options: ScanOptions): AsyncGenerator<Found> {
   if (options.mayBeEmpty !== true) await mustBeThere(options);
@@ -95,18 +103,31 @@ async function enter({ folder, roots }: ScanOptions, here: string): Promise<Open
     if (here === "" || !(error instanceof RadserveError)) throw error;
     // If all of it is away, no part of it is to blame
     await mustBeThere({ folder, roots });
-    return unread(here, error.code, `${error.message} Nothing in this folder was read.`, error.details);
+    return unread(
+      here,
+      error.code,
+      `${error.message} Nothing in this folder was read.`,
+      error.details,
+    );
   }
 }
 
 /** An error that retrying cannot mend, because only another scan could find what there is. */
-function unread(at: string, code: ErrorCode, message: string, details: RadserveError["details"]): Failed {
+function unread(
+  at: string,
+  code: ErrorCode,
+  message: string,
+  details: RadserveError["details"],
+): Failed {
   const fix = "Correct that, then send it as a new request.";
   return failed(at, new RadserveError(code, `${message} ${fix}`, { ...details, [UNREAD]: true }));
 }
 
 /** Throws if the folder itself is gone, or a mount point without its mount. */
-async function mustBeThere({ folder, roots }: Pick<ScanOptions, "folder" | "roots">): Promise<void> {
+async function mustBeThere({
+  folder,
+  roots,
+}: Pick<ScanOptions, "folder" | "roots">): Promise<void> {
   await withInput(folder, roots, async ({ kind, fdPath }) => {
     if (kind === "folder" && !(await holdsSomething(fdPath)))
       throw errors.input_not_found("Expected the input folder to hold something; it is empty.");
@@ -143,7 +164,10 @@ async function* scanOne(
 
 const isBroken = (name: string) => name.includes("\ufffd");
 
-/** Files and folders whose names are no UTF-8: a result cannot be named after them. Told with their bytes (`M\xfcller`). */
+/**
+ * Files and folders whose names are no UTF-8: a result cannot be named after them. Told with their
+ * bytes (`M\xfcller`).
+ */
 async function* brokenNames(folder: OpenedInput, here: string): AsyncGenerator<Failed> {
   const message = "Expected a name in UTF-8; found other bytes. Rename the file or folder.";
   for (const name of await readdir(folder.fdPath, { encoding: "buffer" })) {
@@ -163,7 +187,11 @@ async function entryOf(
   const { name } = entry;
   const at = join(here, name);
   if (entry.isFIFO() || entry.isSocket() || entry.isCharacterDevice() || entry.isBlockDevice())
-    return { path: at, is: "skipped", reason: { code: "no_file", message: "A device, pipe or socket." } };
+    return {
+      path: at,
+      is: "skipped",
+      reason: { code: "no_file", message: "A device, pipe or socket." },
+    };
   try {
     if (entry.isFile()) return { path: at, ...(await kindOfFile(folder, name)) };
     return await withInput(path.posix.join(base, at), roots, async ({ kind, fd }) => ({
@@ -178,7 +206,10 @@ async function entryOf(
     if (isGone(error)) return { path: at, is: "own" };
     if (!isPermission(error)) throw error;
     const details = { side: "input", reason: "permission" };
-    return failed(at, errors.path_not_allowed("The server's user may not read this file.", details));
+    return failed(
+      at,
+      errors.path_not_allowed("The server's user may not read this file.", details),
+    );
   }
 }
 
@@ -210,11 +241,14 @@ interface Judged {
   /** SOPInstanceUIDs of images of a group that are items whatever their series is. */
   apart?: ReadonlySet<string | undefined>;
   series: { uid: string | undefined; found: Found }[];
-  ofCase: { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean } | undefined;
+  ofCase:
+    | { found: Found; holds: (uid: string | undefined, sop: string | undefined) => boolean }
+    | undefined;
 }
 
 /** A series that a model takes, and to which each such model prefers another one of the folder. */
-const isBehind = (found: Found): boolean => found.is === "skipped" && PREFERENCES.has(found.reason.code);
+const isBehind = (found: Found): boolean =>
+  found.is === "skipped" && PREFERENCES.has(found.reason.code);
 
 function skippedSeries(at: string, { code, message }: { code: string; message: string }): Found {
   const reason = { code, message: `No model took the folder as one series. ${message}` };
@@ -222,11 +256,12 @@ function skippedSeries(at: string, { code, message }: { code: string; message: s
 }
 
 /**
- * The files of one folder that could be the slices of a series, or members of a case. A folder that is a case for a
- * model with roles is one item beside all others. If a model takes series, or slices with their neighbours, and would
- * take this one, the folder is one item, and its files are items of their own only if a model of single images takes
- * them too; the other models then run on every slice within it. In groups each series of several images is one item, and
- * files are items beside it only if a model takes them by themselves and not their series.
+ * The files of one folder that could be the slices of a series, or members of a case. A folder that
+ * is a case for a model with roles is one item beside all others. If a model takes series, or
+ * slices with their neighbours, and would take this one, the folder is one item, and its files are
+ * items of their own only if a model of single images takes them too; the other models then run on
+ * every slice within it. In groups each series of several images is one item, and files are items
+ * beside it only if a model takes them by themselves and not their series.
  */
 class SeriesOfFolder {
   readonly #files: { path: string; slice: SliceHead }[] = [];
@@ -265,7 +300,8 @@ class SeriesOfFolder {
     }
     if (ofCase !== undefined) yield ofCase.found;
     const single =
-      this.options.grouped !== true && this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
+      this.options.grouped !== true &&
+      this.#files.some(({ slice }) => this.#fits(slice, takesSingle));
     // Slices need no items of their own if their series is one, or the folder that holds it alone
     const isPart = ({ seriesInstanceUid: uid, sopInstanceUid }: SliceHead) =>
       taken.has(uid) || taken.has(undefined) || ofCase?.holds(uid, sopInstanceUid) === true;
@@ -274,7 +310,10 @@ class SeriesOfFolder {
         yield { path: at, is: "input" };
   }
 
-  /** The series that a model takes or might have taken, and the case that the folder is or might have been. */
+  /**
+   * The series that a model takes or might have taken, and the case that the folder is or might
+   * have been.
+   */
   async #judged(folder: OpenedInput, here: string): Promise<Judged> {
     const counts = new Map<string, number>();
     for (const { slice } of this.#files) {
@@ -316,7 +355,10 @@ class SeriesOfFolder {
     }
   }
 
-  /** The possible series that a model takes, or that are none; `uid` is undefined if the folder itself is the item. */
+  /**
+   * The possible series that a model takes, or that are none; `uid` is undefined if the folder
+   * itself is the item.
+   */
   #decided(
     series: Study["series"],
     possible: ReadonlySet<string>,
@@ -330,7 +372,8 @@ class SeriesOfFolder {
     );
     // A group that no model takes, and of which none takes an image, is told once
     const isUntaken = (uid: string) =>
-      this.options.grouped === true && !apart.some(({ seriesInstanceUid }) => seriesInstanceUid === uid);
+      this.options.grouped === true &&
+      !apart.some(({ seriesInstanceUid }) => seriesInstanceUid === uid);
     return series.flatMap(({ uid, alone, image }, i) => {
       const { taken = false, why = [] } = verdicts[i] ?? {};
       const behind = why.find(({ code }) => PREFERENCES.has(code));
@@ -345,7 +388,9 @@ class SeriesOfFolder {
 
   /** Images that a model takes by themselves, and not their series. */
   #apart(series: Study["series"], candidates: Candidates): Image["source"][] {
-    const models = this.#models.filter(({ manifest }) => !takesCase(manifest) && !takesWhole(manifest));
+    const models = this.#models.filter(
+      ({ manifest }) => !takesCase(manifest) && !takesWhole(manifest),
+    );
     const refusing = new Map<string | undefined, ModelEntry[]>();
     for (const { uid, image } of series)
       if (!(image instanceof RadserveError))
@@ -354,11 +399,17 @@ class SeriesOfFolder {
           models.filter((entry) => accepts(entry, image).length > 0),
         );
     const isApart = (image: Image) =>
-      refusing.get(image.source.seriesInstanceUid)?.some((entry) => accepts(entry, image).length === 0);
-    return candidates.images().flatMap(({ image }) => (isApart(image) === true ? [image.source] : []));
+      refusing
+        .get(image.source.seriesInstanceUid)
+        ?.some((entry) => accepts(entry, image).length === 0);
+    return candidates
+      .images()
+      .flatMap(({ image }) => (isApart(image) === true ? [image.source] : []));
   }
 
-  /** The case that the folder is for a model with roles, or why not, if some of its roles are there. */
+  /**
+   * The case that the folder is for a model with roles, or why not, if some of its roles are there.
+   */
   #caseOf(candidates: Candidates, here: string): Judged["ofCase"] {
     const models = this.#models.filter(({ manifest }) => takesCase(manifest));
     const path = casePath(here);

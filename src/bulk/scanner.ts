@@ -1,6 +1,7 @@
 /**
- * Scans of folders as jobs of pg-boss: durable steps that run on any box and again where one was killed. A scan that
- * runs again finds the same items, and those that are there already stay as they are.
+ * Scans of folders as jobs of pg-boss: durable steps that run on any box and again where one was
+ * killed. A scan that runs again finds the same items, and those that are there already stay as
+ * they are.
  */
 import type { Pool, PoolClient } from "pg";
 import { PgBoss } from "pg-boss";
@@ -14,7 +15,14 @@ import type { KnownModels } from "../models/entry.js";
 import { translateIn } from "../files/path-map.js";
 import { narrowRoots } from "../files/roots.js";
 import type { BoxContext } from "./boxes.js";
-import { asUnavailable, isFarAhead, isTableLoss, jsonb, transaction, type Queryable } from "./database.js";
+import {
+  asUnavailable,
+  isFarAhead,
+  isTableLoss,
+  jsonb,
+  transaction,
+  type Queryable,
+} from "./database.js";
 import { finishJobs, PAUSE_ENDS, purgeOlderThan, type JobRow } from "./jobs.js";
 import { pauseJob } from "./leases.js";
 import { makeQueue } from "./migrations.js";
@@ -29,7 +37,9 @@ const BATCH = 500;
 /** The first items of a large folder need not wait for the others. */
 const LONGEST_BATCH_MS = 1_000;
 const ANALYZED_FROM = 1_000;
-/** A scan that is hindered lets others go first, and is tried again for as long as its job needs it. */
+/**
+ * A scan that is hindered lets others go first, and is tried again for as long as its job needs it.
+ */
 const AGAIN = { retryLimit: 2 ** 31 - 1, retryDelay: 1, retryBackoff: true, retryDelayMax: 15 };
 /** How often times of the queue are held against the database's clock. */
 const CLOCK_LOOK_MS = 30_000;
@@ -75,11 +85,14 @@ const executor = (client: Queryable) => ({
 });
 
 /**
- * The time of day when the thread began, counted on from there by a clock that nobody sets: timers of pg-boss wait for a
- * time of day, and went round each millisecond after the clock was set back.
+ * The time of day when the thread began, counted on from there by a clock that nobody sets: timers
+ * of pg-boss wait for a time of day, and went round each millisecond after the clock was set back.
  */
 const CLOCK = {
-  ...{ setTimeout, clearTimeout, setInterval, clearInterval },
+  setTimeout,
+  clearTimeout,
+  setInterval,
+  clearInterval,
   now: () => performance.timeOrigin + performance.now(),
 };
 
@@ -111,7 +124,10 @@ export class Scanner {
     return boss;
   }
 
-  /** After tables were lost: those of the queue may be among them. Scans that were lost are found by the sweep. */
+  /**
+   * After tables were lost: those of the queue may be among them. Scans that were lost are found by
+   * the sweep.
+   */
   async restart(): Promise<void> {
     await this.#boss.stop({ graceful: false }).catch(() => undefined);
     if (this.#stopping.signal.aborted) return;
@@ -154,7 +170,8 @@ export class Scanner {
         if (job === undefined) return;
         // Whatever comes of it, the next is asked for at once, and not after the usual pause
         const hindered = await this.#scan(job.data, job.signal).finally(() => this.wake());
-        // Not the fault itself: the queue keeps what is thrown, and messages of the system name files
+        // Not the fault itself: the queue keeps what is thrown, and messages of the system name
+        // files
         if (hindered) throw new Error("The folder could not be scanned.");
       },
     );
@@ -162,7 +179,11 @@ export class Scanner {
 
   /** @param client its transaction makes the job, too */
   async enqueue(scan: Scan, client: Queryable): Promise<void> {
-    await this.#boss.send(SCAN, scan, { singletonKey: scan.job_id, db: executor(client), ...AGAIN });
+    await this.#boss.send(SCAN, scan, {
+      singletonKey: scan.job_id,
+      db: executor(client),
+      ...AGAIN,
+    });
   }
 
   /** A job waits to be scanned. */
@@ -170,7 +191,10 @@ export class Scanner {
     if (this.#worker !== undefined) this.#boss.notifyWorker(this.#worker);
   }
 
-  /** What began to wait, or gave a sign of life, while the database's clock was far ahead goes on, or is over, now. */
+  /**
+   * What began to wait, or gave a sign of life, while the database's clock was far ahead goes on,
+   * or is over, now.
+   */
   async #forgetFarTimes(): Promise<void> {
     await this.options.database.pool.query(
       `update radserve_queue.job set start_after = least(start_after, now()), heartbeat_on = least(heartbeat_on, now())
@@ -186,7 +210,8 @@ export class Scanner {
   }
 
   /**
-   * Every day, and at each start: forgets jobs that ended long ago, and puts scans that the queue has lost into it again.
+   * Every day, and at each start: forgets jobs that ended long ago, and puts scans that the queue
+   * has lost into it again.
    */
   async #sweep(): Promise<void> {
     const { pool } = this.options.database;
@@ -285,7 +310,10 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
     }));
     const added = await insertNew(client, jobId, given);
     // A scan that finds something shows that the input is there again.
-    await client.query("update radserve.job set next_index = next_index + $2 where id = $1", [jobId, added]);
+    await client.query("update radserve.job set next_index = next_index + $2 where id = $1", [
+      jobId,
+      added,
+    ]);
     await client.query(
       `update radserve.job set ${PAUSE_ENDS} where id = $1 and pause_code = 'share_unavailable'`,
       [jobId],
@@ -295,9 +323,9 @@ export function insertFound(pool: Pool, jobId: string, found: readonly Found[]):
 }
 
 /**
- * Inserts those of the items that are not there, numbered on without gaps. What is there shows as a conflict of the
- * insert and is not asked for first: the planner knows nothing about a new job, and looks through all of its items for
- * each one of these.
+ * Inserts those of the items that are not there, numbered on without gaps. What is there shows as a
+ * conflict of the insert and is not asked for first: the planner knows nothing about a new job, and
+ * looks through all of its items for each one of these.
  * @returns how many were new
  */
 async function insertNew(

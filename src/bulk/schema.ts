@@ -1,4 +1,7 @@
-/** Requests and answers of the bulk pages: one schema each, for the types, the checks and the published contract. */
+/**
+ * Requests and answers of the bulk pages: one schema each, for the types, the checks and the
+ * published contract.
+ */
 import { z } from "zod";
 import { errorObjectSchema } from "../base/errors.js";
 import {
@@ -60,9 +63,12 @@ export const bulkRequestSchema = z
     if (body.input_folder_path === undefined)
       missing(
         "input_folder_path",
-        folders ? "Expected a string" : "Expected input_folder_path and output_folder_path, or items",
+        folders
+          ? "Expected a string"
+          : "Expected input_folder_path and output_folder_path, or items",
       );
-    else if (body.output_folder_path === undefined) missing("output_folder_path", "Expected a string");
+    else if (body.output_folder_path === undefined)
+      missing("output_folder_path", "Expected a string");
   });
 export type BulkRequest = z.infer<typeof bulkRequestSchema>;
 
@@ -92,10 +98,15 @@ export const jobSchema = z.object({
     .object({
       code: z.string(),
       message: z.string(),
-      since: z.iso.datetime().nullable().describe("When the pause began; null if that was not recorded"),
+      since: z.iso
+        .datetime()
+        .nullable()
+        .describe("When the pause began; null if that was not recorded"),
     })
     .nullable()
-    .describe("Work continues by itself after every code but paused_by_request and repeated_failures"),
+    .describe(
+      "Work continues by itself after every code but paused_by_request and repeated_failures",
+    ),
   created_at: z.iso.datetime(),
   finished_at: z.iso.datetime().nullable(),
   total: count.nullable().describe("null while the folder is scanned"),
@@ -123,7 +134,10 @@ export const waitingSchema = z.object({
   reason: z.string().describe("The code of paused_reason, or what some of the images wait for"),
   message: z.string(),
   since: z.iso.datetime().nullable(),
-  box: z.string().nullable().describe("The box that reported the reason, or that the reason is about"),
+  box: z
+    .string()
+    .nullable()
+    .describe("The box that reported the reason, or that the reason is about"),
   images: count.nullable().describe("Number of images that wait; null: the whole job"),
 });
 
@@ -147,7 +161,10 @@ export const failureSchema = z.object({
 
 export const reportSchema = z.object({
   html_path: z.string().nullable().describe("The page for people; it needs nothing beside it"),
-  csv_path: z.string().nullable().describe("The table: a row for each label of each model on each image"),
+  csv_path: z
+    .string()
+    .nullable()
+    .describe("The table: a row for each label of each model on each image"),
   error: errorObjectSchema.nullable().describe("Why the report could not be written"),
 });
 
@@ -170,7 +187,9 @@ export const jobDetailsSchema = jobSchema.extend({
     .describe("Why images failed or were skipped, the most frequent first; at most 20 of each"),
   report: reportSchema
     .nullable()
-    .describe("Written into the output folder before the job ends; null before that, and if reports are off"),
+    .describe(
+      "Written into the output folder before the job ends; null before that, and if reports are off",
+    ),
 });
 export type JobDetails = z.infer<typeof jobDetailsSchema>;
 
@@ -190,7 +209,9 @@ export const reconciliationSchema = z.object({
     z.object({
       difference: z.enum(DIFFERENCES),
       path: z.string(),
-      index: count.nullable().describe("Index of the image; null for a file that belongs to no image"),
+      index: count
+        .nullable()
+        .describe("Index of the image; null for a file that belongs to no image"),
       message: z.string(),
     }),
   ),
@@ -199,7 +220,12 @@ export const reconciliationSchema = z.object({
 });
 export type Reconciliation = z.infer<typeof reconciliationSchema>;
 
-export const acceptedSchema = jobSchema.pick({ job_id: true, state: true, total: true, status_url: true });
+export const acceptedSchema = jobSchema.pick({
+  job_id: true,
+  state: true,
+  total: true,
+  status_url: true,
+});
 export type Accepted = z.infer<typeof acceptedSchema>;
 
 const found = z.array(z.string()).optional().describe("Labels that are present");
@@ -215,7 +241,10 @@ export const itemSchema = z.object({
   output_folder_path: z.string(),
   state: z.enum(ITEM_STATES),
   attempts: count,
-  reused: z.boolean().optional().describe("A finished, valid result lay there and nothing was computed"),
+  reused: z
+    .boolean()
+    .optional()
+    .describe("A finished, valid result lay there and nothing was computed"),
   receipt_path: z.string().optional(),
   outputs: modelResult.shape.outputs,
   models: z.array(modelResult.pick({ name: true, status: true }).extend({ found })),
@@ -245,7 +274,10 @@ export const jobQuerySchema = z.strictObject({
 });
 export const reconcileQuerySchema = z.strictObject({
   ...page(1000, 100, /^[if]\d{1,9}$/),
-  retry: z.enum(["true", "false"]).default("false").describe("Runs images again whose results are missing"),
+  retry: z
+    .enum(["true", "false"])
+    .default("false")
+    .describe("Runs images again whose results are missing"),
 });
 export const itemQuerySchema = z.strictObject({
   ...page(1000, 100),

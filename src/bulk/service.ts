@@ -1,6 +1,7 @@
 /**
- * The bulk queue as the serving process sees it: calls go to the bulk thread and answers come back; the images it asks
- * for go to the worker threads. The thread starts when it is first needed, and again when it dies.
+ * The bulk queue as the serving process sees it: calls go to the bulk thread and answers come back;
+ * the images it asks for go to the worker threads. The thread starts when it is first needed, and
+ * again when it dies.
  */
 import { randomUUID } from "node:crypto";
 import { giveBackOfThread } from "../addon/bytes.js";
@@ -21,14 +22,23 @@ import type { InferencePool } from "../inference/worker-pool.js";
 import type { KnownModels } from "../models/entry.js";
 import type { OperationName } from "./api.js";
 import type { BulkAnswer, BulkCall } from "./call.js";
-import type { BulkFigures, FromThread, ItemOutcome, ItemToRun, ThreadOptions, ToThread } from "./messages.js";
+import type {
+  BulkFigures,
+  FromThread,
+  ItemOutcome,
+  ItemToRun,
+  ThreadOptions,
+  ToThread,
+} from "./messages.js";
 import { BulkUnavailable } from "./database-trouble.js";
 
 const FIRST_DELAY_MS = 200;
 const LONGEST_DELAY_MS = 30_000;
 /** A thread that lived this long was healthy. */
 const HEALTHY_MS = 60_000;
-/** How many items are taken beyond those that run, so that no worker thread waits for the database. */
+/**
+ * How many items are taken beyond those that run, so that no worker thread waits for the database.
+ */
 const AHEAD_PER_THREAD = 2;
 /** How long the thread may take to write down what has ended. */
 const LAST_WAIT_MS = 5_000;
@@ -57,8 +67,14 @@ export class BulkService {
   #deaths = 0;
   #stopping = false;
   #figures: BulkFigures = {
-    ...{ open: 0, queued: 0, running: 0, paused: 0, paused_for: {} },
-    ...{ ended: {}, boxes: [], trouble: null },
+    open: 0,
+    queued: 0,
+    running: 0,
+    paused: 0,
+    paused_for: {},
+    ended: {},
+    boxes: [],
+    trouble: null,
   };
   #calledAt = 0;
   /** Resolves when the thread that ends has ended. */
@@ -72,7 +88,11 @@ export class BulkService {
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),
       workerData: {
-        ...{ config, roots, destinations, crashed, processId: randomUUID() },
+        config,
+        roots,
+        destinations,
+        crashed,
+        processId: randomUUID(),
         window: pool.bulkWidth + config.threads * AHEAD_PER_THREAD,
       } satisfies Omit<ThreadOptions, "memory">,
       places: pool.places,
@@ -115,7 +135,10 @@ export class BulkService {
       return (await this.#thread.call({ type: "call", operation, call: whole })) as BulkAnswer;
     } catch (error) {
       if (!(error instanceof ThreadEnded)) throw error;
-      throw new BulkUnavailable("The bulk queue is starting again.", "Send the request again shortly.");
+      throw new BulkUnavailable(
+        "The bulk queue is starting again.",
+        "Send the request again shortly.",
+      );
     }
   }
 
@@ -142,7 +165,10 @@ export class BulkService {
     await this.#leave();
   }
 
-  /** Ends the thread when all is written down, and the private database with it. Repeated calls wait for the same end. */
+  /**
+   * Ends the thread when all is written down, and the private database with it. Repeated calls wait
+   * for the same end.
+   */
   #leave(): Promise<void> {
     if (!this.#thread.isRunning && this.#leaving === undefined) return Promise.resolve();
     this.#leaving ??= (async () => {
@@ -159,7 +185,10 @@ export class BulkService {
     return this.#leaving;
   }
 
-  /** Ends what only costs while no job is open; the next call starts it again within a second or two. */
+  /**
+   * Ends what only costs while no job is open; the next call starts it again within a second or
+   * two.
+   */
   #restIfIdle(): void {
     if (this.options.config.database_url !== undefined || this.#figures.open > 0) return;
     if (this.#thread.pending > 0 || this.#running.size > 0) return;
@@ -228,7 +257,8 @@ export class BulkService {
       // Nothing was committed: a line that cannot be written holds up nothing
       action.failed(error.code).catch(() => undefined);
     }
-    // The thread that asked has ended: the next one begins its numbers anew, and means another item by this one
+    // The thread that asked has ended: the next one begins its numbers anew, and means another item
+    // by this one
     if (this.#running.get(id)?.cancelId !== cancelId) return;
     this.#running.delete(id);
     this.#thread.note({ type: "ended", id, outcome });

@@ -1,4 +1,6 @@
-/** POST /bulk_inference: what is asked for is checked as far as it can be at once, and then kept. */
+/**
+ * POST /bulk_inference: what is asked for is checked as far as it can be at once, and then kept.
+ */
 import { createHash, randomUUID } from "node:crypto";
 import path from "node:path";
 import { v5 as uuidV5 } from "uuid";
@@ -56,7 +58,8 @@ export async function submit(
       : sameJob(await jobOfKey((await context.database()).pool, subject, key), sha256);
   const known = await before();
   // A job that a narrowed token does not reach is refused below, by its paths.
-  if (known !== undefined && (await isReached(call, known, context))) return { id: known, fresh: false };
+  if (known !== undefined && (await isReached(call, known, context)))
+    return { id: known, fresh: false };
   const roots = {
     input: await narrowRoots(context.roots.input, inputRoots),
     output: await narrowRoots(context.roots.output, outputRoots),
@@ -69,9 +72,15 @@ export async function submit(
   if (items !== undefined) await checkItems(items, roots, { ...context.config, group: body.group });
   else wasEmpty = await checkFolder(request.input_folder_path ?? "", roots, context.config);
   const id = randomUUID();
-  await refuseMany((await context.database()).readPool, { id, subject }, context.config.jobs_per_subject);
+  await refuseMany(
+    (await context.database()).readPool,
+    { id, subject },
+    context.config.jobs_per_subject,
+  );
   // Last: for a request that is taken the output folders are made.
-  const folders = items?.map((item) => item.output_folder_path) ?? [request.output_folder_path ?? ""];
+  const folders = items?.map((item) => item.output_folder_path) ?? [
+    request.output_folder_path ?? "",
+  ];
   await makeFolders(id, folders, roots.output, context.config);
   const job: NewJob = {
     id,
@@ -197,6 +206,9 @@ async function checkItem(
 function atIndex(index: number) {
   return (error: unknown): never => {
     if (!(error instanceof RadserveError)) throw error;
-    throw new RadserveError(error.code, `items[${index}]: ${error.message}`, { ...error.details, index });
+    throw new RadserveError(error.code, `items[${index}]: ${error.message}`, {
+      ...error.details,
+      index,
+    });
   };
 }

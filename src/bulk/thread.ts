@@ -1,6 +1,7 @@
 /**
- * The bulk thread: the database, bodies of megabytes, scans of folders and the taking of items live here, so that
- * none of it holds up the thread that serves HTTP. The images themselves are read and inferred by the worker threads.
+ * The bulk thread: the database, bodies of megabytes, scans of folders and the taking of items live
+ * here, so that none of it holds up the thread that serves HTTP. The images themselves are read and
+ * inferred by the worker threads.
  */
 import { randomUUID } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
@@ -33,7 +34,10 @@ const log = createLog(config.log_level);
 const works = config.role !== "api";
 const memory = new ProcessMemory(options.memory);
 
-/** How long a call waits for a database that is being made or started. One that cannot be used shows within seconds. */
+/**
+ * How long a call waits for a database that is being made or started. One that cannot be used shows
+ * within seconds.
+ */
 const PATIENCE_MS = 60_000;
 const FIRST_DELAY_MS = 250;
 const LONGEST_DELAY_MS = 10_000;
@@ -55,7 +59,9 @@ interface Parts {
   runner: Runner;
 }
 
-/** Resolves when the models were loaded for the first time; then each loading gives another promise. */
+/**
+ * Resolves when the models were loaded for the first time; then each loading gives another promise.
+ */
 let models: Promise<KnownModels>;
 let resolveModels: (known: KnownModels) => void;
 models = new Promise((resolve) => (resolveModels = resolve));
@@ -110,7 +116,8 @@ async function open(): Promise<Parts> {
 const originFile = path.join(config.state_dir, "bulk-origin");
 
 /**
- * Brings the tables up to date, and says so if they are not those that this box knew: jobs of before are gone with those.
+ * Brings the tables up to date, and says so if they are not those that this box knew: jobs of
+ * before are gone with those.
  * @param jobs of which it is known that they are lost
  */
 async function recognise({ pool }: Database, jobs: readonly string[] = []): Promise<void> {
@@ -200,7 +207,9 @@ async function answerCall(name: OperationName, call: BulkCall): Promise<BulkAnsw
     return await perform(call, context);
   } catch (thrown) {
     if (isTableLoss(thrown)) void repair([]).catch(() => undefined);
-    throw state.parts === undefined ? thrown : asUnavailable(thrown, state.parts.database.connection);
+    throw state.parts === undefined
+      ? thrown
+      : asUnavailable(thrown, state.parts.database.connection);
   } finally {
     // Other boxes see it when they look next, within seconds
     if (wakes) {

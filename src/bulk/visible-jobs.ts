@@ -1,6 +1,7 @@
 /**
- * The jobs that a narrowed token may see and steer: those whose folders all lie where it may read and write. A job that a
- * wider token of the same subject has submitted is like another subject's to it.
+ * The jobs that a narrowed token may see and steer: those whose folders all lie where it may read
+ * and write. A job that a wider token of the same subject has submitted is like another subject's
+ * to it.
  */
 import path from "node:path";
 import { cached } from "../base/cached.js";
@@ -17,8 +18,14 @@ export interface RootsContext {
   roots: { input: string[]; output: string[] };
 }
 
-/** Tells whether all of some folders, in the client's names, lie inside roots that a token narrowed. */
-function folderCheck(roots: readonly string[], ofToken: string[] | undefined, pathMap: Config["path_map"]) {
+/**
+ * Tells whether all of some folders, in the client's names, lie inside roots that a token narrowed.
+ */
+function folderCheck(
+  roots: readonly string[],
+  ofToken: string[] | undefined,
+  pathMap: Config["path_map"],
+) {
   const narrowed = narrowRoots(roots, ofToken);
   const includes = cached(async (folder: string) => {
     const here = translateIn(folder, pathMap).path;

@@ -1,4 +1,7 @@
-/** The work of a command, told on a terminal if it takes longer than two seconds; elsewhere nothing is said. */
+/**
+ * The work of a command, told on a terminal if it takes longer than two seconds; elsewhere nothing
+ * is said.
+ */
 
 const QUIET_MS = 2_000;
 const EACH_MS = 1_000;

@@ -50,7 +50,10 @@ function folderOf({ state_dir }: Config, { folder }: AuditRange): string {
 }
 
 /** Verifies the files. Throws ConfigError where the key cannot be read. */
-export async function examined(config: Config, options: AuditRange & { head?: string[] }): Promise<Verified> {
+export async function examined(
+  config: Config,
+  options: AuditRange & { head?: string[] },
+): Promise<Verified> {
   const paths = auditPaths(config.state_dir);
   const folder = folderOf(config, options);
   const from = dayFile("--from", options.from);
@@ -79,11 +82,14 @@ export async function auditVerify(
   options: AuditRange & { head?: string[]; json?: boolean },
 ): Promise<ExitStatus> {
   const found = await examined(config, options);
-  if (options.json === true) print(JSON.stringify({ ok: found.faults.length === 0, ...found }, null, 2));
+  if (options.json === true)
+    print(JSON.stringify({ ok: found.faults.length === 0, ...found }, null, 2));
   else {
     for (const line of allTold(found)) print(line);
     const sum = `${many(found.lines, "line")} in ${many(found.files, "file")}; head ${found.head ?? "none"}`;
-    print(found.faults.length === 0 ? `ok: ${sum}` : `${many(found.faults.length, "fault")}: ${sum}`);
+    print(
+      found.faults.length === 0 ? `ok: ${sum}` : `${many(found.faults.length, "fault")}: ${sum}`,
+    );
   }
   return found.faults.length === 0 ? 0 : 1;
 }
@@ -91,7 +97,10 @@ export async function auditVerify(
 /** Lines that `auditExport` tells of the files; `verify` tells all. */
 const MOST_REMARKS = 20;
 
-/** Tells what `verify` finds in the files that are exported. @returns false where a line may be missing or changed */
+/**
+ * Tells what `verify` finds in the files that are exported. @returns false where a line may be
+ * missing or changed
+ */
 async function remarksOfVerify(config: Config, options: AuditRange): Promise<boolean> {
   try {
     const found = await examined(config, options);
@@ -108,8 +117,9 @@ async function remarksOfVerify(config: Config, options: AuditRange): Promise<boo
 }
 
 /**
- * One AuditEvent a line, of the days that the lines themselves say: after a clock was set back, lines of many days lie in
- * the file of a later one. Status 1 where the files are not as they were written.
+ * One AuditEvent a line, of the days that the lines themselves say: after a clock was set back,
+ * lines of many days lie in the file of a later one. Status 1 where the files are not as they were
+ * written.
  */
 export async function auditExport(config: Config, options: AuditRange): Promise<ExitStatus> {
   const folder = folderOf(config, options);
@@ -119,11 +129,17 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
   let strange = 0;
   const output = process.stdout;
   for (const name of filesFrom(folder, from)) {
-    for await (const text of createInterface({ input: createReadStream(path.join(folder, name)) })) {
+    for await (const text of createInterface({
+      input: createReadStream(path.join(folder, name)),
+    })) {
       const line = readLine(text);
       if (line === undefined) strange += 1;
       const day = line === undefined ? "" : `${dayOf(line.entry.time)}.jsonl`;
-      if (line === undefined || (from !== undefined && day < from) || (to !== undefined && day > to))
+      if (
+        line === undefined ||
+        (from !== undefined && day < from) ||
+        (to !== undefined && day > to)
+      )
         continue;
       const event = auditEvent(line.entry, interactionOf);
       if (event !== undefined && !output.write(`${JSON.stringify(event)}\n`))
@@ -131,7 +147,9 @@ export async function auditExport(config: Config, options: AuditRange): Promise<
     }
   }
   if (strange > 0)
-    remark(`Left out: ${counted(strange, "line")} not of the audit. radserve audit verify says more.`);
+    remark(
+      `Left out: ${counted(strange, "line")} not of the audit. radserve audit verify says more.`,
+    );
   return isGood && strange === 0 ? 0 : 1;
 }
 

@@ -1,8 +1,16 @@
-/** `radserve bulk`: gives a folder to a running server as one job and stays with it until it ends. */
+/**
+ * `radserve bulk`: gives a folder to a running server as one job and stays with it until it ends.
+ */
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { acceptedSchema, itemListSchema, jobSchema, type Accepted, type Job } from "../bulk/schema.js";
+import {
+  acceptedSchema,
+  itemListSchema,
+  jobSchema,
+  type Accepted,
+  type Job,
+} from "../bulk/schema.js";
 import type { Config } from "../config.js";
 import { asRadserveError, type RadserveError } from "../base/errors.js";
 import { clientWithToken, type Client } from "./client.js";
@@ -25,7 +33,10 @@ export interface BulkCommand extends JsonOption {
   idempotencyKey?: string;
 }
 
-/** 0: all succeeded or were skipped; 1: some failed or are partial, or it was cancelled; 2: refused; 130: left alone. */
+/**
+ * 0: all succeeded or were skipped; 1: some failed or are partial, or it was cancelled; 2: refused;
+ * 130: left alone.
+ */
 export async function bulk(
   config: Config,
   input: string,
@@ -55,7 +66,10 @@ export async function bulk(
   return job.state === "completed" && job.counts.failed + job.counts.partial === 0 ? 0 : 1;
 }
 
-/** A client may name folders as another machine does (`\\server\share`): the server's path_map translates those. */
+/**
+ * A client may name folders as another machine does (`\\server\share`): the server's path_map
+ * translates those.
+ */
 const asServerSees = (folder: string) => (folder.includes("\\") ? folder : path.resolve(folder));
 
 function submit(client: Client, input: string, output: string, options: BulkCommand) {
@@ -89,7 +103,10 @@ async function follow(client: Client, id: string, json: boolean): Promise<Job | 
   remark(`job ${id}`);
   try {
     for (;;) {
-      const patience = { signal: leaving.signal, onRetry: (why: RadserveError) => progress.unreachable(why) };
+      const patience = {
+        signal: leaving.signal,
+        onRetry: (why: RadserveError) => progress.unreachable(why),
+      };
       const job = await client.callPatiently(jobSchema, patience, "GET", page);
       progress.show(job);
       if (hasEnded(job)) return job;
@@ -126,5 +143,7 @@ async function tellEnd(client: Client, job: Job, json: boolean): Promise<void> {
   for (const item of named) print(`  ${item.state}: ${item.input_image_path}: ${whyOf(item)}`);
   const bad = job.counts.failed + job.counts.partial;
   if (bad > named.length)
-    print(`  and ${bad - named.length} more: radserve jobs items ${job.job_id} --state failed (or partial)`);
+    print(
+      `  and ${bad - named.length} more: radserve jobs items ${job.job_id} --state failed (or partial)`,
+    );
 }

@@ -95,10 +95,18 @@ export class Client {
    * One request.
    * @throws RadserveError model_unavailable where nothing answers, or something that is no Radserve
    */
-  async send(method: string, page: string, body?: unknown): Promise<{ status: number; body: unknown }> {
+  async send(
+    method: string,
+    page: string,
+    body?: unknown,
+  ): Promise<{ status: number; body: unknown }> {
     let reply: { status: number; text: string };
     try {
-      reply = await this.#exchange(method, page, body === undefined ? undefined : JSON.stringify(body));
+      reply = await this.#exchange(
+        method,
+        page,
+        body === undefined ? undefined : JSON.stringify(body),
+      );
     } catch (error) {
       const code = errno(error);
       // Some alerts of TLS 1.2 have no code of their own, and stand in the message
@@ -137,13 +145,18 @@ export class Client {
       });
       sent.once("error", reject);
       sent.once("response", (response) => {
-        text(response).then((read) => resolve({ status: response.statusCode ?? 0, text: read }), reject);
+        text(response).then(
+          (read) => resolve({ status: response.statusCode ?? 0, text: read }),
+          reject,
+        );
       });
       sent.end(body);
     });
   }
 
-  /** One request whose answer must be of this form. Throws the server's own error where it refuses. */
+  /**
+   * One request whose answer must be of this form. Throws the server's own error where it refuses.
+   */
   async call<T>(schema: z.ZodType<T>, method: string, page: string, body?: unknown): Promise<T> {
     const { status, body: answer } = await this.send(method, page, body);
     if (status >= 400) throw this.#refusal(status, answer);
@@ -165,7 +178,11 @@ export class Client {
       } catch (error) {
         if (!(error instanceof Unreachable) || performance.now() + pause > end) throw error;
         patience.onRetry?.(error);
-        await delay(pause, undefined, patience.signal === undefined ? {} : { signal: patience.signal });
+        await delay(
+          pause,
+          undefined,
+          patience.signal === undefined ? {} : { signal: patience.signal },
+        );
       }
     }
   }
@@ -175,7 +192,8 @@ export class Client {
     if (data === undefined) return this.#stranger(status);
     const { error, message, details } = data;
     if ([408, 429, 503].includes(status)) return new Unreachable(error, message, details);
-    if (status !== 401) return RadserveError.fromObject({ error, message, ...(details && { details }) });
+    if (status !== 401)
+      return RadserveError.fromObject({ error, message, ...(details && { details }) });
     return new RadserveError(
       error,
       `${message}. ${this.url} refuses the token in RADSERVE_TOKEN; make another with radserve token issue --subject NAME.`,

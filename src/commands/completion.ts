@@ -1,12 +1,19 @@
-/** `radserve completion bash|zsh`: a script for the shell, made from the tree of commands that there is. */
+/**
+ * `radserve completion bash|zsh`: a script for the shell, made from the tree of commands that there
+ * is.
+ */
 import type { Command } from "commander";
 
 export const SHELLS = ["bash", "zsh"] as const;
 export type Shell = (typeof SHELLS)[number];
 
-const isHidden = (command: Command) => (command as unknown as { _hidden?: boolean })._hidden === true;
+const isHidden = (command: Command) =>
+  (command as unknown as { _hidden?: boolean })._hidden === true;
 
-/** The words that may follow those of each command: its own commands and options. By the words, without the program's name. */
+/**
+ * The words that may follow those of each command: its own commands and options. By the words,
+ * without the program's name.
+ */
 function wordsOf(program: Command): Map<string, string[]> {
   const found = new Map<string, string[]>();
   const global = program.options.flatMap(({ long }) => (typeof long === "string" ? [long] : []));
@@ -35,7 +42,10 @@ function choicesOf(program: Command): Map<string, readonly string[]> {
   );
 }
 
-/** Walks the words before the cursor, then sets what may follow; in shell that bash and zsh both read. */
+/**
+ * Walks the words before the cursor, then sets what may follow; in shell that bash and zsh both
+ * read.
+ */
 function shellBody(program: Command): string {
   const words = wordsOf(program);
   const paths = [...words.keys()].filter((path) => path !== "").map((path) => `"${path}"`);

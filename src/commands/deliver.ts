@@ -1,4 +1,7 @@
-/** `radserve deliver`: what goes to destinations, by a running server, and what can be said without one. */
+/**
+ * `radserve deliver`: what goes to destinations, by a running server, and what can be said without
+ * one.
+ */
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { ConfigError } from "../base/errors.js";
@@ -9,7 +12,12 @@ import { openDestination } from "../doors/deliver/open-destination.js";
 import { objectToSend, Outbox } from "../doors/deliver/outbox.js";
 import { queueOf } from "../doors/deliver/service.js";
 import { readDoors, type DoorsSettings } from "../doors/settings.js";
-import { deliveryName, isStagingName, nameOfHelper, undeliveredNumber } from "../files/helper-names.js";
+import {
+  deliveryName,
+  isStagingName,
+  nameOfHelper,
+  undeliveredNumber,
+} from "../files/helper-names.js";
 import { resolveRoots } from "../files/roots.js";
 import { readReceipt } from "../results/commit/reuse.js";
 import { PREVIOUS, PREVIOUS_DELIVERY } from "../results/commit/staging.js";
@@ -28,7 +36,10 @@ const queryOf = (fields: Record<string, string | undefined>) =>
     Object.entries(fields).filter((field): field is [string, string] => field[1] !== undefined),
   ).toString();
 
-export async function deliverList(config: Config, options: Choice & { limit: string }): Promise<ExitStatus> {
+export async function deliverList(
+  config: Config,
+  options: Choice & { limit: string },
+): Promise<ExitStatus> {
   const { destination, limit, json } = options;
   const page = `/deliveries?${queryOf({ destination, limit })}`;
   const { deliveries } = await clientWithToken(config).call(deliveryListSchema, "GET", page);
@@ -74,20 +85,31 @@ interface Found {
   folder: string;
   name: string;
   delivery: Delivery;
-  /** The receipt, and where the objects lie: elsewhere of a result that a newer one has replaced. */
+  /**
+   * The receipt, and where the objects lie: elsewhere of a result that a newer one has replaced.
+   */
   receipt: string;
   place: string;
 }
 
 const beside = (folder: string, name: string, delivery: Delivery): Found => ({
-  ...{ folder, name, delivery, place: folder, receipt: path.join(folder, receiptName(name)) },
+  folder,
+  name,
+  delivery,
+  place: folder,
+  receipt: path.join(folder, receiptName(name)),
 });
 
-/** The deliveries of receipts, and of all in folders, at any depth. @throws ConfigError where a path is neither */
+/**
+ * The deliveries of receipts, and of all in folders, at any depth. @throws ConfigError where a path
+ * is neither
+ */
 async function* deliveriesIn(paths: readonly string[]): AsyncGenerator<Found> {
   for (const given of paths.map((one) => path.resolve(one))) {
     const { dir, name } = path.parse(given);
-    const one = given.endsWith(".json") ? await readDelivery(path.join(dir, deliveryName(name))) : undefined;
+    const one = given.endsWith(".json")
+      ? await readDelivery(path.join(dir, deliveryName(name)))
+      : undefined;
     if (one !== undefined) yield beside(dir, name, one);
     else yield* deliveriesBelow(given);
   }
@@ -123,7 +145,10 @@ export async function deliverVerify(
 ): Promise<ExitStatus> {
   const doors = await doorsOf(config);
   const opened = new Map(
-    Object.entries(doors.destinations).map(([name, settings]) => [name, openDestination(name, settings)]),
+    Object.entries(doors.destinations).map(([name, settings]) => [
+      name,
+      openDestination(name, settings),
+    ]),
   );
   const { signal } = new AbortController();
   const read: { destination: string; path: string; state: string; reason?: string }[] = [];
@@ -138,7 +163,12 @@ export async function deliverVerify(
           const proved = toSend && (await opened.get(destination)?.prove(toSend, signal));
           const reason = toSend === undefined ? "its file is gone" : "no destination of this name";
           const { state, ...more } = proved ?? { state: "unknown", reason };
-          read.push({ destination, path: file, state, ...("reason" in more ? { reason: more.reason } : {}) });
+          read.push({
+            destination,
+            path: file,
+            state,
+            ...("reason" in more ? { reason: more.reason } : {}),
+          });
         }
     }
   } finally {
@@ -150,7 +180,12 @@ export async function deliverVerify(
     print(
       table([
         ["DESTINATION", "STATE", "OBJECT", "REASON"],
-        ...read.map(({ destination, state, path: file, reason = "" }) => [destination, state, file, reason]),
+        ...read.map(({ destination, state, path: file, reason = "" }) => [
+          destination,
+          state,
+          file,
+          reason,
+        ]),
       ]),
     );
   return read.every(({ state }) => state === "proven") ? 0 : 1;
@@ -167,11 +202,17 @@ export async function deliverScan(
   const doors = await doorsOf(config);
   const outputRoots = await resolveRoots(config.output_roots, "RADSERVE_OUTPUT_ROOTS");
   const outbox = new Outbox({
-    ...{ folder: queueOf(doors, config), outputRoots, destinations: doors.destinations },
-    ...{ minimumFreeBytes: config.minimum_free_disk, log: createLog("silent"), found: () => undefined },
+    folder: queueOf(doors, config),
+    outputRoots,
+    destinations: doors.destinations,
+    minimumFreeBytes: config.minimum_free_disk,
+    log: createLog("silent"),
+    found: () => undefined,
   });
   let found = 0;
-  for await (const { folder, name, delivery } of deliveriesIn(folders.length > 0 ? folders : outputRoots)) {
+  for await (const { folder, name, delivery } of deliveriesIn(
+    folders.length > 0 ? folders : outputRoots,
+  )) {
     if (!delivery.open) continue;
     await outbox.keep({ folder, name, reused: false, delivery });
     found += 1;

@@ -1,4 +1,7 @@
-/** `radserve doctor`: looks at everything that serving needs; each line is ok, or a problem with its fix. */
+/**
+ * `radserve doctor`: looks at everything that serving needs; each line is ok, or a problem with its
+ * fix.
+ */
 import type { Config } from "../config.js";
 import { ConfigError } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
@@ -22,7 +25,9 @@ function configuration(config: Config): Finding[] {
   return [
     good("version", VERSION),
     good("configuration", config.file ?? "environment and defaults only"),
-    ...config.warnings.map((warning) => bad("environment", warning, "Correct the name or remove it.")),
+    ...config.warnings.map((warning) =>
+      bad("environment", warning, "Correct the name or remove it."),
+    ),
   ];
 }
 
@@ -47,7 +52,11 @@ async function everything(config: Config): Promise<Finding[]> {
     )),
     ...(await checked("folders", () => folders(config), report)),
     ...findings,
-    ...(await checked("token", () => token(config, found.keys), "Correct RADSERVE_TOKEN or RADSERVE_URL.")),
+    ...(await checked(
+      "token",
+      () => token(config, found.keys),
+      "Correct RADSERVE_TOKEN or RADSERVE_URL.",
+    )),
     ...(await checked("certificate", () => certificates(config), report)),
     ...(await checked("doors", () => doors(config), report)),
     ...(await checked("port", () => port(config), report)),
@@ -76,7 +85,10 @@ function line({ name, ok, found, fix }: Finding): string {
 
 /** @param load reads the settings; what is wrong with them is one of the findings */
 export async function doctorFindings(load: () => Promise<Config>): Promise<Finding[]> {
-  return [...machine(), ...(await during("Looking at models, folders and database", () => settings(load)))];
+  return [
+    ...machine(),
+    ...(await during("Looking at models, folders and database", () => settings(load))),
+  ];
 }
 
 export const statusOf = (findings: readonly Finding[]): ExitStatus =>

@@ -1,9 +1,18 @@
-/** `radserve drift`: how models do from week to week, from the receipts of output folders and never from images. */
+/**
+ * `radserve drift`: how models do from week to week, from the receipts of output folders and never
+ * from images.
+ */
 import { isDay } from "../audit/folders.js";
 import { ConfigError } from "../base/errors.js";
 import { count, counted, table } from "../base/table.js";
 import type { Config } from "../config.js";
-import { driftOf, FALSE_MARKS, FEWEST_STUDIES, type Change, type Drift } from "../results/drift/compare.js";
+import {
+  driftOf,
+  FALSE_MARKS,
+  FEWEST_STUDIES,
+  type Change,
+  type Drift,
+} from "../results/drift/compare.js";
 import { readReceipts } from "../results/drift/read.js";
 import { mondayOf, Weeks } from "../results/drift/weeks.js";
 import { leftOut, receiptFolders } from "./receipt-folders.js";
@@ -27,7 +36,9 @@ export async function drift(
   for (const root of roots) await readReceipts(root, weeks, { unreadable: leftOut });
   const found = driftOf(weeks, week === undefined ? undefined : mondayOf(`${week}T00:00:00Z`));
   print(json ? JSON.stringify(found, null, 2) : driftText(found));
-  return found.changes.some(({ marked }) => marked) || found.shadow.some(({ marked }) => marked) ? 1 : 0;
+  return found.changes.some(({ marked }) => marked) || found.shadow.some(({ marked }) => marked)
+    ? 1
+    : 0;
 }
 
 const small = (p: number) => (p < 0.0001 ? "< 0.0001" : p.toFixed(4));
@@ -45,8 +56,14 @@ function driftText(found: Drift): string {
         ]
       : []),
     ...(marked.length === 0 ? [] : ["", changesTable(marked)]),
-    ...found.lines.flatMap((line) => ["", `${modelText(line)} on ${line.scanner}`, weeksTable(line)]),
-    ...(found.shadow.length === 0 ? [] : ["", "Shadow against active, image by image", shadowTable(found)]),
+    ...found.lines.flatMap((line) => [
+      "",
+      `${modelText(line)} on ${line.scanner}`,
+      weeksTable(line),
+    ]),
+    ...(found.shadow.length === 0
+      ? []
+      : ["", "Shadow against active, image by image", shadowTable(found)]),
     "",
     `Marked (*): adjusted p of at most ${FALSE_MARKS} (Benjamini-Hochberg). A study counts once. Times are not tested.`,
   ];
@@ -56,7 +73,8 @@ function driftText(found: Drift): string {
 function changesTable(changes: readonly Change[]): string {
   const head = ["CHANGE", "MODEL", "SCANNER", "BEFORE", "NOW", "STUDIES", "TEST", "P", "ADJUSTED"];
   const rows = changes.map((one) => {
-    const value = (n: number) => (one.measure === "score" ? n.toFixed(3) : `${(100 * n).toFixed(1)} %`);
+    const value = (n: number) =>
+      one.measure === "score" ? n.toFixed(3) : `${(100 * n).toFixed(1)} %`;
     const what = one.label === undefined ? one.measure : `${one.measure} of ${one.label}`;
     return [
       `* ${what}`,
@@ -83,11 +101,21 @@ function weeksTable({ weeks }: Drift["lines"][number]): string {
     work_ms === null ? "" : `${Math.round(work_ms)} ms`,
     labels
       .map(({ label, found, median_score }) =>
-        median_score === null ? `${label} ${found}` : `${label} ${found} (${median_score.toFixed(2)})`,
+        median_score === null
+          ? `${label} ${found}`
+          : `${label} ${found} (${median_score.toFixed(2)})`,
       )
       .join(", "),
   ]);
-  const head = ["WEEK", "STUDIES", "REFUSED", "FAILED", "CAVEATS", "TIME", "FOUND IN STUDIES (MEDIAN SCORE)"];
+  const head = [
+    "WEEK",
+    "STUDIES",
+    "REFUSED",
+    "FAILED",
+    "CAVEATS",
+    "TIME",
+    "FOUND IN STUDIES (MEDIAN SCORE)",
+  ];
   return table([head, ...rows], [1, 2, 3, 4, 5]);
 }
 
@@ -102,6 +130,15 @@ function shadowTable({ shadow }: Drift): string {
     String(pair.onlyActive),
     small(pair.q),
   ]);
-  const head = ["  LABEL", "SHADOW", "ACTIVE", "BOTH", "NEITHER", "ONLY SHADOW", "ONLY ACTIVE", "ADJUSTED P"];
+  const head = [
+    "  LABEL",
+    "SHADOW",
+    "ACTIVE",
+    "BOTH",
+    "NEITHER",
+    "ONLY SHADOW",
+    "ONLY ACTIVE",
+    "ADJUSTED P",
+  ];
   return table([head, ...rows], [3, 4, 5, 6]);
 }

@@ -1,7 +1,8 @@
 /**
- * `radserve explain REQUEST_ID|JOB|PATH`: why something failed, for whoever runs the server. The audit knows who asked and
- * what came of it, and names paths by keyed hashes only; a receipt knows what each model said; the server knows the
- * message of each image of a job. What to do comes from the table of errors.
+ * `radserve explain REQUEST_ID|JOB|PATH`: why something failed, for whoever runs the server. The
+ * audit knows who asked and what came of it, and names paths by keyed hashes only; a receipt knows
+ * what each model said; the server knows the message of each image of a job. What to do comes from
+ * the table of errors.
  */
 import { createReadStream, existsSync } from "node:fs";
 import path from "node:path";
@@ -78,8 +79,13 @@ function toldOf(entry: Entry): Told {
     what,
     outcome: outcomeOf(entry),
     ...(kind === "refused" && reason !== undefined ? { message: `refused: ${reason}` } : {}),
-    ...{ request_id, job_id, item, subject },
-    ...(models === undefined ? {} : { models: models.map(({ name, status }) => ({ name, status })) }),
+    request_id,
+    job_id,
+    item,
+    subject,
+    ...(models === undefined
+      ? {}
+      : { models: models.map(({ name, status }) => ({ name, status })) }),
   };
 }
 
@@ -117,21 +123,25 @@ const saysNothing = ({ outcome, endpoint = "" }: Entry) =>
 const BEGUN = "images of the job that were begun";
 
 /**
- * The last lines about the target, the oldest first. Of a job, those of images that ended well are counted only: the one
- * that failed would be lost among them. The last try of an image counts.
+ * The last lines about the target, the oldest first. Of a job, those of images that ended well are
+ * counted only: the one that failed would be lost among them. The last try of an image counts.
  */
 async function fromAudit(folder: string, target: Target, most: number): Promise<Told[]> {
   let found: Entry[] = [];
   const well = new Set<number>();
   const ill = new Set<number>();
   for (const name of dayFiles(folder))
-    for await (const text of createInterface({ input: createReadStream(path.join(folder, name)) })) {
+    for await (const text of createInterface({
+      input: createReadStream(path.join(folder, name)),
+    })) {
       const entry = readLine(text)?.entry;
       if (entry === undefined || saysNothing(entry) || !isAbout(entry, target)) continue;
       const { job_id, item } = entry;
       if (job_id === target.text && item !== undefined) {
         found = found.filter((one) => one.item !== item);
-        const [to, from] = ["completed", "reused"].includes(entry.outcome ?? "") ? [well, ill] : [ill, well];
+        const [to, from] = ["completed", "reused"].includes(entry.outcome ?? "")
+          ? [well, ill]
+          : [ill, well];
         to.add(item);
         from.delete(item);
         if (to === well) continue;
@@ -141,7 +151,8 @@ async function fromAudit(folder: string, target: Target, most: number): Promise<
   const told = found.map(toldOf);
   if (well.size + ill.size === 0) return told;
   const shown = found.filter(({ item }) => item !== undefined).length;
-  const hidden = ill.size > shown ? `; the last ${shown} of them are shown, --limit shows more` : "";
+  const hidden =
+    ill.size > shown ? `; the last ${shown} of them are shown, --limit shows more` : "";
   const outcome = `${well.size} ended well, ${ill.size} did not${hidden}`;
   return [...told, { what: BEGUN, job_id: target.text, outcome }];
 }
@@ -158,7 +169,9 @@ function ofReceipt(file: string, receipt: Receipt): Told {
       name,
       status,
       ...(error === undefined ? {} : { error: error.error, message: error.message }),
-      ...(reasons === undefined ? {} : { message: reasons.map(({ message }) => message).join(" ") }),
+      ...(reasons === undefined
+        ? {}
+        : { message: reasons.map(({ message }) => message).join(" ") }),
     })),
     ...(faults.length === 0 ? {} : { known_faults: faults }),
   };
@@ -170,11 +183,18 @@ async function fromReceipt({ path: named }: Target, output: string | undefined):
   const inOutput =
     output === undefined ? [] : [path.join(path.resolve(output), `${path.basename(named)}.json`)];
   const files = [...(named.endsWith(".json") ? [named] : []), ...inOutput];
-  const found = await Promise.all(files.map(async (file) => ({ file, read: await readReceipt(file) })));
-  return found.flatMap(({ file, read }) => (read.kind === "receipt" ? [ofReceipt(file, read.receipt)] : []));
+  const found = await Promise.all(
+    files.map(async (file) => ({ file, read: await readReceipt(file) })),
+  );
+  return found.flatMap(({ file, read }) =>
+    read.kind === "receipt" ? [ofReceipt(file, read.receipt)] : [],
+  );
 }
 
-/** Asks the server; undefined if it cannot be asked, or has forgotten. @param what the answer, in words for people */
+/**
+ * Asks the server; undefined if it cannot be asked, or has forgotten. @param what the answer, in
+ * words for people
+ */
 async function fromServer<T>(
   config: Config,
   what: string,
@@ -212,41 +232,55 @@ async function groupOf(
   const { items } = await client.call(itemListSchema, "GET", page);
   const details = (items[0]?.error ?? items[0]?.reason)?.details;
   return {
-    ...{
-      what: `images that ${state === "failed" ? "failed" : "were skipped"}`,
-      job_id,
-      outcome: code,
-      message,
-      images,
-    },
+    what: `images that ${state === "failed" ? "failed" : "were skipped"}`,
+    job_id,
+    outcome: code,
+    message,
+    images,
     ...(details === undefined ? {} : { details }),
     examples: items.map(({ index, input_image_path }) => ({ item: index, path: input_image_path })),
   };
 }
 
-/** A job as the server knows it: why images failed, then why they were skipped, what waits for what, and how far it is. */
+/**
+ * A job as the server knows it: why images failed, then why they were skipped, what waits for what,
+ * and how far it is.
+ */
 function jobFromServer(config: Config, job_id: string): Promise<Told[] | undefined> {
-  return fromServer(config, "What a job waits for and why its images failed needs", async (client) => {
-    const job = await client.call(jobDetailsSchema, "GET", `/bulk_inference/${job_id}`);
-    const groups: Told[] = [];
-    for (const failure of job.failures) groups.push(await groupOf(client, job_id, failure));
-    const waiting = job.waiting.map(({ reason, message, since, box, images }): Told => ({
-      what: `${images === null ? "the job waits" : "images that wait"}${box === null ? "" : ` (box ${box})`}`,
-      ...{ job_id, outcome: reason, message },
-      ...(since === null ? {} : { time: since }),
-      ...(images === null ? {} : { images }),
-    }));
-    return [...groups, ...waiting, { what: "the job", job_id, outcome: job.state, message: countsText(job) }];
-  });
+  return fromServer(
+    config,
+    "What a job waits for and why its images failed needs",
+    async (client) => {
+      const job = await client.call(jobDetailsSchema, "GET", `/bulk_inference/${job_id}`);
+      const groups: Told[] = [];
+      for (const failure of job.failures) groups.push(await groupOf(client, job_id, failure));
+      const waiting = job.waiting.map(({ reason, message, since, box, images }): Told => ({
+        what: `${images === null ? "the job waits" : "images that wait"}${box === null ? "" : ` (box ${box})`}`,
+        job_id,
+        outcome: reason,
+        message,
+        ...(since === null ? {} : { time: since }),
+        ...(images === null ? {} : { images }),
+      }));
+      return [
+        ...groups,
+        ...waiting,
+        { what: "the job", job_id, outcome: job.state, message: countsText(job) },
+      ];
+    },
+  );
 }
 
 async function withMessages(config: Config, all: readonly Told[]): Promise<Told[]> {
   const told: Told[] = [];
   for (const one of all) {
-    const item = isCode(one.outcome) || one.outcome === "partial" ? await itemOf(config, one) : undefined;
+    const item =
+      isCode(one.outcome) || one.outcome === "partial" ? await itemOf(config, one) : undefined;
     const { message, details } = item?.error ?? item?.reason ?? {};
     told.push(
-      message === undefined ? one : { ...one, message, ...(details === undefined ? {} : { details }) },
+      message === undefined
+        ? one
+        : { ...one, message, ...(details === undefined ? {} : { details }) },
     );
   }
   return told;
@@ -254,7 +288,15 @@ async function withMessages(config: Config, all: readonly Told[]): Promise<Told[
 
 function text(told: Told): string {
   const { time, what, request_id, job_id, item, subject, outcome, message, models } = told;
-  const { known_faults: faults = [], meaning, cause, remedy, details, images, examples = [] } = told;
+  const {
+    known_faults: faults = [],
+    meaning,
+    cause,
+    remedy,
+    details,
+    images,
+    examples = [],
+  } = told;
   const who = subject === undefined ? "" : ` of ${subject}`;
   const ids = [
     request_id === undefined ? "" : `request ${request_id}`,
@@ -282,8 +324,14 @@ function text(told: Told): string {
   return lines.join("\n");
 }
 
-/** The last of what happened to an image, a request or a job. Status 1 where nothing is known of it. */
-export async function explain(config: Config, given: string, options: ExplainOptions): Promise<ExitStatus> {
+/**
+ * The last of what happened to an image, a request or a job. Status 1 where nothing is known of it.
+ */
+export async function explain(
+  config: Config,
+  given: string,
+  options: ExplainOptions,
+): Promise<ExitStatus> {
   const most = limitOf(options);
   const folder = auditFolder(config.state_dir);
   const target = targetOf(config, given);

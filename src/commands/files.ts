@@ -5,12 +5,15 @@ import { readInput, type FolderChoice } from "../inference/read-input.js";
 
 /**
  * Reads a file or a folder that holds one series, and holds it open while it is used.
- * @param file absolute path; @param choice which series of a folder is meant, or which case; @throws what reading throws
+ * @param file absolute path; @param choice which series of a folder is meant, or which case;
+ * @throws what reading throws
  */
 export async function withImageFile<T>(
   file: string,
   use: (image: Image) => Promise<T>,
   choice: FolderChoice = {},
 ): Promise<T> {
-  return withInput(file, undefined, async (opened) => use(await readInput(opened, undefined, choice)));
+  return withInput(file, undefined, async (opened) =>
+    use(await readInput(opened, undefined, choice)),
+  );
 }

@@ -18,7 +18,10 @@ import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 const placeOf = ({ frame }: { frame?: number | undefined }) =>
   frame === undefined ? "" : `frame ${frame}: `;
 
-/** A number with as many digits as anybody reads: three that mean something, or all before the point. */
+/**
+ * A number with as many digits as anybody reads: three that mean something, or all before the
+ * point.
+ */
 export function figure(value: number): string {
   return Math.abs(value) >= 100 ? count(Math.round(value)) : String(Number(value.toPrecision(3)));
 }
@@ -116,7 +119,12 @@ export async function inferFile(
         roots: { input: undefined, output: undefined },
       };
       const answer = await during("Reading the image and running the models", () =>
-        infer(task, { engine, models: models.entries, outputs: config.outputs, forms: resultForms(config) }),
+        infer(task, {
+          engine,
+          models: models.entries,
+          outputs: config.outputs,
+          forms: resultForms(config),
+        }),
       );
       print(options.json === true ? JSON.stringify(answer, null, 2) : summary(answer));
       return 0;

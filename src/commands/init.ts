@@ -1,4 +1,7 @@
-/** `radserve init`: state directory, first key, example configuration. Changes nothing that is there already. */
+/**
+ * `radserve init`: state directory, first key, example configuration. Changes nothing that is there
+ * already.
+ */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { requireFolder, type Config } from "../config.js";
@@ -34,8 +37,12 @@ export async function init(config: Config, options: InitOptions): Promise<ExitSt
   );
 
   const named = options.inputRoot !== undefined && options.outputRoot !== undefined;
-  // An example that names folders nobody has would be read at the next start: it gets a name that is not read.
-  const file = path.join(config.state_dir, named ? "radserve.config.json" : "radserve.config.example.json");
+  // An example that names folders nobody has would be read at the next start: it gets a name that
+  // is not read.
+  const file = path.join(
+    config.state_dir,
+    named ? "radserve.config.json" : "radserve.config.example.json",
+  );
   const written = writeNew(file, {
     port: config.port,
     host: config.host,

@@ -1,4 +1,7 @@
-/** `radserve inspect`: what a file is, what its decoded pixels are, which models accept it and why others do not. */
+/**
+ * `radserve inspect`: what a file is, what its decoded pixels are, which models accept it and why
+ * others do not.
+ */
 import { writeFile } from "node:fs/promises";
 import path from "node:path";
 import { ConfigError } from "../base/errors.js";
@@ -25,7 +28,10 @@ export interface InspectCommand extends JsonOption {
   /** SeriesInstanceUID. */
   series?: string;
   preview?: string;
-  /** The words after --dump-frame: a frame's number from 1, the file to write, and perhaps the file to inspect. */
+  /**
+   * The words after --dump-frame: a frame's number from 1, the file to write, and perhaps the file
+   * to inspect.
+   */
   dumpFrame?: string[];
 }
 
@@ -47,7 +53,9 @@ async function writePreview(config: Config, image: Image, file: string): Promise
     interpretation: image.interpretation(0),
     pixelAspect: aspect,
   };
-  const rgb = await withEngine(config, (engine) => engine.render(plane, { voiIndex: 0, width, height }));
+  const rgb = await withEngine(config, (engine) =>
+    engine.render(plane, { voiIndex: 0, width, height }),
+  );
   await writeFile(file, await pngOf({ width, height, rgb }));
 }
 
@@ -98,8 +106,14 @@ interface InspectArguments {
   dump: { number: string; file: string } | undefined;
 }
 
-/** --dump-frame takes two words, wherever it stands: `inspect --dump-frame 1 OUT FILE` gives it FILE too. */
-function inspectArguments(file: string | undefined, dumpFrame: readonly string[] = []): InspectArguments {
+/**
+ * --dump-frame takes two words, wherever it stands: `inspect --dump-frame 1 OUT FILE` gives it FILE
+ * too.
+ */
+function inspectArguments(
+  file: string | undefined,
+  dumpFrame: readonly string[] = [],
+): InspectArguments {
   const words = file === undefined ? [...dumpFrame] : [...dumpFrame, file];
   const target = words.pop();
   if (target === undefined) throw new ConfigError("Expected a file to inspect; found none.");

@@ -1,5 +1,11 @@
 /** Jobs and items of bulk work as people read them. */
-import { ITEM_STATES, type Item, type Job, type JobDetails, type Reconciliation } from "../bulk/schema.js";
+import {
+  ITEM_STATES,
+  type Item,
+  type Job,
+  type JobDetails,
+  type Reconciliation,
+} from "../bulk/schema.js";
 import { count, counted, duration, table } from "../base/table.js";
 
 /** Images whose fate is settled. */
@@ -27,7 +33,8 @@ function timeLeft({ estimated_end, state }: Job, now: number): string {
   return `${duration(Date.parse(estimated_end) - now)} left`;
 }
 
-const rate = ({ images_per_second: value }: Job) => (value === null ? "" : `${value.toFixed(1)} images/s`);
+const rate = ({ images_per_second: value }: Job) =>
+  value === null ? "" : `${value.toFixed(1)} images/s`;
 
 /** The state of a running job in one line, without the bar. */
 export function progressText(job: Job, now = Date.now()): string {
@@ -66,8 +73,17 @@ export function jobsTable(jobs: readonly Job[], now = Date.now()): string {
   return table([head, ...rows], [3, 4, 5, 6]);
 }
 
-/** "disk_full since 2026-11-21T12:00:00.000Z on box-1: The disk is full.", with how many images where not all wait. */
-function waitingText({ reason, message, since, box, images }: JobDetails["waiting"][number]): string {
+/**
+ * "disk_full since 2026-11-21T12:00:00.000Z on box-1: The disk is full.", with how many images
+ * where not all wait.
+ */
+function waitingText({
+  reason,
+  message,
+  since,
+  box,
+  images,
+}: JobDetails["waiting"][number]): string {
   const head = [
     images === null ? reason : `${counted(images, "image")}: ${reason}`,
     ...(since === null ? [] : [`since ${since}`]),
@@ -76,7 +92,14 @@ function waitingText({ reason, message, since, box, images }: JobDetails["waitin
   return `${head.join(" ")}: ${message}`;
 }
 
-function boxText({ name, alive, works, ready, running, seen_at }: JobDetails["boxes"][number]): string {
+function boxText({
+  name,
+  alive,
+  works,
+  ready,
+  running,
+  seen_at,
+}: JobDetails["boxes"][number]): string {
   const state = !alive
     ? `silent since ${seen_at}`
     : !works
@@ -105,7 +128,9 @@ export function jobText(job: JobDetails, now = Date.now()): string {
       i === 0 ? "windows" : "",
       `item ${index}: ${count(windows_done)} of ${count(windows)}`,
     ]),
-    ...(job.report === null ? [] : [["report", job.report.html_path ?? job.report.error?.message ?? "none"]]),
+    ...(job.report === null
+      ? []
+      : [["report", job.report.html_path ?? job.report.error?.message ?? "none"]]),
     ...job.boxes.map((one, i) => [i === 0 ? "boxes" : "", boxText(one)]),
   ];
   return table(rows);
@@ -140,6 +165,7 @@ export function itemsTable(items: readonly Item[]): string {
 export function summaryText(job: Job): string {
   const milliseconds =
     job.finished_at === null ? 0 : Date.parse(job.finished_at) - Date.parse(job.created_at);
-  const of = job.total === null ? "" : `${counted(job.total, "image")} in ${duration(milliseconds)}: `;
+  const of =
+    job.total === null ? "" : `${counted(job.total, "image")} in ${duration(milliseconds)}: `;
   return `${job.state}: ${of}${countsText(job)}`;
 }

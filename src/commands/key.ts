@@ -7,7 +7,10 @@ import { createKey, readKeys } from "../server/keys.js";
 import { recordCommand } from "./recorded.js";
 import { print, remark, type ExitStatus, type JsonOption } from "./run.js";
 
-/** The usable keys of the folder that the settings name; problems of the others are told. Throws ConfigError. */
+/**
+ * The usable keys of the folder that the settings name; problems of the others are told. Throws
+ * ConfigError.
+ */
 export function usableKeys(config: Config): Key[] {
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
   const { keys, problems } = readKeys(config.keys_dir);
@@ -15,7 +18,10 @@ export function usableKeys(config: Config): Key[] {
   return keys;
 }
 
-/** Makes a key that issues from now on. Tokens of the others stay valid until their key files are removed. */
+/**
+ * Makes a key that issues from now on. Tokens of the others stay valid until their key files are
+ * removed.
+ */
 export async function keyNew(config: Config): Promise<ExitStatus> {
   const before = signingKey(usableKeys(config));
   const key = await createKey(config.keys_dir, before?.created);
@@ -39,6 +45,9 @@ export function keyList(config: Config, { json }: JsonOption): Promise<ExitStatu
     use: key === issuing ? "issues" : "checks",
   }));
   if (json === true) print(JSON.stringify(rows, null, 2));
-  else print(table([["KID", "ALGORITHM", "CREATED", "USE"], ...rows.map((row) => Object.values(row))]));
+  else
+    print(
+      table([["KID", "ALGORITHM", "CREATED", "USE"], ...rows.map((row) => Object.values(row))]),
+    );
   return Promise.resolve(0);
 }

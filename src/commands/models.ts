@@ -1,4 +1,7 @@
-/** `radserve models list | card | init | import | codes | check | try | canary`: what src/models says, with its exit status. */
+/**
+ * `radserve models list | card | init | import | codes | check | try | canary`: what src/models
+ * says, with its exit status.
+ */
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { errors } from "../base/errors.js";
@@ -27,7 +30,11 @@ function say({ text, exitCode, data }: CommandResult, json = false): number {
 export const list = async (config: Config, { json }: JsonOption) =>
   say(await modelsList(config.models_dir), json);
 
-export const init = (config: Config, graph: string, { like, labels }: { like?: string; labels?: string }) =>
+export const init = (
+  config: Config,
+  graph: string,
+  { like, labels }: { like?: string; labels?: string },
+) =>
   withEngine(config, async (engine) =>
     say(
       await modelsInit(path.resolve(graph), engine, {
@@ -52,19 +59,22 @@ export async function exportNnunet(): Promise<number> {
 export const card = async (config: Config, name: string, { json }: JsonOption) =>
   say(await modelsCard(config.models_dir, name), json);
 
-export const codes = async (name: string, { json }: JsonOption) => say(await modelsCodes(name), json);
+export const codes = async (name: string, { json }: JsonOption) =>
+  say(await modelsCodes(name), json);
 
 export const check = (config: Config, folder: string, { json }: JsonOption) =>
   withEngine(config, async (engine, providers) =>
     say(
-      await during("Loading the model", () => modelsCheck(path.resolve(folder), { engine, providers })),
+      await during("Loading the model", () =>
+        modelsCheck(path.resolve(folder), { engine, providers }),
+      ),
       json,
     ),
   );
 
 /**
- * Runs a model on an image, read as the model takes it: a folder may be a case of several, or a stack that is not straight
- * or not whole.
+ * Runs a model on an image, read as the model takes it: a folder may be a case of several, or a
+ * stack that is not straight or not whole.
  */
 const onImage = async (
   config: Config,
@@ -75,7 +85,11 @@ const onImage = async (
     path.resolve(image),
     (read) =>
       withEngine(config, async (engine, providers) => {
-        const options = { engine, providers, frame: frame === undefined ? undefined : Number(frame) };
+        const options = {
+          engine,
+          providers,
+          frame: frame === undefined ? undefined : Number(frame),
+        };
         return say(await use(path.resolve(folder), read, options), json);
       }),
     await folderReading(folder),

@@ -1,4 +1,7 @@
-/** Progress of a job: a bar that is drawn over itself on a terminal, a plain line every few seconds elsewhere. */
+/**
+ * Progress of a job: a bar that is drawn over itself on a terminal, a plain line every few seconds
+ * elsewhere.
+ */
 import type { Job } from "../bulk/schema.js";
 import type { RadserveError } from "../base/errors.js";
 import { progressBar, progressText } from "./job-text.js";
@@ -10,7 +13,9 @@ export class Progress {
   #drawn = false;
   #unreachable = false;
 
-  constructor(private readonly stream: { isTTY?: boolean; columns?: number; write(text: string): unknown }) {}
+  constructor(
+    private readonly stream: { isTTY?: boolean; columns?: number; write(text: string): unknown },
+  ) {}
 
   show(job: Job): void {
     this.#unreachable = false;
@@ -36,7 +41,9 @@ export class Progress {
 
   /** A terminal that does not know its width says 0. */
   get #columns(): number {
-    return this.stream.columns === undefined || this.stream.columns === 0 ? 80 : this.stream.columns;
+    return this.stream.columns === undefined || this.stream.columns === 0
+      ? 80
+      : this.stream.columns;
   }
 
   #draw(text: string): void {

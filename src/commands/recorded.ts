@@ -7,7 +7,8 @@ import type { Config } from "../config.js";
 import { remark } from "./run.js";
 
 /**
- * Writes a line about a command where the state directory is on this machine; tokens may be issued elsewhere too.
+ * Writes a line about a command where the state directory is on this machine; tokens may be issued
+ * elsewhere too.
  * @throws ConfigError where it cannot be written
  */
 export async function recordCommand(config: Config, facts: Omit<Facts, "kind">): Promise<void> {
@@ -15,6 +16,10 @@ export async function recordCommand(config: Config, facts: Omit<Facts, "kind">):
     remark(`Not audited: there is no state directory at ${config.state_dir}.`);
     return;
   }
-  const audit = await Audit.open(config.state_dir, { kind: "command", ...facts }, createLog("silent"));
+  const audit = await Audit.open(
+    config.state_dir,
+    { kind: "command", ...facts },
+    createLog("silent"),
+  );
   await audit.close();
 }

@@ -1,4 +1,7 @@
-/** `radserve models reload`: tells the server of this machine to look at its models again, and what came of it. */
+/**
+ * `radserve models reload`: tells the server of this machine to look at its models again, and what
+ * came of it.
+ */
 import { setTimeout as delay } from "node:timers/promises";
 import { type Config } from "../config.js";
 import { ConfigError, errors } from "../base/errors.js";
@@ -26,7 +29,8 @@ export async function reload(config: Config, { json = false }: JsonOption): Prom
   while (monotonic() - sent < PATIENCE_MS) {
     const outcome = readReload(config.state_dir);
     // One from before the machine started may say a later moment
-    if (outcome !== undefined && outcome.asked >= sent && outcome.asked !== before) return say(outcome, json);
+    if (outcome !== undefined && outcome.asked >= sent && outcome.asked !== before)
+      return say(outcome, json);
     if (holderHere(config.state_dir) !== pid)
       throw errors.model_unavailable("The server ended before it had reloaded its models.");
     await delay(LOOK_MS);
@@ -45,7 +49,8 @@ function tell(pid: number): void {
 }
 
 function say({ report, error }: ReloadOutcome, json: boolean): ExitStatus {
-  if (report === undefined) throw errors.model_unavailable(error ?? "The models could not be reloaded.");
+  if (report === undefined)
+    throw errors.model_unavailable(error ?? "The models could not be reloaded.");
   if (json) print(JSON.stringify(report, null, 2));
   else {
     for (const kind of ["added", "replaced", "removed", "unchanged"] as const)

@@ -6,12 +6,17 @@ import { during } from "./activity.js";
 import { leftOut, receiptFolders } from "./receipt-folders.js";
 import { print, type ExitStatus } from "./run.js";
 
-export async function indexResults(config: Config, folders: readonly string[]): Promise<ExitStatus> {
+export async function indexResults(
+  config: Config,
+  folders: readonly string[],
+): Promise<ExitStatus> {
   for (const root of receiptFolders(folders, config)) {
     const { results, added, gone } = await during(`Reading receipts of ${root}`, () =>
       rebuild(root, leftOut),
     );
-    print(`${root}: ${counted(results, "result")} listed, ${count(added)} new, ${count(gone)} gone`);
+    print(
+      `${root}: ${counted(results, "result")} listed, ${count(added)} new, ${count(gone)} gone`,
+    );
   }
   return 0;
 }

@@ -6,7 +6,10 @@ import { errno } from "../base/errno.js";
 import { faultForLog } from "../base/fault.js";
 import { REFUSED } from "../files/path-judgement.js";
 
-/** 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130: interrupted. */
+/**
+ * 0: done; 1: failed, and standard error says why; 2: wrongly called, configured or refused; 130:
+ * interrupted.
+ */
 export type ExitStatus = 0 | 1 | 2 | 130;
 
 /** The option of every command that can print for programs. */
@@ -14,7 +17,10 @@ export interface JsonOption {
   json?: boolean;
 }
 
-/** Runs a command. An error is told in sentences on standard error, or as its object on standard output where `json` asked for it. */
+/**
+ * Runs a command. An error is told in sentences on standard error, or as its object on standard
+ * output where `json` asked for it.
+ */
 export async function run(command: () => Promise<number>, json = false): Promise<void> {
   try {
     process.exitCode = await command();
@@ -33,7 +39,10 @@ export async function run(command: () => Promise<number>, json = false): Promise
 /** What a path that somebody gave does not lead to. */
 const ABSENT = new Set(["ENOENT", "ENOTDIR", "EISDIR"]);
 
-/** What to say of a file that this user may not use, or that is not there; undefined of any other error. */
+/**
+ * What to say of a file that this user may not use, or that is not there; undefined of any other
+ * error.
+ */
 function unusable(thrown: unknown): string | undefined {
   const why = errno(thrown);
   if (!ABSENT.has(why) && !REFUSED.has(why)) return undefined;
@@ -52,7 +61,9 @@ const refusedSchema = z.object({
 });
 
 /** The series of a folder, where one has to be chosen. */
-const seriesSchema = z.object({ series: z.array(z.object({ series_instance_uid: z.string() }).loose()) });
+const seriesSchema = z.object({
+  series: z.array(z.object({ series_instance_uid: z.string() }).loose()),
+});
 
 function sentences(error: RadserveError): string {
   const series = seriesSchema.safeParse(error.details).data?.series ?? [];
@@ -69,7 +80,10 @@ function sentences(error: RadserveError): string {
   return [`${error.message} (${error.code})`, ...reasons, ...named].join("\n");
 }
 
-/** The error, as its object on standard output where `json` asks for it; the fault behind an internal one on standard error. */
+/**
+ * The error, as its object on standard output where `json` asks for it; the fault behind an
+ * internal one on standard error.
+ */
 export function printError(error: RadserveError, json = false): void {
   if (json) print(JSON.stringify(error.toObject(), null, 2));
   else remark(sentences(error));
@@ -78,15 +92,19 @@ export function printError(error: RadserveError, json = false): void {
 }
 
 /**
- * Characters that a terminal obeys (ECMA-48: C0 but tab and line feed, DEL, C1) or turns round (Unicode UAX 9): names of files and
- * values of attributes, which strangers choose, must not write over what else stands there.
+ * Characters that a terminal obeys (ECMA-48: C0 but tab and line feed, DEL, C1) or turns round
+ * (Unicode UAX 9): names of files and values of attributes, which strangers choose, must not write
+ * over what else stands there.
  */
 // eslint-disable-next-line no-control-regex -- these are what is looked for
 const OBEYED = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** The text with such characters as JSON writes them, so that JSON stays the same JSON. */
 const harmless = (text: string): string =>
-  text.replace(OBEYED, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  text.replace(
+    OBEYED,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 
 export function print(text: string): void {
   clearActivity();

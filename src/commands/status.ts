@@ -53,10 +53,13 @@ export async function status(config: Config, { json }: JsonOption): Promise<Exit
     print(JSON.stringify(all, null, 2));
     return ready ? 0 : 1;
   }
-  print(`${url}: ${ready ? "ready" : `not ready: ${readySchema.parse(health.body).message ?? ""}`}`);
+  print(
+    `${url}: ${ready ? "ready" : `not ready: ${readySchema.parse(health.body).message ?? ""}`}`,
+  );
   for (const { condition, message, remedy } of conditionsOf(health.body))
     print(`wrong\t${condition}\t${message} ${remedy}`);
-  if (certificateEnd !== undefined) print(`certificate\tvalid until ${certificateEnd.toISOString()}`);
+  if (certificateEnd !== undefined)
+    print(`certificate\tvalid until ${certificateEnd.toISOString()}`);
   if (models === undefined) withoutToken(health.body);
   else if (models.status !== 200)
     remark(`The models were refused: ${readySchema.parse(models.body).message ?? ""}`);

@@ -23,14 +23,19 @@ export interface IssueCommand {
   admin?: boolean;
 }
 
-/** A misspelt folder makes a token that every request is refused with; the server may still have other roots than we. */
+/**
+ * A misspelt folder makes a token that every request is refused with; the server may still have
+ * other roots than we.
+ */
 async function remarkUnreachable(
   side: "input" | "output",
   folders: readonly string[] = [],
   configured: readonly string[],
 ): Promise<void> {
   if (configured.length === 0) return;
-  const roots = (await Promise.all(configured.map(realPathToBe))).filter((root) => root !== undefined);
+  const roots = (await Promise.all(configured.map(realPathToBe))).filter(
+    (root) => root !== undefined,
+  );
   for (const folder of folders)
     if ((await narrowRoots(roots, [folder])).length === 0)
       remark(
@@ -94,7 +99,11 @@ export async function newToken(
     },
   );
   const { jti, sub: subject, admin } = record;
-  await recordCommand(config, { command: "token issue", token: { jti, subject, admin }, kid: key.kid });
+  await recordCommand(config, {
+    command: "token issue",
+    token: { jti, subject, admin },
+    kid: key.kid,
+  });
   await recordToken(config.keys_dir, record);
   return { token, record, key };
 }
@@ -103,7 +112,9 @@ export async function newToken(
 export async function tokenIssue(config: Config, options: IssueCommand): Promise<ExitStatus> {
   const { token, record, key } = await newToken(config, options);
   remark(`State directory: ${config.state_dir}`);
-  remark(`Key: ${key.kid} (${key.algorithm}); token ${record.jti} of ${record.sub}, until ${record.expires}`);
+  remark(
+    `Key: ${key.kid} (${key.algorithm}); token ${record.jti} of ${record.sub}, until ${record.expires}`,
+  );
   print(token);
   return 0;
 }
@@ -132,7 +143,8 @@ export async function tokenList(config: Config, { json }: JsonOption): Promise<E
 
 export async function tokenRevoke(config: Config, jti: string): Promise<ExitStatus> {
   if (!config.keys_dir_is_default) requireFolder(config.keys_dir, "RADSERVE_KEYS_DIR");
-  const found = jti === "" ? "nothing" : jti.length > LONGEST_JTI ? `${jti.length} characters` : undefined;
+  const found =
+    jti === "" ? "nothing" : jti.length > LONGEST_JTI ? `${jti.length} characters` : undefined;
   if (found !== undefined || jwt.decode(jti, { complete: true }) !== null)
     throw new ConfigError(
       `Expected the token's jti, 1 to ${LONGEST_JTI} characters, as \`radserve token list\` or its payload shows it; ` +
@@ -144,6 +156,7 @@ export async function tokenRevoke(config: Config, jti: string): Promise<ExitStat
     remark(`Not in the audit: ${error instanceof Error ? error.message : "it cannot be written"}`),
   );
   remark(`${already ? "Was revoked before" : "Revoked"}: ${jti}`);
-  if (!known) remark("No token with that jti was issued from this keys folder; it is refused all the same.");
+  if (!known)
+    remark("No token with that jti was issued from this keys folder; it is refused all the same.");
   return 0;
 }

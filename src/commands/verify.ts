@@ -19,7 +19,10 @@ import { during } from "./activity.js";
 import { print, type ExitStatus, type JsonOption } from "./run.js";
 
 export interface VerifyCommand extends JsonOption {
-  /** The source, or a folder that it lies in, at any depth; by default what lies beside the receipt under its name. */
+  /**
+   * The source, or a folder that it lies in, at any depth; by default what lies beside the receipt
+   * under its name.
+   */
   input?: string;
 }
 
@@ -32,15 +35,21 @@ const WORDS: Readonly<Record<Verdict, string>> = {
 };
 
 /**
- * Exit status 0 where everything is there and equal, 1 where anything differs, is missing or cannot be replayed. Reads
- * only: nothing is written anywhere.
+ * Exit status 0 where everything is there and equal, 1 where anything differs, is missing or cannot
+ * be replayed. Reads only: nothing is written anywhere.
  * @throws ConfigError where there is nothing at the path of the receipt
  */
-export async function verify(config: Config, file: string, options: VerifyCommand): Promise<ExitStatus> {
+export async function verify(
+  config: Config,
+  file: string,
+  options: VerifyCommand,
+): Promise<ExitStatus> {
   const receiptPath = path.resolve(file);
   const found = await readReceipt(receiptPath);
   if (found.kind === "none")
-    throw new ConfigError(`${receiptPath}: expected the receipt of a result (NAME.json); nothing is there.`);
+    throw new ConfigError(
+      `${receiptPath}: expected the receipt of a result (NAME.json); nothing is there.`,
+    );
   if (found.kind === "foreign" && (await stat(receiptPath)).isDirectory())
     throw new ConfigError(
       `${receiptPath}: expected the receipt of a result (NAME.json); found a folder. Name one of the receipts in it.`,
@@ -52,7 +61,9 @@ export async function verify(config: Config, file: string, options: VerifyComman
           checksOf(config, receiptPath, found.receipt, options.input),
         );
   const equal = checks.every(({ verdict }) => verdict === "ok");
-  print(options.json === true ? JSON.stringify({ equal, checks }, null, 2) : verdictText(checks, equal));
+  print(
+    options.json === true ? JSON.stringify({ equal, checks }, null, 2) : verdictText(checks, equal),
+  );
   return equal ? 0 : 1;
 }
 
@@ -65,7 +76,9 @@ async function checksOf(
   const folder = path.dirname(receiptPath);
   const given = path.resolve(input ?? path.join(folder, receipt.source.name));
   return checkResult({
-    ...{ folder, receipt, text: await readFile(receiptPath, "utf8") },
+    folder,
+    receipt,
+    text: await readFile(receiptPath, "utf8"),
     replayed: async () => replayFrom(config, await sourceIn(given, receipt), receipt),
     missing:
       input === undefined
@@ -81,9 +94,10 @@ function filesOfSource({ file_sha256, slices, case: members }: Receipt["source"]
 }
 
 /**
- * Finds the source: a receipt has its name and SHA-256 and no path, so that a folder is searched for the file, or for
- * the folder that holds all slices. Links are not followed.
- * @returns `given` where it is no folder, or where no folder has all slices: then what is in it differs
+ * Finds the source: a receipt has its name and SHA-256 and no path, so that a folder is searched
+ * for the file, or for the folder that holds all slices. Links are not followed.
+ * @returns `given` where it is no folder, or where no folder has all slices: then what is in it
+ * differs
  * @throws RadserveError input_not_found if no file in the folder is the source
  */
 async function sourceIn(given: string, { source }: Receipt): Promise<string> {
@@ -117,7 +131,10 @@ function replayFrom(config: Config, source: string, receipt: Receipt): Promise<C
       const models = await loadModels({ directory: config.models_dir, engine, providers, log });
       try {
         return await replay({
-          ...{ receipt, image, engine, models: models.entries },
+          receipt,
+          image,
+          engine,
+          models: models.entries,
           forms: resultForms(config),
         });
       } finally {

@@ -1,6 +1,6 @@
 /**
- * The doors as the serving process sees them: their thread receives, and asks here for jobs and for lines of the audit. Off
- * unless the settings name a file of doors.
+ * The doors as the serving process sees them: their thread receives, and asks here for jobs and for
+ * lines of the audit. Off unless the settings name a file of doors.
  */
 import { ReadableStream } from "node:stream/web";
 import type { Transferable } from "node:worker_threads";
@@ -13,13 +13,24 @@ import type { BulkService } from "../bulk/service.js";
 import type { Job } from "../bulk/schema.js";
 import type { Config } from "../config.js";
 import type { Completed, JobState, Submission } from "./receive/arrivals.js";
-import type { DoorFigures, DoorsThreadOptions, FromDoors, Told, ToDoors } from "./receive/messages.js";
+import type {
+  DoorFigures,
+  DoorsThreadOptions,
+  FromDoors,
+  Told,
+  ToDoors,
+} from "./receive/messages.js";
 import type { Stored } from "./receive/stow.js";
 import { stowPeer, type ReceivingSettings } from "./settings.js";
 
 /** Whose jobs they are that received images become. */
 export const DOORS_SUBJECT = "doors";
-const CALLER = { subject: DOORS_SUBJECT, admin: false, inputRoots: undefined, outputRoots: undefined };
+const CALLER = {
+  subject: DOORS_SUBJECT,
+  admin: false,
+  inputRoots: undefined,
+  outputRoots: undefined,
+};
 /** Pieces of a body that go over together; each has at most 64 KiB. */
 const PIECES_AT_ONCE = 16;
 export interface DoorsOptions {
@@ -34,8 +45,13 @@ export class DoorsService {
   readonly spool: string;
   readonly #thread: ServiceThread<ToDoors, unknown>;
   #figures: DoorFigures = {
-    ...{ associations: 0, objects: {}, bytes: {}, refused: {} },
-    ...{ waiting: 0, withoutRule: 0, troubles: [] },
+    associations: 0,
+    objects: {},
+    bytes: {},
+    refused: {},
+    waiting: 0,
+    withoutRule: 0,
+    troubles: [],
   };
 
   constructor(private readonly options: DoorsOptions) {
@@ -45,7 +61,8 @@ export class DoorsService {
     this.#thread = new ServiceThread({
       file: new URL("./receive/thread.js", import.meta.url),
       workerData: {
-        ...{ settings, config: { log_level, minimum_free_disk, upload_limit } },
+        settings,
+        config: { log_level, minimum_free_disk, upload_limit },
       } satisfies DoorsThreadOptions,
       stays: true,
       answering: (message: FromDoors) => this.#answer(message),
@@ -97,7 +114,9 @@ export class DoorsService {
   async complete(study: string): Promise<Completed[]> {
     const all = (await this.#call({ type: "complete", study })) as Completed[];
     if (all.length > 0) return all;
-    throw errors.not_found("Expected a StudyInstanceUID of received images; found none of it here.");
+    throw errors.not_found(
+      "Expected a StudyInstanceUID of received images; found none of it here.",
+    );
   }
 
   /** Takes nothing more; what was not answered is sent again by its sender. */
@@ -109,7 +128,8 @@ export class DoorsService {
     try {
       return await this.#thread.call(call, transfer);
     } catch (error) {
-      if (error instanceof ThreadEnded) throw errors.shutting_down("The doors close. Send it again.");
+      if (error instanceof ThreadEnded)
+        throw errors.shutting_down("The doors close. Send it again.");
       throw error;
     }
   }
@@ -129,11 +149,18 @@ export class DoorsService {
   }
 
   async #submit({ peer, study, objects, request }: Submission): Promise<string> {
-    const action = new Action(this.options.audit, { kind: "submitted", subject: peer, count: objects });
+    const action = new Action(this.options.audit, {
+      kind: "submitted",
+      subject: peer,
+      count: objects,
+    });
     action.wasOf({ studyInstanceUid: study });
     await action.asked();
     const { body, note = {} } = await this.options.bulk.call("submit", {
-      ...{ caller: CALLER, jobId: "", query: {}, body: JSON.stringify(request) },
+      caller: CALLER,
+      jobId: "",
+      query: {},
+      body: JSON.stringify(request),
     });
     action.note(note);
     // The job is there: that its line cannot be written now makes no other of it
@@ -143,7 +170,12 @@ export class DoorsService {
 
   async #stateOf(jobId: string): Promise<JobState> {
     try {
-      const { body } = await this.options.bulk.call("show", { caller: CALLER, jobId, query: {}, body: "" });
+      const { body } = await this.options.bulk.call("show", {
+        caller: CALLER,
+        jobId,
+        query: {},
+        body: "",
+      });
       return (JSON.parse(body) as Job).finished_at === null ? "open" : "ended";
     } catch (error) {
       if (error instanceof RadserveError && error.code === "job_not_found") return "gone";
@@ -153,6 +185,12 @@ export class DoorsService {
 
   async #tell({ kind, peer, study, ...more }: Told): Promise<void> {
     const { audit } = this.options;
-    await audit.record({ kind, outcome: "done", subject: peer, study: audit.hash("study", study), ...more });
+    await audit.record({
+      kind,
+      outcome: "done",
+      subject: peer,
+      study: audit.hash("study", study),
+      ...more,
+    });
   }
 }

@@ -1,12 +1,12 @@
 /**
- * The file that the setting `doors` names: who may send images, where they lie until they are removed, and what becomes of
- * them. It is read at the start; what is wrong with it is refused there, by name.
+ * The file that the setting `doors` names: who may send images, where they lie until they are
+ * removed, and what becomes of them. It is read at the start; what is wrong with it is refused
+ * there, by name.
  */
 import { linkSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
-import { described } from "../base/described.js";
 import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
 import { LOOPBACK, Networks } from "../base/networks.js";
@@ -37,10 +37,11 @@ const NAME = /^[a-z0-9][a-z0-9_-]{0,31}$/;
 const name = z.string().regex(NAME, "Expected a name of a-z, 0-9, _ and -, at most 32 characters");
 const peer = z.strictObject({
   ae_title: aeTitle.describe("AE title that the peer calls with; it proves no identity"),
-  networks: described(
-    "Networks that the peer may call from; any if absent",
-    z.array(network).min(1).optional(),
-  ),
+  networks: z
+    .array(network)
+    .min(1)
+    .optional()
+    .describe("Networks that the peer may call from; any if absent"),
 });
 
 const dicom = z.strictObject({
@@ -48,7 +49,9 @@ const dicom = z.strictObject({
   host: z
     .union([z.ipv4(), z.ipv6()])
     .default("127.0.0.1")
-    .describe("Address to listen on; beyond this machine only with tls.client_ca, or networks of every peer"),
+    .describe(
+      "Address to listen on; beyond this machine only with tls.client_ca, or networks of every peer",
+    ),
   ae_title: aeTitle.default("RADSERVE").describe("AE title of this server"),
   tls: z
     .strictObject({
@@ -59,31 +62,42 @@ const dicom = z.strictObject({
         .describe("CA certificates in PEM; with it, every peer needs a certificate of one of them"),
     })
     .optional(),
-  associations: z.int().min(1).max(1000).default(16).describe("At a time; one more is rejected for now"),
+  associations: z
+    .int()
+    .min(1)
+    .max(1000)
+    .default(16)
+    .describe("At a time; one more is rejected for now"),
 });
 
 const rule = z.strictObject({
   name,
-  from: described(
-    "Names of peers, or stow-SUBJECT for tokens of STOW-RS; everybody if absent",
-    z.array(z.string()).min(1).optional(),
-  ),
+  from: z
+    .array(z.string())
+    .min(1)
+    .optional()
+    .describe("Names of peers, or stow-SUBJECT for tokens of STOW-RS; everybody if absent"),
   when: z
     .array(
       tagRule.omit({ reason: true }).refine(({ tag }) => readableInHead(tag), {
         path: ["tag"],
-        message: "Expected the keyword of an attribute up to SeriesInstanceUID, which is what is looked at",
+        message:
+          "Expected the keyword of an attribute up to SeriesInstanceUID, which is what is looked at",
       }),
     )
     .optional()
-    .describe("All must hold for the first object of the series that came; as accepts.rules of a manifest"),
+    .describe(
+      "All must hold for the first object of the series that came; as accepts.rules of a manifest",
+    ),
   group: z
     .enum(["series", "study"])
     .default("series")
     .describe("One job has: one series, or all series of a study that this rule takes"),
   quiet: duration
     .default(60)
-    .describe('A series or study is complete when nothing of it has come for so long, for example "60s"'),
+    .describe(
+      'A series or study is complete when nothing of it has come for so long, for example "60s"',
+    ),
   ...choice,
   output_folder: absolute.describe("Results lie in PEER/STUDY below it"),
   deliver: z
@@ -93,24 +107,27 @@ const rule = z.strictObject({
 });
 export type Rule = z.output<typeof rule>;
 
+const SPOOL_MEANING =
+  "Folder inside an input root, for received images and for the queue of deliveries; all boxes " +
+  "see it. Without one, nothing is received, and the queue is in the state directory";
+const RULES_MEANING =
+  "The first rule that matches takes a series; a series that no rule takes is kept. Without " +
+  "rules, nothing is received";
+
 const schema = z
   .strictObject({
     $schema: z.string().optional(),
-    spool: described(
-      "Folder inside an input root, for received images and for the queue of deliveries; all boxes see it. Without one, nothing is received, and the queue is in the state directory",
-      absolute.optional(),
-    ),
+    spool: absolute.optional().describe(SPOOL_MEANING),
     keep: duration
       .default(7 * 86_400)
-      .describe('How long received images stay once they are a job, for example "7d" (the default)'),
+      .describe(
+        'How long received images stay once they are a job, for example "7d" (the default)',
+      ),
     dicom: dicom
       .optional()
       .describe("The port for C-STORE and C-ECHO; without it, images come by STOW-RS alone"),
     peers: z.record(name, peer).default({}).describe("Who may call the port for DICOM, by a name"),
-    rules: described(
-      "The first rule that matches takes a series; a series that no rule takes is kept. Without rules, nothing is received",
-      z.array(rule).default([]),
-    ),
+    rules: z.array(rule).default([]).describe(RULES_MEANING),
     destinations: z
       .record(name, destinationSchema)
       .default({})
@@ -157,7 +174,10 @@ const schema = z
         if (!one.startsWith(STOW_PREFIX))
           issue(["rules", i, "from", n], `Expected a name of peers, or ${STOW_PREFIX}SUBJECT`);
         else if (!HASHED_SUBJECT.test(subject) && stowPeer(subject) !== one)
-          issue(["rules", i, "from", n], `Expected ${stowPeer(subject)} for that subject; found ${one}`);
+          issue(
+            ["rules", i, "from", n],
+            `Expected ${stowPeer(subject)} for that subject; found ${one}`,
+          );
       });
     });
     if (dicom === undefined || new Networks(LOOPBACK).has(dicom.host)) return;
@@ -189,7 +209,12 @@ export const descriptorsOf = (doors: DoorsSettings | undefined): number =>
 /** The schema of the file, as it is published. */
 export function doorsJsonSchema(): Record<string, unknown> {
   const { $schema, ...rest } = z.toJSONSchema(schema, { io: "input" });
-  return { $schema, title: "Radserve doors", description: "The file that RADSERVE_DOORS names.", ...rest };
+  return {
+    $schema,
+    title: "Radserve doors",
+    description: "The file that RADSERVE_DOORS names.",
+    ...rest,
+  };
 }
 
 export const DOORS_TLS: TlsNames = {
@@ -213,7 +238,9 @@ export async function readDoors(
   try {
     text = textOfRegularSync(config.doors);
   } catch (error) {
-    fail(`expected a file at ${config.doors}; it cannot be read (${errno(error) || "no plain file"}).`);
+    fail(
+      `expected a file at ${config.doors}; it cannot be read (${errno(error) || "no plain file"}).`,
+    );
   }
   const value = jsonOfFile(config.doors, text);
   const parsed = schema.safeParse(value);
@@ -228,7 +255,9 @@ export async function readDoors(
   const spool = spoolAt(doors.spool, fail);
   const [inputs, outputs] = [realRoots(config.input_roots), realRoots(config.output_roots)];
   if (!isInside(spool, inputs) || isInside(spool, outputs))
-    fail("spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS.");
+    fail(
+      "spool: expected a folder inside one of RADSERVE_INPUT_ROOTS and outside RADSERVE_OUTPUT_ROOTS.",
+    );
   for (const { name: ruleName, output_folder: folder } of doors.rules) {
     const real = await realPathToBe(folder);
     if (real === undefined || !isInside(real, outputs) || isInside(real, [spool]))
@@ -250,7 +279,8 @@ export async function checkDoors(
   const { cert: tls_cert, key: tls_key, client_ca: tls_client_ca } = doors?.dicom?.tls ?? {};
   const found = await readCertificates({ tls_cert, tls_key, tls_client_ca }, DOORS_TLS);
   if (found !== undefined) refuseOutOfDate(found);
-  for (const [name, one] of Object.entries(doors?.destinations ?? {})) await readCredentials(name, one);
+  for (const [name, one] of Object.entries(doors?.destinations ?? {}))
+    await readCredentials(name, one);
   return doors;
 }
 
@@ -272,7 +302,8 @@ function spoolAt(folder: string, fail: (message: string) => never): string {
     writeFileSync(first, "");
     linkSync(first, second);
   } catch (error) {
-    const unit = errno(error) === "EROFS" ? " A systemd unit has to name it in ReadWritePaths=." : "";
+    const unit =
+      errno(error) === "EROFS" ? " A systemd unit has to name it in ReadWritePaths=." : "";
     fail(
       `spool: expected a folder that this user may write to, on a file system with hard links; it refuses (${errno(error)}).${unit}`,
     );

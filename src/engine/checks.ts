@@ -1,6 +1,7 @@
 /**
- * The arguments that the engine checks before it calls the addon. What a manifest must be by itself, src/manifest/rules.ts
- * has checked before, and whether it fits its graph, src/models/graph.ts.
+ * The arguments that the engine checks before it calls the addon. What a manifest must be by
+ * itself, src/manifest/rules.ts has checked before, and whether it fits its graph,
+ * src/models/graph.ts.
  */
 import type { RenderOptions, InferOptions, Plane } from "./types.js";
 import { type Tensor, ELEMENT_TYPES } from "../base/tensor.js";
@@ -22,7 +23,10 @@ function expectUnshared({ buffer }: Uint8Array, what: "plane" | "tensor"): void 
 
 const isSide = (value: number): boolean => Number.isInteger(value) && value >= 1 && value <= 65535;
 
-/** Rows and Columns are 16-bit (PS3.3 C.7.6.3.1). The addon checks how bits, samples and bytes go together. */
+/**
+ * Rows and Columns are 16-bit (PS3.3 C.7.6.3.1). The addon checks how bits, samples and bytes go
+ * together.
+ */
 export function checkPlane(plane: Plane): void {
   const { rows, columns } = plane.format;
   expect(
@@ -37,7 +41,9 @@ export function checkPlane(plane: Plane): void {
   );
 }
 
-/** The addon judges how far directions may be from unit length and right angles (series_invalid). */
+/**
+ * The addon judges how far directions may be from unit length and right angles (series_invalid).
+ */
 export function checkGeometry(geometry: VolumeGeometry): void {
   const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
   for (const vector of [origin, columnDirection, rowDirection, sliceDirection])
@@ -70,7 +76,10 @@ export function checkInferOptions(options: InferOptions): void {
     centre === undefined || (Number.isSafeInteger(centre) && centre >= 0 && centre < 2 ** 31),
     () => `Expected the number of the plane that is looked at, found ${centre}.`,
   );
-  expect(numbers.flat().every(Number.isFinite), () => "Expected finite numbers in the inputs of attributes.");
+  expect(
+    numbers.flat().every(Number.isFinite),
+    () => "Expected finite numbers in the inputs of attributes.",
+  );
   if (timeoutMs !== undefined) {
     expect(
       !Number.isNaN(timeoutMs) && timeoutMs <= 2 ** 40,

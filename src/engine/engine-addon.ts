@@ -1,4 +1,7 @@
-/** The addon as it is: what goes in and comes out of build/Release/addon.node, and results as the engine gives them. */
+/**
+ * The addon as it is: what goes in and comes out of build/Release/addon.node, and results as the
+ * engine gives them.
+ */
 import { createHash } from "node:crypto";
 import type {
   CanaryTensors,
@@ -30,7 +33,9 @@ import { kindOf, labelsOf, type ModelOutput } from "../manifest/outputs/outputs.
 import type { Resampling } from "../manifest/resampling.js";
 import { tiledAxes, type Tiling } from "../manifest/tiling.js";
 
-/** An output of a manifest as the addon reads it: what all kinds have, beside the fields of its own. */
+/**
+ * An output of a manifest as the addon reads it: what all kinds have, beside the fields of its own.
+ */
 interface NativeOutput extends NativeFields {
   kind: string;
   /** Number of the input on whose grid it is. */
@@ -72,7 +77,10 @@ type NativeImage = Omit<ImageInput, "resampling" | "roles"> & {
 /** Options of which the addon needs some that callers of the engine may leave out. */
 type Given<Key extends keyof InferOptions> = InferOptions & Required<Pick<InferOptions, Key>>;
 
-/** Numbers come as lists, because an object costs the thread that serves requests a microsecond for each property. */
+/**
+ * Numbers come as lists, because an object costs the thread that serves requests a microsecond for
+ * each property.
+ */
 interface NativeFacts {
   /** In the order of Preparation. */
   placement?: [number, number, number, number, number, number, number, number, number, number];
@@ -116,7 +124,11 @@ export interface EngineAddon {
   keepCanary(id: number, canary: CanaryTensors): void;
   leaveIdle(milliseconds: number): void;
   unload(id: number): Promise<void>;
-  infer(id: number, planes: readonly Plane[], options: Given<"priority" | "dump">): Promise<NativeInference>;
+  infer(
+    id: number,
+    planes: readonly Plane[],
+    options: Given<"priority" | "dump">,
+  ): Promise<NativeInference>;
   runTensors(id: number, options: Given<"priority"> & { feeds: Tensor[] }): Promise<Tensor[]>;
   render(plane: Plane, options: RenderOptions): Promise<Uint8Array>;
   cancel(cancelId: number): void;
@@ -131,11 +143,29 @@ export interface EngineAddon {
 function factsOf({ placement, found, observed }: NativeFacts): Omit<Preparation, "others"> {
   const preparation: Preparation = {};
   if (placement !== undefined) {
-    const [rows, columns, top, left, height, width, sourceTop, sourceLeft, sourceHeight, sourceWidth] =
-      placement;
+    const [
+      rows,
+      columns,
+      top,
+      left,
+      height,
+      width,
+      sourceTop,
+      sourceLeft,
+      sourceHeight,
+      sourceWidth,
+    ] = placement;
     preparation.placement = {
-      ...{ rows, columns, top, left, height, width },
-      ...{ sourceTop, sourceLeft, sourceHeight, sourceWidth },
+      rows,
+      columns,
+      top,
+      left,
+      height,
+      width,
+      sourceTop,
+      sourceLeft,
+      sourceHeight,
+      sourceWidth,
     };
   }
   if (found !== undefined) {
@@ -148,7 +178,9 @@ function factsOf({ placement, found, observed }: NativeFacts): Omit<Preparation,
 
 function preparationOf(native: NativeInference): Preparation {
   const { others } = native;
-  return others === undefined ? factsOf(native) : { ...factsOf(native), others: others.map(factsOf) };
+  return others === undefined
+    ? factsOf(native)
+    : { ...factsOf(native), others: others.map(factsOf) };
 }
 
 /** Node.js hashes less than 2 GiB at once. */
@@ -174,15 +206,27 @@ export function nativeTiling(tiling: Tiling): NativeTiling {
   const axes = tiledAxes(tiling);
   const { kind } = weights;
   return {
-    ...{ window, overlap, steps, padding },
+    window,
+    overlap,
+    steps,
+    padding,
     mirrored: mirror.map((axis) => axes.indexOf(axis)),
     ...(kind === "constant"
       ? {}
-      : { gaussian: { sigma: weights.sigma, middle: weights.centre === "middle", least: weights.least } }),
+      : {
+          gaussian: {
+            sigma: weights.sigma,
+            middle: weights.centre === "middle",
+            least: weights.least,
+          },
+        }),
   };
 }
 
-export function nativeOutput(output: ModelOutput, model: Pick<Manifest, "inputs" | "outputs">): NativeOutput {
+export function nativeOutput(
+  output: ModelOutput,
+  model: Pick<Manifest, "inputs" | "outputs">,
+): NativeOutput {
   const labels = labelsOf(output);
   return {
     ...kindOf(output).native(output, model.outputs),
@@ -194,13 +238,22 @@ export function nativeOutput(output: ModelOutput, model: Pick<Manifest, "inputs"
 }
 
 /**
- * The addon reads manifest inputs as they are, but for values that become modality values before they cross.
+ * The addon reads manifest inputs as they are, but for values that become modality values before
+ * they cross.
  * @param roles of the model, in the manifest's order
  */
-export function nativeInput(input: ModelInput, roles: readonly string[] = []): NativeImage | NativeNumbers {
+export function nativeInput(
+  input: ModelInput,
+  roles: readonly string[] = [],
+): NativeImage | NativeNumbers {
   if (!isImageInput(input)) {
     const { tensor, dtype, layout, values } = input;
-    return { tensor, dtype, layout, numbers: values.reduce((sum, value) => sum + numbersOf(value), 0) };
+    return {
+      tensor,
+      dtype,
+      layout,
+      numbers: values.reduce((sum, value) => sum + numbersOf(value), 0),
+    };
   }
   const parts = partsOf(input).map((part) => nativePart(part, roles));
   const [first] = parts;

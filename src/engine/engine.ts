@@ -1,11 +1,17 @@
 /**
- * The face of the native engine. Nothing else knows the addon's shape; every call is checked here, and every
- * native failure becomes a RadserveError.
+ * The face of the native engine. Nothing else knows the addon's shape; every call is checked here,
+ * and every native failure becomes a RadserveError.
  */
 import os from "node:os";
 import { checkFeeds, checkGeometry, checkInferOptions, checkPlane, checkRender } from "./checks.js";
 import { engineStatsSchema, type EngineStats } from "./stats.js";
-import { inferenceOf, nativeInput, nativeOutput, nativeTiling, type EngineAddon } from "./engine-addon.js";
+import {
+  inferenceOf,
+  nativeInput,
+  nativeOutput,
+  nativeTiling,
+  type EngineAddon,
+} from "./engine-addon.js";
 import { loadAddon } from "../addon/load-addon.js";
 import { requireRegular } from "../files/regular-file.js";
 import { asRadserveError, ERRORS, errors, RadserveError, type ErrorCode } from "../base/errors.js";
@@ -27,13 +33,22 @@ import type {
 
 /** Native errors carry a code of errors.ts; anything else is a fault of ours. */
 function fromNative(thrown: unknown): RadserveError {
-  if (thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" && thrown.code in ERRORS)
+  if (
+    thrown instanceof Error &&
+    "code" in thrown &&
+    typeof thrown.code === "string" &&
+    thrown.code in ERRORS
+  )
     return new RadserveError(thrown.code as ErrorCode, thrown.message);
   return asRadserveError(thrown);
 }
 
 /** The reason that CUDA cannot be used, in one sentence with the fix; undefined if it can. */
-function cudaRefusal(addon: EngineAddon, providers: readonly string[], gpu: number): string | undefined {
+function cudaRefusal(
+  addon: EngineAddon,
+  providers: readonly string[],
+  gpu: number,
+): string | undefined {
   const fix = "or allow the CPU instead (RADSERVE_GPU_FALLBACK=cpu).";
   if (!providers.includes("CUDAExecutionProvider"))
     return `CUDA cannot be used: the CUDA execution provider is not in this ONNX Runtime build. Run npm run setup:gpu, ${fix}`;
@@ -69,7 +84,9 @@ export class Engine {
     return this.#info;
   }
 
-  /** Inputs and outputs of a graph without a manifest. Throws bad_request where it is no ONNX model. */
+  /**
+   * Inputs and outputs of a graph without a manifest. Throws bad_request where it is no ONNX model.
+   */
   inspectGraph(modelPath: string): Promise<GraphInfo> {
     return this.#call(async () => {
       await requireRegular(modelPath).catch((thrown: unknown) => {
@@ -106,7 +123,10 @@ export class Engine {
     });
   }
 
-  /** Keeps the canary that the model must pass when it comes back from idling; tensors are copied. Does nothing if models stay. */
+  /**
+   * Keeps the canary that the model must pass when it comes back from idling; tensors are copied.
+   * Does nothing if models stay.
+   */
   keepCanary(id: number, canary: CanaryTensors): void {
     if (!this.#modelsLeave) return;
     try {
@@ -118,9 +138,10 @@ export class Engine {
   }
 
   /**
-   * Models of the process that may leave and that nobody has used for so long give their memory back. The next request for
-   * one waits until it is loaded again from the same bytes, and its canary has passed; its deadline counts meanwhile. Where
-   * it cannot come, those that wait fail with model_unavailable, and the next request tries again.
+   * Models of the process that may leave and that nobody has used for so long give their memory
+   * back. The next request for one waits until it is loaded again from the same bytes, and its
+   * canary has passed; its deadline counts meanwhile. Where it cannot come, those that wait fail
+   * with model_unavailable, and the next request tries again.
    */
   leaveIdle(milliseconds: number): void {
     this.#addon.leaveIdle(milliseconds);
@@ -154,7 +175,9 @@ export class Engine {
     });
   }
 
-  /** Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are. */
+  /**
+   * Raw tensors through a loaded model: canaries and `models try`. Feeds are read as planes are.
+   */
   runTensors(id: number, feeds: Tensor[], options: InferOptions = {}): Promise<Tensor[]> {
     return this.#call(() => {
       checkInferOptions(options);
@@ -176,14 +199,17 @@ export class Engine {
     this.#addon.cancel(cancelId);
   }
 
-  /** Progress of the work with that number; undefined unless it goes window by window, and has begun. */
+  /**
+   * Progress of the work with that number; undefined unless it goes window by window, and has
+   * begun.
+   */
   progress(cancelId: number): Progress | undefined {
     return this.#addon.progress(cancelId);
   }
 
   /**
-   * Bytes that a model which takes volumes in windows needs at most for such a volume, beside its weights, the source and
-   * the results; 0 for other models.
+   * Bytes that a model which takes volumes in windows needs at most for such a volume, beside its
+   * weights, the source and the results; 0 for other models.
    * @throws RadserveError no_model_accepts or series_invalid where the volume does not fit
    */
   plan(
@@ -238,9 +264,9 @@ export class Engine {
 }
 
 /**
- * The engine of this thread. Sessions, queues and threads behind it belong to the process and are shared by all
- * its worker threads; models loaded here go when this thread ends.
- * Throws RadserveError: internal where the addon is not built, model_unavailable where CUDA is asked for and cannot
- * be used.
+ * The engine of this thread. Sessions, queues and threads behind it belong to the process and are
+ * shared by all its worker threads; models loaded here go when this thread ends. Throws
+ * RadserveError: internal where the addon is not built, model_unavailable where CUDA is asked for
+ * and cannot be used.
  */
 export const createEngine = (options: EngineOptions): Engine => new Engine(options);

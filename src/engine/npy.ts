@@ -1,6 +1,7 @@
 /**
- * NumPy's .npy files: canaries and the tensors that `models try` shows. Written byte for byte as numpy.save does,
- * so that a developer's own tools read and make them (format: numpy.lib.format, versions 1.0 to 3.0).
+ * NumPy's .npy files: canaries and the tensors that `models try` shows. Written byte for byte as
+ * numpy.save does, so that a developer's own tools read and make them (format: numpy.lib.format,
+ * versions 1.0 to 3.0).
  */
 import { ELEMENT_TYPES, type Tensor, type TensorType } from "../base/tensor.js";
 import { errors, type RadserveError } from "../base/errors.js";
@@ -24,7 +25,8 @@ export function encodeNpy(tensor: Pick<Tensor, "dtype" | "shape" | "data">): Uin
     throw errors.internal(
       `Expected ${expected} bytes for a ${tensor.dtype} tensor of shape [${tensor.shape.join(", ")}], found ${tensor.data.byteLength}.`,
     );
-  const shape = tensor.shape.length === 1 ? `(${tensor.shape.join("")},)` : `(${tensor.shape.join(", ")})`;
+  const shape =
+    tensor.shape.length === 1 ? `(${tensor.shape.join("")},)` : `(${tensor.shape.join(", ")})`;
   const dictionary = `{'descr': '${ELEMENT_TYPES[tensor.dtype].numpy}', 'fortran_order': False, 'shape': ${shape}, }`;
   const unpadded = MAGIC.length + 4 + dictionary.length + 1;
   const header = dictionary + " ".repeat((ALIGNMENT - (unpadded % ALIGNMENT)) % ALIGNMENT) + "\n";
@@ -38,8 +40,8 @@ export function encodeNpy(tensor: Pick<Tensor, "dtype" | "shape" | "data">): Uin
 }
 
 /**
- * The tensor of a .npy file, without a name. Refused with `bad_request`: other formats, big endian, Fortran order,
- * structured types, and data that does not fill the shape exactly.
+ * The tensor of a .npy file, without a name. Refused with `bad_request`: other formats, big endian,
+ * Fortran order, structured types, and data that does not fill the shape exactly.
  */
 export function decodeNpy(bytes: Uint8Array): Omit<Tensor, "name"> {
   const { header, offset } = readHeader(bytes);
@@ -50,7 +52,11 @@ export function decodeNpy(bytes: Uint8Array): Omit<Tensor, "name"> {
   const expected = elementCount(shape) * ELEMENT_TYPES[dtype].bytes;
   const found = bytes.byteLength - offset;
   if (found !== expected)
-    throw malformed(`${expected} bytes of data for shape [${shape.join(", ")}]`, `${found}`, "Save it again");
+    throw malformed(
+      `${expected} bytes of data for shape [${shape.join(", ")}]`,
+      `${found}`,
+      "Save it again",
+    );
   return { dtype, shape, data: bytes.slice(offset) };
 }
 
@@ -59,17 +65,24 @@ function readHeader(bytes: Uint8Array): { header: string; offset: number } {
     throw malformed("a .npy file", "another format", "Save the array with numpy.save");
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const major = view.getUint8(6);
-  if (major < 1 || major > 3) throw malformed("format version 1 to 3", `${major}`, "Save it with numpy.save");
-  const [start, length] = major === 1 ? [10, view.getUint16(8, true)] : [12, view.getUint32(8, true)];
+  if (major < 1 || major > 3)
+    throw malformed("format version 1 to 3", `${major}`, "Save it with numpy.save");
+  const [start, length] =
+    major === 1 ? [10, view.getUint16(8, true)] : [12, view.getUint32(8, true)];
   const offset = start + length;
-  if (offset > bytes.byteLength) throw malformed(`${length} bytes of header`, "the end", "Save it again");
+  if (offset > bytes.byteLength)
+    throw malformed(`${length} bytes of header`, "the end", "Save it again");
   return { header: Buffer.from(bytes.subarray(start, offset)).toString("latin1"), offset };
 }
 
 function match(header: string, pattern: RegExp, key: string): string {
   const found = pattern.exec(header)?.[1];
   if (found === undefined)
-    throw malformed(`the key '${key}' in the header`, "none that can be read", "Save a plain numeric array");
+    throw malformed(
+      `the key '${key}' in the header`,
+      "none that can be read",
+      "Save a plain numeric array",
+    );
   return found;
 }
 
@@ -92,10 +105,16 @@ function shapeOf(text: string): number[] {
     .map((side) => side.trim())
     .filter((side) => side !== "");
   if (sides.length > MAX_DIMENSIONS || sides.some((side) => !/^\d{1,12}$/.test(side)))
-    throw malformed("a shape of whole numbers", `(${text.slice(0, 60)})`, "Save a plain numeric array");
+    throw malformed(
+      "a shape of whole numbers",
+      `(${text.slice(0, 60)})`,
+      "Save a plain numeric array",
+    );
   return sides.map(Number);
 }
 
 function malformed(expected: string, found: string, remedy: string): RadserveError {
-  return errors.bad_request(`Not a usable .npy file: expected ${expected}, found ${found}. ${remedy}.`);
+  return errors.bad_request(
+    `Not a usable .npy file: expected ${expected}, found ${found}. ${remedy}.`,
+  );
 }

@@ -5,8 +5,15 @@ const count = z.number().int().nonnegative();
 const classes = <T extends z.ZodType>(value: T) =>
   z.strictObject({ stat: value, routine: value, bulk: value });
 
-/** Buckets that double: `ends` are upper bounds, and counts has one more for what is beyond the last. */
-const histogram = z.strictObject({ ends: z.array(z.number()), counts: z.array(count), sum: z.number() });
+/**
+ * Buckets that double: `ends` are upper bounds, and counts has one more for what is beyond the
+ * last.
+ */
+const histogram = z.strictObject({
+  ends: z.array(z.number()),
+  counts: z.array(count),
+  sum: z.number(),
+});
 
 const model = z.strictObject({
   id: count,
@@ -29,16 +36,24 @@ const model = z.strictObject({
   batchSizes: histogram,
   /** Time of a batch in the model. */
   runSeconds: histogram,
-  /** Batches whose images had not been prepared next to each other, so that they were copied once more. */
+  /**
+   * Batches whose images had not been prepared next to each other, so that they were copied once
+   * more.
+   */
   gatheredBatches: count,
-  /** Memory of each session, as in LoadedModel: on the CPU one spreads a run over all cores, the other stays on one. */
+  /**
+   * Memory of each session, as in LoadedModel: on the CPU one spreads a run over all cores, the
+   * other stays on one.
+   */
   sessions: z.array(z.strictObject({ spread: z.boolean(), bytes: count })),
   residence: z.strictObject({
     state: z
       .enum(["loaded", "idle", "returning"])
       .describe("idle: its memory is given back until its next use (RADSERVE_MODEL_IDLE)"),
     loads: count.describe("How often it was loaded, the returns after idling included"),
-    loadSeconds: z.number().describe("How long the last load took: what a request waits for an idle model"),
+    loadSeconds: z
+      .number()
+      .describe("How long the last load took: what a request waits for an idle model"),
     problem: z.string().optional().describe("Why the last load of an idle model failed"),
   }),
 });

@@ -5,8 +5,8 @@ import type { ModelOutput } from "../manifest/outputs/outputs.js";
 import type { Tensor, TensorInfo } from "../base/tensor.js";
 
 /**
- * One frame and everything needed to prepare it. `data` is read, not copied, until the promise is settled: do not
- * change or transfer it before.
+ * One frame and everything needed to prepare it. `data` is read, not copied, until the promise is
+ * settled: do not change or transfer it before.
  */
 export interface Plane {
   format: PixelFormat;
@@ -30,7 +30,10 @@ export interface LoadOptions {
   precision?: Manifest["execution"]["precision"];
   batching: Manifest["batching"];
   tiling?: Manifest["tiling"];
-  /** Every file that the graphs are made of, by absolute path: what a model that was idle comes back from. */
+  /**
+   * Every file that the graphs are made of, by absolute path: what a model that was idle comes back
+   * from.
+   */
   files?: readonly { path: string; sha256: string }[];
   /** The graphs beside that of modelPath, and of what the mean is taken. */
   ensemble?: { others: string[]; average: Ensemble["average"] };
@@ -48,13 +51,16 @@ export interface LoadedModel {
   /** Number of the GPU that it went to. */
   gpu?: number;
   /**
-   * On the CPU one session spreads a run over all cores, the other stays on one. Bytes that each holds after loading; those
-   * of weights that both share are the first one's.
+   * On the CPU one session spreads a run over all cores, the other stays on one. Bytes that each
+   * holds after loading; those of weights that both share are the first one's.
    */
   sessions: SessionMemory[];
 }
 
-/** Tensors of all inputs of a graph, and what must come out: |found - expected| <= absolute + relative * |expected|. */
+/**
+ * Tensors of all inputs of a graph, and what must come out: |found - expected| <= absolute +
+ * relative * |expected|.
+ */
 export interface CanaryTensors {
   feeds: Tensor[];
   expected: Tensor[];
@@ -77,9 +83,9 @@ export interface GraphInfo {
 }
 
 /**
- * A segmentation of a volume on the grid of the tensor that it comes from, decided there: the part of that grid whose
- * voxels have their centres within the source, turned as the source's slices, rows and columns are. Its planes and counts
- * are as those of the mask on the source's grid.
+ * A segmentation of a volume on the grid of the tensor that it comes from, decided there: the part
+ * of that grid whose voxels have their centres within the source, turned as the source's slices,
+ * rows and columns are. Its planes and counts are as those of the mask on the source's grid.
  */
 export interface ModelGridMask {
   slices: number;
@@ -109,21 +115,25 @@ export type EngineOutput =
   | {
       kind: "segmentation";
       tensor: string;
-      /** Only for a volume: the mask holds this many planes of rows x columns, in the order of the slices given. */
+      /**
+       * Only for a volume: the mask holds this many planes of rows x columns, in the order of the
+       * slices given.
+       */
       slices?: number;
       rows: number;
       columns: number;
       /**
-       * One plane of label indices (0 is background) where labels exclude each other; else one plane of 0 and 1 for
-       * each label in the manifest's order.
+       * One plane of label indices (0 is background) where labels exclude each other; else one
+       * plane of 0 and 1 for each label in the manifest's order.
        */
       overlapping: boolean;
       mask: Uint8Array;
       /** Pixels of each label, in the manifest's order, after post-processing. */
       counts: number[];
       /**
-       * Only for outputs that the manifest calls fractional: as many planes as `overlapping` masks have, one for each
-       * label, with each pixel's probability in steps of 1/255; 0 where the model did not look, and on Pixel Padding.
+       * Only for outputs that the manifest calls fractional: as many planes as `overlapping` masks
+       * have, one for each label, with each pixel's probability in steps of 1/255; 0 where the
+       * model did not look, and on Pixel Padding.
        */
       fractions?: Uint8Array;
       /** Only for outputs whose segments the manifest wants in the model's grid. */
@@ -133,18 +143,27 @@ export type EngineOutput =
       /** detection, and probability_map after boxes were drawn round its regions */
       kind: "boxes";
       tensor: string;
-      /** Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has width 1. */
+      /**
+       * Source pixel coordinates; x to the right, y down; edges, so that a box of one pixel has
+       * width 1.
+       */
       boxes: (Edges & {
         score: number;
         label: number;
-        /** Of a turned box, whose edges are then those round its part within the source; as in the receipt. */
+        /**
+         * Of a turned box, whose edges are then those round its part within the source; as in the
+         * receipt.
+         */
         corners?: { x: number; y: number }[];
       })[];
     }
   | {
       kind: "points";
       tensor: string;
-      /** Source pixel coordinates as those of boxes: the middle of the first pixel is at 0.5. NaN for no score. */
+      /**
+       * Source pixel coordinates as those of boxes: the middle of the first pixel is at 0.5. NaN
+       * for no score.
+       */
       points: { x: number; y: number; score: number; label: number }[];
     }
   | { kind: "heatmap"; tensor: string; rows: number; columns: number; values: Float32Array };
@@ -164,18 +183,20 @@ export interface InferOptions {
   /** Process-wide number that `cancel` takes from any thread. */
   cancelId?: number;
   /**
-   * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts NCDHW and NDHWC) need it,
-   * others refuse it: bad_request. Slices of different sizes are series_invalid.
+   * The planes are the slices of one volume that lies so, in order. Models of volumes (layouts
+   * NCDHW and NDHWC) need it, others refuse it: bad_request. Slices of different sizes are
+   * series_invalid.
    */
   geometry?: VolumeGeometry | undefined;
   /**
-   * For a model that is given neighbours: which of the planes is looked at, from 0. The others are those before and
-   * after it, in their order; fewer than the model takes are the edge of the series.
+   * For a model that is given neighbours: which of the planes is looked at, from 0. The others are
+   * those before and after it, in their order; fewer than the model takes are the edge of the
+   * series.
    */
   centre?: number | undefined;
   /**
-   * For a model with roles, in the manifest's order: the planes are theirs, one role after the other. `geometry` is that
-   * of the first.
+   * For a model with roles, in the manifest's order: the planes are theirs, one role after the
+   * other. `geometry` is that of the first.
    */
   sources?: readonly PlaneSource[] | undefined;
   /** For each input of attributes, in the manifest's order, its numbers. */
@@ -190,7 +211,10 @@ export interface InferOptions {
 
 /** Facts that only the preparation of a tensor knows. */
 export interface Preparation {
-  /** Only for one frame: the part of the tensor that the image fills, and of the source that it shows, in pixels. */
+  /**
+   * Only for one frame: the part of the tensor that the image fills, and of the source that it
+   * shows, in pixels.
+   */
   placement?: {
     rows: number;
     columns: number;
@@ -219,7 +243,9 @@ export interface InferResult {
   tensors?: {
     inputs: Tensor[];
     outputs: Tensor[];
-    /** For each segmentation of a volume: [channels, slices, rows, columns] on the source's grid. */
+    /**
+     * For each segmentation of a volume: [channels, slices, rows, columns] on the source's grid.
+     */
     probabilities: Tensor[];
   };
   timings: { queueMs: number; prepareMs: number; runMs: number; postprocessMs: number };
@@ -233,7 +259,10 @@ export interface Progress {
 }
 
 export interface RenderOptions {
-  /** Which entry of interpretation.voi; `min_max` over the non-padding pixels if there is no such entry. */
+  /**
+   * Which entry of interpretation.voi; `min_max` over the non-padding pixels if there is no such
+   * entry.
+   */
   voiIndex: number;
   /** Output size in pixels; area-averaged down, linear up. */
   width: number;
@@ -249,15 +278,20 @@ export interface EngineInfo {
 export interface EngineOptions {
   /** The provider that models are expected to run on; "cuda" is checked at once. */
   provider: "cpu" | "cuda";
-  /** Numbers of the GPUs that models may go to; the first where absent. All of them are checked at once. */
+  /**
+   * Numbers of the GPUs that models may go to; the first where absent. All of them are checked at
+   * once.
+   */
   gpus?: readonly number[];
   /** Most bytes of each GPU that all models there may take together; no limit where absent. */
   gpuMemory?: number;
   /**
-   * Models that are loaded with `files` may leave: see Engine.leaveIdle. Where the memory of a GPU does not suffice to load
-   * another, those leave that nobody uses.
+   * Models that are loaded with `files` may leave: see Engine.leaveIdle. Where the memory of a GPU
+   * does not suffice to load another, those leave that nobody uses.
    */
   modelsLeave?: boolean;
-  /** Threads of the process's engine; all cores where absent. The first engine of a process decides. */
+  /**
+   * Threads of the process's engine; all cores where absent. The first engine of a process decides.
+   */
   threads?: number;
 }

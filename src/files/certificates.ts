@@ -1,6 +1,7 @@
 /**
- * TLS of the server: the certificate, its key and the CAs of clients, read from files, checked, and read again when
- * they change. The serving process ends TLS: connections that wait while it is replaced have not begun it yet.
+ * TLS of the server: the certificate, its key and the CAs of clients, read from files, checked, and
+ * read again when they change. The serving process ends TLS: connections that wait while it is
+ * replaced have not begun it yet.
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from "node:crypto";
 import { stat } from "node:fs/promises";
@@ -30,7 +31,10 @@ const OF_HTTP: TlsNames = {
   tls_client_ca: "RADSERVE_TLS_CLIENT_CA",
 };
 
-/** Versions and ciphers that RFC 9325 recommends (3.1 and 4.2): TLS 1.3 and 1.2, forward secrecy, AEAD. */
+/**
+ * Versions and ciphers that RFC 9325 recommends (3.1 and 4.2): TLS 1.3 and 1.2, forward secrecy,
+ * AEAD.
+ */
 const RECOMMENDED = {
   minVersion: "TLSv1.2",
   maxVersion: "TLSv1.3",
@@ -67,7 +71,10 @@ interface Validity extends Expiry {
 
 export interface Certificates {
   context: tls.SecureContextOptions;
-  /** Validity of the server's chain, which has to be valid as a whole, and of the client CAs, of which one has to be. */
+  /**
+   * Validity of the server's chain, which has to be valid as a whole, and of the client CAs, of
+   * which one has to be.
+   */
   validities: Validity[];
   /** By whose certificates clients are let in; undefined where they need none. */
   clientCas: readonly X509Certificate[] | undefined;
@@ -88,7 +95,9 @@ function certificatesIn(setting: string, text: string): [X509Certificate, ...X50
   } catch {
     throw new ConfigError(`${setting}: expected certificates in PEM; one of them cannot be read.`);
   }
-  throw new ConfigError(`${setting}: expected a certificate in PEM (BEGIN CERTIFICATE); found none.`);
+  throw new ConfigError(
+    `${setting}: expected a certificate in PEM (BEGIN CERTIFICATE); found none.`,
+  );
 }
 
 async function privateKey(name: string, file: string, text: string): Promise<KeyObject> {
@@ -100,11 +109,14 @@ async function privateKey(name: string, file: string, text: string): Promise<Key
   try {
     return createPrivateKey(text);
   } catch {
-    throw new ConfigError(`${name}: expected a private key in PEM, without a passphrase; it cannot be read.`);
+    throw new ConfigError(
+      `${name}: expected a private key in PEM, without a passphrase; it cannot be read.`,
+    );
   }
 }
 
-const beginTimes = (all: readonly X509Certificate[]) => all.map(({ validFrom }) => Date.parse(validFrom));
+const beginTimes = (all: readonly X509Certificate[]) =>
+  all.map(({ validFrom }) => Date.parse(validFrom));
 const endTimes = (all: readonly X509Certificate[]) => all.map(({ validTo }) => Date.parse(validTo));
 
 function validityOf(
@@ -128,11 +140,14 @@ function validityOf(
 }
 
 /**
- * The certificates that the settings name; undefined where they name none. Throws ConfigError where one cannot be read,
- * the key is another one's or open to everybody, or OpenSSL takes them not. One that has expired is taken:
- * `refuseOutOfDate` says so.
+ * The certificates that the settings name; undefined where they name none. Throws ConfigError where
+ * one cannot be read, the key is another one's or open to everybody, or OpenSSL takes them not. One
+ * that has expired is taken: `refuseOutOfDate` says so.
  */
-export async function readCertificates(files: TlsFiles, names = OF_HTTP): Promise<Certificates | undefined> {
+export async function readCertificates(
+  files: TlsFiles,
+  names = OF_HTTP,
+): Promise<Certificates | undefined> {
   const { tls_cert: cert, tls_key: key, tls_client_ca: clientCa } = files;
   if (cert === undefined && key === undefined && clientCa === undefined) return undefined;
   if (cert === undefined || key === undefined)
@@ -175,7 +190,9 @@ export function refuseOutOfDate({ validities }: Certificates): void {
   for (const { name, from, until } of validities) {
     if (from <= Date.now() && Date.now() < until) continue;
     const when =
-      until <= Date.now() ? `expired on ${dateOf(until)}` : `begins on ${new Date(from).toISOString()}`;
+      until <= Date.now()
+        ? `expired on ${dateOf(until)}`
+        : `begins on ${new Date(from).toISOString()}`;
     throw new ConfigError(
       `${name}: expected a certificate that is valid now; it ${when}. Put another one there.`,
     );
@@ -191,15 +208,19 @@ function isOneGone(these: readonly X509Certificate[], those: readonly X509Certif
 }
 
 /**
- * Whether one of the CAs has issued the client's certificate itself. Certificates between the two are not looked at: on the
- * side of the server Node.js does not give them.
+ * Whether one of the CAs has issued the client's certificate itself. Certificates between the two
+ * are not looked at: on the side of the server Node.js does not give them.
  */
 function isOf(socket: tls.TLSSocket, cas: readonly X509Certificate[]): boolean {
   const shown = socket.getPeerX509Certificate();
-  return shown !== undefined && cas.some((ca) => shown.checkIssued(ca) && shown.verify(ca.publicKey));
+  return (
+    shown !== undefined && cas.some((ca) => shown.checkIssued(ca) && shown.verify(ca.publicKey))
+  );
 }
 
-/** The warning about a certificate that ends within 30 days or has ended; undefined for any other. */
+/**
+ * The warning about a certificate that ends within 30 days or has ended; undefined for any other.
+ */
 export function expiryWarning({ name, at }: Expiry): string | undefined {
   const days = Math.floor((at.getTime() - Date.now()) / DAY_MS);
   if (days >= SOON_DAYS) return undefined;
@@ -294,7 +315,9 @@ export class WatchedCertificates {
     this.#schedule(server);
   }
 
-  /** Reads the files now. What is wrong with them is logged, and the certificates of before go on. */
+  /**
+   * Reads the files now. What is wrong with them is logged, and the certificates of before go on.
+   */
   async reload(server: tls.Server): Promise<void> {
     this.#stamp = await this.#look();
     try {
@@ -313,7 +336,8 @@ export class WatchedCertificates {
       this.#remind();
     } catch (error) {
       // Paths stay out of the log: the setting says which file it is.
-      const reason = error instanceof ConfigError ? error.message.replace(/ at \/.*?; /, "; ") : undefined;
+      const reason =
+        error instanceof ConfigError ? error.message.replace(/ at \/.*?; /, "; ") : undefined;
       this.#refused = reason ?? "The new certificates cannot be used.";
       this.log.error(
         reason === undefined ? { fault: faultForLog(error) } : { reason },
@@ -354,7 +378,10 @@ export class WatchedCertificates {
     }, durations.certificatesLook).unref();
   }
 
-  /** Certificate and key are replaced one after the other: a change counts once two looks have found the same. */
+  /**
+   * Certificate and key are replaced one after the other: a change counts once two looks have found
+   * the same.
+   */
   async #follow(server: tls.Server): Promise<void> {
     const found = await this.#look();
     const settled = found === this.#changed;

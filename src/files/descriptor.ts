@@ -1,7 +1,8 @@
 /**
- * Files by their descriptors, for what is done often for every image. What may wait for a disk or a network (reading,
- * syncing) goes through libuv's threads; what acts on something open and lies in this machine's memory is done
- * at once with node:fs, because a turn through those threads costs several times the call.
+ * Files by their descriptors, for what is done often for every image. What may wait for a disk or a
+ * network (reading, syncing) goes through libuv's threads; what acts on something open and lies in
+ * this machine's memory is done at once with node:fs, because a turn through those threads costs
+ * several times the call.
  */
 import fs from "node:fs";
 import { promisify } from "node:util";
@@ -13,10 +14,15 @@ export const syncDescriptor = promisify(fs.fsync);
 const read = promisify(fs.read);
 const write = promisify(fs.write);
 
-/** Most bytes that are copied to the system's memory on the calling thread; more are left to another thread. */
+/**
+ * Most bytes that are copied to the system's memory on the calling thread; more are left to another
+ * thread.
+ */
 const AT_ONCE = 64 * 1024;
 
-/** Another name of an open file or folder: works for reading, listing and creating, in every thread. */
+/**
+ * Another name of an open file or folder: works for reading, listing and creating, in every thread.
+ */
 export const descriptorPath = (fd: number): string => `/proc/self/fd/${fd}`;
 
 /**
@@ -33,7 +39,10 @@ export async function fillFrom(fd: number, buffer: Uint8Array): Promise<number> 
   return filled;
 }
 
-/** The file's first bytes, wherever the descriptor stands: `size` of them, or fewer where the file is shorter or slow. */
+/**
+ * The file's first bytes, wherever the descriptor stands: `size` of them, or fewer where the file
+ * is shorter or slow.
+ */
 export async function readStart(fd: number, size: number): Promise<Buffer> {
   const buffer = Buffer.allocUnsafe(size);
   return buffer.subarray(0, (await read(fd, buffer, 0, size, 0)).bytesRead);
@@ -42,7 +51,10 @@ export async function readStart(fd: number, size: number): Promise<Buffer> {
 /** 2 GiB less one byte: the longest file that is read, held in memory as a whole. */
 export const MAX_FILE_BYTES = 2 ** 31 - 1;
 
-/** Throws unsupported_format where a file of so many bytes is longer than what is read (MAX_FILE_BYTES). */
+/**
+ * Throws unsupported_format where a file of so many bytes is longer than what is read
+ * (MAX_FILE_BYTES).
+ */
 export function checkFileSize(bytes: number): void {
   if (bytes > MAX_FILE_BYTES)
     throw errors.unsupported_format(
@@ -61,7 +73,8 @@ const MOST_FROM_MEMORY = 16 * 1024 * 1024;
 export const readWhole = (fd: number): Promise<Uint8Array> => bytesOf(fd, 0);
 
 /**
- * The same; the calling thread copies what the system has in memory, so that only a disk is waited for elsewhere.
+ * The same; the calling thread copies what the system has in memory, so that only a disk is waited
+ * for elsewhere.
  * @param room gives the memory for so many bytes
  */
 export function readWholeHere(fd: number, room?: (size: number) => Buffer): Promise<Buffer> {
@@ -80,7 +93,10 @@ async function bytesOf(
   return bytes.subarray(0, had + (await fillFrom(fd, bytes.subarray(had))));
 }
 
-/** Writes all bytes where the descriptor stands: on the calling thread, or on another one however few they are. */
+/**
+ * Writes all bytes where the descriptor stands: on the calling thread, or on another one however
+ * few they are.
+ */
 export async function writePiece(fd: number, bytes: Uint8Array, here: boolean): Promise<void> {
   for (let at = 0; at < bytes.length;)
     at += here

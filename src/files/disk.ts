@@ -1,9 +1,10 @@
 /**
- * The small file operations of one image: some twenty of them, each of which takes the system a few microseconds and,
- * through libuv's threads, several times that. What acts on something open that is known to lie on a disk of this
- * machine is done at once; a share that has gone away would hold the thread. Threads of bulk work do all of them at once:
- * whoever has to wait there is that thread alone, and not one of the few of libuv that single requests need too. Reading
- * and writing of contents, and waiting until the disk has them, go through libuv's threads everywhere.
+ * The small file operations of one image: some twenty of them, each of which takes the system a few
+ * microseconds and, through libuv's threads, several times that. What acts on something open that
+ * is known to lie on a disk of this machine is done at once; a share that has gone away would hold
+ * the thread. Threads of bulk work do all of them at once: whoever has to wait there is that thread
+ * alone, and not one of the few of libuv that single requests need too. Reading and writing of
+ * contents, and waiting until the disk has them, go through libuv's threads everywhere.
  */
 import fs, { type Stats, type StatsFs } from "node:fs";
 import fsp from "node:fs/promises";
@@ -27,9 +28,9 @@ export function operateAtOnce(): void {
 const localDescriptors = new Set<number>();
 
 /**
- * False where something may be on another machine: network file systems, like all without a device, have the major
- * number 0 (see mknod(2), makedev(3) and the kernel's admin-guide/devices.txt). What lies on a block device of this
- * machine all its processes see at once.
+ * False where something may be on another machine: network file systems, like all without a device,
+ * have the major number 0 (see mknod(2), makedev(3) and the kernel's admin-guide/devices.txt). What
+ * lies on a block device of this machine all its processes see at once.
  */
 export function onBlockDevice({ dev }: Pick<Stats, "dev">): boolean {
   return (Math.floor(dev / 2 ** 8) & 0xfff) !== 0;
@@ -50,9 +51,9 @@ export function noteDevice(fd: number, facts: Pick<Stats, "dev">): void {
 const BY_DESCRIPTOR = /^\/proc\/self\/fd\/(\d+)(\/?)/;
 
 /**
- * Whether a descriptor, or the path that is its other name, is of what lies on a disk of this machine. A name below an
- * open folder is not, unless that was made here: whoever looks it up or changes it waits while another thread has the
- * disk write that folder.
+ * Whether a descriptor, or the path that is its other name, is of what lies on a disk of this
+ * machine. A name below an open folder is not, unless that was made here: whoever looks it up or
+ * changes it waits while another thread has the disk write that folder.
  */
 export function isLocal(place: string | number | Buffer): boolean {
   if (typeof place === "number") return localDescriptors.has(place);
@@ -61,8 +62,8 @@ export function isLocal(place: string | number | Buffer): boolean {
 }
 
 /**
- * Folders that this thread has made and holds open, by their descriptors. Nobody else has the disk write them yet, so
- * that names below them are looked up and made at once.
+ * Folders that this thread has made and holds open, by their descriptors. Nobody else has the disk
+ * write them yet, so that names below them are looked up and made at once.
  */
 const ownFolders = new Set<number>();
 
@@ -83,9 +84,9 @@ function either<A extends [string | number | Buffer, ...unknown[]], R>(
 const PAUSES_MS = [5, 10, 20, 40, 80, 160, 320, 640];
 
 /**
- * The same, again for a while where the system is busy: an SMB server does not remove or rename what somebody has open,
- * as a virus scanner has what was just written (STATUS_SHARING_VIOLATION), and a file system in user space may hear of a
- * close only after the process.
+ * The same, again for a while where the system is busy: an SMB server does not remove or rename
+ * what somebody has open, as a virus scanner has what was just written (STATUS_SHARING_VIOLATION),
+ * and a file system in user space may hear of a close only after the process.
  */
 function patiently<A extends unknown[]>(
   work: (...words: A) => Promise<Done>,
@@ -137,7 +138,10 @@ interface PinOutcome {
 interface DiskAddon {
   /** Opens with O_PATH and the flags. */
   pinPath(path: string, flags: number): Promise<PinOutcome>;
-  /** The same at once, of a path or of a name in an open folder; EAGAIN where the kernel cannot say it from memory. */
+  /**
+   * The same at once, of a path or of a name in an open folder; EAGAIN where the kernel cannot say
+   * it from memory.
+   */
   pinPathNow(path: string, flags: number, folder?: number): PinOutcome;
   /** An errno: 0 where one of the names is there, ENOENT where none is. */
   anyThere(paths: readonly string[]): Promise<number>;
@@ -154,8 +158,9 @@ const O_PATH = 0o10000000;
 
 /**
  * Names a file or folder without opening it, and notes where it lies.
- * @param now it is known to lie on a disk of this machine; otherwise libuv's threads do both. For the main thread they
- * do so in one turn, and none where the kernel has all of the path in its memory: then nobody waits for a share
+ * @param now it is known to lie on a disk of this machine; otherwise libuv's threads do both. For
+ * the main thread they do so in one turn, and none where the kernel has all of the path in its
+ * memory: then nobody waits for a share
  * @returns a descriptor, to be closed with `closeSync`
  */
 export async function pinDescriptor(path: Path, flags: number, now: boolean): Promise<number> {
@@ -180,8 +185,8 @@ export async function pinDescriptor(path: Path, flags: number, now: boolean): Pr
 }
 
 /**
- * Node.js closes what a worker thread has opened when the thread is ended, and warns where one closes what Node.js has
- * not opened: there it takes two turns.
+ * Node.js closes what a worker thread has opened when the thread is ended, and warns where one
+ * closes what Node.js has not opened: there it takes two turns.
  */
 async function pinHere(path: Path, flags: number): Promise<number> {
   const fd = await openLater(path, O_PATH | flags);
@@ -197,7 +202,11 @@ async function pinHere(path: Path, flags: number): Promise<number> {
 const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY } = fs.constants;
 
 /** The target of a symbolic link in an open folder; undefined where there is none. */
-export async function linkIn(folder: number, name: string, now: boolean): Promise<string | undefined> {
+export async function linkIn(
+  folder: number,
+  name: string,
+  now: boolean,
+): Promise<string | undefined> {
   const path = `/proc/self/fd/${folder}/${name}`;
   try {
     if (now || atOnce) return fs.readlinkSync(path);
@@ -212,7 +221,10 @@ export async function linkIn(folder: number, name: string, now: boolean): Promis
   }
 }
 
-/** Whether something has one of the names, a link too, or it cannot be said: one turn for all of them, or none. */
+/**
+ * Whether something has one of the names, a link too, or it cannot be said: one turn for all of
+ * them, or none.
+ */
 export async function anyThere(paths: readonly [Path, ...Path[]]): Promise<boolean> {
   if (!atOnce && !isLocal(paths[0])) return (await addon().anyThere(paths)) !== ENOENT;
   try {
@@ -225,7 +237,10 @@ export async function anyThere(paths: readonly [Path, ...Path[]]): Promise<boole
 /** Reads what of a file is in the kernel's memory already, from where it stands: so many bytes. */
 export const readNow = (fd: number, bytes: Uint8Array): number => addon().readNow(fd, bytes);
 
-/** Flags for a file that is there to be read. If something else lies there by now, no link is followed and no pipe is waited for. */
+/**
+ * Flags for a file that is there to be read. If something else lies there by now, no link is
+ * followed and no pipe is waited for.
+ */
 export const PLAIN = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 /** Opens what was listed as a plain file for reading. */
 export const openPlain = (path: Path | Buffer, now = false): Promise<number> =>
@@ -245,10 +260,14 @@ export const stat = either<[Path], Stats>(fs.statSync, fsp.stat);
 export const statfs = either<[Path], StatsFs>(fs.statfsSync, fsp.statfs);
 export const unlink = patiently(either<[Path], Done>(fs.unlinkSync, fsp.unlink));
 
-/** Bytes that a file system has left for us; without end where it does not say, as some in user space: all are 0 then. */
+/**
+ * Bytes that a file system has left for us; without end where it does not say, as some in user
+ * space: all are 0 then.
+ */
 export function freeBytes({ blocks, bavail, bsize }: StatsFs): number {
   return blocks === 0 ? Infinity : bavail * bsize;
 }
 
 /** Bytes of a file system, whoever has them; without end where it does not say. */
-export const totalBytes = ({ blocks, bsize }: StatsFs): number => (blocks === 0 ? Infinity : blocks * bsize);
+export const totalBytes = ({ blocks, bsize }: StatsFs): number =>
+  blocks === 0 ? Infinity : blocks * bsize;

@@ -1,4 +1,7 @@
-/** File operations of the commit: durable, never through a symbolic link, with errors a client can act on. */
+/**
+ * File operations of the commit: durable, never through a symbolic link, with errors a client can
+ * act on.
+ */
 import { createHash } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
 import { fillFrom, syncDescriptor, writeAll } from "./descriptor.js";
@@ -10,9 +13,17 @@ import { errors, RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 
 interface FilesAddon {
-  /** A new file, as the disk has it and as it reads back; `error` is an errno, 0 where no call failed. */
-  writeDurably(path: string, bytes: Uint8Array): Promise<{ error: number; call: string; same: boolean }>;
-  /** Gives an open file, which may have no name yet, one; false where that is taken or cannot be. */
+  /**
+   * A new file, as the disk has it and as it reads back; `error` is an errno, 0 where no call
+   * failed.
+   */
+  writeDurably(
+    path: string,
+    bytes: Uint8Array,
+  ): Promise<{ error: number; call: string; same: boolean }>;
+  /**
+   * Gives an open file, which may have no name yet, one; false where that is taken or cannot be.
+   */
   linkDescriptor(fd: number, path: string): boolean;
 }
 
@@ -24,7 +35,10 @@ export function sha256(bytes: Uint8Array | string): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
-/** For `.catch`: the value where the file does not exist, or was removed by another machine; any other error goes on. */
+/**
+ * For `.catch`: the value where the file does not exist, or was removed by another machine; any
+ * other error goes on.
+ */
 export function ifMissing<T>(value: T): (error: unknown) => T {
   return (error) => {
     if (errno(error) === "ENOENT" || errno(error) === "ESTALE") return value;
@@ -32,7 +46,10 @@ export function ifMissing<T>(value: T): (error: unknown) => T {
   };
 }
 
-/** The result of `use` on a regular file; undefined where there is none, or where it is a link, a folder or a device. */
+/**
+ * The result of `use` on a regular file; undefined where there is none, or where it is a link, a
+ * folder or a device.
+ */
 export async function withPlain<T>(
   path: string,
   use: (fd: number, facts: Stats) => Promise<T>,
@@ -41,7 +58,8 @@ export async function withPlain<T>(
   try {
     fd = await openPlain(path);
   } catch (error) {
-    if (errno(error) === "ENOENT" || errno(error) === "ELOOP" || errno(error) === "ENXIO") return undefined;
+    if (errno(error) === "ENOENT" || errno(error) === "ELOOP" || errno(error) === "ENXIO")
+      return undefined;
     throw error;
   }
   try {
@@ -69,8 +87,8 @@ export function hashFile(path: string): Promise<string | undefined> {
 }
 
 /**
- * Writes a new file, waits until the disk has it, opens it again and compares what it holds: one turn through libuv's
- * threads in place of five.
+ * Writes a new file, waits until the disk has it, opens it again and compares what it holds: one
+ * turn through libuv's threads in place of five.
  * @param bytes may not change until then
  * @returns whether what was read back is the same
  * @throws errors of the file system as they are
@@ -85,12 +103,14 @@ export async function writeDurably(path: string, bytes: Uint8Array): Promise<boo
 /** Linux open(2): makes a file that has no name. Not among node's constants. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
-/** Errors of file systems without unnamed files (open(2)); EISDIR where the flag itself is unknown. */
+/**
+ * Errors of file systems without unnamed files (open(2)); EISDIR where the flag itself is unknown.
+ */
 const KNOWS_NONE = new Set(["EOPNOTSUPP", "ENOTSUP", "EISDIR", "EINVAL"]);
 
 /**
- * Makes a file without a name in a folder and lets it go: access(2) takes a file system that a fault of its disk has made
- * read-only for one that can be written.
+ * Makes a file without a name in a folder and lets it go: access(2) takes a file system that a
+ * fault of its disk has made read-only for one that can be written.
  * @throws what the system says where none can be made
  */
 export function tryMaking(folder: string): void {
@@ -111,7 +131,10 @@ function unlessUnknown(error: unknown): void {
   if (!KNOWS_NONE.has(errno(error))) throw error;
 }
 
-/** A small file that has no name until it is whole: when its process is killed before, nothing of it is left. */
+/**
+ * A small file that has no name until it is whole: when its process is killed before, nothing of it
+ * is left.
+ */
 export class UnnamedFile {
   private constructor(readonly fd: number) {}
 
@@ -123,7 +146,10 @@ export class UnnamedFile {
     return new UnnamedFile(await openDescriptor(dir, O_TMPFILE | constants.O_RDWR, 0o644));
   }
 
-  /** Writes the bytes, waits until the disk has them, and reads them back: whether they are the same. */
+  /**
+   * Writes the bytes, waits until the disk has them, and reads them back: whether they are the
+   * same.
+   */
   async holds(bytes: Uint8Array): Promise<boolean> {
     try {
       await writeAll(this.fd, bytes);
@@ -151,7 +177,8 @@ export async function syncFolder(path: string): Promise<void> {
   try {
     await syncDescriptor(fd);
   } catch (error) {
-    // Some network file systems cannot do this for folders; their renames are then as durable as they make them.
+    // Some network file systems cannot do this for folders; their renames are then as durable as
+    // they make them.
     if (errno(error) !== "EINVAL" && errno(error) !== "ENOTSUP") throw error;
   } finally {
     closeSync(fd);
@@ -163,13 +190,16 @@ export async function moveIfThere(from: string, to: string): Promise<boolean> {
   return rename(from, to).then(() => true, ifMissing(false));
 }
 
-/** Bytes of the disk of a folder of inputs, whoever has them now; without end where it does not say. */
+/**
+ * Bytes of the disk of a folder of inputs, whoever has them now; without end where it does not say.
+ */
 export async function bytesOfDisk(dir: string): Promise<number> {
   return totalBytes(await explained(() => statfs(dir), "input"));
 }
 
 /**
- * Refuses to begin where a folder's disk has less room than will be written, or than has to stay free.
+ * Refuses to begin where a folder's disk has less room than will be written, or than has to stay
+ * free.
  * @throws RadserveError disk_full, with the bytes needed and free
  */
 export async function requireRoom(
@@ -206,7 +236,10 @@ const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], st
     "path_not_allowed",
     "The output folder's file system refused a change. Give the server's user permission there.",
   ],
-  EROFS: ["path_not_allowed", "The output folder is on a read-only file system. Choose a writable one."],
+  EROFS: [
+    "path_not_allowed",
+    "The output folder is on a read-only file system. Choose a writable one.",
+  ],
   ENOENT: [
     "bad_request",
     "The output folder went away while results were written. Make it again and repeat the request.",
@@ -219,10 +252,14 @@ const FAULTS: Record<string, [ConstructorParameters<typeof RadserveError>[0], st
 };
 
 /**
- * Runs file operations; errors of the file system that a client or an operator can mend become RadserveErrors.
+ * Runs file operations; errors of the file system that a client or an operator can mend become
+ * RadserveErrors.
  * @param side whose folder it is, for messages
  */
-export async function explained<T>(work: () => Promise<T>, side: "input" | "output" = "output"): Promise<T> {
+export async function explained<T>(
+  work: () => Promise<T>,
+  side: "input" | "output" = "output",
+): Promise<T> {
   try {
     return await work();
   } catch (error) {

@@ -1,9 +1,11 @@
 /**
- * The output folders of bulk jobs. A folder whose share is not mounted is there all the same, as the bare mount point;
- * one that was moved away may have an empty one in its place. What is written there is lost, or parted from the rest.
- * So each job leaves a mark of its own in each of its output folders when it is taken, and nothing is written where
- * the mark is missing. The mark lies in the folder itself: it holds on every box and under every mount, whatever
- * device and inode the folder has there. It is an empty file, which a full disk has room for, and goes when its job ends.
+ * The output folders of bulk jobs. A folder whose share is not mounted is there all the same, as
+ * the bare mount point; one that was moved away may have an empty one in its place. What is written
+ * there is lost, or parted from the rest. So each job leaves a mark of its own in each of its
+ * output folders when it is taken, and nothing is written where the mark is missing. The mark lies
+ * in the folder itself: it holds on every box and under every mount, whatever device and inode the
+ * folder has there. It is an empty file, which a full disk has room for, and goes when its job
+ * ends.
  */
 import { closeSync } from "node:fs";
 import { opendir } from "node:fs/promises";
@@ -15,7 +17,8 @@ import { explained, ifMissing, syncFolder } from "./durable-files.js";
 export const markName = (jobId: string): string => `.radserve-job-${jobId}`;
 
 /** Whether an entry of a folder is a mark, of a job or as earlier versions left it. */
-export const isMarkName = (entry: string): boolean => /^\.radserve-(?:share|job-[0-9a-f-]{36})$/.test(entry);
+export const isMarkName = (entry: string): boolean =>
+  /^\.radserve-(?:share|job-[0-9a-f-]{36})$/.test(entry);
 
 /**
  * Leaves a mark in a folder, durably; one that is there stays.
@@ -41,7 +44,10 @@ export async function removeMark(folder: string, mark: string): Promise<void> {
   await unlink(`${folder}/${mark}`).catch(ifMissing(undefined));
 }
 
-/** False for a folder that is gone, cannot be read, or is empty, as a mount point without its mount is. */
+/**
+ * False for a folder that is gone, cannot be read, or is empty, as a mount point without its mount
+ * is.
+ */
 export async function holdsSomething(folder: string): Promise<boolean> {
   try {
     const open = await opendir(folder);

@@ -1,9 +1,10 @@
 /**
  * Paths that clients name: inside the allowed roots and opened, or refused.
  *
- * The order matters: first the path is pinned without touching what it names (O_PATH: no read, no device, no waiting
- * on a FIFO), then the kernel says where the pinned thing really lies (/proc/self/fd/N), and only then it is judged.
- * Swapping a folder for a link afterwards changes nothing: all later work goes through the descriptor.
+ * The order matters: first the path is pinned without touching what it names (O_PATH: no read, no
+ * device, no waiting on a FIFO), then the kernel says where the pinned thing really lies
+ * (/proc/self/fd/N), and only then it is judged. Swapping a folder for a link afterwards changes
+ * nothing: all later work goes through the descriptor.
  */
 import { closeSync, constants } from "node:fs";
 import path from "node:path";
@@ -28,7 +29,10 @@ import { isInside, leadsInside, type Root } from "./roots.js";
 
 /** Something that lies inside the roots, open; `close` it when the work is done. */
 export interface Opened {
-  /** Another name of the open file or folder: works for reading, listing and creating, in every thread. */
+  /**
+   * Another name of the open file or folder: works for reading, listing and creating, in every
+   * thread.
+   */
   fdPath: string;
   /** Its real path, to decide by and never to open again. */
   realPath: string;
@@ -45,11 +49,16 @@ export interface OpenedInput extends Opened {
 }
 
 export interface OutputOptions {
-  /** It, or the nearest folder above it, lay on a disk of this machine a moment ago: it is opened on the calling thread. */
+  /**
+   * It, or the nearest folder above it, lay on a disk of this machine a moment ago: it is opened on
+   * the calling thread.
+   */
   local?: boolean | undefined;
   /** Whose roots they are, for messages: images that are uploaded go to folders of inputs. */
   side?: Side;
-  /** False: only say whether it could be used; a missing folder gives its nearest existing parent. */
+  /**
+   * False: only say whether it could be used; a missing folder gives its nearest existing parent.
+   */
   create?: boolean;
   /** disk_full where the file system has less for us. */
   minimumFreeBytes?: number;
@@ -60,8 +69,9 @@ export interface OutputOptions {
  * @param given absolute path; links and `..` are followed, a trailing slash is ignored
  * @param roots real paths it must lie inside of; undefined: anywhere
  * @param local it lay on a disk of this machine a moment ago, and is opened on the calling thread
- * @param side whose roots they are, for messages: results are read again for clients without the share
- * Throws bad_request, path_not_allowed (also for missing files outside the roots), input_not_found (file_not_found of results).
+ * @param side whose roots they are, for messages: results are read again for clients without the
+ * share Throws bad_request, path_not_allowed (also for missing files outside the roots),
+ * input_not_found (file_not_found of results).
  */
 export async function openInput(
   given: string,
@@ -86,7 +96,10 @@ export async function openInput(
         `Expected the ${side} path to name a regular file or a folder; found a device, pipe or socket.`,
       );
     const kind = found.isFile() ? "file" : "folder";
-    const fd = await openDescriptor(here, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+    const fd = await openDescriptor(
+      here,
+      constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY,
+    );
     const { realPath } = pinned;
     return { kind, fd, ...opened({ fd, realPath }, target) };
   } catch (error) {
@@ -140,8 +153,9 @@ async function whyNotOpened(
 }
 
 /**
- * Opens the folder that results go to, creating it inside its root where it is missing. Write through `fdPath`.
- * Throws bad_request (relative, not a folder), path_not_allowed (outside, not writable, its share away), disk_full.
+ * Opens the folder that results go to, creating it inside its root where it is missing. Write
+ * through `fdPath`. Throws bad_request (relative, not a folder), path_not_allowed (outside, not
+ * writable, its share away), disk_full.
  */
 export async function openOutputFolder(
   given: string,

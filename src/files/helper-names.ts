@@ -1,6 +1,6 @@
 /**
- * The entries beside a NAME's results: while they are written its lock, the guard of that, and the staging folder; and what
- * is to be delivered, and was.
+ * The entries beside a NAME's results: while they are written its lock, the guard of that, and the
+ * staging folder; and what is to be delivered, and was.
  */
 import type { Stats } from "node:fs";
 import { errors, type RadserveError } from "../base/errors.js";
@@ -10,13 +10,18 @@ export const lockName = (name: string): string => `.${name}.lock`;
 export const stagingName = (name: string): string => `.${name}.radserve`;
 /** To where a result is delivered, and how far that is. */
 export const deliveryName = (name: string): string => `.${name}.delivery.json`;
-/** A result that was replaced before it was delivered, with that file and its receipt. @param number from 1, the oldest first */
-export const undeliveredName = (name: string, number: number): string => `.${name}.delivery.${number}`;
+/**
+ * A result that was replaced before it was delivered, with that file and its receipt. @param number
+ * from 1, the oldest first
+ */
+export const undeliveredName = (name: string, number: number): string =>
+  `.${name}.delivery.${number}`;
 /** The longest helper beside every NAME: the guard under which a dead owner's lock is removed. */
 export const guardName = (name: string): string => `.${name}.lock.break`;
 /**
- * The error for a thing that lies where a helper should be and that Radserve did not make: it is never followed, waited
- * for or removed. The message says NAME for the input's name, which may hold a patient's.
+ * The error for a thing that lies where a helper should be and that Radserve did not make: it is
+ * never followed, waited for or removed. The message says NAME for the input's name, which may hold
+ * a patient's.
  * @param helper of the input's name, for example `.NAME.lock`
  */
 export function notOurs(helper: string, expected: string, facts: Stats): RadserveError {

@@ -1,4 +1,7 @@
-/** Who holds the lock of a NAME: how a process names itself in the lock's file, and whether it is known to be dead. */
+/**
+ * Who holds the lock of a NAME: how a process names itself in the lock's file, and whether it is
+ * known to be dead.
+ */
 import { randomUUID } from "node:crypto";
 import { readlinkSync } from "node:fs";
 import { readFile, readlink } from "node:fs/promises";
@@ -30,8 +33,9 @@ export const serialise = (owner: Owner): string => `${JSON.stringify(owner)}\n`;
 export const beatText = (count: number): string => count.toString().padStart(12, "0");
 
 /**
- * Dead for certain: the owner ran on this kernel, in this PID namespace, and there is no such process any more, or no
- * such thread of it. A worker thread that was ended is gone only when none of its file operations runs any more.
+ * Dead for certain: the owner ran on this kernel, in this PID namespace, and there is no such
+ * process any more, or no such thread of it. A worker thread that was ended is gone only when none
+ * of its file operations runs any more.
  */
 export async function isDead(owner: Owner): Promise<boolean> {
   const here = await machine();
@@ -68,12 +72,15 @@ let ownTimes: Promise<Pick<Owner, "started" | "thread">> | undefined;
 
 async function findOwnTimes(): Promise<Pick<Owner, "started" | "thread">> {
   const started = (await startTime(process.pid)) ?? "";
-  // This thread's number in the kernel (proc(5)); the link is read at once, because libuv's threads have their own
+  // This thread's number in the kernel (proc(5)); the link is read at once, because libuv's threads
+  // have their own
   const id = tried(() => Number(path.basename(readlinkSync("/proc/thread-self"))));
   const threadStarted = id === undefined ? undefined : await startTime(`${process.pid}/task/${id}`);
   return {
     started,
-    ...(id === undefined || threadStarted === undefined ? {} : { thread: { id, started: threadStarted } }),
+    ...(id === undefined || threadStarted === undefined
+      ? {}
+      : { thread: { id, started: threadStarted } }),
   };
 }
 
@@ -113,13 +120,16 @@ async function startTime(place: number | string, absent?: string): Promise<strin
 }
 
 /**
- * When a process or thread started, in clock ticks since boot, by the text of its stat file: tells it from a later one
- * with its number. Empty for one that has ended with all its threads and only waits for its parent to take note.
+ * When a process or thread started, in clock ticks since boot, by the text of its stat file: tells
+ * it from a later one with its number. Empty for one that has ended with all its threads and only
+ * waits for its parent to take note.
  */
 function startIn(stat: string): string | undefined {
-  // The second field is the command in parentheses and may hold anything (proc(5)): the others are counted behind it
+  // The second field is the command in parentheses and may hold anything (proc(5)): the others are
+  // counted behind it
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const [state, threads, start] = [fields[0], fields[17], fields[19]];
-  // A killed thread finishes the system call that it is in, when the first one may have ended already
+  // A killed thread finishes the system call that it is in, when the first one may have ended
+  // already
   return (state === "Z" || state === "X") && Number(threads) <= 1 ? "" : start;
 }

@@ -1,9 +1,9 @@
 /**
- * The lock of one NAME in an output folder, `.NAME.lock`: one holder among threads, processes and machines that
- * share the folder. It is a file that names its owner, and is made only where there is none. A holder rewrites a
- * counter in it; who waits takes it over where the owner is known to be dead (same kernel, no such process or thread) or where
- * the file has not changed for a whole lease on the waiter's own monotonic clock, so that clocks of machines are never
- * compared.
+ * The lock of one NAME in an output folder, `.NAME.lock`: one holder among threads, processes and
+ * machines that share the folder. It is a file that names its owner, and is made only where there
+ * is none. A holder rewrites a counter in it; who waits takes it over where the owner is known to
+ * be dead (same kernel, no such process or thread) or where the file has not changed for a whole
+ * lease on the waiter's own monotonic clock, so that clocks of machines are never compared.
  */
 import { closeSync, constants, fstatSync, readSync, statSync, type Stats } from "node:fs";
 import { dirname } from "node:path";
@@ -23,7 +23,10 @@ const LONGEST_POLL_MS = 40;
 const LONGEST_OWNER_BYTES = 4096;
 
 export interface LockOptions {
-  /** In milliseconds of `monotonic`, after which waiting ends; without it, waiting ends with `check` only. */
+  /**
+   * In milliseconds of `monotonic`, after which waiting ends; without it, waiting ends with `check`
+   * only.
+   */
   deadline?: number;
   /** Asked at each look at the lock; what it throws ends the waiting. */
   check?: () => void;
@@ -33,7 +36,10 @@ export interface LockOptions {
   leaseMs?: number;
 }
 
-/** A lock as a process that waits saw it: the raw text, any change of which is a sign of life, and the owner where it is whole. */
+/**
+ * A lock as a process that waits saw it: the raw text, any change of which is a sign of life, and
+ * the owner where it is whole.
+ */
 interface Sight {
   text: string;
   owner: Owner | undefined;
@@ -62,8 +68,8 @@ export class NameLock {
 
   /**
    * Waits for the lock of NAME.
-   * @throws RadserveError deadline_exceeded; output_name_taken, if what lies there is no file; what `check` throws; errors
-   * of the file system as they are
+   * @throws RadserveError deadline_exceeded; output_name_taken, if what lies there is no file; what
+   * `check` throws; errors of the file system as they are
    */
   static async take(dir: string, name: string, options: LockOptions = {}): Promise<NameLock> {
     const { deadline = Infinity, check, leaseMs = durations.nameLease } = options;
@@ -82,7 +88,10 @@ export class NameLock {
     }
   }
 
-  /** Whether somebody has the lock of NAME who is not known to be dead: on another machine, or at work here. */
+  /**
+   * Whether somebody has the lock of NAME who is not known to be dead: on another machine, or at
+   * work here.
+   */
   static async isTaken(dir: string, name: string): Promise<boolean> {
     const text = await look(`${dir}/${lockName(name)}`);
     const owner = text === undefined ? undefined : parseOwner(text);
@@ -107,7 +116,8 @@ export class NameLock {
 
   /** Whether the lock on disk is still this one; false once somebody took it over. */
   async isHeld(): Promise<boolean> {
-    // The system knows the name of a file that was made here without asking the folder, which may be syncing
+    // The system knows the name of a file that was made here without asking the folder, which may
+    // be syncing
     const text = await look(this.#path, this.local).catch((error: unknown) => {
       if (error instanceof RadserveError) return undefined;
       throw error;
@@ -122,7 +132,8 @@ export class NameLock {
     clearInterval(this.#timer);
     await this.#beating;
     const isHeld = await this.isHeld();
-    // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long as it is open
+    // Before it is removed: SMB keeps the name of a removed file, and NFS another one, for as long
+    // as it is open
     closeSync(this.#fd);
     if (isHeld) await unlink(this.#path).catch(ifMissing(undefined));
   }
@@ -130,7 +141,8 @@ export class NameLock {
   async #beat(): Promise<void> {
     this.#beats += 1;
     const text = serialise({ ...this.#owner, beat: beatText(this.#beats) });
-    // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before anything is published.
+    // A beat that fails (share away, lock removed) is no error by itself: isHeld decides before
+    // anything is published.
     await writeStart(this.#fd, text).catch(() => undefined);
   }
 }
@@ -150,7 +162,10 @@ class Watch {
   }
 }
 
-/** How one waiter makes its files in a folder, and what it remembers of the two that may stand in its way. */
+/**
+ * How one waiter makes its files in a folder, and what it remembers of the two that may stand in
+ * its way.
+ */
 class Waiter {
   readonly local: boolean;
   readonly flags: number;
@@ -165,13 +180,19 @@ class Waiter {
 }
 
 /**
- * Removes the lock that was seen, and no other: whoever removes a lock holds the guard and looks again under it, so
- * that two who saw the same dead owner cannot remove each other's new locks.
+ * Removes the lock that was seen, and no other: whoever removes a lock holds the guard and looks
+ * again under it, so that two who saw the same dead owner cannot remove each other's new locks.
  */
-async function breakLock(path: string, seen: Sight, guardPath: string, waiter: Waiter): Promise<void> {
+async function breakLock(
+  path: string,
+  seen: Sight,
+  guardPath: string,
+  waiter: Waiter,
+): Promise<void> {
   const guard = await create(guardPath, serialise(await self(durations.nameLease)), waiter);
   if (guard === undefined) {
-    // A guard is held for two file operations; one left by a process killed within them would block for ever.
+    // A guard is held for two file operations; one left by a process killed within them would block
+    // for ever.
     const other = sightOf(await look(guardPath));
     if (other !== undefined && (await waiter.guard.isStale(other)))
       await unlink(guardPath).catch(ifMissing(undefined));
@@ -193,7 +214,11 @@ async function create(path: string, text: string, waiter: Waiter): Promise<numbe
   return whole ?? createExclusively(path, text, waiter);
 }
 
-async function createExclusively(path: string, text: string, { flags }: Waiter): Promise<number | undefined> {
+async function createExclusively(
+  path: string,
+  text: string,
+  { flags }: Waiter,
+): Promise<number | undefined> {
   let fd: number;
   try {
     fd = await openDescriptor(path, flags, 0o644);
@@ -212,8 +237,8 @@ async function createExclusively(path: string, text: string, { flags }: Waiter):
 }
 
 /**
- * A new file that names its owner from the moment it is there: of one that is still empty when its process is killed
- * nobody knows that its owner is dead, and all wait for a whole lease.
+ * A new file that names its owner from the moment it is there: of one that is still empty when its
+ * process is killed nobody knows that its owner is dead, and all wait for a whole lease.
  * @returns undefined where something has the name, or the file system does not do this
  */
 async function appear(path: string, text: string): Promise<number | undefined> {

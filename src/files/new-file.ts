@@ -1,6 +1,7 @@
 /**
- * A file that comes in pieces and appears whole, or not at all: its bytes are written to a file without a name, which
- * gets one when the disk has them. A process that is killed before leaves nothing.
+ * A file that comes in pieces and appears whole, or not at all: its bytes are written to a file
+ * without a name, which gets one when the disk has them. A process that is killed before leaves
+ * nothing.
  */
 import { createHash, randomUUID } from "node:crypto";
 import { closeSync } from "node:fs";
@@ -9,7 +10,14 @@ import { errors, type RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
 import { syncDescriptor, writePiece } from "./descriptor.js";
 import { isLocal, lstat, openDescriptor, rename, unlink } from "./disk.js";
-import { explained, hashFile, ifMissing, requireRoom, syncFolder, UnnamedFile } from "./durable-files.js";
+import {
+  explained,
+  hashFile,
+  ifMissing,
+  requireRoom,
+  syncFolder,
+  UnnamedFile,
+} from "./durable-files.js";
 import { stagingName } from "./helper-names.js";
 
 /** The room on the disk is looked at again after so many bytes: several files may come at once. */
@@ -25,7 +33,10 @@ export interface NewFileOptions {
   mostBytes: number;
   /** disk_full where the file system would have less left. */
   minimumFreeBytes: number;
-  /** The thread serves nobody else meanwhile: it writes to a disk of this machine itself, which spares several turns. */
+  /**
+   * The thread serves nobody else meanwhile: it writes to a disk of this machine itself, which
+   * spares several turns.
+   */
   waits?: true;
   /** The caller has the disk write the folder. */
   leaveFolder?: true;
@@ -76,7 +87,10 @@ async function unnamedIn(dir: string): Promise<Draft | undefined> {
   };
 }
 
-/** For file systems that know no files without a name, as those of shares; a crash leaves the helper, which is no image. */
+/**
+ * For file systems that know no files without a name, as those of shares; a crash leaves the
+ * helper, which is no image.
+ */
 async function namedIn(dir: string): Promise<Draft> {
   const helper = helperIn(dir);
   const fd = await openDescriptor(helper, "wx", 0o644);
@@ -112,7 +126,11 @@ export async function replaceFile(
   async function* pieces() {
     yield await Promise.resolve(Buffer.from(text));
   }
-  await receiveFile(dir, name, pieces(), { overwrite: true, mostBytes: MOST_TEXT, minimumFreeBytes });
+  await receiveFile(dir, name, pieces(), {
+    overwrite: true,
+    mostBytes: MOST_TEXT,
+    minimumFreeBytes,
+  });
 }
 
 /**
@@ -166,9 +184,12 @@ async function fill(
 }
 
 export function tooLarge(limit: number): RadserveError {
-  return errors.body_too_large(`Expected a file of at most ${count(limit)} bytes; found a larger one.`, {
-    limit,
-  });
+  return errors.body_too_large(
+    `Expected a file of at most ${count(limit)} bytes; found a larger one.`,
+    {
+      limit,
+    },
+  );
 }
 
 async function publish(

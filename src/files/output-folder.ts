@@ -1,4 +1,6 @@
-/** The folder that results go to: whether it can be used, and the making of what is missing of it. */
+/**
+ * The folder that results go to: whether it can be used, and the making of what is missing of it.
+ */
 import { closeSync, constants, fstatSync, mkdirSync } from "node:fs";
 import { isMainThread } from "node:worker_threads";
 import { errors, type RadserveError } from "../base/errors.js";
@@ -7,19 +9,28 @@ import { descriptorPath } from "./descriptor.js";
 import { access, isLocal, mkdir, noteOwnFolder } from "./disk.js";
 import { explainedFault, requireRoom } from "./durable-files.js";
 import { isStagingName } from "./helper-names.js";
-import { FORBIDDEN, noPermission, notAllowed, pin, type Pinned, type Side } from "./path-judgement.js";
+import {
+  FORBIDDEN,
+  noPermission,
+  notAllowed,
+  pin,
+  type Pinned,
+  type Side,
+} from "./path-judgement.js";
 import { isInside, isUnmounted, leadsInside, type Root } from "./roots.js";
 import { isMarked, markMissing } from "./folder-mark.js";
 
-/** Bytes of a path that Linux takes, without the NUL at its end (PATH_MAX), and of a name that file systems do (NAME_MAX). */
+/**
+ * Bytes of a path that Linux takes, without the NUL at its end (PATH_MAX), and of a name that file
+ * systems do (NAME_MAX).
+ */
 const LONGEST_PATH = 4095;
 const LONGEST_NAME = 255;
 
 /**
  * @param folder the nearest one that exists
- * @param missing what is to be made below it
- * Throws bad_request (a name of ours), path_not_allowed (too long, not writable, not mounted, its mark missing),
- * disk_full.
+ * @param missing what is to be made below it Throws bad_request (a name of ours), path_not_allowed
+ * (too long, not writable, not mounted, its mark missing), disk_full.
  */
 export async function checkUsable(
   folder: Pinned,
@@ -50,7 +61,10 @@ export async function checkUsable(
   if (minimumFreeBytes !== undefined) await requireRoom(here, minimumFreeBytes, side);
 }
 
-/** 403 as for any folder that cannot be made there: the form of the request is right, and Linux has no such path. */
+/**
+ * 403 as for any folder that cannot be made there: the form of the request is right, and Linux has
+ * no such path.
+ */
 export function tooLong(side: Side): RadserveError {
   return errors.path_not_allowed(
     `Expected an ${side} path of at most ${LONGEST_PATH} bytes, and ${LONGEST_NAME} in each part; found a longer one. Use shorter names.`,
@@ -89,7 +103,8 @@ async function make(path: string, atOnce: boolean): Promise<boolean> {
 }
 
 /**
- * Creates one folder after the other, each opened without following links before the next is made inside it.
+ * Creates one folder after the other, each opened without following links before the next is made
+ * inside it.
  * @param folder the one to begin in; afterwards the last one, or the one where it failed
  */
 export async function createBelow(

@@ -1,4 +1,7 @@
-/** Radserve's own folders, state and keys, and the roots that clients name paths in: neither may lie in the other. */
+/**
+ * Radserve's own folders, state and keys, and the roots that clients name paths in: neither may lie
+ * in the other.
+ */
 import { stat } from "node:fs/promises";
 import { isInside, realPathToBe } from "./roots.js";
 
@@ -22,8 +25,9 @@ const SIDES = [
 ] as const;
 
 /**
- * Every root that holds a folder of Radserve's own or lies in one, after links are followed: keys could be reached by a
- * request, or results could be taken for state. Folders that do not exist yet count where they would be made.
+ * Every root that holds a folder of Radserve's own or lies in one, after links are followed: keys
+ * could be reached by a request, or results could be taken for state. Folders that do not exist yet
+ * count where they would be made.
  */
 export async function exposures(folders: FoldersInUse): Promise<Exposure[]> {
   const own = [
@@ -40,7 +44,8 @@ export async function exposures(folders: FoldersInUse): Promise<Exposure[]> {
         const fix = `Set ${name} or ${setting} to a folder apart from the other.`;
         if (isInside(inner, [outer]))
           all.push({ setting, found: `${folder} lies inside one, where clients ${what}`, fix });
-        else if (isInside(outer, [inner])) all.push({ setting, found: `${root} lies inside ${folder}`, fix });
+        else if (isInside(outer, [inner]))
+          all.push({ setting, found: `${root} lies inside ${folder}`, fix });
       }
   return all;
 }

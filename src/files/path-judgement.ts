@@ -1,4 +1,7 @@
-/** Judges where a path leads, by the kernel's answer for what was pinned, and says why it is refused. */
+/**
+ * Judges where a path leads, by the kernel's answer for what was pinned, and says why it is
+ * refused.
+ */
 import { ABSOLUTE_NAME } from "./path-map.js";
 import { closeSync, constants, readlinkSync } from "node:fs";
 import path from "node:path";
@@ -14,7 +17,9 @@ const WINDOWS_PATH = /^(?:\\\\|[A-Za-z]:)/;
 /** Faults of what is not there: no file has a name that its file system cannot hold. */
 export const MISSING = new Set(["ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG"]);
 export const FORBIDDEN = new Set(["EACCES", "EPERM"]);
-/** What may be missing where something is to be written: the right, or a file system that takes it. */
+/**
+ * What may be missing where something is to be written: the right, or a file system that takes it.
+ */
 export const REFUSED = new Set([...FORBIDDEN, "EROFS"]);
 
 export type Side = "input" | "output";
@@ -40,8 +45,8 @@ export function noPermission(side: Side, what: string): RadserveError {
 }
 
 /**
- * The path without trailing slashes. Throws path_not_allowed where it is another machine's name, and bad_request where it
- * is not absolute or holds a NUL byte.
+ * The path without trailing slashes. Throws path_not_allowed where it is another machine's name,
+ * and bad_request where it is not absolute or holds a NUL byte.
  */
 export function checkedForm(given: string, side: Side): string {
   const refuse = (expected: string, found: string) =>
@@ -56,7 +61,10 @@ export function checkedForm(given: string, side: Side): string {
   return given.replace(/\/+$/, "") || "/";
 }
 
-/** A file or folder that a descriptor names without having opened it (O_PATH); `closeSync` lets it go. */
+/**
+ * A file or folder that a descriptor names without having opened it (O_PATH); `closeSync` lets it
+ * go.
+ */
 export interface Pinned {
   fd: number;
   realPath: string;
@@ -74,11 +82,11 @@ export async function pin(target: string, flags: number, atOnce = false): Promis
 }
 
 /**
- * Pins the nearest folder above a path that could not be opened. `rest` are the components below it; `blocked` says
- * that a folder between them may not be entered.
- * `atOnce` as pin has it; `hops` are the links that were followed to get here.
- * Throws path_not_allowed where that folder lies outside, or where what follows could leave it: a dangling link, or
- * `..` behind a folder that does not exist.
+ * Pins the nearest folder above a path that could not be opened. `rest` are the components below
+ * it; `blocked` says that a folder between them may not be entered. `atOnce` as pin has it; `hops`
+ * are the links that were followed to get here. Throws path_not_allowed where that folder lies
+ * outside, or where what follows could leave it: a dangling link, or `..` behind a folder that does
+ * not exist.
  */
 export async function nearestFolder(
   target: string,
@@ -102,11 +110,13 @@ export async function nearestFolder(
       continue;
     }
     try {
-      if (rest.includes("..") || !leadsInside(folder.realPath, rest, roots)) throw notAllowed(side, roots);
+      if (rest.includes("..") || !leadsInside(folder.realPath, rest, roots))
+        throw notAllowed(side, roots);
       // If it was exchanged meanwhile, there is no link any more
       const link = await linkIn(folder.fd, rest[0] ?? "", atOnce);
       if (link !== undefined && side === "output") throw notAllowed(side, roots);
-      if (link !== undefined) throw await deadLink(folder.realPath, link, rest.slice(1), roots, hops);
+      if (link !== undefined)
+        throw await deadLink(folder.realPath, link, rest.slice(1), roots, hops);
       return { ...folder, rest, blocked };
     } catch (error) {
       closeSync(folder.fd);
@@ -119,8 +129,8 @@ export async function nearestFolder(
 const MOST_HOPS = 40;
 
 /**
- * The error for an input link that leads nowhere: that, where every step stays inside the roots, else
- * path_not_allowed, so that links tell nothing about what exists outside.
+ * The error for an input link that leads nowhere: that, where every step stays inside the roots,
+ * else path_not_allowed, so that links tell nothing about what exists outside.
  */
 async function deadLink(
   folder: string,

@@ -7,9 +7,9 @@ export interface PathMapping {
 }
 
 /**
- * A folder as a client may name it: an absolute path of this machine, or a name that `path_map` may translate, of
- * Windows (`\\server\share`, `D:`) or with a scheme (`smb://server/share`). It is published; programs whose regular
- * expressions are not those of JavaScript do not all know `\0`.
+ * A folder as a client may name it: an absolute path of this machine, or a name that `path_map` may
+ * translate, of Windows (`\\server\share`, `D:`) or with a scheme (`smb://server/share`). It is
+ * published; programs whose regular expressions are not those of JavaScript do not all know `\0`.
  */
 // eslint-disable-next-line no-control-regex -- no path has this character
 export const ABSOLUTE_NAME = /^(?:\/|\\\\|[A-Za-z][A-Za-z0-9+.-]*:)[^\u0000]*$/;
@@ -18,7 +18,10 @@ export const EXPECTED_NAME =
 
 const isWindowsStyle = (name: string) => name.includes("\\") || /^[A-Za-z]:/.test(name);
 
-/** The rest of a path after a mapping's client-side prefix, or undefined where the path is not under it. */
+/**
+ * The rest of a path after a mapping's client-side prefix, or undefined where the path is not under
+ * it.
+ */
 function under(given: string, prefix: string): string | undefined {
   const bare = prefix.replace(/[\\/]+$/, "");
   const windows = isWindowsStyle(bare);
@@ -30,8 +33,8 @@ function under(given: string, prefix: string): string | undefined {
 }
 
 /**
- * A client's path as this machine names it, and the way back for answers. The longest mapping that fits is used;
- * Windows names (`\\server\share\x`, `D:\x`) match whatever their case and slashes.
+ * A client's path as this machine names it, and the way back for answers. The longest mapping that
+ * fits is used; Windows names (`\\server\share\x`, `D:\x`) match whatever their case and slashes.
  */
 export function translateIn(
   given: string,

@@ -1,6 +1,7 @@
 /**
- * Files and folders that only their owner reads: keys, tokens, revocations, the audit. What a command of root makes
- * belongs to the owner of the folder that it is made in: the server's user could not read it otherwise.
+ * Files and folders that only their owner reads: keys, tokens, revocations, the audit. What a
+ * command of root makes belongs to the owner of the folder that it is made in: the server's user
+ * could not read it otherwise.
  */
 import { randomBytes } from "node:crypto";
 import { chownSync, mkdirSync, statSync } from "node:fs";
@@ -10,7 +11,8 @@ import { errno } from "../base/errno.js";
 import { ConfigError } from "../base/errors.js";
 
 /**
- * @throws ConfigError where the system does not let root give the file away, as on a share that takes root for nobody
+ * @throws ConfigError where the system does not let root give the file away, as on a share that
+ * takes root for nobody
  */
 export function giveToOwnerOf(folder: string, file: string): void {
   if (process.geteuid?.() !== 0) return;
@@ -32,7 +34,8 @@ export function makePrivateFolder(folder: string): void {
   const first = mkdirSync(folder, { recursive: true, mode: 0o700 });
   if (first === undefined) return;
   const owned = path.dirname(first);
-  for (let made = path.resolve(folder); made !== owned; made = path.dirname(made)) giveToOwnerOf(owned, made);
+  for (let made = path.resolve(folder); made !== owned; made = path.dirname(made))
+    giveToOwnerOf(owned, made);
 }
 
 /**

@@ -1,8 +1,17 @@
 /**
- * Files that people put into folders of models, keys and settings. Links are followed first; what then lies there is
- * opened only if it is a regular file: a pipe would keep its reader waiting, and a device has no end.
+ * Files that people put into folders of models, keys and settings. Links are followed first; what
+ * then lies there is opened only if it is a regular file: a pipe would keep its reader waiting, and
+ * a device has no end.
  */
-import { closeSync, fstatSync, lstatSync, openSync, readFileSync, realpathSync, type Stats } from "node:fs";
+import {
+  closeSync,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readFileSync,
+  realpathSync,
+  type Stats,
+} from "node:fs";
 import { lstat, open, realpath, type FileHandle } from "node:fs/promises";
 import { errno } from "../base/errno.js";
 import { ConfigError, errors, RadserveError } from "../base/errors.js";

@@ -5,15 +5,17 @@ import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { errno } from "../base/errno.js";
 
 /**
- * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it is made inside
- * `within`, which does.
+ * A folder that a token narrows a root of the server to. It need not exist yet; what is made for it
+ * is made inside `within`, which does.
  */
 export interface NarrowedRoot {
   path: string;
   within: string;
 }
 
-/** An output folder of a job: nothing is written where the job's mark is missing (folder-mark.ts). */
+/**
+ * An output folder of a job: nothing is written where the job's mark is missing (folder-mark.ts).
+ */
 export interface MarkedRoot {
   path: string;
   within: string;
@@ -42,8 +44,8 @@ export function isInside(realPath: string, roots: readonly Root[] | undefined): 
 }
 
 /**
- * True where a folder lies inside the roots, or where the components to be made below it (no `..`, no links) lead
- * into a narrowed one that does not exist yet.
+ * True where a folder lies inside the roots, or where the components to be made below it (no `..`,
+ * no links) lead into a narrowed one that does not exist yet.
  */
 export function leadsInside(
   realPath: string,
@@ -53,13 +55,14 @@ export function leadsInside(
   if (roots === undefined || isInside(realPath, roots)) return true;
   const end = path.posix.join(realPath, ...below);
   return roots.some(
-    (root) => typeof root !== "string" && isInside(realPath, [root.within]) && isInside(end, [root]),
+    (root) =>
+      typeof root !== "string" && isInside(realPath, [root.within]) && isInside(end, [root]),
   );
 }
 
 /**
- * Where a path leads, though its last components do not exist yet; undefined where that cannot be said: a dead link,
- * `..` behind what is missing, no permission.
+ * Where a path leads, though its last components do not exist yet; undefined where that cannot be
+ * said: a dead link, `..` behind what is missing, no permission.
  */
 export async function realPathToBe(given: string): Promise<string | undefined> {
   const rest: string[] = [];
@@ -69,16 +72,17 @@ export async function realPathToBe(given: string): Promise<string | undefined> {
     } catch (error) {
       const part = path.posix.basename(at);
       const entry = await lstat(at).catch(() => undefined);
-      if (errno(error) !== "ENOENT" || entry !== undefined || part === ".." || at === "/") return undefined;
+      if (errno(error) !== "ENOENT" || entry !== undefined || part === ".." || at === "/")
+        return undefined;
       rest.unshift(part);
     }
   }
 }
 
 /**
- * The roots of one caller: those of the server, narrowed by the folders in the token, which need not exist yet. A
- * claim wider than a root gives the root; one that lies elsewhere gives nothing; claims that take in all roots narrow
- * nothing.
+ * The roots of one caller: those of the server, narrowed by the folders in the token, which need
+ * not exist yet. A claim wider than a root gives the root; one that lies elsewhere gives nothing;
+ * claims that take in all roots narrow nothing.
  */
 export async function narrowRoots(
   roots: readonly string[],
@@ -91,7 +95,8 @@ export async function narrowRoots(
     if (real === undefined) continue;
     const within = roots.find((root) => isInside(real, [root]));
     if (within !== undefined) kept.set(real, { path: real, within });
-    for (const root of roots) if (isInside(root, [real])) kept.set(root, { path: root, within: root });
+    for (const root of roots)
+      if (isInside(root, [real])) kept.set(root, { path: root, within: root });
   }
   if (roots.every((root) => kept.has(root))) return [...roots];
   return [...kept.values()];
@@ -105,7 +110,9 @@ interface MountPoint {
 
 const MOUNT_POINTS = "mount points of Radserve";
 
-/** For this thread, and for all that it starts from now on: which of the roots are mount points now. */
+/**
+ * For this thread, and for all that it starts from now on: which of the roots are mount points now.
+ */
 export async function rememberMountPoints(roots: readonly string[]): Promise<void> {
   const found = await Promise.all(
     roots.map(async (root) => {
@@ -117,8 +124,8 @@ export async function rememberMountPoints(roots: readonly string[]): Promise<voi
 }
 
 /**
- * Whether a folder lies in a root that was a mount point when the server started, and on the disk below it now: what is
- * written there is hidden when the share is mounted again.
+ * Whether a folder lies in a root that was a mount point when the server started, and on the disk
+ * below it now: what is written there is hidden when the share is mounted again.
  * @param dev of the folder
  */
 export function isUnmounted(realPath: string, dev: number): boolean {
@@ -136,7 +143,8 @@ export async function resolveRoots(roots: readonly string[], setting: string): P
           `${setting}: expected a folder at ${root}; it cannot be opened (${found}). Create it or mount it.` +
             (root.includes(",/") ? " In the environment several are separated by a colon." : ""),
         );
-      if (!found.isDirectory()) throw new Error(`${setting}: expected a folder at ${root}; found a file.`);
+      if (!found.isDirectory())
+        throw new Error(`${setting}: expected a folder at ${root}; found a file.`);
       return realpath(root);
     }),
   );

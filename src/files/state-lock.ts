@@ -1,7 +1,8 @@
 /**
- * The state directory belongs to one process at a time. The lock is the kernel's own, flock(2) on a file in the
- * directory: the kernel frees it when the process has ended, however it ended, so that a lock is never stale. On NFS it
- * holds between machines too (Linux 2.6.12 or later). The text of the file only tells people who holds it.
+ * The state directory belongs to one process at a time. The lock is the kernel's own, flock(2) on a
+ * file in the directory: the kernel frees it when the process has ended, however it ended, so that
+ * a lock is never stale. On NFS it holds between machines too (Linux 2.6.12 or later). The text of
+ * the file only tells people who holds it.
  */
 import {
   accessSync,
@@ -51,8 +52,8 @@ function hasOpen(pid: number, file: string): boolean {
 }
 
 /**
- * The process of this machine that holds the directory; undefined if there is none. The lock itself is not tried,
- * because a server that starts at this moment would find it taken.
+ * The process of this machine that holds the directory; undefined if there is none. The lock itself
+ * is not tried, because a server that starts at this moment would find it taken.
  */
 export function holderHere(directory: string): number | undefined {
   const holder = holderOf(directory);
@@ -60,7 +61,10 @@ export function holderHere(directory: string): number | undefined {
   return holder.pid;
 }
 
-/** Makes the directory where it is missing. Throws ConfigError where this user cannot make it or write to it. */
+/**
+ * Makes the directory where it is missing. Throws ConfigError where this user cannot make it or
+ * write to it.
+ */
 export function makeStateDirectory(directory: string): void {
   try {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
@@ -76,7 +80,10 @@ export function makeStateDirectory(directory: string): void {
   }
 }
 
-/** The file of the lock, open. Throws ConfigError where something else has its name, or this user may not write to it. */
+/**
+ * The file of the lock, open. Throws ConfigError where something else has its name, or this user
+ * may not write to it.
+ */
 function openLock(directory: string): number {
   const file = lockFile(directory);
   const refused = (found: string) =>
@@ -89,7 +96,8 @@ function openLock(directory: string): number {
     const there = lstatSync(file, { throwIfNoEntry: false });
     const kind = there === undefined ? undefined : otherKind(there);
     if (kind !== undefined) throw refused(kind);
-    // Node opens every file with O_CLOEXEC: a child process that outlives this one does not keep the lock.
+    // Node opens every file with O_CLOEXEC: a child process that outlives this one does not keep
+    // the lock.
     return openSync(file, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
   } catch (error) {
     if (error instanceof ConfigError) throw error;
@@ -97,7 +105,10 @@ function openLock(directory: string): number {
   }
 }
 
-/** Takes the directory, creating it where it is missing. Throws ConfigError naming the process that holds it. */
+/**
+ * Takes the directory, creating it where it is missing. Throws ConfigError naming the process that
+ * holds it.
+ */
 export function lockState(directory: string): StateLock {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const fd = openLock(directory);

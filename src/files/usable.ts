@@ -1,4 +1,7 @@
-/** Whether a folder can be used, for whoever looks at many: one whose share does not answer holds up nobody. */
+/**
+ * Whether a folder can be used, for whoever looks at many: one whose share does not answer holds up
+ * nobody.
+ */
 import { constants, type StatsFs } from "node:fs";
 import { access, stat } from "node:fs/promises";
 import { errno } from "../base/errno.js";
@@ -33,14 +36,18 @@ const asked = new Map<string, Promise<unknown>>();
 
 /** Throws what the look throws; undefined where it takes too long. */
 async function patiently<T>(key: string, look: () => Promise<T>): Promise<T | undefined> {
-  const answer = (asked.get(key) as Promise<T> | undefined) ?? look().finally(() => asked.delete(key));
+  const answer =
+    (asked.get(key) as Promise<T> | undefined) ?? look().finally(() => asked.delete(key));
   // Nobody may wait for it any more when it fails
   answer.catch(() => undefined);
   asked.set(key, answer);
   return (await within(answer, LONGEST_LOOK_MS)) ? answer : undefined;
 }
 
-/** The statistics of the file system of a folder; undefined where it does not answer. Throws errors of the system. */
+/**
+ * The statistics of the file system of a folder; undefined where it does not answer. Throws errors
+ * of the system.
+ */
 export function roomOf(folder: string): Promise<StatsFs | undefined> {
   return patiently(`room ${folder}`, async () => statfs(folder));
 }
@@ -59,15 +66,25 @@ export async function folderFault(folder: string, mode: number): Promise<FolderF
   try {
     const found = await patiently(`use ${mode} ${folder}`, () => isFolder(folder, mode));
     if (found === true) return undefined;
-    return { condition: "share_unavailable", found: found === undefined ? SILENT : "it is not a folder" };
+    return {
+      condition: "share_unavailable",
+      found: found === undefined ? SILENT : "it is not a folder",
+    };
   } catch (error) {
     const code = errno(error);
-    const condition = REFUSED.has(code) ? "forbidden" : FULL.has(code) ? "disk_full" : "share_unavailable";
+    const condition = REFUSED.has(code)
+      ? "forbidden"
+      : FULL.has(code)
+        ? "disk_full"
+        : "share_unavailable";
     return { condition, found: FOUND[code] ?? (code || "it cannot be used") };
   }
 }
 
-/** @param least bytes that must be free @returns undefined where there is room, or the folder's other faults tell */
+/**
+ * @param least bytes that must be free @returns undefined where there is room, or the folder's
+ * other faults tell
+ */
 export async function roomFault(folder: string, least: number): Promise<FolderFault | undefined> {
   const room = await roomOf(folder).catch(() => undefined);
   if (room === undefined) return undefined;

@@ -49,7 +49,10 @@ export function sameGrid(a: Grid, b: Grid): boolean {
   return ends(a.slices).every((slice) =>
     ends(a.rows).every((row) =>
       ends(a.columns).every((column) => {
-        const [first, second] = [placeOf(a, [slice, row, column]), placeOf(b, [slice, row, column])];
+        const [first, second] = [
+          placeOf(a, [slice, row, column]),
+          placeOf(b, [slice, row, column]),
+        ];
         return first.every((at, axis) => Math.abs(at - (second[axis] ?? NaN)) <= ROUNDING_MM);
       }),
     ),

@@ -1,14 +1,27 @@
 /**
- * The Image that readers give and everything else takes: pixels as stored, and all that is needed to interpret them.
- * Readers (DICOM, PNG, JPEG, TIFF) make an Image; nothing after them looks at the file again.
+ * The Image that readers give and everything else takes: pixels as stored, and all that is needed
+ * to interpret them. Readers (DICOM, PNG, JPEG, TIFF) make an Image; nothing after them looks at
+ * the file again.
  */
 import { errors, type RadserveError } from "../base/errors.js";
 
-/** Photometric Interpretation of the decoded frames (PS3.3 C.7.6.3.1.2); JPEG 2000 colour transforms are already undone. */
+/**
+ * Photometric Interpretation of the decoded frames (PS3.3 C.7.6.3.1.2); JPEG 2000 colour transforms
+ * are already undone.
+ */
 export type PhotometricInterpretation =
-  "MONOCHROME1" | "MONOCHROME2" | "PALETTE COLOR" | "RGB" | "YBR_FULL" | "YBR_FULL_422" | "YBR_PARTIAL_420";
+  | "MONOCHROME1"
+  | "MONOCHROME2"
+  | "PALETTE COLOR"
+  | "RGB"
+  | "YBR_FULL"
+  | "YBR_FULL_422"
+  | "YBR_PARTIAL_420";
 
-/** How the stored samples lie in a frame's bytes (PS3.5 section 8): little endian, colour by pixel, rows top to bottom. */
+/**
+ * How the stored samples lie in a frame's bytes (PS3.5 section 8): little endian, colour by pixel,
+ * rows top to bottom.
+ */
 export interface PixelFormat {
   rows: number;
   columns: number;
@@ -18,14 +31,20 @@ export interface PixelFormat {
   bitsStored: number;
   highBit: number;
   signed: boolean;
-  /** Float Pixel Data and Double Float Pixel Data hold IEEE numbers; then bitsStored is bitsAllocated. */
+  /**
+   * Float Pixel Data and Double Float Pixel Data hold IEEE numbers; then bitsStored is
+   * bitsAllocated.
+   */
   float: boolean;
   photometricInterpretation: PhotometricInterpretation;
   /** Native YBR_FULL_422: the frame is packed Y1 Y2 Cb Cr, two bytes a pixel. */
   packed422: boolean;
 }
 
-/** A lookup table (PS3.3 C.11.1.1, C.11.2.1): input below firstMapped takes the first entry, above the last. */
+/**
+ * A lookup table (PS3.3 C.11.1.1, C.11.2.1): input below firstMapped takes the first entry, above
+ * the last.
+ */
 export interface LookupTable {
   firstMapped: number;
   /** Bits of each entry, 8 or 16 (entries are unpacked to 16-bit numbers either way). */
@@ -36,7 +55,10 @@ export interface LookupTable {
 /** Stored value to modality value (PS3.3 C.11.1): a lookup table excludes rescale. */
 export type ModalityTransform =
   | { kind: "identity" }
-  /** `empty` names the attribute of a file whose slope is 0: its stored values are all 0, so that any slope will do. */
+  /**
+   * `empty` names the attribute of a file whose slope is 0: its stored values are all 0, so that
+   * any slope will do.
+   */
   | { kind: "rescale"; slope: number; intercept: number; empty?: string }
   | { kind: "lut"; lut: LookupTable };
 
@@ -59,25 +81,40 @@ export interface Palette {
   blue: Uint16Array;
 }
 
-/** Everything that turns one frame's stored values into meaning; per-frame functional groups override shared ones. */
+/**
+ * Everything that turns one frame's stored values into meaning; per-frame functional groups
+ * override shared ones.
+ */
 export interface Interpretation {
   modality: ModalityTransform;
-  /** Unit of modality values: "HU" only if the object says so or its SOP class defines it; undefined if unknown. */
+  /**
+   * Unit of modality values: "HU" only if the object says so or its SOP class defines it; undefined
+   * if unknown.
+   */
   units: string | undefined;
   /** In the order of the file: windows first, then VOI LUTs; empty if the file gives none. */
   voi: VoiTransform[];
-  /** Stored values to leave out (PS3.3 C.7.5.1.1.2), inclusive, in either order; equal if there is no range limit. */
+  /**
+   * Stored values to leave out (PS3.3 C.7.5.1.1.2), inclusive, in either order; equal if there is
+   * no range limit.
+   */
   padding: { from: number; to: number } | undefined;
   palette: Palette | undefined;
   /** Real world value mappings of the file, beside its modality transform. */
   realWorld?: readonly RealWorldMapping[];
-  /** How modality values become standardised uptake values; undefined if the image is not of positron emission. */
+  /**
+   * How modality values become standardised uptake values; undefined if the image is not of
+   * positron emission.
+   */
   suv?: SuvScale | undefined;
 }
 
 /** One item of the Real World Value Mapping (PS3.3 C.7.6.16.2.11). */
 export interface RealWorldMapping {
-  /** Code Value of the Measurement Units Code Sequence: UCUM, for example mm2/s; undefined if the item has none. */
+  /**
+   * Code Value of the Measurement Units Code Sequence: UCUM, for example mm2/s; undefined if the
+   * item has none.
+   */
   units: string | undefined;
   /** LUT Label, which tells mappings of one object apart. */
   label: string | undefined;
@@ -88,15 +125,24 @@ export interface RealWorldMapping {
   linear: { slope: number; intercept: number } | undefined;
 }
 
-/** The factor from modality values to SUV by body weight, in g/ml, with what was assumed; or why there is none, in words. */
+/**
+ * The factor from modality values to SUV by body weight, in g/ml, with what was assumed; or why
+ * there is none, in words.
+ */
 export type SuvScale = { factor: number; caveat?: Warning } | { missing: string };
 
-/** Millimetres between pixel centres. `source` tells patient spacing from detector spacing (ImagerPixelSpacing is not patient spacing). */
+/**
+ * Millimetres between pixel centres. `source` tells patient spacing from detector spacing
+ * (ImagerPixelSpacing is not patient spacing).
+ */
 export interface Spacing {
   row: number;
   column: number;
   source:
-    "PixelSpacing" | "ImagerPixelSpacing" | "NominalScannedPixelSpacing" | "SequenceOfUltrasoundRegions";
+    | "PixelSpacing"
+    | "ImagerPixelSpacing"
+    | "NominalScannedPixelSpacing"
+    | "SequenceOfUltrasoundRegions";
   /** True if lengths and areas measured with it are lengths and areas in the patient. */
   patient: boolean;
 }
@@ -120,7 +166,10 @@ export interface PlanePosition {
   orientation: [number, number, number, number, number, number];
 }
 
-/** Why a frame that says where it lies has no plane. What needs none goes on; what needs one is refused with this. */
+/**
+ * Why a frame that says where it lies has no plane. What needs none goes on; what needs one is
+ * refused with this.
+ */
 export interface PlaneFault {
   /** `details.reason` of the refusal, and the code of the warning. */
   reason: "invalid_orientation" | "missing_geometry" | "mosaic";
@@ -129,8 +178,8 @@ export interface PlaneFault {
 }
 
 /**
- * A stack of parallel, equally spaced slices in the patient's coordinates (PS3.3 C.7.6.2: x to the left, y to the back,
- * z to the head; mm).
+ * A stack of parallel, equally spaced slices in the patient's coordinates (PS3.3 C.7.6.2: x to the
+ * left, y to the back, z to the head; mm).
  */
 export interface VolumeGeometry {
   /** Centre of the first voxel: slice 0, row 0, column 0. */
@@ -171,7 +220,10 @@ export const ANY_STACK: StackTolerance = { tiltDegrees: 90, missing: Infinity };
 export interface StackFlaws extends StackTolerance {
   /** The place of each slice in the stack as it would be if none were missing, from 0. */
   places: readonly number[];
-  /** How far the stack goes aside, in mm along the rows' and the columns' index, for each mm along the normal. */
+  /**
+   * How far the stack goes aside, in mm along the rows' and the columns' index, for each mm along
+   * the normal.
+   */
   aside: { row: number; column: number };
   /** The refusal for a model that does not take it. */
   refusals: { tilt: RadserveError | undefined; gap: RadserveError | undefined };
@@ -191,7 +243,10 @@ export interface SliceIdentity {
 export interface Series {
   /** @throws RadserveError series_invalid for a grouped series whose slices are no volume */
   readonly volume: Volume;
-  /** The series was asked for as one item for models of single images too, which look at its slices one by one. */
+  /**
+   * The series was asked for as one item for models of single images too, which look at its slices
+   * one by one.
+   */
   grouped: boolean;
   /** In the order of the image's frames, which is the order of the slices. */
   slices: readonly SliceIdentity[];
@@ -207,12 +262,18 @@ export interface Warning {
   message: string;
 }
 
-/** More different caveats than these say nothing more to a person, and a hostile file would fill results with them. */
+/**
+ * More different caveats than these say nothing more to a person, and a hostile file would fill
+ * results with them.
+ */
 const MOST_WARNINGS = 50;
 
 /** Adds a caveat once; of more than MOST_WARNINGS only that there are more is said. */
 export function warn(warnings: Warning[], code: string, message: string): void {
-  if (warnings.length > MOST_WARNINGS || warnings.some((w) => w.code === code && w.message === message))
+  if (
+    warnings.length > MOST_WARNINGS ||
+    warnings.some((w) => w.code === code && w.message === message)
+  )
     return;
   warnings.push(
     warnings.length < MOST_WARNINGS
@@ -224,7 +285,9 @@ export function warn(warnings: Warning[], code: string, message: string): void {
   );
 }
 
-/** One step that was or would be applied, with its parameters, for the receipt and for `inspect`. */
+/**
+ * One step that was or would be applied, with its parameters, for the receipt and for `inspect`.
+ */
 export interface TransformStep {
   step: string;
   [parameter: string]: unknown;
@@ -233,7 +296,10 @@ export interface TransformStep {
 /** Identity of the source; patient data stays in `tags` and never reaches logs or errors. */
 export interface SourceIdentity {
   format: "dicom" | "png" | "jpeg" | "tiff";
-  /** For a series, over the hashes of its slices' files, in hexadecimal, a line feed after each, in their order. */
+  /**
+   * For a series, over the hashes of its slices' files, in hexadecimal, a line feed after each, in
+   * their order.
+   */
   fileSha256: string;
   /** Size of the file, or of all files of a series. */
   bytes: number;
@@ -250,20 +316,30 @@ export interface SourceIdentity {
  * Strings are decoded from the data set's character sets and trimmed of padding.
  */
 export interface Attributes {
-  /** All values of an attribute as text; undefined if it is absent, an empty array if it is empty. */
+  /**
+   * All values of an attribute as text; undefined if it is absent, an empty array if it is empty.
+   */
   strings(keyword: string): string[] | undefined;
   /** First value as text; undefined if absent or empty. */
   string(keyword: string): string | undefined;
-  /** All values as one text that only equal values have: bytes that no character set explains count as they are. */
+  /**
+   * All values as one text that only equal values have: bytes that no character set explains count
+   * as they are.
+   */
   comparable(keyword: string): string;
-  /** All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); empty if one of them is not a number. */
+  /**
+   * All values as numbers (DS, IS, US, SS, UL, SL, FL, FD); empty if one of them is not a number.
+   */
   numbers(keyword: string): number[] | undefined;
   number(keyword: string): number | undefined;
   sequence(keyword: string): Attributes[] | undefined;
   has(keyword: string): boolean;
 }
 
-/** A candidate for a member of a case, or why it is none: then the image has no pixels that can be used. */
+/**
+ * A candidate for a member of a case, or why it is none: then the image has no pixels that can be
+ * used.
+ */
 export interface Candidate {
   image: Image;
   fault?: RadserveError | undefined;
@@ -286,7 +362,10 @@ export interface NotChosen {
   why: readonly { model: string; role?: string; code: string; message: string }[];
 }
 
-/** How frames are compressed, and the bytes that it takes to decode one beside the file and the frame itself. */
+/**
+ * How frames are compressed, and the bytes that it takes to decode one beside the file and the
+ * frame itself.
+ */
 export interface Codec {
   kind: "jpeg" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl";
   bytes: number;
@@ -297,8 +376,8 @@ export interface Image {
   format: PixelFormat;
   frameCount: number;
   /**
-   * Stored values of one frame (from 0), decoded on first use, in the layout of `format`.
-   * Throws RadserveError: corrupt_image, truncated_image, decode_suspect, unsupported_transfer_syntax.
+   * Stored values of one frame (from 0), decoded on first use, in the layout of `format`. Throws
+   * RadserveError: corrupt_image, truncated_image, decode_suspect, unsupported_transfer_syntax.
    */
   frame(index: number): Promise<Uint8Array>;
   /** Of the frames that take most, where the codecs of a thread decode them. */
@@ -306,26 +385,44 @@ export interface Image {
   interpretation(frame: number): Interpretation;
   /** The spacing that the whole frame has, or all of its regions. */
   spacing(frame: number): Spacing | undefined;
-  /** The regions outside of which, or between which, the spacing does not hold; undefined if it is that of the frame. */
+  /**
+   * The regions outside of which, or between which, the spacing does not hold; undefined if it is
+   * that of the frame.
+   */
   regions?(frame: number): readonly Region[] | undefined;
   plane(frame: number): PlanePosition | undefined;
   /** Why there is no plane although the file says something of it. */
   planeFault?(frame: number): PlaneFault | undefined;
-  /** Height of a pixel divided by its width (PS3.3 C.7.6.3.1.7, or from spacing); 1 if nothing says otherwise. */
+  /**
+   * Height of a pixel divided by its width (PS3.3 C.7.6.3.1.7, or from spacing); 1 if nothing says
+   * otherwise.
+   */
   pixelAspect(frame: number): number;
   /** Data set attributes; undefined for PNG, JPEG and TIFF. */
   attributes: Attributes | undefined;
-  /** The reader's assumptions and repairs, for example a missing preamble. Grows while frames are decoded. */
+  /**
+   * The reader's assumptions and repairs, for example a missing preamble. Grows while frames are
+   * decoded.
+   */
   warnings: Warning[];
   /** Steps the reader itself applied, for example an EXIF orientation. */
   transforms: TransformStep[];
   /** Present if the image is a folder that holds one series: its frames are the slices, sorted. */
   series?: Series;
-  /** Of a folder of several series: those that were not taken, where a rule and nobody by name chose. */
+  /**
+   * Of a folder of several series: those that were not taken, where a rule and nobody by name
+   * chose.
+   */
   notChosen?: readonly NotChosen[];
-  /** Present if the image is a case of several: then the rest is that of its first member, but for what tells of all. */
+  /**
+   * Present if the image is a case of several: then the rest is that of its first member, but for
+   * what tells of all.
+   */
   case?: Case;
-  /** Frees the file's bytes, if the image keeps them; nothing may be asked of the image from then on. */
+  /**
+   * Frees the file's bytes, if the image keeps them; nothing may be asked of the image from then
+   * on.
+   */
   release?(): void;
   /** Hashes the file now, and not when its SHA-256 is first asked for. */
   hash?(): void;

@@ -9,7 +9,10 @@ import { rasterBytes, readRaster } from "./raster/read-raster.js";
 /** This many bytes tell the formats apart. */
 export const SNIFF_BYTES = 160;
 
-/** The format that the first bytes (SNIFF_BYTES are enough) begin; undefined if it is none that can be read. */
+/**
+ * The format that the first bytes (SNIFF_BYTES are enough) begin; undefined if it is none that can
+ * be read.
+ */
 export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undefined {
   // DICOM first: its preamble may be the header of a TIFF over the same pixels (PS3.10 section 7.1)
   return isDicom(head) ? "dicom" : rasterFormat(head);
@@ -28,8 +31,8 @@ export function requireFormat(head: Uint8Array): Image["source"]["format"] {
 }
 
 /**
- * Bytes that reading the file takes beside its own, before its image can be planned: an inflated data set, or the first
- * frame of a PNG, JPEG or TIFF and what decodes it.
+ * Bytes that reading the file takes beside its own, before its image can be planned: an inflated
+ * data set, or the first frame of a PNG, JPEG or TIFF and what decodes it.
  * @param check asked meanwhile; what it throws ends it
  * @param mostElements as readImage takes it
  */
@@ -40,15 +43,18 @@ export async function bytesUnpacked(
 ): Promise<number> {
   const format = sniffFormat(bytes.subarray(0, SNIFF_BYTES));
   if (format === undefined) return 0;
-  return format === "dicom" ? inflatedBytes(bytes, check, mostElements) : rasterBytes(bytes, format);
+  return format === "dicom"
+    ? inflatedBytes(bytes, check, mostElements)
+    : rasterBytes(bytes, format);
 }
 
 /**
- * Reads an image: DICOM, PNG, JPEG or TIFF. The bytes are kept and frames are decoded when asked for; they must not
- * change meanwhile.
+ * Reads an image: DICOM, PNG, JPEG or TIFF. The bytes are kept and frames are decoded when asked
+ * for; they must not change meanwhile.
  * @param check asked while a decoder works on PNG, JPEG or TIFF; what it throws stops the decoder
- * @param mostElements that a DICOM file may have; beyond it TooManyElements is thrown, and it can be read with more
- * Throws RadserveError: unsupported_format, unsupported_transfer_syntax, no_pixel_data, corrupt_image, truncated_image.
+ * @param mostElements that a DICOM file may have; beyond it TooManyElements is thrown, and it can
+ * be read with more Throws RadserveError: unsupported_format, unsupported_transfer_syntax,
+ * no_pixel_data, corrupt_image, truncated_image.
  */
 export async function readImage(
   bytes: Uint8Array,
@@ -56,5 +62,7 @@ export async function readImage(
   mostElements?: number,
 ): Promise<Image> {
   const format = requireFormat(bytes.subarray(0, SNIFF_BYTES));
-  return format === "dicom" ? readSingleFile(bytes, mostElements) : readRaster(bytes, format, check);
+  return format === "dicom"
+    ? readSingleFile(bytes, mostElements)
+    : readRaster(bytes, format, check);
 }

@@ -9,7 +9,8 @@ export function stepText({ step, ...parameters }: TransformStep): string {
       : Array.isArray(value)
         ? value.map(text).join(" ")
         : String(value);
-  const pairText = ([key, value]: [string, unknown]) => `${key.replaceAll("_", " ")} ${text(value)}`;
+  const pairText = ([key, value]: [string, unknown]) =>
+    `${key.replaceAll("_", " ")} ${text(value)}`;
   const all = Object.entries(parameters).map(pairText);
   return [step.replaceAll("_", " "), ...(all.length === 0 ? [] : [all.join(", ")])].join(": ");
 }

@@ -1,12 +1,20 @@
-/** Stored values read from a frame's bytes (PS3.5 section 8.1.1), and what a modality transform makes of them. */
+/**
+ * Stored values read from a frame's bytes (PS3.5 section 8.1.1), and what a modality transform
+ * makes of them.
+ */
 import type { Interpretation, ModalityTransform, PixelFormat } from "./image.js";
 
-/** Reads the value of a container, masked to BitsStored at HighBit and sign-extended from HighBit (PS3.5 section 8.1.1). */
+/**
+ * Reads the value of a container, masked to BitsStored at HighBit and sign-extended from HighBit
+ * (PS3.5 section 8.1.1).
+ */
 export function valueReader(data: Uint8Array, format: PixelFormat): (index: number) => number {
   const { bitsAllocated, bitsStored, highBit, signed } = format;
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   if (format.float)
-    return bitsAllocated === 32 ? (i) => view.getFloat32(i * 4, true) : (i) => view.getFloat64(i * 8, true);
+    return bitsAllocated === 32
+      ? (i) => view.getFloat32(i * 4, true)
+      : (i) => view.getFloat64(i * 8, true);
   const word =
     bitsAllocated === 8
       ? (i: number) => data[i] ?? 0
@@ -20,8 +28,8 @@ export function valueReader(data: Uint8Array, format: PixelFormat): (index: numb
 }
 
 /**
- * Calls `look` with the stored values of a grey frame, in order, without Pixel Padding and without NaN, until it
- * returns true.
+ * Calls `look` with the stored values of a grey frame, in order, without Pixel Padding and without
+ * NaN, until it returns true.
  */
 export function someValue(
   data: Uint8Array,
@@ -40,15 +48,19 @@ export function someValue(
   return false;
 }
 
-/** The stored values that are Pixel Padding, from the least to the greatest, whichever the file gives first; none where nothing is. */
+/**
+ * The stored values that are Pixel Padding, from the least to the greatest, whichever the file
+ * gives first; none where nothing is.
+ */
 export function paddingRange(padding: Interpretation["padding"]): [number, number] {
   if (padding === undefined) return [Infinity, -Infinity];
   return [Math.min(padding.from, padding.to), Math.max(padding.from, padding.to)];
 }
 
 /**
- * The least and the greatest value of a grey frame whose containers are all value (16 bits stored of 16), Pixel Padding
- * included; undefined of other frames. It is for what is checked of every frame: someValue takes many times as long.
+ * The least and the greatest value of a grey frame whose containers are all value (16 bits stored
+ * of 16), Pixel Padding included; undefined of other frames. It is for what is checked of every
+ * frame: someValue takes many times as long.
  */
 export function extremesOfWords(
   data: Uint8Array,
@@ -67,7 +79,9 @@ export function extremesOfWords(
   return [least, most];
 }
 
-/** The least and the greatest value that the format can hold; infinite for floating-point pixels. */
+/**
+ * The least and the greatest value that the format can hold; infinite for floating-point pixels.
+ */
 export function storedRange({ bitsStored, signed, float }: PixelFormat): [number, number] {
   if (float) return [-Infinity, Infinity];
   const least = signed ? -(2 ** (bitsStored - 1)) : 0;
@@ -75,8 +89,8 @@ export function storedRange({ bitsStored, signed, float }: PixelFormat): [number
 }
 
 /**
- * One format that holds the values of all of these, of one size and of grey whole numbers: the fewest bits that do.
- * Undefined if there is none.
+ * One format that holds the values of all of these, of one size and of grey whole numbers: the
+ * fewest bits that do. Undefined if there is none.
  */
 export function commonFormat(formats: readonly PixelFormat[]): PixelFormat | undefined {
   const [first] = formats;
@@ -94,14 +108,18 @@ export function commonFormat(formats: readonly PixelFormat[]): PixelFormat | und
 }
 
 export function isStoredAlike(a: PixelFormat, b: PixelFormat): boolean {
-  return (["bitsAllocated", "bitsStored", "highBit", "signed"] as const).every((key) => a[key] === b[key]);
+  return (["bitsAllocated", "bitsStored", "highBit", "signed"] as const).every(
+    (key) => a[key] === b[key],
+  );
 }
 
 /** The stored values of a grey frame in a format that holds them all. */
 export function storedAs(data: Uint8Array, from: PixelFormat, to: PixelFormat): Uint8Array {
   const read = valueReader(data, from);
   const count = from.rows * from.columns;
-  const words = { 8: Uint8Array, 16: Uint16Array, 32: Uint32Array, 64: undefined }[to.bitsAllocated];
+  const words = { 8: Uint8Array, 16: Uint16Array, 32: Uint32Array, 64: undefined }[
+    to.bitsAllocated
+  ];
   if (words === undefined) throw new RangeError("Whole numbers have 32 bits at most");
   const out = new words(count);
   for (let i = 0; i < count; i++) out[i] = read(i);

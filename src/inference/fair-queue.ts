@@ -1,4 +1,7 @@
-/** Tasks that wait for a thread: first come, first served, but whoever has many waiting takes turns with the others. */
+/**
+ * Tasks that wait for a thread: first come, first served, but whoever has many waiting takes turns
+ * with the others.
+ */
 
 export class FairQueue<T> {
   /** Goes before everything else. */
@@ -25,7 +28,10 @@ export class FairQueue<T> {
     this.#length += 1;
   }
 
-  /** Takes out the next entry that fits; an owner whose next one does not keeps its turn, and others go before it. */
+  /**
+   * Takes out the next entry that fits; an owner whose next one does not keeps its turn, and others
+   * go before it.
+   */
   take(fits: (entry: T) => boolean): T | undefined {
     for (const [owner, entries] of [[undefined, this.#first] as const, ...this.#turns]) {
       const [entry] = entries;

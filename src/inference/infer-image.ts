@@ -1,6 +1,7 @@
 /**
- * The use-case: read one image, run every model that accepts it, commit the results. The HTTP handler, the bulk
- * runner and the command line all call it; it runs inside a worker thread or in the command itself.
+ * The use-case: read one image, run every model that accepts it, commit the results. The HTTP
+ * handler, the bulk runner and the command line all call it; it runs inside a worker thread or in
+ * the command itself.
  */
 import { fstatSync } from "node:fs";
 import { release } from "../addon/bytes.js";
@@ -8,7 +9,12 @@ import type { Verdict, Whose } from "../audit/action.js";
 import { RadserveError } from "../base/errors.js";
 import { Stopwatch } from "../base/stopwatch.js";
 import { requireRoom } from "../files/durable-files.js";
-import { openInput, openOutputFolder, type Opened, type OpenedInput } from "../files/guarded-paths.js";
+import {
+  openInput,
+  openOutputFolder,
+  type Opened,
+  type OpenedInput,
+} from "../files/guarded-paths.js";
 import type { ModelEntry } from "../models/entry.js";
 import { withName, type Held } from "../results/commit/commit.js";
 import { caseName, receiptName } from "../results/receipt/names.js";
@@ -59,7 +65,11 @@ export async function infer(task: InferTask, context: InferContext): Promise<Ans
 
 type Started = Pick<Analysis, "task" | "context" | "watch">;
 
-function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started: Started): Promise<Answer> {
+function inferFile(
+  { fd, name }: OpenedInput,
+  candidates: ModelEntry[],
+  started: Started,
+): Promise<Answer> {
   const patience = patienceOf(started);
   const file = { size: fstatSync(fd).size, read: () => readWholeHere(fd) };
   return withFile(started.context.processMemory, file, patience, async (bytes, mostElements) =>
@@ -67,12 +77,17 @@ function inferFile({ fd, name }: OpenedInput, candidates: ModelEntry[], started:
   );
 }
 
-async function inferFolder(folder: Opened, candidates: ModelEntry[], started: Started): Promise<Answer> {
+async function inferFolder(
+  folder: Opened,
+  candidates: ModelEntry[],
+  started: Started,
+): Promise<Answer> {
   const memory = new SliceMemory(started.context.processMemory, patienceOf(started));
   try {
     const { seriesInstanceUid: uid, asCase = false, group } = started.task;
     const grouped = group !== undefined;
-    const judge = (series: readonly (Image | RadserveError)[]) => judgeSeries(candidates, series, grouped);
+    const judge = (series: readonly (Image | RadserveError)[]) =>
+      judgeSeries(candidates, series, grouped);
     const mustBeCase = asCase || candidates.every(({ manifest }) => manifest.roles !== undefined);
     let noCase: ReturnType<typeof whyNoCase> = [];
     const caseOf = (found: Candidates) => {
@@ -82,9 +97,11 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
     };
     const tolerance = toleranceOf(...candidates.map(({ manifest }) => manifest));
     const choice = { uid, judge, tolerance, ...(grouped ? { grouped } : { caseOf }) };
-    const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch((error: unknown) => {
-      throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
-    });
+    const image = await readSeriesFolder(folder, memory, FOLDER_LIMITS, choice).catch(
+      (error: unknown) => {
+        throw noCase.length === 0 ? error : alsoNoCase(error, noCase);
+      },
+    );
     return await inferRead(image, seriesName(folder.name, image), candidates, started);
   } finally {
     await memory.close();
@@ -93,7 +110,8 @@ async function inferFolder(folder: Opened, candidates: ModelEntry[], started: St
 
 /** If no series of a folder could be chosen, the error says also why the folder is no case. */
 function alsoNoCase(error: unknown, cases: ReturnType<typeof whyNoCase>): unknown {
-  if (!(error instanceof RadserveError) || error.details?.["reason"] !== "several_series") return error;
+  if (!(error instanceof RadserveError) || error.details?.["reason"] !== "several_series")
+    return error;
   const message = `${error.message} For models of several series, details.cases says why the folder is no case.`;
   return new RadserveError(error.code, message, { ...error.details, cases });
 }
@@ -102,7 +120,9 @@ function alsoNoCase(error: unknown, cases: ReturnType<typeof whyNoCase>): unknow
 function seriesName(folder: string, image: Image): string {
   const { series, source } = image;
   if (image.case !== undefined) return caseName(folder);
-  return series === undefined || series.others === 0 ? folder : `${folder}.${source.seriesInstanceUid}`;
+  return series === undefined || series.others === 0
+    ? folder
+    : `${folder}.${source.seriesInstanceUid}`;
 }
 
 async function inferRead(
@@ -123,11 +143,19 @@ async function inferRead(
   check();
   const plan = planOf(candidates, image, task.outputs, context.outputs);
   const analysis: Analysis = { task, context, watch, name: task.name ?? inputName, image, plan };
-  const output = await openOutputFolder(task.outputFolder, task.roots.output, { local: task.local });
+  const output = await openOutputFolder(task.outputFolder, task.roots.output, {
+    local: task.local,
+  });
   try {
     const delivers = task.delivery !== undefined;
-    const limits = { check, delivers, ...(task.deadline === undefined ? {} : { deadline: task.deadline }) };
-    return await withName(output.fdPath, analysis.name, limits, (held) => answer(analysis, output, held));
+    const limits = {
+      check,
+      delivers,
+      ...(task.deadline === undefined ? {} : { deadline: task.deadline }),
+    };
+    return await withName(output.fdPath, analysis.name, limits, (held) =>
+      answer(analysis, output, held),
+    );
   } finally {
     output.close();
   }
@@ -139,10 +167,13 @@ function patienceOf({ task, context }: Pick<Started, "task" | "context">): Patie
 }
 
 /**
- * Computes when the image's pixels have room in the thread's memory, and then all of it in the process's: what waits for the
- * thread is not counted.
+ * Computes when the image's pixels have room in the thread's memory, and then all of it in the
+ * process's: what waits for the thread is not counted.
  */
-function withMemory<T>({ task, context, image, plan }: Analysis, compute: () => Promise<T>): Promise<T> {
+function withMemory<T>(
+  { task, context, image, plan }: Analysis,
+  compute: () => Promise<T>,
+): Promise<T> {
   const { pixelBudget, processMemory } = context;
   const patience = patienceOf({ task, context });
   const inProcess = () =>
@@ -169,7 +200,9 @@ function verdictOf(outcome: Verdict["outcome"], image: Image, { models }: Receip
   };
 }
 
-/** While NAME is held: what lies there already, or else a result computed, made and committed now. */
+/**
+ * While NAME is held: what lies there already, or else a result computed, made and committed now.
+ */
 async function answer(read: Analysis, output: Opened, held: Held): Promise<Answer> {
   const { task, context, watch, name, image, plan } = read;
   const { fdPath: folder, realPath } = output;
@@ -179,7 +212,10 @@ async function answer(read: Analysis, output: Opened, held: Held): Promise<Answe
       : { folder: realPath, name, reused };
   const found = await earlierResult(folder, name, await held.existing(), () => keyOf(image, plan));
   if (found?.reusable === true) {
-    await context.willCommit?.(verdictOf("reused", image, found.receipt), placeOf(found.receipt, true));
+    await context.willCommit?.(
+      verdictOf("reused", image, found.receipt),
+      placeOf(found.receipt, true),
+    );
     return answerOf(read, found.receipt, true);
   }
   await requireRoom(folder, roomFor(image, accepting(plan)));

@@ -26,11 +26,13 @@ export interface OnceResult {
 }
 
 /**
- * The result, with all tensors, whether or not the model accepts the image. A model that looks at the region of another,
- * or is given its labels, gets them of the model in the folder of that name beside its own.
- * @throws RadserveError series_invalid if a volume is needed and the image is not one; bad_request for a frame that
- * there is not; model_unavailable if the other model is not there; no_model_accepts if that found no region and this one
- * does not look then; what decoding and the engine throw
+ * The result, with all tensors, whether or not the model accepts the image. A model that looks at
+ * the region of another, or is given its labels, gets them of the model in the folder of that name
+ * beside its own.
+ * @throws RadserveError series_invalid if a volume is needed and the image is not one; bad_request
+ * for a frame that there is not; model_unavailable if the other model is not there;
+ * no_model_accepts if that found no region and this one does not look then; what decoding and the
+ * engine throw
  */
 export async function inferOnce(
   folder: string,
@@ -47,7 +49,8 @@ export async function inferOnce(
   const stacks: Stack[] = [];
   for (const part of sample.parts) {
     const planes: Plane[] = [];
-    for (const one of part.frames) planes.push(planeOf(part.image, one, await part.image.frame(one)));
+    for (const one of part.frames)
+      planes.push(planeOf(part.image, one, await part.image.frame(one)));
     stacks.push({ ...part, planes });
   }
   const first = await firstRun(folder, manifest, image, options);
@@ -57,7 +60,8 @@ export async function inferOnce(
     const result = await inferSample(sample, stacks, {
       manifest,
       first: () => {
-        if (first === undefined) throw new RangeError("The manifest names the model that looks first");
+        if (first === undefined)
+          throw new RangeError("The manifest names the model that looks first");
         return first;
       },
       infer: (planes, given) =>
@@ -65,9 +69,12 @@ export async function inferOnce(
     });
     const reasons = "code" in result ? [result] : result.warnings;
     if ("code" in result || result.tensors === undefined || result.rawSha256 === undefined)
-      throw errors.no_model_accepts(`${reasons[0]?.message ?? ""} Take an image in which it finds some.`, {
-        reasons,
-      });
+      throw errors.no_model_accepts(
+        `${reasons[0]?.message ?? ""} Take an image in which it finds some.`,
+        {
+          reasons,
+        },
+      );
     const { tensors, rawSha256 } = result;
     return { loaded, result: { ...result, tensors, rawSha256 } };
   } finally {

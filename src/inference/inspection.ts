@@ -1,4 +1,7 @@
-/** A file and its decoded pixels: the JSON of `radserve inspect`, which conformance tests read too, and its text for people. */
+/**
+ * A file and its decoded pixels: the JSON of `radserve inspect`, which conformance tests read too,
+ * and its text for people.
+ */
 import { sha256 } from "../files/durable-files.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { transferSyntax } from "../images/dicom/transfer-syntax.js";
@@ -15,16 +18,17 @@ export type Inspection = Awaited<ReturnType<typeof inspectImage>>;
 /**
  * Decodes first and last frame and describes the image; no patient data.
  *
- * Hashes are over the stored values as `Image.frame` gives them: little endian, one container of BitsAllocated a
- * sample, unmasked, colour by pixel, before rescale, tables, windows and inversion. min, max and mean are of the
- * values masked to BitsStored at HighBit and read by sign. NaN of floating-point pixels is left out of them.
- * Throws what `Image.frame` throws.
+ * Hashes are over the stored values as `Image.frame` gives them: little endian, one container of
+ * BitsAllocated a sample, unmasked, colour by pixel, before rescale, tables, windows and inversion.
+ * min, max and mean are of the values masked to BitsStored at HighBit and read by sign. NaN of
+ * floating-point pixels is left out of them. Throws what `Image.frame` throws.
  */
 export async function inspectImage(image: Image) {
   const { source, format } = image;
   const interpretation = image.interpretation(0);
   const first = summarise(await image.frame(0), format);
-  const last = image.frameCount === 1 ? first : summarise(await image.frame(image.frameCount - 1), format);
+  const last =
+    image.frameCount === 1 ? first : summarise(await image.frame(image.frameCount - 1), format);
   return {
     format: source.format,
     file_sha256: source.fileSha256,
@@ -81,12 +85,14 @@ function volumeFacts(image: Image): ({ slices: number } & VolumeGeometry) | null
 }
 
 /**
- * Stored values of frame `number`, counted from 1 as DICOM counts frames: the bytes that inspectImage hashes.
- * Throws bad_request for a frame the image does not have.
+ * Stored values of frame `number`, counted from 1 as DICOM counts frames: the bytes that
+ * inspectImage hashes. Throws bad_request for a frame the image does not have.
  */
 export async function dumpFrame(image: Image, number: number): Promise<Uint8Array> {
   if (!Number.isInteger(number) || number < 1 || number > image.frameCount)
-    throw errors.bad_request(`Expected a frame number from 1 to ${image.frameCount} but received ${number}.`);
+    throw errors.bad_request(
+      `Expected a frame number from 1 to ${image.frameCount} but received ${number}.`,
+    );
   return image.frame(number - 1);
 }
 
@@ -138,7 +144,10 @@ export function formatInspection(inspection: Inspection): string {
         ? null
         : `${rounded(i.spacing_mm.row)} x ${rounded(i.spacing_mm.column)} mm (between rows x columns; ${i.spacing_mm.source}${i.spacing_mm.patient ? "" : ", not in the patient"})`,
     ],
-    ["Pixel aspect", i.pixel_aspect === 1 ? null : `${rounded(i.pixel_aspect)} times as high as wide`],
+    [
+      "Pixel aspect",
+      i.pixel_aspect === 1 ? null : `${rounded(i.pixel_aspect)} times as high as wide`,
+    ],
     ["Position", i.plane === null || i.volume !== null ? null : planeText(i.plane)],
     ["Volume", i.volume === null ? null : volumeText(i.volume)],
     [
@@ -157,10 +166,15 @@ export function formatInspection(inspection: Inspection): string {
     .join("");
 }
 
-/** The steps from stored values to the screen. If a step is there more than once, a viewer lets its reader choose. */
+/**
+ * The steps from stored values to the screen. If a step is there more than once, a viewer lets its
+ * reader choose.
+ */
 function displayLines({ transforms, samples }: Inspection): [string, string][] {
   const steps = transforms.map(stepText);
-  const windowed = transforms.some(({ step }) => ["window", "voi_lut", "palette_to_rgb"].includes(step));
+  const windowed = transforms.some(({ step }) =>
+    ["window", "voi_lut", "palette_to_rgb"].includes(step),
+  );
   if (samples === 1 && !windowed) steps.push("no window: least to greatest value");
   return steps.map((text, n) => [n === 0 ? "Display" : "", text]);
 }
@@ -186,7 +200,9 @@ function planeText({ position, orientation }: PlanePosition): string {
 
 function volumeText(volume: NonNullable<Inspection["volume"]>): string {
   const { slices, sliceSpacing, columnDirection, rowDirection, sliceDirection, origin } = volume;
-  const directions = [columnDirection, rowDirection, sliceDirection].map((d) => d.map(rounded).join("\\"));
+  const directions = [columnDirection, rowDirection, sliceDirection].map((d) =>
+    d.map(rounded).join("\\"),
+  );
   return `${slices} slices ${rounded(sliceSpacing)} mm apart, from ${origin.map(rounded).join("\\")} along ${directions.join(" and ")} (columns, rows, slices)`;
 }
 

@@ -1,4 +1,7 @@
-/** Makes the results of one image from what its models said: for each model an entry of the receipt, and its files. */
+/**
+ * Makes the results of one image from what its models said: for each model an entry of the receipt,
+ * and its files.
+ */
 import { ensembleFacts } from "../manifest/ensemble.js";
 import { cascadeFacts, regionFacts } from "../manifest/region.js";
 import { regionStep } from "./region.js";
@@ -37,7 +40,9 @@ export async function makeResults(
   const models: ReceiptModel[] = [];
   for (const planned of analysis.plan.models) {
     const outcome = outcomes.find((candidate) => candidate.planned === planned);
-    models.push(outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files));
+    models.push(
+      outcome === undefined ? notAccepted(planned) : await finish(outcome, analysis, files),
+    );
   }
   analysis.watch.lap("render");
   const [first] = outcomes;
@@ -84,12 +89,19 @@ function baseOf({ manifest, first, ...entry }: ModelEntry): Omit<ReceiptModel, "
 }
 
 /** The receipt's entry of a model that does not take the image. */
-export function notAccepted({ entry, reasons }: Pick<PlannedModel, "entry" | "reasons">): ReceiptModel {
+export function notAccepted({
+  entry,
+  reasons,
+}: Pick<PlannedModel, "entry" | "reasons">): ReceiptModel {
   return { ...baseOf(entry), status: "not_accepted", reasons };
 }
 
 /** The receipt's entry of a model that ran; its files are added to `files`. */
-async function finish(outcome: Outcome, analysis: Analysis, files: ResultFile[]): Promise<ReceiptModel> {
+async function finish(
+  outcome: Outcome,
+  analysis: Analysis,
+  files: ResultFile[],
+): Promise<ReceiptModel> {
   const { entry } = outcome.planned;
   const base = baseOf(entry);
   if (failed(outcome)) return { ...base, status: "failed", error: outcome.ended.toObject() };
@@ -180,7 +192,10 @@ async function addFiles(
   model.warnings.push(...objects.warnings);
 }
 
-function transformsOf({ planned, told, given: { samples, roles } }: Outcome, image: Image): TransformStep[] {
+function transformsOf(
+  { planned, told, given: { samples, roles } }: Outcome,
+  image: Image,
+): TransformStep[] {
   const { manifest } = planned.entry;
   const { region } = manifest;
   const volume = samples[0]?.volume;
@@ -189,20 +204,24 @@ function transformsOf({ planned, told, given: { samples, roles } }: Outcome, ima
   const moved = straightSteps(volume, image.format);
   const steps = [...cut, ...moved, ...modelSteps(manifest, image, told.facts, roles)];
   // The reader of a folder has sorted its slices, and said so.
-  return volume === undefined || image.series !== undefined ? steps : [sortingStep(volume), ...steps];
+  return volume === undefined || image.series !== undefined
+    ? steps
+    : [sortingStep(volume), ...steps];
 }
 
 /**
- * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of the earlier result of
- * the same image, if another version of the model, other thresholds, another Radserve or a corrected file made it. A
- * repeat of the same analysis does not succeed itself: it inherits the predecessor that it had, so that it writes the
- * same bytes.
+ * The report that a new report replaces (PS3.3 C.17.2.1, Predecessor Documents Sequence): that of
+ * the earlier result of the same image, if another version of the model, other thresholds, another
+ * Radserve or a corrected file made it. A repeat of the same analysis does not succeed itself: it
+ * inherits the predecessor that it had, so that it writes the same bytes.
  */
 function predecessorOf(
   { earlier, image }: Analysis,
   now: Omit<ReceiptModel, "status">,
 ): ReceiptModel["predecessor"] {
-  const before = earlier?.models.find(({ name, status }) => name === now.name && status === "succeeded");
+  const before = earlier?.models.find(
+    ({ name, status }) => name === now.name && status === "succeeded",
+  );
   if (earlier === undefined || before === undefined) return undefined;
   const origin = ({ sha256: hash, site_thresholds, region, cascade }: typeof now) =>
     canonicalJson([hash, site_thresholds, region ?? null, cascade ?? null]);

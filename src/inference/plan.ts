@@ -2,7 +2,14 @@
 import { accepts, roleReasons } from "../models/acceptance.js";
 import type { Reason } from "../models/attribute-values.js";
 import { preferred } from "../models/prefer.js";
-import { chooseCase, faultReason, fill, isRegridded, rolesIn, type Filled } from "../models/roles.js";
+import {
+  chooseCase,
+  faultReason,
+  fill,
+  isRegridded,
+  rolesIn,
+  type Filled,
+} from "../models/roles.js";
 import type { Claim } from "../base/process-memory.js";
 import { errors, RadserveError, type ErrorObject } from "../base/errors.js";
 import type { Engine } from "../engine/engine.js";
@@ -45,7 +52,10 @@ export interface Plan {
 export const accepting = ({ models }: Plan): PlannedModel[] =>
   models.filter(({ reasons }) => reasons.length === 0);
 
-/** Bytes of stored values in memory at once: those of a frame, or of all if a model takes them together. */
+/**
+ * Bytes of stored values in memory at once: those of a frame, or of all if a model takes them
+ * together.
+ */
 export function bytesInMemory(image: Image, plan: Plan): number {
   if (image.case !== undefined)
     return image.case.members.reduce((all, member) => all + bytesOf(member, true), 0);
@@ -63,8 +73,9 @@ function bytesOf({ format, frameCount }: Image, whole: boolean): number {
 const FLOAT_BYTES = 4;
 
 /**
- * Members of a case as real numbers: one as it is, and those on the grid of the first that are there at once. That is one
- * after the other; for a model that crops all of them together it is all.
+ * Members of a case as real numbers: one as it is, and those on the grid of the first that are
+ * there at once. That is one after the other; for a model that crops all of them together it is
+ * all.
  */
 function bytesRegridded(image: Image, plan: Plan): number {
   const bytes = accepting(plan).map(({ entry: { manifest } }) => {
@@ -81,17 +92,21 @@ function bytesRegridded(image: Image, plan: Plan): number {
 const voxels = ({ format, frameCount }: Image): number => format.rows * format.columns * frameCount;
 
 /**
- * Bytes for each pixel that a segmentation or a heat map takes on the source's own grid: tensors, probabilities, masks
- * and pictures, the most that were measured.
+ * Bytes for each pixel that a segmentation or a heat map takes on the source's own grid: tensors,
+ * probabilities, masks and pictures, the most that were measured.
  */
 const BYTES_A_MAPPED_PIXEL = 24;
 /** The same for models without maps, and for the picture. */
 const BYTES_A_PIXEL = 8;
 
-/** Bytes of the model that needs most to run over the volume in windows; models run one after the other. */
+/**
+ * Bytes of the model that needs most to run over the volume in windows; models run one after the
+ * other.
+ */
 function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">): number {
   const tiled = accepting(plan).filter(
-    ({ entry: { manifest } }) => manifest.tiling !== undefined && manifest.accepts.dimensions === "series",
+    ({ entry: { manifest } }) =>
+      manifest.tiling !== undefined && manifest.accepts.dimensions === "series",
   );
   if (tiled.length === 0) return 0;
   const bytes = tiled.map(({ entry: { nativeId, manifest } }) => {
@@ -110,8 +125,8 @@ function bytesOfWindows(image: Image, plan: Plan, engine: Pick<Engine, "plan">):
 }
 
 /**
- * Bytes that the image takes at most while its models run: its stored values, what is made of them, and the files of a
- * series. The file of another image is counted since before it was read.
+ * Bytes that the image takes at most while its models run: its stored values, what is made of them,
+ * and the files of a series. The file of another image is counted since before it was read.
  */
 export function bytesAtMost(
   image: Image,
@@ -143,7 +158,10 @@ export function bytesAtMost(
   return { bytes, ofThread: codec.ofThread };
 }
 
-/** What the codecs have while frames of the image are decoded: those of this thread, and of others that help it. */
+/**
+ * What the codecs have while frames of the image are decoded: those of this thread, and of others
+ * that help it.
+ */
 function codecClaim(image: Image): { bytes: number; ofThread: number } {
   const codec = largestCodec(image.case?.members ?? [image]);
   if (codec === undefined) return { bytes: 0, ofThread: 0 };
@@ -154,11 +172,11 @@ function codecClaim(image: Image): { bytes: number; ofThread: number } {
 }
 
 /**
- * The models that a request is about, in order of names: those it names and those in whose regions they look, or all
- * that are not switched off. `problems`
- * tells models that have no entry, because their manifest cannot be read, from names that nobody has.
- * @throws RadserveError bad_request for a name that is not there, with the nearest; model_unavailable for a model that
- * is not loaded
+ * The models that a request is about, in order of names: those it names and those in whose regions
+ * they look, or all that are not switched off. `problems` tells models that have no entry, because
+ * their manifest cannot be read, from names that nobody has.
+ * @throws RadserveError bad_request for a name that is not there, with the nearest;
+ * model_unavailable for a model that is not loaded
  */
 export function candidatesOf(
   entries: readonly ModelEntry[],
@@ -182,9 +200,12 @@ function readyModel(
   if (entry === undefined) {
     const problem = problems.find((candidate) => candidate.name === name);
     if (problem !== undefined)
-      throw errors.model_unavailable(`The model "${name}" could not be loaded: ${problem.error.message}`, {
-        model: name,
-      });
+      throw errors.model_unavailable(
+        `The model "${name}" could not be loaded: ${problem.error.message}`,
+        {
+          model: name,
+        },
+      );
     const known = entries.map((candidate) => candidate.name);
     const nearest = nearestName(name, known);
     throw errors.model_not_found(
@@ -202,8 +223,10 @@ function readyModel(
 }
 
 /** The model in whose region another looks. */
-const firstOf = ({ manifest }: ModelEntry, entries: readonly ModelEntry[]): ModelEntry | undefined =>
-  entries.find(({ name }) => name === firstModelOf(manifest));
+const firstOf = (
+  { manifest }: ModelEntry,
+  entries: readonly ModelEntry[],
+): ModelEntry | undefined => entries.find(({ name }) => name === firstModelOf(manifest));
 
 /** The entry with the model that looks before it, as results pin that. */
 export function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): ModelEntry {
@@ -213,8 +236,15 @@ export function withFirst(entry: ModelEntry, entries: readonly ModelEntry[]): Mo
   return { ...entry, first: { name, version, sha256, site_thresholds: site.thresholds } };
 }
 
-/** Every reason why a model does not take an image, those of the model in whose region it looks among them. */
-export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly ModelEntry[]): Reason[] {
+/**
+ * Every reason why a model does not take an image, those of the model in whose region it looks
+ * among them.
+ */
+export function reasonsOf(
+  entry: ModelEntry,
+  image: Image,
+  entries: readonly ModelEntry[],
+): Reason[] {
   const { region } = entry.manifest;
   const own = accepts(entry, image);
   const found = firstOf(entry, entries);
@@ -226,7 +256,11 @@ export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly Mod
   if (region === undefined) return own;
   const unmeasured = (_: unknown, frame: number) => image.spacing(frame) === undefined;
   const isVolume = entry.manifest.accepts.dimensions === "series";
-  if (!isVolume && region.margin_mm > 0 && Array.from({ length: image.frameCount }).some(unmeasured))
+  if (
+    !isVolume &&
+    region.margin_mm > 0 &&
+    Array.from({ length: image.frameCount }).some(unmeasured)
+  )
     own.push({
       code: "region_spacing_missing",
       message: `Expected a pixel spacing for the region's margin of ${region.margin_mm} mm, found none.`,
@@ -235,7 +269,8 @@ export function reasonsOf(entry: ModelEntry, image: Image, entries: readonly Mod
 }
 
 /**
- * Which series of a folder the models of whole series take: of all that one takes, those that it prefers.
+ * Which series of a folder the models of whole series take: of all that one takes, those that it
+ * prefers.
  * @param series each as an image, or why it is none
  * @param grouped series are for models of single images, too
  */
@@ -267,7 +302,8 @@ export function judgeSeries(
  * The case that a folder is for the candidates with roles.
  * @param must there is nothing else that the folder could be
  * @returns undefined if none of them takes it, and it may be something else
- * @throws RadserveError no_model_accepts if it must be one; series_invalid if models take different series
+ * @throws RadserveError no_model_accepts if it must be one; series_invalid if models take different
+ * series
  */
 export function caseFor(
   candidates: readonly ModelEntry[],
@@ -275,13 +311,16 @@ export function caseFor(
   must: boolean,
 ): Case | undefined {
   const withRoles = candidates.filter(({ manifest }) => manifest.roles !== undefined);
-  const takes = (manifest: Manifest, roles: readonly Filled[]) => roleReasons(manifest, roles).length === 0;
+  const takes = (manifest: Manifest, roles: readonly Filled[]) =>
+    roleReasons(manifest, roles).length === 0;
   const chosen = chooseCase(withRoles, found, takes);
   if (chosen !== undefined || !must || withRoles.length === 0) return chosen;
   throw noModelAccepts(candidates.map((entry) => ({ entry, reasons: caseReasons(entry, found) })));
 }
 
-/** Why a folder is no case for each of the models with roles; `partly` if one of its roles is there. */
+/**
+ * Why a folder is no case for each of the models with roles; `partly` if one of its roles is there.
+ */
 export const whyNoCase = (
   candidates: readonly ModelEntry[],
   found: Candidates,
@@ -297,7 +336,10 @@ export const whyNoCase = (
 function caseReasons({ manifest }: Pick<ModelEntry, "manifest">, found: Candidates): Reason[] {
   if (manifest.roles === undefined)
     return [
-      { code: "case_not_accepted", message: "The model takes one image or series; the folder has several." },
+      {
+        code: "case_not_accepted",
+        message: "The model takes one image or series; the folder has several.",
+      },
     ];
   const series = manifest.accepts.dimensions === "series";
   const filled = fill(manifest, series ? found.series() : found.images());
@@ -307,7 +349,9 @@ function caseReasons({ manifest }: Pick<ModelEntry, "manifest">, found: Candidat
 /** Models of which the message says why; the details have all. */
 const MOST_SAID = 3;
 
-function noModelAccepts(models: readonly { entry: ModelEntry; reasons: Reason[] }[]): RadserveError {
+function noModelAccepts(
+  models: readonly { entry: ModelEntry; reasons: Reason[] }[],
+): RadserveError {
   const why = models
     .slice(0, MOST_SAID)
     .flatMap(({ entry, reasons: [first] }) =>
@@ -316,13 +360,17 @@ function noModelAccepts(models: readonly { entry: ModelEntry; reasons: Reason[] 
   const more = models.length > MOST_SAID ? ` (${models.length - MOST_SAID} more in details)` : "";
   const none = models.length === 0 ? "There is none that serves." : "";
   return errors.no_model_accepts(`No model takes this image. ${none}${why.join(" ")}${more}`, {
-    models: models.map(({ entry, reasons }) => ({ name: entry.name, version: entry.version, reasons })),
+    models: models.map(({ entry, reasons }) => ({
+      name: entry.name,
+      version: entry.version,
+      reasons,
+    })),
   });
 }
 
 /**
- * Which of the candidates take the image, why the others do not, and what is written: what the request asks, else what
- * the settings say for all models, else what each manifest says.
+ * Which of the candidates take the image, why the others do not, and what is written: what the
+ * request asks, else what the settings say for all models, else what each manifest says.
  * @throws RadserveError no_model_accepts if no candidate takes the image
  */
 export function planOf(

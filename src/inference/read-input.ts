@@ -38,8 +38,15 @@ export interface FolderLimits {
   elements: number;
 }
 
-/** More than the longest studies (some 5,000 slices of 512 KiB), and little enough for a server to look through. */
-export const FOLDER_LIMITS: FolderLimits = { files: 20_000, bytes: 4 * 2 ** 30, elements: 8_000_000 };
+/**
+ * More than the longest studies (some 5,000 slices of 512 KiB), and little enough for a server to
+ * look through.
+ */
+export const FOLDER_LIMITS: FolderLimits = {
+  files: 20_000,
+  bytes: 4 * 2 ** 30,
+  elements: 8_000_000,
+};
 
 /** Which of a folder's images are meant: one series, or a case of several. */
 export interface FolderChoice extends SeriesChoice {
@@ -49,7 +56,9 @@ export interface FolderChoice extends SeriesChoice {
   members?: readonly MemberIdentity[] | undefined;
 }
 
-/** Files that are read at once: enough to hide the latency of a share, few enough to keep in memory. */
+/**
+ * Files that are read at once: enough to hide the latency of a share, few enough to keep in memory.
+ */
 const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
@@ -61,15 +70,20 @@ const NOT_REGULAR: LeftOut = {
   code: "not_a_file",
   what: "links, folders and other entries that are no plain files",
 };
-const OWN_OUTPUT: LeftOut = { code: "own_result", what: "results that a receipt in the folder lists" };
+const OWN_OUTPUT: LeftOut = {
+  code: "own_result",
+  what: "results that a receipt in the folder lists",
+};
 
 /**
- * Reads one series of a folder, the only one or the chosen one, or the case that it is. Slices are regular DICOM files directly in it; everything else is left out, with a
- * warning that counts it: other formats, objects without pixels, segmentations, localizers, results of Radserve.
- * Pixels are read when they are asked for, so `folder` has to stay open as long as the image is used.
+ * Reads one series of a folder, the only one or the chosen one, or the case that it is. Slices are
+ * regular DICOM files directly in it; everything else is left out, with a warning that counts it:
+ * other formats, objects without pixels, segmentations, localizers, results of Radserve. Pixels are
+ * read when they are asked for, so `folder` has to stay open as long as the image is used.
  * @param choice which of several series is meant
  * @param memory where the slices are counted; without it they are not
- * @throws RadserveError series_invalid (limits, grouping, geometry); what an unreadable slice throws
+ * @throws RadserveError series_invalid (limits, grouping, geometry); what an unreadable slice
+ * throws
  */
 export async function readSeriesFolder(
   folder: Opened,
@@ -79,10 +93,15 @@ export async function readSeriesFolder(
 ): Promise<Image> {
   const { files, leftOut } = await readFiles(folder, memory, limits, true);
   const chosen = chosenCase(files, choice);
-  return chosen === undefined ? seriesImage(files, leftOut, choice) : new CaseImage(chosen, leftOut);
+  return chosen === undefined
+    ? seriesImage(files, leftOut, choice)
+    : new CaseImage(chosen, leftOut);
 }
 
-function chosenCase(files: readonly SeriesFile[], { uid, caseOf, members }: FolderChoice): Case | undefined {
+function chosenCase(
+  files: readonly SeriesFile[],
+  { uid, caseOf, members }: FolderChoice,
+): Case | undefined {
   if (members === undefined) return uid === undefined ? caseOf?.(candidatesOf(files)) : undefined;
   const found = candidatesOf(files);
   for (const candidates of [found.series(), found.images()]) {
@@ -138,12 +157,18 @@ async function readFiles(
   }
   const files = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
   memory.keepForAgain(
-    files.map(({ source, attributes }) => ({ bytes: source.bytes, elements: attributes.extent.elements })),
+    files.map(({ source, attributes }) => ({
+      bytes: source.bytes,
+      elements: attributes.extent.elements,
+    })),
   );
   return { files, leftOut: warningsOf(entries) };
 }
 
-/** All results, or the error of the first in order that failed: the refusal does not depend on which read was faster. */
+/**
+ * All results, or the error of the first in order that failed: the refusal does not depend on which
+ * read was faster.
+ */
 async function settled<T>(work: Promise<T>[]): Promise<T[]> {
   return (await Promise.allSettled(work)).map((result) => {
     if (result.status === "rejected") throw result.reason as Error;
@@ -155,13 +180,17 @@ function pathOf(folder: Opened, name: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${folder.fdPath}/`), name]);
 }
 
-/** Names of files that receipts in the folder list: an earlier request may have written its results beside the slices. */
+/**
+ * Names of files that receipts in the folder list: an earlier request may have written its results
+ * beside the slices.
+ */
 async function namesInReceipts(folder: Opened, names: readonly Buffer[]): Promise<Set<string>> {
   const listed = new Set<string>();
   for (const name of names) {
     if (!name.toString("latin1").endsWith(".json")) continue;
     const found = await readReceipt(pathOf(folder, name).toString("utf8"));
-    if (found.kind === "receipt") for (const file of filesOf(found.receipt).keys()) listed.add(file);
+    if (found.kind === "receipt")
+      for (const file of filesOf(found.receipt).keys()) listed.add(file);
   }
   return listed;
 }
@@ -228,7 +257,10 @@ async function readEntry(
 }
 
 /** Works on a file that is still what the folder listed. */
-async function withRegular<T>(path: Buffer, work: (fd: number, size: number) => Promise<T>): Promise<T> {
+async function withRegular<T>(
+  path: Buffer,
+  work: (fd: number, size: number) => Promise<T>,
+): Promise<T> {
   const fd = await openPlain(path).catch((error: unknown) => {
     throw unreadable(error);
   });
@@ -271,7 +303,12 @@ function unreadable(error: unknown): unknown {
 function numbered(error: unknown, number: number, of: number): unknown {
   if (!(error instanceof RadserveError) || error.code === "series_invalid") return error;
   const message = `${error.message} It is entry ${number} of ${of} of the folder, by name; a series is taken whole or not at all.`;
-  return new RadserveError(error.code, message, { ...error.details, entry: number }, { cause: error });
+  return new RadserveError(
+    error.code,
+    message,
+    { ...error.details, entry: number },
+    { cause: error },
+  );
 }
 
 function warningsOf(entries: readonly Entry[]): Warning[] {
@@ -291,11 +328,11 @@ function warningsOf(entries: readonly Entry[]): Warning[] {
 }
 
 /**
- * Reads what a client named: a file, or a folder that holds one series. `input` has to stay open as long as the image
- * is used: the slices of a series are read from it when they are asked for.
+ * Reads what a client named: a file, or a folder that holds one series. `input` has to stay open as
+ * long as the image is used: the slices of a series are read from it when they are asked for.
  * @param check asked while a decoder works; what it throws stops the decoder
- * @throws RadserveError as readImage does; unsupported_format for a file that is too long; series_invalid for a folder
- * that holds no volume
+ * @throws RadserveError as readImage does; unsupported_format for a file that is too long;
+ * series_invalid for a folder that holds no volume
  */
 export async function readInput(
   input: OpenedInput,

@@ -1,6 +1,7 @@
 /**
- * The memory that reading a file takes. Nobody knows how many elements a DICOM file has before they are walked, so it is
- * walked with room for few; one that has more is walked again with room for more.
+ * The memory that reading a file takes. Nobody knows how many elements a DICOM file has before they
+ * are walked, so it is walked with room for few; one that has more is walked again with room for
+ * more.
  */
 import { collect } from "../addon/bytes.js";
 import type { ProcessMemory } from "../base/process-memory.js";
@@ -9,14 +10,18 @@ import { MOST_SEEN, TooManyElements } from "../images/dicom/headers.js";
 import { checkFileSize } from "../files/descriptor.js";
 import { bytesUnpacked } from "../images/read-image.js";
 
-/** Elements, items and fragments for which a file is given room; the first is enough for nearly all. */
+/**
+ * Elements, items and fragments for which a file is given room; the first is enough for nearly all.
+ */
 const STEPS = [1 << 12, 1 << 17, MOST_SEEN];
 const [FIRST = MOST_SEEN] = STEPS;
 /** The most that one was measured to take, looked at: sequences of one empty item each. */
 const BYTES_AN_ELEMENT = 448;
 /** The most for a byte of the file: items of one empty element each. */
 const BYTES_A_BYTE = 40;
-/** The share of the memory of images up to which files stay in memory after the first look at them. */
+/**
+ * The share of the memory of images up to which files stay in memory after the first look at them.
+ */
 const KEPT_SHARE = 1 / 16;
 /** Most bytes of files that are read again before they are asked for, together. */
 const MOST_BYTES_AHEAD = 1 << 26;
@@ -60,7 +65,8 @@ export async function withUnpacked<T>(
 }
 
 /**
- * Reads a file of `size` bytes with room for it, and works on it with room for what reading it unpacks.
+ * Reads a file of `size` bytes with room for it, and works on it with room for what reading it
+ * unpacks.
  * @param read is called when there is room for the file
  * @param work as for withUnpacked
  */
@@ -81,7 +87,10 @@ export async function withFile<T>(
     : memory.within({ kind: "files", bytes: size + elementsIn(size, FIRST), ...patience }, all);
 }
 
-/** The memory of a folder's slices: what each takes while it is read, and what is kept of it until all are done with. */
+/**
+ * The memory of a folder's slices: what each takes while it is read, and what is kept of it until
+ * all are done with.
+ */
 export class SliceMemory {
   readonly #kept: (() => void)[] = [];
   /** Files that are being read again. */
@@ -121,8 +130,9 @@ export class SliceMemory {
   }
 
   /**
-   * Counts what the largest file takes once more: its frames are read from it again, one file after the other, and some
-   * files ahead. Called when all files have been looked at, so that nobody who holds this waits for other files.
+   * Counts what the largest file takes once more: its frames are read from it again, one file after
+   * the other, and some files ahead. Called when all files have been looked at, so that nobody who
+   * holds this waits for other files.
    */
   keepForAgain(files: readonly { bytes: number; elements: number }[]): void {
     const largest = files.reduce(
@@ -130,12 +140,18 @@ export class SliceMemory {
       0,
     );
     if (largest === 0) return;
-    this.#filesAhead = Math.min(mostFramesAhead(), files.length - 1, Math.floor(MOST_BYTES_AHEAD / largest));
+    this.#filesAhead = Math.min(
+      mostFramesAhead(),
+      files.length - 1,
+      Math.floor(MOST_BYTES_AHEAD / largest),
+    );
     const held = this.memory?.hold("files", largest * (1 + this.#filesAhead));
     if (held !== undefined) this.#kept.push(held);
   }
 
-  /** Files that may be in memory beside the one that is read again; 0 until all have been looked at. */
+  /**
+   * Files that may be in memory beside the one that is read again; 0 until all have been looked at.
+   */
   filesAhead(): number {
     return this.#filesAhead;
   }
@@ -151,7 +167,10 @@ export class SliceMemory {
     }
   }
 
-  /** Resolves when nothing is read any more, also what nobody has asked for yet; then the folder may be closed. */
+  /**
+   * Resolves when nothing is read any more, also what nobody has asked for yet; then the folder may
+   * be closed.
+   */
   async close(): Promise<void> {
     await Promise.allSettled(this.#reading);
     for (const giveBack of this.#kept) giveBack();

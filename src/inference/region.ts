@@ -1,7 +1,7 @@
 /**
- * The part of an image that a model looks at because another model found something there, or because all else is 0. It is cut out of the stored
- * values, so that the preparation of the second model sees it as an image of its own; what comes out is laid back into
- * the whole image.
+ * The part of an image that a model looks at because another model found something there, or
+ * because all else is 0. It is cut out of the stored values, so that the preparation of the second
+ * model sees it as an image of its own; what comes out is laid back into the whole image.
  */
 import type { EngineOutput, Plane } from "../engine/types.js";
 import type { PixelFormat, TransformStep, VolumeGeometry } from "../images/image.js";
@@ -45,18 +45,25 @@ export function boxOf(
   const [lastSlice = -1, bottom = -1, right = -1] = high;
   if (lastSlice < 0) return undefined;
   return {
-    ...{ slice, slices: lastSlice - slice + 1 },
-    ...{ top, rows: bottom - top + 1, left, columns: right - left + 1 },
+    slice,
+    slices: lastSlice - slice + 1,
+    top,
+    rows: bottom - top + 1,
+    left,
+    columns: right - left + 1,
   };
 }
 
 /** The label map of a volume, of the first segmentation whose labels exclude each other. */
 export function labelMap(outputs: readonly EngineOutput[]): Uint8Array | undefined {
-  for (const output of outputs) if (output.kind === "segmentation" && !output.overlapping) return output.mask;
+  for (const output of outputs)
+    if (output.kind === "segmentation" && !output.overlapping) return output.mask;
   return undefined;
 }
 
-/** The smallest box round the pixels that are not 0 in every sample; undefined if there are none. */
+/**
+ * The smallest box round the pixels that are not 0 in every sample; undefined if there are none.
+ */
 export function nonzeroBox({ format, data }: Plane): Cuboid | undefined {
   const { rows, columns } = format;
   const pixel = (format.samplesPerPixel * format.bitsAllocated) / 8;
@@ -74,8 +81,14 @@ export function nonzeroBox({ format, data }: Plane): Cuboid | undefined {
   return { slice: 0, slices: 1, top, rows: bottom - top + 1, left, columns: right - left + 1 };
 }
 
-/** The box with so many mm on each side, rounded up to whole pixels, as far as the image reaches. */
-export function withMargin(box: Cuboid, mm: number, { slices, rows, columns, spacing }: Grid): Cuboid {
+/**
+ * The box with so many mm on each side, rounded up to whole pixels, as far as the image reaches.
+ */
+export function withMargin(
+  box: Cuboid,
+  mm: number,
+  { slices, rows, columns, spacing }: Grid,
+): Cuboid {
   const grown = (first: number, length: number, most: number, step: number | undefined) => {
     // A margin that is a whole number of pixels is not made larger by rounding.
     const more = mm === 0 || step === undefined ? 0 : Math.ceil(mm / step - 1e-6);
@@ -112,7 +125,10 @@ export function cutPlane(plane: Plane, { top, rows, left, columns }: Cuboid): Pl
 }
 
 /** The geometry of the part of a volume: its first voxel lies elsewhere (PS3.3 C.7.6.2.1.1). */
-export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Cuboid): VolumeGeometry {
+export function cutGeometry(
+  geometry: VolumeGeometry,
+  { slice, top, left }: Cuboid,
+): VolumeGeometry {
   const { columnDirection, rowDirection, sliceDirection } = geometry;
   const origin = geometry.origin.map(
     (at, axis) =>
@@ -124,8 +140,15 @@ export function cutGeometry(geometry: VolumeGeometry, { slice, top, left }: Cubo
   return { ...geometry, origin };
 }
 
-/** Outputs of a part as those of the whole: outside the part nothing is marked. The memory of its masks is given back. */
-export const laidBack = (outputs: readonly EngineOutput[], box: Cuboid, grid: Grid): EngineOutput[] =>
+/**
+ * Outputs of a part as those of the whole: outside the part nothing is marked. The memory of its
+ * masks is given back.
+ */
+export const laidBack = (
+  outputs: readonly EngineOutput[],
+  box: Cuboid,
+  grid: Grid,
+): EngineOutput[] =>
   outputs.map((output) => kindOfGiven(output).laidBack?.(output, box, grid) ?? output);
 
 /** The outputs of a model that did not run because its region is empty: nothing is marked. */

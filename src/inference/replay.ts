@@ -1,6 +1,7 @@
 /**
- * Computes the results of a receipt again, in memory, from its source and with the start that it says: every hash,
- * finding and caveat has to come out as it stands in the receipt. Nothing is written.
+ * Computes the results of a receipt again, in memory, from its source and with the start that it
+ * says: every hash, finding and caveat has to come out as it stands in the receipt. Nothing is
+ * written.
  */
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
@@ -37,7 +38,8 @@ export async function replay(request: Replay): Promise<Check[]> {
   const { receipt, image, models } = request;
   const source = await checkSource(receipt, image);
   const isSame = image.source.fileSha256 === receipt.source.file_sha256;
-  const manifestOf = ({ sha256 }: ReceiptModel) => models.find((one) => one.sha256 === sha256)?.manifest;
+  const manifestOf = ({ sha256 }: ReceiptModel) =>
+    models.find((one) => one.sha256 === sha256)?.manifest;
   const faults = checkFaults({ receipt, manifestOf, ...(isSame ? { image } : {}) });
   if (source.some(({ verdict }) => verdict !== "ok")) {
     const why = isSame ? "the source is read in another way here" : "the source is another";
@@ -48,7 +50,8 @@ export async function replay(request: Replay): Promise<Check[]> {
   for (const before of receipt.models) {
     const entry = models.find(({ name }) => name === before.name);
     const obstacle = whyNot(receipt, before, entry, models);
-    if (entry === undefined || obstacle !== undefined) checks.push(notReplayed(before.name, obstacle ?? ""));
+    if (entry === undefined || obstacle !== undefined)
+      checks.push(notReplayed(before.name, obstacle ?? ""));
     else if (before.status === "not_accepted" && !foundNothing(before))
       checks.push(checkRefusal(before, entry, image, models));
     else again.push({ before, entry: asItWas(entry, before) });
@@ -66,7 +69,8 @@ async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
   const pixels = createHash("sha256");
   for await (const frame of storedFrames(image)) pixels.update(frame);
   const hash = pixels.digest("hex");
-  if (hash !== pixel_sha256) return [check("source", "differs", "another SHA-256 of the decoded pixels")];
+  if (hash !== pixel_sha256)
+    return [check("source", "differs", "another SHA-256 of the decoded pixels")];
   const said = {
     source: asTold(sourceOf(receipt.source.name, image, hash), receipt.source),
     transforms: image.transforms,
@@ -78,8 +82,8 @@ async function checkSource(receipt: Receipt, image: Image): Promise<Check[]> {
 }
 
 /**
- * Receipts of before do not tell of the equipment: what is computed now is compared without it then. What was not chosen
- * followed from all models of then; now the receipt names the series.
+ * Receipts of before do not tell of the equipment: what is computed now is compared without it
+ * then. What was not chosen followed from all models of then; now the receipt names the series.
  */
 function asTold(source: Receipt["source"], told: Receipt["source"]): Receipt["source"] {
   const rest = { ...source };
@@ -106,10 +110,12 @@ function whyNot(
     return `Radserve ${receipt.radserve_version} made it, this is ${VERSION}`;
   if (before.status === "not_accepted" && !foundNothing(before)) return undefined;
   const looked = before.region?.model ?? before.cascade?.model;
-  const finder = looked === undefined ? undefined : receipt.models.find(({ name }) => name === looked);
+  const finder =
+    looked === undefined ? undefined : receipt.models.find(({ name }) => name === looked);
   if (looked !== undefined) {
     const known = models.find(({ name }) => name === looked);
-    const why = finder === undefined ? "it is not in the receipt" : whyNot(receipt, finder, known, models);
+    const why =
+      finder === undefined ? "it is not in the receipt" : whyNot(receipt, finder, known, models);
     if (why !== undefined) return `of the model ${looked}, which looks first: ${why}`;
   }
   if (entry.nativeId === undefined) return entry.error?.message ?? "the model is not loaded";
@@ -130,11 +136,19 @@ function checkRefusal(
 ): Check {
   const { first, ...known } = withFirst(asItWas(entry, before), models);
   const looked = before.region ?? before.cascade;
-  const pinned = first && looked && { first: { ...first, site_thresholds: looked.site_thresholds } };
-  const now = notAccepted({ entry: { ...known, ...pinned }, reasons: reasonsOf(entry, image, models) });
+  const pinned = first &&
+    looked && { first: { ...first, site_thresholds: looked.site_thresholds } };
+  const now = notAccepted({
+    entry: { ...known, ...pinned },
+    reasons: reasonsOf(entry, image, models),
+  });
   return isDeepStrictEqual(plain(now), plain(before))
     ? check(before.name, "ok", "does not accept the image, for the same reasons")
-    : check(before.name, "differs", "it accepts the image, or refuses it for other reasons, or says more");
+    : check(
+        before.name,
+        "differs",
+        "it accepts the image, or refuses it for other reasons, or says more",
+      );
 }
 
 /** The model with the site thresholds that the receipt says. */
@@ -151,8 +165,13 @@ async function computeAgain(
   const { request_id, started_at, utc_offset } = receipt.timings;
   const roots = { input: undefined, output: undefined };
   const task: InferTask = {
-    ...{ requestId: request_id, inputPath: "", outputFolder: "", roots },
-    ...{ startedAt: started_at, priority: "routine", cancelId: 1 },
+    requestId: request_id,
+    inputPath: "",
+    outputFolder: "",
+    roots,
+    startedAt: started_at,
+    priority: "routine",
+    cancelId: 1,
   };
   const { request, site } = kindsOf(receipt);
   try {
@@ -163,22 +182,36 @@ async function computeAgain(
       forms: { ...forms, segmentationType: segmentationTypeOf(again) },
     };
     const watch = new Stopwatch(started_at, utc_offset);
-    const analysis = { task, context, watch, name: receipt.source.name, image, plan, earlier: receipt };
+    const analysis = {
+      task,
+      context,
+      watch,
+      name: receipt.source.name,
+      image,
+      plan,
+      earlier: receipt,
+    };
     const { models } = await makeResults(analysis, await runModels(analysis));
     return again.map(({ before }) => {
       const now = models.find(({ name }) => name === before.name);
-      return now === undefined ? check(before.name, "differs", "gives nothing") : compared(before, now);
+      return now === undefined
+        ? check(before.name, "differs", "gives nothing")
+        : compared(before, now);
     });
   } catch (thrown) {
     const { message } = thrown instanceof RangeError ? thrown : asRadserveError(thrown);
-    return again.map(({ before }) => check(before.name, "differs", `cannot be computed: ${message}`));
+    return again.map(({ before }) =>
+      check(before.name, "differs", `cannot be computed: ${message}`),
+    );
   }
 }
 
 /** The form in which the segmentations of a receipt were written, whatever the settings say now. */
 function segmentationTypeOf(again: readonly { before: ReceiptModel }[]): SegmentationType {
   const files = again.flatMap(({ before }) => before.outputs);
-  return files.some(({ sop_class_uid }) => sop_class_uid === LABEL_MAP_SEGMENTATION) ? "labelmap" : "binary";
+  return files.some(({ sop_class_uid }) => sop_class_uid === LABEL_MAP_SEGMENTATION)
+    ? "labelmap"
+    : "binary";
 }
 
 /**
@@ -200,24 +233,38 @@ function kindsOf({ outputs_requested, outputs_from }: Receipt): {
 }
 
 const FIELDS = [
-  ...(["version", "status", "shadow", "raw_sha256", "findings", "measurements", "warnings"] as const),
+  ...([
+    "version",
+    "status",
+    "shadow",
+    "raw_sha256",
+    "findings",
+    "measurements",
+    "warnings",
+  ] as const),
   ...(["transforms", "decoding", "ensemble", "region", "cascade", "roles", "reasons"] as const),
   ...(["segmentation_grid", "outputs", "predecessor", "provider"] as const),
 ];
 
 function compared(before: ReceiptModel, now: ReceiptModel): Check {
   const files = now.outputs.filter(
-    (file) => !before.outputs.some(({ path, sha256 }) => path === file.path && sha256 === file.sha256),
+    (file) =>
+      !before.outputs.some(({ path, sha256 }) => path === file.path && sha256 === file.sha256),
   );
   const wrong = different(now, before, FIELDS);
   const { name } = before;
-  if (wrong === undefined) return check(name, "ok", "computed again: all files and findings are equal");
+  if (wrong === undefined)
+    return check(name, "ok", "computed again: all files and findings are equal");
   const which = files.length === 0 ? "" : ` (${files.map(({ path }) => path).join(", ")})`;
   return check(name, "differs", `computed again, there are other ${wrong}${which}`);
 }
 
 /** The names of the fields that differ, compared as JSON holds them. */
-function different<T extends object>(now: object, before: T, fields: readonly (keyof T & string)[]) {
+function different<T extends object>(
+  now: object,
+  before: T,
+  fields: readonly (keyof T & string)[],
+) {
   const [left, right] = [plain(now), plain(before)] as Record<string, unknown>[];
   const wrong = fields.filter((field) => !isDeepStrictEqual(left?.[field], right?.[field]));
   return wrong.length === 0 ? undefined : wrong.join(", ");

@@ -1,6 +1,5 @@
 /** A request for inference: one schema, for the types, the checks and the published contract. */
 import { z } from "zod";
-import { described } from "../base/described.js";
 import { modelName, outputKindSchema } from "../manifest/manifest.js";
 import { ABSOLUTE_NAME, EXPECTED_NAME } from "../files/path-map.js";
 import { errors } from "../base/errors.js";
@@ -33,10 +32,14 @@ function unique(names: string[], context: z.RefinementCtx): void {
 
 /** Which models run and what is written: fields of single and bulk requests alike. */
 export const choice = {
-  models: described(
-    "Names of the models to run; without it, every active model that accepts the image",
-    z.array(modelName).min(1).max(100).superRefine(unique).meta({ uniqueItems: true }).optional(),
-  ),
+  models: z
+    .array(modelName)
+    .min(1)
+    .max(100)
+    .superRefine(unique)
+    .meta({ uniqueItems: true })
+    .optional()
+    .describe("Names of the models to run; without it, every active model that accepts the image"),
   outputs: z
     .array(outputKindSchema)
     .min(1)
@@ -83,8 +86,10 @@ export function destinationsFor(
   allowed?: readonly string[],
 ): string[] {
   const { deliver, destinations: named } = asked;
-  const refuse = (field: string, message: string) => errors.destination_not_found(message, { field });
-  const known = all.length === 0 ? "there are none in RADSERVE_DOORS" : `there are ${all.join(", ")}`;
+  const refuse = (field: string, message: string) =>
+    errors.destination_not_found(message, { field });
+  const known =
+    all.length === 0 ? "there are none in RADSERVE_DOORS" : `there are ${all.join(", ")}`;
   if (deliver === "none" && named !== undefined)
     throw refuse("deliver", "Expected deliver none, or destinations; found both.");
   if (deliver === "none") return [];
@@ -110,11 +115,12 @@ export function destinationsFor(
   return chosen;
 }
 
+const GROUP_MEANING =
+  "Each series of a folder is one item with one receipt, SEG and SR, for models of single " +
+  "images too, which look at its slices one by one";
+
 /** Of single and bulk requests. */
-export const group = described(
-  "Each series of a folder is one item with one receipt, SEG and SR, for models of single images too, which look at its slices one by one",
-  z.enum(["series"]).optional(),
-);
+export const group = z.enum(["series"]).optional().describe(GROUP_MEANING);
 
 /** @throws RadserveError bad_request for a group of a file */
 export function checkGroup(asked: "series" | undefined, kind: "file" | "folder"): void {
@@ -125,27 +131,36 @@ export function checkGroup(asked: "series" | undefined, kind: "file" | "folder")
     );
 }
 
+const SERIES_INSTANCE_UID_MEANING =
+  "Which series of a folder is meant; where absent, the only one, or the only one that an " +
+  "active model of series takes";
+const DELIVER_MEANING =
+  "wait: the answer comes when the objects are delivered or set aside, or at the time limit; " +
+  "queue (default): the answer comes at once; none: the results stay in their folder";
+
 export const singleRequestSchema = z.strictObject({
   input_image_path: inputImagePath,
   output_folder_path: outputFolderPath,
-  series_instance_uid: described(
-    "Which series of a folder is meant; where absent, the only one, or the only one that an active model of series takes",
-    z
-      .string()
-      .max(64)
-      .regex(/^[0-9]+(\.[0-9]+)*$/, "Expected a UID: digits and dots")
-      .optional(),
-  ),
+  series_instance_uid: z
+    .string()
+    .max(64)
+    .regex(/^[0-9]+(\.[0-9]+)*$/, "Expected a UID: digits and dots")
+    .optional()
+    .describe(SERIES_INSTANCE_UID_MEANING),
   group,
   ...choice,
-  deliver: described(
-    "wait: the answer comes when the objects are delivered or set aside, or at the time limit; queue (default): the answer comes at once; none: the results stay in their folder",
-    z.enum(["wait", "queue", "none"]).optional(),
-  ),
+  deliver: z.enum(["wait", "queue", "none"]).optional().describe(DELIVER_MEANING),
   destinations,
-  priority: z.enum(["routine", "stat"]).optional().describe("stat goes ahead; routine where absent"),
-  timeout_ms: described(
-    "The answer is deadline_exceeded where the work takes longer; where absent, the setting deadline_seconds counts",
-    z.int().min(1).max(LONGEST_TIMEOUT_MS).optional(),
-  ),
+  priority: z
+    .enum(["routine", "stat"])
+    .optional()
+    .describe("stat goes ahead; routine where absent"),
+  timeout_ms: z
+    .int()
+    .min(1)
+    .max(LONGEST_TIMEOUT_MS)
+    .optional()
+    .describe(
+      "The answer is deadline_exceeded where the work takes longer; where absent, the setting deadline_seconds counts",
+    ),
 });

@@ -1,6 +1,6 @@
 /**
- * Runs the models that take an image, over each of its frames or over all of them as one volume. What they said is
- * kept as outcomes; no file is made here.
+ * Runs the models that take an image, over each of its frames or over all of them as one volume.
+ * What they said is kept as outcomes; no file is made here.
  */
 import { createHash } from "node:crypto";
 import { asRadserveError, errors, RadserveError, type ErrorCode } from "../base/errors.js";
@@ -68,17 +68,26 @@ interface Drawable {
   marked: MarkedVolume | undefined;
   /** Segmentations for each frame of the image; set if an object is to hold them all. */
   masks: EngineOutput[][] | undefined;
-  /** The model's grid, and segmentations for each of its slices; set if the manifest wants segments in it. */
+  /**
+   * The model's grid, and segmentations for each of its slices; set if the manifest wants segments
+   * in it.
+   */
   ownGrid: { volume: ModelGrid; outputs: EngineOutput[][] } | undefined;
 }
 
-/** The outputs of an image that is one sample; none if there are several, whose outputs are not kept. */
+/**
+ * The outputs of an image that is one sample; none if there are several, whose outputs are not
+ * kept.
+ */
 export const wholeOutputs = ({ given, outputs }: Outcome): EngineOutput[] =>
   given.samples.length === 1 ? outputs : [];
 
 export interface Ran {
   outcomes: Outcome[];
-  /** Stored values that are still in memory: those of a single frame, of a volume, or of all members of a case. */
+  /**
+   * Stored values that are still in memory: those of a single frame, of a volume, or of all members
+   * of a case.
+   */
   planes: Plane[];
   /** SHA-256 over the stored values of all frames, in order, hex. */
   pixelSha256: string;
@@ -94,8 +103,8 @@ const ENDS_ALL: readonly ErrorCode[] = [
 ];
 
 /**
- * Decodes each frame once and gives it to every model that takes single frames, then all of them together to those
- * that take several at once; only for these are frames kept in memory.
+ * Decodes each frame once and gives it to every model that takes single frames, then all of them
+ * together to those that take several at once; only for these are frames kept in memory.
  * @throws RadserveError of the decoder; deadline_exceeded and its like
  */
 export async function runModels(analysis: Analysis): Promise<Ran> {
@@ -121,11 +130,13 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
       watch.lap("decode");
       const plane = planeOf(member, frame, data);
       if (keeps) planes.push(plane);
-      for (const outcome of outcomes) await attempt(outcome, () => checkValues(outcome, member, frame, data));
+      for (const outcome of outcomes)
+        await attempt(outcome, () => checkValues(outcome, member, frame, data));
       // Hashing takes about as long as a small model, which runs on threads of the engine meanwhile
       const [first, ...others] = ordered.flatMap((outcome) => {
         const sample = outcome.given.samples[frame];
-        const takes = sample !== undefined && isOneFrame(sample) && sample.parts[0]?.image === member;
+        const takes =
+          sample !== undefined && isOneFrame(sample) && sample.parts[0]?.image === member;
         return takes ? [() => run(outcome, sample, () => plane)] : [];
       });
       const running = first?.();
@@ -149,7 +160,10 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
   return { outcomes, planes: [...decoded.values()].flat(), pixelSha256: pixelHash.digest("hex") };
 }
 
-/** A sample that is run as soon as its frame is decoded. Those of an image are in the order of its frames. */
+/**
+ * A sample that is run as soon as its frame is decoded. Those of an image are in the order of its
+ * frames.
+ */
 const isOneFrame = ({ volume, centre, parts }: Sample): boolean =>
   volume === undefined && centre === undefined && parts.length === 1;
 
@@ -158,11 +172,16 @@ function begin(planned: PlannedModel, image: Image): Outcome {
   const { manifest } = entry;
   const unloaded = entry.error?.message ?? `The model ${entry.name} is not loaded.`;
   const segments = manifest.outputs.some(({ kind }) => kind === "segmentation");
-  const masks: EngineOutput[][] | undefined = segments && planned.outputs.some(isOfMasks) ? [] : undefined;
+  const masks: EngineOutput[][] | undefined =
+    segments && planned.outputs.some(isOfMasks) ? [] : undefined;
   const roles = rolesIn(manifest, image);
   return {
     planned,
-    given: { samples: samplesOf(manifest, image, roles), roles, numbers: attributeNumbers(manifest, image) },
+    given: {
+      samples: samplesOf(manifest, image, roles),
+      roles,
+      numbers: attributeNumbers(manifest, image),
+    },
     outputs: [],
     told: { said: [], caveats: [], rawHash: createHash("sha256"), facts: [], extents: [] },
     drawn: { highlights: new Highlights(), marked: undefined, masks, ownGrid: undefined },
@@ -185,10 +204,14 @@ function checkValues(
   const seen =
     whole.roles === undefined
       ? [whole]
-      : given.roles.filter((filled) => filled.image === image).map(({ role }) => seenBy(whole, role));
+      : given.roles
+          .filter((filled) => filled.image === image)
+          .map(({ role }) => seenBy(whole, role));
   for (const manifest of seen) {
-    if (takesHounsfield(manifest, image, frame)) caveats.push(...checkHounsfield(image, frame, data));
-    for (const { values } of imageInputs(manifest)) caveats.push(...valueCaveats(values, image, frame, data));
+    if (takesHounsfield(manifest, image, frame))
+      caveats.push(...checkHounsfield(image, frame, data));
+    for (const { values } of imageInputs(manifest))
+      caveats.push(...valueCaveats(values, image, frame, data));
   }
 }
 
@@ -225,7 +248,8 @@ async function runSample(
       const inferred = await context.engine.infer(nativeId, planes, {
         priority: task.priority,
         cancelId: task.cancelId,
-        timeoutMs: task.deadline === undefined ? undefined : Math.max(1, task.deadline - monotonic()),
+        timeoutMs:
+          task.deadline === undefined ? undefined : Math.max(1, task.deadline - monotonic()),
         thresholds,
         numbers: given.numbers,
         ...options,
@@ -268,7 +292,13 @@ async function runSample(
   const planes = stacks[0]?.planes ?? [];
   if (volume !== undefined) keepVolume(outcome, volume, planes, said);
   // The only frame is not decoded once more for the picture.
-  else keepFrame(outcome, frame ?? 0, said, image.frameCount === 1 ? planes[sample.centre ?? 0] : undefined);
+  else
+    keepFrame(
+      outcome,
+      frame ?? 0,
+      said,
+      image.frameCount === 1 ? planes[sample.centre ?? 0] : undefined,
+    );
 }
 
 /** What is said of all frames together comes before what is said of each. */
@@ -297,8 +327,14 @@ function geometryOf(image: Image): GroupGeometry {
   }
 }
 
-/** The pixels in whose grid the outputs are: those of the first part, or of the frame among them. */
-function measuredPlanes({ centre, parts }: Sample, stacks: readonly Stack[], manifest: Manifest): Plane[] {
+/**
+ * The pixels in whose grid the outputs are: those of the first part, or of the frame among them.
+ */
+function measuredPlanes(
+  { centre, parts }: Sample,
+  stacks: readonly Stack[],
+  manifest: Manifest,
+): Plane[] {
   const role = parts[0]?.role;
   const seen = role === undefined ? manifest : seenBy(manifest, role);
   const { planes = [] } = stacks[0] ?? {};
@@ -317,11 +353,19 @@ function keepFrame(
 ): void {
   if (masks !== undefined) masks[frame] = outputs;
   const { findings, measurements } = said;
-  const value = { outputs: () => outputs, findings, measurements, ...(plane && { data: plane.data }) };
+  const value = {
+    outputs: () => outputs,
+    findings,
+    measurements,
+    ...(plane && { data: plane.data }),
+  };
   highlights.offer({ frame, weight: weightOf(said), value });
 }
 
-/** A frame's weight among those to show: its marked pixels, and one for each present finding that has no area. */
+/**
+ * A frame's weight among those to show: its marked pixels, and one for each present finding that
+ * has no area.
+ */
 function weightOf({ findings }: Interpreted): number {
   const shown = findings.filter((finding) => finding.present);
   return shown.reduce((sum, { area }) => sum + (area?.pixels ?? 1), 0);
@@ -339,10 +383,13 @@ function keepVolume(
 ): void {
   const solids = findings.filter(({ present, frames }) => present && frames !== undefined);
   if (drawn.masks !== undefined)
-    for (const [slice, frame] of volume.frames.entries()) drawn.masks[frame] = sliceOutputs(outputs, slice);
+    for (const [slice, frame] of volume.frames.entries())
+      drawn.masks[frame] = sliceOutputs(outputs, slice);
   const grid = planned.outputs.includes("seg") ? modelGridOf(outputs) : undefined;
   if (grid !== undefined) {
-    const slices = Array.from({ length: grid.slices }, (_, slice) => modelGridSlice(outputs, slice));
+    const slices = Array.from({ length: grid.slices }, (_, slice) =>
+      modelGridSlice(outputs, slice),
+    );
     drawn.ownGrid = { volume: grid, outputs: slices };
   }
   const marked = markedPixels(outputs, planes.length);

@@ -21,9 +21,15 @@ export interface InferTask {
   requestId: string;
   inputPath: string;
   outputFolder: string;
-  /** Base name of the results; by default the input's: of the file with its extension, or of the folder. */
+  /**
+   * Base name of the results; by default the input's: of the file with its extension, or of the
+   * folder.
+   */
   name?: string;
-  /** Which series of a folder is meant; without it the only one, or the only one that a model of series takes. */
+  /**
+   * Which series of a folder is meant; without it the only one, or the only one that a model of
+   * series takes.
+   */
   seriesInstanceUid?: string;
   /** The folder is to be taken as a case of several series or images, and as nothing else. */
   asCase?: boolean;
@@ -38,7 +44,10 @@ export interface InferTask {
   cancelId: number;
   /** Of a request; items of bulk jobs have none, and a summary is enough of their answers. */
   named?: Parameters<typeof answerText>[1];
-  /** When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the same bytes. */
+  /**
+   * When the task was admitted, ISO 8601; now, if absent. A rerun with the same start writes the
+   * same bytes.
+   */
   startedAt?: string;
   roots: Roots;
   /** To where its DICOM objects are to be delivered. */
@@ -64,15 +73,21 @@ export interface InferContext {
   outputs?: readonly OutputKind[] | undefined;
   /** The forms of results; `RESULT_FORMS` if the settings do not say them. */
   forms?: ResultForms | undefined;
-  /** Bounds the decoded pixels that the images of this thread have in memory together; without it there is no bound. */
+  /**
+   * Bounds the decoded pixels that the images of this thread have in memory together; without it
+   * there is no bound.
+   */
   pixelBudget?: MemoryBudget | undefined;
   /** Bounds what the images of the whole process take; without it there is no bound. */
   processMemory?: ProcessMemory | undefined;
-  /** True as soon as the task was told to stop: its client has gone, its time is over, or the server stops. */
+  /**
+   * True as soon as the task was told to stop: its client has gone, its time is over, or the server
+   * stops.
+   */
   stopped?: (() => boolean) | undefined;
   /**
-   * Resolves when it is written down what will be committed, or given out, with the hash of the patient's id; without it
-   * there is no audit.
+   * Resolves when it is written down what will be committed, or given out, with the hash of the
+   * patient's id; without it there is no audit.
    * @param place of a result that is to be delivered
    */
   willCommit?: ((verdict: Verdict, place?: ResultPlace) => Promise<string | undefined>) | undefined;
@@ -82,7 +97,10 @@ export interface InferContext {
   wasOf?: ((whose: Whose) => void) | undefined;
 }
 
-/** @throws RadserveError deadline_exceeded if the task's time is over; cancelled if it was told to stop before */
+/**
+ * @throws RadserveError deadline_exceeded if the task's time is over; cancelled if it was told to
+ * stop before
+ */
 export function checkTime(task: InferTask, { stopped }: Pick<InferContext, "stopped">): void {
   if (task.deadline !== undefined && monotonic() > task.deadline) throw tooLate("finish");
   if (stopped?.() === true)

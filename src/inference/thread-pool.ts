@@ -1,6 +1,7 @@
 /**
- * The worker threads of one kind, and the choice among them: a task that runs alone shares its thread with none, one
- * thread is kept for stat, and one of the others for other subjects than the one that has all the rest.
+ * The worker threads of one kind, and the choice among them: a task that runs alone shares its
+ * thread with none, one thread is kept for stat, and one of the others for other subjects than the
+ * one that has all the rest.
  */
 import { giveBackOfThread } from "../addon/bytes.js";
 import { durations } from "../base/durations.js";
@@ -8,7 +9,9 @@ import type { MemoryPlaces } from "../base/process-memory.js";
 import { ServiceThread } from "../base/service-thread.js";
 import type { FromWorker, WorkerAnswer, WorkerOptions, WorkerTask } from "./worker.js";
 
-/** Images in flight on one thread: while one waits for the disk or the engine, another is decoded. */
+/**
+ * Images in flight on one thread: while one waits for the disk or the engine, another is decoded.
+ */
 export const TASKS_PER_THREAD = 4;
 /** A thread with work that has not answered for so many pings' time is stuck. */
 const STUCK_PINGS = 10;
@@ -21,8 +24,9 @@ export interface ThreadPoolOptions {
   /** Threads for tasks of every kind. */
   threads: number;
   /**
-   * Two more threads: one takes stat tasks only, and of the others no subject ever has all. What holds a thread for long,
-   * such as a file with parts without number, then keeps nobody else waiting.
+   * Two more threads: one takes stat tasks only, and of the others no subject ever has all. What
+   * holds a thread for long, such as a file with parts without number, then keeps nobody else
+   * waiting.
    */
   forRequests: boolean;
   /** Threads start when there is work for them, and end after so many milliseconds without any. */
@@ -69,10 +73,10 @@ export class ThreadPool {
   }
 
   /**
-   * The best thread that has room for the task, a live one with little to do; undefined where all are full. Reading and
-   * making results hold a thread, so that subjects are kept apart where there are threads enough: a task goes to one on
-   * which only its subject has others, or to an empty one, and to one with others' tasks only as long as its subject has
-   * less than its share of all.
+   * The best thread that has room for the task, a live one with little to do; undefined where all
+   * are full. Reading and making results hold a thread, so that subjects are kept apart where there
+   * are threads enough: a task goes to one on which only its subject has others, or to an empty
+   * one, and to one with others' tasks only as long as its subject has less than its share of all.
    */
   free({ stat, alone, subject }: Demand): WorkerThread | undefined {
     const threads = this.#threads.filter(({ forStat }) => stat || !forStat);
@@ -80,14 +84,19 @@ export class ThreadPool {
     const others = new Set([subject, ...subjects]).size - 1;
     // One task at a time needs one thread; with the second, the others load their modules beside it
     if (subjects.length > 0)
-      for (const thread of this.#threads.slice(0, others > 0 ? undefined : -this.#kept || undefined))
+      for (const thread of this.#threads.slice(
+        0,
+        others > 0 ? undefined : -this.#kept || undefined,
+      ))
         thread.warm();
     const own = subjects.filter((other) => other === subject).length;
     const held = threads.filter((thread) => thread.subjects.includes(subject)).length;
     const withRoom = threads.filter(
       (thread) =>
         thread.hasRoom(alone) &&
-        (thread.subjects.includes(subject) || thread.tasks > 0 || held < threads.length - this.#kept),
+        (thread.subjects.includes(subject) ||
+          thread.tasks > 0 ||
+          held < threads.length - this.#kept),
     );
     const apart = withRoom.filter((thread) => thread.subjects.every((other) => other === subject));
     const hasShare = own * (others + 1) >= threads.length * TASKS_PER_THREAD;
@@ -101,9 +110,14 @@ export class ThreadPool {
     return this.#threads.filter(({ isStuck }) => isStuck).length;
   }
 
-  /** Every thread that takes tasks of all kinds is stuck, but for the one that the subject of all the others never has. */
+  /**
+   * Every thread that takes tasks of all kinds is stuck, but for the one that the subject of all
+   * the others never has.
+   */
   get allStuck(): boolean {
-    return this.#threads.filter(({ forStat, isStuck }) => !forStat && !isStuck).length <= this.#kept;
+    return (
+      this.#threads.filter(({ forStat, isStuck }) => !forStat && !isStuck).length <= this.#kept
+    );
   }
 
   async close(): Promise<void> {
@@ -118,14 +132,24 @@ export class WorkerThread {
   readonly subjects: string[] = [];
   readonly #thread: ServiceThread<WorkerTask | "ping", WorkerAnswer>;
   #hasOneAlone = false;
-  /** How often `ping` was called since the thread, which has work, was asked and has not answered. */
+  /**
+   * How often `ping` was called since the thread, which has work, was asked and has not answered.
+   */
   #silent = 0;
 
-  constructor(options: ThreadPoolOptions, { forStat, stays }: { forStat: boolean; stays: boolean }) {
+  constructor(
+    options: ThreadPoolOptions,
+    { forStat, stays }: { forStat: boolean; stays: boolean },
+  ) {
     const { workerData, places, idleMs, answering, failed } = options;
     this.forStat = forStat;
     this.#thread = new ServiceThread({
-      ...{ file: new URL("./worker.js", import.meta.url), workerData, places, answering, failed, stays },
+      file: new URL("./worker.js", import.meta.url),
+      workerData,
+      places,
+      answering,
+      failed,
+      stays,
       idleMs: stays ? undefined : idleMs,
       exited: giveBackOfThread,
     });
@@ -140,8 +164,9 @@ export class WorkerThread {
   }
 
   /**
-   * How long a task would wait here, to compare: any thread whose event loop turns goes before one that is silent. One
-   * that has to load its modules first goes before one with a task, which may hold that thread for long.
+   * How long a task would wait here, to compare: any thread whose event loop turns goes before one
+   * that is silent. One that has to load its modules first goes before one with a task, which may
+   * hold that thread for long.
    */
   get burden(): number {
     const silence = this.#silent > SILENT_PINGS ? TASKS_PER_THREAD : 0;
@@ -157,7 +182,10 @@ export class WorkerThread {
     return this.#silent > STUCK_PINGS;
   }
 
-  /** Asks a thread with work whether its event loop turns. To be called every `durations.threadPing`. */
+  /**
+   * Asks a thread with work whether its event loop turns. To be called every
+   * `durations.threadPing`.
+   */
   ping(): void {
     this.#silent = this.tasks > 0 ? this.#silent + 1 : 0;
     if (this.#silent !== 1) return;

@@ -1,4 +1,7 @@
-/** Checks that a result is as it was written: its receipt, its files, and the outputs of its models, computed again. */
+/**
+ * Checks that a result is as it was written: its receipt, its files, and the outputs of its models,
+ * computed again.
+ */
 import { RadserveError } from "../base/errors.js";
 import { receiptText, type Receipt } from "../results/receipt/receipt.js";
 import { check, checkFaults, checkFiles, type Check } from "../results/commit/verify.js";
@@ -15,7 +18,10 @@ export interface Verification {
   missing: string;
 }
 
-/** @throws what reading throws where it says nothing of the source: a share that does not answer, no memory */
+/**
+ * @throws what reading throws where it says nothing of the source: a share that does not answer, no
+ * memory
+ */
 export async function checkResult({
   folder,
   receipt,
@@ -27,7 +33,11 @@ export async function checkResult({
     text === receiptText(receipt)
       ? check("receipt", "ok", `of Radserve ${receipt.radserve_version}`)
       : check("receipt", "differs", "the text is not as Radserve writes it");
-  return [written, ...(await checkFiles(folder, receipt)), ...(await replayedOr(receipt, replayed, missing))];
+  return [
+    written,
+    ...(await checkFiles(folder, receipt)),
+    ...(await replayedOr(receipt, replayed, missing)),
+  ];
 }
 
 async function replayedOr(
@@ -47,6 +57,9 @@ async function replayedOr(
     if (error.code === "input_not_found")
       return all(check("source", "missing", missing), "the source is missing");
     if (error.status !== 415 && error.status !== 422) throw error;
-    return all(check("source", "differs", `cannot be read: ${error.message}`), "the source is another");
+    return all(
+      check("source", "differs", `cannot be read: ${error.message}`),
+      "the source is another",
+    );
   }
 }

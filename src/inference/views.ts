@@ -1,7 +1,7 @@
 /**
- * How a model sees an image. A sample is what it is given at once: a frame, a frame with its neighbours, the slices of a
- * volume, or the images of all roles. Views change the sample, one after the other, and take what the model says of it
- * back to the source in the opposite order.
+ * How a model sees an image. A sample is what it is given at once: a frame, a frame with its
+ * neighbours, the slices of a volume, or the images of all roles. Views change the sample, one
+ * after the other, and take what the model says of it back to the source in the opposite order.
  */
 import type { EngineOutput, InferOptions, InferResult, Plane } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
@@ -61,7 +61,10 @@ export interface Sample {
   parts: readonly Part[];
   /** The frame that findings are about, from 0; undefined for a volume. */
   frame: number | undefined;
-  /** Place of that frame in the first part, whose other frames are its neighbours; undefined for a model without. */
+  /**
+   * Place of that frame in the first part, whose other frames are its neighbours; undefined for a
+   * model without.
+   */
   centre: number | undefined;
   volume: Volume | undefined;
 }
@@ -75,7 +78,8 @@ export function samplesOf(manifest: Manifest, image: Image, roles: readonly Fill
   const isSeries = manifest.accepts.dimensions === "series";
   const volume = isSeries ? volumeOf(image, toleranceOf(manifest)) : undefined;
   const whole = { frame: isSeries ? undefined : 0, centre: undefined, volume };
-  if (roles.length > 0) return [{ ...whole, parts: roles.map((filled) => partOf(manifest, filled, image)) }];
+  if (roles.length > 0)
+    return [{ ...whole, parts: roles.map((filled) => partOf(manifest, filled, image)) }];
   const only = (frames: readonly number[]): Part[] => [
     { image, frames, geometry: volume?.geometry, regrid: false, role: undefined },
   ];
@@ -105,7 +109,10 @@ function partOf(manifest: Manifest, { role, image }: Filled, leading: Image): Pa
 /** A part of a sample with its pixels. */
 export type Stack = Pick<Part, "geometry" | "regrid" | "role"> & { planes: Plane[] };
 
-/** Another form of a sample: `into` makes it, and `back` takes what the model says of it back to the sample. */
+/**
+ * Another form of a sample: `into` makes it, and `back` takes what the model says of it back to the
+ * sample.
+ */
 interface View {
   into: (stacks: Stack[]) => Stack[];
   back: (result: InferResult) => InferResult;
@@ -116,7 +123,10 @@ const composed = (views: readonly View[]): View => ({
   back: (result) => views.reduceRight((said, { back }) => back(said), result),
 });
 
-/** A tilted stack, or one with missing slices, as a straight and whole one; tensors of the graph stay what they were. */
+/**
+ * A tilted stack, or one with missing slices, as a straight and whole one; tensors of the graph
+ * stay what they were.
+ */
 const straightView = (straight: Straight, format: Image["format"]): View => ({
   into: (stacks) =>
     stacks.map((stack) => ({
@@ -127,14 +137,16 @@ const straightView = (straight: Straight, format: Image["format"]): View => ({
   back: ({ tensors, ...result }) => {
     const outputs = inSourceSlices(result.outputs, straight, format);
     if (tensors === undefined) return { ...result, outputs };
-    const probabilities = tensors.probabilities.map((maps) => mapsInSourceSlices(maps, straight, format));
+    const probabilities = tensors.probabilities.map((maps) =>
+      mapsInSourceSlices(maps, straight, format),
+    );
     return { ...result, outputs, tensors: { ...tensors, probabilities } };
   },
 });
 
 /**
- * A box of the sample. Images of roles that have a grid of their own are taken to that of the box. Probabilities stay
- * those of the box: outside it there are none.
+ * A box of the sample. Images of roles that have a grid of their own are taken to that of the box.
+ * Probabilities stay those of the box: outside it there are none.
  */
 const boxView = (box: Cuboid, grid: Grid): View => ({
   into: (stacks) =>
@@ -151,7 +163,9 @@ const boxView = (box: Cuboid, grid: Grid): View => ({
   back: (result) => ({ ...result, outputs: laidBack(result.outputs, box, grid) }),
 });
 
-/** Stored values with the meaning that the model's inputs give them; nothing has to be taken back. */
+/**
+ * Stored values with the meaning that the model's inputs give them; nothing has to be taken back.
+ */
 const meaningView = (manifest: Manifest): View => ({
   into: (stacks) =>
     stacks.map((stack) => {
@@ -165,7 +179,10 @@ const meaningView = (manifest: Manifest): View => ({
   back: (result) => result,
 });
 
-/** nnU-Net takes an image for a slice of a volume whose slices lie so many times as far apart as its pixels. */
+/**
+ * nnU-Net takes an image for a slice of a volume whose slices lie so many times as far apart as its
+ * pixels.
+ */
 const THICK = 999;
 
 /** An image as a volume of one slice; what is said of it is said of the image. */
@@ -175,8 +192,12 @@ const flatView = ({ row, column }: Pick<Spacing, "row" | "column">): View => ({
       ...stack,
       geometry: {
         origin: [0, 0, 0],
-        ...{ columnDirection: [1, 0, 0], rowDirection: [0, 1, 0], sliceDirection: [0, 0, 1] },
-        ...{ columnSpacing: column, rowSpacing: row, sliceSpacing: THICK * Math.max(row, column) },
+        columnDirection: [1, 0, 0],
+        rowDirection: [0, 1, 0],
+        sliceDirection: [0, 0, 1],
+        columnSpacing: column,
+        rowSpacing: row,
+        sliceSpacing: THICK * Math.max(row, column),
       },
     })),
   back: (result) => ({ ...result, outputs: sliceOutputs(result.outputs, 0) }),
@@ -190,7 +211,10 @@ export interface FirstRun {
 
 export interface SampleModel {
   manifest: Manifest;
-  /** The model whose region this one looks at, or whose labels it is given. @throws RadserveError if that failed */
+  /**
+   * The model whose region this one looks at, or whose labels it is given. @throws RadserveError if
+   * that failed
+   */
   first: (name: string) => FirstRun;
   infer: (
     planes: Plane[],
@@ -223,7 +247,8 @@ export async function inferSample(
   const grid = volume === undefined ? gridOfFrame(image, frame) : gridOfVolume(image, volume);
   const extent = extentOf(manifest, plane, grid, first);
   if (extent?.kind === "refused") return regionEmpty(manifest, extent.kind);
-  const warnings = extent === undefined || extent.kind === "part" ? [] : [regionEmpty(manifest, extent.kind)];
+  const warnings =
+    extent === undefined || extent.kind === "part" ? [] : [regionEmpty(manifest, extent.kind)];
   if (extent?.kind === "nothing") {
     const outputs = nothingFound(manifest, grid, volume !== undefined);
     return { outputs, preparation: {}, extent, warnings };
@@ -283,7 +308,10 @@ function extentOf(
   return { kind: kinds[region.when_empty] };
 }
 
-/** The reason of a model that refuses to run where the other found nothing, and the warning of one that does not. */
+/**
+ * The reason of a model that refuses to run where the other found nothing, and the warning of one
+ * that does not.
+ */
 export const REGION_EMPTY = "region_empty";
 
 function regionEmpty({ region }: Manifest, kind: "refused" | "whole" | "nothing"): Reason {

@@ -1,7 +1,8 @@
 /**
- * The worker threads and the queues in front of them. A request that waits leaves its queue when its client goes, its time
- * is over or the server stops. To abort a task that runs ends its whole thread and the other images on it, so that it is
- * done only to a task that did not end of itself soon after it was told to; the others on its thread run again.
+ * The worker threads and the queues in front of them. A request that waits leaves its queue when
+ * its client goes, its time is over or the server stops. To abort a task that runs ends its whole
+ * thread and the other images on it, so that it is done only to a task that did not end of itself
+ * soon after it was told to; the others on its thread run again.
  */
 import type { EngineOptions } from "../engine/types.js";
 import type { FromWorker, WorkerOptions } from "./worker.js";
@@ -34,7 +35,10 @@ import type { AnswerText, Summary } from "../results/commit/compose.js";
 /** How long a task whose time is over may take to notice before its client is answered. */
 const LAST_WORD_MS = 100;
 
-/** How often the engine is told to stop a task: between two runs of a model it has nothing of it to stop. */
+/**
+ * How often the engine is told to stop a task: between two runs of a model it has nothing of it to
+ * stop.
+ */
 const STOP_AGAIN_MS = 50;
 
 const SINGLE = {
@@ -63,8 +67,8 @@ export interface PoolOptions {
   /** Bytes that the images in work may take together. */
   memory: number;
   /**
-   * The entries as they are now, another array after each change: a task takes them when it starts, so that none waits
-   * with a model since replaced.
+   * The entries as they are now, another array after each change: a task takes them when it starts,
+   * so that none waits with a model since replaced.
    */
   models: () => readonly ModelEntry[];
   engine: EngineOptions;
@@ -73,7 +77,10 @@ export interface PoolOptions {
   forms?: InferContext["forms"];
   /** Where results are listed; without it they are not. */
   lists?: WorkerOptions["lists"];
-  /** Resolves when it is kept that a result is to be delivered. @throws RadserveError delivery_unavailable */
+  /**
+   * Resolves when it is kept that a result is to be delivered. @throws RadserveError
+   * delivery_unavailable
+   */
   intend?: (delivery: Delivery, place: ResultPlace) => Promise<void>;
   /** Stops the native part of a task that a thread has already. */
   cancelRunning: (cancelId: number) => void;
@@ -88,7 +95,10 @@ interface Admitted {
   /** Where it is written down what comes of it. */
   trail: Trail | undefined;
   timer: NodeJS.Timeout | undefined;
-  /** It shares its thread with no other: it runs for the second time, after one that a neighbour may have spoilt. */
+  /**
+   * It shares its thread with no other: it runs for the second time, after one that a neighbour may
+   * have spoilt.
+   */
   alone: boolean;
   /** Nobody waits for it any more. */
   cancelled: boolean;
@@ -106,7 +116,10 @@ interface Admitted {
 interface Running extends Admitted {
   signs: Signs;
   thread: WorkerThread;
-  /** It was told to stop because its time is over: a timer may end a moment before its time by the clock. */
+  /**
+   * It was told to stop because its time is over: a timer may end a moment before its time by the
+   * clock.
+   */
   late: boolean;
 }
 
@@ -121,7 +134,10 @@ function admitted(
 }
 
 export class InferencePool {
-  /** Single requests have threads of their own, so that they never wait behind the steps of a bulk image. */
+  /**
+   * Single requests have threads of their own, so that they never wait behind the steps of a bulk
+   * image.
+   */
   readonly #single: ThreadPool;
   readonly #bulk: ThreadPool;
   readonly #queues: Record<InferTask["priority"], FairQueue<Admitted>> = {
@@ -159,18 +175,23 @@ export class InferencePool {
       workerData: { engine, outputs, forms, lists, threads, running, niceness, operatesAtOnce },
       answering: (message) => this.#answer(message),
       failed: (error) =>
-        log.error({ fault: error instanceof Error ? error.name : typeof error }, "a worker thread failed"),
+        log.error(
+          { fault: error instanceof Error ? error.name : typeof error },
+          "a worker thread failed",
+        ),
     });
   }
 
   /**
    * @returns the hash of the patient's id, where something will be committed
-   * @throws RadserveError audit_failed, delivery_unavailable where it cannot be written down what will be committed
+   * @throws RadserveError audit_failed, delivery_unavailable where it cannot be written down what
+   * will be committed
    */
   async #answer(message: FromWorker): Promise<string | undefined> {
     const entry = this.#running.get(message.cancelId);
     if (message.type === "was-of") entry?.trail?.wasOf(message.whose);
-    else if (entry === undefined) throw new Error("A task that does not run wants to commit something");
+    else if (entry === undefined)
+      throw new Error("A task that does not run wants to commit something");
     else {
       const { delivery } = entry.task;
       const { verdict, place } = message;
@@ -220,8 +241,8 @@ export class InferencePool {
   }
 
   /**
-   * Counts bytes that something else than an image takes, at most half of what there is, so that images go on beside it.
-   * The function that it returns gives them back.
+   * Counts bytes that something else than an image takes, at most half of what there is, so that
+   * images go on beside it. The function that it returns gives them back.
    */
   hold(bytes: number): () => void {
     return this.#memory.hold("images", Math.min(bytes, this.options.memory / 2));
@@ -237,7 +258,8 @@ export class InferencePool {
   }
 
   /**
-   * Runs one image, whose task has the names of its client. Throws what infer throws, and overloaded, deadline_exceeded or shutting_down.
+   * Runs one image, whose task has the names of its client. Throws what infer throws, and
+   * overloaded, deadline_exceeded or shutting_down.
    * @param subject whose request it is; among those that wait with one priority subjects take turns
    */
   run(task: InferTask, subject: string, trail?: Trail): Promise<AnswerText> {
@@ -250,7 +272,11 @@ export class InferencePool {
     return this.#admit(task, "", trail) as Promise<Summary>;
   }
 
-  async #admit(task: InferTask, subject: string, trail: Trail | undefined): Promise<AnswerText | Summary> {
+  async #admit(
+    task: InferTask,
+    subject: string,
+    trail: Trail | undefined,
+  ): Promise<AnswerText | Summary> {
     if (this.#stopping) throw shuttingDown();
     // Bulk sends no more than bulkWidth tasks, and has a queue of its own.
     if (task.priority !== "bulk" && this.#isFullFor(task, subject))
@@ -275,7 +301,8 @@ export class InferencePool {
   /** Takes a task out of its queue, or has the engine stop it. */
   cancel(cancelId: number): void {
     const waiting = this.#remove((entry) => entry.task.cancelId === cancelId);
-    if (waiting !== undefined) waiting.reject(errors.cancelled("The client went away before its turn came."));
+    if (waiting !== undefined)
+      waiting.reject(errors.cancelled("The client went away before its turn came."));
     else this.#cancelRunning(cancelId);
   }
 
@@ -294,7 +321,10 @@ export class InferencePool {
     entry.ender ??= setTimeout(() => this.#endThreadOf(entry), durations.lastMoment);
   }
 
-  /** A task that has not begun on a busy thread is no reason: it ends as soon as the thread comes to it. */
+  /**
+   * A task that has not begun on a busy thread is no reason: it ends as soon as the thread comes to
+   * it.
+   */
   #endThreadOf({ task, thread, signs }: Running): void {
     if (!isSet(signs, "begun")) return;
     this.#threadsEnded += 1;
@@ -314,7 +344,9 @@ export class InferencePool {
     });
   }
 
-  /** Resolves when all tasks that run now have ended; ones that start meanwhile are not waited for. */
+  /**
+   * Resolves when all tasks that run now have ended; ones that start meanwhile are not waited for.
+   */
   async settled(): Promise<void> {
     for (const { ended } of [...this.#running.values()]) await ended;
   }
@@ -322,7 +354,11 @@ export class InferencePool {
   /** Fails whatever waits or runs with shutting_down; threads that still compute are cancelled. */
   abandon(): void {
     this.#stopping = true;
-    for (let entry = this.#remove(() => true); entry !== undefined; entry = this.#remove(() => true))
+    for (
+      let entry = this.#remove(() => true);
+      entry !== undefined;
+      entry = this.#remove(() => true)
+    )
       entry.reject(shuttingDown());
     for (const [cancelId, entry] of this.#running) {
       this.#cancelRunning(cancelId);
@@ -346,7 +382,9 @@ export class InferencePool {
     );
   }
 
-  /** When its time is over the task is stopped, and its client answered when it has ended, or soon. */
+  /**
+   * When its time is over the task is stopped, and its client answered when it has ended, or soon.
+   */
   #limit(entry: Running, deadline: number): void {
     entry.timer = setTimeout(
       () => {
@@ -397,7 +435,8 @@ export class InferencePool {
     this.#running.set(task.cancelId, running);
     Atomics.store(this.#runningCount, 0, this.#running.size);
     this.#limit(running, deadline);
-    // Results may have been committed at the last moment: a repeat of the request finds and reuses them.
+    // Results may have been committed at the last moment: a repeat of the request finds and reuses
+    // them.
     const isLate = () => running.late || isOver(task);
     try {
       const models = this.#models.share(this.options.models());
@@ -407,7 +446,10 @@ export class InferencePool {
     } catch (error) {
       const cause = error instanceof RadserveError ? error.cause : undefined;
       if (cause instanceof DistantFault)
-        this.options.log.error({ request_id: task.requestId, fault: cause.fault }, "unexpected failure");
+        this.options.log.error(
+          { request_id: task.requestId, fault: cause.fault },
+          "unexpected failure",
+        );
       const wasEnded = error instanceof ThreadEnded && error.wasEnded;
       if (!(wasEnded || error instanceof RadserveError)) this.#threadFailed(entry, error);
       else if (isLate()) this.#tooLate(entry);
@@ -443,14 +485,15 @@ export class InferencePool {
 }
 
 /**
- * Nobody waits for an item of a bulk job, and its time may have gone to a neighbour that held the thread: only one that
- * takes too long by itself is to blame.
+ * Nobody waits for an item of a bulk job, and its time may have gone to a neighbour that held the
+ * thread: only one that takes too long by itself is to blame.
  */
 function mayRunAgain({ task, alone, cancelled }: Admitted): boolean {
   return task.priority === "bulk" && !alone && !cancelled;
 }
 
-const isOver = ({ deadline }: InferTask): boolean => deadline !== undefined && monotonic() >= deadline;
+const isOver = ({ deadline }: InferTask): boolean =>
+  deadline !== undefined && monotonic() >= deadline;
 
 export function shuttingDown(): RadserveError {
   return errors.shutting_down(

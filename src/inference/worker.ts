@@ -1,4 +1,7 @@
-/** One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in and go out. */
+/**
+ * One worker thread: reads, infers and writes images; only paths, small JSON and numbers come in
+ * and go out.
+ */
 import os from "node:os";
 import { workerData } from "node:worker_threads";
 import { giveBack } from "../addon/bytes.js";
@@ -10,7 +13,14 @@ import { createEngine } from "../engine/engine.js";
 import type { EngineOptions } from "../engine/types.js";
 import { durations } from "../base/durations.js";
 import { infer } from "./infer-image.js";
-import { isSet, setSign, type InferContext, type InferTask, type ResultPlace, type Signs } from "./task.js";
+import {
+  isSet,
+  setSign,
+  type InferContext,
+  type InferTask,
+  type ResultPlace,
+  type Signs,
+} from "./task.js";
 import { ProcessMemory, type MemoryPlace } from "../base/process-memory.js";
 import { answerOwner } from "../base/service-thread.js";
 import { MemoryBudget } from "../base/memory-budget.js";
@@ -24,12 +34,18 @@ export interface WorkerOptions {
   /** The outputs that the settings ask for, for all models. */
   outputs: InferContext["outputs"];
   forms: InferContext["forms"];
-  /** Real paths of the output roots, and a name for the files of this box; without it results are not listed. */
+  /**
+   * Real paths of the output roots, and a name for the files of this box; without it results are
+   * not listed.
+   */
   lists?: { roots: readonly string[]; box: string } | undefined;
   /** How many tasks run on all threads together. */
   running: Int32Array;
   threads: number;
-  /** How much nicer the thread is than the server (setpriority(2)); only Linux has a value for each thread. */
+  /**
+   * How much nicer the thread is than the server (setpriority(2)); only Linux has a value for each
+   * thread.
+   */
   niceness: number;
   /** This thread does small file operations itself. */
   operatesAtOnce: boolean;
@@ -39,15 +55,18 @@ export interface WorkerOptions {
 
 /** A question of a task to the pool, or news for it. */
 export type FromWorker =
-  /** It will commit something: answered when that is written down, and what is to be delivered of it. */
+  /**
+   * It will commit something: answered when that is written down, and what is to be delivered of
+   * it.
+   */
   | { type: "will-commit"; cancelId: number; verdict: Verdict; place: ResultPlace | undefined }
   /** It failed, and its image is of that person. */
   | { type: "was-of"; cancelId: number; whose: Whose };
 
 /**
- * Bytes of decoded pixels that the images of bulk work on one thread may have in memory together. V8 collects a
- * thread's whole heap when 64 MiB of arrays came since the last time, and files, masks and pictures come to as much
- * again.
+ * Bytes of decoded pixels that the images of bulk work on one thread may have in memory together.
+ * V8 collects a thread's whole heap when 64 MiB of arrays came since the last time, and files,
+ * masks and pictures come to as much again.
  */
 const MOST_PIXEL_BYTES = 1 << 25;
 
@@ -59,15 +78,17 @@ const LOWEST_PRIORITY = 19;
 
 const options = workerData as WorkerOptions;
 
-const list = options.lists === undefined ? undefined : new ListWriter(options.lists.roots, options.lists.box);
+const list =
+  options.lists === undefined ? undefined : new ListWriter(options.lists.roots, options.lists.box);
 
 giveWay(options.niceness);
 if (options.operatesAtOnce) operateAtOnce();
 shareDecoding(() => Atomics.load(options.running, 0) <= 1, options.threads - 1);
 
 /**
- * Lowers the priority of this thread (on Linux each has its own) below that with which the server was started: an ordinary
- * user may never raise it. It is a courtesy to single requests; where the system forbids it, the work goes on.
+ * Lowers the priority of this thread (on Linux each has its own) below that with which the server
+ * was started: an ordinary user may never raise it. It is a courtesy to single requests; where the
+ * system forbids it, the work goes on.
  */
 function giveWay(niceness: number): void {
   if (process.platform !== "linux" || niceness === 0) return;
@@ -92,7 +113,8 @@ const models = new ModelReader();
 /** Its sessions are process-wide; only the way back into this thread is its own. */
 const engine = createEngine(options.engine);
 
-// Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first image that needs them.
+// Every DICOM file needs the dictionary. Codecs, fonts and the encoder are loaded by the first
+// image that needs them.
 dcmjsData();
 
 let tasks = 0;
@@ -121,7 +143,11 @@ const pool = answerOwner<WorkerTask | "ping", WorkerAnswer, FromWorker>(async (w
   }
 });
 
-async function inferred({ task, models: shared, signs }: WorkerTask): Promise<AnswerText | Summary> {
+async function inferred({
+  task,
+  models: shared,
+  signs,
+}: WorkerTask): Promise<AnswerText | Summary> {
   setSign(signs, "begun");
   const { cancelId } = task;
   let whose: Whose | undefined;

@@ -1,10 +1,14 @@
-/** Several graphs as one model, whose mean is taken: what follows from the manifest, and its rules. */
+/**
+ * Several graphs as one model, whose mean is taken: what follows from the manifest, and its rules.
+ */
 import type { Ensemble, Manifest } from "./manifest.js";
 import { kindOf, kindsThat } from "./outputs/outputs.js";
 
 type Files = Pick<Manifest, "files" | "ensemble">;
 
-/** The graphs of a model, by the paths of its files; without an ensemble the first file is the one. */
+/**
+ * The graphs of a model, by the paths of its files; without an ensemble the first file is the one.
+ */
 export const graphsOf = ({ files, ensemble: several }: Files): string[] =>
   several?.graphs ?? [files[0]?.path ?? ""];
 
@@ -12,14 +16,17 @@ export const graphsOf = ({ files, ensemble: several }: Files): string[] =>
 export function ensembleFacts({
   files,
   ensemble: several,
-}: Files): { average: Ensemble["average"]; graphs: { path: string; sha256: string }[] } | undefined {
+}: Files):
+  { average: Ensemble["average"]; graphs: { path: string; sha256: string }[] } | undefined {
   if (several === undefined) return undefined;
   const { average, graphs } = several;
   const hashOf = (path: string) => files.find((file) => file.path === path)?.sha256 ?? "";
   return { average, graphs: graphs.map((path) => ({ path, sha256: hashOf(path) })) };
 }
 
-/** The same in words, for objects. Hashes are given to their twelfth digit, as `models list` does. */
+/**
+ * The same in words, for objects. Hashes are given to their twelfth digit, as `models list` does.
+ */
 export function ensembleText(model: Files): string | undefined {
   const facts = ensembleFacts(model);
   if (facts === undefined) return undefined;
@@ -36,13 +43,17 @@ export function checkEnsemble(
   const paths = files.map(({ path }) => path);
   graphs.forEach((graph, i) => {
     if (!paths.includes(graph))
-      issue(["graphs", i], `Expected a path of files, which pins it by its SHA-256; found "${graph}"`);
+      issue(
+        ["graphs", i],
+        `Expected a path of files, which pins it by its SHA-256; found "${graph}"`,
+      );
     if (graphs.indexOf(graph) < i) issue(["graphs", i], `The graph "${graph}" is there twice`);
   });
   const hashes = files.filter(({ path }) => graphs.includes(path)).map(({ sha256 }) => sha256);
   if (new Set(hashes).size < hashes.length)
     issue(["graphs"], "Expected different graphs; two of these files have the same SHA-256");
-  if (paths[0] !== graphs[0]) issue(["graphs", 0], `Expected the first of files, "${paths[0] ?? ""}"`);
+  if (paths[0] !== graphs[0])
+    issue(["graphs", 0], `Expected the first of files, "${paths[0] ?? ""}"`);
   outputs.forEach((output) => {
     const { hasMean, holdsLabels } = kindOf(output);
     if (!hasMean || holdsLabels?.(output))
@@ -54,7 +65,10 @@ export function checkEnsemble(
   if (average === "before_activation") return;
   const tensors = outputs.flatMap((output) => ("tensor" in output ? [output.tensor] : []));
   if (new Set(tensors).size < tensors.length)
-    issue(["average"], "after_activation needs a tensor of its own for each output: it is activated once");
+    issue(
+      ["average"],
+      "after_activation needs a tensor of its own for each output: it is activated once",
+    );
   outputs.forEach((output) => {
     const reason = kindOf(output).noMeanAfterActivation?.(output);
     if (reason !== undefined) issue(["average"], reason);

@@ -1,10 +1,9 @@
 /**
- * The fields of the model manifest, `models/<name>/model.json`, from which the types and the published JSON Schema
- * come. Everything a model needs is said from closed lists; what is missing is an error, never a guess. The rules over
- * several fields are in rules.ts.
+ * The fields of the model manifest, `models/<name>/model.json`, from which the types and the
+ * published JSON Schema come. Everything a model needs is said from closed lists; what is missing
+ * is an error, never a guess. The rules over several fields are in rules.ts.
  */
 import { z } from "zod";
-import { described } from "../base/described.js";
 import { outputKindSchema } from "./output-kinds.js";
 import { modelOutput, type ModelOutput } from "./outputs/outputs.js";
 import { resampling } from "./resampling.js";
@@ -26,7 +25,11 @@ export const modelName = z
 
 export const tagRule = z.strictObject({
   tag: z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example ImageType"),
-  index: z.int().min(0).optional().describe("Which value of a multi-valued attribute; any where absent"),
+  index: z
+    .int()
+    .min(0)
+    .optional()
+    .describe("Which value of a multi-valued attribute; any where absent"),
   in: z.array(z.string()).min(1).optional(),
   not_in: z.array(z.string()).min(1).optional(),
   min: z.number().optional(),
@@ -35,15 +38,28 @@ export const tagRule = z.strictObject({
   reason: text.describe("Said to the client where the rule refuses"),
 });
 
+const DIMENSIONS_MEANING =
+  "2d: one frame; 2d_frames: every frame of a multi-frame image, or slice of a folder, on its " +
+  "own; series: one volume";
+const MAX_TILT_DEGREES_MEANING =
+  "Slices that follow each other aside of their normal (a tilted gantry) are moved by whole " +
+  "pixels to a straight stack, up to this angle; masks lie in the source's slices";
+const PREFER_MEANING =
+  "Which of several series of a folder is taken where the model takes more than one, for " +
+  "itself or for a role: that with the most slices; the least SliceThickness; the " +
+  "ConvolutionKernel that comes first in the order. A later one decides between those that are " +
+  "equal by the earlier; what does not say comes last. If several are left, nothing is " +
+  "guessed, as without it";
+
 const accepts = z.strictObject({
   formats: z.array(z.enum(["dicom", "png", "jpeg", "tiff"])).min(1),
-  modality: described(
-    "Modality of DICOM images, for example CT; with the format dicom this or sop_class is required",
-    z
-      .array(z.string().regex(/^[A-Z0-9_ ]{1,16}$/))
-      .min(1)
-      .optional(),
-  ),
+  modality: z
+    .array(z.string().regex(/^[A-Z0-9_ ]{1,16}$/))
+    .min(1)
+    .optional()
+    .describe(
+      "Modality of DICOM images, for example CT; with the format dicom this or sop_class is required",
+    ),
   sop_class: z
     .array(z.string().regex(/^[0-9.]{1,64}$/))
     .min(1)
@@ -64,20 +80,18 @@ const accepts = z.strictObject({
     )
     .min(1)
     .optional(),
-  dimensions: described(
-    "2d: one frame; 2d_frames: every frame of a multi-frame image, or slice of a folder, on its own; series: one volume",
-    z.enum(["2d", "2d_frames", "series"]),
-  ),
+  dimensions: z.enum(["2d", "2d_frames", "series"]).describe(DIMENSIONS_MEANING),
   slices: z
     .strictObject({
-      max_tilt_degrees: described(
-        "Slices that follow each other aside of their normal (a tilted gantry) are moved by whole pixels to a straight stack, up to this angle; masks lie in the source's slices",
-        z.number().positive().max(45).optional(),
-      ),
-      max_missing: described(
-        "Up to so many slices may be missing between the first and the last; the nearest takes their place",
-        z.int().min(1).max(100).optional(),
-      ),
+      max_tilt_degrees: z.number().positive().max(45).optional().describe(MAX_TILT_DEGREES_MEANING),
+      max_missing: z
+        .int()
+        .min(1)
+        .max(100)
+        .optional()
+        .describe(
+          "Up to so many slices may be missing between the first and the last; the nearest takes their place",
+        ),
     })
     .optional()
     .describe(
@@ -87,22 +101,24 @@ const accepts = z.strictObject({
   min_rows: z.int().min(1).optional(),
   min_columns: z.int().min(1).optional(),
   rules: z.array(tagRule).optional(),
-  any_of: described(
-    "Lists of rules: of one of them all have to hold, and all of `rules`",
-    z.array(z.array(tagRule).min(1)).min(2).optional(),
-  ),
+  any_of: z
+    .array(z.array(tagRule).min(1))
+    .min(2)
+    .optional()
+    .describe("Lists of rules: of one of them all have to hold, and all of `rules`"),
   prefer: z
     .array(
       z.discriminatedUnion("by", [
         z.strictObject({ by: z.enum(["most_slices", "thinnest"]) }),
-        z.strictObject({ by: z.literal("kernel"), order: z.array(text).min(1).describe("The best first") }),
+        z.strictObject({
+          by: z.literal("kernel"),
+          order: z.array(text).min(1).describe("The best first"),
+        }),
       ]),
     )
     .min(1)
     .optional()
-    .describe(
-      "Which of several series of a folder is taken where the model takes more than one, for itself or for a role: that with the most slices; the least SliceThickness; the ConvolutionKernel that comes first in the order. A later one decides between those that are equal by the earlier; what does not say comes last. If several are left, nothing is guessed, as without it",
-    ),
+    .describe(PREFER_MEANING),
 });
 
 const envelopeRule = z.strictObject({
@@ -119,40 +135,66 @@ const window = {
   function: z.enum(["LINEAR", "LINEAR_EXACT", "SIGMOID"]),
 };
 
+const VOI_MEANING =
+  "After the file's window or VOI LUT of that index, 0 to 1 as real numbers; colour is divided " +
+  "by its full range. A dtype of whole numbers needs a normalisation that spreads them, scale " +
+  "with multiply 255 for example";
+const REAL_WORLD_MEANING =
+  "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has " +
+  "to be linear and the only one; other images are refused";
+const WINDOWS_MEANING =
+  "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this " +
+  "order (channels: windows)";
+const SUV_MEANING =
+  "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what " +
+  "it is computed from are refused";
+
 const values = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("stored") }).describe("As in the file, in the range of its bits"),
-  z.strictObject({ kind: z.literal("modality") }).describe("After Modality LUT or rescale, for example HU"),
-  described(
-    "After the file's window or VOI LUT of that index, 0 to 1 as real numbers; colour is divided by its full range. A dtype of whole numbers needs a normalisation that spreads them, scale with multiply 255 for example",
-    z.strictObject({
+  z
+    .strictObject({ kind: z.literal("stored") })
+    .describe("As in the file, in the range of its bits"),
+  z
+    .strictObject({ kind: z.literal("modality") })
+    .describe("After Modality LUT or rescale, for example HU"),
+  z
+    .strictObject({
       kind: z.literal("voi"),
       index: z.int().min(0),
       if_absent: z.enum(["full_range", "min_max", "refuse"]),
-    }),
-  ),
+    })
+    .describe(VOI_MEANING),
   z
     .strictObject({ kind: z.literal("window"), ...window })
     .describe("A fixed window over modality values, 0 to 1 as real numbers, as those of voi"),
-  described(
-    "After the file's Real World Value Mapping (PS3.3 C.7.6.16.2.11) to these units, which has to be linear and the only one; other images are refused",
-    z.strictObject({
+  z
+    .strictObject({
       kind: z.literal("real_world"),
-      units: described(
-        "UCUM, for example mm2/s of an apparent diffusion coefficient",
-        z.string().min(1).max(16),
-      ),
-      label: z.string().min(1).max(16).optional().describe("LUT Label, where an image has several mappings"),
-    }),
-  ),
-  described(
-    "Several fixed windows over modality values, each 0 to 1 in a channel of its own, in this order (channels: windows)",
-    z.strictObject({ kind: z.literal("windows"), windows: z.array(z.strictObject(window)).min(2).max(16) }),
-  ),
-  described(
-    "Standardised uptake value by body weight, g/ml, of positron emission; images that lack what it is computed from are refused",
-    z.strictObject({ kind: z.literal("suv_bw") }),
-  ),
+      units: z
+        .string()
+        .min(1)
+        .max(16)
+        .describe("UCUM, for example mm2/s of an apparent diffusion coefficient"),
+      label: z
+        .string()
+        .min(1)
+        .max(16)
+        .optional()
+        .describe("LUT Label, where an image has several mappings"),
+    })
+    .describe(REAL_WORLD_MEANING),
+  z
+    .strictObject({
+      kind: z.literal("windows"),
+      windows: z.array(z.strictObject(window)).min(2).max(16),
+    })
+    .describe(WINDOWS_MEANING),
+  z.strictObject({ kind: z.literal("suv_bw") }).describe(SUV_MEANING),
 ]);
+
+const OF_MEANING =
+  "With resampling that crops: mean and deviation are taken from voxels that are not 0 in any " +
+  "channel, or are enclosed by such voxels; all others are 0 after normalisation (nnU-Net's " +
+  "use_mask_for_norm). Default: from all voxels";
 
 const normalisation = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("none") }),
@@ -170,10 +212,7 @@ const normalisation = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: z.literal("z_score"),
     over: z.enum(["image", "volume"]),
-    of: described(
-      "With resampling that crops: mean and deviation are taken from voxels that are not 0 in any channel, or are enclosed by such voxels; all others are 0 after normalisation (nnU-Net's use_mask_for_norm). Default: from all voxels",
-      z.enum(["nonzero"]).optional(),
-    ),
+    of: z.enum(["nonzero"]).optional().describe(OF_MEANING),
   }),
   z.strictObject({
     kind: z.literal("percentile"),
@@ -189,12 +228,18 @@ const intensityStep = {
   of: z.enum(["all", "nonzero"]).describe("nonzero: values that are 0 do not count, and stay 0"),
   channels: z
     .enum(["together", "each"])
-    .describe("each: every channel by its own statistics. Channels of several roles are always apart"),
+    .describe(
+      "each: every channel by its own statistics. Channels of several roles are always apart",
+    ),
 };
 const percentiles = { low: z.number().min(0).max(100), high: z.number().min(0).max(100) };
 
 const intensity = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("min_max"), to: z.tuple([z.number(), z.number()]), ...intensityStep }),
+  z.strictObject({
+    kind: z.literal("min_max"),
+    to: z.tuple([z.number(), z.number()]),
+    ...intensityStep,
+  }),
   z.strictObject({ kind: z.literal("z_score"), ...intensityStep }),
   z.strictObject({
     kind: z.literal("percentile"),
@@ -210,7 +255,9 @@ const intensity = z.discriminatedUnion("kind", [
 
 const neighbourCount = z.int().min(0).max(15);
 
-const keyword = z.string().regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example PatientAge");
+const keyword = z
+  .string()
+  .regex(/^[A-Z][A-Za-z0-9]+$/, "Expected a DICOM keyword, for example PatientAge");
 
 const roleName = z
   .string()
@@ -223,13 +270,18 @@ const roleRules = z
   .array(
     z.strictObject({
       tag: keyword,
-      index: z.int().min(0).optional().describe("Which value of a multi-valued attribute; any where absent"),
+      index: z
+        .int()
+        .min(0)
+        .optional()
+        .describe("Which value of a multi-valued attribute; any where absent"),
       in: z.array(text).min(1).optional().describe("One of the attribute's values is in this list"),
       not_in: z.array(text).min(1).optional(),
-      contains: described(
-        "One of the attribute's values contains one of these texts; case is ignored",
-        z.array(text).min(1).optional(),
-      ),
+      contains: z
+        .array(text)
+        .min(1)
+        .optional()
+        .describe("One of the attribute's values contains one of these texts; case is ignored"),
       not_contains: z.array(text).min(1).optional(),
       min: z.number().optional(),
       max: z.number().optional(),
@@ -238,19 +290,22 @@ const roleRules = z
   .min(1)
   .max(32);
 
+const RULES_MEANING =
+  "All of them have to hold, in every file. Where an attribute is absent, in, contains, min " +
+  "and max do not hold, not_in and not_contains do";
+const STUDY_MEANING =
+  "Study of the role, by StudyDate and StudyTime: latest, the current one; earlier, a prior. " +
+  "Give it for all roles or for none; without it, all roles are of one study";
+
 const role = z.strictObject({
   role: roleName,
-  rules: roleRules.describe(
-    "All of them have to hold, in every file. Where an attribute is absent, in, contains, min and max do not hold, not_in and not_contains do",
-  ),
-  any_of: described(
-    "Lists of such rules: of one of them all have to hold, and all of `rules`",
-    z.array(roleRules).min(2).optional(),
-  ),
-  study: described(
-    "Study of the role, by StudyDate and StudyTime: latest, the current one; earlier, a prior. Give it for all roles or for none; without it, all roles are of one study",
-    z.enum(["latest", "earlier"]).optional(),
-  ),
+  rules: roleRules.describe(RULES_MEANING),
+  any_of: z
+    .array(roleRules)
+    .min(2)
+    .optional()
+    .describe("Lists of such rules: of one of them all have to hold, and all of `rules`"),
+  study: z.enum(["latest", "earlier"]).optional().describe(STUDY_MEANING),
 });
 
 /** The fields that each of several roles in one tensor may have of its own. */
@@ -263,18 +318,72 @@ const roleOfInput = z.strictObject({
 });
 
 /** Element types of inputs that hold pixels. */
-export const IMAGE_TYPES = ["float32", "float16", "uint8", "int8", "uint16", "int16", "int32"] as const;
+export const IMAGE_TYPES = [
+  "float32",
+  "float16",
+  "uint8",
+  "int8",
+  "uint16",
+  "int16",
+  "int32",
+] as const;
 
 /** Element types of inputs that hold numbers of attributes. */
 export const NUMBER_TYPES = ["float32", "float16", "int32", "int64"] as const;
 
+const FIT_MEANING =
+  "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, " +
+  "centre kept; none: no resampling. Aspect is that of physical size, in volumes too";
+const INTERPOLATION_MEANING =
+  "linear and cubic are antialiased when they shrink, unless antialias is false; area averages " +
+  "covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole " +
+  "(PyTorch's area). Volumes: linear, area, adaptive_area, nearest, along the three axes; or " +
+  "spline, with resampling";
+const ANTIALIAS_MEANING =
+  "Single images, linear and cubic, true where absent. false: an output is made of the nearest " +
+  "two or four pixels along each axis however much the image shrinks, the border goes on " +
+  "beyond it, and cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go " +
+  "back so, too";
+const NEIGHBOURS_MEANING =
+  "Slices beside the one that is looked at, as further channels, in the order in which a " +
+  "volume is sorted: those before, the slice itself, those after; of each all its channels. " +
+  "Needs accepts.dimensions 2d_frames, and an image whose frames are one even volume";
+const ROLES_MEANING =
+  "With `roles` of the model: the roles that the tensor holds, whose channels follow each " +
+  "other in this order. Each is prepared by itself; a field that is given here replaces the " +
+  "same field of the input";
+const CROP_MEANING =
+  "Single images of stored values, MONOCHROME2 or RGB: only the box around all pixels that are " +
+  "not 0 in every sample is looked at, and nothing is found outside (nnU-Net). For volumes: " +
+  "resampling.crop";
+const INTENSITY_MEANING =
+  "Changes by the values' own statistics after `normalisation`, one after the other: of all " +
+  "values of the tensor, Pixel Padding too, as `background`; or of the source's. Needs dtype " +
+  "float32, and a tensor that the image fills";
+const SPACING_MM_MEANING =
+  "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled " +
+  "to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have " +
+  "this spacing. Without it, the fit alone decides";
+const CASCADE_MEANING =
+  "Volumes with resampling: behind the channel of the pixels one for each label that another " +
+  "model marked on the same volume, 1 where it is and 0 elsewhere (nnU-Net's " +
+  "3d_cascade_fullres)";
+const ORIENTATION_MEANING =
+  "Volumes: the patient's sides to which the tensor's indices grow, in the order depth, " +
+  "height, width (the convention of nibabel for an array with these axes). RAS: depth grows to " +
+  "the right, height to the front, width to the head; AIL: coronal slices as radiologists look " +
+  "at them, back to front. The volume is turned by the quarter turns and flips that come " +
+  "closest; an oblique one stays oblique. Without it, depth, height and width are slices, rows " +
+  "and columns as they come";
+
 const imageInput = z.strictObject({
   kind: z.literal("image").optional().describe("Default kind of an input"),
   tensor: text,
-  dtype: described(
-    "Data type of the graph's input; export a graph that takes another (float64) again, with float32",
-    z.enum(IMAGE_TYPES),
-  ),
+  dtype: z
+    .enum(IMAGE_TYPES)
+    .describe(
+      "Data type of the graph's input; export a graph that takes another (float64) again, with float32",
+    ),
   layout: z
     .enum(["NCHW", "NHWC", "NCWH", "NCDHW", "NDHWC"])
     .describe("NCWH: rows of the tensor are columns of the image, as MONAI reads pictures"),
@@ -291,29 +400,25 @@ const imageInput = z.strictObject({
         multiple: z.int().min(1).max(1024),
         max_side: z.int().min(1).max(16384),
       })
-      .describe("The source's own size, shrunk so that no side exceeds max_side, padded to the multiple"),
+      .describe(
+        "The source's own size, shrunk so that no side exceeds max_side, padded to the multiple",
+      ),
     z.strictObject({ kind: z.literal("source") }).describe("The source's own size"),
   ]),
-  fit: described(
-    "stretch: fills the tensor; letterbox: whole image, centred, aspect kept; crop: filled, centre kept; none: no resampling. Aspect is that of physical size, in volumes too",
-    z.enum(["stretch", "letterbox", "crop", "none"]),
-  ),
-  interpolation: described(
-    "linear and cubic are antialiased when they shrink, unless antialias is false; area averages covered pixels, each by the part that is covered (OpenCV), adaptive_area each as a whole (PyTorch's area). Volumes: linear, area, adaptive_area, nearest, along the three axes; or spline, with resampling",
-    z.enum(["area", "adaptive_area", "linear", "cubic", "nearest", "spline"]),
-  ),
-  antialias: described(
-    "Single images, linear and cubic, true where absent. false: an output is made of the nearest two or four pixels along each axis however much the image shrinks, the border goes on beyond it, and cubic has a = -0.75 (OpenCV; PyTorch and MONAI without antialias); masks go back so, too",
-    z.boolean().optional(),
-  ),
+  fit: z.enum(["stretch", "letterbox", "crop", "none"]).describe(FIT_MEANING),
+  interpolation: z
+    .enum(["area", "adaptive_area", "linear", "cubic", "nearest", "spline"])
+    .describe(INTERPOLATION_MEANING),
+  antialias: z.boolean().optional().describe(ANTIALIAS_MEANING),
   values,
   monochrome1: z
     .enum(["invert", "as_stored", "refuse"])
     .describe("invert: after modality or VOI, over the output range; HU are never inverted"),
-  channels: described(
-    "grayscale sources are repeated for rgb and bgr; windows: one channel for each window of values",
-    z.enum(["grayscale", "rgb", "bgr", "windows"]),
-  ),
+  channels: z
+    .enum(["grayscale", "rgb", "bgr", "windows"])
+    .describe(
+      "grayscale sources are repeated for rgb and bgr; windows: one channel for each window of values",
+    ),
   neighbours: z
     .strictObject({
       before: neighbourCount,
@@ -323,48 +428,42 @@ const imageInput = z.strictObject({
         .describe("Beyond the first and the last slice: the edge slice again, or `background`"),
     })
     .optional()
-    .describe(
-      "Slices beside the one that is looked at, as further channels, in the order in which a volume is sorted: those before, the slice itself, those after; of each all its channels. Needs accepts.dimensions 2d_frames, and an image whose frames are one even volume",
-    ),
-  roles: described(
-    "With `roles` of the model: the roles that the tensor holds, whose channels follow each other in this order. Each is prepared by itself; a field that is given here replaces the same field of the input",
-    z.array(roleOfInput).min(1).max(16).optional(),
-  ),
-  colour_source: z.enum(["accept", "refuse"]).describe("For grayscale: luminance by CCIR 601, or refuse"),
-  crop: described(
-    "Single images of stored values, MONOCHROME2 or RGB: only the box around all pixels that are not 0 in every sample is looked at, and nothing is found outside (nnU-Net). For volumes: resampling.crop",
-    z.literal("nonzero").optional(),
-  ),
+    .describe(NEIGHBOURS_MEANING),
+  roles: z.array(roleOfInput).min(1).max(16).optional().describe(ROLES_MEANING),
+  colour_source: z
+    .enum(["accept", "refuse"])
+    .describe("For grayscale: luminance by CCIR 601, or refuse"),
+  crop: z.literal("nonzero").optional().describe(CROP_MEANING),
   clip: z.tuple([z.number(), z.number()]).optional().describe("Before normalisation"),
   normalisation,
-  intensity: described(
-    "Changes by the values' own statistics after `normalisation`, one after the other: of all values of the tensor, Pixel Padding too, as `background`; or of the source's. Needs dtype float32, and a tensor that the image fills",
-    z.array(intensity).min(1).max(8).optional(),
-  ),
-  background: described(
-    "Fills letterbox, padding to a multiple, and Pixel Padding; in `values` units, before normalisation",
-    z.number(),
-  ),
-  spacing_mm: described(
-    "Volumes: mm between the tensor's voxels along depth, height, width; the volume is resampled to it and centred. letterbox: it must fit; crop: the rest is cut off; none: it must have this spacing. Without it, the fit alone decides",
-    z.tuple([z.number().positive(), z.number().positive(), z.number().positive()]).optional(),
-  ),
+  intensity: z.array(intensity).min(1).max(8).optional().describe(INTENSITY_MEANING),
+  background: z
+    .number()
+    .describe(
+      "Fills letterbox, padding to a multiple, and Pixel Padding; in `values` units, before normalisation",
+    ),
+  spacing_mm: z
+    .tuple([z.number().positive(), z.number().positive(), z.number().positive()])
+    .optional()
+    .describe(SPACING_MM_MEANING),
   cascade: z
     .strictObject({
-      model: modelName.describe("The model whose labels these are, in a folder of this name beside this one"),
-      labels: described(
-        "All labels of its segmentation, in their order",
-        z.array(z.string().min(1).max(64)).min(1).max(254),
+      model: modelName.describe(
+        "The model whose labels these are, in a folder of this name beside this one",
       ),
+      labels: z
+        .array(z.string().min(1).max(64))
+        .min(1)
+        .max(254)
+        .describe("All labels of its segmentation, in their order"),
     })
     .optional()
+    .describe(CASCADE_MEANING),
+  resampling: resampling
+    .optional()
     .describe(
-      "Volumes with resampling: behind the channel of the pixels one for each label that another model marked on the same volume, 1 where it is and 0 elsewhere (nnU-Net's 3d_cascade_fullres)",
+      "Volumes, with interpolation spline, size source and fit stretch: resampled as nnU-Net and MONAI do it",
     ),
-  resampling: described(
-    "Volumes, with interpolation spline, size source and fit stretch: resampled as nnU-Net and MONAI do it",
-    resampling.optional(),
-  ),
   orientation: z
     .string()
     .regex(/^[LRAPSI]{3}$/)
@@ -372,9 +471,7 @@ const imageInput = z.strictObject({
       message: "Expected one of L and R, one of A and P, one of S and I",
     })
     .optional()
-    .describe(
-      "Volumes: the patient's sides to which the tensor's indices grow, in the order depth, height, width (the convention of nibabel for an array with these axes). RAS: depth grows to the right, height to the front, width to the head; AIL: coronal slices as radiologists look at them, back to front. The volume is turned by the quarter turns and flips that come closest; an oblique one stays oblique. Without it, depth, height and width are slices, rows and columns as they come",
-    ),
+    .describe(ORIENTATION_MEANING),
 });
 
 const attributeIfAbsent = z
@@ -382,41 +479,50 @@ const attributeIfAbsent = z
     z.strictObject({ kind: z.literal("refuse") }).describe("The image is not accepted"),
     z.strictObject({
       kind: z.literal("default"),
-      numbers: described(
-        "Values of the tensor if the attribute is missing, as many as the encoding has; the result has a caveat",
-        z.array(z.number()).min(1).max(64),
-      ),
+      numbers: z
+        .array(z.number())
+        .min(1)
+        .max(64)
+        .describe(
+          "Values of the tensor if the attribute is missing, as many as the encoding has; the result has a caveat",
+        ),
     }),
   ])
   .describe("Also used if the value cannot be encoded: it is not in the list, or is not a number");
 
-const valueIndex = described(
-  "Which value of a multi-valued attribute; where absent there has to be one",
-  z.int().min(0).optional(),
-);
+const valueIndex = z
+  .int()
+  .min(0)
+  .optional()
+  .describe("Which value of a multi-valued attribute; where absent there has to be one");
 const categories = z.array(z.string().min(1).max(64)).min(2).max(64);
 const ofList = { index: valueIndex, values: categories, if_absent: attributeIfAbsent };
 const scaled = { multiply: z.number(), add: z.number(), if_absent: attributeIfAbsent };
 
+const ATTRIBUTE_VALUE_MEANING =
+  "An age (VR AS: 045Y, 018M, 003W, 010D) in this unit * multiply + add. A year has 12 months " +
+  "and 365.25 days, a week 7 days";
+
 const attributeValue = z.discriminatedUnion("encoding", [
   z
     .strictObject({ tag: keyword, encoding: z.literal("one_hot"), ...ofList })
-    .describe("One number for each value of the list: 1 for the attribute's value, 0 for the others"),
+    .describe(
+      "One number for each value of the list: 1 for the attribute's value, 0 for the others",
+    ),
   z
     .strictObject({ tag: keyword, encoding: z.literal("category"), ...ofList })
     .describe("The place of the attribute's value in the list, from 0"),
   z
     .strictObject({ tag: keyword, encoding: z.literal("number"), index: valueIndex, ...scaled })
     .describe("The attribute's number * multiply + add, in the unit that DICOM gives it"),
-  described(
-    "An age (VR AS: 045Y, 018M, 003W, 010D) in this unit * multiply + add. A year has 12 months and 365.25 days, a week 7 days",
-    z.strictObject({
+  z
+    .strictObject({
       tag: keyword,
       encoding: z.literal("age"),
       unit: z.enum(["years", "months", "weeks", "days"]),
       ...scaled,
-    }),
-  ),
+    })
+    .describe(ATTRIBUTE_VALUE_MEANING),
 ]);
 
 const attributeInput = z
@@ -438,6 +544,10 @@ const tolerance = z.strictObject({
   relative: z.number().min(0),
 });
 
+const PATH_MEANING =
+  "Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph, then every file " +
+  "that it opens, and the other graphs of an ensemble with theirs";
+
 export const modelFileSchema = z.strictObject({
   path: z
     .string()
@@ -446,39 +556,53 @@ export const modelFileSchema = z.strictObject({
       (p) => !p.replace(/^npm:/, "").startsWith("/") && !p.split("/").includes(".."),
       "Expected a path inside the model's folder, or npm:PACKAGE/PATH",
     )
-    .describe(
-      "Inside the model's folder, or npm:PACKAGE/PATH; the first is the graph, then every file that it opens, and the other graphs of an ensemble with theirs",
-    ),
+    .describe(PATH_MEANING),
   sha256,
 });
 
+const AVERAGE_MEANING =
+  "before_activation: the mean of the graphs' outputs (logits, as nnU-Net averages its folds); " +
+  "after_activation: the mean of the activated outputs (probabilities). Calibration, " +
+  "resampling to the source and thresholds are applied once, to the mean";
+
 const ensemble = z
   .strictObject({
-    graphs: described(
-      "Paths of `files`: the graphs, which take the same tensors and give the same, each once",
-      z.array(z.string().min(1)).min(2).max(32),
-    ),
-    average: described(
-      "before_activation: the mean of the graphs' outputs (logits, as nnU-Net averages its folds); after_activation: the mean of the activated outputs (probabilities). Calibration, resampling to the source and thresholds are applied once, to the mean",
-      z.enum(["before_activation", "after_activation"]),
-    ),
+    graphs: z
+      .array(z.string().min(1))
+      .min(2)
+      .max(32)
+      .describe(
+        "Paths of `files`: the graphs, which take the same tensors and give the same, each once",
+      ),
+    average: z.enum(["before_activation", "after_activation"]).describe(AVERAGE_MEANING),
   })
   .describe("The mean of several graphs, element by element, in float32 and in their order");
+
+const WHEN_EMPTY_MEANING =
+  "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, " +
+  "it does not accept the image; whole, it looks at the whole image. Results say so";
 
 const region = z
   .strictObject({
     model: modelName.describe("The model that finds it, in a folder of this name beside this one"),
     label: z.string().min(1).max(64).describe("A label of one of its segmentations"),
-    margin_mm: described(
-      "Added to the smallest box round the label on each side, rounded up to whole pixels and slices",
-      z.number().min(0).max(1000),
-    ),
-    when_empty: described(
-      "If the label is nowhere: negative, this model does not run and finds nothing there; refuse, it does not accept the image; whole, it looks at the whole image. Results say so",
-      z.enum(["negative", "refuse", "whole"]),
-    ),
+    margin_mm: z
+      .number()
+      .min(0)
+      .max(1000)
+      .describe(
+        "Added to the smallest box round the label on each side, rounded up to whole pixels and slices",
+      ),
+    when_empty: z.enum(["negative", "refuse", "whole"]).describe(WHEN_EMPTY_MEANING),
   })
-  .describe("The region of the image that this model gets, found by another model on the same image");
+  .describe(
+    "The region of the image that this model gets, found by another model on the same image",
+  );
+
+const MANIFEST_FIELDS_ROLES_MEANING =
+  "Several series, or several single images (views), that are one case: which of a folder's is " +
+  "which. Results lie in the first; the others are taken to its grid, if they are volumes of " +
+  "its frame of reference";
 
 export const manifestFields = z.strictObject({
   $schema: z.string().optional(),
@@ -488,22 +612,22 @@ export const manifestFields = z.strictObject({
   description: text,
   intended_use: text,
   regulatory: text.describe("Shown on every picture and in every object"),
-  stage: z.enum(["draft", "final"]).describe("draft: codes and canary may be missing, JSON and PNG only"),
+  stage: z
+    .enum(["draft", "final"])
+    .describe("draft: codes and canary may be missing, JSON and PNG only"),
   release: z.enum(["off", "shadow", "active"]),
   required: z.boolean().describe("The server is not ready without it"),
   files: z.array(modelFileSchema).min(1),
   accepts,
-  roles: described(
-    "Several series, or several single images (views), that are one case: which of a folder's is which. Results lie in the first; the others are taken to its grid, if they are volumes of its frame of reference",
-    z.array(role).min(2).max(16).optional(),
-  ),
+  roles: z.array(role).min(2).max(16).optional().describe(MANIFEST_FIELDS_ROLES_MEANING),
   envelope: z.array(envelopeRule).optional(),
   inputs: z.array(modelInput).min(1).max(16),
   outputs: z.array(modelOutput).min(1),
-  tiling: described(
-    "For graphs that take a part of the image or volume at a time: how it is cut, and blended again",
-    tiling.optional(),
-  ),
+  tiling: tiling
+    .optional()
+    .describe(
+      "For graphs that take a part of the image or volume at a time: how it is cut, and blended again",
+    ),
   ensemble: ensemble.optional(),
   region: region.optional(),
   batching: z.strictObject({ max: z.int().min(1).max(1024) }),
@@ -513,14 +637,14 @@ export const manifestFields = z.strictObject({
   }),
   canary: z
     .strictObject({
-      input: modelFileSchema.optional().describe(".npy, the tensor that goes in, of a model with one input"),
-      inputs: described(
-        "Input tensors of a model with several inputs",
-        z
-          .array(z.strictObject({ tensor: text, file: modelFileSchema }))
-          .min(2)
-          .optional(),
-      ),
+      input: modelFileSchema
+        .optional()
+        .describe(".npy, the tensor that goes in, of a model with one input"),
+      inputs: z
+        .array(z.strictObject({ tensor: text, file: modelFileSchema }))
+        .min(2)
+        .optional()
+        .describe("Input tensors of a model with several inputs"),
       expected: z.array(z.strictObject({ tensor: text, file: modelFileSchema })).min(1),
       tolerance: z.array(tolerance).min(1),
     })
@@ -541,7 +665,10 @@ export const acceptsSchema = accepts;
 export const roleSchema = role;
 export const valuesSchema = values;
 
-/** `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside receipts and UIDs. */
+/**
+ * `site.json` beside the manifest: this hospital's thresholds, outside the model's hash, inside
+ * receipts and UIDs.
+ */
 export const siteSchema = z.strictObject({
   thresholds: z.record(z.string(), z.number()).describe("By label"),
 });
@@ -562,8 +689,8 @@ export const numbersOf = (value: AttributeValue): number =>
   value.encoding === "one_hot" ? value.values.length : 1;
 
 /**
- * An image input as the preparations that it is made of: one for each role, whose channels follow each other. Without
- * roles it is one.
+ * An image input as the preparations that it is made of: one for each role, whose channels follow
+ * each other. Without roles it is one.
  */
 export function partsOf(input: ImageInput): ImageInput[] {
   const { roles, ...whole } = input;
@@ -592,11 +719,17 @@ function ownChannels({ channels, values, neighbours }: ImageInput): number {
 export const cascadeOf = (manifest: Pick<Manifest, "inputs">): ImageInput["cascade"] =>
   imageInputs(manifest).find(({ cascade }) => cascade !== undefined)?.cascade;
 
-/** The model that has to look before another: it finds its region, or its labels are channels of the other. */
+/**
+ * The model that has to look before another: it finds its region, or its labels are channels of the
+ * other.
+ */
 export const firstModelOf = (manifest: Pick<Manifest, "inputs" | "region">): string | undefined =>
   manifest.region?.model ?? cascadeOf(manifest)?.model;
 
-/** How far the slices reach that a model is given beside the one that it looks at; undefined if none does. */
+/**
+ * How far the slices reach that a model is given beside the one that it looks at; undefined if none
+ * does.
+ */
 export function neighboursOf(
   manifest: Pick<Manifest, "inputs">,
 ): { before: number; after: number } | undefined {
@@ -608,7 +741,10 @@ export function neighboursOf(
   };
 }
 
-/** Whether all frames of an image are in memory at once for a model: it is given all of them, or several together. */
+/**
+ * Whether all frames of an image are in memory at once for a model: it is given all of them, or
+ * several together.
+ */
 export const takesWhole = (manifest: Pick<Manifest, "inputs" | "accepts">): boolean =>
   manifest.accepts.dimensions === "series" || neighboursOf(manifest) !== undefined;
 
@@ -617,14 +753,18 @@ export function toleranceOf(...manifests: readonly Pick<Manifest, "accepts">[]):
   tiltDegrees: number;
   missing: number;
 } {
-  const most = (limits: readonly (number | undefined)[]) => Math.max(0, ...limits.map((limit) => limit ?? 0));
+  const most = (limits: readonly (number | undefined)[]) =>
+    Math.max(0, ...limits.map((limit) => limit ?? 0));
   return {
     tiltDegrees: most(manifests.map(({ accepts: { slices } }) => slices?.max_tilt_degrees)),
     missing: most(manifests.map(({ accepts: { slices } }) => slices?.max_missing)),
   };
 }
 
-/** The number, among all inputs, of the one on whose grid an output is: the one that it names, or the only one. */
+/**
+ * The number, among all inputs, of the one on whose grid an output is: the one that it names, or
+ * the only one.
+ */
 export function inputOf(manifest: Pick<Manifest, "inputs">, output: ModelOutput): number {
   const named = "input" in output ? output.input : undefined;
   const found = manifest.inputs.findIndex(

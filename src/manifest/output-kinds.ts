@@ -1,4 +1,7 @@
-/** The files that a result may have. They stand apart from the manifest, whose schema takes a moment to be made: settings name them too. */
+/**
+ * The files that a result may have. They stand apart from the manifest, whose schema takes a moment
+ * to be made: settings name them too.
+ */
 import { z } from "zod";
 
 export const outputKindSchema = z.enum(["json", "png", "sr", "seg", "rtstruct", "sc"]);

@@ -1,4 +1,7 @@
-/** A model that looks at a region which another model found: what follows from the manifest, and its rules. */
+/**
+ * A model that looks at a region which another model found: what follows from the manifest, and its
+ * rules.
+ */
 import { cascadeOf, firstModelOf, neighboursOf, type Manifest, type Region } from "./manifest.js";
 import { kindOf, kindsThat } from "./outputs/outputs.js";
 import { isSegmentation, mayOverlap } from "./outputs/segmentation.js";
@@ -17,14 +20,22 @@ export function regionFacts({ label, margin_mm, when_empty }: Region, first: Fir
   return { model, version, sha256, site_thresholds, label, margin_mm, when_empty };
 }
 
-/** The same in words, for objects. Hashes are given to their twelfth digit, as `models list` does. */
-export function regionText(region: Region | undefined, first: FirstModel | undefined): string | undefined {
+/**
+ * The same in words, for objects. Hashes are given to their twelfth digit, as `models list` does.
+ */
+export function regionText(
+  region: Region | undefined,
+  first: FirstModel | undefined,
+): string | undefined {
   if (region === undefined || first === undefined) return undefined;
   const { name, version, sha256 } = first;
   return `Looked at ${region.label} as found by ${name} ${version}, with a margin of ${region.margin_mm} mm; SHA-256 ${sha256.slice(0, 12)}`;
 }
 
-/** Where a label is among the outputs of a manifest: a segmentation that marks it; undefined if none does. */
+/**
+ * Where a label is among the outputs of a manifest: a segmentation that marks it; undefined if none
+ * does.
+ */
 export function regionOutput(
   { outputs }: Pick<Manifest, "outputs">,
   label: string,
@@ -32,7 +43,8 @@ export function regionOutput(
   for (const [place, output] of outputs.entries()) {
     if (!isSegmentation(output)) continue;
     const found = output.labels.findIndex((one) => one.label === label);
-    if (found >= 0) return { output: place, label: found, overlapping: mayOverlap(output.activation) };
+    if (found >= 0)
+      return { output: place, label: found, overlapping: mayOverlap(output.activation) };
   }
   return undefined;
 }
@@ -63,7 +75,10 @@ export function checkParts({ outputs }: Manifest, issue: (message: string) => vo
     issue(`Expected outputs of the kinds ${kindsThat("laidBack")}; found ${unmapped.kind}`);
 }
 
-/** Why a model cannot look at the region of another, in words; undefined if it can, or looks at the whole image. */
+/**
+ * Why a model cannot look at the region of another, in words; undefined if it can, or looks at the
+ * whole image.
+ */
 export function regionProblem(m: Manifest, first: Manifest | undefined): string | undefined {
   const { region } = m;
   if (region === undefined) return cascadeProblem(m, first);
@@ -72,7 +87,8 @@ export function regionProblem(m: Manifest, first: Manifest | undefined): string 
   if (first.release === "off") return `${asked} that is not off; its release is "off".`;
   if (firstModelOf(first) !== undefined)
     return `${asked} that looks at whole images; it looks at what "${firstModelOf(first)}" found itself. Regions of regions, and circles, are not offered.`;
-  if (neighboursOf(first) !== undefined) return `${asked} without neighbours of slices among its inputs.`;
+  if (neighboursOf(first) !== undefined)
+    return `${asked} without neighbours of slices among its inputs.`;
   if (first.accepts.dimensions !== m.accepts.dimensions)
     return `${asked} that accepts dimensions "${m.accepts.dimensions}" as this one does; found "${first.accepts.dimensions}".`;
   if (regionOutput(first, region.label) === undefined)

@@ -1,4 +1,7 @@
-/** Models that look at several series or views of one case: what follows from the manifest, and its rules. */
+/**
+ * Models that look at several series or views of one case: what follows from the manifest, and its
+ * rules.
+ */
 import {
   imageInputs,
   isImageInput,
@@ -13,9 +16,13 @@ import { kindOf } from "./outputs/outputs.js";
 type Report = (path: (string | number)[], message: string) => void;
 
 /** The role whose image results lie in; undefined for a model that looks at one image. */
-export const leadingRole = ({ roles }: Pick<Manifest, "roles">): string | undefined => roles?.[0]?.role;
+export const leadingRole = ({ roles }: Pick<Manifest, "roles">): string | undefined =>
+  roles?.[0]?.role;
 
-/** The part of a manifest that is about one role: its inputs, and with the first role those of attributes. */
+/**
+ * The part of a manifest that is about one role: its inputs, and with the first role those of
+ * attributes.
+ */
 export function seenBy(manifest: Manifest, role: string): Manifest {
   const inputs = manifest.inputs.flatMap((input): ModelInput[] => {
     if (isImageInput(input)) return partsOf(input).filter((part) => roleOf(part) === role);
@@ -25,7 +32,8 @@ export function seenBy(manifest: Manifest, role: string): Manifest {
 }
 
 /** The role of a part of an input, as partsOf gives it; undefined for a model without roles. */
-export const roleOf = ({ roles }: Pick<ImageInput, "roles">): string | undefined => roles?.[0]?.role;
+export const roleOf = ({ roles }: Pick<ImageInput, "roles">): string | undefined =>
+  roles?.[0]?.role;
 
 /** The parts of all image inputs, in the order in which the engine prepares them. */
 export const partsOfModel = (manifest: Pick<Manifest, "inputs">): ImageInput[] =>
@@ -85,7 +93,10 @@ function checkInputRoles(m: Manifest, input: ImageInput, issue: Report): void {
     return;
   }
   if (roles === undefined) {
-    issue(["roles"], `Expected which of the roles it holds: ${m.roles.map(({ role }) => role).join(", ")}`);
+    issue(
+      ["roles"],
+      `Expected which of the roles it holds: ${m.roles.map(({ role }) => role).join(", ")}`,
+    );
     return;
   }
   roles.forEach(({ role }, r) => {

@@ -1,4 +1,7 @@
-/** The rules of the model manifest over more than one field, and the schema of fields and rules together. */
+/**
+ * The rules of the model manifest over more than one field, and the schema of fields and rules
+ * together.
+ */
 import { z } from "zod";
 import {
   cascadeOf,
@@ -25,7 +28,10 @@ import { checkParts, checkRegion } from "./region.js";
 import { checkRoles, partsOfModel, roleOf } from "./roles.js";
 import { checkRange } from "./value-range.js";
 
-/** The rules over more than one field, apart from the schema so that they can be run beside other mistakes. */
+/**
+ * The rules over more than one field, apart from the schema so that they can be run beside other
+ * mistakes.
+ */
 export function manifestCrossChecks(m: Manifest, issue: Report): void {
   const around: Around = {
     outputs: m.outputs,
@@ -51,7 +57,8 @@ export function manifestCrossChecks(m: Manifest, issue: Report): void {
     if (!around.volume && !ofImages) at(["kind"], `Volumes alone have ${output.kind}`);
   });
   const types = new Set(m.outputs.filter(isSegmentation).map(isFractional));
-  if (types.size > 1) issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
+  if (types.size > 1)
+    issue(["outputs"], "Expected one segment_type: all segments are in one SEG object");
   if (m.stage === "final" && m.canary === undefined)
     issue(["canary"], "Required in stage final: `radserve models canary` makes one");
   if (m.stage === "draft" && m.results.outputs.some((k) => k !== "json" && k !== "png"))
@@ -117,19 +124,26 @@ function checkCascade(m: Manifest, issue: Report): void {
   if (cascade.model === m.name) issue([...at, "model"], "Expected another model than this one");
 }
 
-/** The rules for segments in the model's grid: one grid, whose place follows from a straight and whole volume. */
+/**
+ * The rules for segments in the model's grid: one grid, whose place follows from a straight and
+ * whole volume.
+ */
 function checkSegmentGrid(m: Manifest, issue: Report): void {
   const first = m.outputs.findIndex(isInModelGrid);
   if (first < 0) return;
   const at: Report = (path, message) => issue(["outputs", first, "segment_grid", ...path], message);
-  if (m.accepts.dimensions !== "series") at([], "Volumes alone have segments in the grid of the model");
+  if (m.accepts.dimensions !== "series")
+    at([], "Volumes alone have segments in the grid of the model");
   const segmentations = m.outputs.filter(isSegmentation);
   if (segmentations.some((output) => !isInModelGrid(output)))
     at([], "Expected one segment_grid: all segments are in one SEG object");
   if (new Set(segmentations.map((output) => inputOf(m, output))).size > 1)
     at([], "Expected one input for all segmentations: all segments are in one SEG object");
   if (m.accepts.slices !== undefined)
-    at([], "Expected no accepts.slices: the grid of a stack that was straightened has no exact place");
+    at(
+      [],
+      "Expected no accepts.slices: the grid of a stack that was straightened has no exact place",
+    );
   if (m.region?.when_empty === "negative")
     at([], "Expected region.when_empty refuse or whole: a model that did not run has no grid");
 }
@@ -154,18 +168,29 @@ function checkCrop(m: Manifest, issue: Report): void {
   checkParts(m, at);
 }
 
-/** What lies behind a volume is background for networks that look for boxes; on maps it was never tried. */
+/**
+ * What lies behind a volume is background for networks that look for boxes; on maps it was never
+ * tried.
+ */
 function checkMultiple(m: Manifest, issue: Report): void {
   imageInputs(m).forEach(({ tensor, resampling }) => {
     if (resampling?.multiple_of !== undefined && !m.outputs.every(ofBoxes))
       issue(
-        ["inputs", m.inputs.findIndex((input) => input.tensor === tensor), "resampling", "multiple_of"],
+        [
+          "inputs",
+          m.inputs.findIndex((input) => input.tensor === tensor),
+          "resampling",
+          "multiple_of",
+        ],
         "Expected it where all outputs are boxes in volumes alone",
       );
   });
 }
 
-/** What lies outside of the box of a foreground is 0 in all channels of the model: it is the background of those that exclude each other. */
+/**
+ * What lies outside of the box of a foreground is 0 in all channels of the model: it is the
+ * background of those that exclude each other.
+ */
 function checkForeground(m: Manifest, issue: Report): void {
   m.inputs.forEach((input, i) => {
     if (!isImageInput(input) || input.resampling?.crop !== "foreground") return;
@@ -177,7 +202,8 @@ function checkForeground(m: Manifest, issue: Report): void {
     const decided = m.outputs.every(
       (output) => isSegmentation(output) && ["softmax", "argmax"].includes(output.activation),
     );
-    if (!decided) at("Expected segmentations with the activation softmax or argmax with foreground");
+    if (!decided)
+      at("Expected segmentations with the activation softmax or argmax with foreground");
   });
 }
 
@@ -185,9 +211,16 @@ function checkForeground(m: Manifest, issue: Report): void {
 function checkAcross(m: Manifest, issue: Report): void {
   m.outputs.forEach((output, o) => {
     const input = m.inputs[inputOf(m, output)];
-    if (input === undefined || !isImageInput(input) || input.layout !== "NCWH" || !kindOf(output).placed)
+    if (
+      input === undefined ||
+      !isImageInput(input) ||
+      input.layout !== "NCWH" ||
+      !kindOf(output).placed
+    )
       return;
-    const maps = isSegmentation(output) ? output.activation !== "prototypes" : output.kind === "heatmap";
+    const maps = isSegmentation(output)
+      ? output.activation !== "prototypes"
+      : output.kind === "heatmap";
     if (!maps)
       issue(
         ["outputs", o, "kind"],
@@ -205,7 +238,10 @@ function checkSlices({ accepts: rules, region, roles, outputs }: Manifest, issue
   if (outputs.some(ofBoxes))
     issue(["accepts", "slices"], "Expected none: boxes lie in volumes that are straight and whole");
   if (rules.dimensions !== "series")
-    issue(["accepts", "slices"], `Expected accepts.dimensions "series", found "${rules.dimensions}"`);
+    issue(
+      ["accepts", "slices"],
+      `Expected accepts.dimensions "series", found "${rules.dimensions}"`,
+    );
   if (region !== undefined)
     issue(
       ["accepts", "slices"],
@@ -215,7 +251,10 @@ function checkSlices({ accepts: rules, region, roles, outputs }: Manifest, issue
     issue(["accepts", "slices"], "Expected no roles: the grid of a case is that of regular slices");
 }
 
-/** Checks each part of an input by itself; a mistake of several parts is told once, where the field is given. */
+/**
+ * Checks each part of an input by itself; a mistake of several parts is told once, where the field
+ * is given.
+ */
 function forEachPart(
   input: ImageInput,
   place: number,
@@ -235,14 +274,21 @@ function forEachPart(
   );
 }
 
-/** Values that take the place of the file's own modality values, for all inputs of a model at once. */
+/**
+ * Values that take the place of the file's own modality values, for all inputs of a model at once.
+ */
 const PHYSICAL: readonly ImageInput["values"]["kind"][] = ["real_world", "suv_bw"];
 
-/** Modalities whose frames are times or views, but for SOP classes of their own for volumes (Enhanced US Volume). */
+/**
+ * Modalities whose frames are times or views, but for SOP classes of their own for volumes
+ * (Enhanced US Volume).
+ */
 const NO_VOLUMES = ["CR", "DX", "ES", "GM", "IO", "MG", "OP", "PX", "RF", "SM", "US", "XA", "XC"];
 /** Multi-frame ultrasound, X-ray angiography, X-ray fluoroscopy, and video. */
 const CINE_CLASSES = [
-  ...["1.2.840.10008.5.1.4.1.1.3.1", "1.2.840.10008.5.1.4.1.1.12.1", "1.2.840.10008.5.1.4.1.1.12.2"],
+  "1.2.840.10008.5.1.4.1.1.3.1",
+  "1.2.840.10008.5.1.4.1.1.12.1",
+  "1.2.840.10008.5.1.4.1.1.12.2",
   ...[1, 2, 4].map((kind) => `1.2.840.10008.5.1.4.1.1.77.1.${kind}.1`),
 ];
 
@@ -266,7 +312,8 @@ function checkFrames(
 /** The rules for several inputs, and for outputs on their grids. */
 function checkTogether(m: Manifest, issue: Report): void {
   const images = imageInputs(m);
-  if (images.length === 0) issue(["inputs"], "Expected an input of pixels: a model looks at an image");
+  if (images.length === 0)
+    issue(["inputs"], "Expected an input of pixels: a model looks at an image");
   m.inputs.forEach(({ tensor }, i) => {
     if (tensor && m.inputs.findIndex((other) => other.tensor === tensor) < i)
       issue(["inputs", i, "tensor"], `The tensor "${tensor}" is there twice`);
@@ -275,10 +322,15 @@ function checkTogether(m: Manifest, issue: Report): void {
   for (const seen of new Set(parts.map(roleOf))) {
     const own = parts.filter((part) => roleOf(part) === seen);
     const meanings = new Set(
-      own.filter(({ values }) => values.kind !== "stored").map(({ values }) => JSON.stringify(values)),
+      own
+        .filter(({ values }) => values.kind !== "stored")
+        .map(({ values }) => JSON.stringify(values)),
     );
     if (meanings.size > 1 && own.some(({ values }) => PHYSICAL.includes(values.kind)))
-      issue(["inputs"], "Expected the same values in all image inputs, where one takes real_world or suv_bw");
+      issue(
+        ["inputs"],
+        "Expected the same values in all image inputs, where one takes real_world or suv_bw",
+      );
   }
   const names = images.map(({ tensor }) => tensor);
   m.outputs.forEach((output, o) => {
@@ -293,8 +345,8 @@ function checkTogether(m: Manifest, issue: Report): void {
 }
 
 /**
- * Findings, thresholds of site.json, measurements and DICOM objects know a label, or a value, by its name alone: it is of
- * one output.
+ * Findings, thresholds of site.json, measurements and DICOM objects know a label, or a value, by
+ * its name alone: it is of one output.
  */
 function checkNames({ outputs }: Manifest, issue: Report): void {
   const owners = new Map<string, number>();
@@ -325,7 +377,10 @@ function checkTiling(m: Manifest, tiling: Tiling, issue: Report): void {
   if (new Set(tiling.mirror).size !== (tiling.mirror?.length ?? 0))
     issue(["mirror"], "Expected each axis once");
   if (input.size.kind !== "source")
-    issue([], 'Expected size "source" for the input: windows go over the image as it is, or at spacing_mm');
+    issue(
+      [],
+      'Expected size "source" for the input: windows go over the image as it is, or at spacing_mm',
+    );
   if (m.outputs.every(ofBoxes)) {
     if (tiling.window.length < 3) issue(["window"], "Expected 3 sides for boxes in volumes");
     if (tiling.weights.kind !== "constant")
@@ -352,7 +407,10 @@ function checkCanary({ canary, inputs }: Manifest, issue: Report): void {
   if (canary === undefined) return;
   const several = inputs.length > 1;
   if ((canary.input === undefined) !== several)
-    issue(["canary", "input"], several ? "Expected inputs instead, one for each" : "Required for one input");
+    issue(
+      ["canary", "input"],
+      several ? "Expected inputs instead, one for each" : "Required for one input",
+    );
   if ((canary.inputs === undefined) === several)
     issue(["canary", "inputs"], several ? "Required for several inputs" : "Expected input instead");
   if (canary.inputs === undefined || !several) return;
@@ -426,7 +484,10 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
   if (volume) checkVolume(input, issue);
   checkResampling(input, issue);
   checkIntensity(input, issue);
-  if (input.antialias !== undefined && (volume || !["linear", "cubic"].includes(input.interpolation)))
+  if (
+    input.antialias !== undefined &&
+    (volume || !["linear", "cubic"].includes(input.interpolation))
+  )
     issue(["antialias"], "Expected it for single images, with interpolation linear or cubic");
   if (["real_world", "suv_bw"].includes(input.values.kind)) {
     if (input.monochrome1 === "invert")
@@ -437,7 +498,10 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
   for (const key of ["spacing_mm", "orientation", "resampling"] as const)
     if (!volume && input[key] !== undefined) issue([key], "Only for volumes");
   if ("over" in input.normalisation && (input.normalisation.over === "volume") !== volume)
-    issue(["normalisation", "over"], `Expected "${volume ? "volume" : "image"}" for layout ${input.layout}`);
+    issue(
+      ["normalisation", "over"],
+      `Expected "${volume ? "volume" : "image"}" for layout ${input.layout}`,
+    );
   checkChannels(input, dimensions, issue);
   const channels = channelsOf(input);
   if (input.normalisation.kind === "mean_std")
@@ -452,7 +516,10 @@ function checkInput(input: ImageInput, dimensions: string, issue: Report): void 
   if (input.normalisation.kind === "z_score" && input.normalisation.of !== undefined)
     if (!volume || input.resampling?.crop !== "nonzero")
       issue(["normalisation", "of"], 'Expected it with resampling whose crop is "nonzero" alone');
-  if (input.normalisation.kind === "percentile" && input.normalisation.low >= input.normalisation.high)
+  if (
+    input.normalisation.kind === "percentile" &&
+    input.normalisation.low >= input.normalisation.high
+  )
     issue(["normalisation", "low"], "Expected less than high");
   if (input.clip !== undefined && input.clip[0] >= input.clip[1])
     issue(["clip"], "Expected the lower limit first");
@@ -464,7 +531,9 @@ function checkIntensity({ intensity, ...input }: ImageInput, issue: Report): voi
   const at = (message: string) => issue(["intensity"], message);
   if (input.dtype !== "float32") at("Expected the dtype float32 with intensity");
   if (input.size.kind !== "source" && input.fit !== "stretch" && input.fit !== "crop")
-    at('Expected size "source", or fit stretch or crop, with intensity: a border has no values of the image');
+    at(
+      'Expected size "source", or fit stretch or crop, with intensity: a border has no values of the image',
+    );
   if (input.cascade !== undefined) at("Expected no cascade with intensity");
   intensity.forEach((step, i) => {
     const own = (field: string, message: string) => issue(["intensity", i, field], message);
@@ -490,10 +559,16 @@ function checkChannels(input: ImageInput, dimensions: string, issue: Report): vo
         : 'Expected values of the kind "windows", which say what the channels are',
     );
   if (values.kind === "windows" && input.colour_source !== "refuse")
-    issue(["colour_source"], "Windows are over modality values, which colour does not have; expected refuse");
+    issue(
+      ["colour_source"],
+      "Windows are over modality values, which colour does not have; expected refuse",
+    );
   if (neighbours === undefined) return;
   if (dimensions !== "2d_frames")
-    issue(["neighbours"], `Neighbouring slices need accepts.dimensions "2d_frames", found "${dimensions}"`);
+    issue(
+      ["neighbours"],
+      `Neighbouring slices need accepts.dimensions "2d_frames", found "${dimensions}"`,
+    );
   if (neighbours.before + neighbours.after === 0)
     issue(["neighbours"], "Expected at least one slice before or after");
   if (channelsOf(input) > MOST_CHANNELS)
@@ -534,9 +609,15 @@ function checkVolume(input: ImageInput, issue: Report): void {
   if (input.interpolation === "cubic")
     issue(["interpolation"], "Expected linear, area or nearest for volumes; cubic is not offered");
   if (input.spacing_mm !== undefined && input.fit === "stretch")
-    issue(["fit"], "stretch gives voxels another size than spacing_mm; expected letterbox, crop or none");
+    issue(
+      ["fit"],
+      "stretch gives voxels another size than spacing_mm; expected letterbox, crop or none",
+    );
   if (input.values.kind === "voi" && input.values.if_absent !== "refuse")
-    issue(["values", "if_absent"], "Expected refuse for volumes; the others give each slice its own range");
+    issue(
+      ["values", "if_absent"],
+      "Expected refuse for volumes; the others give each slice its own range",
+    );
 }
 
 export const manifestSchema = manifestFields.superRefine((m, context) =>
@@ -544,8 +625,8 @@ export const manifestSchema = manifestFields.superRefine((m, context) =>
 );
 
 /**
- * JSON Schema 2020-12 of model.json, for editors and for other programs. Rules over several fields are not in it;
- * `radserve models check` has them all.
+ * JSON Schema 2020-12 of model.json, for editors and for other programs. Rules over several fields
+ * are not in it; `radserve models check` has them all.
  */
 export function modelJsonSchema(): Record<string, unknown> {
   const { $schema, ...schema } = z.toJSONSchema(manifestSchema, { io: "input" });

@@ -6,7 +6,11 @@ export const text = z.string().min(1).max(2000);
 /** A coded concept (PS3.3 section 8): for example 55603005, SCT, Adipose tissue. */
 export const code = z.strictObject({
   value: z.string().min(1).max(64),
-  scheme: z.string().min(1).max(16).describe("Coding Scheme Designator: SCT, DCM, UCUM, RADLEX, 99..."),
+  scheme: z
+    .string()
+    .min(1)
+    .max(16)
+    .describe("Coding Scheme Designator: SCT, DCM, UCUM, RADLEX, 99..."),
   meaning: z.string().min(1).max(64),
 });
 export type Code = z.infer<typeof code>;
@@ -16,7 +20,11 @@ export const OWN_SCHEME = "99RADSERVE";
 
 export const dcm = (value: string, meaning: string): Code => ({ value, scheme: "DCM", meaning });
 export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
-export const own = (value: string, meaning: string): Code => ({ value, scheme: OWN_SCHEME, meaning });
+export const own = (value: string, meaning: string): Code => ({
+  value,
+  scheme: OWN_SCHEME,
+  meaning,
+});
 
 export const colour = z
   .tuple([z.int().min(0).max(255), z.int().min(0).max(255), z.int().min(0).max(255)])

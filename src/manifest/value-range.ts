@@ -1,6 +1,7 @@
 /**
- * Which range an input's numbers have when they are stored in the tensor, and whether its type can hold them: a range
- * of 0 to 1 in whole numbers is a picture of one bit, which no canary shows, because a canary begins at the tensor.
+ * Which range an input's numbers have when they are stored in the tensor, and whether its type can
+ * hold them: a range of 0 to 1 in whole numbers is a picture of one bit, which no canary shows,
+ * because a canary begins at the tensor.
  */
 import type { ImageInput } from "./manifest.js";
 
@@ -15,14 +16,20 @@ const WHOLE_NUMBERS: Partial<Record<ImageInput["dtype"], Range>> = {
   int32: [-(2 ** 31), 2 ** 31 - 1],
 };
 
-/** A range that is not wider leaves at most three different whole numbers: -1 to 1 is no picture either. */
+/**
+ * A range that is not wider leaves at most three different whole numbers: -1 to 1 is no picture
+ * either.
+ */
 const NARROWEST = 2;
 
 /** Most pixels lie within one standard deviation of the mean. */
 const DEVIATIONS = 1;
 
 /** The fault of the values, the clip, the normalisation and the type of an input taken together. */
-export function checkRange(input: ImageInput, issue: (path: string[], message: string) => void): void {
+export function checkRange(
+  input: ImageInput,
+  issue: (path: string[], message: string) => void,
+): void {
   const values = clipped(rangeOfValues(input.values.kind), input.clip);
   if (values !== undefined && values[0] >= values[1]) {
     if (input.clip !== undefined && input.clip[0] < input.clip[1])
@@ -70,8 +77,14 @@ function clipped(range: Range | undefined, clip: ImageInput["clip"]): Range | un
   return [Math.max(range[0], clip[0]), Math.min(range[1], clip[1])];
 }
 
-/** The range of each channel; none where the file decides. Of z_score, the part in which most pixels lie. */
-function normalised(normalisation: ImageInput["normalisation"], values: Range | undefined): Range[] {
+/**
+ * The range of each channel; none where the file decides. Of z_score, the part in which most pixels
+ * lie.
+ */
+function normalised(
+  normalisation: ImageInput["normalisation"],
+  values: Range | undefined,
+): Range[] {
   switch (normalisation.kind) {
     case "min_max":
     case "percentile":
@@ -82,7 +95,9 @@ function normalised(normalisation: ImageInput["normalisation"], values: Range | 
       return values === undefined ? [] : [values];
     case "scale": {
       const { multiply, add } = normalisation;
-      return values === undefined ? [] : [ordered(values[0] * multiply + add, values[1] * multiply + add)];
+      return values === undefined
+        ? []
+        : [ordered(values[0] * multiply + add, values[1] * multiply + add)];
     }
     case "mean_std": {
       const { mean, std } = normalisation;

@@ -1,19 +1,27 @@
 /**
- * Whether a model takes an image, and if not, every reason why. Each refusal has its own code, and its message names
- * the rule, what was expected and what was found, but never a value that could tell who the patient is.
+ * Whether a model takes an image, and if not, every reason why. Each refusal has its own code, and
+ * its message names the rule, what was expected and what was found, but never a value that could
+ * tell who the patient is.
  *
- * Which rules apply to which formats: `formats`, `units`, `photometric`, `dimensions`, `max_frames`, `min_rows`,
- * `min_columns` and the demands of `inputs` apply to every image. `modality`, `sop_class`, `body_part`, `rules`, `any_of` and the
- * `envelope` are about DICOM attributes and apply to DICOM alone: a PNG has no attributes, and `formats` says whether
- * the model takes PNG. In DICOM an absent or empty attribute is refused if a list demands a value; each of the `rules`
- * says for itself what happens then (`if_absent`). Every slice of a series is looked at; a slice that is refused
- * refuses the whole series.
+ * Which rules apply to which formats: `formats`, `units`, `photometric`, `dimensions`,
+ * `max_frames`, `min_rows`, `min_columns` and the demands of `inputs` apply to every image.
+ * `modality`, `sop_class`, `body_part`, `rules`, `any_of` and the `envelope` are about DICOM
+ * attributes and apply to DICOM alone: a PNG has no attributes, and `formats` says whether the
+ * model takes PNG. In DICOM an absent or empty attribute is refused if a list demands a value; each
+ * of the `rules` says for itself what happens then (`if_absent`). Every slice of a series is looked
+ * at; a slice that is refused refuses the whole series.
  */
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import { RadserveError } from "../base/errors.js";
 import { count } from "../base/table.js";
-import type { Attributes, Image, Interpretation, StackTolerance, Warning } from "../images/image.js";
+import type {
+  Attributes,
+  Image,
+  Interpretation,
+  StackTolerance,
+  Warning,
+} from "../images/image.js";
 import {
   imageInputs,
   isVolume,
@@ -34,7 +42,14 @@ import {
   type Reason,
 } from "./attribute-values.js";
 import { valueReasons } from "./input-values.js";
-import { coverageCaveats, faultReason, identityCaveats, fill, rolesIn, type Filled } from "./roles.js";
+import {
+  coverageCaveats,
+  faultReason,
+  identityCaveats,
+  fill,
+  rolesIn,
+  type Filled,
+} from "./roles.js";
 
 /** Longer lists are not spelled out in a message. */
 const MAX_LISTED = 6;
@@ -46,8 +61,8 @@ type TagRule = NonNullable<Accepts["rules"]>[number];
 type EnvelopeRule = NonNullable<Manifest["envelope"]>[number];
 
 /**
- * Every reason why a model does not take an image, in the order of the rules; empty if it takes it. A model with roles
- * takes cases alone, and is asked of each role.
+ * Every reason why a model does not take an image, in the order of the rules; empty if it takes it.
+ * A model with roles takes cases alone, and is asked of each role.
  */
 export function accepts({ manifest }: { manifest: Manifest }, image: Image): Reason[] {
   if (manifest.roles !== undefined) return caseReasons(manifest, image);
@@ -92,14 +107,19 @@ function imageReasons(manifest: Manifest, image: Image): Reason[] {
   ];
 }
 
-/** Caveats for an image that is accepted but lies outside the envelope in which the model was tested. */
+/**
+ * Caveats for an image that is accepted but lies outside the envelope in which the model was
+ * tested.
+ */
 export function caveats(manifest: Manifest, image: Image): Warning[] {
   const roles = rolesIn(manifest, image);
   const images = roles.length === 0 ? [image] : roles.map((filled) => filled.image);
   return unique([
     ...images
       .flatMap((one) => dataSets(one))
-      .flatMap((attributes) => (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes))),
+      .flatMap((attributes) =>
+        (manifest.envelope ?? []).flatMap((rule) => envelopeCaveat(rule, attributes)),
+      ),
     ...attributeCaveats(manifest, image),
     ...identityCaveats(roles),
     ...coverageCaveats(manifest, roles),
@@ -128,7 +148,10 @@ const ruleReasons = (rules: readonly TagRule[] = [], all: readonly Attributes[])
   rules.flatMap((rule) => unique(all.flatMap((attributes) => tagReasons(rule, attributes))));
 
 /** Why none of several lists of rules holds. */
-function listReasons(lists: readonly (readonly TagRule[])[] = [], all: readonly Attributes[]): Reason[] {
+function listReasons(
+  lists: readonly (readonly TagRule[])[] = [],
+  all: readonly Attributes[],
+): Reason[] {
   const refused = lists.map((list) => ruleReasons(list, all));
   if (refused.length === 0 || refused.some((reasons) => reasons.length === 0)) return [];
   const said = refused.map((reasons) => reasons.map(({ message }) => message).join(" "));
@@ -136,7 +159,10 @@ function listReasons(lists: readonly (readonly TagRule[])[] = [], all: readonly 
   return [{ code: "any_of_not_accepted", message }];
 }
 
-/** If there is a list, every found value must be in it; undefined stands for an absent value and is in no list. */
+/**
+ * If there is a list, every found value must be in it; undefined stands for an absent value and is
+ * in no list.
+ */
 function among(
   rule: string,
   expected: readonly string[] | undefined,
@@ -147,9 +173,13 @@ function among(
   if (expected === undefined) return [];
   const wrong = found.filter((value) => value === undefined || !expected.includes(value));
   if (wrong.length === 0) return [];
-  const values = [...new Set(wrong.map((value) => (value === undefined ? "absent" : shown(value))))];
+  const values = [
+    ...new Set(wrong.map((value) => (value === undefined ? "absent" : shown(value)))),
+  ];
   const few = expected.length <= MAX_LISTED;
-  const wanted = few ? expected.map(shown).join(" or ") : `${expected.length} others (accepts.${rule})`;
+  const wanted = few
+    ? expected.map(shown).join(" or ")
+    : `${expected.length} others (accepts.${rule})`;
   const message = `${what} is ${values.join(", ")}; the model takes ${wanted}.`;
   return [{ code: `${rule}_not_accepted`, message }];
 }
@@ -166,7 +196,8 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   const { frameCount, format, series } = image;
   const reasons: Reason[] = [];
   const refuse = (code: string, message: string) => reasons.push({ code, message });
-  if (rules.dimensions === "series") reasons.push(...volumeReasons(image, toleranceOf({ accepts: rules })));
+  if (rules.dimensions === "series")
+    reasons.push(...volumeReasons(image, toleranceOf({ accepts: rules })));
   else if (series?.grouped === false && series.volume.flaws !== undefined)
     reasons.push(...volumeReasons(image));
   const single = rules.dimensions === "2d";
@@ -183,7 +214,10 @@ function sizeReasons(rules: Accepts, image: Image): Reason[] {
   if (rules.min_rows !== undefined && format.rows < rules.min_rows)
     refuse("too_few_rows", `Expected at least ${rules.min_rows} rows, found ${format.rows}.`);
   if (rules.min_columns !== undefined && format.columns < rules.min_columns)
-    refuse("too_few_columns", `Expected at least ${rules.min_columns} columns, found ${format.columns}.`);
+    refuse(
+      "too_few_columns",
+      `Expected at least ${rules.min_columns} columns, found ${format.columns}.`,
+    );
   return reasons;
 }
 
@@ -198,17 +232,25 @@ function neighbourReasons(manifest: Manifest, image: Image): Reason[] {
 /** Images that are taken for volumes of one slice are resampled by their spacing. */
 function spacingReasons(manifest: Manifest, image: Image): Reason[] {
   if (manifest.accepts.dimensions === "series" || !imageInputs(manifest).some(isVolume)) return [];
-  if (Array.from({ length: image.frameCount }).every((_, frame) => image.spacing(frame) !== undefined))
+  if (
+    Array.from({ length: image.frameCount }).every((_, frame) => image.spacing(frame) !== undefined)
+  )
     return [];
   const message = "The model resamples by pixel spacing; the image has none.";
   return [{ code: "spacing_required", message }];
 }
 
-/** Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells the fault. */
+/**
+ * Why the image is no volume: it has one frame, or its frames do not form a volume; the code tells
+ * the fault.
+ */
 function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
   if (image.frameCount === 1 && image.series === undefined)
     return [
-      { code: "series_required", message: "The model takes a whole series, as a volume; found one image." },
+      {
+        code: "series_required",
+        message: "The model takes a whole series, as a volume; found one image.",
+      },
     ];
   const { rows, columns, samplesPerPixel, bitsAllocated } = image.format;
   const bytes = image.frameCount * rows * columns * samplesPerPixel * (bitsAllocated / 8);
@@ -263,9 +305,9 @@ function inputReasons(input: ImageInput, image: Image): Reason[] {
 }
 
 /**
- * A tag rule. With `index` it looks at that value only. Without `index`, at least one value must be in the list of
- * `in`, no value in that of `not_in`, and every value within `min` and `max`. For these two, a value that is not a
- * number counts as absent.
+ * A tag rule. With `index` it looks at that value only. Without `index`, at least one value must be
+ * in the list of `in`, no value in that of `not_in`, and every value within `min` and `max`. For
+ * these two, a value that is not a number counts as absent.
  */
 export function tagReasons(rule: TagRule, attributes: Attributes): Reason[] {
   const code = `rule_${snakeCase(rule.tag)}`;

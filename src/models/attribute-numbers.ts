@@ -1,4 +1,6 @@
-/** The numbers that a model is given from DICOM attributes, and what it means that one is absent. */
+/**
+ * The numbers that a model is given from DICOM attributes, and what it means that one is absent.
+ */
 import { errors } from "../base/errors.js";
 import type { Attributes, Image, TransformStep, Warning } from "../images/image.js";
 import {
@@ -12,12 +14,15 @@ import { ageIn, dataSets, holders, snakeCase, TECHNICAL, type Reason } from "./a
 /** The numbers that one attribute of an image becomes. */
 type Encoded =
   | { from: "file" | "default"; numbers: number[] }
-  /** The image is refused: nothing can be encoded, or the files of a series say different things. */
+  /**
+   * The image is refused: nothing can be encoded, or the files of a series say different things.
+   */
   | { from: "nothing"; found: string };
 
 /**
  * For each input of attributes, in the manifest's order, the numbers that its tensor holds.
- * @throws RadserveError no_model_accepts if the image is refused for an attribute, as `attributeReasons` says
+ * @throws RadserveError no_model_accepts if the image is refused for an attribute, as
+ * `attributeReasons` says
  */
 export function attributeNumbers(manifest: Pick<Manifest, "inputs">, image: Image): number[][] {
   const [reason] = attributeReasons(manifest, image);
@@ -50,16 +55,18 @@ export function attributeCaveats(manifest: Pick<Manifest, "inputs">, image: Imag
 }
 
 /**
- * How the numbers came to be. Numbers that the file says of a person are not told, as nowhere else; those of the
- * technique are, and those of a default.
+ * How the numbers came to be. Numbers that the file says of a person are not told, as nowhere else;
+ * those of the technique are, and those of a default.
  */
 export function attributeSteps(input: AttributeInput, image: Image): TransformStep[] {
   const steps = input.values.map((value): TransformStep => {
     const encoded = encode(value, image);
-    const told = encoded.from === "default" || (encoded.from === "file" && TECHNICAL.has(value.tag));
+    const told =
+      encoded.from === "default" || (encoded.from === "file" && TECHNICAL.has(value.tag));
     return {
       step: "attribute",
-      ...{ ...value, if_absent: value.if_absent.kind },
+      ...value,
+      if_absent: value.if_absent.kind,
       from: encoded.from,
       ...(told && "numbers" in encoded ? { numbers: encoded.numbers } : {}),
     };
@@ -79,9 +86,11 @@ function encode(value: AttributeValue, image: Image): Encoded {
   });
   const different = new Set(found.map((numbers) => JSON.stringify(numbers ?? null)));
   const [first] = found;
-  if (different.size > 1) return { from: "nothing", found: "different ones in the files or frames" };
+  if (different.size > 1)
+    return { from: "nothing", found: "different ones in the files or frames" };
   if (first !== undefined) return { from: "file", numbers: first };
-  if (value.if_absent.kind === "default") return { from: "default", numbers: value.if_absent.numbers };
+  if (value.if_absent.kind === "default")
+    return { from: "default", numbers: value.if_absent.numbers };
   return { from: "nothing", found: "none that can be read so" };
 }
 
@@ -99,10 +108,15 @@ function encodedOf(value: AttributeValue, attributes: Attributes): number[] | un
   const text = only(attributes.strings(value.tag), value.index);
   const place = text === undefined ? -1 : value.values.indexOf(text);
   if (place < 0) return undefined;
-  return value.encoding === "category" ? [place] : value.values.map((_, i) => (i === place ? 1 : 0));
+  return value.encoding === "category"
+    ? [place]
+    : value.values.map((_, i) => (i === place ? 1 : 0));
 }
 
-/** The value at the index, or the only one; several without an index are none, because nobody said which. */
+/**
+ * The value at the index, or the only one; several without an index are none, because nobody said
+ * which.
+ */
 function only<T>(values: readonly T[] | undefined, index: number | undefined): T | undefined {
   if (index !== undefined) return values?.[index];
   return values?.length === 1 ? values[0] : undefined;

@@ -1,4 +1,7 @@
-/** How the values of DICOM attributes are read for the rules of a manifest, and which of them may be told. */
+/**
+ * How the values of DICOM attributes are read for the rules of a manifest, and which of them may be
+ * told.
+ */
 import { ownValue } from "../base/own-value.js";
 import type { Attributes, Image } from "../images/image.js";
 
@@ -21,7 +24,10 @@ export const TECHNICAL = new Set(
   ).split(" "),
 );
 
-/** Where Enhanced multi-frame objects keep an attribute (PS3.3 C.7.6.16): the functional group that holds it. */
+/**
+ * Where Enhanced multi-frame objects keep an attribute (PS3.3 C.7.6.16): the functional group that
+ * holds it.
+ */
 const FUNCTIONAL_GROUPS: Record<string, readonly string[]> = {
   ConvolutionKernel: ["CTReconstructionSequence"],
   EchoTime: ["MRTimingAndRelatedParametersSequence"],
@@ -39,7 +45,10 @@ export function dataSets(image: Image): readonly Attributes[] {
   return image.series?.attributes ?? (image.attributes === undefined ? [] : [image.attributes]);
 }
 
-/** Non-empty values of an attribute, at the top of the data set or in the functional group that holds it. */
+/**
+ * Non-empty values of an attribute, at the top of the data set or in the functional group that
+ * holds it.
+ */
 export function stringsOf(attributes: Attributes | undefined, keyword: string): string[] {
   return holders(attributes, keyword)
     .flatMap((holder) => holder.strings(keyword) ?? [])
@@ -50,7 +59,9 @@ export function numbersOf(attributes: Attributes | undefined, keyword: string): 
   const found = holders(attributes, keyword);
   if (keyword === "PatientAge")
     return found.flatMap((holder) => ageIn("years", holder.string(keyword)) ?? []);
-  return found.flatMap((holder) => holder.numbers(keyword) ?? []).filter((value) => Number.isFinite(value));
+  return found
+    .flatMap((holder) => holder.numbers(keyword) ?? [])
+    .filter((value) => Number.isFinite(value));
 }
 
 /** The value at the index, as a list that is empty where there is none; all without an index. */
@@ -58,7 +69,10 @@ export function picked<T>(values: readonly T[], index: number | undefined): read
   return index === undefined ? values : values.slice(index, index + 1);
 }
 
-/** Data sets that hold an attribute: the top level, else shared, else per-frame functional groups (PS3.3 C.7.6.16.1). */
+/**
+ * Data sets that hold an attribute: the top level, else shared, else per-frame functional groups
+ * (PS3.3 C.7.6.16.1).
+ */
 export function holders(attributes: Attributes | undefined, keyword: string): Attributes[] {
   if (attributes === undefined) return [];
   if ((attributes.strings(keyword) ?? []).some((value) => value !== "")) return [attributes];
@@ -76,7 +90,10 @@ const DAYS = { D: 1, W: 7, M: 365.25 / 12, Y: 365.25 };
 const AGE_UNITS = { days: "D", weeks: "W", months: "M", years: "Y" } as const;
 export type AgeUnit = keyof typeof AGE_UNITS;
 
-/** Value Representation AS (PS3.5 6.2), three digits and D, W, M or Y, in a unit; undefined for other text. */
+/**
+ * Value Representation AS (PS3.5 6.2), three digits and D, W, M or Y, in a unit; undefined for
+ * other text.
+ */
 export function ageIn(unit: AgeUnit, text: string | undefined): number | undefined {
   const match = /^(\d{3})([DWMY])$/.exec(text ?? "");
   if (match === null) return undefined;

@@ -1,6 +1,7 @@
 /**
- * The canary: a stored tensor goes in, and what comes out must be what came out where the model was approved. It shows
- * a driver, a library or a machine that computes something else before a patient's image does.
+ * The canary: a stored tensor goes in, and what comes out must be what came out where the model was
+ * approved. It shows a driver, a library or a machine that computes something else before a
+ * patient's image does.
  */
 import type { Engine } from "../engine/engine.js";
 import type { CanaryTensors, LoadedModel } from "../engine/types.js";
@@ -24,7 +25,10 @@ import { compareTensors, type Tolerance } from "./compare.js";
 /** Side of the image or volume that warms a model whose input size is the source's own. */
 const WARM_UP_SIDE = 64;
 
-/** A model whose run takes longer is not run twice at once to warm it: that takes twice its memory, and hides less than a run. */
+/**
+ * A model whose run takes longer is not run twice at once to warm it: that takes twice its memory,
+ * and hides less than a run.
+ */
 const LONG_RUN_MS = 500;
 
 type Precision = Manifest["execution"]["precision"];
@@ -37,14 +41,18 @@ export function effectivePrecision(provider: "cpu" | "cuda", precision: Precisio
 /** The canary's tolerance for a provider; undefined if the manifest gives none. */
 export function toleranceFor(manifest: Manifest, provider: "cpu" | "cuda"): Tolerance | undefined {
   const precision = effectivePrecision(provider, manifest.execution.precision);
-  return manifest.canary?.tolerance.find((t) => t.provider === provider && t.precision === precision);
+  return manifest.canary?.tolerance.find(
+    (t) => t.provider === provider && t.precision === precision,
+  );
 }
 
 /**
- * Runs a loaded model once: its canary, or a tensor of zeros if it has no canary. Then it runs two at once, because
- * they use another session than one alone does, and the first run of each session is slow; not where a run is long.
+ * Runs a loaded model once: its canary, or a tensor of zeros if it has no canary. Then it runs two
+ * at once, because they use another session than one alone does, and the first run of each session
+ * is slow; not where a run is long.
  * @param stop ends it before its time
- * @throws RadserveError model_unavailable if the canary's output differs or a run does not end; what the engine throws
+ * @throws RadserveError model_unavailable if the canary's output differs or a run does not end;
+ * what the engine throws
  */
 export async function warmUp(
   engine: Engine,
@@ -57,7 +65,9 @@ export async function warmUp(
   const run = async (feeds: Tensor[]) => {
     const limits = { what: "a run of its graph", timeoutMs: durations.firstRun, stop };
     const began = performance.now();
-    const outputs = await ending(engine, limits, (within) => engine.runTensors(loaded.id, feeds, within));
+    const outputs = await ending(engine, limits, (within) =>
+      engine.runTensors(loaded.id, feeds, within),
+    );
     tookMs = performance.now() - began;
     return outputs;
   };
@@ -65,14 +75,16 @@ export async function warmUp(
   const feeds = canary?.feeds ?? manifest.inputs.map((input) => zeroInput(input, manifest));
   if (canary === undefined) await run(feeds);
   else engine.keepCanary(loaded.id, canary);
-  if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS) await Promise.all([run(feeds), run(feeds)]);
+  if (loaded.sessions.length > 1 && tookMs < LONG_RUN_MS)
+    await Promise.all([run(feeds), run(feeds)]);
 }
 
 /** The number of whatever loads models, one after the other. Tasks count theirs up from 1. */
 const CANCEL_ID = Number.MAX_SAFE_INTEGER;
 
 /**
- * Work of loading a model that ends: of itself, when its time is over, or when nobody wants the model any more.
+ * Work of loading a model that ends: of itself, when its time is over, or when nobody wants the
+ * model any more.
  * @param what is done, for people
  * @param timeoutMs how long it may take
  */
@@ -128,7 +140,8 @@ async function runCanary(
     const wanted = { name: tensor, ...(await readTensor(directory, file.path)) };
     expected.push(wanted);
     const difference = compareTensors(wanted, actual, tolerance);
-    if (!difference.equal) throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
+    if (!difference.equal)
+      throw failed(`the canary's output "${tensor}" is wrong here: ${difference.text}`);
   }
   return { feeds, expected, ...tolerance };
 }
@@ -145,7 +158,8 @@ async function readTensor(directory: string, path: string): Promise<Omit<Tensor,
 
 /** One image of zeros, or zeros for its attributes, in the form that a manifest's input has. */
 function zeroInput(input: ModelInput, { tiling, batching }: Manifest): Tensor {
-  const sides = isImageInput(input) && tiling !== undefined ? windowSides(tiling, batching.max) : {};
+  const sides =
+    isImageInput(input) && tiling !== undefined ? windowSides(tiling, batching.max) : {};
   const size: Record<string, number> = isImageInput(input)
     ? { N: 1, C: channelsOf(input), ...inputSides(input), ...sides }
     : { N: 1, C: input.values.reduce((sum, value) => sum + numbersOf(value), 0) };
@@ -168,10 +182,13 @@ export function inputSides(input: ImageInput): { D: number; H: number; W: number
 }
 
 /**
- * Sides of a volume of about one batch of windows, beside each other in depth: over a cube of that side small windows, and
- * windows of single slices, would run a thousand times.
+ * Sides of a volume of about one batch of windows, beside each other in depth: over a cube of that
+ * side small windows, and windows of single slices, would run a thousand times.
  */
-function windowSides({ window, overlap }: Tiling, batch: number): { D: number; H: number; W: number } {
+function windowSides(
+  { window, overlap }: Tiling,
+  batch: number,
+): { D: number; H: number; W: number } {
   const [W = 1, H = 1, depth = 1] = window.toReversed();
   const step = window.length < 3 ? 1 : Math.max(1, Math.floor(depth * (1 - overlap)));
   return { D: Math.max(depth, Math.min(WARM_UP_SIDE, depth + (batch - 1) * step)), H, W };

@@ -1,4 +1,7 @@
-/** `radserve models card`: a model on a page, in Markdown, from its manifest and what the site has set; nothing is loaded. */
+/**
+ * `radserve models card`: a model on a page, in Markdown, from its manifest and what the site has
+ * set; nothing is loaded.
+ */
 import { basename } from "node:path";
 import { errors } from "../base/errors.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
@@ -57,7 +60,8 @@ type Row = [string, string];
 const list = (rows: readonly (Row | undefined)[]): string =>
   rows.flatMap((row) => (row === undefined ? [] : [`- **${row[0]}:** ${row[1]}`])).join("\n");
 
-const codeText = ({ value, scheme, meaning }: Code): string => `${plain(meaning)} (${value}, ${scheme})`;
+const codeText = ({ value, scheme, meaning }: Code): string =>
+  `${plain(meaning)} (${value}, ${scheme})`;
 
 function identity(manifest: Manifest, sha256: string): Row[] {
   const { manufacturer, stage, release, required, execution, files } = manifest;
@@ -72,7 +76,14 @@ function identity(manifest: Manifest, sha256: string): Row[] {
 
 /** Every rule of `accepts`, so that none can be left out of the card. */
 function taken({ accepts, inputs, tiling, roles = [] }: Manifest): (Row | undefined)[] {
-  const { rules = [], any_of = [], prefer = [], sop_class: classes, dimensions, ...others } = accepts;
+  const {
+    rules = [],
+    any_of = [],
+    prefer = [],
+    sop_class: classes,
+    dimensions,
+    ...others
+  } = accepts;
   const named = Object.entries(others).map(([key, value]): Row => [
     plain(key.replaceAll("_", " ")),
     plain(Array.isArray(value) ? value.map(String).join(", ") : JSON.stringify(value)),
@@ -81,7 +92,10 @@ function taken({ accepts, inputs, tiling, roles = [] }: Manifest): (Row | undefi
     ["Of each", DIMENSIONS[dimensions] ?? dimensions],
     ...named,
     classes && ["SOP classes", classes.map((uid) => `${sopClassName(uid)} (${uid})`).join(", ")],
-    ...rules.map(({ tag, reason, ...rule }): Row => [plain(tag), plain(`${ruleText(rule)}. ${reason}`)]),
+    ...rules.map(({ tag, reason, ...rule }): Row => [
+      plain(tag),
+      plain(`${ruleText(rule)}. ${reason}`),
+    ]),
     ...any_of.map((list, i): Row => [`One of, ${i + 1}`, plain(rulesText(list))]),
     prefer.length === 0
       ? undefined
@@ -124,7 +138,9 @@ function caveats({ envelope = [] }: Manifest): string[] {
     plain(tag),
     plain(`${ruleText(rule)}; outside: ${caveat}`),
   ]);
-  return [`## Where it was tried\n\nOutside these ranges each result says the caveat.\n\n${list(rows)}`];
+  return [
+    `## Where it was tried\n\nOutside these ranges each result says the caveat.\n\n${list(rows)}`,
+  ];
 }
 
 function outputText(output: ModelOutput, thresholds: readonly number[]): string {
@@ -140,7 +156,11 @@ function outputText(output: ModelOutput, thresholds: readonly number[]): string 
       threshold === undefined || Number.isNaN(threshold) ? "" : String(threshold),
     ];
   });
-  const table = [["Label", "Code", "Where", "Threshold here"], ["---", "---", "---", "---"], ...rows]
+  const table = [
+    ["Label", "Code", "Where", "Threshold here"],
+    ["---", "---", "---", "---"],
+    ...rows,
+  ]
     .map((row) => `| ${row.join(" | ")} |`)
     .join("\n");
   return `By ${kind}:\n\n${table}`;

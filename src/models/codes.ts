@@ -1,4 +1,7 @@
-/** Coded concepts for labels, by name: those of models/codes.json, which come from context groups of PS3.16. */
+/**
+ * Coded concepts for labels, by name: those of models/codes.json, which come from context groups of
+ * PS3.16.
+ */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
@@ -51,8 +54,9 @@ export function conceptsNamed(name: string, concepts: readonly Concept[]): Conce
 }
 
 /**
- * Concepts whose meaning holds every word of the name; those with the fewest letters first. A word without letters has to
- * be a word of the meaning, and a name without any is like nothing: 1 is no first vertebra.
+ * Concepts whose meaning holds every word of the name; those with the fewest letters first. A word
+ * without letters has to be a word of the meaning, and a name without any is like nothing: 1 is no
+ * first vertebra.
  */
 export function conceptsLike(name: string, concepts: readonly Concept[]): Concept[] {
   const words = plain(name).split(" ");
@@ -87,5 +91,9 @@ export async function modelsCodes(name: string): Promise<CommandResult> {
     };
   const more = found.length - rows.length;
   const text = table([["CODE", "SCHEME", "MEANING", "CATEGORY AS A SEGMENT"], ...rows]);
-  return { text: more === 0 ? text : `${text}\n${more} more: name more words.`, exitCode: 0, data: found };
+  return {
+    text: more === 0 ? text : `${text}\n${more} more: name more words.`,
+    exitCode: 0,
+    data: found,
+  };
 }

@@ -12,7 +12,9 @@ export const DEFAULT_TOLERANCE: Tolerance = { absolute: 1e-4, relative: 1e-3 };
 
 export interface Comparison {
   equal: boolean;
-  /** Largest difference; infinite if shapes or types differ, or if only one side is not a number. */
+  /**
+   * Largest difference; infinite if shapes or types differ, or if only one side is not a number.
+   */
   maxAbsolute: number;
   /** Elements outside the tolerance. */
   outside: number;
@@ -30,11 +32,18 @@ export function toNumbers(tensor: Plain): Float64Array {
   return Float64Array.from({ length: data.byteLength / bytes }, (_, i) => read(view, i * bytes));
 }
 
-/** Compares shape, type and every element; two NaN in the same place are equal, one alone never is. */
+/**
+ * Compares shape, type and every element; two NaN in the same place are equal, one alone never is.
+ */
 export function compareTensors(expected: Plain, actual: Plain, tolerance: Tolerance): Comparison {
   if (expected.dtype !== actual.dtype || expected.shape.join() !== actual.shape.join()) {
     const [e, a] = [expected, actual].map((t) => `${t.dtype} [${t.shape.join(", ")}]`);
-    return { equal: false, maxAbsolute: Infinity, outside: 0, text: `expected ${e ?? ""}, found ${a ?? ""}` };
+    return {
+      equal: false,
+      maxAbsolute: Infinity,
+      outside: 0,
+      text: `expected ${e ?? ""}, found ${a ?? ""}`,
+    };
   }
   const [e, a] = [toNumbers(expected), toNumbers(actual)];
   let maxAbsolute = 0;

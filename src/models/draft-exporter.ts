@@ -1,4 +1,7 @@
-/** Carries the notes that an exporter wrote into a graph into a draft: Ultralytics names the task, the size and the labels. */
+/**
+ * Carries the notes that an exporter wrote into a graph into a draft: Ultralytics names the task,
+ * the size and the labels.
+ */
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
 import type { Concept } from "./codes.js";
@@ -6,29 +9,39 @@ import { relabelOutput, type NewLabel } from "./draft-like.js";
 
 type Draft = Record<string, unknown>;
 
-/** How many boxes and which overlap Ultralytics' own predictor allows when nobody says otherwise. */
+/**
+ * How many boxes and which overlap Ultralytics' own predictor allows when nobody says otherwise.
+ */
 const MAX_BOXES = 300;
 const OVERLAP = 0.7;
 
 interface Exported {
   draft: Draft;
-  /** Where the draft has something from, and what a person has to know before the rest is filled in. */
+  /**
+   * Where the draft has something from, and what a person has to know before the rest is filled in.
+   */
   source: string[];
   /** Why labels have no code. */
   notes: string[];
 }
 
 /**
- * Fills a draft with what Ultralytics' exporter (YOLOv5u to YOLO26, from 8.0 on) wrote into `metadata_props`. A draft of
- * a graph from elsewhere, or whose tensors are not those of its task, comes back as it was. Which images the model
- * takes, how DICOM values become 0 to 1, and from which score on a label is present stays open: no metadata says that.
+ * Fills a draft with what Ultralytics' exporter (YOLOv5u to YOLO26, from 8.0 on) wrote into
+ * `metadata_props`. A draft of a graph from elsewhere, or whose tensors are not those of its task,
+ * comes back as it was. Which images the model takes, how DICOM values become 0 to 1, and from
+ * which score on a label is present stays open: no metadata says that.
  */
-export function draftByExporter(draft: Draft, graph: GraphInfo, concepts: readonly Concept[]): Exported {
+export function draftByExporter(
+  draft: Draft,
+  graph: GraphInfo,
+  concepts: readonly Concept[],
+): Exported {
   const unchanged = { draft, source: [], notes: [] };
   const { metadata } = graph;
   const labels = namesOf(metadata["names"] ?? "").map((name): NewLabel => ({ name }));
   const outputs = outputsOf(metadata["task"] ?? "", graph.outputs, labels.length);
-  if (metadata["author"] !== "Ultralytics" || labels.length === 0 || outputs === undefined) return unchanged;
+  if (metadata["author"] !== "Ultralytics" || labels.length === 0 || outputs === undefined)
+    return unchanged;
   const notes = outputs.flatMap((output) => relabelOutput(output, labels, concepts));
   const [input] = draft["inputs"] as Draft[];
   const classifies = metadata["task"] === "classify";
@@ -57,7 +70,11 @@ export function draftByExporter(draft: Draft, graph: GraphInfo, concepts: readon
 }
 
 /** The meaning of the tensors of a task; undefined where the graph has others. */
-function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number): Draft[] | undefined {
+function outputsOf(
+  task: string,
+  tensors: readonly TensorInfo[],
+  labels: number,
+): Draft[] | undefined {
   const [first, second] = tensors;
   if (first === undefined) return undefined;
   // relabelOutput takes from it that labels have thresholds.
@@ -76,7 +93,8 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
         ]
       : undefined;
   const masks = task === "segment" ? (second?.shape[1] ?? -1) : 0;
-  if (!["detect", "segment", "obb"].includes(task) || first.shape.length !== 3 || masks < 0) return undefined;
+  if (!["detect", "segment", "obb"].includes(task) || first.shape.length !== 3 || masks < 0)
+    return undefined;
   const turned = task === "obb";
   const more = turned ? ["angle"] : masks > 0 ? ["mask_coefficients"] : [];
   const extra = turned ? 1 : masks;
@@ -99,7 +117,9 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
         columns: ["cx", "cy", "w", "h", "class_scores", ...more],
         scores: { activation: "none", labels_per_box: "one" },
         nms: {
-          ...{ kind: turned ? "fast" : "greedy", iou: OVERLAP, per_class: true },
+          kind: turned ? "fast" : "greedy",
+          iou: OVERLAP,
+          per_class: true,
           ...(turned ? { overlap: "probabilistic" } : {}),
         },
         ...common,
@@ -110,7 +130,12 @@ function outputsOf(task: string, tensors: readonly TensorInfo[], labels: number)
         kind: "detection_table",
         tensor: first.name,
         axes: "boxes_columns",
-        columns: [...(turned ? ["cx", "cy", "w", "h"] : ["x1", "y1", "x2", "y2"]), "score", "class", ...more],
+        columns: [
+          ...(turned ? ["cx", "cy", "w", "h"] : ["x1", "y1", "x2", "y2"]),
+          "score",
+          "class",
+          ...more,
+        ],
         scores: { activation: "none" },
         classes: { first: 0 },
         nms: { kind: "none" },
@@ -141,7 +166,10 @@ function sizeOf(text: string): Draft | undefined {
   return { size: { kind: "fixed", height: Number(height), width: Number(width) } };
 }
 
-/** The labels of a dictionary as Python prints it, `{0: 'nodule', 1: "Baker's cyst"}`; none if its keys do not count from 0. */
+/**
+ * The labels of a dictionary as Python prints it, `{0: 'nodule', 1: "Baker's cyst"}`; none if its
+ * keys do not count from 0.
+ */
 function namesOf(text: string): string[] {
   const entry = /(\d+): (?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")(?:, |\}$)/y;
   const names: string[] = [];

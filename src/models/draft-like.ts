@@ -1,4 +1,7 @@
-/** A first manifest from a graph and another model of the same make: what the two say, and what only a person knows. */
+/**
+ * A first manifest from a graph and another model of the same make: what the two say, and what only
+ * a person knows.
+ */
 import { errors } from "../base/errors.js";
 import type { GraphInfo } from "../engine/types.js";
 import { channelsOf, isImageInput, type Manifest, type ModelInput } from "../manifest/manifest.js";
@@ -18,8 +21,8 @@ export interface NewLabel {
 const MOST_NAMED = 4;
 
 /**
- * Reads one label a line, in the order of the network: its name, and after a comma the score from which on it is
- * present. Empty lines and lines that begin with # are skipped.
+ * Reads one label a line, in the order of the network: its name, and after a comma the score from
+ * which on it is present. Empty lines and lines that begin with # are skipped.
  * @throws RadserveError bad_request
  */
 export function parseLabels(text: string): NewLabel[] {
@@ -29,7 +32,8 @@ export function parseLabels(text: string): NewLabel[] {
     .map((line): NewLabel => {
       const [, name = line, threshold] = /^(.*?)\s*,\s*([-+.\deE]+)$/.exec(line) ?? [];
       if (threshold === undefined) return { name };
-      if (Number.isFinite(Number(threshold)) && name !== "") return { name, threshold: Number(threshold) };
+      if (Number.isFinite(Number(threshold)) && name !== "")
+        return { name, threshold: Number(threshold) };
       throw errors.bad_request(`Expected "label, threshold" in the labels, found "${line}".`);
     });
   if (labels.length === 0)
@@ -38,8 +42,10 @@ export function parseLabels(text: string): NewLabel[] {
 }
 
 /**
- * The draft of the graph, with how `like` takes images (its roles, region and windows too) and gives results. What describes the model (its name, what it
- * is for, its envelope, the providers that it was tested on, its canary) is not taken over, nor is anything that the graph says otherwise.
+ * The draft of the graph, with how `like` takes images (its roles, region and windows too) and
+ * gives results. What describes the model (its name, what it is for, its envelope, the providers
+ * that it was tested on, its canary) is not taken over, nor is anything that the graph says
+ * otherwise.
  */
 export function draftLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft {
   const inputs = draft["inputs"] as Draft[];
@@ -49,7 +55,9 @@ export function draftLike(draft: Draft, like: Manifest, graph: GraphInfo): Draft
     ...(like.roles === undefined ? {} : { roles: like.roles }),
     ...(like.region === undefined ? {} : { region: like.region }),
     ...(like.tiling === undefined ? {} : { tiling: like.tiling }),
-    inputs: inputs.map((input, i) => inputLike(input, patternFor(input, i, inputs.length, like), graph, i)),
+    inputs: inputs.map((input, i) =>
+      inputLike(input, patternFor(input, i, inputs.length, like), graph, i),
+    ),
     outputs: outputsLike(like.outputs, graph),
   };
 }
@@ -67,7 +75,12 @@ function patternFor(
   return pattern !== undefined && isImageInput(pattern) === numbers ? undefined : pattern;
 }
 
-function inputLike(draft: Draft, pattern: ModelInput | undefined, graph: GraphInfo, place: number): Draft {
+function inputLike(
+  draft: Draft,
+  pattern: ModelInput | undefined,
+  graph: GraphInfo,
+  place: number,
+): Draft {
   if (pattern === undefined) return draft;
   const said = Object.fromEntries(
     Object.entries(draft).filter(
@@ -111,11 +124,16 @@ function outputsLike(outputs: readonly ModelOutput[], graph: GraphInfo): unknown
 }
 
 /**
- * Exchanges the labels of the draft's only output that has any, with the codes of the concepts that are called so.
+ * Exchanges the labels of the draft's only output that has any, with the codes of the concepts that
+ * are called so.
  * @returns why a label has no code
  * @throws RadserveError bad_request if no output, or more than one, has labels
  */
-export function relabel(draft: Draft, labels: readonly NewLabel[], concepts: readonly Concept[]): string[] {
+export function relabel(
+  draft: Draft,
+  labels: readonly NewLabel[],
+  concepts: readonly Concept[],
+): string[] {
   const outputs = draft["outputs"] as Draft[];
   const labelled = outputs.filter((output) => "labels" in output || "label" in output);
   const [output] = labelled;
@@ -127,7 +145,8 @@ export function relabel(draft: Draft, labels: readonly NewLabel[], concepts: rea
 }
 
 /**
- * The same for one output that has labels. A label has a threshold, to be filled in, if one had one before.
+ * The same for one output that has labels. A label has a threshold, to be filled in, if one had one
+ * before.
  * @returns why a label has no code
  * @throws RadserveError bad_request if the output has room for one label, and there are more
  */
@@ -159,7 +178,9 @@ export function relabelOutput(
   else output["labels"] = made;
   const steps = (output["postprocess"] ?? []) as { labels: string[] }[];
   // Which of the new labels a step is for, nobody has said.
-  if (steps.some((step) => step.labels.some((name) => !labels.some((label) => label.name === name))))
+  if (
+    steps.some((step) => step.labels.some((name) => !labels.some((label) => label.name === name)))
+  )
     output["postprocess"] = null;
   return notes;
 }
@@ -179,7 +200,8 @@ function meantBy(
       .slice(0, MOST_NAMED)
       .map(({ code }) => `${code.value} ${code.scheme} "${code.meaning}"`)
       .join(", ");
-  if (named.length > 1) return { note: `${name}: ${named.length} concepts are called so: ${shown(named)}` };
+  if (named.length > 1)
+    return { note: `${name}: ${named.length} concepts are called so: ${shown(named)}` };
   const near = shown(conceptsLike(name, fitting));
   return {
     note: `${name}: no concept of the list is called so${near === "" ? "" : `; near it are ${near}`}`,

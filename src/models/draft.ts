@@ -1,10 +1,16 @@
-/** A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to be filled in later. */
+/**
+ * A first manifest from a graph: what the graph says is filled in; what it cannot say is null, to
+ * be filled in later.
+ */
 import { basename } from "node:path";
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
 import { IMAGE_TYPES, NUMBER_TYPES, type Manifest } from "../manifest/manifest.js";
 
-/** In small letters, and with `filler` for what a name in a manifest cannot hold; empty where nothing is left. */
+/**
+ * In small letters, and with `filler` for what a name in a manifest cannot hold; empty where
+ * nothing is left.
+ */
 export const plainName = (text: string, filler: string, most: number): string =>
   text
     .toLowerCase()
@@ -13,11 +19,13 @@ export const plainName = (text: string, filler: string, most: number): string =>
     .replaceAll(/^[_-]+|[_-]+$/g, "");
 
 /** A model's name after its folder's. */
-export const modelNameOf = (folder: string): string => plainName(basename(folder), "_", 63) || "model";
+export const modelNameOf = (folder: string): string =>
+  plainName(basename(folder), "_", 63) || "model";
 
 /**
- * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is the folder's; `files`
- * are the graph and what it opens. Nothing is guessed: layout and sizes are taken only if the shape leaves no doubt.
+ * Draft for a graph, not yet a manifest: every field that a person must decide is null. `name` is
+ * the folder's; `files` are the graph and what it opens. Nothing is guessed: layout and sizes are
+ * taken only if the shape leaves no doubt.
  */
 export function draftManifest(
   name: string,
@@ -38,7 +46,11 @@ export function draftManifest(
     release: "off",
     required: false,
     files,
-    accepts: { formats: null, modality: null, dimensions: image?.shape.length === 5 ? "series" : null },
+    accepts: {
+      formats: null,
+      modality: null,
+      dimensions: image?.shape.length === 5 ? "series" : null,
+    },
     inputs: graph.inputs.map((info) => (isNumbers(info) ? draftNumbers(info) : draftInput(info))),
     outputs: graph.outputs.map(({ name: tensor }) => ({ kind: null, tensor })),
     batching: { max: anyBatch ? 8 : Math.max(1, image?.shape[0] ?? 1) },
@@ -52,7 +64,10 @@ const holds = (types: readonly string[], dtype: string): string | null =>
 
 const holdsPixels = ({ shape }: TensorInfo): boolean => shape.length === 4 || shape.length === 5;
 
-/** A tensor with one number or one row of them for each image holds no pixels: what else goes in are attributes. */
+/**
+ * A tensor with one number or one row of them for each image holds no pixels: what else goes in are
+ * attributes.
+ */
 const isNumbers = ({ shape }: TensorInfo): boolean => shape.length === 1 || shape.length === 2;
 
 function draftNumbers(info: TensorInfo): Record<string, unknown> {
@@ -87,7 +102,9 @@ function draftInput(info: TensorInfo): Record<string, unknown> {
   };
 }
 
-/** Channels first or last, by the one dimension that can be channels; null if neither can, or both. */
+/**
+ * Channels first or last, by the one dimension that can be channels; null if neither can, or both.
+ */
 function layoutOf(info: TensorInfo): string | null {
   const rank = info.shape.length;
   if (rank !== 4 && rank !== 5) return null;

@@ -12,7 +12,9 @@ export interface ModelEntry {
   sha256: string;
   manifest: Manifest;
   site: Site;
-  /** Thresholds for each output in its label order, site.json applied; NaN for a label without one. */
+  /**
+   * Thresholds for each output in its label order, site.json applied; NaN for a label without one.
+   */
   thresholds: number[][];
   state: "ready" | "failed" | "off";
   error?: ErrorObject;
@@ -21,7 +23,10 @@ export interface ModelEntry {
   provider?: "cpu" | "cuda";
   /** Number of the GPU that it runs on. */
   gpu?: number;
-  /** The one or two sessions of the engine that keep its weights, with the bytes of each right after loading. */
+  /**
+   * The one or two sessions of the engine that keep its weights, with the bytes of each right after
+   * loading.
+   */
   sessions?: SessionMemory[];
   /** In a plan: the model in whose region this one looks. */
   first?: FirstModel;

@@ -1,6 +1,6 @@
 /**
- * Explains the mistakes of a manifest to the person who writes it: each by the path of its field, what was
- * expected, what was found, and for a key that does not exist the nearest one that does.
+ * Explains the mistakes of a manifest to the person who writes it: each by the path of its field,
+ * what was expected, what was found, and for a key that does not exist the nearest one that does.
  */
 import { closest } from "fastest-levenshtein";
 import { z } from "zod";
@@ -33,7 +33,9 @@ type Issue = z.core.$ZodIssue;
 export function pathText(path: Path): string {
   if (path.length === 0) return "(whole file)";
   return path
-    .map((part, i) => (typeof part === "number" ? `[${part}]` : `${i === 0 ? "" : "."}${String(part)}`))
+    .map((part, i) =>
+      typeof part === "number" ? `[${part}]` : `${i === 0 ? "" : "."}${String(part)}`,
+    )
     .join("");
 }
 
@@ -41,7 +43,11 @@ export function pathText(path: Path): string {
  * Problems of a failed parse, in the order of the issues, without repeats.
  * `value` is what was parsed, so that a message can say what was found.
  */
-export function explainIssues(schema: z.ZodType, value: unknown, issues: readonly Issue[]): Problem[] {
+export function explainIssues(
+  schema: z.ZodType,
+  value: unknown,
+  issues: readonly Issue[],
+): Problem[] {
   const json = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as JsonSchema;
   const problems = issues.flatMap((issue) => explainIssue(json, value, issue));
   const seen = new Set<string>();
@@ -65,7 +71,10 @@ function explainIssue(schema: JsonSchema, value: unknown, issue: Issue): Problem
   const schemas = schemasAt(schema, value, issue.path);
   const shape = issue.code === "invalid_type" ? shapeOf(schemas) : neededBy(schema, value, issue);
   return [
-    { path, message: `${expectation(issue)}${shape}; found ${found}${meaning(schemas, value, issue)}` },
+    {
+      path,
+      message: `${expectation(issue)}${shape}; found ${found}${meaning(schemas, value, issue)}`,
+    },
   ];
 }
 
@@ -73,10 +82,15 @@ function explainIssue(schema: JsonSchema, value: unknown, issue: Issue): Problem
 function meaning(schemas: readonly JsonSchema[], value: unknown, { path }: Issue): string {
   const [only, more] = schemas;
   const empty = (valueAt(value, path) ?? null) === null;
-  return empty && more === undefined && only?.description !== undefined ? `. ${only.description}` : "";
+  return empty && more === undefined && only?.description !== undefined
+    ? `. ${only.description}`
+    : "";
 }
 
-/** The contents of a list or an object: ` of "dicom", "png"`, ` with kind "none", "platt"`, ` with x, y`. */
+/**
+ * The contents of a list or an object: ` of "dicom", "png"`, ` with kind "none", "platt"`, ` with
+ * x, y`.
+ */
 function shapeOf(schemas: readonly JsonSchema[]): string {
   const [first] = schemas;
   if (first === undefined) return "";
@@ -85,7 +99,9 @@ function shapeOf(schemas: readonly JsonSchema[]): string {
     const items = first.items === undefined || first.items === false ? [] : unfolded(first.items);
     const [item] = items;
     if (item?.enum !== undefined) return ` of ${item.enum.map(describe).join(", ")}`;
-    return item?.properties === undefined ? ` of ${item?.type ?? "value"}s` : ` of objects${shapeOf(items)}`;
+    return item?.properties === undefined
+      ? ` of ${item?.type ?? "value"}s`
+      : ` of objects${shapeOf(items)}`;
   }
   if (first.properties === undefined) return "";
   for (const key of Object.keys(first.properties)) {
@@ -96,13 +112,18 @@ function shapeOf(schemas: readonly JsonSchema[]): string {
   return ` with ${(first.required ?? Object.keys(first.properties)).join(", ")}`;
 }
 
-/** What each word needs beside it that is not there, where the word is still to be chosen: ` ("fixed" needs rows, columns)`. */
+/**
+ * What each word needs beside it that is not there, where the word is still to be chosen: `
+ * ("fixed" needs rows, columns)`.
+ */
 function neededBy(schema: JsonSchema, value: unknown, { code, path }: Issue): string {
   const [beside, key] = [path.slice(0, -1), String(path.at(-1))];
   if (code !== "invalid_union" || valueAt(value, path) !== null) return "";
   const needs = schemasAt(schema, value, beside).flatMap(({ properties, required = [] }) => {
     const open = required.filter((name) => valueAt(value, [...beside, name]) === undefined);
-    return open.length === 0 ? [] : `${describe(properties?.[key]?.const)} needs ${open.join(", ")}`;
+    return open.length === 0
+      ? []
+      : `${describe(properties?.[key]?.const)} needs ${open.join(", ")}`;
   });
   return needs.length === 0 ? "" : ` (${needs.join("; ")})`;
 }
@@ -155,19 +176,25 @@ function describe(value: unknown): string {
   if (value === null) return "null, which is to be filled in";
   if (Array.isArray(value)) return `a list of ${value.length}`;
   if (typeof value === "object") return "an object";
-  if (typeof value === "string" && value.length > 60) return `${JSON.stringify(value.slice(0, 57))}...`;
+  if (typeof value === "string" && value.length > 60)
+    return `${JSON.stringify(value.slice(0, 57))}...`;
   return JSON.stringify(value);
 }
 
 function valueAt(value: unknown, path: Path): unknown {
   return path.reduce<unknown>(
     (at, part) =>
-      typeof at === "object" && at !== null ? (at as Record<PropertyKey, unknown>)[part] : undefined,
+      typeof at === "object" && at !== null
+        ? (at as Record<PropertyKey, unknown>)[part]
+        : undefined,
     value,
   );
 }
 
-/** The schema at a path. Where it has alternatives on the way, those whose constants the value matches. */
+/**
+ * The schema at a path. Where it has alternatives on the way, those whose constants the value
+ * matches.
+ */
 function schemasAt(schema: JsonSchema, value: unknown, path: Path): JsonSchema[] {
   let schemas = [schema];
   let at = value;
@@ -199,7 +226,10 @@ function alternatives(schemas: readonly JsonSchema[], value: unknown): JsonSchem
   });
 }
 
-/** Whether the constants of an alternative are the value's; one that may be left out fits a value without it. */
+/**
+ * Whether the constants of an alternative are the value's; one that may be left out fits a value
+ * without it.
+ */
 const fits = (schema: JsonSchema, value: unknown) =>
   Object.entries(schema.properties ?? {}).every(([key, property]) => {
     const found = valueAt(value, [key]);

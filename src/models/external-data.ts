@@ -1,6 +1,7 @@
 /**
- * External data of ONNX: a graph may keep constants in files beside its own, by paths relative to its folder. What the
- * runtime opens must be what the manifest pins, or other weights would run under the same hash.
+ * External data of ONNX: a graph may keep constants in files beside its own, by paths relative to
+ * its folder. What the runtime opens must be what the manifest pins, or other weights would run
+ * under the same hash.
  */
 import { realpath } from "node:fs/promises";
 import { dirname, join, posix } from "node:path";
@@ -15,14 +16,19 @@ import { fault, fileSha256, resolveModelFile } from "./files.js";
  * @throws RadserveError bad_request if the file is no ONNX model
  */
 export function externalData(graph: string): string[] {
-  const found = (loadAddon() as { externalData(path: string): string[] | null }).externalData(graph);
+  const found = (loadAddon() as { externalData(path: string): string[] | null }).externalData(
+    graph,
+  );
   if (found !== null) return found;
   throw errors.bad_request(
     "Expected an ONNX model that can be read to its end, found something else. Export the graph again.",
   );
 }
 
-/** Whether a location stays in the graph's folder, whatever lies there. Other characters would be another file's name. */
+/**
+ * Whether a location stays in the graph's folder, whatever lies there. Other characters would be
+ * another file's name.
+ */
 export function staysInside(location: string): boolean {
   const climbs = location.split("/").includes("..") || posix.isAbsolute(location);
   return location !== "" && !climbs && !/[\0\ufffd]/.test(location);

@@ -1,4 +1,7 @@
-/** A manifest's files, inside the model's folder or inside an installed package: where they lie, and their hashes. */
+/**
+ * A manifest's files, inside the model's folder or inside an installed package: where they lie, and
+ * their hashes.
+ */
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
@@ -22,7 +25,8 @@ export function packageRoot(): string {
   let folder = dirname(fileURLToPath(import.meta.url));
   while (!isOwnPackage(join(folder, "package.json"))) {
     const parent = dirname(folder);
-    if (parent === folder) throw new Error("Radserve's package.json is missing above its own files");
+    if (parent === folder)
+      throw new Error("Radserve's package.json is missing above its own files");
     folder = parent;
   }
   return folder;
@@ -35,8 +39,9 @@ function isOwnPackage(file: string): boolean {
 }
 
 /**
- * Absolute path of a manifest's file. `npm:PACKAGE/PATH` is found as Node finds PACKAGE from Radserve's own folder;
- * the package's `exports` do not matter, because the file is data that its hash pins.
+ * Absolute path of a manifest's file. `npm:PACKAGE/PATH` is found as Node finds PACKAGE from
+ * Radserve's own folder; the package's `exports` do not matter, because the file is data that its
+ * hash pins.
  * @throws Error if there is no such package, or if the path leads out of it
  */
 export async function resolveModelFile(directory: string, path: string): Promise<string> {
@@ -49,12 +54,18 @@ export async function resolveModelFile(directory: string, path: string): Promise
     .map((folder) => join(folder, name))
     .find((folder) => existsSync(join(folder, "package.json")));
   if (home === undefined) throw new Error(`the package ${name} is not installed; run npm ci`);
-  const [inside, file] = await Promise.all([realpath(home), realpath(join(home, ...parts.slice(depth)))]);
+  const [inside, file] = await Promise.all([
+    realpath(home),
+    realpath(join(home, ...parts.slice(depth))),
+  ]);
   if (!file.startsWith(inside + sep)) throw new Error(`the path leads out of the package ${name}`);
   return file;
 }
 
-/** Which file lay at a path, and in which state: it differs after any write, and after another file took its place. */
+/**
+ * Which file lay at a path, and in which state: it differs after any write, and after another file
+ * took its place.
+ */
 export interface FileStamp {
   path: string;
   stamp: string;
@@ -63,13 +74,19 @@ export interface FileStamp {
 }
 
 /** The stamp of each file; a file that is not there has one too. */
-export function fileStamps(directory: string, files: readonly { path: string }[]): Promise<FileStamp[]> {
+export function fileStamps(
+  directory: string,
+  files: readonly { path: string }[],
+): Promise<FileStamp[]> {
   return Promise.all(
     files.map(async ({ path }) => {
       try {
-        const { dev, ino, size, mtimeNs, ctimeNs } = await stat(await resolveModelFile(directory, path), {
-          bigint: true,
-        });
+        const { dev, ino, size, mtimeNs, ctimeNs } = await stat(
+          await resolveModelFile(directory, path),
+          {
+            bigint: true,
+          },
+        );
         return { path, stamp: [dev, ino, size, mtimeNs, ctimeNs].join(" "), bytes: Number(size) };
       } catch (error) {
         return { path, stamp: fault(error), bytes: 0 };
@@ -79,7 +96,10 @@ export function fileStamps(directory: string, files: readonly { path: string }[]
 }
 
 /** Every file that is missing or is not the one that the manifest pins. */
-export async function verifyFiles(directory: string, files: readonly ModelFile[]): Promise<Problem[]> {
+export async function verifyFiles(
+  directory: string,
+  files: readonly ModelFile[],
+): Promise<Problem[]> {
   const checked = await Promise.all(files.map((file) => verifyFile(directory, file)));
   return checked.flat();
 }
@@ -133,7 +153,10 @@ export function modelFiles(manifest: Pick<Manifest, "files" | "canary">): Manife
   ];
 }
 
-/** Identity of a model: SHA-256 over its manifest's canonical JSON, then each file's declared hash and path, a line each. */
+/**
+ * Identity of a model: SHA-256 over its manifest's canonical JSON, then each file's declared hash
+ * and path, a line each.
+ */
 export function modelSha256(manifest: Manifest): string {
   const lines = modelFiles(manifest).map((file) => `${file.sha256}  ${file.path}`);
   return createHash("sha256")

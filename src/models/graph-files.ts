@@ -7,7 +7,8 @@ import { fault, fileSha256 } from "./files.js";
 
 /**
  * The graph, and the files that it keeps constants in, as a manifest beside it pins them.
- * @throws RadserveError bad_request for what is no ONNX model, or needs a file that is not there or lies elsewhere
+ * @throws RadserveError bad_request for what is no ONNX model, or needs a file that is not there or
+ * lies elsewhere
  */
 export async function graphFiles(path: string): Promise<Manifest["files"]> {
   const own = { path: basename(path), sha256: await fileSha256(path) };

@@ -1,6 +1,7 @@
 /**
- * Whether a manifest and a graph fit each other, before anything runs: names, types, layouts, sizes, and how many
- * labels the last layer has. The canary shows what a dynamic dimension leaves open.
+ * Whether a manifest and a graph fit each other, before anything runs: names, types, layouts,
+ * sizes, and how many labels the last layer has. The canary shows what a dynamic dimension leaves
+ * open.
  */
 import type { GraphInfo } from "../engine/types.js";
 import type { TensorInfo } from "../base/tensor.js";
@@ -37,7 +38,11 @@ export function checkGraph(manifest: Manifest, graph: GraphInfo): Problem[] {
     ...unfedInputs(manifest, graph),
     ...manifest.outputs.flatMap((output, o) => {
       const layout = graphLayout(layoutFor(manifest, output), manifest.tiling);
-      const side = { tensors: graph.outputs, rank: layout.length, channelsLast: layout.endsWith("C") };
+      const side = {
+        tensors: graph.outputs,
+        rank: layout.length,
+        channelsLast: layout.endsWith("C"),
+      };
       const faults = kindOf(output).graphFaults(output, { ...side, outputs: manifest.outputs });
       return faults.map((fault) => problemAt(["outputs", o], fault));
     }),
@@ -46,13 +51,22 @@ export function checkGraph(manifest: Manifest, graph: GraphInfo): Problem[] {
   ];
 }
 
-/** The layout of what the graph is given: windows of two sides take each slice of a volume by itself. */
-function graphLayout(layout: ImageInput["layout"], tiling: Tiling | undefined): ImageInput["layout"] {
+/**
+ * The layout of what the graph is given: windows of two sides take each slice of a volume by
+ * itself.
+ */
+function graphLayout(
+  layout: ImageInput["layout"],
+  tiling: Tiling | undefined,
+): ImageInput["layout"] {
   if (tiling?.window.length !== 2) return layout;
   return layout.endsWith("C") ? "NHWC" : "NCHW";
 }
 
-/** Faults of the graphs of a model: each beside the manifest, and those of an ensemble beside each other. */
+/**
+ * Faults of the graphs of a model: each beside the manifest, and those of an ensemble beside each
+ * other.
+ */
 export async function checkGraphs(
   manifest: Manifest,
   paths: readonly string[],
@@ -78,7 +92,10 @@ export async function checkGraphs(
     if (manifest.ensemble === undefined) return;
     for (const tensor of graph.outputs)
       if (!tensor.dtype.startsWith("float"))
-        problems.push({ path, message: `Whole numbers have no mean; the graph gives ${namedText(tensor)}` });
+        problems.push({
+          path,
+          message: `Whole numbers have no mean; the graph gives ${namedText(tensor)}`,
+        });
   });
   return problems;
 }
@@ -106,7 +123,10 @@ function layoutFor(manifest: Manifest, output: ModelOutput): ImageInput["layout"
   return input !== undefined && isImageInput(input) ? input.layout : "NCHW";
 }
 
-/** The fault of a graph's input that no manifest can feed, so that the graph has to be exported again. */
+/**
+ * The fault of a graph's input that no manifest can feed, so that the graph has to be exported
+ * again.
+ */
 export function inputFault(info: TensorInfo): { dtype?: string; layout?: string } {
   const { dtype, shape } = info;
   const typed = ([...IMAGE_TYPES, ...NUMBER_TYPES] as string[]).includes(dtype);
@@ -135,7 +155,10 @@ interface FedTensor {
   problems: Problem[];
 }
 
-/** Checks what every input asks of its tensor: that it is there, of its type and of its rank; then `more`. */
+/**
+ * Checks what every input asks of its tensor: that it is there, of its type and of its rank; then
+ * `more`.
+ */
 function checkFed(
   { tensor, dtype, layout }: Pick<ModelInput, "tensor" | "dtype" | "layout">,
   tensors: readonly TensorInfo[],
@@ -151,8 +174,16 @@ function checkFed(
   const graph = `the graph's "${info.name}" is ${tensorText(info)}`;
   const rank = layout.length;
   const fault = inputFault(info);
-  expect("dtype", dtype === info.dtype, fault.dtype ?? `Expected ${info.dtype}, found ${dtype}: ${graph}`);
-  expect("layout", rank === info.shape.length, fault.layout ?? `${layout} has ${rank} dimensions; ${graph}`);
+  expect(
+    "dtype",
+    dtype === info.dtype,
+    fault.dtype ?? `Expected ${info.dtype}, found ${dtype}: ${graph}`,
+  );
+  expect(
+    "layout",
+    rank === info.shape.length,
+    fault.layout ?? `${layout} has ${rank} dimensions; ${graph}`,
+  );
   if (rank === info.shape.length) more({ info, graph, expect, problems });
   return problems;
 }
@@ -164,9 +195,14 @@ function checkNumbers(
 ): Problem[] {
   return checkFed(input, tensors, path, ({ info, graph, expect }) => {
     const count = input.values.reduce((sum, value) => sum + numbersOf(value), 0);
-    const fits = (axis: number, size: number) => (info.shape[axis] ?? -1) < 0 || info.shape[axis] === size;
+    const fits = (axis: number, size: number) =>
+      (info.shape[axis] ?? -1) < 0 || info.shape[axis] === size;
     expect("tensor", fits(0, 1), `Expected one image or any number of them; ${graph}`);
-    expect("values", info.shape.length === 1 || fits(1, count), `They give ${count} numbers; ${graph}`);
+    expect(
+      "values",
+      info.shape.length === 1 || fits(1, count),
+      `They give ${count} numbers; ${graph}`,
+    );
   });
 }
 
@@ -218,7 +254,9 @@ function checkCanaryNames(manifest: Manifest, graph: GraphInfo): Problem[] {
   });
 }
 
-/** Nothing is converted: the graph is what it was validated as, and the manifest says which that is. */
+/**
+ * Nothing is converted: the graph is what it was validated as, and the manifest says which that is.
+ */
 function checkPrecision(manifest: Manifest, graph: GraphInfo): Problem[] {
   const { precision } = manifest.execution;
   if ((precision === "float16") === graph.float16) return [];

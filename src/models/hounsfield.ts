@@ -1,13 +1,17 @@
 /**
- * Finds values that cannot be Hounsfield units. A file can say that its values are HU while they are not, and a model
- * would measure a body that does not exist. So a frame is refused for every model that takes HU
+ * Finds values that cannot be Hounsfield units. A file can say that its values are HU while they
+ * are not, and a model would measure a body that does not exist. So a frame is refused for every
+ * model that takes HU
  *
- * - if its JPEG 2000 codestream, or the bits above BitsStored, hold signed values while PixelRepresentation is 0;
- * - if a value, Pixel Padding left out, lies outside -32,768 to 32,767: the extended scales of scanners end before. The
- *   least value that the format can hold is left out too: it often fills what lies outside the scanned circle.
+ * - if its JPEG 2000 codestream, or the bits above BitsStored, hold signed values while
+ *   PixelRepresentation is 0;
+ * - if a value, Pixel Padding left out, lies outside -32,768 to 32,767: the extended scales of
+ *   scanners end before. The least value that the format can hold is left out too: it often fills
+ *   what lies outside the scanned circle.
  *
- * And there is a caveat if no value is below 0 although some are above 900, as where RescaleIntercept was lost: bodies with
- * dense bone or metal have fat or air beside it, but a cut-out of bone alone would be such a one.
+ * And there is a caveat if no value is below 0 although some are above 900, as where
+ * RescaleIntercept was lost: bodies with dense bone or metal have fat or air beside it, but a
+ * cut-out of bone alone would be such a one.
  */
 import { errors, type RadserveError } from "../base/errors.js";
 import type { Image, Warning } from "../images/image.js";
@@ -16,7 +20,10 @@ import { imageInputs, type Manifest } from "../manifest/manifest.js";
 
 const LEAST_HU = -32_768;
 const MOST_HU = 32_767;
-/** Soft tissue, fat, lung and air lie below; without their RescaleIntercept of -1024, soft tissue and fat lie above. */
+/**
+ * Soft tissue, fat, lung and air lie below; without their RescaleIntercept of -1024, soft tissue
+ * and fat lie above.
+ */
 const DENSE_HU = 900;
 
 /** Whether the model is given a frame's Hounsfield units. */
@@ -25,7 +32,8 @@ export function takesHounsfield(manifest: Manifest, image: Image, frame: number)
     ["modality", "window", "windows"].includes(values.kind),
   );
   return (
-    image.interpretation(frame).units === "HU" && (given || manifest.accepts.units?.includes("HU") === true)
+    image.interpretation(frame).units === "HU" &&
+    (given || manifest.accepts.units?.includes("HU") === true)
   );
 }
 
@@ -57,10 +65,13 @@ export function checkHounsfield(image: Image, frame: number, data: Uint8Array): 
       return true;
     });
   if (impossible !== undefined)
-    throw suspect(`a value is ${Number(impossible.toPrecision(6))}, outside ${LEAST_HU} to ${MOST_HU}`, {
-      reason: "impossible_hounsfield",
-      value: impossible,
-    });
+    throw suspect(
+      `a value is ${Number(impossible.toPrecision(6))}, outside ${LEAST_HU} to ${MOST_HU}`,
+      {
+        reason: "impossible_hounsfield",
+        value: impossible,
+      },
+    );
   return looksUnlike(image, frame, data) ? [UNLIKE] : [];
 }
 

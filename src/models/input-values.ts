@@ -1,6 +1,12 @@
 /** Applies a model's `values` to one image: which numbers its pixels become, or why they cannot. */
 import { errors } from "../base/errors.js";
-import type { Image, Interpretation, ModalityTransform, RealWorldMapping, Warning } from "../images/image.js";
+import type {
+  Image,
+  Interpretation,
+  ModalityTransform,
+  RealWorldMapping,
+  Warning,
+} from "../images/image.js";
 import { someValue, valueReader } from "../images/stored-values.js";
 import { imageInputs, type ImageInput, type Manifest } from "../manifest/manifest.js";
 import type { Reason } from "./attribute-values.js";
@@ -12,8 +18,9 @@ type RealWorldValues = Extract<Values, { kind: "real_world" }>;
 const SUV_UNITS = "g/ml";
 
 /**
- * The interpretation under which a modality value is what the model asks for: a real world value and a SUV take the
- * place of the file's own modality transform. Without one the interpretation is as it was; `valueReasons` refuses it.
+ * The interpretation under which a modality value is what the model asks for: a real world value
+ * and a SUV take the place of the file's own modality transform. Without one the interpretation is
+ * as it was; `valueReasons` refuses it.
  */
 export function meantBy(values: Values, interpretation: Interpretation): Interpretation {
   if (values.kind === "real_world") {
@@ -22,7 +29,12 @@ export function meantBy(values: Values, interpretation: Interpretation): Interpr
     return { ...interpretation, modality: { kind: "rescale", ...linear }, units: values.units };
   }
   const { suv, modality } = interpretation;
-  if (values.kind !== "suv_bw" || suv === undefined || !("factor" in suv) || modality.kind === "lut")
+  if (
+    values.kind !== "suv_bw" ||
+    suv === undefined ||
+    !("factor" in suv) ||
+    modality.kind === "lut"
+  )
     return interpretation;
   const { slope, intercept } = linearOf(modality);
   const scaled = { slope: slope * suv.factor, intercept: intercept * suv.factor };
@@ -30,7 +42,10 @@ export function meantBy(values: Values, interpretation: Interpretation): Interpr
 }
 
 /** The interpretation of a frame as a model's inputs take it. */
-export function interpretationFor(manifest: Manifest, interpretation: Interpretation): Interpretation {
+export function interpretationFor(
+  manifest: Manifest,
+  interpretation: Interpretation,
+): Interpretation {
   // The rules of the manifest see to it that no two inputs ask for different physical values.
   const physical = imageInputs(manifest).find(
     ({ values }) => values.kind === "real_world" || values.kind === "suv_bw",
@@ -44,7 +59,9 @@ export function valueReasons(values: Values, interpretations: readonly Interpret
     const lacking = interpretations.some((each) => chosen(values, each) === undefined);
     if (!lacking) return [];
     const found = [
-      ...new Set(interpretations.flatMap(({ realWorld = [] }) => realWorld.map((each) => named(each)))),
+      ...new Set(
+        interpretations.flatMap(({ realWorld = [] }) => realWorld.map((each) => named(each))),
+      ),
     ];
     const message =
       `Expected one linear Real World Value Mapping to ${values.units}` +
@@ -67,7 +84,10 @@ export function valueReasons(values: Values, interpretations: readonly Interpret
 }
 
 /** The only linear mapping to the units, and by the label, that the model names. */
-function chosen(values: RealWorldValues, { realWorld = [] }: Interpretation): RealWorldMapping | undefined {
+function chosen(
+  values: RealWorldValues,
+  { realWorld = [] }: Interpretation,
+): RealWorldMapping | undefined {
   const fitting = realWorld.filter(
     ({ units, label, linear }) =>
       linear !== undefined &&
@@ -87,17 +107,24 @@ function named({ units, linear }: RealWorldMapping): string {
 }
 
 /**
- * Warnings about a frame's values as the model takes them: that the file has a real world value beside
- * the modality value that is taken, that a mapping was used beyond its range, and what was assumed for SUV.
+ * Warnings about a frame's values as the model takes them: that the file has a real world value
+ * beside the modality value that is taken, that a mapping was used beyond its range, and what was
+ * assumed for SUV.
  * @param data the stored values of the frame
  */
-export function valueCaveats(values: Values, image: Image, frame: number, data: Uint8Array): Warning[] {
+export function valueCaveats(
+  values: Values,
+  image: Image,
+  frame: number,
+  data: Uint8Array,
+): Warning[] {
   const interpretation = image.interpretation(frame);
   if (values.kind === "modality" || values.kind === "window" || values.kind === "windows") {
     const { modality, realWorld = [] } = interpretation;
     const { slope, intercept } = linearOf(modality);
     const others = realWorld.filter(
-      ({ linear }) => linear?.slope !== slope || linear.intercept !== intercept || modality.kind === "lut",
+      ({ linear }) =>
+        linear?.slope !== slope || linear.intercept !== intercept || modality.kind === "lut",
     );
     if (others.length === 0) return [];
     const units = [...new Set(others.map((each) => named(each)))].join(", ");
@@ -112,15 +139,20 @@ export function valueCaveats(values: Values, image: Image, frame: number, data: 
   const mapping = chosen(values, interpretation);
   if (mapping === undefined) return [];
   const { first, last } = mapping;
-  const beyond = someValue(data, image.format, interpretation.padding, (v) => v < first || v > last);
+  const beyond = someValue(
+    data,
+    image.format,
+    interpretation.padding,
+    (v) => v < first || v > last,
+  );
   if (!beyond) return [];
   const message = `Some stored values lie outside ${first} to ${last}, for which the mapping to ${values.units} is defined; it was applied to them too.`;
   return [{ code: "real_world_range", message }];
 }
 
 /**
- * Says of a frame of floating-point pixels how many of its values are no numbers: models are given their background
- * there, as for padding. A frame whose Pixel Padding is NaN has said so itself.
+ * Says of a frame of floating-point pixels how many of its values are no numbers: models are given
+ * their background there, as for padding. A frame whose Pixel Padding is NaN has said so itself.
  * @param data the stored values of the frame
  * @throws RadserveError decode_suspect if none is a number
  */

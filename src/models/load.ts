@@ -15,10 +15,16 @@ import { graphPaths, type FolderReport, type SoundModel } from "./read.js";
 
 export type Provider = "cpu" | "cuda";
 
-/** Folders that are no models: manifests to be copied and completed, and what file systems make by themselves. */
+/**
+ * Folders that are no models: manifests to be copied and completed, and what file systems make by
+ * themselves.
+ */
 const NO_MODELS: readonly string[] = ["examples", "lost+found"];
 
-/** The outcome of loading a folder: an entry if its manifest could be read, and an error if it does not serve. */
+/**
+ * The outcome of loading a folder: an entry if its manifest could be read, and an error if it does
+ * not serve.
+ */
 export interface Outcome {
   name: string;
   required: boolean;
@@ -27,9 +33,10 @@ export interface Outcome {
 }
 
 /**
- * Folders of models, in the order of their names: every folder directly in the directory, but for `examples`,
- * `lost+found` and names that begin with a dot. What a folder holds does not matter here: one whose model.json is
- * missing, or that cannot even be looked at, may be a model that the box must not be without.
+ * Folders of models, in the order of their names: every folder directly in the directory, but for
+ * `examples`, `lost+found` and names that begin with a dot. What a folder holds does not matter
+ * here: one whose model.json is missing, or that cannot even be looked at, may be a model that the
+ * box must not be without.
  * @throws RadserveError model_unavailable if the directory cannot be read
  */
 export async function modelFolders(directory: string): Promise<string[]> {
@@ -75,7 +82,8 @@ export async function loadReport(
   }
   try {
     if (refused !== undefined) throw refused;
-    if (report.problems.length > 0) throw RadserveError.fromObject(problemsError(name, report.problems));
+    if (report.problems.length > 0)
+      throw RadserveError.fromObject(problemsError(name, report.problems));
     const loaded = await loadSession(report.directory, model, engine, providers, stop);
     const entry = entryOf(name, model, "ready");
     const { id, provider, gpu, sessions } = loaded;
@@ -99,8 +107,8 @@ function entryOf(name: string, model: SoundModel, state: ModelEntry["state"]): M
 }
 
 /**
- * Loads and warms one model and runs its canary. If that fails, or a file is no longer the one whose hash was taken,
- * nothing stays loaded.
+ * Loads and warms one model and runs its canary. If that fails, or a file is no longer the one
+ * whose hash was taken, nothing stays loaded.
  */
 export async function loadSession(
   directory: string,
@@ -117,7 +125,8 @@ export async function loadSession(
   stop?.throwIfAborted();
   const [modelPath, ...others] = await graphPaths(directory, manifest);
   const mistakes = await checkGraphs(manifest, [modelPath, ...others], engine);
-  if (mistakes.length > 0) throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
+  if (mistakes.length > 0)
+    throw RadserveError.fromObject(problemsError(basename(directory), mistakes));
   const { name, version, inputs, outputs, batching, tiling } = manifest;
   const roles = manifest.roles?.map(({ role }) => role) ?? [];
   const { precision } = manifest.execution;
@@ -166,7 +175,10 @@ function problemsError(name: string, problems: readonly Problem[]): ErrorObject 
   };
 }
 
-/** Makes any fault the model's error. An unforeseen fault keeps its text, because it is about files of the operator. */
+/**
+ * Makes any fault the model's error. An unforeseen fault keeps its text, because it is about files
+ * of the operator.
+ */
 function unavailable(name: string, thrown: unknown): ErrorObject {
   const known = thrown instanceof RadserveError ? thrown : undefined;
   if (known?.code === "model_unavailable" && known.message.startsWith(`Model ${name}:`))

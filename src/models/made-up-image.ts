@@ -1,6 +1,7 @@
 /**
- * A loaded model runs once on a made-up image, from preparation to findings: that the tensors which come out are those
- * that the manifest describes, shapes that the graph leaves open included, no canary shows, because it ends at the tensor.
+ * A loaded model runs once on a made-up image, from preparation to findings: that the tensors which
+ * come out are those that the manifest describes, shapes that the graph leaves open included, no
+ * canary shows, because it ends at the tensor.
  */
 import type { Engine } from "../engine/engine.js";
 import type { LoadedModel, Plane } from "../engine/types.js";
@@ -21,8 +22,8 @@ import { inputSides } from "./canary.js";
 const SMALL = 16;
 
 /**
- * The fault of what comes out; undefined where there is none, and for models that are given more than one image at once,
- * of which none is made up.
+ * The fault of what comes out; undefined where there is none, and for models that are given more
+ * than one image at once, of which none is made up.
  */
 export async function madeUpProblem(
   engine: Engine,
@@ -45,8 +46,12 @@ export async function madeUpProblem(
         ? {
             geometry: {
               origin: [0, 0, 0],
-              ...{ columnDirection: [1, 0, 0], rowDirection: [0, 1, 0], sliceDirection: [0, 0, 1] },
-              ...{ sliceSpacing: slice ?? 1, rowSpacing: row ?? 1, columnSpacing: column ?? 1 },
+              columnDirection: [1, 0, 0],
+              rowDirection: [0, 1, 0],
+              sliceDirection: [0, 0, 1],
+              sliceSpacing: slice ?? 1,
+              rowSpacing: row ?? 1,
+              columnSpacing: column ?? 1,
             },
           }
         : {}),
@@ -54,12 +59,17 @@ export async function madeUpProblem(
     return undefined;
   } catch (error) {
     // A made-up image that does not suit the model shows no mistake of it
-    return error instanceof RadserveError && error.code === "output_invalid" ? error.message : undefined;
+    return error instanceof RadserveError && error.code === "output_invalid"
+      ? error.message
+      : undefined;
   }
 }
 
 /** Slices of 16 bits that are even nowhere, as large as the tensor or a window. */
-function madeUp(manifest: Manifest, input: ImageInput): { planes: Plane[]; spacing: (number | null)[] } {
+function madeUp(
+  manifest: Manifest,
+  input: ImageInput,
+): { planes: Plane[]; spacing: (number | null)[] } {
   // Less than a window is filled up
   const {
     W: columns,
@@ -80,18 +90,24 @@ function madeUp(manifest: Manifest, input: ImageInput): { planes: Plane[]; spaci
 export function signedPlane(rows: number, columns: number, samples: readonly number[]): Plane {
   return {
     format: {
-      ...{ rows, columns, samplesPerPixel: 1, bitsAllocated: 16, bitsStored: 16, highBit: 15 },
-      ...{ signed: true, float: false, photometricInterpretation: "MONOCHROME2", packed422: false },
+      rows,
+      columns,
+      samplesPerPixel: 1,
+      bitsAllocated: 16,
+      bitsStored: 16,
+      highBit: 15,
+      signed: true,
+      float: false,
+      photometricInterpretation: "MONOCHROME2",
+      packed422: false,
     },
     data: new Uint8Array(Int16Array.from(samples).buffer),
     interpretation: {
-      ...{
-        modality: { kind: "identity" },
-        units: undefined,
-        voi: [],
-        padding: undefined,
-        palette: undefined,
-      },
+      modality: { kind: "identity" },
+      units: undefined,
+      voi: [],
+      padding: undefined,
+      palette: undefined,
       suv: { factor: 1 },
     },
     pixelAspect: 1,

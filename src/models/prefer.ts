@@ -1,4 +1,7 @@
-/** Which of several series a model takes, where its manifest says which it prefers (`accepts.prefer`). */
+/**
+ * Which of several series a model takes, where its manifest says which it prefers
+ * (`accepts.prefer`).
+ */
 import type { Image } from "../images/image.js";
 import type { Manifest } from "../manifest/manifest.js";
 import { dataSets, holders, numbersOf, type Reason } from "./attribute-values.js";
@@ -11,14 +14,20 @@ function rank(preference: Preference, image: Image): number {
   const numbers = dataSets(image).flatMap((attributes) => {
     if (preference.by !== "kernel") return numbersOf(attributes, "SliceThickness");
     const { order } = preference;
-    const kernels = holders(attributes, "ConvolutionKernel").map((one) => one.strings("ConvolutionKernel"));
-    // Of several values one counts, as in a rule: some scanners write the strength beside the kernel
+    const kernels = holders(attributes, "ConvolutionKernel").map((one) =>
+      one.strings("ConvolutionKernel"),
+    );
+    // Of several values one counts, as in a rule: some scanners write the strength beside the
+    // kernel
     const place = (values: readonly string[] | undefined) =>
       order.findIndex((kernel) => values?.includes(kernel));
     return kernels.length === 0 ? [-1] : kernels.map(place);
   });
-  // A series is as thick as its thickest slice, and has a kernel that is in the order in all of its files
-  return numbers.length === 0 || numbers.includes(-1) ? Infinity : numbers.reduce((a, b) => Math.max(a, b));
+  // A series is as thick as its thickest slice, and has a kernel that is in the order in all of its
+  // files
+  return numbers.length === 0 || numbers.includes(-1)
+    ? Infinity
+    : numbers.reduce((a, b) => Math.max(a, b));
 }
 
 const CODES = { most_slices: "not_most_slices", thinnest: "not_thinnest", kernel: "not_kernel" };
@@ -49,7 +58,10 @@ export function preferred<T extends { image: Image }>(
     const best = [...ranks.values()].reduce((a, b) => Math.min(a, b), Infinity);
     for (const [one, found] of ranks)
       if (found > best)
-        behind.set(one, { code: CODES[preference.by], message: WHY[preference.by](best, found, order) });
+        behind.set(one, {
+          code: CODES[preference.by],
+          message: WHY[preference.by](best, found, order),
+        });
     left = left.filter((one) => ranks.get(one) === best);
   }
   return { left, behind };

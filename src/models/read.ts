@@ -38,7 +38,10 @@ export interface FolderReport {
   directory: string;
   /** Absent if model.json cannot be read or does not obey the schema. */
   model?: SoundModel;
-  /** The value in model.json; true if it cannot be read: a server that needs the model must not call itself ready. */
+  /**
+   * The value in model.json; true if it cannot be read: a server that needs the model must not call
+   * itself ready.
+   */
   required: boolean;
   problems: Problem[];
 }
@@ -47,7 +50,9 @@ const FILES = z.array(modelFileSchema);
 const NO_FILE = "The file does not exist";
 const NO_MANIFEST = `${NO_FILE}, and every folder in the models folder is a model. Write it (radserve models init GRAPH.onnx begins it), put it back, or move the folder away`;
 
-/** Reads a folder and reports every mistake in it at once. Never throws for what the folder holds. */
+/**
+ * Reads a folder and reports every mistake in it at once. Never throws for what the folder holds.
+ */
 export async function readModelFolder(directory: string): Promise<FolderReport> {
   const name = basename(directory);
   const read = await readJson(join(directory, "model.json"), "model.json");
@@ -83,15 +88,24 @@ export async function judgeManifest(directory: string, value: unknown): Promise<
   };
 }
 
-/** Where the graphs of a model lie: one, or those of its ensemble. @throws Error if a package that holds one is missing */
-export async function graphPaths(directory: string, manifest: Manifest): Promise<[string, ...string[]]> {
+/**
+ * Where the graphs of a model lie: one, or those of its ensemble. @throws Error if a package that
+ * holds one is missing
+ */
+export async function graphPaths(
+  directory: string,
+  manifest: Manifest,
+): Promise<[string, ...string[]]> {
   const [first = "", ...others] = await Promise.all(
     graphsOf(manifest).map((path) => resolveModelFile(directory, path)),
   );
   return [first, ...others];
 }
 
-async function readJson(path: string, shown: string): Promise<{ value?: unknown; problem?: Problem }> {
+async function readJson(
+  path: string,
+  shown: string,
+): Promise<{ value?: unknown; problem?: Problem }> {
   let text: string;
   try {
     text = await textOfRegular(path);
@@ -107,13 +121,15 @@ async function readJson(path: string, shown: string): Promise<{ value?: unknown;
     const message = `Each field stands once; "${field.slice(0, 64)}" stands again at line ${line}, column ${column}`;
     return { problem: { path: shown, message } };
   } catch (error) {
-    return { problem: { path: shown, message: `Not JSON: ${error instanceof Error ? error.message : ""}` } };
+    return {
+      problem: { path: shown, message: `Not JSON: ${error instanceof Error ? error.message : ""}` },
+    };
   }
 }
 
 /**
- * Zod leaves cross-field rules out as soon as one field is wrong; they are run here too, as far as the rest of the
- * manifest lets them, so that its author sees every mistake in one go.
+ * Zod leaves cross-field rules out as soon as one field is wrong; they are run here too, as far as
+ * the rest of the manifest lets them, so that its author sees every mistake in one go.
  */
 function manifestProblems(value: unknown, issues: readonly z.core.$ZodIssue[]): Problem[] {
   const cross: z.core.$ZodIssue[] = [];
@@ -147,7 +163,8 @@ async function fileProblems(
   const files = manifest?.files ?? (parsed.success ? parsed.data : []);
   const all = manifest === undefined ? files : modelFiles(manifest);
   const problems = await verifyFiles(directory, all);
-  const graphs = manifest === undefined ? files.slice(0, 1).map(({ path }) => path) : graphsOf(manifest);
+  const graphs =
+    manifest === undefined ? files.slice(0, 1).map(({ path }) => path) : graphsOf(manifest);
   const unpinned = (
     await Promise.all(
       graphs
@@ -155,7 +172,10 @@ async function fileProblems(
         .map((graph) => unpinnedFiles(directory, graph, files)),
     )
   ).flat();
-  return [...problems, ...unpinned.filter(({ path }) => !problems.some((known) => known.path === path))];
+  return [
+    ...problems,
+    ...unpinned.filter(({ path }) => !problems.some((known) => known.path === path)),
+  ];
 }
 
 async function readSite(
@@ -199,6 +219,8 @@ function siteProblems(manifest: Manifest, site: Site): Problem[] {
 
 export function resolveThresholds(manifest: Manifest, site: Site): number[][] {
   return manifest.outputs.map((output) =>
-    labelsOf(output).map((label) => ownValue(site.thresholds, label.label) ?? label.threshold ?? NaN),
+    labelsOf(output).map(
+      (label) => ownValue(site.thresholds, label.label) ?? label.threshold ?? NaN,
+    ),
   );
 }

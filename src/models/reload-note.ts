@@ -1,6 +1,6 @@
 /**
- * Keeps the outcome of the last reload of the models in a file of the state directory. The server writes it; the
- * command that asked for the reload, and can do so by a signal only, reads it.
+ * Keeps the outcome of the last reload of the models in a file of the state directory. The server
+ * writes it; the command that asked for the reload, and can do so by a signal only, reads it.
  */
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import path from "node:path";

@@ -1,4 +1,6 @@
-/** Which series or images of a folder have which role for a model, and why they are no case for it. */
+/**
+ * Which series or images of a folder have which role for a model, and why they are no case for it.
+ */
 import { errors, type RadserveError } from "../base/errors.js";
 import { coverage, sameGrid, type Grid } from "../images/grids.js";
 import type { Candidates } from "../images/dicom/case.js";
@@ -27,7 +29,8 @@ const WHOLE = 0.999;
 /** Images that a refusal lists. */
 const LISTED = 4;
 
-const isSeries = ({ accepts }: Pick<Manifest, "accepts">): boolean => accepts.dimensions === "series";
+const isSeries = ({ accepts }: Pick<Manifest, "accepts">): boolean =>
+  accepts.dimensions === "series";
 
 /**
  * The image of each role, in the manifest's order, or every reason why there is none.
@@ -68,9 +71,13 @@ export function fill(
       });
     else filled.push({ role, found: only });
   }
-  const shared = filled.find(({ found }, i) => filled.findIndex((other) => other.found === found) < i);
+  const shared = filled.find(
+    ({ found }, i) => filled.findIndex((other) => other.found === found) < i,
+  );
   if (shared !== undefined) {
-    const names = filled.filter(({ found }) => found === shared.found).map(({ role }) => `"${role}"`);
+    const names = filled
+      .filter(({ found }) => found === shared.found)
+      .map(({ role }) => `"${role}"`);
     reasons.push({
       code: "role_shared",
       message: `Expected a ${what} of its own for each role; the rules of ${names.join(" and ")} take the same.`,
@@ -87,7 +94,10 @@ export function fill(
   return apart.length > 0 ? { reasons: apart } : { roles: images, behind };
 }
 
-/** The formats that a model takes at all: the rest of its `accepts` is asked of each role when it is known. */
+/**
+ * The formats that a model takes at all: the rest of its `accepts` is asked of each role when it is
+ * known.
+ */
 function isTaken({ accepts }: Manifest, { source }: Image): boolean {
   const among = (list: readonly string[] | undefined, value: string | undefined) =>
     list === undefined || (value !== undefined && list.includes(value));
@@ -119,7 +129,9 @@ function obeys(rule: RoleRule, attributes: Attributes): boolean {
   return numbers.length > 0 && numbers.every((number) => number >= min && number <= max);
 }
 
-/** The studies of a folder, the latest first; undefined if one says no date, or two say the same. */
+/**
+ * The studies of a folder, the latest first; undefined if one says no date, or two say the same.
+ */
 type Studies = readonly (string | undefined)[] | undefined;
 
 function studiesOf(candidates: readonly Candidate[]): Studies {
@@ -134,7 +146,8 @@ function studiesOf(candidates: readonly Candidate[]): Studies {
   }
   if (times.size < 2) return [...times.keys()];
   const sorted = [...times].sort(([, a], [, b]) => b - a);
-  const unclear = sorted.some(([, at]) => Number.isNaN(at)) || new Set(times.values()).size < times.size;
+  const unclear =
+    sorted.some(([, at]) => Number.isNaN(at)) || new Set(times.values()).size < times.size;
   return unclear ? undefined : sorted.map(([uid]) => uid);
 }
 
@@ -152,7 +165,8 @@ const undated = (study: Role["study"], studies: Studies): string =>
 /** UIDs tell images from each other without a word about the patient. */
 function listed(candidates: readonly Candidate[]): string {
   const uids = candidates.map(
-    ({ image: { source } }) => source.sopInstanceUid ?? source.seriesInstanceUid ?? "one without UID",
+    ({ image: { source } }) =>
+      source.sopInstanceUid ?? source.seriesInstanceUid ?? "one without UID",
   );
   const shown = uids.slice(0, LISTED).join(", ");
   return uids.length > LISTED ? `${shown} and ${uids.length - LISTED} more` : shown;
@@ -175,13 +189,15 @@ function togetherReasons(manifest: Manifest, roles: readonly Filled[]): Reason[]
   if (manifest.roles?.[0]?.study === undefined && differ(({ source }) => source.studyInstanceUid))
     reasons.push({
       code: "case_several_studies",
-      message: "Expected all roles of one study, found several: no role of this model is for a prior.",
+      message:
+        "Expected all roles of one study, found several: no role of this model is for a prior.",
     });
   if (isSeries(manifest)) reasons.push(...placeReasons(roles));
   return reasons;
 }
 
-const setsOf = (roles: readonly Filled[]): Attributes[] => roles.flatMap(({ image }) => dataSets(image));
+const setsOf = (roles: readonly Filled[]): Attributes[] =>
+  roles.flatMap(({ image }) => dataSets(image));
 
 /** Warns that the images of a case do not name the patient in the same way. */
 export function identityCaveats(roles: readonly Filled[]): Warning[] {
@@ -218,11 +234,17 @@ export function gridOf(image: Image): Grid {
 }
 
 /** Whether a role's voxels are not those of the first, and are taken to that one's grid. */
-export const isRegridded = (manifest: Pick<Manifest, "accepts">, leading: Image, image: Image): boolean =>
-  isSeries(manifest) && !sameGrid(gridOf(leading), gridOf(image));
+export const isRegridded = (
+  manifest: Pick<Manifest, "accepts">,
+  leading: Image,
+  image: Image,
+): boolean => isSeries(manifest) && !sameGrid(gridOf(leading), gridOf(image));
 
 /** Warns that a series does not reach as far as the one whose grid it is taken to. */
-export function coverageCaveats(manifest: Manifest, [leading, ...others]: readonly Filled[]): Warning[] {
+export function coverageCaveats(
+  manifest: Manifest,
+  [leading, ...others]: readonly Filled[],
+): Warning[] {
   if (leading === undefined || !isSeries(manifest)) return [];
   return others.flatMap(({ role, image }) => {
     const part = coverage(gridOf(leading.image), gridOf(image));
@@ -233,7 +255,8 @@ export function coverageCaveats(manifest: Manifest, [leading, ...others]: readon
 }
 
 /**
- * The members of the case that a folder is for the models with roles that take it; undefined if none does.
+ * The members of the case that a folder is for the models with roles that take it; undefined if
+ * none does.
  * @throws RadserveError series_invalid if models take different ones: nobody said which is meant
  */
 export function chooseCase(
@@ -278,10 +301,14 @@ export const faultReason = ({ details, message }: RadserveError): Reason => ({
   message,
 });
 
-/** The images of all roles, the leading one first and the others by their UIDs: roles of models may differ in order. */
+/**
+ * The images of all roles, the leading one first and the others by their UIDs: roles of models may
+ * differ in order.
+ */
 export function membersOf(roles: readonly Filled[]): Image[] {
   const [leading, ...others] = roles.map(({ image }) => image);
-  const named = ({ source }: Image) => `${source.seriesInstanceUid ?? ""} ${source.sopInstanceUid ?? ""}`;
+  const named = ({ source }: Image) =>
+    `${source.seriesInstanceUid ?? ""} ${source.sopInstanceUid ?? ""}`;
   const sorted = others.sort((a, b) => (named(a) < named(b) ? -1 : 1));
   return leading === undefined ? [] : [leading, ...sorted];
 }
@@ -292,7 +319,9 @@ export function roleFacts(
 ): { role: string; series_instance_uid?: string; sop_instance_uid?: string }[] {
   return roles.map(({ role, image: { source } }) => ({
     role,
-    ...(source.seriesInstanceUid === undefined ? {} : { series_instance_uid: source.seriesInstanceUid }),
+    ...(source.seriesInstanceUid === undefined
+      ? {}
+      : { series_instance_uid: source.seriesInstanceUid }),
     ...(source.sopInstanceUid === undefined ? {} : { sop_instance_uid: source.sopInstanceUid }),
   }));
 }

@@ -23,7 +23,10 @@ export interface LoadModelsOptions {
   /** Providers in order of preference; each model gets the first that its manifest allows. */
   providers: readonly Provider[];
   log: ModelLog;
-  /** Models that are not loaded at the start, because a process ended while it loaded them. A reload tries them again. */
+  /**
+   * Models that are not loaded at the start, because a process ended while it loaded them. A reload
+   * tries them again.
+   */
   fatal?: readonly string[];
   /** Told before a model is read and loaded, and with undefined after; loading waits for it. */
   loading?: (name: string | undefined) => Promise<void>;
@@ -34,12 +37,15 @@ export interface LoadModelsOptions {
 }
 
 /**
- * Loading takes so many times the size of a model's files, what it keeps included: the most that was measured (6.0, for
- * convolutions whose weights are in the graph; bench/RESULTS.md, "Loading a model").
+ * Loading takes so many times the size of a model's files, what it keeps included: the most that
+ * was measured (6.0, for convolutions whose weights are in the graph; bench/RESULTS.md, "Loading a
+ * model").
  */
 const LOADING_FACTOR = 7;
 
-/** A model that does not serve as its folder says, and why. Its manifest may not even be readable. */
+/**
+ * A model that does not serve as its folder says, and why. Its manifest may not even be readable.
+ */
 export interface ModelProblem {
   name: string;
   required: boolean;
@@ -57,8 +63,8 @@ export function withoutEntry<T extends { name: string }>(models: {
 
 export interface ReloadOptions {
   /**
-   * Called when the new entries are in place and before the old sessions end: resolves once nothing new is started
-   * with the old entries, for example when every worker has the new ones.
+   * Called when the new entries are in place and before the old sessions end: resolves once nothing
+   * new is started with the old entries, for example when every worker has the new ones.
    */
   swapped?: (entries: readonly ModelEntry[]) => Promise<void>;
 }
@@ -70,9 +76,10 @@ export interface ModelSet {
   ready(): boolean;
   readonly problems: readonly ModelProblem[];
   /**
-   * Loads, warms and checks what has changed beside what serves, then swaps model by model; one that fails keeps its
-   * old version. Reloads run one after the other.
-   * @throws RadserveError model_unavailable if the directory cannot be read; then nothing has changed
+   * Loads, warms and checks what has changed beside what serves, then swaps model by model; one
+   * that fails keeps its old version. Reloads run one after the other.
+   * @throws RadserveError model_unavailable if the directory cannot be read; then nothing has
+   * changed
    */
   reload(options?: ReloadOptions): Promise<ReloadReport>;
   /** Releases the sessions. Idempotent. */
@@ -86,8 +93,8 @@ interface State {
 }
 
 /**
- * Reads, checks, loads and warms every model of a directory. A model that fails is an entry in state "failed" (or only
- * a problem, if its manifest cannot be read); the others go on.
+ * Reads, checks, loads and warms every model of a directory. A model that fails is an entry in
+ * state "failed" (or only a problem, if its manifest cannot be read); the others go on.
  * @throws RadserveError model_unavailable if the directory itself cannot be read
  */
 export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> {
@@ -97,7 +104,8 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
   for (const folder of await modelFolders(directory)) {
     const name = basename(folder);
     const isFatal = options.fatal?.includes(name) === true;
-    // Large files take long to be read, and what reads graphs is native code: both count as its loading.
+    // Large files take long to be read, and what reads graphs is native code: both count as its
+    // loading.
     if (!isFatal) await options.loading?.(name);
     reports.push(await readModelFolder(folder));
     if (!isFatal) await options.loading?.(undefined);
@@ -109,12 +117,16 @@ export async function loadModels(options: LoadModelsOptions): Promise<ModelSet> 
     logOutcome(log, outcome);
     outcomes.push(outcome);
   }
-  if (outcomes.length === 0) log.warn({}, "No models: the models directory holds no folder of a model");
+  if (outcomes.length === 0)
+    log.warn({}, "No models: the models directory holds no folder of a model");
   return modelSet(options, { outcomes, stale: new Map() });
 }
 
 /** Why a model that looks at a region of another cannot be loaded among these. */
-function withoutRegion(report: FolderReport, reports: readonly FolderReport[]): RadserveError | undefined {
+function withoutRegion(
+  report: FolderReport,
+  reports: readonly FolderReport[],
+): RadserveError | undefined {
   if (report.model === undefined) return undefined;
   const { manifest } = report.model;
   const first = reports.find(({ name }) => name === firstModelOf(manifest))?.model?.manifest;
@@ -153,7 +165,12 @@ function modelSet(options: LoadModelsOptions, state: State): ModelSet {
     const { next, report, retired } = await beside(options, state);
     state.outcomes = next;
     entries = entriesOf(next);
-    for (const name of [...report.added, ...report.replaced, ...report.removed, ...report.unchanged])
+    for (const name of [
+      ...report.added,
+      ...report.replaced,
+      ...report.removed,
+      ...report.unchanged,
+    ])
       state.stale.delete(name);
     for (const { name, error, kept } of report.failed) if (kept) state.stale.set(name, error);
     try {
@@ -170,7 +187,8 @@ function modelSet(options: LoadModelsOptions, state: State): ModelSet {
     ready() {
       const missing = options.engine.missing();
       return state.outcomes.every(
-        ({ required, entry }) => !required || (entry?.state === "ready" && !missing.has(entry.nativeId ?? 0)),
+        ({ required, entry }) =>
+          !required || (entry?.state === "ready" && !missing.has(entry.nativeId ?? 0)),
       );
     },
     get problems() {
@@ -199,7 +217,8 @@ function entriesOf(outcomes: readonly Outcome[]): readonly ModelEntry[] {
 function problemsOf(state: State, missing: ReadonlyMap<number, string>): ModelProblem[] {
   return state.outcomes.flatMap(({ name, required, error, entry }) => {
     const message = missing.get(entry?.nativeId ?? 0);
-    const away = message === undefined ? undefined : ({ error: "model_unavailable", message } as const);
+    const away =
+      message === undefined ? undefined : ({ error: "model_unavailable", message } as const);
     const found = error ?? away ?? state.stale.get(name);
     return found === undefined ? [] : [{ name, required, error: found }];
   });
@@ -264,7 +283,11 @@ function logOutcome(log: ModelLog, { name, entry, error, required }: Outcome): v
   else if (entry?.state === "off") log.info(fields, `Model ${name} is off`);
   else
     log.info(
-      { ...fields, provider: entry?.provider, session_bytes: entry?.sessions?.map(({ bytes }) => bytes) },
+      {
+        ...fields,
+        provider: entry?.provider,
+        session_bytes: entry?.sessions?.map(({ bytes }) => bytes),
+      },
       `Model ${name} is ready`,
     );
 }

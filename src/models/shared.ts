@@ -1,6 +1,6 @@
 /**
- * The models' entries as the worker threads get them: one serialised copy in shared memory, which a thread reads when
- * it is new. Otherwise the entries would be cloned twice for every image.
+ * The models' entries as the worker threads get them: one serialised copy in shared memory, which a
+ * thread reads when it is new. Otherwise the entries would be cloned twice for every image.
  */
 import { deserialize, serialize } from "node:v8";
 import type { ModelEntry } from "./entry.js";

@@ -1,7 +1,8 @@
 /**
- * A tilted stack, or one with slices that are missing, as the straight and whole one that a network takes: each slice is
- * moved by whole pixels along its own plane, and a missing one is the nearest that is there. No value is changed, so
- * that what is said of a voxel goes back to the very pixel that it was read from.
+ * A tilted stack, or one with slices that are missing, as the straight and whole one that a network
+ * takes: each slice is moved by whole pixels along its own plane, and a missing one is the nearest
+ * that is there. No value is changed, so that what is said of a voxel goes back to the very pixel
+ * that it was read from.
  */
 import { release } from "../addon/bytes.js";
 import { errors } from "../base/errors.js";
@@ -32,7 +33,10 @@ export interface Straight {
   geometry: VolumeGeometry;
   /** The place of each slice of the source. */
   places: readonly Place[];
-  /** For each slice of the straight stack the one of the source that fills it, and where its first pixel lies. */
+  /**
+   * For each slice of the straight stack the one of the source that fills it, and where its first
+   * pixel lies.
+   */
   filled: readonly (Place & { source: number })[];
   tiltDegrees: number;
   missing: number;
@@ -88,14 +92,16 @@ function nearest(places: readonly number[], slice: number): number {
 }
 
 /**
- * The planes of the straight stack. What lies beside a moved slice is Pixel Padding (PS3.3 C.7.5.1.1.2).
+ * The planes of the straight stack. What lies beside a moved slice is Pixel Padding (PS3.3
+ * C.7.5.1.1.2).
  * @param planes in the order of the volume's slices
  * @throws RadserveError series_invalid if no stored value is free to say that a pixel is padding
  */
 export function straightened(planes: readonly Plane[], straight: Straight): Plane[] {
   const format = planes[0]?.format;
   const same = straight.rows === format?.rows && straight.columns === format.columns;
-  const free = same || planes.every(({ interpretation }) => interpretation.padding) ? 0 : freeValue(planes);
+  const free =
+    same || planes.every(({ interpretation }) => interpretation.padding) ? 0 : freeValue(planes);
   return straight.filled.flatMap(({ source, row, column }) => {
     const plane = planes[source];
     if (plane === undefined) return [];
@@ -117,7 +123,11 @@ function freeValue(planes: readonly Plane[]): number {
       if (value > most) most = value;
     }
   }
-  const { bitsStored, signed, float } = planes[0]?.format ?? { bitsStored: 16, signed: false, float: false };
+  const { bitsStored, signed, float } = planes[0]?.format ?? {
+    bitsStored: 16,
+    signed: false,
+    float: false,
+  };
   const low = signed ? -(2 ** (bitsStored - 1)) : 0;
   const high = low + 2 ** bitsStored - 1;
   if (!float && least > low) return low;
@@ -152,7 +162,10 @@ function laid(
   };
 }
 
-/** Outputs of the straight stack as those of the source's slices. The memory of its masks is given back. */
+/**
+ * Outputs of the straight stack as those of the source's slices. The memory of its masks is given
+ * back.
+ */
 export function inSourceSlices(
   outputs: readonly EngineOutput[],
   straight: Straight,
@@ -164,9 +177,14 @@ export function inSourceSlices(
     const mask = cut(output.mask, straight, { rows, columns });
     const own = {
       ...output,
-      ...{ rows, columns, slices: straight.places.length, mask },
+      rows,
+      columns,
+      slices: straight.places.length,
+      mask,
       counts: countsOf(mask, output.overlapping, output.counts.length),
-      ...(fractions === undefined ? {} : { fractions: cut(fractions, straight, { rows, columns }) }),
+      ...(fractions === undefined
+        ? {}
+        : { fractions: cut(fractions, straight, { rows, columns }) }),
     };
     release(output.mask);
     if (fractions !== undefined) release(fractions);
@@ -174,7 +192,9 @@ export function inSourceSlices(
   });
 }
 
-/** Maps of the straight stack, [channels, slices, rows, columns], as maps of the source's slices. */
+/**
+ * Maps of the straight stack, [channels, slices, rows, columns], as maps of the source's slices.
+ */
 export function mapsInSourceSlices(
   maps: Tensor,
   straight: Straight,
@@ -204,7 +224,8 @@ function cut(
   for (let g = 0; g < groups; g++)
     for (const { slice, row, column } of places)
       for (let y = 0; y < rows; y++, to += width) {
-        const from = g * group + ((slice * straight.rows + row + y) * straight.columns + column) * bytes;
+        const from =
+          g * group + ((slice * straight.rows + row + y) * straight.columns + column) * bytes;
         own.set(values.subarray(from, from + width), to);
       }
   return own;
@@ -246,7 +267,12 @@ export function straightSteps(
 
 function straightStep({ tiltDegrees, missing, slices, rows, columns }: Straight): TransformStep {
   return {
-    ...{ step: "straighten", by: "whole pixels", tilt_degrees: tiltDegrees, missing_slices: missing },
-    ...{ slices, rows, columns },
+    step: "straighten",
+    by: "whole pixels",
+    tilt_degrees: tiltDegrees,
+    missing_slices: missing,
+    slices,
+    rows,
+    columns,
   };
 }

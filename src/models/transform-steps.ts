@@ -1,6 +1,7 @@
 /**
- * The ordered steps from stored values to a model's tensor, in words and numbers, for the receipt, for `inspect` and
- * for `models try`. The engine carries the steps out; this file says which they are, and with what parameters.
+ * The ordered steps from stored values to a model's tensor, in words and numbers, for the receipt,
+ * for `inspect` and for `models try`. The engine carries the steps out; this file says which they
+ * are, and with what parameters.
  */
 import type { Preparation } from "../engine/types.js";
 import type {
@@ -19,10 +20,14 @@ import { attributeSteps } from "./attribute-numbers.js";
 import { meantBy } from "./input-values.js";
 import { isRegridded, roleFacts, type Filled } from "./roles.js";
 
-/** The steps from stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3 C.7.5.1.1.2, C.7.6.3, C.11.1). */
+/**
+ * The steps from stored values to what they mean: padding, colour, Modality LUT or rescale (PS3.3
+ * C.7.5.1.1.2, C.7.6.3, C.11.1).
+ */
 function interpretationSteps(format: PixelFormat, interpretation: Interpretation): TransformStep[] {
   const steps: TransformStep[] = [];
-  if (interpretation.padding !== undefined) steps.push({ step: "pixel_padding", ...interpretation.padding });
+  if (interpretation.padding !== undefined)
+    steps.push({ step: "pixel_padding", ...interpretation.padding });
   const { palette } = interpretation;
   if (palette !== undefined)
     steps.push({ step: "palette_to_rgb", ...shape({ ...palette, entries: palette.red }) });
@@ -81,7 +86,13 @@ function valueSteps(
     }
     case "window":
       return [
-        { step: "window", function: values.function, center: values.center, width: values.width, to: [0, 1] },
+        {
+          step: "window",
+          function: values.function,
+          center: values.center,
+          width: values.width,
+          to: [0, 1],
+        },
       ];
     case "windows":
       return [{ step: "windows", windows: values.windows, to: [0, 1] }];
@@ -89,7 +100,8 @@ function valueSteps(
       if (colour) return [{ step: "divide_by_full_range", to: [0, 1] }];
       const voi = interpretation.voi[values.index];
       if (voi !== undefined) return [{ ...voiStep(voi), index: values.index, to: [0, 1] }];
-      const from = observed === undefined ? {} : { from_low: observed.low, from_high: observed.high };
+      const from =
+        observed === undefined ? {} : { from_low: observed.low, from_high: observed.high };
       return [{ step: values.if_absent, ...from, to: [0, 1] }];
     }
   }
@@ -126,13 +138,21 @@ function normaliseStep(
 }
 
 /** MONOCHROME1 is turned over, but never Hounsfield units. */
-function invertStep(format: PixelFormat, units: string | undefined, input: ImageInput): TransformStep[] {
+function invertStep(
+  format: PixelFormat,
+  units: string | undefined,
+  input: ImageInput,
+): TransformStep[] {
   const isHu = input.values.kind === "modality" && units === "HU";
-  const inverted = format.photometricInterpretation === "MONOCHROME1" && input.monochrome1 === "invert";
+  const inverted =
+    format.photometricInterpretation === "MONOCHROME1" && input.monochrome1 === "invert";
   return inverted && !isHu ? [{ step: "invert" }] : [];
 }
 
-/** The steps to the values that the input starts from: not all take the file's own modality transform. */
+/**
+ * The steps to the values that the input starts from: not all take the file's own modality
+ * transform.
+ */
 function meaningSteps(
   format: PixelFormat,
   interpretation: Interpretation,
@@ -143,7 +163,10 @@ function meaningSteps(
   if (values.kind === "stored") return stored;
   if (values.kind !== "real_world") return own;
   const { modality, units } = meantBy(values, interpretation);
-  const mapped = modalityStep(modality, units).map((step) => ({ ...step, step: "real_world_value" }));
+  const mapped = modalityStep(modality, units).map((step) => ({
+    ...step,
+    step: "real_world_value",
+  }));
   return [...stored, ...mapped];
 }
 
@@ -188,8 +211,8 @@ function preparationSteps(
 }
 
 /**
- * The steps from the first frame's stored values to the file's own display values, in order: every window and VOI LUT
- * that it offers, one of which a viewer applies.
+ * The steps from the first frame's stored values to the file's own display values, in order: every
+ * window and VOI LUT that it offers, one of which a viewer applies.
  */
 export function displaySteps(image: Image): TransformStep[] {
   const { format } = image;
@@ -203,8 +226,8 @@ export function displaySteps(image: Image): TransformStep[] {
 }
 
 /**
- * The steps to all tensors of a model, one after the other in the manifest's order; each ends with `tensor`. Those of
- * each role begin with `role`.
+ * The steps to all tensors of a model, one after the other in the manifest's order; each ends with
+ * `tensor`. Those of each role begin with `role`.
  */
 export function modelSteps(
   manifest: Pick<Manifest, "inputs" | "tiling" | "accepts">,
@@ -220,14 +243,17 @@ export function modelSteps(
       const at = place++;
       const own = facts.map((fact) => (at === 0 ? fact : (fact.others?.[at - 1] ?? {})));
       const filled = roles.find(({ role }) => role === roleOf(part));
-      if (filled === undefined) return frameSteps(image.format, interpretationsOf(image), part, own);
+      if (filled === undefined)
+        return frameSteps(image.format, interpretationsOf(image), part, own);
       const { format, frameCount } = filled.image;
       const [fact = {}] = own;
       const same = Array.from({ length: frameCount }, () => fact);
       const before = roleSteps(manifest, filled, roles);
       return [...before, ...frameSteps(format, interpretationsOf(filled.image), part, same)];
     });
-    return manifest.tiling === undefined ? steps : [...steps, { step: "tiling", ...manifest.tiling }];
+    return manifest.tiling === undefined
+      ? steps
+      : [...steps, { step: "tiling", ...manifest.tiling }];
   });
 }
 
@@ -247,8 +273,9 @@ function roleSteps(
 }
 
 /**
- * The steps for all frames of an image: those of the first frame. Numbers that differ between frames (rescale, windows)
- * are given as the least and the greatest. Frames with other steps altogether are counted in a step of their own.
+ * The steps for all frames of an image: those of the first frame. Numbers that differ between
+ * frames (rescale, windows) are given as the least and the greatest. Frames with other steps
+ * altogether are counted in a step of their own.
  * @param facts what the engine found while it prepared each frame; nothing before it did
  */
 export function frameSteps(
@@ -299,6 +326,8 @@ export const decodingSteps = (
   thresholds: readonly (readonly number[])[],
 ): TransformStep[] =>
   outputs.flatMap((output, o) => {
-    const byLabel = labelsOf(output).map(({ label }, i) => [label, thresholds[o]?.[i] ?? NaN] as const);
+    const byLabel = labelsOf(output).map(
+      ({ label }, i) => [label, thresholds[o]?.[i] ?? NaN] as const,
+    );
     return kindOf(output).decoding?.(output, Object.fromEntries(byLabel)) ?? [];
   });

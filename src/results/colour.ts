@@ -1,6 +1,6 @@
 /**
- * Colours of labels and of heat maps, and colours as they look: how different two are, to readers with and without
- * red-green deficiency, and CIELab.
+ * Colours of labels and of heat maps, and colours as they look: how different two are, to readers
+ * with and without red-green deficiency, and CIELab.
  */
 
 import { labelsOf, type ModelOutput } from "../manifest/outputs/outputs.js";
@@ -10,7 +10,10 @@ export type Rgb = readonly [number, number, number];
 
 type Matrix = readonly (readonly [number, number, number])[];
 
-/** On linear RGB: normal vision, protanopia, deuteranopia (Machado, Oliveira and Fernandes 2009, severity 1.0). */
+/**
+ * On linear RGB: normal vision, protanopia, deuteranopia (Machado, Oliveira and Fernandes 2009,
+ * severity 1.0).
+ */
 const EYES: readonly Matrix[] = [
   [
     [1, 0, 0],
@@ -29,7 +32,10 @@ const EYES: readonly Matrix[] = [
   ],
 ];
 
-/** Oklab (Ottosson 2020), from linear RGB to cone responses, and from their cube roots to lightness and two hues. */
+/**
+ * Oklab (Ottosson 2020), from linear RGB to cone responses, and from their cube roots to lightness
+ * and two hues.
+ */
 const CONES: Matrix = [
   [0.4122214708, 0.5363325363, 0.0514459929],
   [0.2119034982, 0.6806995451, 0.1073969566],
@@ -72,7 +78,10 @@ function leastDistance(a: readonly Rgb[], b: readonly Rgb[], allowance = 1): num
   return Math.min(...distances);
 }
 
-/** Distance in Oklab (black to white is 1) for those eyes that see least of it; from about 0.1 on, colours are told apart at a glance. */
+/**
+ * Distance in Oklab (black to white is 1) for those eyes that see least of it; from about 0.1 on,
+ * colours are told apart at a glance.
+ */
 export const difference = (a: Rgb, b: Rgb): number => leastDistance(asSeen(a), asSeen(b));
 
 /** From linear sRGB to XYZ, adapted from D65 to D50 (Bradford). */
@@ -89,7 +98,10 @@ const RGB: Matrix = [
   [0.0719453, -0.2289914, 1.4052427],
 ];
 
-/** sRGB to CIELab with the profile connection space's white, D50, scaled to 16 bits (PS3.3 C.10.7.1.1). */
+/**
+ * sRGB to CIELab with the profile connection space's white, D50, scaled to 16 bits (PS3.3
+ * C.10.7.1.1).
+ */
 export function cieLab([r, g, b]: Rgb): [number, number, number] {
   const [x, y, z] = times(XYZ, [linear(r), linear(g), linear(b)]);
   const f = (t: number) => (t > 216 / 24389 ? Math.cbrt(t) : (t * (24389 / 27) + 16) / 116);
@@ -119,8 +131,8 @@ function companded(share: number): number {
 }
 
 /**
- * For labels whose manifest names no colour: light enough for a dark background, and as far from each other as eight
- * colours can be for readers with and without red-green deficiency.
+ * For labels whose manifest names no colour: light enough for a dark background, and as far from
+ * each other as eight colours can be for readers with and without red-green deficiency.
  */
 const PALETTE: readonly Rgb[] = [
   [255, 176, 0],
@@ -136,7 +148,10 @@ const TOLD_APART = 0.1;
 
 const chosen = new WeakMap<readonly ModelOutput[], Rgb[][]>();
 
-/** Colours of each output's labels, in the manifest's order; those it does not name are unlike those it does. */
+/**
+ * Colours of each output's labels, in the manifest's order; those it does not name are unlike those
+ * it does.
+ */
 export function labelColours(outputs: readonly ModelOutput[]): readonly (readonly Rgb[])[] {
   const known = chosen.get(outputs);
   if (known !== undefined) return known;
@@ -149,9 +164,14 @@ function chooseColours(outputs: readonly ModelOutput[]): Rgb[][] {
   const named = outputs.flatMap((output) =>
     labelsOf(output).flatMap(({ colour }) => (colour === undefined ? [] : [colour])),
   );
-  const free = PALETTE.filter((colour) => named.every((other) => difference(colour, other) >= TOLD_APART));
-  const unnamed = outputs.flatMap((output) => labelsOf(output).filter(({ colour }) => colour === undefined));
-  if (unnamed.length > free.length) free.push(...furthest(unnamed.length - free.length, [...named, ...free]));
+  const free = PALETTE.filter((colour) =>
+    named.every((other) => difference(colour, other) >= TOLD_APART),
+  );
+  const unnamed = outputs.flatMap((output) =>
+    labelsOf(output).filter(({ colour }) => colour === undefined),
+  );
+  if (unnamed.length > free.length)
+    free.push(...furthest(unnamed.length - free.length, [...named, ...free]));
   let given = 0;
   return outputs.map((output) =>
     labelsOf(output).map(({ colour }) => colour ?? free[given++] ?? fromHue(given)),
@@ -161,16 +181,23 @@ function chooseColours(outputs: readonly ModelOutput[]): Rgb[][] {
 /** Levels of red, green and blue that further colours are made of. */
 const LEVELS = [0, 36, 73, 109, 146, 182, 219, 255];
 
-/** Light enough for a dark background, and not so near to grey that they look like an image (lightness and chroma of Oklab). */
+/**
+ * Light enough for a dark background, and not so near to grey that they look like an image
+ * (lightness and chroma of Oklab).
+ */
 const LEAST_LIGHT = 0.5;
 const LEAST_CHROMA = 0.08;
 
-/** Beyond eight, colours that all readers tell apart would be so like each other that nobody does: most readers count for more. */
+/**
+ * Beyond eight, colours that all readers tell apart would be so like each other that nobody does:
+ * most readers count for more.
+ */
 const ALLOWANCE = 1.5;
 
 /**
- * Colours beyond the palette: each is the one that is furthest from all before it. The first of equal ones is taken, and
- * distances are rounded, so that every machine takes the same. Where all have been taken, hues a golden angle apart follow.
+ * Colours beyond the palette: each is the one that is furthest from all before it. The first of
+ * equal ones is taken, and distances are rounded, so that every machine takes the same. Where all
+ * have been taken, hues a golden angle apart follow.
  */
 function furthest(count: number, taken: readonly Rgb[]): Rgb[] {
   const before = taken.map(asSeen);
@@ -234,7 +261,9 @@ export const HEAT_COLOURS = Uint8Array.from(
 export function tinted(grey: number, colour: Rgb, opacity: number): Rgb {
   const mix = (over: number): number => {
     const light = linear(grey) * (1 - opacity) + linear(over) * opacity;
-    return Math.round(255 * (light <= 0.0031308 ? 12.92 * light : 1.055 * light ** (1 / 2.4) - 0.055));
+    return Math.round(
+      255 * (light <= 0.0031308 ? 12.92 * light : 1.055 * light ** (1 / 2.4) - 0.055),
+    );
   };
   return [mix(colour[0]), mix(colour[1]), mix(colour[2])];
 }

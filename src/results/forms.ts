@@ -1,8 +1,11 @@
-/** A site's decisions about the form of results, for all models: neither a request nor a manifest makes them. */
+/**
+ * A site's decisions about the form of results, for all models: neither a request nor a manifest
+ * makes them.
+ */
 
 /**
- * How segmentations are written: one bit plane for each label (PS3.3 A.51), which every reader has, or one label map for
- * all labels (Supplement 243), which is smaller where there are many.
+ * How segmentations are written: one bit plane for each label (PS3.3 A.51), which every reader has,
+ * or one label map for all labels (Supplement 243), which is smaller where there are many.
  */
 export const SEGMENTATION_TYPES = ["binary", "labelmap"] as const;
 export type SegmentationType = (typeof SEGMENTATION_TYPES)[number];

@@ -1,4 +1,7 @@
-/** Who may call a route, and how often: its token, what its subject may have at a time, and addresses that need none. */
+/**
+ * Who may call a route, and how often: its token, what its subject may have at a time, and
+ * addresses that need none.
+ */
 import type { Config } from "../config.js";
 import { errors, RadserveError } from "../base/errors.js";
 import { LOOPBACK, Networks, plainAddress } from "../base/networks.js";
@@ -31,7 +34,8 @@ export class RateLimit {
         { retry_after: wait },
       );
     }
-    // Deleting first keeps the map in the order of last use, so that the first is the one to forget.
+    // Deleting first keeps the map in the order of last use, so that the first is the one to
+    // forget.
     this.#buckets.delete(subject);
     this.#buckets.set(subject, { left: left - 1, at: now });
     if (this.#buckets.size > MOST_SUBJECTS) {
@@ -42,23 +46,26 @@ export class RateLimit {
 }
 
 /**
- * Names of headers that Prometheus and its like, curl and browsers send. Nobody can list what proxies add: each maker has
- * names of its own for the client's address, for a trace or for TLS.
+ * Names of headers that Prometheus and its like, curl and browsers send. Nobody can list what
+ * proxies add: each maker has names of its own for the client's address, for a trace or for TLS.
  */
 const OF_CLIENTS =
   /^(?:host|connection|user-agent|accept(?:-.*)?|authorization|cache-control|pragma|cookie|referer|dnt|priority|sec-.*|upgrade-insecure-requests|x-prometheus-.*)$/;
 
 /**
- * True where a proxy may speak for somebody else: any other header is there, an empty one too, because a proxy may have
- * emptied it, or it is HTTP/1.0, in which nginx asks unless it is told otherwise.
+ * True where a proxy may speak for somebody else: any other header is there, an empty one too,
+ * because a proxy may have emptied it, or it is HTTP/1.0, in which nginx asks unless it is told
+ * otherwise.
  */
 function isForwarded({ req }: Context): boolean {
-  return req.httpVersion === "1.0" || Object.keys(req.headers).some((name) => !OF_CLIENTS.test(name));
+  return (
+    req.httpVersion === "1.0" || Object.keys(req.headers).some((name) => !OF_CLIENTS.test(name))
+  );
 }
 
 /**
- * True where the connection comes from this machine or an allowed address, and no proxy speaks for somebody else,
- * trusted or not.
+ * True where the connection comes from this machine or an allowed address, and no proxy speaks for
+ * somebody else, trusted or not.
  */
 function isLocal(ctx: Context, allowed: Networks): boolean {
   const peer = plainAddress(ctx.req.socket.remoteAddress);
@@ -75,7 +82,10 @@ export class RequestsInWork {
     private readonly what: string,
   ) {}
 
-  /** Counts one request until the function that it gives is called. Throws rate_limited where there are too many. */
+  /**
+   * Counts one request until the function that it gives is called. Throws rate_limited where there
+   * are too many.
+   */
   enter(subject: string): () => void {
     const before = this.#counts.get(subject) ?? 0;
     if (before >= this.most)
@@ -99,8 +109,8 @@ const MOST_UPLOADS = 16;
 
 export interface Access {
   /**
-   * Judges the token of a request. Throws unauthorized, for an address with many failures after a while, and
-   * rate_limited.
+   * Judges the token of a request. Throws unauthorized, for an address with many failures after a
+   * while, and rate_limited.
    */
   check(ctx: Context, route: Route): Promise<void>;
   /** Counts an allowed request until the function that it gives is called. Throws rate_limited. */
@@ -119,8 +129,13 @@ export function accessTo({ config, keyring }: { config: Config; keyring: LivingK
       if (route.auth === "open" || (route.auth === "local" && isLocal(ctx, local))) return;
       await keyring.fresh();
       try {
-        // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads them, they are no token.
-        ctx.state.caller = authenticate(ctx.req.headersDistinct.authorization?.join(","), keyring, config);
+        // Node's headers.authorization is the first of several; joined, as RFC 9110, 5.3 reads
+        // them, they are no token.
+        ctx.state.caller = authenticate(
+          ctx.req.headersDistinct.authorization?.join(","),
+          keyring,
+          config,
+        );
       } catch (error) {
         if (error instanceof RadserveError && error.code === "unauthorized")
           await failed.slow(ctx.state.address, ctx.res);

@@ -1,5 +1,6 @@
 /**
- * Lines of the audit about requests: each request with a good token, unless its route says otherwise, and refused tokens.
+ * Lines of the audit about requests: each request with a good token, unless its route says
+ * otherwise, and refused tokens.
  */
 import { Action } from "../audit/action.js";
 import type { Audit } from "../audit/audit.js";
@@ -8,7 +9,10 @@ import type { Context } from "./handlers.js";
 import type { Route } from "./routes.js";
 import { TokenRefused } from "./tokens.js";
 
-/** Values of parameters that stand in the audit as they were sent: states, numbers and cursors, and nothing that could be a name. */
+/**
+ * Values of parameters that stand in the audit as they were sent: states, numbers and cursors, and
+ * nothing that could be a name.
+ */
 const PLAIN = /^[\w-]{1,40}$/;
 /** Parameters that may name a patient or a study, whatever they look like. */
 const NAMES: ReadonlySet<string> = new Set(["path", "input_path", "patient", "text"]);
@@ -26,10 +30,16 @@ export async function admitted(
   } catch (error) {
     const refused = asRadserveError(error);
     const { reason, who } =
-      refused.cause instanceof TokenRefused ? refused.cause : { reason: refused.code, who: ctx.state.caller };
+      refused.cause instanceof TokenRefused
+        ? refused.cause
+        : { reason: refused.code, who: ctx.state.caller };
     audit.refusals.add({
-      ...{ address: ctx.state.address, reason, endpoint: ctx.state.route, request_id: ctx.state.requestId },
-      ...{ subject: who?.subject, jti: who?.jti },
+      address: ctx.state.address,
+      reason,
+      endpoint: ctx.state.route,
+      request_id: ctx.state.requestId,
+      subject: who?.subject,
+      jti: who?.jti,
     });
     throw error;
   }
@@ -43,7 +53,10 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
   const query = Object.keys(route.query?.shape ?? {})
     .filter((name) => !NAMES.has(name))
     .map((name) => [name, ctx.query[name]] as const)
-    .filter((pair): pair is readonly [string, string] => typeof pair[1] === "string" && PLAIN.test(pair[1]));
+    .filter(
+      (pair): pair is readonly [string, string] =>
+        typeof pair[1] === "string" && PLAIN.test(pair[1]),
+    );
   return {
     kind: route.auditedAs ?? "page",
     endpoint: ctx.state.route,
@@ -52,17 +65,23 @@ function about(ctx: Context, route: Route): ConstructorParameters<typeof Action>
     ...(caller?.jti === undefined ? {} : { jti: caller.jti }),
     ...(address === undefined ? {} : { address }),
     ...(id !== undefined && UUID.test(id) ? { job_id: id.toLowerCase() } : {}),
-    ...(query.length === 0 ? {} : { query: new URLSearchParams(Object.fromEntries(query)).toString() }),
+    ...(query.length === 0
+      ? {}
+      : { query: new URLSearchParams(Object.fromEntries(query)).toString() }),
   };
 }
 
 /**
- * Does the work of a page between its lines. A page that changes something has a line before, so that nothing is changed
- * that could not be written down; one that tells something gives no answer before its line is on the disk. An inference
- * has its line before its result appears.
+ * Does the work of a page between its lines. A page that changes something has a line before, so
+ * that nothing is changed that could not be written down; one that tells something gives no answer
+ * before its line is on the disk. An inference has its line before its result appears.
  * @throws what `work` throws; RadserveError audit_failed
  */
-export async function recorded({ state }: Context, route: Route, work: () => Promise<void>): Promise<void> {
+export async function recorded(
+  { state }: Context,
+  route: Route,
+  work: () => Promise<void>,
+): Promise<void> {
   const { action } = state;
   if (action === undefined) return work();
   const changes = route.method !== "GET" && route.auditedAs !== "inference";

@@ -1,12 +1,15 @@
 /**
- * Whose request it is: the address of the client, through trusted proxies too. The log, the slowing of failed tokens and
- * the limits of each address all take it from here.
+ * Whose request it is: the address of the client, through trusted proxies too. The log, the slowing
+ * of failed tokens and the limits of each address all take it from here.
  */
 import type { IncomingHttpHeaders } from "node:http";
 import { isIP } from "node:net";
 import { Networks, plainAddress } from "../base/networks.js";
 
-/** The name under which a limit counts an address: for IPv6 its network /64, because one client has all addresses of that. */
+/**
+ * The name under which a limit counts an address: for IPv6 its network /64, because one client has
+ * all addresses of that.
+ */
 export function limitedAs(address: string): string {
   if (isIP(address) !== 6) return address;
   const [head = "", tail] = address.split("::");
@@ -20,7 +23,10 @@ export function limitedAs(address: string): string {
   return `${network.join(":")}::/64`;
 }
 
-/** One hop of a list: an address, in brackets or not, with a port or not; undefined for anything else. */
+/**
+ * One hop of a list: an address, in brackets or not, with a port or not; undefined for anything
+ * else.
+ */
 function hopOf(text: string): string | undefined {
   const [, bracketed, plain] = /^(?:\[([^\]]*)\](?::[\w.-]+)?|([^[\]]+))$/.exec(text.trim()) ?? [];
   return plainAddress(bracketed ?? plain) ?? plainAddress(plain?.replace(/:[\w.-]+$/, ""));
@@ -29,7 +35,10 @@ function hopOf(text: string): string | undefined {
 /** name=token or name="quoted" (RFC 7239, 4), and what follows: a semicolon, a comma or the end. */
 const PAIR = /\s*([\w!#$%&'*+.^`|~-]+)=(?:([\w!#$%&'*+.^`|~-]+)|"((?:[^"\\]|\\.)*)")\s*(;|,|$)/y;
 
-/** The hops of Forwarded, the nearest last: undefined for one without an address, and for all where it is malformed. */
+/**
+ * The hops of Forwarded, the nearest last: undefined for one without an address, and for all where
+ * it is malformed.
+ */
 function hopsOfForwarded(header: string): (string | undefined)[] {
   const hops: (string | undefined)[] = [];
   let hop: string | undefined;
@@ -75,7 +84,10 @@ export class ClientAddresses {
     return new Set(found).size === 1 ? found[0] : peer;
   }
 
-  /** The nearest hop that is no trusted proxy; or the last one known, where the next is none that can be read. */
+  /**
+   * The nearest hop that is no trusted proxy; or the last one known, where the next is none that
+   * can be read.
+   */
   #beyond(peer: string, hops: readonly (string | undefined)[]): string {
     let last = peer;
     for (const hop of [...hops].reverse()) {

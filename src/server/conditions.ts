@@ -1,6 +1,7 @@
 /**
- * The conditions that are wrong now: one list, which /health/ready, the overview of the page, `radserve status` and `radserve doctor`
- * show. One word for each condition; those of paused jobs and of errors are the same words.
+ * The conditions that are wrong now: one list, which /health/ready, the overview of the page,
+ * `radserve status` and `radserve doctor` show. One word for each condition; those of paused jobs
+ * and of errors are the same words.
  */
 import { constants } from "node:fs";
 import { z } from "zod";
@@ -24,7 +25,10 @@ export const conditionSchema = z.strictObject({
 });
 export type Condition = z.infer<typeof conditionSchema>;
 
-/** The remedy of each condition. A condition that keeps the server from being ready is an error's code, with the remedy of that error. */
+/**
+ * The remedy of each condition. A condition that keeps the server from being ready is an error's
+ * code, with the remedy of that error.
+ */
 export const REMEDIES = {
   share_unavailable: "Mount the share, or create the folder.",
   input_not_readable: "Let the server's user read the folder.",
@@ -34,14 +38,17 @@ export const REMEDIES = {
   disk_full: "Free space, or lower RADSERVE_MINIMUM_FREE_DISK.",
   certificate_expires: "Replace the file; a running server reads it within seconds.",
   certificate_refused: "Correct the file. Until then the server keeps the previous certificates.",
-  key_refused: "Let the server's user read the keys folder and its files, or correct or remove the file.",
-  model_failed: "Run radserve status with a token for the cause, and radserve models check for each mistake.",
+  key_refused:
+    "Let the server's user read the keys folder and its files, or correct or remove the file.",
+  model_failed:
+    "Run radserve status with a token for the cause, and radserve models check for each mistake.",
   gpu_lost: "Restart the server to use it again.",
   spool_not_writable:
     "Let the server's user write to the spool of RADSERVE_DOORS, and name it in ReadWritePaths= of a systemd unit.",
   door_closed:
     "Stop the program that has the port (EADDRINUSE), allow this user a port below 1024 (EACCES), or set another in the file of RADSERVE_DOORS. Radserve tries again by itself.",
-  received_waiting: "radserve doctor and the log say more about the code. Radserve tries again by itself.",
+  received_waiting:
+    "radserve doctor and the log say more about the code. Radserve tries again by itself.",
   destination_away:
     "radserve deliver list says why. Check that it runs and can be reached from this server. Radserve tries again by itself.",
   delivery_set_aside:
@@ -53,7 +60,9 @@ export const REMEDIES = {
 type Word = keyof typeof REMEDIES;
 
 const of = (condition: Word, where: string, message: string): Condition => ({
-  ...{ condition, where, message },
+  condition,
+  where,
+  message,
   remedy: REMEDIES[condition],
 });
 
@@ -71,7 +80,12 @@ export interface NeededFolder {
 
 /** Looks at every folder that serving needs. */
 export function neededFolders(config: Config, spool?: string): Promise<NeededFolder[]> {
-  const all = (name: NeededFolder["name"], folders: readonly string[], mode: number, forbidden: Word) =>
+  const all = (
+    name: NeededFolder["name"],
+    folders: readonly string[],
+    mode: number,
+    forbidden: Word,
+  ) =>
     folders.map(async (folder, i): Promise<NeededFolder> => {
       const needed = { folder, name, where: folders.length === 1 ? name : `${name} ${i + 1}` };
       const fault =
@@ -133,7 +147,10 @@ export class Conditions {
     clearTimeout(this.#timer);
   }
 
-  /** The condition that keeps the server from being ready comes first. Folders are as they were seconds ago: nobody waits for a share. */
+  /**
+   * The condition that keeps the server from being ready comes first. Folders are as they were
+   * seconds ago: nobody waits for a share.
+   */
   list(): Condition[] {
     const { fault, keys, models, gpus, certificates, bulk, doors, deliveries } = this.sources;
     const blocking = fault();
@@ -145,7 +162,9 @@ export class Conditions {
         ? []
         : [
             {
-              ...{ condition: blocking.code, where: "server", message: blocking.message },
+              condition: blocking.code,
+              where: "server",
+              message: blocking.message,
               remedy: ERRORS[blocking.code].remedy,
             },
           ]),
@@ -184,12 +203,24 @@ export class Conditions {
               ]),
           ...(one.set_aside === 0
             ? []
-            : [of("delivery_set_aside", where, `${name}: ${counted(one.set_aside, "object")} set aside.`)]),
+            : [
+                of(
+                  "delivery_set_aside",
+                  where,
+                  `${name}: ${counted(one.set_aside, "object")} set aside.`,
+                ),
+              ]),
         ];
       }),
       ...(trouble === null
         ? []
-        : [of("bulk_unavailable", "bulk queue", `Jobs are waiting, and new ones are refused: ${trouble}.`)]),
+        : [
+            of(
+              "bulk_unavailable",
+              "bulk queue",
+              `Jobs are waiting, and new ones are refused: ${trouble}.`,
+            ),
+          ]),
       ...Object.entries(paused_for).map(([reason, jobs]) =>
         of("job_paused", `jobs: ${reason}`, `${counted(jobs, "job")} paused: ${reason}.`),
       ),

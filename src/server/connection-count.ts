@@ -1,4 +1,6 @@
-/** How many connections there are, in all and of one address; and what was refused, told in sums. */
+/**
+ * How many connections there are, in all and of one address; and what was refused, told in sums.
+ */
 import { durations } from "../base/durations.js";
 import type { Logger } from "../base/log.js";
 import { limitedAs, type ClientAddresses } from "./client-address.js";
@@ -13,7 +15,10 @@ export type RefusedFor =
   | "not_tls"
   | "tls_failed";
 
-/** Counts refusals. The first is logged at once, the others together every ten seconds: nobody can flood the log. */
+/**
+ * Counts refusals. The first is logged at once, the others together every ten seconds: nobody can
+ * flood the log.
+ */
 export class RefusedConnections {
   readonly totals = new Map<RefusedFor, number>();
   readonly #untold = new Map<RefusedFor, number>();
@@ -22,7 +27,10 @@ export class RefusedConnections {
   constructor(private readonly log: Logger) {}
 
   /** @param more fields of the log's line, where this one has a line of its own */
-  note(why: RefusedFor, more: { address?: string | undefined; fault?: string | undefined } = {}): void {
+  note(
+    why: RefusedFor,
+    more: { address?: string | undefined; fault?: string | undefined } = {},
+  ): void {
     this.totals.set(why, (this.totals.get(why) ?? 0) + 1);
     if (this.#timer === undefined) {
       this.log.warn({ refused: { [why]: 1 }, ...more }, "connections refused");
@@ -46,7 +54,10 @@ export interface ConnectionLimits {
   max_connections_per_address: number;
 }
 
-/** Trusted proxies speak for many: only the limit in all holds for them, as for an address that is not known. */
+/**
+ * Trusted proxies speak for many: only the limit in all holds for them, as for an address that is
+ * not known.
+ */
 export class ConnectionCount {
   #all = 0;
   readonly #ofAddress = new Map<string, number>();
@@ -60,7 +71,10 @@ export class ConnectionCount {
     return this.#all;
   }
 
-  /** Why there is no room for one more; undefined where there is. @param address as `plainAddress` gives it */
+  /**
+   * Why there is no room for one more; undefined where there is. @param address as `plainAddress`
+   * gives it
+   */
   whyFull(address: string | undefined): "too_many_of_address" | "too_many_connections" | undefined {
     const key = this.#keyOf(address);
     const { max_connections, max_connections_per_address } = this.limits;
@@ -84,6 +98,8 @@ export class ConnectionCount {
   }
 
   #keyOf(address: string | undefined): string | undefined {
-    return address === undefined || this.addresses.isProxy(address) ? undefined : limitedAs(address);
+    return address === undefined || this.addresses.isProxy(address)
+      ? undefined
+      : limitedAs(address);
   }
 }

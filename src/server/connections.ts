@@ -1,6 +1,6 @@
 /**
- * The connections of the serving process: how many there may be, which of them have a request in work, and how they end
- * when the server stops.
+ * The connections of the serving process: how many there may be, which of them have a request in
+ * work, and how they end when the server stops.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -27,7 +27,9 @@ const MOST_UNREAD_BYTES = 128 * 1024 * 1024;
 
 interface Connection {
   socket: Socket;
-  /** Bytes that the socket had sent, and bytes that waited in it, when it was last seen to go on. */
+  /**
+   * Bytes that the socket had sent, and bytes that waited in it, when it was last seen to go on.
+   */
   sent: string;
   sentAt: number;
   /** Requests in work. */
@@ -37,12 +39,18 @@ interface Connection {
 
 export interface ConnectionOptions extends ConnectionLimits {
   addresses: ClientAddresses;
-  /** False: whoever is refused is told so over HTTP. Over TLS that would cost a handshake, and they are only closed. */
+  /**
+   * False: whoever is refused is told so over HTTP. Over TLS that would cost a handshake, and they
+   * are only closed.
+   */
   tls: boolean;
   log: Logger;
 }
 
-/** Why OpenSSL refused the client's certificate, or else what failed. ECONNRESET: the client went away. */
+/**
+ * Why OpenSSL refused the client's certificate, or else what failed. ECONNRESET: the client went
+ * away.
+ */
 function nameOfFault(socket: TLSSocket, code: string): string {
   // A code, though Node's types say Error
   const refused: unknown = socket.authorizationError;
@@ -69,8 +77,8 @@ export class Connections {
   }
 
   /**
-   * Counts a connection until it closes. Where there are as many as may be, the one that has been quiet for longest is
-   * closed for it, or else the new one is refused.
+   * Counts a connection until it closes. Where there are as many as may be, the one that has been
+   * quiet for longest is closed for it, or else the new one is refused.
    * @returns false where it was refused
    */
   admit(socket: Socket): boolean {
@@ -111,7 +119,8 @@ export class Connections {
   /** A connection that has long been quiet makes room for one that has a request. */
   #closeQuietest(): boolean {
     const [quietest] = this.#quiet;
-    if (quietest === undefined || monotonic() - quietest.quietSince < durations.connectionQuiet) return false;
+    if (quietest === undefined || monotonic() - quietest.quietSince < durations.connectionQuiet)
+      return false;
     this.#quiet.delete(quietest);
     this.refusals.note("closed_idle");
     quietest.socket.destroy();
@@ -122,8 +131,8 @@ export class Connections {
   readonly tooManyWait = (): void => this.refusals.note("too_many_waiting");
 
   /**
-   * Closes connections whose client has taken nothing of what waits for it for too long; and while all of them together
-   * hold more than they may, the one that has taken nothing for longest.
+   * Closes connections whose client has taken nothing of what waits for it for too long; and while
+   * all of them together hold more than they may, the one that has taken nothing for longest.
    */
   #closeSlowReaders(): void {
     const now = performance.now();
@@ -159,12 +168,15 @@ export class Connections {
       this.#refused -= 1;
     });
     socket.on("error", () => socket.destroy());
-    // The bytes that the client has sent are read and dropped: closed with unread data, TCP would take the answer back
+    // The bytes that the client has sent are read and dropped: closed with unread data, TCP would
+    // take the answer back
     socket.resume();
     socket.end(rawAnswer("overloaded", message));
   }
 
-  /** TLS was not agreed on: the client hears why where it spoke plain HTTP, and the connection ends. */
+  /**
+   * TLS was not agreed on: the client hears why where it spoke plain HTTP, and the connection ends.
+   */
   endHandshake(socket: TLSSocket, error: Error): void {
     const connection = this.#open.get(endsOf(socket))?.socket;
     const code = errno(error);

@@ -1,6 +1,10 @@
 /** Examples in the published contract. A test holds them to the schemas that they are of. */
 import type { z } from "zod";
-import type { acceptedSchema, bulkFolderRequestSchema, bulkItemsRequestSchema } from "../bulk/schema.js";
+import type {
+  acceptedSchema,
+  bulkFolderRequestSchema,
+  bulkItemsRequestSchema,
+} from "../bulk/schema.js";
 import type { singleRequestSchema } from "../inference/request.js";
 import type { Answer } from "../results/receipt/receipt.js";
 
@@ -77,8 +81,12 @@ const error = {
 };
 
 /** By the name of the schema, then by a name of their own. */
-export const EXAMPLES: Readonly<Record<string, Record<string, { summary: string; value: unknown }>>> = {
-  SingleRequest: { one_model: { summary: "One model on one image, ahead of others", value: single } },
+export const EXAMPLES: Readonly<
+  Record<string, Record<string, { summary: string; value: unknown }>>
+> = {
+  SingleRequest: {
+    one_model: { summary: "One model on one image, ahead of others", value: single },
+  },
   BulkRequest: {
     folders: { summary: "A folder and all below it", value: folders },
     items: { summary: "A list of images", value: items },

@@ -1,6 +1,7 @@
 /**
- * The schemas of the published contract, by their names: those that the server runs on. A part with a name of its own is
- * published once and referred to, so that generated clients have one type for it.
+ * The schemas of the published contract, by their names: those that the server runs on. A part with
+ * a name of its own is published once and referred to, so that generated clients have one type for
+ * it.
  */
 import { z } from "zod";
 import {
@@ -81,21 +82,29 @@ const BULK_REQUEST = {
   oneOf: [reference("BulkFolderRequest"), reference("BulkItemsRequest")],
 };
 
-/** A JSON Schema without the fields that Zod adds for itself, and without the pattern of a format, which says the same again. */
+/**
+ * A JSON Schema without the fields that Zod adds for itself, and without the pattern of a format,
+ * which says the same again.
+ */
 function tidied(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(tidied);
   if (typeof value !== "object" || value === null) return value;
   const known = value as Record<string, unknown>;
   return Object.fromEntries(
     Object.entries(known)
-      .filter(([key]) => key !== "$schema" && key !== "$id" && !(key === "pattern" && "format" in known))
+      .filter(
+        ([key]) => key !== "$schema" && key !== "$id" && !(key === "pattern" && "format" in known),
+      )
       .map(([key, part]) => [key, tidied(part)]),
   );
 }
 
 /** A schema without parts of its own, such as that of a query. */
 export function plainSchema(schema: z.ZodType): Record<string, unknown> {
-  return tidied(z.toJSONSchema(schema, { io: "input", unrepresentable: "any" })) as Record<string, unknown>;
+  return tidied(z.toJSONSchema(schema, { io: "input", unrepresentable: "any" })) as Record<
+    string,
+    unknown
+  >;
 }
 
 /**

@@ -1,4 +1,7 @@
-/** What is not delivered yet, and sending again what was set aside; only where there are destinations. */
+/**
+ * What is not delivered yet, and sending again what was set aside; only where there are
+ * destinations.
+ */
 import { z } from "zod";
 import { errors } from "../base/errors.js";
 import { parseBody } from "../base/json-body.js";
@@ -13,7 +16,13 @@ const choice = {
 };
 const listQuery = z.strictObject({
   ...choice,
-  limit: z.coerce.number().int().min(1).max(1000).default(100).describe("How many at most, the newest first"),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(1000)
+    .default(100)
+    .describe("How many at most, the newest first"),
 });
 const retryQuery = z.strictObject(choice);
 
@@ -24,7 +33,9 @@ export const retriedSchema = z.object({
 
 function deliveriesOf({ deliveries }: Services): DeliveryService {
   if (deliveries !== undefined) return deliveries;
-  throw errors.not_found("This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.");
+  throw errors.not_found(
+    "This server delivers nothing. Destinations in the file of RADSERVE_DOORS let it.",
+  );
 }
 
 /**
@@ -70,7 +81,10 @@ export const retryDeliveries: Page = {
     const deliveries = deliveriesOf(services);
     const filter = await filterOf(ctx, services, parseBody(retryQuery, { ...ctx.query }));
     const allowed = callerOf(ctx).destinations;
-    if (allowed !== undefined && (filter.destination === undefined || !allowed.includes(filter.destination)))
+    if (
+      allowed !== undefined &&
+      (filter.destination === undefined || !allowed.includes(filter.destination))
+    )
       throw errors.path_not_allowed(
         "Expected a destination that this token may send to. Name it, or use another token.",
         { side: "destination" },

@@ -1,4 +1,7 @@
-/** Images in by HTTP as DICOM has it (STOW-RS), and studies that are said to be complete; only where there are doors. */
+/**
+ * Images in by HTTP as DICOM has it (STOW-RS), and studies that are said to be complete; only where
+ * there are doors.
+ */
 import { z } from "zod";
 import { errors } from "../base/errors.js";
 import { DOORS_SUBJECT, type DoorsService } from "../doors/service.js";
@@ -24,22 +27,34 @@ function boundaryOf(ctx: Context): string {
     return quoted ?? plain;
   };
   const boundary = parameter("boundary");
-  if (!/^multipart\/related\s*;/i.test(given) || parameter("type")?.toLowerCase() !== "application/dicom")
+  if (
+    !/^multipart\/related\s*;/i.test(given) ||
+    parameter("type")?.toLowerCase() !== "application/dicom"
+  )
     throw errors.unsupported_format(
       'Expected Content-Type multipart/related with type="application/dicom"; found another.',
     );
   if (boundary === undefined || !/^[\x20-\x7e]{1,70}$/.test(boundary))
-    throw errors.bad_request("Expected a boundary of 1 to 70 characters in Content-Type; found none.");
+    throw errors.bad_request(
+      "Expected a boundary of 1 to 70 characters in Content-Type; found none.",
+    );
   if (!["", "identity"].includes(ctx.get("Content-Encoding")))
-    throw errors.bad_request("Expected the bytes of the objects as they are; found a Content-Encoding.");
+    throw errors.bad_request(
+      "Expected the bytes of the objects as they are; found a Content-Encoding.",
+    );
   return boundary;
 }
 
-const item = z.record(z.string(), z.object({ vr: z.string(), Value: z.array(z.unknown()).optional() }));
+const item = z.record(
+  z.string(),
+  z.object({ vr: z.string(), Value: z.array(z.unknown()).optional() }),
+);
 
 /** POST /dicomweb/studies: objects into the spool. */
 export const stow: Page = {
-  answer: { StoreInstancesResponse: item.describe("A data set in the DICOM JSON Model (PS3.18 annex F)") },
+  answer: {
+    StoreInstancesResponse: item.describe("A data set in the DICOM JSON Model (PS3.18 annex F)"),
+  },
   handler: async (ctx, services) => {
     const doors = doorsOf(services);
     const caller = callerOf(ctx);

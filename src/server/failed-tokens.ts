@@ -1,13 +1,17 @@
 /**
- * Guessing of tokens is slowed: once an address has had so many refused within a minute, each further 401 to
- * it comes a second later. A good token is judged as ever and never waits, also one from the same address.
+ * Guessing of tokens is slowed: once an address has had so many refused within a minute, each
+ * further 401 to it comes a second later. A good token is judged as ever and never waits, also one
+ * from the same address.
  */
 import { durations } from "../base/durations.js";
 import type { ServerResponse } from "node:http";
 import { limitedAs } from "./client-address.js";
 
 const WINDOW_MS = 60_000;
-/** Answers that wait, of one address and in all; more are given at once, so that waiting ones cost no memory. */
+/**
+ * Answers that wait, of one address and in all; more are given at once, so that waiting ones cost
+ * no memory.
+ */
 const MOST_WAITING_OF_ADDRESS = 32;
 const MOST_WAITING = 512;
 /** Addresses that are remembered; beyond them the one that failed longest ago is forgotten. */
@@ -56,7 +60,8 @@ export class FailedTokens {
     const failures = known ?? { count: 0, since: now, waiting: 0 };
     if (now - failures.since >= WINDOW_MS) Object.assign(failures, { count: 0, since: now });
     failures.count += 1;
-    // Deleting first keeps the map in the order of last failures, so that the first is the one to forget.
+    // Deleting first keeps the map in the order of last failures, so that the first is the one to
+    // forget.
     this.#failures.delete(address);
     this.#failures.set(address, failures);
     if (this.#failures.size > MOST_ADDRESSES) {

@@ -1,7 +1,8 @@
 /**
- * Images in and results out over HTTP, for clients that do not have the shared folders: off unless the settings allow
- * it, inside the roots of the token, and written down in the audit. What is given is a stranger's bytes to a browser:
- * it is always an attachment, of a type that no browser runs.
+ * Images in and results out over HTTP, for clients that do not have the shared folders: off unless
+ * the settings allow it, inside the roots of the token, and written down in the audit. What is
+ * given is a stranger's bytes to a browser: it is always an attachment, of a type that no browser
+ * runs.
  */
 import { closeSync, constants, createReadStream, fstatSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
@@ -27,14 +28,18 @@ const LONGEST_SILENCE_MS = 60_000;
 const SENT_AT_ONCE = 256 * 1024;
 const SHA256 = /^[0-9a-f]{64}$/;
 
-/** In a query bytes that are no UTF-8 become U+FFFD, and the names of two files could become one. */
+/**
+ * In a query bytes that are no UTF-8 become U+FFFD, and the names of two files could become one.
+ */
 const filePath = clientPath.refine(
   (given) => !given.includes("\ufffd"),
   "Expected UTF-8, percent-encoded; found bytes that are none, or U+FFFD",
 );
 
 const uploadQuerySchema = z.strictObject({
-  path: filePath.describe("Path of the new file in an input folder; folders that are missing are created"),
+  path: filePath.describe(
+    "Path of the new file in an input folder; folders that are missing are created",
+  ),
   overwrite: z
     .enum(["true", "false"])
     .default("false")
@@ -91,7 +96,9 @@ export const upload = pageByHttp(
       ctx.state.action?.note({ bytes: file.bytes, sha256: file.sha256 });
       ctx.status = file.outcome === "created" ? 201 : 200;
       const { outcome, bytes, sha256 } = file;
-      ctx.body = { path: query.path, bytes, sha256, outcome } satisfies z.infer<typeof uploadedSchema>;
+      ctx.body = { path: query.path, bytes, sha256, outcome } satisfies z.infer<
+        typeof uploadedSchema
+      >;
     } finally {
       made.close();
     }
@@ -99,13 +106,19 @@ export const upload = pageByHttp(
 );
 
 /**
- * The folder that a file goes to, made where it is missing; never one of results, where whoever could write could forge a
- * receipt or exchange a result; nor one of the spool, where a name says which peer an object is of.
+ * The folder that a file goes to, made where it is missing; never one of results, where whoever
+ * could write could forge a receipt or exchange a result; nor one of the spool, where a name says
+ * which peer an object is of.
  */
 async function uploadFolder(
   given: string,
   roots: readonly Root[] | undefined,
-  { config: { minimum_free_disk: minimumFreeBytes }, roots: { output }, doors, deliveries }: Services,
+  {
+    config: { minimum_free_disk: minimumFreeBytes },
+    roots: { output },
+    doors,
+    deliveries,
+  }: Services,
 ): Promise<Opened> {
   const options = { side: "input", minimumFreeBytes } as const;
   const spool = doors?.spool ?? deliveries?.spool;
@@ -139,15 +152,21 @@ async function uploadFolder(
 const lengthOf = (ctx: Context) => Number(ctx.get("Content-Length"));
 
 function checkHeaders(ctx: Context, limit: number): void {
-  // RFC 9110, 14.5: a part of a file that a server does not know to be a part would be taken for the whole
+  // RFC 9110, 14.5: a part of a file that a server does not know to be a part would be taken for
+  // the whole
   if (ctx.get("Content-Range") !== "")
     throw errors.bad_request("Expected a whole file; found a part of one (Content-Range).");
   if (!["", "identity"].includes(ctx.get("Content-Encoding")))
-    throw errors.bad_request("Expected the bytes of the file as they are; found a Content-Encoding.");
+    throw errors.bad_request(
+      "Expected the bytes of the file as they are; found a Content-Encoding.",
+    );
   if (lengthOf(ctx) > limit) throw tooLarge(limit);
 }
 
-/** Throws bad_request where the path names no file, or one of those that Radserve itself makes beside results. */
+/**
+ * Throws bad_request where the path names no file, or one of those that Radserve itself makes
+ * beside results.
+ */
 function checkName(target: string, name: string): void {
   if (target.endsWith("/") || name === "" || name === "." || name === "..")
     throw errors.bad_request("Expected path to name a file; found the name of a folder.");
@@ -167,7 +186,9 @@ export async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer
   const silence = setTimeout(() => request.destroy(), LONGEST_SILENCE_MS);
   try {
     // The answer still has to go over the connection if the rest is not wanted
-    for await (const piece of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    for await (const piece of request.iterator({
+      destroyOnReturn: false,
+    }) as AsyncIterable<Buffer>) {
       silence.refresh();
       yield piece;
     }
@@ -181,7 +202,9 @@ export async function* piecesOf(request: IncomingMessage): AsyncGenerator<Buffer
   if (!request.complete) throw errors.cancelled("The client has gone.");
 }
 
-/** The pieces of what begins as an image does. Throws unsupported_format before the first goes on. */
+/**
+ * The pieces of what begins as an image does. Throws unsupported_format before the first goes on.
+ */
 async function* ofImage(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let head: Buffer | undefined = Buffer.alloc(0);
   for await (const piece of pieces) {
@@ -260,7 +283,12 @@ function give(ctx: Context, fd: number, name: string): void {
   }
   const { first, last } = range ?? { first: 0, last: length - 1 };
   // No more than what is promised, though the file may grow
-  ctx.body = createReadStream("", { fd, start: first, end: Math.max(last, 0), highWaterMark: SENT_AT_ONCE });
+  ctx.body = createReadStream("", {
+    fd,
+    start: first,
+    end: Math.max(last, 0),
+    highWaterMark: SENT_AT_ONCE,
+  });
   ctx.attachment(name);
   ctx.type = TYPES[path.extname(name).toLowerCase()] ?? "application/octet-stream";
   ctx.length = last - first + 1;
@@ -270,8 +298,9 @@ function give(ctx: Context, fd: number, name: string): void {
 }
 
 /**
- * The range of RFC 9110, 14.1.2 that is asked for, both ends inclusive; "outside" where the file has nothing of it.
- * Undefined where the whole file is the answer: no range, several, or one of another file (If-Range).
+ * The range of RFC 9110, 14.1.2 that is asked for, both ends inclusive; "outside" where the file
+ * has nothing of it. Undefined where the whole file is the answer: no range, several, or one of
+ * another file (If-Range).
  */
 function rangeOf(
   ctx: Context,

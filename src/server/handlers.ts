@@ -39,9 +39,14 @@ import { within } from "../base/waiting.js";
 
 export interface State {
   requestId: string;
-  /** The pattern of the page, for logs and metrics; the path itself may hold what a client likes. */
+  /**
+   * The pattern of the page, for logs and metrics; the path itself may hold what a client likes.
+   */
   route: string;
-  /** The client's address, through trusted proxies too; undefined where its connection was gone before anybody looked. */
+  /**
+   * The client's address, through trusted proxies too; undefined where its connection was gone
+   * before anybody looked.
+   */
   address?: string | undefined;
   caller?: Caller;
   /** Its line of the audit; there is one wherever there is a caller. */
@@ -50,20 +55,26 @@ export interface State {
   error?: string;
   /** For the log: what became of each model. */
   models?:
-    (Pick<AnswerText["models"][0], "name" | "status"> & Partial<AnswerText["models"][0]>)[] | undefined;
+    | (Pick<AnswerText["models"][0], "name" | "status"> & Partial<AnswerText["models"][0]>)[]
+    | undefined;
 }
 export type Context = ParameterizedContext<State>;
 
 /** The models as the server needs them. */
 export interface ServedModels {
   readonly entries: readonly ModelEntry[];
-  /** Models that do not serve as their folders say, those without a readable manifest among them. */
+  /**
+   * Models that do not serve as their folders say, those without a readable manifest among them.
+   */
   readonly problems: readonly { name: string; required: boolean; error: ErrorObject }[];
   /** True when every required model is loaded, warm and its canary passed. */
   ready(): boolean;
   /** Resolves when the first loading has ended, well or not. */
   readonly loaded: Promise<void>;
-  /** While the first loading goes on: the model that is loaded now, or "" between two of them; then undefined. */
+  /**
+   * While the first loading goes on: the model that is loaded now, or "" between two of them; then
+   * undefined.
+   */
   readonly loading: string | undefined;
 }
 
@@ -110,7 +121,10 @@ const BY_HTTP = {
   view: "show results and their images",
 };
 
-/** A page that the setting files_by_http has to allow, and whose query is checked before its work begins. */
+/**
+ * A page that the setting files_by_http has to allow, and whose query is checked before its work
+ * begins.
+ */
 export function pageByHttp<T>(
   setting: keyof typeof BY_HTTP,
   query: z.ZodObject & z.ZodType<T>,
@@ -129,7 +143,9 @@ export function pageByHttp<T>(
   return { query, answer, handler };
 }
 
-/** Longest wait for models that are still being loaded; after that the client is told to come back. */
+/**
+ * Longest wait for models that are still being loaded; after that the client is told to come back.
+ */
 const LONGEST_LOADING_WAIT_MS = 60_000;
 
 export function callerOf(ctx: Context): Caller {
@@ -153,8 +169,8 @@ export async function rootsOf(caller: Caller, services: Services): Promise<Roots
 }
 
 /**
- * Refuses early what cannot work. The worker opens both paths again: descriptors of this thread would have to outlive
- * an answer that comes before the work has ended.
+ * Refuses early what cannot work. The worker opens both paths again: descriptors of this thread
+ * would have to outlive an answer that comes before the work has ended.
  * @returns whether both lie on disks of this machine
  */
 async function checkPaths(
@@ -184,7 +200,9 @@ async function waitForModels(services: Services, deadline: number): Promise<void
     ? errors.deadline_exceeded(
         "Expected the work to start within its time; the models are still being loaded.",
       )
-    : errors.model_unavailable("The models are still being loaded. Send the request again shortly.");
+    : errors.model_unavailable(
+        "The models are still being loaded. Send the request again shortly.",
+      );
 }
 
 const inferSingle: Handler = async (ctx, services) => {
@@ -207,13 +225,19 @@ const inferSingle: Handler = async (ctx, services) => {
   const { priority = "routine" } = body;
   const asked = { id: randomUUID(), priority, request_id: requestId, asked_at: startedAt };
   const task: InferTask = {
-    ...{ requestId, priority, startedAt, inputPath: input.path, outputFolder: output.path },
+    requestId,
+    priority,
+    startedAt,
+    inputPath: input.path,
+    outputFolder: output.path,
     named: { input: body.input_image_path, output: body.output_folder_path, pathMap: path_map },
     cancelId: services.pool.newCancelId(),
     roots,
     local,
     deadline,
-    ...(body.series_instance_uid === undefined ? {} : { seriesInstanceUid: body.series_instance_uid }),
+    ...(body.series_instance_uid === undefined
+      ? {}
+      : { seriesInstanceUid: body.series_instance_uid }),
     ...(body.group === undefined ? {} : { group: body.group }),
     ...(body.models === undefined ? {} : { models: body.models }),
     ...(body.outputs === undefined ? {} : { outputs: body.outputs }),
@@ -224,17 +248,23 @@ const inferSingle: Handler = async (ctx, services) => {
   };
   ctx.res.once("close", leave);
   if (ctx.req.socket.destroyed) throw errors.cancelled("The client has gone.");
-  const { json, receiptPath, models } = await services.pool.run(task, caller.subject, ctx.state.action);
+  const { json, receiptPath, models } = await services.pool.run(
+    task,
+    caller.subject,
+    ctx.state.action,
+  );
   ctx.state.models = models;
   const until = body.deliver === "wait" ? deadline : undefined;
   const deliveries = await delivered(services, task, receiptPath, until);
   const named = deliveries?.map((one) => ({ ...one, path: output.back(one.path) }));
   ctx.type = "json";
-  ctx.body = named === undefined ? json : `${json.slice(0, -1)},"deliveries":${JSON.stringify(named)}}`;
+  ctx.body =
+    named === undefined ? json : `${json.slice(0, -1)},"deliveries":${JSON.stringify(named)}}`;
 };
 
 /**
- * What has become of the objects of an answer. The result is there: nothing that comes after it is an error of the request.
+ * What has become of the objects of an answer. The result is there: nothing that comes after it is
+ * an error of the request.
  * @param deadline until when it is waited for what is under way
  */
 async function delivered(
@@ -292,7 +322,10 @@ export const live: Page = {
   },
 };
 
-/** Names of what keeps the server from being ready: the model that is loaded now, or required models that failed. */
+/**
+ * Names of what keeps the server from being ready: the model that is loaded now, or required models
+ * that failed.
+ */
 function waitsFor({ loading, problems }: ServedModels): string[] {
   if (loading !== undefined) return loading === "" ? [] : [loading];
   return problems.filter(({ required }) => required).map(({ name }) => name);
@@ -314,7 +347,9 @@ export function healthOfModels({ models, engine }: Pick<Services, "models" | "en
     const { health, error } = healthOf(entry, missing.get(entry.nativeId ?? 0));
     const { name, manifest } = entry;
     return {
-      ...{ name, required: manifest.required, health },
+      name,
+      required: manifest.required,
+      health,
       ...(error === undefined ? {} : { error: error.error }),
     };
   });
@@ -363,7 +398,10 @@ export const readySchema = z.object({
     ),
 });
 
-/** Anybody may ask, without a token: the answer has names of models and codes of errors, and no paths. */
+/**
+ * Anybody may ask, without a token: the answer has names of models and codes of errors, and no
+ * paths.
+ */
 export const ready: Page = {
   answer: { Ready: readySchema },
   handler: (ctx, services) => {

@@ -1,4 +1,7 @@
-/** Answers that are the same for everybody: bytes held in memory, plain and packed, with an ETag (RFC 9110, 8.8.3). */
+/**
+ * Answers that are the same for everybody: bytes held in memory, plain and packed, with an ETag
+ * (RFC 9110, 8.8.3).
+ */
 import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import type { Context } from "./handlers.js";
@@ -16,8 +19,8 @@ export function hold(plain: Buffer): Held {
 }
 
 /**
- * Whether the client has what this ETag names (RFC 9110, 13.1.2). Koa's own comparison says no wherever a client also
- * sends `Cache-Control: no-cache`, as fetch does.
+ * Whether the client has what this ETag names (RFC 9110, 13.1.2). Koa's own comparison says no
+ * wherever a client also sends `Cache-Control: no-cache`, as fetch does.
  */
 export function hasAlready(ctx: Context, etag: string): boolean {
   const given = ctx.get("If-None-Match").split(",");

@@ -8,7 +8,10 @@ const SINGLE = "POST /single_inference";
 
 export const minuteSchema = z.strictObject({
   at: z.iso.datetime().describe("Begin of the minute"),
-  images: z.int().min(0).describe("Images that ended well, of single requests and of jobs, on this server"),
+  images: z
+    .int()
+    .min(0)
+    .describe("Images that ended well, of single requests and of jobs, on this server"),
   failed: z.int().min(0).describe("Images that failed"),
   p50_ms: z.number().nullable().describe("Half of the single requests took less; within 10 %"),
   p95_ms: z.number().nullable(),

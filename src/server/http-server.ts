@@ -1,6 +1,6 @@
 /**
- * The HTTP server: one table of routes, and what every request passes on its way: request id, log, errors,
- * authentication, rate limit, body, handler.
+ * The HTTP server: one table of routes, and what every request passes on its way: request id, log,
+ * errors, authentication, rate limit, body, handler.
  */
 import { randomUUID } from "node:crypto";
 import http from "node:http";
@@ -32,13 +32,19 @@ export interface ServerOptions extends Services {
 }
 
 /** A request id that is safe in headers and logs, else a new one. */
-const requestIdOf = (given: string): string => (/^[\w.:-]{1,64}$/.test(given) ? given : randomUUID());
+const requestIdOf = (given: string): string =>
+  /^[\w.:-]{1,64}$/.test(given) ? given : randomUUID();
 
-/** The HTTP server, not listening: connections come from `listen` or from `emit("connection", socket)`. */
+/**
+ * The HTTP server, not listening: connections come from `listen` or from `emit("connection",
+ * socket)`.
+ */
 export function createServer(options: ServerOptions): http.Server | https.Server {
   const app = new Koa<State>();
   app.silent = true;
-  app.on("error", (error: unknown) => options.log.error({ fault: faultForLog(error) }, "response failed"));
+  app.on("error", (error: unknown) =>
+    options.log.error({ fault: faultForLog(error) }, "response failed"),
+  );
   app.use(identify(options));
   app.use(answerErrors(options));
   app.use((ctx, next) => {
@@ -93,12 +99,14 @@ export function createServer(options: ServerOptions): http.Server | https.Server
     options.tls === undefined
       ? http.createServer(settings, answer)
       : https.createServer({ ...settings, ...options.tls }, answer);
-  // Node would leave out the headers after the 2,000th: of two tokens the second, and what a proxy adds at the end. How
-  // many there can be is bounded by their bytes.
+  // Node would leave out the headers after the 2,000th: of two tokens the second, and what a proxy
+  // adds at the end. How many there can be is bounded by their bytes.
   server.maxHeadersCount = 0;
-  // Node's own 417 would have no body; what a client expects beside 100-continue is no reason to refuse its request.
+  // Node's own 417 would have no body; what a client expects beside 100-continue is no reason to
+  // refuse its request.
   server.on("checkExpectation", answer);
-  // A failed handshake comes as clientError too, unless this is taken away: it can have no answer over HTTP.
+  // A failed handshake comes as clientError too, unless this is taken away: it can have no answer
+  // over HTTP.
   server.removeAllListeners("tlsClientError");
   server.on("clientError", refuseConnection(options.log));
   return server;
@@ -114,7 +122,8 @@ const LONGEST_UPLOAD_MS = 3_600_000;
 /** Refuses a body that comes too slowly, as Node does where all requests have the same time. */
 function limitTime(request: http.IncomingMessage, server: http.Server | https.Server): void {
   const { "content-length": length = "0", "transfer-encoding": coding } = request.headers;
-  if (server.requestTimeout === durations.requestWhole || (length === "0" && coding === undefined)) return;
+  if (server.requestTimeout === durations.requestWhole || (length === "0" && coding === undefined))
+    return;
   const late = setTimeout(() => {
     const error = Object.assign(new Error("Request timeout"), { code: "ERR_HTTP_REQUEST_TIMEOUT" });
     if (!request.complete) server.emit("clientError", error, request.socket);
@@ -127,8 +136,9 @@ const FREE_CHUNKS = 1024;
 const LEAST_CHUNK_BYTES = 64;
 
 /**
- * Refuses a body in chunks of a few bytes: each takes as much of the thread's time as a large one, and one read of the socket
- * brings thousands. They are counted where the parser hands them over, because whoever reads the body gets several as one.
+ * Refuses a body in chunks of a few bytes: each takes as much of the thread's time as a large one,
+ * and one read of the socket brings thousands. They are counted where the parser hands them over,
+ * because whoever reads the body gets several as one.
  */
 function limitChunks(request: http.IncomingMessage, server: http.Server | https.Server): void {
   if (request.headers["transfer-encoding"] === undefined) return;
@@ -148,9 +158,9 @@ function limitChunks(request: http.IncomingMessage, server: http.Server | https.
 }
 
 /**
- * Throws bad_request where readers of HTTP could take a head in two ways: another version than those that frame messages
- * so (RFC 9112, 2.3), not one Host header (3.2), a framing that another program could read as another length (6.1, 6.3),
- * or two types of one body.
+ * Throws bad_request where readers of HTTP could take a head in two ways: another version than
+ * those that frame messages so (RFC 9112, 2.3), not one Host header (3.2), a framing that another
+ * program could read as another length (6.1, 6.3), or two types of one body.
  */
 function checkHead({ req }: Context): void {
   if (req.httpVersion !== "1.1" && req.httpVersion !== "1.0")
@@ -192,7 +202,10 @@ function identify(options: ServerOptions): Middleware {
       history.answered(route, status, ms);
       const { method } = ctx;
       const subject = caller?.subject;
-      log.info({ request_id, subject, method, route, status, error, models, address, ms }, "request");
+      log.info(
+        { request_id, subject, method, route, status, error, models, address, ms },
+        "request",
+      );
     });
     await next();
     if (options.stopping()) ctx.set("Connection", "close");
@@ -207,7 +220,10 @@ function answerErrors({ log }: ServerOptions): Middleware {
     } catch (thrown) {
       const error = asRadserveError(thrown);
       if (error.code === "internal" && error.cause !== undefined)
-        log.error({ request_id: ctx.state.requestId, fault: faultForLog(error.cause) }, "unexpected failure");
+        log.error(
+          { request_id: ctx.state.requestId, fault: faultForLog(error.cause) },
+          "unexpected failure",
+        );
       ctx.state.error = error.code;
       ctx.state.models ??= refusedModels(error);
       ctx.status = error.status;
@@ -215,7 +231,8 @@ function answerErrors({ log }: ServerOptions): Middleware {
       ctx.body = { error: code, message, request_id: ctx.state.requestId, details };
       const { retry_after: wait = error.retryAfter, allowed } = details ?? {};
       if (typeof wait === "number") ctx.set("Retry-After", String(wait));
-      if (error.code === "method_not_allowed" && typeof allowed === "string") ctx.set("Allow", allowed);
+      if (error.code === "method_not_allowed" && typeof allowed === "string")
+        ctx.set("Allow", allowed);
       const unread = error.code === "body_too_large" || (sendsFile(ctx.req) && !ctx.req.complete);
       if (unread && !(await drained(ctx.req))) ctx.set("Connection", "close");
     }
@@ -246,7 +263,10 @@ function noSuchPage(ctx: Context, router: Router<State>): RadserveError {
   });
 }
 
-/** Requests that are no HTTP, or too slow, are answered in the same shape, and their connection ends. */
+/**
+ * Requests that are no HTTP, or too slow, are answered in the same shape, and their connection
+ * ends.
+ */
 function refuseConnection(
   log: Logger,
 ): (error: Error & { code?: string; reason?: string }, socket: Duplex) => void {
@@ -261,8 +281,14 @@ function refuseConnection(
         400,
         `Expected a body with Content-Length, or chunks of ${LEAST_CHUNK_BYTES} bytes and more; found more than ${FREE_CHUNKS} smaller ones.`,
       ] as const,
-      ERR_HTTP_REQUEST_TIMEOUT: [408, "Expected the whole request sooner; it came too slowly."] as const,
-    }[error.code ?? ""] ?? [400, `Expected an HTTP request; found something else${whatOfHttp(error)}.`];
+      ERR_HTTP_REQUEST_TIMEOUT: [
+        408,
+        "Expected the whole request sooner; it came too slowly.",
+      ] as const,
+    }[error.code ?? ""] ?? [
+      400,
+      `Expected an HTTP request; found something else${whatOfHttp(error)}.`,
+    ];
     endWith(log, socket, status, message);
   };
 }

@@ -49,7 +49,9 @@ function hmacKey(secret: string): KeyObject {
       `secret: expected at least ${SMALLEST_SECRET} bytes (base64url); found ${bytes.length}.`,
     );
   if (bytes.includes("-----BEGIN"))
-    throw new ConfigError("secret: expected random bytes; found a PEM key, which anybody may know.");
+    throw new ConfigError(
+      "secret: expected random bytes; found a PEM key, which anybody may know.",
+    );
   return createSecretKey(bytes);
 }
 
@@ -62,7 +64,11 @@ function checkAsymmetric(algorithm: "RS256" | "ES256", key: KeyObject): void {
       );
     return;
   }
-  if (key.asymmetricKeyType !== "rsa" || modulusLength === undefined || modulusLength < SMALLEST_MODULUS)
+  if (
+    key.asymmetricKeyType !== "rsa" ||
+    modulusLength === undefined ||
+    modulusLength < SMALLEST_MODULUS
+  )
     throw new ConfigError(
       `public_key: expected an RSA key of at least ${SMALLEST_MODULUS} bits for RS256; found ${modulusLength ?? key.asymmetricKeyType ?? "none"}.`,
     );
@@ -73,7 +79,9 @@ function pemKey(field: string, text: string, read: (text: string) => KeyObject):
   try {
     return read(text);
   } catch {
-    throw new ConfigError(`${field}: expected a key in PEM, without a passphrase; it cannot be read.`);
+    throw new ConfigError(
+      `${field}: expected a key in PEM, without a passphrase; it cannot be read.`,
+    );
   }
 }
 
@@ -111,7 +119,10 @@ function jsonOf(text: string): unknown {
   }
 }
 
-/** Reads one key file. Throws ConfigError naming the file and what is wrong with it, never what it holds. */
+/**
+ * Reads one key file. Throws ConfigError naming the file and what is wrong with it, never what it
+ * holds.
+ */
 export function readKeyFile(file: string): Key {
   try {
     const mode = statSync(file).mode & 0o777;
@@ -131,6 +142,8 @@ export function readKeyFile(file: string): Key {
       );
     return key;
   } catch (error) {
-    throw new ConfigError(`Key file ${file}: ${error instanceof Error ? error.message : "cannot be read"}`);
+    throw new ConfigError(
+      `Key file ${file}: ${error instanceof Error ? error.message : "cannot be read"}`,
+    );
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The keys of a folder, one JSON file for each. Many machines may share the folder; a running server looks at it before
- * it judges a token, several times a second where there are many.
+ * The keys of a folder, one JSON file for each. Many machines may share the folder; a running
+ * server looks at it before it judges a token, several times a second where there are many.
  */
 import { randomBytes } from "node:crypto";
 import { statSync } from "node:fs";
@@ -24,8 +24,8 @@ export interface FoundKeys {
 }
 
 /**
- * The good keys of a folder, in the order of file names; none where it does not exist. If two have one kid, the
- * first counts. Throws ConfigError where the folder cannot be listed.
+ * The good keys of a folder, in the order of file names; none where it does not exist. If two have
+ * one kid, the first counts. Throws ConfigError where the folder cannot be listed.
  */
 export function readKeys(folder: string): FoundKeys {
   const found: FoundKeys = { keys: [], problems: [] };
@@ -39,7 +39,9 @@ export function readKeys(folder: string): FoundKeys {
         );
       else found.keys.push(key);
     } catch (error) {
-      found.problems.push(error instanceof Error ? error.message : `Key file ${file}: cannot be read`);
+      found.problems.push(
+        error instanceof Error ? error.message : `Key file ${file}: cannot be read`,
+      );
     }
   }
   return found;
@@ -73,7 +75,10 @@ export async function createKey(folder: string, after = ""): Promise<Key> {
   return keyOf(file);
 }
 
-/** The first key of a folder, made if the folder has no key file at all. Throws ConfigError if all of its files are bad. */
+/**
+ * The first key of a folder, made if the folder has no key file at all. Throws ConfigError if all
+ * of its files are bad.
+ */
 export async function firstKey(
   folder: string,
 ): Promise<{ key: Key; isNew: boolean; problems: readonly string[] }> {
@@ -93,12 +98,16 @@ export interface Keyring {
 /** A keyring that can change while it is used. */
 export type LivingKeyring = Pick<WatchedKeys, keyof Keyring | "fresh" | "trouble">;
 
-/** A request waits no longer for a look; where the folder's share is away, what was known stays in force. */
+/**
+ * A request waits no longer for a look; where the folder's share is away, what was known stays in
+ * force.
+ */
 const LONGEST_LOOK_MS = 200;
 
 /**
- * The keys and revocations of a running server. It lists the folder again and again instead of watching it, because
- * change notifications do not cross network folders and directory times are coarse there.
+ * The keys and revocations of a running server. It lists the folder again and again instead of
+ * watching it, because change notifications do not cross network folders and directory times are
+ * coarse there.
  */
 export class WatchedKeys implements Keyring {
   #keys: Key[] = [];
@@ -114,7 +123,8 @@ export class WatchedKeys implements Keyring {
   #lookedAt = performance.now();
 
   /**
-   * Broken key files are reported and left out. Throws ConfigError where no usable key is left at the start.
+   * Broken key files are reported and left out. Throws ConfigError where no usable key is left at
+   * the start.
    * @param copyOfRevoked file that keeps the names of revoked tokens beyond this process
    */
   constructor(
@@ -142,7 +152,8 @@ export class WatchedKeys implements Keyring {
 
   /** What is wrong with the keys themselves, without a path; undefined where nothing is. */
   trouble(): string | undefined {
-    if (this.#unreadable) return "The keys folder cannot be read; the keys known before stay in force.";
+    if (this.#unreadable)
+      return "The keys folder cannot be read; the keys known before stay in force.";
     const { length } = this.#problems;
     if (length === 0) return undefined;
     return (
@@ -151,7 +162,10 @@ export class WatchedKeys implements Keyring {
     );
   }
 
-  /** Resolves when the keys and revocations are those of a moment ago, or it would take too long to know. */
+  /**
+   * Resolves when the keys and revocations are those of a moment ago, or it would take too long to
+   * know.
+   */
   async fresh(): Promise<void> {
     if (this.#slow || performance.now() - this.#lookedAt < durations.keysFresh) return;
     this.#slow = !(await within(this.#lookOnce(), LONGEST_LOOK_MS)) && this.#looking !== undefined;
@@ -179,7 +193,10 @@ export class WatchedKeys implements Keyring {
     this.#timer.unref();
   }
 
-  /** If the keys folder itself cannot be read, what was known stays in force: its share may be away for a moment. */
+  /**
+   * If the keys folder itself cannot be read, what was known stays in force: its share may be away
+   * for a moment.
+   */
   async #look(): Promise<void> {
     try {
       const names = await readdir(this.folder);
@@ -200,7 +217,8 @@ export class WatchedKeys implements Keyring {
     if (stamp === this.#stamp) return;
     const { keys, problems } = readKeys(this.folder);
     this.#stamp = stamp;
-    for (const problem of problems.filter((one) => !this.#problems.includes(one))) this.report(problem);
+    for (const problem of problems.filter((one) => !this.#problems.includes(one)))
+      this.report(problem);
     this.#keys = keys;
     this.#problems = problems;
   }
@@ -208,5 +226,7 @@ export class WatchedKeys implements Keyring {
 
 function stampOf(file: string): string {
   const found = statSync(file, { throwIfNoEntry: false });
-  return found === undefined ? file : `${file} ${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
+  return found === undefined
+    ? file
+    : `${file} ${found.ino} ${found.size} ${found.mtimeMs} ${found.mode}`;
 }

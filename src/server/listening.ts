@@ -17,14 +17,19 @@ function whyNotListening(code: string, { host, port }: Address, names: typeof SE
 }
 
 /** Listens where the settings say. Throws ConfigError that names the setting and why it cannot. */
-export function listen(server: net.Server, config: Address, names = SERVER): Promise<net.AddressInfo> {
+export function listen(
+  server: net.Server,
+  config: Address,
+  names = SERVER,
+): Promise<net.AddressInfo> {
   return new Promise((resolve, reject) => {
     server.once("error", (error: Error & { code?: string }) => {
       reject(new ConfigError(whyNotListening(error.code ?? error.message, config, names)));
     });
     server.listen({ port: config.port, host: config.host, backlog: 1024 }, () => {
       const address = server.address();
-      if (address === null || typeof address === "string") reject(new Error("Expected a TCP address."));
+      if (address === null || typeof address === "string")
+        reject(new Error("Expected a TCP address."));
       else resolve(address);
     });
   });

@@ -1,4 +1,7 @@
-/** Figures for Prometheus. Labels are routes, statuses, model names and closed lists; never subjects, paths or anything of a patient. */
+/**
+ * Figures for Prometheus. Labels are routes, statuses, model names and closed lists; never
+ * subjects, paths or anything of a patient.
+ */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 import type { BulkService } from "../bulk/service.js";
 import type { EngineHistogram, EngineModelStats, EngineStats } from "../engine/stats.js";
@@ -28,14 +31,24 @@ export interface ReadMetric {
 const samplesOf = (given: Sample[1] | readonly Sample[]): readonly Sample[] =>
   Array.isArray(given) ? (given as readonly Sample[]) : [[{}, given as Sample[1]]];
 
-function added<T extends number | EngineHistogram>(a: T | undefined, b: T): number | EngineHistogram {
+function added<T extends number | EngineHistogram>(
+  a: T | undefined,
+  b: T,
+): number | EngineHistogram {
   if (typeof b === "number") return b + (typeof a === "number" ? a : 0);
   if (typeof a !== "object") return b;
-  return { ends: b.ends, counts: b.counts.map((n, i) => n + (a.counts[i] ?? 0)), sum: a.sum + b.sum };
+  return {
+    ends: b.ends,
+    counts: b.counts.map((n, i) => n + (a.counts[i] ?? 0)),
+    sum: a.sum + b.sum,
+  };
 }
 
 /** The lines of a sample in the text format of Prometheus. */
-function linesOf(name: string, { labels, value }: { labels: Labels; value: number | EngineHistogram }) {
+function linesOf(
+  name: string,
+  { labels, value }: { labels: Labels; value: number | EngineHistogram },
+) {
   if (typeof value === "number") return [{ metricName: name, labels, value }];
   let total = 0;
   const buckets = value.counts.map((count, i) => {
@@ -109,7 +122,11 @@ function serverMetrics({
   return [
     gauge("radserve_inferences_queued", "Requests that wait for a worker", () => pool.queued),
     gauge("radserve_inferences_running", "Requests that a worker has", () => pool.running),
-    gauge("radserve_image_memory_bytes", "Memory counted for the images in work", () => pool.memory),
+    gauge(
+      "radserve_image_memory_bytes",
+      "Memory counted for the images in work",
+      () => pool.memory,
+    ),
     gauge(
       "radserve_worker_threads_stuck",
       "Worker threads that made no progress for 10 seconds while they had work",
@@ -141,7 +158,11 @@ function serverMetrics({
       "Images of bulk jobs in work, on all boxes",
       () => bulk.figures.running,
     ),
-    gauge("radserve_bulk_jobs_paused", "Bulk jobs that wait for something", () => bulk.figures.paused),
+    gauge(
+      "radserve_bulk_jobs_paused",
+      "Bulk jobs that wait for something",
+      () => bulk.figures.paused,
+    ),
     counter("radserve_bulk_items_total", "Images of bulk jobs that ended in this process", () =>
       Object.entries(bulk.figures.ended).map(([state, count]) => [{ state }, count]),
     ),
@@ -149,9 +170,12 @@ function serverMetrics({
     ...(deliveries === undefined ? [] : deliveryMetrics(deliveries)),
     gauge("radserve_model_ready", "1 if the model can be used", () => [
       ...models.entries.map(
-        ({ name, version, state }) => [{ model: name, version, state }, state === "ready" ? 1 : 0] as const,
+        ({ name, version, state }) =>
+          [{ model: name, version, state }, state === "ready" ? 1 : 0] as const,
       ),
-      ...withoutEntry(models).map(({ name }) => [{ model: name, version: "", state: "failed" }, 0] as const),
+      ...withoutEntry(models).map(
+        ({ name }) => [{ model: name, version: "", state: "failed" }, 0] as const,
+      ),
     ]),
   ];
 }
@@ -183,10 +207,15 @@ function deliveryMetrics(deliveries: Pick<DeliveryService, "figures">): ReadMetr
 }
 
 function doorMetrics(doors: Pick<DoorsService, "figures">): ReadMetric[] {
-  const by = (label: string, read: (figures: DoorFigures) => Record<string, number>) => (): Sample[] =>
-    Object.entries(read(doors.figures)).map(([key, count]) => [{ [label]: key }, count]);
+  const by =
+    (label: string, read: (figures: DoorFigures) => Record<string, number>) => (): Sample[] =>
+      Object.entries(read(doors.figures)).map(([key, count]) => [{ [label]: key }, count]);
   return [
-    gauge("radserve_door_associations", "Open DICOM associations", () => doors.figures.associations),
+    gauge(
+      "radserve_door_associations",
+      "Open DICOM associations",
+      () => doors.figures.associations,
+    ),
     counter(
       "radserve_door_objects_total",
       "Objects that were received",
@@ -211,12 +240,17 @@ function doorMetrics(doors: Pick<DoorsService, "figures">): ReadMetric[] {
 
 const CLASSES = ["stat", "routine", "bulk"] as const;
 
-/** The engine's own figures. Two versions of one model, while the old one drains, are one series. */
+/**
+ * The engine's own figures. Two versions of one model, while the old one drains, are one series.
+ */
 export function engineMetrics(read: () => EngineStats): ReadMetric[] {
   type Model = EngineModelStats;
   const perModel = (pick: (model: Model) => Sample[1] | readonly Sample[]) => (): Sample[] =>
     read().models.flatMap((model) =>
-      samplesOf(pick(model)).map(([labels, value]): Sample => [{ model: model.name, ...labels }, value]),
+      samplesOf(pick(model)).map(([labels, value]): Sample => [
+        { model: model.name, ...labels },
+        value,
+      ]),
     );
   const perClass = (key: "queued" | "waitSeconds") =>
     perModel((model) => CLASSES.map((one) => [{ class: one }, model[key][one]]));
@@ -245,9 +279,17 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
       "Duration of the last load: a request for an idle model waits that long",
       perNewest(({ residence }) => residence.loadSeconds),
     ),
-    gauge("radserve_gpu_lost", "1 if the GPU failed; it is used again after a restart", perGpu("lost")),
+    gauge(
+      "radserve_gpu_lost",
+      "1 if the GPU failed; it is used again after a restart",
+      perGpu("lost"),
+    ),
     gauge("radserve_gpu_waiting", "Images that wait for the GPU or run on it", perGpu("waiting")),
-    gauge("radserve_gpu_taken_bytes", "Memory of the GPU that all models have taken", perGpu("takenBytes")),
+    gauge(
+      "radserve_gpu_taken_bytes",
+      "Memory of the GPU that all models have taken",
+      perGpu("takenBytes"),
+    ),
     gauge("radserve_gpu_free_bytes", "Free memory of the GPU", perGpu("freeBytes")),
     counter(
       "radserve_model_loads_total",
@@ -265,7 +307,9 @@ export function engineMetrics(read: () => EngineStats): ReadMetric[] {
     counter(
       "radserve_engine_refused_total",
       "Inferences refused by the engine",
-      perModel(({ refused }) => Object.entries(refused).map(([reason, count]) => [{ reason }, count])),
+      perModel(({ refused }) =>
+        Object.entries(refused).map(([reason, count]) => [{ reason }, count]),
+      ),
     ),
     histogram(
       "radserve_engine_wait_seconds",
@@ -291,7 +335,10 @@ interface Answered {
   models?: readonly { name: string; status: string; error?: string | undefined }[] | undefined;
 }
 
-/** The event loop's delay is looked at as often; each ten milliseconds would take 0.3 % of a core that has nothing to do. */
+/**
+ * The event loop's delay is looked at as often; each ten milliseconds would take 0.3 % of a core
+ * that has nothing to do.
+ */
 export const EVENT_LOOP_STEP_MS = 100;
 
 export class Metrics {
@@ -305,7 +352,10 @@ export class Metrics {
 
   constructor(sources: MetricSources) {
     const registers = [this.#registry];
-    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: EVENT_LOOP_STEP_MS });
+    collectDefaultMetrics({
+      register: this.#registry,
+      eventLoopMonitoringPrecision: EVENT_LOOP_STEP_MS,
+    });
     this.#requests = new Counter({
       name: "radserve_http_requests_total",
       help: "Answered requests",

@@ -7,8 +7,17 @@ import type { ModelEntry } from "../models/entry.js";
 import type { ModelProblem } from "../models/set.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
-const { queued, started, completed, failed, refused, waitSeconds, batchSizes, sessions, residence } =
-  engineStatsSchema.shape.models.element.shape;
+const {
+  queued,
+  started,
+  completed,
+  failed,
+  refused,
+  waitSeconds,
+  batchSizes,
+  sessions,
+  residence,
+} = engineStatsSchema.shape.models.element.shape;
 const errorObject = answerSchema.shape.models.element.shape.error.unwrap();
 
 const work = z.strictObject({
@@ -41,7 +50,9 @@ const listed = z.strictObject({
   provider: z.enum(["cpu", "cuda"]).nullable(),
   gpu: z.int().nonnegative().nullable().describe("Number of the GPU that it runs on"),
   health: z.enum(["ready", "failed", "off"]),
-  residence: listedResidence.nullable().describe("Whether its memory is here; null where it is not loaded"),
+  residence: listedResidence
+    .nullable()
+    .describe("Whether its memory is here; null where it is not loaded"),
   work: work.nullable().describe("Since it was loaded; null where it is not"),
   error: errorObject.optional(),
 });
@@ -58,14 +69,16 @@ const listedGpu = z.strictObject({
   total_bytes: totalBytes,
 });
 
+const PROBLEMS_MEANING =
+  "Models whose folders could not be loaded as they are now; a model whose manifest cannot be " +
+  "read is listed here only";
+
 export const modelListSchema = z.strictObject({
   models: z.array(listed),
   gpus: z.array(listedGpu).describe("The GPUs that models were loaded on"),
   problems: z
     .array(z.strictObject({ name: z.string(), required: z.boolean(), error: errorObject }))
-    .describe(
-      "Models whose folders could not be loaded as they are now; a model whose manifest cannot be read is listed here only",
-    ),
+    .describe(PROBLEMS_MEANING),
 });
 export type ModelList = z.infer<typeof modelListSchema>;
 
@@ -90,7 +103,9 @@ function residenceOf({
   return { ...others, load_seconds: seconds };
 }
 
-/** A model that could not come back when it was last wanted does not serve, as far as anybody knows. */
+/**
+ * A model that could not come back when it was last wanted does not serve, as far as anybody knows.
+ */
 export function healthOf(
   { state: now, error }: Pick<ModelEntry, "state" | "error">,
   missing: string | undefined,

@@ -1,4 +1,7 @@
-/** The published contract (OpenAPI 3.1), built from the same schemas and tables that the server runs on. */
+/**
+ * The published contract (OpenAPI 3.1), built from the same schemas and tables that the server runs
+ * on.
+ */
 import type { z } from "zod";
 import { ERRORS, type ErrorCode } from "../base/errors.js";
 import { VERSION } from "../base/version.js";
@@ -34,7 +37,10 @@ export interface DescribedRoute extends Omit<Page, "handler"> {
   statuses?: Readonly<Record<number, string>>;
   /** Its own errors, beside those of every page with a token, a query or a body. */
   errors?: readonly ErrorCode[];
-  /** False where a good answer tells nothing of anybody and is asked for every few seconds: the audit has no line of it. */
+  /**
+   * False where a good answer tells nothing of anybody and is asked for every few seconds: the
+   * audit has no line of it.
+   */
   audited?: false;
 }
 
@@ -42,7 +48,12 @@ export interface DescribedRoute extends Omit<Page, "handler"> {
 function content(named: Named): Record<string, unknown> {
   const [name = ""] = Object.keys(named);
   const examples = EXAMPLES[name];
-  return { "application/json": { schema: reference(name), ...(examples === undefined ? {} : { examples }) } };
+  return {
+    "application/json": {
+      schema: reference(name),
+      ...(examples === undefined ? {} : { examples }),
+    },
+  };
 }
 
 const FILE = "application/octet-stream";
@@ -73,7 +84,10 @@ function responses(route: DescribedRoute): Record<string, unknown> {
       content: content(ERROR),
     },
   ]);
-  if (route.query !== undefined && Object.keys(route.query.shape).some((name) => name.endsWith("path")))
+  if (
+    route.query !== undefined &&
+    Object.keys(route.query.shape).some((name) => name.endsWith("path"))
+  )
     entries.push([
       "431",
       { description: "bad_request: The encoded paths are too long.", content: content(ERROR) },
@@ -94,10 +108,15 @@ const IN_PATH: readonly [name: string, description: string, format?: string][] =
 ];
 
 function pathParameters(path: string) {
-  return IN_PATH.filter(([name]) => path.includes(`:${name}`)).map(([name, description, format]) => ({
-    ...{ name, in: "path", required: true, description },
-    schema: { type: "string", ...(format === undefined ? {} : { format }) },
-  }));
+  return IN_PATH.filter(([name]) => path.includes(`:${name}`)).map(
+    ([name, description, format]) => ({
+      name,
+      in: "path",
+      required: true,
+      description,
+      schema: { type: "string", ...(format === undefined ? {} : { format }) },
+    }),
+  );
 }
 
 function queryParameters(query: z.ZodObject | undefined) {
@@ -126,7 +145,10 @@ function operation(route: DescribedRoute): Record<string, unknown> {
     ...pathParameters(route.path),
     ...queryParameters(route.query),
     ...Object.entries(route.headers ?? {}).map(([name, description]) => ({
-      ...{ name, in: "header", required: false, description },
+      name,
+      in: "header",
+      required: false,
+      description,
       schema: { type: "string" },
     })),
   ];
@@ -136,7 +158,9 @@ function operation(route: DescribedRoute): Record<string, unknown> {
     summary: route.summary,
     security: security(route),
     ...(parameters.length === 0 ? {} : { parameters }),
-    ...(route.body === undefined ? {} : { requestBody: { required: true, content: content(route.body) } }),
+    ...(route.body === undefined
+      ? {}
+      : { requestBody: { required: true, content: content(route.body) } }),
     ...(route.takesFile === undefined
       ? {}
       : {
@@ -169,7 +193,10 @@ const SERVER = {
 /** The document for a table of routes. */
 export function openApi(routes: readonly DescribedRoute[]): Record<string, unknown> {
   const paths: Record<string, Record<string, unknown>> = {};
-  const named = routes.flatMap(({ body = {}, answer }) => [body, typeof answer === "object" ? answer : {}]);
+  const named = routes.flatMap(({ body = {}, answer }) => [
+    body,
+    typeof answer === "object" ? answer : {},
+  ]);
   for (const route of routes) {
     const path = route.path.replaceAll(/:(\w+)/g, "{$1}");
     paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(route) };

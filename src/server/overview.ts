@@ -1,4 +1,7 @@
-/** The answer of GET /overview: whether the server is well and why not, and how busy it is and was; nothing of any image. */
+/**
+ * The answer of GET /overview: whether the server is well and why not, and how busy it is and was;
+ * nothing of any image.
+ */
 import { z } from "zod";
 import { boxSchema } from "../bulk/schema.js";
 import type { BulkService } from "../bulk/service.js";
@@ -37,9 +40,20 @@ export const overviewSchema = z.strictObject({
   conditions: z.array(conditionSchema).describe("What is wrong, as GET /health/ready says"),
   models: z.array(
     z.strictObject({
-      ...{ name, version, release, required, health, provider, gpu, error },
-      residence: listedState.nullable().describe("Whether its memory is here; null where it is not loaded"),
-      canary: z.boolean().describe("The model has a canary, which runs each time the model is loaded"),
+      name,
+      version,
+      release,
+      required,
+      health,
+      provider,
+      gpu,
+      error,
+      residence: listedState
+        .nullable()
+        .describe("Whether its memory is here; null where it is not loaded"),
+      canary: z
+        .boolean()
+        .describe("The model has a canary, which runs each time the model is loaded"),
       completed: count.describe("Inferences since it was loaded"),
       failed: count,
     }),
@@ -66,7 +80,9 @@ export const overviewSchema = z.strictObject({
       least_bytes: count.describe("With less, work is refused"),
     }),
   ),
-  boxes: z.array(boxSchema.omit({ running: true })).describe("The servers on the database of the jobs"),
+  boxes: z
+    .array(boxSchema.omit({ running: true }))
+    .describe("The servers on the database of the jobs"),
   history: z.array(minuteSchema).describe("The last hour on this server, minute by minute"),
 });
 export type Overview = z.infer<typeof overviewSchema>;
@@ -96,7 +112,11 @@ export async function overview(
   fault: RadserveError | undefined,
   folders: readonly string[],
 ): Promise<Overview> {
-  const { models: listed, gpus, problems } = modelList(models.entries, models.problems, engine.stats());
+  const {
+    models: listed,
+    gpus,
+    problems,
+  } = modelList(models.entries, models.problems, engine.stats());
   const { queued, running, paused, boxes } = bulk.figures;
   return {
     version: VERSION,
@@ -110,7 +130,13 @@ export async function overview(
     models: listed.map((model, i) => {
       const { name, version, release, required, health, provider, gpu, error } = model;
       return {
-        ...{ name, version, release, required, health, provider, gpu },
+        name,
+        version,
+        release,
+        required,
+        health,
+        provider,
+        gpu,
         ...(error === undefined ? {} : { error }),
         residence: model.residence?.state ?? null,
         canary: models.entries[i]?.manifest.canary !== undefined,

@@ -1,4 +1,7 @@
-/** The page for people: files that the build made of web/, held in memory and given with a strict policy. */
+/**
+ * The page for people: files that the build made of web/, held in memory and given with a strict
+ * policy.
+ */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,7 +11,10 @@ import { giveHeld, hold, type Held } from "./held.js";
 
 const FOLDER = fileURLToPath(new URL("../../web/", import.meta.url));
 
-/** Nothing inline, nothing from elsewhere; what the page cannot do, a text that slips into it cannot do either. */
+/**
+ * Nothing inline, nothing from elsewhere; what the page cannot do, a text that slips into it cannot
+ * do either.
+ */
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
@@ -40,7 +46,8 @@ function built() {
 /** GET /: the page, which asks again whether it is still the newest. */
 function giveIndex(ctx: Context): void {
   const page = built().index;
-  if (page === undefined) throw errors.not_found("The page for people is not built. Run: npm run build");
+  if (page === undefined)
+    throw errors.not_found("The page for people is not built. Run: npm run build");
   ctx.set({
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
@@ -54,7 +61,8 @@ export const index: Page = { answer: "text/html", handler: giveIndex };
 function giveAsset(ctx: Context): void {
   const { name = "" } = ctx["params"] as { name?: string };
   const found = built().assets.get(name);
-  if (found === undefined) throw errors.not_found("The page has changed since it was loaded. Load it again.");
+  if (found === undefined)
+    throw errors.not_found("The page has changed since it was loaded. Load it again.");
   ctx.set({
     "Content-Security-Policy": "default-src 'none'",
     "Cache-Control": "public, max-age=31536000, immutable",

@@ -1,6 +1,7 @@
 /**
- * Requests that a client sends on one connection without waiting for the answers (RFC 9112, 9.3.2). Node.js would give
- * all of them to the handler at once and keep every answer in memory until the client reads.
+ * Requests that a client sends on one connection without waiting for the answers (RFC 9112, 9.3.2).
+ * Node.js would give all of them to the handler at once and keep every answer in memory until the
+ * client reads.
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -17,8 +18,9 @@ interface Line {
 }
 
 /**
- * Hands the requests of a connection on one after the other: the next when the answer before it has left. Where more wait
- * than may, the connection ends with the answer that is on its way; a client sends the others again (RFC 9112, 9.3.2).
+ * Hands the requests of a connection on one after the other: the next when the answer before it has
+ * left. Where more wait than may, the connection ends with the answer that is on its way; a client
+ * sends the others again (RFC 9112, 9.3.2).
  * @param tooMany told of such a connection
  */
 export function oneAtATime(handle: RequestListener, tooMany: () => void): RequestListener {
@@ -52,15 +54,19 @@ export function oneAtATime(handle: RequestListener, tooMany: () => void): Reques
 const STACK_DEPTH = Error.stackTraceLimit;
 
 /**
- * Node.js makes an error with its stack for each request of a closed connection that has no answer (a thousand, maybe). That
- * took most of the thread's time while 100 clients sent too many. The errors of this turn go without.
+ * Node.js makes an error with its stack for each request of a closed connection that has no answer
+ * (a thousand, maybe). That took most of the thread's time while 100 clients sent too many. The
+ * errors of this turn go without.
  */
 function withoutStacks(): void {
   Error.stackTraceLimit = 0;
   process.nextTick(() => (Error.stackTraceLimit = STACK_DEPTH));
 }
 
-/** Pauses once what was read is parsed: until then each request that the parser finds would make the socket read on. */
+/**
+ * Pauses once what was read is parsed: until then each request that the parser finds would make the
+ * socket read on.
+ */
 function stopReading(socket: Socket, line: Line): void {
   if (line.pauses) return;
   line.pauses = true;

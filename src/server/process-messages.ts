@@ -3,8 +3,8 @@ import type { Config } from "../config.js";
 
 export type ToServing =
   /**
-   * `crashed`: the process before it ended by its own fault, as far as one can see. `fatal`: names of models during whose
-   * loading a process ended so.
+   * `crashed`: the process before it ended by its own fault, as far as one can see. `fatal`: names
+   * of models during whose loading a process ended so.
    */
   | { type: "start"; config: Config; crashed: boolean; fatal: readonly string[] }
   /** A client's connection comes with it; the answer is `taken`. */

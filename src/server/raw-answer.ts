@@ -1,4 +1,7 @@
-/** Answers to connections that have no request that could be answered: the same shape, written by hand. */
+/**
+ * Answers to connections that have no request that could be answered: the same shape, written by
+ * hand.
+ */
 import { randomUUID } from "node:crypto";
 import { STATUS_CODES } from "node:http";
 import { RadserveError, type ErrorCode } from "../base/errors.js";

@@ -1,7 +1,7 @@
 /**
- * The revoked tokens, as a running server knows them. What was revoked once stays so: the marks lie in the keys folder,
- * from which they may vanish (a backup put back, a share replaced), and a copy of their names in this box's state
- * directory outlives that, and this process too.
+ * The revoked tokens, as a running server knows them. What was revoked once stays so: the marks lie
+ * in the keys folder, from which they may vanish (a backup put back, a share replaced), and a copy
+ * of their names in this box's state directory outlives that, and this process too.
  */
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync } from "node:fs";
@@ -10,7 +10,10 @@ import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { isNameOfToken, nameOf } from "./token-records.js";
 
-/** The last line of a copy: SHA-256 of the names before it. Version 0.5 passes over it, and wrote none. */
+/**
+ * The last line of a copy: SHA-256 of the names before it. Version 0.5 passes over it, and wrote
+ * none.
+ */
 const CHECK = /^sha256 ([0-9a-f]{64})$/;
 
 const checkOf = (names: readonly string[]): string =>
@@ -53,8 +56,8 @@ export class Revocations {
 
   /**
    * @param folder of the marks; it is made by the first revocation
-   * @param copy file that keeps their names beyond this process, and a second of its name with `.2` behind, written after
-   * it, so that no torn write can damage both; undefined: nothing is kept
+   * @param copy file that keeps their names beyond this process, and a second of its name with `.2`
+   * behind, written after it, so that no torn write can damage both; undefined: nothing is kept
    * @throws ConfigError where a copy is there and cannot be read
    */
   constructor(
@@ -67,8 +70,8 @@ export class Revocations {
   }
 
   /**
-   * False while the folder that was there cannot be listed, and where no copy can be trusted: nobody can say then which
-   * tokens are revoked.
+   * False while the folder that was there cannot be listed, and where no copy can be trusted:
+   * nobody can say then which tokens are revoked.
    */
   get listed(): boolean {
     return this.#listed && !this.#damaged;
@@ -141,7 +144,8 @@ export class Revocations {
           "is refused. Compare the folder revoked of the keys folder with a backup; when it is whole, remove " +
           `${this.#copies().join(" and ")} and start again.`,
       );
-    // A name too many refuses one token; what has no checksum may also be of a version 0.5 that was gone back to
+    // A name too many refuses one token; what has no checksum may also be of a version 0.5 that was
+    // gone back to
     return found.flatMap(({ names, isWhole }) => (isWhole === false ? [] : names));
   }
 

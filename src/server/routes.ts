@@ -1,6 +1,6 @@
 /**
- * One table of routes: it gives the routing, the published contract, and what the audit calls each page. A page is an
- * entry here and a handler with its schemas.
+ * One table of routes: it gives the routing, the published contract, and what the audit calls each
+ * page. A page is an entry here and a handler with its schemas.
  */
 import type { Interaction } from "../audit/fhir.js";
 import type { ErrorCode } from "../base/errors.js";
@@ -72,7 +72,12 @@ const VIEW_ERRORS = [
   "deadline_exceeded",
   "shutting_down",
 ] as const;
-const SOURCE_ERRORS = [...VIEW_ERRORS, "input_not_found", "result_changed", ...READ_ERRORS] as const;
+const SOURCE_ERRORS = [
+  ...VIEW_ERRORS,
+  "input_not_found",
+  "result_changed",
+  ...READ_ERRORS,
+] as const;
 const ofJob = (operation: OperationName, errors: readonly ErrorCode[] = []) => ({
   ...bulkPage(operation, ["job_not_found", ...errors]),
   answer: { JobDetails: jobDetailsSchema },
@@ -86,7 +91,10 @@ export interface Route extends DescribedRoute {
   hasLargeBody?: true;
   /** The kind of its lines in the audit; "page" if absent. */
   auditedAs?: "inference" | "reconcile";
-  /** The interaction of FHIR that the audit's export calls it; "read" for GET and else "patch" if absent. */
+  /**
+   * The interaction of FHIR that the audit's export calls it; "read" for GET and else "patch" if
+   * absent.
+   */
   interaction?: Interaction;
 }
 
@@ -153,7 +161,8 @@ export const ROUTES: readonly Route[] = [
     answer: { ItemList: itemListSchema },
   }),
   at("DELETE /bulk_inference/:id", "cancelJob", {
-    summary: "Cancels a job: waiting images never start, running images finish or stop, results stay",
+    summary:
+      "Cancels a job: waiting images never start, running images finish or stop, results stay",
     ...ofJob("cancel"),
   }),
   at("POST /bulk_inference/:id/retry", "retryJob", {
@@ -197,11 +206,16 @@ export const ROUTES: readonly Route[] = [
     tag: "files",
     summary: "Gives a file of an output folder, or a part of it",
     headers: {
-      Range: "One range of bytes, for example bytes=1000-; a request for several ranges gets the whole file",
+      Range:
+        "One range of bytes, for example bytes=1000-; a request for several ranges gets the whole file",
       "If-Range": "ETag of the earlier answer: the range is used only if the file is unchanged",
       "If-None-Match": "An ETag: the answer is 304 if the file is unchanged",
     },
-    statuses: { 200: "The file", 206: "The part that was asked for", 304: "The file is still the same" },
+    statuses: {
+      200: "The file",
+      206: "The part that was asked for",
+      304: "The file is still the same",
+    },
     errors: ["path_not_allowed", "not_found", "file_not_found", "range_not_satisfiable"],
     ...download,
   }),
@@ -222,7 +236,8 @@ export const ROUTES: readonly Route[] = [
   at("POST /doors/received/:study/complete", "completeStudy", {
     interaction: "create",
     tag: "files",
-    summary: "Makes jobs of the received images of a study at once, without waiting until it is quiet",
+    summary:
+      "Makes jobs of the received images of a study at once, without waiting until it is quiet",
     errors: [
       "path_not_allowed",
       "not_found",
@@ -279,14 +294,16 @@ export const ROUTES: readonly Route[] = [
   }),
   at("GET /results/verification", "verifyResult", {
     ...view,
-    summary: "Verifies a result: files are compared with the receipt, and the models compute it again",
+    summary:
+      "Verifies a result: files are compared with the receipt, and the models compute it again",
     errors: SOURCE_ERRORS,
     ...showVerification,
   }),
   at("GET /drift", "getDrift", {
     ...view,
     tag: "operations",
-    summary: "Scores, shares and times of models week by week, read from receipts and never from images",
+    summary:
+      "Scores, shares and times of models week by week, read from receipts and never from images",
     errors: VIEW_ERRORS,
     ...showDrift,
   }),
@@ -305,11 +322,17 @@ export const ROUTES: readonly Route[] = [
   }),
   at("GET /overview", "getOverview", {
     ...everywhere,
-    summary: "State of the server, its problems, and its load now and in the last hour; no data of any image",
+    summary:
+      "State of the server, its problems, and its load now and in the last hour; no data of any image",
     audited: false,
     ...showOverview,
   }),
-  at("GET /health/live", "getLive", { ...everywhere, auth: "open", summary: "The process answers", ...live }),
+  at("GET /health/live", "getLive", {
+    ...everywhere,
+    auth: "open",
+    summary: "The process answers",
+    ...live,
+  }),
   at("GET /health/ready", "getReady", {
     ...everywhere,
     auth: "open",
@@ -350,12 +373,18 @@ export const ROUTES: readonly Route[] = [
 ];
 
 let held: Held | undefined;
-/** The published contract as it is served: made once, because its text takes longer than an answer may. */
+/**
+ * The published contract as it is served: made once, because its text takes longer than an answer
+ * may.
+ */
 export function contract(): Held {
   held ??= hold(Buffer.from(JSON.stringify(openApi(ROUTES))));
   return held;
 }
 
-/** The interaction of a page, as lines of the audit name it; undefined if its route does not say one. */
+/**
+ * The interaction of a page, as lines of the audit name it; undefined if its route does not say
+ * one.
+ */
 export const interactionOf = (endpoint: string): Interaction | undefined =>
   ROUTES.find(({ method, path }) => `${method} ${path}` === endpoint)?.interaction;

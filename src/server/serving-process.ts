@@ -1,6 +1,6 @@
 /**
- * The serving process: engine, models, worker threads and HTTP. It does not listen; the supervisor hands it
- * connections, so that they wait, and are not refused, while it is replaced after a crash.
+ * The serving process: engine, models, worker threads and HTTP. It does not listen; the supervisor
+ * hands it connections, so that they wait, and are not refused, while it is replaced after a crash.
  */
 import { existsSync } from "node:fs";
 import type http from "node:http";
@@ -51,7 +51,9 @@ class LoadingModels implements ServedModels {
 
   readonly #stop = new AbortController();
 
-  /** @param load loads them until the signal; it tells which one it loads, and undefined after each */
+  /**
+   * @param load loads them until the signal; it tells which one it loads, and undefined after each
+   */
   constructor(
     load: (tell: (name: string | undefined) => void, stop: AbortSignal) => Promise<ModelSet>,
     log: Logger,
@@ -102,15 +104,21 @@ class LoadingModels implements ServedModels {
   }
 }
 
-/** Throws ConfigError if the engine cannot be started, or cannot use the GPU that it was told to use. */
+/**
+ * Throws ConfigError if the engine cannot be started, or cannot use the GPU that it was told to
+ * use.
+ */
 function startedEngine(config: Config, log: Logger): StartedEngine {
   let started;
   try {
     started = startEngine(config);
   } catch (error) {
-    throw new ConfigError(error instanceof Error ? error.message : "The engine cannot be started.", {
-      cause: error,
-    });
+    throw new ConfigError(
+      error instanceof Error ? error.message : "The engine cannot be started.",
+      {
+        cause: error,
+      },
+    );
   }
   if (started.fault !== undefined)
     log.warn(
@@ -131,7 +139,10 @@ async function tellModels(audit: Audit, { entries }: ServedModels): Promise<void
   await audit.record({ kind: "models", models }).catch(() => undefined);
 }
 
-/** How often it is looked for models that nobody has used for so long: they go a tenth of that time too late at most. */
+/**
+ * How often it is looked for models that nobody has used for so long: they go a tenth of that time
+ * too late at most.
+ */
 function everyIdleLook(idleMs: number, engine: Engine): NodeJS.Timeout {
   const step = Math.min(Math.max(idleMs / 10, 100), 60_000);
   return setInterval(() => engine.leaveIdle(idleMs), step);
@@ -193,7 +204,8 @@ class ServingProcess {
     const tls = certificates?.options;
     const server = createServer({ ...parts, addresses, connections, log: this.log, tls });
     this.#server = server;
-    // Without listen() node starts no watch over slow requests and idle connections; this event starts it.
+    // Without listen() node starts no watch over slow requests and idle connections; this event
+    // starts it.
     server.emit("listening");
     if (server instanceof https.Server) {
       server.on("tlsClientError", (error, socket) => connections.endHandshake(socket, error));
@@ -233,7 +245,10 @@ class ServingProcess {
   }
 
   /** Starts what works for the requests: engine, models, threads, and what tells of them. */
-  #startParts(config: Config, { audit, roots, certificates, connections, crashed, fatal, settings }: Opened) {
+  #startParts(
+    config: Config,
+    { audit, roots, certificates, connections, crashed, fatal, settings }: Opened,
+  ) {
     const { engine, providers, options } = startedEngine(config, this.log);
     const keyring = new WatchedKeys(
       config.keys_dir,
@@ -243,7 +258,13 @@ class ServingProcess {
     const deliveries =
       settings === undefined || Object.keys(settings.destinations).length === 0
         ? undefined
-        : new DeliveryService({ config, settings, outputRoots: roots.output, audit, log: this.log });
+        : new DeliveryService({
+            config,
+            settings,
+            outputRoots: roots.output,
+            audit,
+            log: this.log,
+          });
     const pool = new InferencePool({
       threads: config.threads,
       maxQueue: config.max_queue,
@@ -264,7 +285,11 @@ class ServingProcess {
       (tell, stop) =>
         loadModels({
           stop,
-          ...{ directory: config.models_dir, engine, providers, log: this.log, fatal },
+          directory: config.models_dir,
+          engine,
+          providers,
+          log: this.log,
+          fatal,
           hold: (bytes: number) => pool.hold(bytes),
           loading: (name) => {
             tell(name);
@@ -275,7 +300,14 @@ class ServingProcess {
     );
     const progress = (cancelId: number) => engine.progress(cancelId);
     const bulk = new BulkService({
-      ...{ config, roots, pool, models, crashed, audit, progress, log: this.log },
+      config,
+      roots,
+      pool,
+      models,
+      crashed,
+      audit,
+      progress,
+      log: this.log,
       destinations: deliveries?.known,
     });
     // A worker takes no requests, of no kind
@@ -284,17 +316,25 @@ class ServingProcess {
         ? undefined
         : new DoorsService({ config, settings, bulk, audit, log: this.log });
     const viewing = new ViewingService({
-      ...{ engine: options, forms: resultForms(config), log: this.log },
+      engine: options,
+      forms: resultForms(config),
+      log: this.log,
       places: pool.places,
     });
     const metrics = new Metrics({
-      ...{ pool, connections, models, bulk, doors, deliveries },
+      pool,
+      connections,
+      models,
+      bulk,
+      doors,
+      deliveries,
       certificates: () => certificates?.expiries ?? [],
       engine: () => engine.stats(),
     });
     const history = new History(() => bulk.figures.ended);
     const timers = [setInterval(() => history.look(), HISTORY_LOOK_MS)];
-    if (config.model_idle !== undefined) timers.push(everyIdleLook(config.model_idle * 1000, engine));
+    if (config.model_idle !== undefined)
+      timers.push(everyIdleLook(config.model_idle * 1000, engine));
     const stopping = () => this.#stopped !== undefined;
     this.#reload = async () => {
       const report = await models.reload(() => pool.settled());
@@ -303,25 +343,24 @@ class ServingProcess {
       return report;
     };
     const parts = {
-      ...{
-        config,
-        roots,
-        models,
-        engine,
-        pool,
-        bulk,
-        doors,
-        deliveries,
-        metrics,
-        history,
-        viewing,
-        audit,
-        keyring,
-        stopping,
-      },
+      config,
+      roots,
+      models,
+      engine,
+      pool,
+      bulk,
+      doors,
+      deliveries,
+      metrics,
+      history,
+      viewing,
+      audit,
+      keyring,
+      stopping,
     };
     const conditions = new Conditions({
-      ...{ config, log: this.log },
+      config,
+      log: this.log,
       // A server that loads or stops is not ready, and nothing is wrong with it
       fault: () => (models.loading !== undefined || stopping() ? undefined : unready(parts)),
       keys: () => keyring.trouble(),
@@ -350,7 +389,10 @@ class ServingProcess {
       // Tells the command that may have asked for the reload
       if (this.#stateDir !== undefined) writeReload(this.#stateDir, { asked, ...outcome });
     } catch (error) {
-      this.log.warn({ fault: faultForLog(error) }, "what the reload came to could not be written down");
+      this.log.warn(
+        { fault: faultForLog(error) },
+        "what the reload came to could not be written down",
+      );
     }
   }
 
@@ -372,14 +414,23 @@ class ServingProcess {
   }
 
   #tellReload({ failed, ...rest }: ReloadReport): void {
-    const fields = { ...rest, failed: failed.map(({ name, error, kept }) => ({ name, kept, error })) };
+    const fields = {
+      ...rest,
+      failed: failed.map(({ name, error, kept }) => ({ name, kept, error })),
+    };
     const done = rest.added.length + rest.replaced.length + rest.removed.length;
     const names = failed.map(({ name }) => name).join(", ");
     const more = failed.length === 0 ? "" : `, ${failed.length} failed (${names})`;
-    this.log[failed.length === 0 ? "info" : "error"](fields, `models reloaded: ${done} changed${more}`);
+    this.log[failed.length === 0 ? "info" : "error"](
+      fields,
+      `models reloaded: ${done} changed${more}`,
+    );
   }
 
-  /** A signal to the whole group comes twice, from the supervisor too: whoever asks again waits for the same end. */
+  /**
+   * A signal to the whole group comes twice, from the supervisor too: whoever asks again waits for
+   * the same end.
+   */
   stop(): Promise<void> {
     if (this.#stopped === undefined) this.log.info("stopping: finishing what was admitted");
     return (this.#stopped ??= this.#stop?.() ?? Promise.resolve());
@@ -389,7 +440,10 @@ class ServingProcess {
   async #finish(pool: InferencePool, bulk: BulkService, graceMs: number): Promise<void> {
     const drained = pool.drain();
     if (!(await within(drained, graceMs))) {
-      this.log.warn({ running: pool.running, queued: pool.queued }, "grace time over: failing the rest");
+      this.log.warn(
+        { running: pool.running, queued: pool.queued },
+        "grace time over: failing the rest",
+      );
       pool.abandon();
       await within(drained, LAST_WAIT_MS);
     }
@@ -434,7 +488,11 @@ function serveUnderSupervisor(): void {
       if (!process.connected) process.exit();
       tell({ type: "open" });
     } catch (error) {
-      if (!(error instanceof ConfigError) && !(error instanceof RadserveError) && !(error instanceof Error))
+      if (
+        !(error instanceof ConfigError) &&
+        !(error instanceof RadserveError) &&
+        !(error instanceof Error)
+      )
         throw error;
       // Threads of a half-started engine would keep the process.
       process.exitCode = 2;

@@ -14,7 +14,8 @@ export interface StartedEngine {
 }
 
 /**
- * Starts the engine that the settings ask for. The CPU takes the place of CUDA only if RADSERVE_GPU_FALLBACK says so.
+ * Starts the engine that the settings ask for. The CPU takes the place of CUDA only if
+ * RADSERVE_GPU_FALLBACK says so.
  * @throws RadserveError as createEngine does
  */
 export function startEngine(config: Config): StartedEngine {
@@ -28,7 +29,10 @@ export function startEngine(config: Config): StartedEngine {
   }
 }
 
-/** Runs `work` with the engine that the settings ask for, and closes it. A GPU that cannot be used falls back as in the server. */
+/**
+ * Runs `work` with the engine that the settings ask for, and closes it. A GPU that cannot be used
+ * falls back as in the server.
+ */
 export async function withEngine<T>(
   config: Config,
   work: (engine: Engine, providers: Config["providers"]) => Promise<T>,

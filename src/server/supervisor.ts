@@ -1,6 +1,7 @@
 /**
- * `radserve serve`: this process listens and does nothing else that could fail. A second one serves; when it crashes
- * it is started again, and connections wait here meanwhile. A native crash so costs the requests in flight alone.
+ * `radserve serve`: this process listens and does nothing else that could fail. A second one
+ * serves; when it crashes it is started again, and connections wait here meanwhile. A native crash
+ * so costs the requests in flight alone.
  */
 import type { ChildProcess } from "node:child_process";
 import net from "node:net";
@@ -38,18 +39,22 @@ const HEALTHY_MS = 60_000;
 /** Crashes before the first connection could be taken, after which starting again is given up. */
 const MOST_FAILED_STARTS = 5;
 /**
- * Connections that wait for the serving process, at least. It has the settings' limits, and tells those that it refuses;
- * whoever is too much here is closed.
+ * Connections that wait for the serving process, at least. It has the settings' limits, and tells
+ * those that it refuses; whoever is too much here is closed.
  */
 const ROOM: ConnectionLimits = { max_connections: 4096, max_connections_per_address: 1024 };
 /** Beyond the grace time, how long an orderly stop may take before it is enforced. */
 const STOP_MARGIN_MS = 10_000;
 
-/** Ctrl-C under npm arrives twice, from the terminal and from npm: what comes so soon is the same. */
+/**
+ * Ctrl-C under npm arrives twice, from the terminal and from npm: what comes so soon is the same.
+ */
 const SAME_SIGNAL_MS = 500;
 
 function isRunning(child: ChildProcess | undefined): child is ChildProcess {
-  return child !== undefined && child.exitCode === null && child.signalCode === null && child.connected;
+  return (
+    child !== undefined && child.exitCode === null && child.signalCode === null && child.connected
+  );
 }
 
 class Supervisor {
@@ -61,7 +66,9 @@ class Supervisor {
   #crashedLast = false;
   /** The model that the serving process loads now. */
   #loading: string | undefined;
-  /** Models that ended a serving process while they were loaded: the next one goes on without them. */
+  /**
+   * Models that ended a serving process while they were loaded: the next one goes on without them.
+   */
   readonly #fatal = new Set<string>();
   #stopping = false;
   #stoppingSince = 0;
@@ -101,7 +108,12 @@ class Supervisor {
     );
     child.on("exit", (status, signal) => this.#ended(status, signal));
     if (child.stderr !== null) logForeign(child.stderr, this.log, child.pid);
-    this.#tell({ type: "start", config: this.config, crashed: this.#crashedLast, fatal: [...this.#fatal] });
+    this.#tell({
+      type: "start",
+      config: this.config,
+      crashed: this.#crashedLast,
+      fatal: [...this.#fatal],
+    });
   }
 
   connect(socket: net.Socket): void {
@@ -145,8 +157,8 @@ class Supervisor {
   }
 
   /**
-   * The connection stays open here until the other side says that it has it: one that was on its way into a process
-   * that died goes to the next.
+   * The connection stays open here until the other side says that it has it: one that was on its
+   * way into a process that died goes to the next.
    */
   #hand(id: number, socket: net.Socket): void {
     const message: ToServing = { type: "connection", id };
@@ -175,8 +187,12 @@ class Supervisor {
     } else if (message.type === "closing") {
       if (this.#stopping) this.callbacks.onClosing();
     } else if (this.#everOpen) {
-      // It has served with these settings: what is wrong now (a share away, a key file) may be right again later.
-      this.log.error({ reason: message.message }, "the serving process cannot start as things are now");
+      // It has served with these settings: what is wrong now (a share away, a key file) may be
+      // right again later.
+      this.log.error(
+        { reason: message.message },
+        "the serving process cannot start as things are now",
+      );
     } else {
       tellPeople(message.message);
       this.#stopping = true;
@@ -189,26 +205,36 @@ class Supervisor {
     const wasOpen = this.#open;
     this.#open = false;
     if (this.#stopping) {
-      if (status !== 0) this.log.error({ status, signal }, "the serving process did not end as it was told");
+      if (status !== 0)
+        this.log.error({ status, signal }, "the serving process did not end as it was told");
       this.#finish(status ?? 1);
       return;
     }
-    // These signals come from outside: an operator, a container's end, the system when memory runs out.
+    // These signals come from outside: an operator, a container's end, the system when memory runs
+    // out.
     this.#crashedLast = signal !== "SIGKILL" && signal !== "SIGTERM";
     if (this.#crashedLast && this.#loading !== undefined) {
       this.#fatal.add(this.#loading);
-      this.log.error({ model: this.#loading }, "the serving process ended while it loaded this model");
+      this.log.error(
+        { model: this.#loading },
+        "the serving process ended while it loaded this model",
+      );
     }
     this.#loading = undefined;
     if (wasOpen && monotonic() - this.#openedAt > HEALTHY_MS) this.#crashes = 0;
     this.#crashes += 1;
     if (!this.#everOpen && this.#crashes >= MOST_FAILED_STARTS) {
-      tellPeople("The serving process ended before it could serve, five times; its last lines say why.");
+      tellPeople(
+        "The serving process ended before it could serve, five times; its last lines say why.",
+      );
       this.#finish(1);
       return;
     }
     const delay = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** (this.#crashes - 1));
-    this.log.error({ status, signal, restart_in_ms: delay }, "the serving process ended; starting it again");
+    this.log.error(
+      { status, signal, restart_in_ms: delay },
+      "the serving process ended; starting it again",
+    );
     setTimeout(() => {
       if (!this.#stopping) this.start();
     }, delay);
@@ -243,7 +269,10 @@ async function checkedForServing(config: Config): Promise<DoorsSettings | undefi
   return doors;
 }
 
-/** The settings with no more connections than there are descriptors for. Throws ConfigError where there are too few. */
+/**
+ * The settings with no more connections than there are descriptors for. Throws ConfigError where
+ * there are too few.
+ */
 function withinDescriptors(config: Config, doors: DoorsSettings | undefined): Config {
   const most = connectionsWithin(descriptorLimit(), config.threads, descriptorsOf(doors));
   if (config.max_connections <= most) return config;
@@ -253,7 +282,8 @@ function withinDescriptors(config: Config, doors: DoorsSettings | undefined): Co
 
 /**
  * Serves until SIGTERM or SIGINT. Gives the exit status.
- * @param first a serving process that waits to be told to start; the caller ends it where this throws
+ * @param first a serving process that waits to be told to start; the caller ends it where this
+ * throws
  * @throws ConfigError before anything serves
  */
 export async function supervise(given: Config, first?: ChildProcess): Promise<number> {
@@ -290,7 +320,12 @@ export async function supervise(given: Config, first?: ChildProcess): Promise<nu
           `${newKey ? "Its first key was created. " : ""}A token: radserve token issue --subject NAME`,
       );
     };
-    const supervising = new Supervisor(config, log, { onOpen, onClosing: () => server.close() }, first);
+    const supervising = new Supervisor(
+      config,
+      log,
+      { onOpen, onClosing: () => server.close() },
+      first,
+    );
     supervisor = supervising;
     server.on("connection", (socket) => supervising.connect(socket));
     process.on("SIGTERM", () => supervising.stop());

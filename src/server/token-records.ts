@@ -1,6 +1,7 @@
 /**
- * Files of the keys folder, which many machines may share: each change is one atomic file operation. And what it says
- * of tokens: a record of each one that was issued, and a mark for each that was revoked.
+ * Files of the keys folder, which many machines may share: each change is one atomic file
+ * operation. And what it says of tokens: a record of each one that was issued, and a mark for each
+ * that was revoked.
  */
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
@@ -11,7 +12,10 @@ import { ConfigError } from "../base/errors.js";
 import { errno } from "../base/errno.js";
 import { createPrivately, giveToOwnerOf, makePrivateFolder } from "../files/private-file.js";
 
-/** The names in a folder, sorted; none if it does not exist. Throws ConfigError if it cannot be listed. */
+/**
+ * The names in a folder, sorted; none if it does not exist. Throws ConfigError if it cannot be
+ * listed.
+ */
 export function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder).sort();
@@ -38,7 +42,10 @@ const tokenRecordSchema = z.object({
 /** The record of an issued token, never the token itself. */
 export type TokenRecord = z.infer<typeof tokenRecordSchema>;
 
-/** File name of a token's record and of its revocation: any jti, also another issuer's, makes a safe one. */
+/**
+ * File name of a token's record and of its revocation: any jti, also another issuer's, makes a safe
+ * one.
+ */
 export const nameOf = (jti: string): string => createHash("sha256").update(jti).digest("hex");
 
 /** Whether an entry of a folder is such a name, and nothing temporary. */
@@ -47,7 +54,10 @@ export const isNameOfToken = (entry: string): boolean => /^[0-9a-f]{64}$/.test(e
 const issuedIn = (folder: string) => path.join(folder, "tokens");
 export const revokedIn = (folder: string) => path.join(folder, "revoked");
 
-/** Makes a folder of records below the keys; one that root once made for itself is given to the owner of the keys. */
+/**
+ * Makes a folder of records below the keys; one that root once made for itself is given to the
+ * owner of the keys.
+ */
 function makeRecords(folder: string, records: string): void {
   makePrivateFolder(records);
   giveToOwnerOf(folder, records);

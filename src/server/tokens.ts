@@ -1,6 +1,7 @@
 /**
- * Who is asking: the raw JWT in the Authorization header (RFC 7519), checked against the configured keys only.
- * The signature is judged before the claims: an expired token that nobody here signed is "Invalid token".
+ * Who is asking: the raw JWT in the Authorization header (RFC 7519), checked against the configured
+ * keys only. The signature is judged before the claims: an expired token that nobody here signed is
+ * "Invalid token".
  */
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
@@ -85,12 +86,19 @@ function invalid(why: string | TokenRefused, details?: ErrorDetails): RadserveEr
 function jsonPart(part: string): unknown {
   const bytes = Buffer.from(part, "base64url");
   const text = bytes.toString("utf8");
-  if (bytes.toString("base64url") !== part || !isUtf8(bytes) || jsonFault(text, DEEPEST) !== undefined)
+  if (
+    bytes.toString("base64url") !== part ||
+    !isUtf8(bytes) ||
+    jsonFault(text, DEEPEST) !== undefined
+  )
     throw invalid("malformed");
   return JSON.parse(text) as unknown;
 }
 
-/** The one key that may have signed this header: by kid, or, without kid, the only one of its algorithm. */
+/**
+ * The one key that may have signed this header: by kid, or, without kid, the only one of its
+ * algorithm.
+ */
 function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key {
   const fitting = keys.filter(
     (key) => key.algorithm === header.alg && (header.kid === undefined || key.kid === header.kid),
@@ -102,7 +110,10 @@ function keyFor(header: z.infer<typeof headerSchema>, keys: readonly Key[]): Key
 
 type Claims = z.infer<typeof claimsSchema>;
 
-/** Claims of a token whose form, signature and issuer are right, and whose nbf, if it has one, is over. */
+/**
+ * Claims of a token whose form, signature and issuer are right, and whose nbf, if it has one, is
+ * over.
+ */
 function claimsOf(token: string, keys: readonly Key[], { issuer, audience }: Expectations): Claims {
   const parts = token.split(".");
   const [first = "", second = "", signature = ""] = parts;
@@ -110,7 +121,8 @@ function claimsOf(token: string, keys: readonly Key[], { issuer, audience }: Exp
   const header = headerSchema.safeParse(jsonPart(first)).data;
   jsonPart(second);
   if (header === undefined) throw invalid("malformed");
-  if (Buffer.from(signature, "base64url").toString("base64url") !== signature) throw invalid("malformed");
+  if (Buffer.from(signature, "base64url").toString("base64url") !== signature)
+    throw invalid("malformed");
   const { verify, algorithm } = keyFor(header, keys);
   const meant = { algorithms: [algorithm], issuer, audience };
   let payload;
@@ -138,7 +150,9 @@ function knownClaims(token: string, keys: readonly Key[], expected: Expectations
   return claims;
 }
 
-/** Refuses a token that lives longer than the settings allow, by its own times or counted from now. */
+/**
+ * Refuses a token that lives longer than the settings allow, by its own times or counted from now.
+ */
 function refuseLongLife(
   { exp, iat }: { exp: number; iat?: unknown },
   longest: number | undefined,
@@ -154,9 +168,10 @@ function refuseLongLife(
 }
 
 /**
- * Checks an Authorization header. Throws unauthorized with exactly "Token missing", "Token expired" or
- * "Invalid token"; a `Bearer ` prefix is the last, with a hint in the details, and so is a token that lives longer than
- * the settings allow. Throws revocations_unavailable for a good token where the revoked ones cannot be listed.
+ * Checks an Authorization header. Throws unauthorized with exactly "Token missing", "Token expired"
+ * or "Invalid token"; a `Bearer ` prefix is the last, with a hint in the details, and so is a token
+ * that lives longer than the settings allow. Throws revocations_unavailable for a good token where
+ * the revoked ones cannot be listed.
  */
 export function authenticate(
   header: string | undefined,
@@ -176,16 +191,26 @@ export function authenticate(
   const who = { subject: sub, jti };
   if (jti !== undefined && keyring.isRevoked(jti)) throw invalid(new TokenRefused("revoked", who));
   if (exp * 1000 <= Date.now())
-    throw errors.unauthorized("Token expired", undefined, { cause: new TokenRefused("expired", who) });
+    throw errors.unauthorized("Token expired", undefined, {
+      cause: new TokenRefused("expired", who),
+    });
   refuseLongLife({ exp, iat }, expected.token_max_age, who);
-  if (!keyring.listsRevoked()) throw revocationsUnavailable(new TokenRefused("revocations_unavailable", who));
+  if (!keyring.listsRevoked())
+    throw revocationsUnavailable(new TokenRefused("revocations_unavailable", who));
   return {
-    ...{ subject: sub, admin: admin === true, jti, inputRoots: input_roots, outputRoots: output_roots },
+    subject: sub,
+    admin: admin === true,
+    jti,
+    inputRoots: input_roots,
+    outputRoots: output_roots,
     ...(destinations === undefined ? {} : { destinations }),
   };
 }
 
-/** Nobody can say which tokens are revoked: every request with a token is refused with it, and the server is not ready. */
+/**
+ * Nobody can say which tokens are revoked: every request with a token is refused with it, and the
+ * server is not ready.
+ */
 export function revocationsUnavailable(cause?: TokenRefused): RadserveError {
   return errors.revocations_unavailable(
     "Expected to see which tokens are revoked; the keys folder has lost them, and the server's log says so. " +

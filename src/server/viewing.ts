@@ -1,12 +1,11 @@
 /**
- * Results and their images for people who look at them on the page, how models do over time, and completion of paths: off
- * unless the settings allow it, inside the roots of the token, and written down in the audit. Reading is done by threads
- * apart.
+ * Results and their images for people who look at them on the page, how models do over time, and
+ * completion of paths: off unless the settings allow it, inside the roots of the token, and written
+ * down in the audit. Reading is done by threads apart.
  */
 import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { z } from "zod";
-import { described } from "../base/described.js";
 import { errors } from "../base/errors.js";
 import { isMarkName } from "../files/folder-mark.js";
 import { withInput, type OpenedInput } from "../files/guarded-paths.js";
@@ -37,10 +36,13 @@ const MOST_ENTRIES = 20_000;
 
 const receiptPath = clientPath.describe("Path of a receipt: `receipt_path` of the answer");
 const inputPath = clientPath.describe("Path of the image or folder that was analysed");
-const frame = described(
-  "Number of the frame in the file, or of the slice in the receipt's list, from 1",
-  z.coerce.number().int().min(1).max(1_000_000).default(1),
-);
+const frame = z.coerce
+  .number()
+  .int()
+  .min(1)
+  .max(1_000_000)
+  .default(1)
+  .describe("Number of the frame in the file, or of the slice in the receipt's list, from 1");
 
 const pathListSchema = z.strictObject({
   paths: z.array(z.strictObject({ path: z.string(), kind: z.enum(["file", "folder"]) })),
@@ -62,15 +64,20 @@ async function lookedAt(
 ) {
   const { path_map } = services.config;
   const receipt = translateIn(query.path, path_map).path;
-  const input = query.input_path === undefined ? undefined : translateIn(query.input_path, path_map).path;
-  ctx.state.action?.note({ outputPath: receipt, ...(input === undefined ? {} : { inputPath: input }) });
+  const input =
+    query.input_path === undefined ? undefined : translateIn(query.input_path, path_map).path;
+  ctx.state.action?.note({
+    outputPath: receipt,
+    ...(input === undefined ? {} : { inputPath: input }),
+  });
   return { receiptPath: receipt, input, roots: await rootsOf(callerOf(ctx), services) };
 }
 
-const across = described(
-  "For a volume, the plane through one row or one column of every slice; `frame` is then the number of that row or column, from 1",
-  z.enum(["row", "column"]).optional(),
-);
+const ACROSS_MEANING =
+  "For a volume, the plane through one row or one column of every slice; `frame` is then the " +
+  "number of that row or column, from 1";
+
+const across = z.enum(["row", "column"]).optional().describe(ACROSS_MEANING);
 
 const ofFrame = z.strictObject({ path: receiptPath, input_path: inputPath, frame, across });
 
@@ -102,13 +109,18 @@ export const showResult = pageByHttp(
 );
 
 /**
- * GET /results/picture: a frame of its image, a PNG. It goes by the type of a file, which generators of clients know, and
- * which no browser shows as a page.
+ * GET /results/picture: a frame of its image, a PNG. It goes by the type of a file, which
+ * generators of clients know, and which no browser shows as a page.
  */
 export const showPicture = pageByHttp(
   "view",
   ofFrame.extend({
-    model: z.string().min(1).max(200).optional().describe("A model of the receipt, whose picture is given"),
+    model: z
+      .string()
+      .min(1)
+      .max(200)
+      .optional()
+      .describe("A model of the receipt, whose picture is given"),
   }),
   "application/octet-stream",
   async (ctx, services, query) => {
@@ -122,7 +134,9 @@ export const showPicture = pageByHttp(
   },
 );
 
-/** GET /results/frame: the values of a frame of its image, and what a viewer says in the corners. */
+/**
+ * GET /results/frame: the values of a frame of its image, and what a viewer says in the corners.
+ */
 export const showFrame = pageByHttp(
   "view",
   ofFrame,
@@ -140,8 +154,13 @@ export const showMarks = pageByHttp(
     path: receiptPath,
     model: z.string().min(1).max(200).describe("A model of the receipt that wrote a segmentation"),
     input_path: inputPath.optional().describe("Path of the image or folder; needed with `across`"),
-    ...{ frame, across },
-    fullest: z.string().max(64).optional().describe("A label: the frame with the most of it is meant"),
+    frame,
+    across,
+    fullest: z
+      .string()
+      .max(64)
+      .optional()
+      .describe("A label: the frame with the most of it is meant"),
   }),
   { Marks: marksSchema },
   async (ctx, services, query) => {
@@ -149,7 +168,16 @@ export const showMarks = pageByHttp(
     const { model, frame, across, fullest } = query;
     if (across !== undefined && inputPath === "")
       throw errors.bad_request("Expected input_path beside across; found none.");
-    const view = { kind: "marks", receiptPath, inputPath, model, frame, fullest, across, roots } as const;
+    const view = {
+      kind: "marks",
+      receiptPath,
+      inputPath,
+      model,
+      frame,
+      fullest,
+      across,
+      roots,
+    } as const;
     ctx.body = await ask<Marks>(ctx, services, view);
   },
 );
@@ -185,11 +213,18 @@ export const listResults = pageByHttp(
     finding: z.string().max(200).optional().describe("A label that is present"),
     status: z.enum(["completed", "partial"]).optional().describe("Status of the result"),
     modality: z.string().max(16).optional().describe("Modality of the image, for example CT"),
-    text: described(
-      "Part of the path of the receipt or the image, or a whole Study or Series Instance UID",
-      z.string().max(200).optional(),
-    ),
-    patient: z.string().max(64).optional().describe("PatientID; finds only results that this box wrote"),
+    text: z
+      .string()
+      .max(200)
+      .optional()
+      .describe(
+        "Part of the path of the receipt or the image, or a whole Study or Series Instance UID",
+      ),
+    patient: z
+      .string()
+      .max(64)
+      .optional()
+      .describe("PatientID; finds only results that this box wrote"),
     from: z.iso.date().optional().describe("UTC"),
     to: z.iso.date().optional().describe("UTC; the day is included"),
     limit: z.coerce.number().int().min(1).max(200).default(50).describe("Results of a page"),
@@ -208,7 +243,8 @@ export const listResults = pageByHttp(
         patient: patient === undefined ? undefined : services.audit.hash("patient", patient),
         to: to === undefined ? undefined : `${to}T24`,
       },
-      ...{ limit, cursor },
+      limit,
+      cursor,
     });
   },
 );
@@ -217,16 +253,23 @@ export const listResults = pageByHttp(
 export const showDrift = pageByHttp(
   "view",
   z.strictObject({
-    week: described(
-      "A day of the week that is compared with earlier weeks; without it, the latest week that has receipts",
-      z.iso.date().optional(),
-    ),
+    week: z.iso
+      .date()
+      .optional()
+      .describe(
+        "A day of the week that is compared with earlier weeks; without it, the latest week that has receipts",
+      ),
   }),
   { Drift: driftSchema },
   async (ctx, services, { week }) => {
     const { output } = await rootsOf(callerOf(ctx), services);
     const folders = output.map(folderOf);
-    ctx.body = await ask<DriftView>(ctx, services, { kind: "drift", folders, most: MOST_RECEIPTS, week });
+    ctx.body = await ask<DriftView>(ctx, services, {
+      kind: "drift",
+      folders,
+      most: MOST_RECEIPTS,
+      week,
+    });
   },
 );
 
@@ -234,11 +277,14 @@ export const showDrift = pageByHttp(
 export const listPaths = pageByHttp(
   "view",
   z.strictObject({
-    side: z.enum(["input", "output"]).describe("Whether the folders of images or those of results are meant"),
-    path: described(
-      "The first part of a path; without it, the folders that the token may use",
-      z.string().max(4096).default(""),
-    ),
+    side: z
+      .enum(["input", "output"])
+      .describe("Whether the folders of images or those of results are meant"),
+    path: z
+      .string()
+      .max(4096)
+      .default("")
+      .describe("The first part of a path; without it, the folders that the token may use"),
   }),
   { PathList: pathListSchema },
   async (ctx, services, query) => {
@@ -249,7 +295,8 @@ export const listPaths = pageByHttp(
     // Above the roots nothing is listed but the roots themselves
     const below = folders.filter((folder) => folder.startsWith(typed));
     const answer =
-      typed === "" || (below.length > 0 && !folders.some((folder) => typed.startsWith(`${folder}/`)))
+      typed === "" ||
+      (below.length > 0 && !folders.some((folder) => typed.startsWith(`${folder}/`)))
         ? { paths: below.map((folder) => ({ path: folder, kind: "folder" as const })), more: false }
         : await namesUnder(typed, roots, query.side);
     ctx.body = {

@@ -1,13 +1,21 @@
 /** The decoder of @cornerstonejs/codec-charls; the package ships no types. */
 declare module "@cornerstonejs/codec-charls/decodewasmjs" {
   export interface JpegLSDecoder {
-    /** A view of WebAssembly memory of that many bytes, for the codestream; valid until the next call. */
+    /**
+     * A view of WebAssembly memory of that many bytes, for the codestream; valid until the next
+     * call.
+     */
     getEncodedBuffer(bytes: number): Uint8Array;
     /** Throws the address of a C++ exception; see getExceptionMessage. */
     decode(): void;
     /** A copy. */
     getDecodedBuffer(): Uint8ClampedArray;
-    getFrameInfo(): { width: number; height: number; bitsPerSample: number; componentCount: number };
+    getFrameInfo(): {
+      width: number;
+      height: number;
+      bitsPerSample: number;
+      componentCount: number;
+    };
     /** Gives its memory back. */
     delete(): void;
   }

@@ -1,4 +1,7 @@
-/** The part of dcmjs that is used here: its data dictionary and its serialiser. The package ships no types. */
+/**
+ * The part of dcmjs that is used here: its data dictionary and its serialiser. The package ships no
+ * types.
+ */
 declare module "dcmjs" {
   export interface DictionaryEntry {
     /** "(0028,0010)" */
@@ -32,7 +35,10 @@ declare module "dcmjs" {
     DicomDict: new (meta: Record<string, DictElement>) => DicomDict;
     DicomMessage: {
       /** A Part 10 file as elements. */
-      readFile(file: ArrayBuffer): { meta: Record<string, DictElement>; dict: Record<string, DictElement> };
+      readFile(file: ArrayBuffer): {
+        meta: Record<string, DictElement>;
+        dict: Record<string, DictElement>;
+      };
     };
   }
 

@@ -1,4 +1,7 @@
-/** The part of opentype.js that Radserve uses; the package ships no types. In Node it exports one default object. */
+/**
+ * The part of opentype.js that Radserve uses; the package ships no types. In Node it exports one
+ * default object.
+ */
 declare module "opentype.js" {
   export type PathCommand =
     | { type: "M" | "L"; x: number; y: number }

@@ -1,4 +1,7 @@
-/** A frame of a result's image as numbers and facts, for who sets a window, points at a pixel and reads the corners. */
+/**
+ * A frame of a result's image as numbers and facts, for who sets a window, points at a pixel and
+ * reads the corners.
+ */
 import type { Attributes, Image, Interpretation } from "../images/image.js";
 import { valueReader } from "../images/stored-values.js";
 import { edgesOf } from "../results/findings/edges.js";
@@ -55,7 +58,10 @@ function windowOf({ voi: [voi] }: Interpretation): FrameFacts["window"] {
     : null;
 }
 
-/** Stored values in at most 32 bits; null where they are no grey numbers of 16 bits or float32, or go through a table. */
+/**
+ * Stored values in at most 32 bits; null where they are no grey numbers of 16 bits or float32, or
+ * go through a table.
+ */
 function valuesOf({ format, data, interpretation: { modality } }: Plane): FrameFacts["values"] {
   const { bitsAllocated, signed, float, samplesPerPixel, rows, columns } = format;
   const grey = samplesPerPixel === 1 && format.photometricInterpretation.startsWith("MONOCHROME");

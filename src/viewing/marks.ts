@@ -1,6 +1,7 @@
 /**
- * Reads the marks of a model on one frame of a source, or on a plane across its slices, from the segmentation that it wrote (PS3.3 A.51, A.88). Its frames are
- * found by the instance and frame that each says it was made from, and never by their order.
+ * Reads the marks of a model on one frame of a source, or on a plane across its slices, from the
+ * segmentation that it wrote (PS3.3 A.51, A.88). Its frames are found by the instance and frame
+ * that each says it was made from, and never by their order.
  */
 import { errors } from "../base/errors.js";
 import type { ProcessMemory } from "../base/process-memory.js";
@@ -35,7 +36,10 @@ interface Layer {
   values: Uint8Array;
 }
 
-/** The pixels of a frame of a segmentation from the first that is marked, at this index, to the last. */
+/**
+ * The pixels of a frame of a segmentation from the first that is marked, at this index, to the
+ * last.
+ */
 interface Part extends Layer {
   first: number;
 }
@@ -60,8 +64,10 @@ export class MarkReader {
   constructor(private readonly memory: ProcessMemory) {}
 
   /**
-   * @param of a frame from 1: of the source, or of the receipt's slices; or a label, of which the fullest frame is meant
-   * @throws RadserveError file_not_found where the model wrote no segmentation, bad_request, result_changed
+   * @param of a frame from 1: of the source, or of the receipt's slices; or a label, of which the
+   * fullest frame is meant
+   * @throws RadserveError file_not_found where the model wrote no segmentation, bad_request,
+   * result_changed
    */
   async read(result: ResultFolder, model: string, of: number | string): Promise<Marks> {
     const { source } = result.receipt;
@@ -97,7 +103,10 @@ export class MarkReader {
         for (const { segment, first, values } of parts[slice] ?? []) {
           const value = values[row * source.columns + column - first] ?? 0;
           if (value === 0) continue;
-          const layer = layers.get(segment) ?? { segment, values: new Uint8Array(size.rows * size.columns) };
+          const layer = layers.get(segment) ?? {
+            segment,
+            values: new Uint8Array(size.rows * size.columns),
+          };
           layer.values[at] = value;
           layers.set(segment, layer);
         }
@@ -105,7 +114,11 @@ export class MarkReader {
     return { ...(await draw(known, size, [...layers.values()])), frame: null };
   }
 
-  async #parts(known: Segmentation, source: Receipt["source"], { frames }: Volume): Promise<Unpacked> {
+  async #parts(
+    known: Segmentation,
+    source: Receipt["source"],
+    { frames }: Volume,
+  ): Promise<Unpacked> {
     if (this.#unpacked?.of === known) return this.#unpacked.parts;
     this.#unpacked?.giveBack();
     this.#unpacked = undefined;
@@ -127,7 +140,11 @@ export class MarkReader {
   async #known(result: ResultFolder, model: string): Promise<Segmentation> {
     const { receipt } = result;
     const file = segmentationOf(receipt, model);
-    if (receipt.models.some(({ name, segmentation_grid: grid }) => name === model && grid !== undefined))
+    if (
+      receipt.models.some(
+        ({ name, segmentation_grid: grid }) => name === model && grid !== undefined,
+      )
+    )
       throw errors.file_not_found(
         "This segmentation is in the grid of the network, not in the frames of the source. Open it in a viewer that places it by its frame of reference.",
       );
@@ -153,7 +170,9 @@ export class MarkReader {
 function segmentationOf({ models }: Receipt, name: string): OutputFile {
   const file = models
     .find((model) => model.name === name)
-    ?.outputs.find(({ sop_class_uid: uid }) => uid === SEGMENTATION || uid === LABEL_MAP_SEGMENTATION);
+    ?.outputs.find(
+      ({ sop_class_uid: uid }) => uid === SEGMENTATION || uid === LABEL_MAP_SEGMENTATION,
+    );
   if (file === undefined)
     throw errors.file_not_found(
       "Expected a model of the receipt that wrote a segmentation; this one did not. Ask for `seg` among the outputs.",
@@ -165,7 +184,9 @@ function segmentationIn(image: Image): Segmentation {
   const { attributes } = image;
   const byPlace: Segmentation["byPlace"] = new Map();
   (attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? []).forEach((groups, frame) => {
-    const segment = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
+    const segment = groups
+      .sequence("SegmentIdentificationSequence")?.[0]
+      ?.number("ReferencedSegmentNumber");
     for (const origin of originsOf(groups)) {
       const place = placeOf(
         origin.string("ReferencedSOPInstanceUID") ?? "",
@@ -175,7 +196,8 @@ function segmentationIn(image: Image): Segmentation {
     }
   });
   return {
-    ...{ image, byPlace },
+    image,
+    byPlace,
     isLabelMap: image.source.sopClassUid === LABEL_MAP_SEGMENTATION,
     segments: (attributes?.sequence("SegmentSequence") ?? [])
       .map(segmentIn)
@@ -215,7 +237,8 @@ async function fullest(
     let pixels = 0;
     for (const { frame: at, segment } of byPlace.get(placeIn(source, frame)) ?? [])
       if (isLabelMap || segment === number)
-        for (const value of await image.frame(at)) if (isLabelMap ? value === number : value > 0) pixels++;
+        for (const value of await image.frame(at))
+          if (isLabelMap ? value === number : value > 0) pixels++;
     if (pixels > best.pixels) best = { frame, pixels };
   }
   return best.frame;
@@ -252,9 +275,12 @@ async function draw(
     }
   }
   return {
-    ...{ rows, columns },
+    rows,
+    columns,
     segments: segments.map(({ number, label, colour }) => ({
-      ...{ number, label, pixels: pixels.get(number) ?? 0 },
+      number,
+      label,
+      pixels: pixels.get(number) ?? 0,
       colour: `#${colour.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`,
     })),
     png: pixels.size === 0 ? null : (await packed(rgba, columns, rows)).toString("base64"),

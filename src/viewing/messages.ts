@@ -1,6 +1,5 @@
 /** Questions of the server to its viewing threads, and their answers. */
 import { z } from "zod";
-import { described } from "../base/described.js";
 import type { MemoryPlace } from "../base/process-memory.js";
 import type { EngineOptions } from "../engine/types.js";
 import type { Root } from "../files/roots.js";
@@ -20,7 +19,10 @@ interface OfResult {
   roots: { input: readonly Root[]; output: readonly Root[] };
 }
 
-/** A plane across the slices of a volume is meant, through this of each slice; `frame` is then its number, from 1. */
+/**
+ * A plane across the slices of a volume is meant, through this of each slice; `frame` is then its
+ * number, from 1.
+ */
 export type Across = "row" | "column" | undefined;
 
 interface OfPlace extends OfResult {
@@ -50,6 +52,10 @@ export type View =
 
 const text = z.string().nullable();
 const side = z.strictObject({ along: z.enum(["slice", "row", "column"]), reversed: z.boolean() });
+const WINDOW_MEANING =
+  "The file's window, by which the picture is drawn; null if the file has a table or a curve " +
+  "instead, or none of them";
+
 export const frameFactsSchema = z.strictObject({
   rows: z.int(),
   columns: z.int(),
@@ -62,14 +68,13 @@ export const frameFactsSchema = z.strictObject({
       exact: z.boolean().describe("VOI LUT Function LINEAR_EXACT; otherwise LINEAR"),
     })
     .nullable()
-    .describe(
-      "The file's window, by which the picture is drawn; null if the file has a table or a curve instead, or none of them",
-    ),
+    .describe(WINDOW_MEANING),
   unit: text.describe("Unit of the values, for example HU; null if it is not known"),
-  spacing: described(
-    "Millimetres in the patient between rows, then between columns",
-    z.array(z.number()).length(2).nullable(),
-  ),
+  spacing: z
+    .array(z.number())
+    .length(2)
+    .nullable()
+    .describe("Millimetres in the patient between rows, then between columns"),
   sides: z
     .strictObject({ left: z.string(), right: z.string(), top: z.string(), bottom: z.string() })
     .nullable()
@@ -83,7 +88,9 @@ export const frameFactsSchema = z.strictObject({
   across: z
     .strictObject({
       name: z.string().describe("axial, coronal or sagittal; oblique before it where it is turned"),
-      right: side.describe("The index of the volume that changes to the right, and whether it decreases"),
+      right: side.describe(
+        "The index of the volume that changes to the right, and whether it decreases",
+      ),
       down: side,
     })
     .nullable()
@@ -93,7 +100,9 @@ export const frameFactsSchema = z.strictObject({
       type: z.enum(["int16", "uint16", "float32"]),
       slope: z.number(),
       intercept: z.number(),
-      base64: z.string().describe("Stored values, little endian, rows from the top; NaN is padding"),
+      base64: z
+        .string()
+        .describe("Stored values, little endian, rows from the top; NaN is padding"),
     })
     .nullable()
     .describe(
@@ -110,14 +119,20 @@ const segment = z.strictObject({
 });
 
 export const marksSchema = z.strictObject({
-  frame: z.int().min(1).nullable().describe("Number of the frame; null for a plane across the slices"),
+  frame: z
+    .int()
+    .min(1)
+    .nullable()
+    .describe("Number of the frame; null for a plane across the slices"),
   rows: z.int(),
   columns: z.int(),
   segments: z.array(segment),
-  png: described(
-    "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
-    z.string().nullable(),
-  ),
+  png: z
+    .string()
+    .nullable()
+    .describe(
+      "PNG in base64: pixels have the colour of their segment, and others are transparent; null if no pixel is marked",
+    ),
 });
 export type Marks = z.infer<typeof marksSchema>;
 
@@ -127,7 +142,9 @@ export const verificationSchema = z.strictObject({
     z.strictObject({
       what: z
         .string()
-        .describe("Name of a file, of a model, or `source` and `receipt`; the version of a known fault"),
+        .describe(
+          "Name of a file, of a model, or `source` and `receipt`; the version of a known fault",
+        ),
       verdict: z.enum(["ok", "differs", "missing", "not_replayed", "known_fault"]),
       detail: z.string(),
     }),
@@ -172,10 +189,17 @@ export const driftSchema = z.strictObject({
       weeks: z.array(
         z.strictObject({
           monday: z.string().describe("UTC"),
-          ...{ studies: count, refused: count, failed: count, caveats: count },
+          studies: count,
+          refused: count,
+          failed: count,
+          caveats: count,
           work_ms: z.number().nullable(),
           labels: z.array(
-            z.strictObject({ label: z.string(), found: count, median_score: z.number().nullable() }),
+            z.strictObject({
+              label: z.string(),
+              found: count,
+              median_score: z.number().nullable(),
+            }),
           ),
         }),
       ),
@@ -184,8 +208,13 @@ export const driftSchema = z.strictObject({
   shadow: z.array(
     z.strictObject({
       ...pairOf,
-      ...{ both: count, neither: count, onlyShadow: count, onlyActive: count },
-      ...{ p, q: p, marked: z.boolean() },
+      both: count,
+      neither: count,
+      onlyShadow: count,
+      onlyActive: count,
+      p,
+      q: p,
+      marked: z.boolean(),
     }),
   ),
 });

@@ -1,4 +1,7 @@
-/** A result as it lies in its folder: the receipt, and files that are checked against it before anything of them is shown. */
+/**
+ * A result as it lies in its folder: the receipt, and files that are checked against it before
+ * anything of them is shown.
+ */
 import path from "node:path";
 import { errors, type RadserveError } from "../base/errors.js";
 import { readWhole } from "../files/descriptor.js";
@@ -49,7 +52,9 @@ export async function withResult<T>(
  * @throws RadserveError result_changed where they are not those that were written
  */
 export async function fileOf({ folder }: ResultFolder, file: OutputFile): Promise<Uint8Array> {
-  const bytes = file.path.includes("/") ? undefined : await withPlain(`${folder}/${file.path}`, readWhole);
+  const bytes = file.path.includes("/")
+    ? undefined
+    : await withPlain(`${folder}/${file.path}`, readWhole);
   if (bytes === undefined || sha256(bytes) !== file.sha256)
     throw changed(
       `${file.path} beside the receipt, with the SHA-256 that it lists; ${bytes === undefined ? "it is not there" : "it has another"}.`,

@@ -1,7 +1,8 @@
 /**
- * Answers people who look at results, on threads of their own: one for pictures and marks, one for planes across
- * slices, and one for what takes long. Each is started when it is needed, does one thing after the other, is ended where that takes too long, and goes when nobody
- * has asked for a while.
+ * Answers people who look at results, on threads of their own: one for pictures and marks, one for
+ * planes across slices, and one for what takes long. Each is started when it is needed, does one
+ * thing after the other, is ended where that takes too long, and goes when nobody has asked for a
+ * while.
  */
 import { errors, type RadserveError } from "../base/errors.js";
 import { faultForLog, type Logger } from "../base/log.js";
@@ -72,7 +73,9 @@ class Lane {
     }
     answer.catch(() => undefined);
     void this.#thread.end();
-    throw errors.deadline_exceeded(`Reading took longer than ${this.longestMs / 1000} s and was stopped.`);
+    throw errors.deadline_exceeded(
+      `Reading took longer than ${this.longestMs / 1000} s and was stopped.`,
+    );
   }
 
   /** Waiting calls are refused as their turn comes. */

@@ -1,6 +1,7 @@
 /**
- * A frame of a result's image as its own window shows it. What is shown is the image that the receipt names, judged by
- * hashes and never by a path: a mask over another image would look like a finding.
+ * A frame of a result's image as its own window shows it. What is shown is the image that the
+ * receipt names, judged by hashes and never by a path: a mask over another image would look like a
+ * finding.
  */
 import { createHash } from "node:crypto";
 import { fstatSync } from "node:fs";
@@ -52,7 +53,8 @@ export class SourcePictures {
   /**
    * The values of a frame, and what is said in the corners.
    * @param frame from 1: of the file, or of the receipt's slices
-   * @throws RadserveError bad_request for a frame that the source has not, result_changed; what reading throws
+   * @throws RadserveError bad_request for a frame that the source has not, result_changed; what
+   * reading throws
    */
   facts(source: OpenedInput, receipt: Receipt, frame: number): Promise<FrameFacts> {
     return this.#with(source, receipt, frame, frameFacts);
@@ -98,14 +100,19 @@ export class SourcePictures {
       const claim = rows * columns * (BYTES_A_PIXEL + (samplesPerPixel * bitsAllocated) / 8);
       try {
         const ofThread = image.codec?.bytes ?? 0;
-        return await memory.within({ kind: "images", bytes: claim, ofThread, ...patience }, () => use(image));
+        return await memory.within({ kind: "images", bytes: claim, ofThread, ...patience }, () =>
+          use(image),
+        );
       } finally {
         image.release?.();
       }
     });
   }
 
-  /** The file of a folder that has these bytes. Files are looked at in their order until it is found. */
+  /**
+   * The file of a folder that has these bytes. Files are looked at in their order until it is
+   * found.
+   */
   async #sliceOf({ fdPath, realPath }: OpenedInput, wanted: string): Promise<Uint8Array> {
     const known = await this.#known(fdPath, realPath);
     const name = known.bySha256.get(wanted);

@@ -1,4 +1,7 @@
-/** A viewing thread: reads results and images for people who look at them, one question after the other. */
+/**
+ * A viewing thread: reads results and images for people who look at them, one question after the
+ * other.
+ */
 import { fstatSync } from "node:fs";
 import { workerData, type Transferable } from "node:worker_threads";
 import { errors } from "../base/errors.js";
@@ -29,7 +32,13 @@ import { MarkReader } from "./marks.js";
 import type { DriftView, ThreadOptions, Verification, View } from "./messages.js";
 import { fileOf, withResult, type ResultFolder } from "./result-folder.js";
 import { drawnPlane, SourcePictures } from "./source-picture.js";
-import { sectionAt, sectionFacts, sectionPlane, VolumePlanes, type KnownVolume } from "./volume-planes.js";
+import {
+  sectionAt,
+  sectionFacts,
+  sectionPlane,
+  VolumePlanes,
+  type KnownVolume,
+} from "./volume-planes.js";
 
 const { engine: engineOptions, memory: place, forms } = workerData as ThreadOptions;
 const engine = createEngine(engineOptions);
@@ -45,7 +54,9 @@ type Of<Kind extends View["kind"]> = Extract<View, { kind: Kind }>;
 function answer(view: View, transfer: Transferable[]): Promise<unknown> {
   switch (view.kind) {
     case "receipt":
-      return withResult(view.receiptPath, view.roots.output, ({ receipt }) => Promise.resolve(receipt));
+      return withResult(view.receiptPath, view.roots.output, ({ receipt }) =>
+        Promise.resolve(receipt),
+      );
     case "picture":
       if (view.model !== undefined) return written(view, view.model);
       return view.across === undefined
@@ -60,14 +71,19 @@ function answer(view: View, transfer: Transferable[]): Promise<unknown> {
         ? withResult(view.receiptPath, view.roots.output, (result) =>
             marks.read(result, view.model, view.fullest ?? view.frame),
           )
-        : ofSection(view, (known, section, result) => marks.readAcross(result, view.model, known, section));
+        : ofSection(view, (known, section, result) =>
+            marks.readAcross(result, view.model, known, section),
+          );
     case "verify":
       return verification(view);
     case "drift":
       return drift(view);
     case "list":
       return Promise.resolve(
-        listed(view.roots, view.wanted, { ...view, sees: (receipt) => isInside(receipt, view.folders) }),
+        listed(view.roots, view.wanted, {
+          ...view,
+          sees: (receipt) => isInside(receipt, view.folders),
+        }),
       );
   }
 }
@@ -82,7 +98,9 @@ function written({ receiptPath, roots }: Of<"picture">, model: string): Promise<
   });
 }
 
-/** JSON as bytes that go over to the owner: megabytes of text would keep its thread from serving. */
+/**
+ * JSON as bytes that go over to the owner: megabytes of text would keep its thread from serving.
+ */
 function packed(value: unknown, transfer: Transferable[]): Uint8Array {
   const bytes = new TextEncoder().encode(JSON.stringify(value));
   transfer.push(bytes.buffer);
@@ -118,7 +136,8 @@ function verification(view: Of<"verify">): Promise<Verification> {
   return withResult(view.receiptPath, view.roots.output, async (result) => {
     const bytes = await withPlain(`${result.folder}/${result.name}`, readWhole);
     const checks = await checkResult({
-      ...{ folder: result.folder, receipt: result.receipt },
+      folder: result.folder,
+      receipt: result.receipt,
       text: Buffer.from(bytes ?? []).toString("utf8"),
       replayed: () => replayed(view, result),
       missing: view.inputPath === undefined ? "its path was not given" : "nothing is there",
@@ -131,13 +150,14 @@ async function replayed(
   { inputPath, roots, ...view }: Of<"verify">,
   { receipt }: ResultFolder,
 ): Promise<Check[]> {
-  if (inputPath === undefined) throw errors.input_not_found("The path of the source was not given.");
+  if (inputPath === undefined)
+    throw errors.input_not_found("The path of the source was not given.");
   const entries = models.read(view.models);
   const again = (image: Image) => {
     const mine = entries.filter(({ name }) => receipt.models.some((model) => model.name === name));
     const claim = bytesAtMost(image, planOf(mine, image, undefined, undefined), engine);
     return memory.within({ kind: "images", ...claim, ...PATIENT }, () =>
-      replay({ ...{ receipt, image, engine, forms }, models: entries }),
+      replay({ receipt, image, engine, forms, models: entries }),
     );
   };
   const { series_instance_uid: uid, case: members, group } = receipt.source;

@@ -1,6 +1,7 @@
 /**
- * Planes across the slices of a result's image, coronal and sagittal ones of axial slices. The volume is read whole, once,
- * and stays in memory while its planes are looked at; a stack that is not straight, whole and even has none.
+ * Planes across the slices of a result's image, coronal and sagittal ones of axial slices. The
+ * volume is read whole, once, and stays in memory while its planes are looked at; a stack that is
+ * not straight, whole and even has none.
  */
 import { errors, type RadserveError } from "../base/errors.js";
 import type { ProcessMemory } from "../base/process-memory.js";
@@ -17,7 +18,10 @@ import type { Across, FrameFacts } from "./messages.js";
 import { changed } from "./result-folder.js";
 import { requireImage } from "./source-picture.js";
 
-/** With a volume that is looked at, images may take this part of the memory together: others find room beside it. */
+/**
+ * With a volume that is looked at, images may take this part of the memory together: others find
+ * room beside it.
+ */
 export const KEPT_SHARE = 0.25;
 
 /** A volume that is looked at: its slices as they are displayed, in their order. */
@@ -36,8 +40,8 @@ export class VolumePlanes {
    * The volume of a receipt.
    * @param path the real one of the image: who may not read it is not shown what another has read
    * @param open reads the image, which is of use until the work is done
-   * @throws RadserveError result_changed; series_invalid where its slices are no straight and whole volume; overloaded; what
-   * reading throws
+   * @throws RadserveError result_changed; series_invalid where its slices are no straight and whole
+   * volume; overloaded; what reading throws
    */
   async known(
     path: string,
@@ -57,11 +61,14 @@ export class VolumePlanes {
     const named = source.slices ?? [];
     const isOther = found.some(({ fileSha256 }, i) => fileSha256 !== named[i]?.file_sha256);
     if (isOther || found.length !== named.length)
-      throw changed("the folder to hold the slices that the receipt names, and no others of the series.");
+      throw changed(
+        "the folder to hold the slices that the receipt names, and no others of the series.",
+      );
     if (image.series === undefined) await requireImage(image, source);
     const volume = volumeOf(image);
     const why = whyNoSections(volume, image.format);
-    if (why !== undefined) throw errors.series_invalid(`Expected a volume of grey values; there are ${why}.`);
+    if (why !== undefined)
+      throw errors.series_invalid(`Expected a volume of grey values; there are ${why}.`);
     const { rows, columns, bitsAllocated } = image.format;
     const bytes = (volume.frames.length * rows * columns * bitsAllocated) / 8;
     const giveBack = this.memory.holdIfRoom("images", bytes, KEPT_SHARE);
@@ -85,7 +92,11 @@ export function noRoom(bytes: number): RadserveError {
 }
 
 /** @param at the row or column, from 1 */
-export function sectionAt({ volume, planes }: KnownVolume, index: NonNullable<Across>, at: number): Section {
+export function sectionAt(
+  { volume, planes }: KnownVolume,
+  index: NonNullable<Across>,
+  at: number,
+): Section {
   const { rows = 0, columns = 0 } = planes[0]?.format ?? {};
   const most = index === "row" ? rows : columns;
   if (at > most) throw errors.bad_request(`Expected a ${index} from 1 to ${most}; found ${at}.`);

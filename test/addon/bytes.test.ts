@@ -1,4 +1,6 @@
-/** Planes of the addon against planes pixel by pixel, of every length and beginning at every place. */
+/**
+ * Planes of the addon against planes pixel by pixel, of every length and beginning at every place.
+ */
 import t from "tap";
 import { equalTo, nonZero, packBits, release, unpackedBits } from "../../src/addon/bytes.js";
 import { random } from "../support/dicom.js";
@@ -23,10 +25,15 @@ t.test("compared, packed and unpacked as one by one", (t) => {
     equal.forEach((bit, i) => (expected[(at + i) >>> 3]! |= bit << ((at + i) & 7)));
     packBits(equal, bits, at);
     if (Buffer.compare(bits, expected) !== 0) faults.push(`packed: ${what}`);
-    if (Buffer.compare(unpackedBits(bits, at, length), equal) !== 0) faults.push(`unpacked: ${what}`);
+    if (Buffer.compare(unpackedBits(bits, at, length), equal) !== 0)
+      faults.push(`unpacked: ${what}`);
   }
   t.same(faults, []);
-  t.equal(unpackedBits(new Uint8Array([255]), 0, 12).join(""), "111111110000", "nothing behind the end");
+  t.equal(
+    unpackedBits(new Uint8Array([255]), 0, 12).join(""),
+    "111111110000",
+    "nothing behind the end",
+  );
   t.equal(equalTo(new Uint8Array([0]), 0, 6).join(""), "100000", "nor in a mask that is too short");
   t.end();
 });

@@ -7,7 +7,9 @@ import { CONFINE, needs } from "../support/needs.js";
 const script = fileURLToPath(new URL("../support/confined-child.js", import.meta.url));
 
 function attempt(what: string): string {
-  const { stdout, signal } = spawnSync(process.execPath, ["--jitless", script, what], { encoding: "utf8" });
+  const { stdout, signal } = spawnSync(process.execPath, ["--jitless", script, what], {
+    encoding: "utf8",
+  });
   return signal ?? stdout;
 }
 
@@ -25,6 +27,10 @@ t.test("a confined process", { skip: needs(CONFINE) }, (t) => {
     ["think", "could"],
   ] as const)
     t.equal(attempt(what), expected, what);
-  t.match(attempt("memory"), /^(?:RangeError|ERR_MEMORY_ALLOCATION_FAILED)$/, "more memory than it may have");
+  t.match(
+    attempt("memory"),
+    /^(?:RangeError|ERR_MEMORY_ALLOCATION_FAILED)$/,
+    "more memory than it may have",
+  );
   t.end();
 });

@@ -1,4 +1,7 @@
-/** The chain and its writer in one process: two writers, torn ends, a cut tail, refusals and a disk that refuses. */
+/**
+ * The chain and its writer in one process: two writers, torn ends, a cut tail, refusals and a disk
+ * that refuses.
+ */
 import {
   appendFileSync,
   closeSync,
@@ -66,7 +69,9 @@ t.test("a chain", { skip }, async (t) => {
       await command.append([page(`command ${i}`)]);
     }
     await Promise.all(
-      Array.from({ length: 20 }, (_, i) => (i % 2 === 0 ? server : command).append([page(`at once ${i}`)])),
+      Array.from({ length: 20 }, (_, i) =>
+        (i % 2 === 0 ? server : command).append([page(`at once ${i}`)]),
+      ),
     );
     const found = await verified(place);
     t.strictSame(found.faults, []);
@@ -123,7 +128,8 @@ t.test("a chain", { skip }, async (t) => {
 
   await t.test("a line of which only the line feed is missing is a line", async (t) => {
     const place = await placeOf(t);
-    const cut = (bytes: number) => truncateSync(today(place), readFileSync(today(place)).length - bytes);
+    const cut = (bytes: number) =>
+      truncateSync(today(place), readFileSync(today(place)).length - bytes);
     for (const name of ["one", "two"]) await chainOf(place).append([page(name)]);
     cut(1);
     await chainOf(place).append([page("three")]);
@@ -158,29 +164,32 @@ t.test("a chain", { skip }, async (t) => {
 });
 
 t.test("the audit", { skip }, async (t) => {
-  await t.test("refuses what cannot be written, and says how much it was when it can again", async (t) => {
-    const place = await placeOf(t);
-    const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
-    const file = today(place);
-    rmSync(place.folder, { recursive: true });
-    await t.rejects(audit.record({ kind: "page", outcome: "lost" }), { code: "audit_failed" });
-    t.equal(audit.isFailing, true);
-    mkdirSync(place.folder);
-    await audit.record({ kind: "page", outcome: "kept" });
-    t.equal(audit.isFailing, false);
-    t.match(
-      lines(place).filter(({ kind }) => kind !== "day"),
-      [{ kind: "trouble", count: 1 }, { outcome: "kept" }],
-    );
-    t.equal(today(place), file);
-    await audit.close();
-    const { seq, mac } = lines(place).at(-1)!;
-    t.equal(
-      readFileSync(place.head, "utf8"),
-      `${String(seq)}:${String(mac)}\n`,
-      "its head is kept beside it",
-    );
-  });
+  await t.test(
+    "refuses what cannot be written, and says how much it was when it can again",
+    async (t) => {
+      const place = await placeOf(t);
+      const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
+      const file = today(place);
+      rmSync(place.folder, { recursive: true });
+      await t.rejects(audit.record({ kind: "page", outcome: "lost" }), { code: "audit_failed" });
+      t.equal(audit.isFailing, true);
+      mkdirSync(place.folder);
+      await audit.record({ kind: "page", outcome: "kept" });
+      t.equal(audit.isFailing, false);
+      t.match(
+        lines(place).filter(({ kind }) => kind !== "day"),
+        [{ kind: "trouble", count: 1 }, { outcome: "kept" }],
+      );
+      t.equal(today(place), file);
+      await audit.close();
+      const { seq, mac } = lines(place).at(-1)!;
+      t.equal(
+        readFileSync(place.head, "utf8"),
+        `${String(seq)}:${String(mac)}\n`,
+        "its head is kept beside it",
+      );
+    },
+  );
 
   await t.test("is whole again by itself after a line that took too long", async (t) => {
     const place = await placeOf(t);
@@ -202,26 +211,33 @@ t.test("the audit", { skip }, async (t) => {
     t.strictSame((await verified(place)).faults, []);
   });
 
-  await t.test("counts refused tokens: each of an address once, the rest of a flood by reason", async (t) => {
-    const place = await placeOf(t);
-    const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
-    const refused = (address: string) =>
-      audit.refusals.add({
-        address,
-        reason: "expired",
-        endpoint: "GET /models",
-        request_id: "r",
-        subject: "s",
-      });
-    for (let i = 0; i < 3; i++) refused("10.0.0.1");
-    for (let i = 0; i < 300; i++) refused(`10.0.1.${i}`);
-    await audit.close();
-    const said = lines(place).filter(({ kind }) => kind === "refused");
-    t.equal(said.length, 100 + 1 + 1 + 1, "a hundred addresses, one line for the others, and two counts");
-    t.equal(said.filter(({ address }) => address === "10.0.0.1").map(({ count }) => count)[1], 2);
-    t.match(said.at(-1), { count: 300 - 99 - 1 });
-    t.notOk("address" in said.at(-1)!);
-  });
+  await t.test(
+    "counts refused tokens: each of an address once, the rest of a flood by reason",
+    async (t) => {
+      const place = await placeOf(t);
+      const audit = await Audit.open(place.stateDir, { kind: "start" }, log);
+      const refused = (address: string) =>
+        audit.refusals.add({
+          address,
+          reason: "expired",
+          endpoint: "GET /models",
+          request_id: "r",
+          subject: "s",
+        });
+      for (let i = 0; i < 3; i++) refused("10.0.0.1");
+      for (let i = 0; i < 300; i++) refused(`10.0.1.${i}`);
+      await audit.close();
+      const said = lines(place).filter(({ kind }) => kind === "refused");
+      t.equal(
+        said.length,
+        100 + 1 + 1 + 1,
+        "a hundred addresses, one line for the others, and two counts",
+      );
+      t.equal(said.filter(({ address }) => address === "10.0.0.1").map(({ count }) => count)[1], 2);
+      t.match(said.at(-1), { count: 300 - 99 - 1 });
+      t.notOk("address" in said.at(-1)!);
+    },
+  );
 
   await t.test("the same name has another hash as something else", async (t) => {
     const { keys } = await placeOf(t);

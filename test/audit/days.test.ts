@@ -1,4 +1,7 @@
-/** What `radserve audit verify` and `export` say of days that were renamed or removed, of heads, and of clocks that jump. */
+/**
+ * What `radserve audit verify` and `export` say of days that were renamed or removed, of heads, and
+ * of clocks that jump.
+ */
 import { renameSync, rmSync, unlinkSync, utimesSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -14,12 +17,16 @@ import { makePlace, radserve, type Place } from "../support/server.js";
 const skip = needs(ADDON);
 const clock = makePlace();
 process.env["TEST_CLOCK"] = path.join(clock.directory, "clock");
-const setBy = (milliseconds: number) => writeFileSync(process.env["TEST_CLOCK"]!, String(milliseconds));
+const setBy = (milliseconds: number) =>
+  writeFileSync(process.env["TEST_CLOCK"]!, String(milliseconds));
 setBy(0);
 await import("../support/shifted-clock.js");
 const DAY = 86_400_000;
 
-/** Writes a line on each day, as so many servers that run one after the other; days count from today. */
+/**
+ * Writes a line on each day, as so many servers that run one after the other; days count from
+ * today.
+ */
 async function written(place: Place, ...days: number[]): Promise<void> {
   const { folder } = pathsOf(place);
   for (const day of days) {
@@ -40,10 +47,14 @@ async function placeWith(t: Test, ...days: number[]): Promise<Place> {
 }
 
 const dayOf = (file: string) => path.basename(file, ".jsonl");
-const exported = (place: Place, ...options: string[]) => radserve(place, "audit", "export", ...options);
+const exported = (place: Place, ...options: string[]) =>
+  radserve(place, "audit", "export", ...options);
 
 /** What both commands say of the files. */
-async function found(place: Place, options: Parameters<typeof examined>[1] = {}): Promise<Verified> {
+async function found(
+  place: Place,
+  options: Parameters<typeof examined>[1] = {},
+): Promise<Verified> {
   const config = loadConfig({ environment: place.environment, directory: place.directory });
   return examined(config, options);
 }

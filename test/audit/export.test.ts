@@ -1,7 +1,8 @@
 /**
- * `radserve audit export`: AuditEvents of FHIR R4, held against the elements that IHE's Basic Audit Log Patterns 1.1.3
- * require (the differentials of its profiles, https://profiles.ihe.net/ITI/BALP/artifacts.html) and those that R4 itself
- * requires (http://hl7.org/fhir/R4/auditevent.html).
+ * `radserve audit export`: AuditEvents of FHIR R4, held against the elements that IHE's Basic Audit
+ * Log Patterns 1.1.3 require (the differentials of its profiles,
+ * https://profiles.ihe.net/ITI/BALP/artifacts.html) and those that R4 itself requires
+ * (http://hl7.org/fhir/R4/auditevent.html).
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -22,7 +23,11 @@ const ROLE = "http://terminology.hl7.org/CodeSystem/object-role";
 
 /** Elements that a profile forbids. */
 const none = z.undefined().optional();
-const coding = z.looseObject({ system: z.url(), code: z.string().min(1), display: z.string().optional() });
+const coding = z.looseObject({
+  system: z.url(),
+  code: z.string().min(1),
+  display: z.string().optional(),
+});
 const coded = (system: string, ...codes: string[]) =>
   z.looseObject({ system: z.literal(system), code: z.enum(codes) });
 const concept = (system: string, ...codes: string[]) =>
@@ -31,7 +36,10 @@ const reference = z.looseObject({ identifier: z.looseObject({ value: z.string().
 /** Network type 1: a machine's name; 2: an IP address. */
 const network = z.strictObject({ address: z.string().min(1), type: z.enum(["1", "2"]) });
 
-/** R4: type, recorded, agent, agent.requestor, source and source.observer are 1..1 or 1..*; sev-1: name or query. */
+/**
+ * R4: type, recorded, agent, agent.requestor, source and source.observer are 1..1 or 1..*; sev-1:
+ * name or query.
+ */
 const r4 = z.looseObject({
   resourceType: z.literal("AuditEvent"),
   id: z.uuid(),
@@ -74,8 +82,10 @@ const agentOf = (type: z.ZodType, times: Slice["times"], more: z.ZodRawShape): S
 });
 const userOf = (...codes: string[]) =>
   agentOf(concept(PARTICIPATION, ...codes), "0..1", {
-    ...{ who: reference, requestor: z.literal(true) },
-    ...{ media: none, network: none },
+    who: reference,
+    requestor: z.literal(true),
+    media: none,
+    network: none,
   });
 const client = (code: string) => agentOf(concept(DCM, code), 1, machine);
 
@@ -94,26 +104,37 @@ const data: Slice = {
 const query: Slice = {
   by: data.by,
   is: z.looseObject({
-    ...{ role: coded(ROLE, "24"), query: z.base64() },
-    ...{ what: none, lifecycle: none, detail: none },
+    role: coded(ROLE, "24"),
+    query: z.base64(),
+    what: none,
+    lifecycle: none,
+    detail: none,
   }),
   times: 1,
 };
 const patient: Slice = {
   by: z.looseObject({ type: coded(ENTITY, "1") }),
-  is: z.looseObject({ role: coded(ROLE, "1"), what: reference.extend({ type: z.literal("Patient") }) }),
+  is: z.looseObject({
+    role: coded(ROLE, "1"),
+    what: reference.extend({ type: z.literal("Patient") }),
+  }),
   times: 1,
 };
 
 /** Delete allows no more of its machines than this, and no details. */
 const bare = {
   ...machine,
-  ...{ role: none, altId: none, name: none, location: none },
-  ...{ policy: none, purposeOfUse: none },
+  role: none,
+  altId: none,
+  name: none,
+  location: none,
+  policy: none,
+  purposeOfUse: none,
 };
 
 const CREATE: Profile = {
-  ...{ interaction: "create", action: "C" },
+  interaction: "create",
+  action: "C",
   agents: [client("110153"), client("110152"), userOf("AUT", "INF", "CST")],
   entities: [transaction, data],
 };
@@ -122,17 +143,20 @@ const PROFILES: Record<string, Profile> = {
   PatientCreate: { ...CREATE, entities: [transaction, data, patient] },
   Update: { ...CREATE, interaction: "patch", action: "U" },
   Read: {
-    ...{ interaction: "read", action: "R" },
+    interaction: "read",
+    action: "R",
     agents: [client("110152"), client("110153"), userOf("IRCP")],
     entities: [transaction, data],
   },
   Query: {
-    ...{ interaction: "search", action: "E" },
+    interaction: "search",
+    action: "E",
     agents: [client("110153"), client("110152"), userOf("IRCP")],
     entities: [transaction, query],
   },
   Delete: {
-    ...{ interaction: "delete", action: "D" },
+    interaction: "delete",
+    action: "D",
     agents: [
       agentOf(concept(DCM, "110150"), 1, bare),
       agentOf(concept(CUSTODIAN, "custodian"), 1, bare),
@@ -165,16 +189,18 @@ t.test("every kind of line as an AuditEvent", { skip: needs(ADDON) }, async (t) 
   mkdirSync(folder);
   const key = createSecretKey(Buffer.alloc(32));
   let head = NO_HEAD;
-  const text = [{ kind: "day", previous: NO_HEAD } as const, ...SAMPLES.map(({ facts }) => facts)].map(
-    (facts, i) => {
-      const time = `2026-01-01T00:00:${String(i).padStart(2, "0")}.000Z`;
-      const made = lineOf(key, head, { ...facts, time, host: "box", seq: head.seq + 1 });
-      head = made.head;
-      return made.text;
-    },
-  );
+  const text = [
+    { kind: "day", previous: NO_HEAD } as const,
+    ...SAMPLES.map(({ facts }) => facts),
+  ].map((facts, i) => {
+    const time = `2026-01-01T00:00:${String(i).padStart(2, "0")}.000Z`;
+    const made = lineOf(key, head, { ...facts, time, host: "box", seq: head.seq + 1 });
+    head = made.head;
+    return made.text;
+  });
   writeFileSync(path.join(folder, "2026-01-01.jsonl"), text.join(""));
-  const run = (...options: string[]) => radserve(place, "audit", "export", "--folder", folder, ...options);
+  const run = (...options: string[]) =>
+    radserve(place, "audit", "export", "--folder", folder, ...options);
   const { status, stdout, stderr } = await run();
   t.equal(status, 0, stderr);
   const events = stdout
@@ -195,7 +221,8 @@ t.test("every kind of line as an AuditEvent", { skip: needs(ADDON) }, async (t) 
     t.match(event, {
       type: { system: "http://terminology.hl7.org/CodeSystem/audit-event-type", code: "rest" },
       subtype: [{ system: "http://hl7.org/fhir/restful-interaction", code: profile.interaction }],
-      ...{ action: profile.action, outcome: "0" },
+      action: profile.action,
+      outcome: "0",
     });
     t.strictSame(wrongSlices(profile.agents, event.agent), [], `${what}: agents`);
     t.strictSame(wrongSlices(profile.entities, event.entity ?? []), [], `${what}: entities`);
@@ -204,7 +231,9 @@ t.test("every kind of line as an AuditEvent", { skip: needs(ADDON) }, async (t) 
   t.match(failure, { outcome: "4", entity: [{}, {}, { what: { type: "Patient" } }] });
   t.strictSame(
     Buffer.from(
-      String(events.find((e) => e.action === "E" && e.entity?.[1]?.["query"])?.entity?.[1]?.["query"]),
+      String(
+        events.find((e) => e.action === "E" && e.entity?.[1]?.["query"])?.entity?.[1]?.["query"],
+      ),
       "base64",
     ).toString(),
     "/bulk_inference?state=failed&limit=5",

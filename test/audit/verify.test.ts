@@ -1,6 +1,14 @@
 /** `radserve audit verify` on a chain of several days in which somebody has changed something. */
 import { randomBytes } from "node:crypto";
-import { appendFileSync, cpSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  cpSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { headText, lineOf, NO_HEAD, type Entry, type Head } from "../../src/audit/entry.js";
@@ -34,7 +42,8 @@ function threeDays(t: Test): { place: Place; heads: Head[] } {
   };
   for (const day of DAYS) {
     add(day, { kind: "day", previous: head });
-    for (let i = 1; i < LINES_A_DAY; i++) add(day, { kind: "page", subject: `user-${i}`, outcome: "done" });
+    for (let i = 1; i < LINES_A_DAY; i++)
+      add(day, { kind: "page", subject: `user-${i}`, outcome: "done" });
     heads.push(head);
   }
   return { place, heads };
@@ -59,8 +68,11 @@ const edit = (file: string, change: (lines: string[]) => string[]) =>
 const TAMPERINGS: Tampering[] = [
   {
     what: "a field of a line is edited",
-    change: ([, second]) => edit(second!, (lines) => lines.with(4, lines[4]!.replace("user-4", "user-9"))),
-    ...{ file: SECOND, line: 5, message: /edited/ },
+    change: ([, second]) =>
+      edit(second!, (lines) => lines.with(4, lines[4]!.replace("user-4", "user-9"))),
+    file: SECOND,
+    line: 5,
+    message: /edited/,
   },
   {
     what: "only the order of a line's fields is changed",
@@ -68,28 +80,38 @@ const TAMPERINGS: Tampering[] = [
       edit(second!, (lines) =>
         lines.with(4, lines[4]!.replace(/^\{("host":"box"),("kind":"page"),/, "{$2,$1,")),
       ),
-    ...{ file: SECOND, line: 5, message: /edited/ },
+    file: SECOND,
+    line: 5,
+    message: /edited/,
   },
   {
     what: "the MAC of a line is edited",
     change: ([first]) =>
       edit(first!, (lines) => lines.with(2, lines[2]!.replace(/"mac":"..../, '"mac":"0000'))),
-    ...{ file: FIRST, line: 3, message: /edited/ },
+    file: FIRST,
+    line: 3,
+    message: /edited/,
   },
   {
     what: "a line is removed",
     change: ([, second]) => edit(second!, (lines) => lines.toSpliced(4, 1)),
-    ...{ file: SECOND, line: 5, message: /Line 15 is missing/ },
+    file: SECOND,
+    line: 5,
+    message: /Line 15 is missing/,
   },
   {
     what: "several lines are removed",
     change: ([, second]) => edit(second!, (lines) => lines.toSpliced(4, 3)),
-    ...{ file: SECOND, line: 5, message: /Lines 15 to 17 are missing/ },
+    file: SECOND,
+    line: 5,
+    message: /Lines 15 to 17 are missing/,
   },
   {
     what: "a line is added",
     change: ([, second]) => edit(second!, (lines) => lines.toSpliced(4, 0, lines[2]!)),
-    ...{ file: SECOND, line: 5, message: /moved, repeated or added/ },
+    file: SECOND,
+    line: 5,
+    message: /moved, repeated or added/,
   },
   {
     what: "a line of another key is added",
@@ -101,16 +123,25 @@ const TAMPERINGS: Tampering[] = [
       const key = readKey(`${other.chainKey}.other`);
       edit(second!, (lines) => {
         const { seq, mac } = JSON.parse(lines[4]!) as Head;
-        const entry = { kind: "page", seq: seq + 1, time: "2026-01-02T10:00:00.000Z", host: "box" } as const;
+        const entry = {
+          kind: "page",
+          seq: seq + 1,
+          time: "2026-01-02T10:00:00.000Z",
+          host: "box",
+        } as const;
         return lines.toSpliced(5, 1, lineOf(key, { seq, mac }, entry).text.trimEnd());
       });
     },
-    ...{ file: SECOND, line: 6, message: /edited/ },
+    file: SECOND,
+    line: 6,
+    message: /edited/,
   },
   {
     what: "two lines change places",
     change: ([, second]) => edit(second!, (lines) => lines.with(4, lines[5]!).with(5, lines[4]!)),
-    ...{ file: SECOND, line: 5, message: /missing before/ },
+    file: SECOND,
+    line: 5,
+    message: /missing before/,
   },
   {
     what: "a line moves to another day",
@@ -119,45 +150,66 @@ const TAMPERINGS: Tampering[] = [
       edit(first!, (lines) => lines.toSpliced(5, 1));
       edit(second!, (lines) => [...lines, moved]);
     },
-    ...{ file: FIRST, line: 6, message: /Line 6 is missing/ },
+    file: FIRST,
+    line: 6,
+    message: /Line 6 is missing/,
   },
   {
     what: "something that is no line stands between two",
     change: ([, second]) => edit(second!, (lines) => lines.toSpliced(4, 0, "nothing")),
-    ...{ file: SECOND, line: 5, message: /something else/ },
+    file: SECOND,
+    line: 5,
+    message: /something else/,
   },
   {
     what: "something that is no line stands at the end, before a piece of one",
     change: ([, , third]) => appendFileSync(third!, "nothing\nhalf"),
-    ...{ file: THIRD, line: 11, message: /something else/ },
+    file: THIRD,
+    line: 11,
+    message: /something else/,
   },
   {
     what: "the file of a day is gone",
     change: ([, second]) => rmSync(second!),
-    ...{ file: THIRD, line: 1, message: /Lines 11 to 20 are missing .*a file is missing/ },
+    file: THIRD,
+    line: 1,
+    message: /Lines 11 to 20 are missing .*a file is missing/,
   },
   {
     what: "the first file is gone",
     change: ([first]) => rmSync(first!),
-    ...{ file: SECOND, line: 1, message: /Lines 1 to 10 are missing/ },
+    file: SECOND,
+    line: 1,
+    message: /Lines 1 to 10 are missing/,
   },
   {
     what: "the end of a day is cut off",
     change: ([, second]) => edit(second!, (lines) => lines.slice(0, -2)),
-    ...{ file: THIRD, line: 1, message: /Lines 19 to 20 are missing .*the end of the one before/ },
+    file: THIRD,
+    line: 1,
+    message: /Lines 19 to 20 are missing .*the end of the one before/,
   },
   {
     what: "a number is left out by whoever has the key",
     change: ([, , third]) => {
       const state = path.dirname(path.dirname(third!));
-      const key = readKey(pathsOf({ environment: { RADSERVE_STATE_DIR: state } } as never).chainKey);
+      const key = readKey(
+        pathsOf({ environment: { RADSERVE_STATE_DIR: state } } as never).chainKey,
+      );
       edit(third!, (lines) => {
         const { seq, mac } = JSON.parse(lines.at(-1)!) as Head;
-        const entry = { kind: "page", seq: seq + 2, time: "2026-01-03T10:00:00.000Z", host: "box" } as const;
+        const entry = {
+          kind: "page",
+          seq: seq + 2,
+          time: "2026-01-03T10:00:00.000Z",
+          host: "box",
+        } as const;
         return [...lines, lineOf(key, { seq, mac }, entry).text.trimEnd()];
       });
     },
-    ...{ file: THIRD, line: 11, message: /Expected line 31; found 32/ },
+    file: THIRD,
+    line: 11,
+    message: /Expected line 31; found 32/,
   },
   {
     what: "the end of a day is moved to a file of its own",
@@ -167,17 +219,25 @@ const TAMPERINGS: Tampering[] = [
       writeFileSync(fourth, lines.slice(-2).join("\n") + "\n");
       edit(third!, (all) => all.slice(0, -2));
     },
-    ...{ file: "2026-01-04.jsonl", line: 1, message: /The beginning of the file is gone/ },
+    file: "2026-01-04.jsonl",
+    line: 1,
+    message: /The beginning of the file is gone/,
   },
   {
     what: "the end of the last day is cut off",
     change: ([, , third]) => edit(third!, (lines) => lines.slice(0, -2)),
-    ...{ file: THIRD, line: 8, message: /The end is cut off: expected line 30/, withHead: true },
+    file: THIRD,
+    line: 8,
+    message: /The end is cut off: expected line 30/,
+    withHead: true,
   },
   {
     what: "the last file is gone",
     change: ([, , third]) => rmSync(third!),
-    ...{ file: SECOND, line: 10, message: /The end is cut off/, withHead: true },
+    file: SECOND,
+    line: 10,
+    message: /The end is cut off/,
+    withHead: true,
   },
 ];
 
@@ -204,7 +264,10 @@ t.test("what was done to the files", { skip }, async (t) => {
           status: 0,
           notes: [{ message: /No head was given, so a cut end would not show/ }],
         });
-      const { status, faults } = await verified(place, ...(withHead === true ? ["--head", head] : []));
+      const { status, faults } = await verified(
+        place,
+        ...(withHead === true ? ["--head", head] : []),
+      );
       t.equal(status, 1);
       t.match(faults[0], { file, line, message });
       rmSync(folder, { recursive: true });
@@ -238,12 +301,26 @@ t.test("heads, days and folders", { skip }, async (t) => {
     "files of before stay",
   );
   rmSync(first!);
-  t.match(await verified(place, "--from", DAYS[1]!), { ok: true, lines: 20 }, "the rest stands by itself");
+  t.match(
+    await verified(place, "--from", DAYS[1]!),
+    { ok: true, lines: 20 },
+    "the rest stands by itself",
+  );
   rmSync(second!);
   t.match(await verified(place, "--from", DAYS[2]!), { ok: true, lines: 10 });
   const [ofFirst, ofSecond, ofThird] = heads.map(headText);
   t.match(
-    await verified(place, "--from", DAYS[2]!, "--head", ofFirst!, "--head", ofSecond!, "--head", ofThird!),
+    await verified(
+      place,
+      "--from",
+      DAYS[2]!,
+      "--head",
+      ofFirst!,
+      "--head",
+      ofSecond!,
+      "--head",
+      ofThird!,
+    ),
     { ok: true, notes: [{ message: new RegExp(`the head ${ofFirst} names lies before`) }] },
     "a head of the days before is no fault, and the one that the first line follows is known by it",
   );
@@ -252,7 +329,10 @@ t.test("heads, days and folders", { skip }, async (t) => {
     { status: 1, faults: [{ message: /Expected line 20 as the head 20:0+ names it/ }] },
     "unless the first line follows another",
   );
-  t.match(await verified(place, "--folder", archive, "--head", headText(heads[1]!)), { ok: true, lines: 20 });
+  t.match(await verified(place, "--folder", archive, "--head", headText(heads[1]!)), {
+    ok: true,
+    lines: 20,
+  });
   for (const day of ["yesterday", "2026-13-01", "2026-02-30"])
     t.match(await radserve(place, "audit", "verify", "--from", day), {
       status: 2,
@@ -263,7 +343,10 @@ t.test("heads, days and folders", { skip }, async (t) => {
   writeFileSync(chainKey, "short");
   t.match(await radserve(place, "audit", "verify"), { status: 2, stderr: /expected 32 bytes/ });
   rmSync(chainKey);
-  t.match(await radserve(place, "audit", "verify"), { status: 2, stderr: /expected the key of the audit/ });
+  t.match(await radserve(place, "audit", "verify"), {
+    status: 2,
+    stderr: /expected the key of the audit/,
+  });
   t.match(
     await radserve(place, "key", "new"),
     { status: 2, stderr: /expected the key of the audit that lies beside it; found none/ },
@@ -293,7 +376,9 @@ t.test(
     }
     t.match(linesOf(place).at(-1), { kind: "command", command: "key new" });
     const half = '{"host":"box","ki';
-    const file = filesOf(place).find((each) => readFileSync(each, "utf8").split("\n").includes(half))!;
+    const file = filesOf(place).find((each) =>
+      readFileSync(each, "utf8").split("\n").includes(half),
+    )!;
     const kept = readFileSync(file);
     edit(file, (lines) => lines.toSpliced(lines.indexOf(half) + 1, 0, "nothing"));
     t.match(

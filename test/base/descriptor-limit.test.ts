@@ -42,18 +42,23 @@ t.test("a server that may open too few files does not start", (t) => {
     return spawnSync("sh", words, { env, encoding: "utf8" });
   };
   t.match(started(300), {
-    ...{ status: 2, stderr: /at least 352 open files for 1 threads and the port for DICOM; found 300/ },
+    status: 2,
+    stderr: /at least 352 open files for 1 threads and the port for DICOM; found 300/,
   });
   delete env["RADSERVE_DOORS"];
   t.match(started(200), {
-    ...{ status: 2, stderr: /at least 224 open files for 1 threads; found 200.*LimitNOFILE/ },
+    status: 2,
+    stderr: /at least 224 open files for 1 threads; found 200.*LimitNOFILE/,
   });
   t.end();
 });
 
 t.test("no descriptor left is overloaded, and no fault of the program", (t) => {
   for (const code of ["EMFILE", "ENFILE"])
-    t.match(asRadserveError(Object.assign(new Error(code), { code })), { code: "overloaded", status: 503 });
+    t.match(asRadserveError(Object.assign(new Error(code), { code })), {
+      code: "overloaded",
+      status: 503,
+    });
   t.equal(asRadserveError(Object.assign(new Error("x"), { code: "EIO" })).code, "internal");
   t.end();
 });

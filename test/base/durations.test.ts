@@ -1,4 +1,7 @@
-/** Lengths of time that tests make shorter, in all that a test starts, and that nothing else can change. */
+/**
+ * Lengths of time that tests make shorter, in all that a test starts, and that nothing else can
+ * change.
+ */
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";

@@ -27,7 +27,12 @@ t.test("the place of a JSON fault", (t) => {
 
 t.test("what JSON.parse takes and other programs read otherwise", (t) => {
   t.equal(jsonFault(' {"a": [{"a": 1}, {"a": "\\u0061"}], "b": {"a": -1.5e3}} '), undefined);
-  t.strictSame(jsonFault('{"a": 1,\n "\\u0061": 2}'), { kind: "repeated", field: "a", line: 2, column: 2 });
+  t.strictSame(jsonFault('{"a": 1,\n "\\u0061": 2}'), {
+    kind: "repeated",
+    field: "a",
+    line: 2,
+    column: 2,
+  });
   t.strictSame(jsonFault('[{"__proto__": 1}]'), {
     kind: "prototype",
     field: "__proto__",

@@ -1,4 +1,7 @@
-/** Work that waits for room, each step by step: what has begun is asked for after every promise has had its turn. */
+/**
+ * Work that waits for room, each step by step: what has begun is asked for after every promise has
+ * had its turn.
+ */
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
 import { MemoryBudget } from "../../src/base/memory-budget.js";

@@ -3,7 +3,11 @@ import { EventEmitter, once } from "node:events";
 import t, { type Test } from "tap";
 import { DistantFault } from "../../src/base/fault.js";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
-import { ServiceThread, ThreadEnded, type ServiceThreadOptions } from "../../src/base/service-thread.js";
+import {
+  ServiceThread,
+  ThreadEnded,
+  type ServiceThreadOptions,
+} from "../../src/base/service-thread.js";
 
 const file = new URL("../support/answering-thread.js", import.meta.url);
 
@@ -30,7 +34,11 @@ t.test("it starts with the first call, and what it answers comes back", async (t
 
 t.test("errors cross with their code, the system's code, and a fault for the log", async (t) => {
   const thread = threadOf(t);
-  await t.rejects(thread.call("refuse"), { code: "corrupt_image", details: { line: 3 }, cause: undefined });
+  await t.rejects(thread.call("refuse"), {
+    code: "corrupt_image",
+    details: { line: 3 },
+    cause: undefined,
+  });
   await t.rejects(thread.call("full"), { code: "disk_full", cause: { code: "ENOSPC" } });
   const fault = await thread.call("fault").catch((error: unknown) => error as Error);
   t.match(fault, { code: "internal" });

@@ -3,17 +3,31 @@ import t from "tap";
 import { chart, markdown, rowsOf, withReport, type Titles } from "../../bench/peers/report.js";
 import type { Turn } from "../../bench/peers/turns.js";
 
-const titles: Titles = { works: { ct: "CT <native>" }, peers: { radserve: "Radserve", script: "script" } };
+const titles: Titles = {
+  works: { ct: "CT <native>" },
+  peers: { radserve: "Radserve", script: "script" },
+};
 
 const turn = (peer: string, round: number, rate: number): Turn => ({
-  ...{ work: "ct", outputs: "json", peer, concurrency: 4, round, images_per_second: rate },
-  ...{ cpu_ms: 10 * rate, peak_mib: 100 + round, p50_ms: round, p99_ms: 2 * round },
+  work: "ct",
+  outputs: "json",
+  peer,
+  concurrency: 4,
+  round,
+  images_per_second: rate,
+  cpu_ms: 10 * rate,
+  peak_mib: 100 + round,
+  p50_ms: round,
+  p99_ms: 2 * round,
 });
 
 const turns = [
-  ...[turn("radserve", 0, 30), turn("script", 0, 20)],
-  ...[turn("script", 1, 24), turn("radserve", 1, 10)],
-  ...[turn("radserve", 2, 50), turn("script", 2, 22)],
+  turn("radserve", 0, 30),
+  turn("script", 0, 20),
+  turn("script", 1, 24),
+  turn("radserve", 1, 10),
+  turn("radserve", 2, 50),
+  turn("script", 2, 22),
 ];
 
 t.test("a row has the median and the ends of its rounds", (t) => {
@@ -39,11 +53,15 @@ t.test("bars are as long as their medians to each other", (t) => {
 });
 
 t.test("the page has the new report in place of the old one, and all else as it was", (t) => {
-  const page = "Before.\n\n<!-- what npm run bench:peers wrote -->\n\nold\n\n<!-- its end -->\n\nAfter.\n";
+  const page =
+    "Before.\n\n<!-- what npm run bench:peers wrote -->\n\nold\n\n<!-- its end -->\n\nAfter.\n";
   const made = withReport(page, { said: ["What ran."], turns }, titles);
   t.match(made, /^Before\.\n\n<!-- what[^]*What ran\.\n\n!\[[^]*<!-- its end -->\n\nAfter\.\n$/);
   t.notMatch(made, "old");
-  t.match(made, "| CT <native>; json | 4 | Radserve | 30.0 (10.0 to 50.0) | 300 | 101 | 1.0, 2.0 |");
+  t.match(
+    made,
+    "| CT <native>; json | 4 | Radserve | 30.0 (10.0 to 50.0) | 300 | 101 | 1.0, 2.0 |",
+  );
   t.equal(withReport(made, { said: ["What ran."], turns }, titles), made);
   t.throws(() => withReport("no place", { said: [], turns }, titles), { message: /no place/ });
   t.end();

@@ -39,13 +39,20 @@ t.test("rate and end", (t) => {
     estimated_end: "2026-11-22T12:04:15.000Z",
     counts: { queued: 500, partial: 0, cancelled: 0 },
   });
-  t.match(jobOf(row({ started_at: ago(10), recent: 30 })), { images_per_second: 3 }, "since it began");
+  t.match(
+    jobOf(row({ started_at: ago(10), recent: 30 })),
+    { images_per_second: 3 },
+    "since it began",
+  );
   t.match(jobOf(row({ recent: 0 })), { images_per_second: null, estimated_end: null });
   t.match(jobOf(row({ started_at: null, counts: null, recent: 0 })), {
     images_per_second: null,
     counts: { queued: 0 },
   });
-  t.match(jobOf(row({ state: "scanning", total: null })), { state: "scanning", estimated_end: null });
+  t.match(jobOf(row({ state: "scanning", total: null })), {
+    state: "scanning",
+    estimated_end: null,
+  });
   t.match(
     jobOf(
       row({

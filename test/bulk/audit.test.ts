@@ -12,8 +12,12 @@ import type { Place } from "../support/server.js";
 const skip = needs(ADDON);
 const PLANTED = "Planted";
 const ATTRIBUTES = {
-  ...{ PatientName: "Attr^Name", PatientID: "AttrId", StudyDescription: "Attr study" },
-  ...{ SeriesDescription: "Attr series", ReferringPhysicianName: "Attr^Doctor", AccessionNumber: "Attr1" },
+  PatientName: "Attr^Name",
+  PatientID: "AttrId",
+  StudyDescription: "Attr study",
+  SeriesDescription: "Attr series",
+  ReferringPhysicianName: "Attr^Doctor",
+  AccessionNumber: "Attr1",
 };
 
 /** The rows of every table of the database as text, by the tables' names. */
@@ -27,7 +31,9 @@ async function rows(place: Place): Promise<Map<string, string>> {
     );
     const found = new Map<string, string>();
     for (const { name } of tables) {
-      const { rows: all } = await client.query<{ row: string }>(`select t::text as row from ${name} t`);
+      const { rows: all } = await client.query<{ row: string }>(
+        `select t::text as row from ${name} t`,
+      );
       found.set(name, all.map(({ row }) => row).join("\n"));
     }
     return found;
@@ -60,9 +66,17 @@ t.test("a job, its items and what is done to it", { skip }, async (t) => {
   const lines = linesOf(place);
   const items = lines.filter(({ kind }) => kind === "item");
   t.strictSame(items.map(({ item }) => item).sort(), [0, 1, 2, 3]);
-  t.strictSame(items.map(({ outcome }) => outcome).filter((outcome) => outcome === "completed").length, 3);
+  t.strictSame(
+    items.map(({ outcome }) => outcome).filter((outcome) => outcome === "completed").length,
+    3,
+  );
   for (const line of items)
-    t.match(line, { job_id: id, subject: "tester", input: /^[0-9a-f]{32}$/, output: /^[0-9a-f]{32}$/ });
+    t.match(line, {
+      job_id: id,
+      subject: "tester",
+      input: /^[0-9a-f]{32}$/,
+      output: /^[0-9a-f]{32}$/,
+    });
   const completed = items.filter(({ outcome }) => outcome === "completed");
   t.strictSame([...new Set(completed.map(({ patient }) => typeof patient))], ["string"]);
   t.equal(new Set(completed.map(({ patient }) => patient)).size, 1);
@@ -120,13 +134,28 @@ t.test("items wait while no line can be written", { skip }, async (t) => {
   for (let n = 0; n < count; n++) writeSlice(path.join(input, `${n}.dcm`), n);
   const output = path.join(place.output, "results");
   mkdirSync(output);
-  const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["json"] });
+  const id = await bulk.submit({
+    input_folder_path: input,
+    output_folder_path: output,
+    outputs: ["json"],
+  });
   disk.fill();
   // Its page tells nothing while that cannot be written down
-  while (!bulk.server.log.some(({ msg, reason }) => msg === "a bulk job waits" && reason === "audit_failed"))
+  while (
+    !bulk.server.log.some(
+      ({ msg, reason }) => msg === "a bulk job waits" && reason === "audit_failed",
+    )
+  )
     await bulk.server.logged(({ msg }) => msg === "a bulk job waits");
-  t.match(await bulk.send("GET", `/bulk_inference/${id}`), { status: 507, body: { error: "audit_failed" } });
-  t.match(await bulk.send("POST", `/bulk_inference/${id}/pause`), { status: 507 }, "and nothing is steered");
+  t.match(await bulk.send("GET", `/bulk_inference/${id}`), {
+    status: 507,
+    body: { error: "audit_failed" },
+  });
+  t.match(
+    await bulk.send("POST", `/bulk_inference/${id}/pause`),
+    { status: 507 },
+    "and nothing is steered",
+  );
   disk.free();
   const job = await bulk.ended(id);
   t.match(job, { state: "completed", counts: { succeeded: count, failed: 0 } });

@@ -1,4 +1,7 @@
-/** Jobs while the clock is set back by years: nothing goes round without an end, and nothing waits for the old time. */
+/**
+ * Jobs while the clock is set back by years: nothing goes round without an end, and nothing waits
+ * for the old time.
+ */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -11,7 +14,8 @@ t.test("jobs go on after the clock was set back by 20 years", { skip: needs(ADDO
   const place = bulkPlace(t);
   const clock = path.join(place.directory, "clock");
   writeFileSync(clock, "0");
-  place.environment["NODE_OPTIONS"] = `--import=${path.join(root, "dist/test/support/shifted-clock.js")}`;
+  place.environment["NODE_OPTIONS"] =
+    `--import=${path.join(root, "dist/test/support/shifted-clock.js")}`;
   place.environment["TEST_CLOCK"] = clock;
   writeSlice(path.join(place.input, "many", "0.dcm"));
   const server = await startServer(place);

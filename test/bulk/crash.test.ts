@@ -1,4 +1,7 @@
-/** Processes that die, stand still or are told to stop in the middle of a job: every image ends, and once. */
+/**
+ * Processes that die, stand still or are told to stop in the middle of a job: every image ends, and
+ * once.
+ */
 import { readdirSync, readFileSync, renameSync, watch } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -34,10 +37,13 @@ async function verify(t: Test, folder: string, count: number): Promise<void> {
   t.equal(receipts.length, count);
   const listed = new Set(receipts);
   for (const name of receipts) {
-    const files = filesOf(receiptSchema.parse(JSON.parse(readFileSync(path.join(folder, name), "utf8"))));
+    const files = filesOf(
+      receiptSchema.parse(JSON.parse(readFileSync(path.join(folder, name), "utf8"))),
+    );
     for (const [file, sha256] of files) {
       listed.add(file);
-      if ((await hashFile(path.join(folder, file))) !== sha256) t.fail("a file differs from its receipt");
+      if ((await hashFile(path.join(folder, file))) !== sha256)
+        t.fail("a file differs from its receipt");
     }
   }
   t.strictSame(entries.sort(), [...listed].sort(), "nothing is left over");
@@ -109,8 +115,10 @@ async function endWith(t: Test, signal: NodeJS.Signals) {
   });
   const killed = new Set<number>();
   const watcher = watch(output, (_, name) => {
-    // The lock appears once more when the failed image's leftovers are removed: that is no run of it
-    if (name !== `.${poison}.lock` || killed.size === 3 || !readdirSync(output).includes(name)) return;
+    // The lock appears once more when the failed image's leftovers are removed: that is no run of
+    // it
+    if (name !== `.${poison}.lock` || killed.size === 3 || !readdirSync(output).includes(name))
+      return;
     try {
       const pid = bulk.server.servingPid();
       process.kill(pid, signal);
@@ -120,18 +128,31 @@ async function endWith(t: Test, signal: NodeJS.Signals) {
     }
   });
   t.teardown(() => watcher.close());
-  const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["json"] });
+  const id = await bulk.submit({
+    input_folder_path: input,
+    output_folder_path: output,
+    outputs: ["json"],
+  });
   const { state, counts } = await bulk.ended(id);
   t.equal(state, "completed");
   t.equal(killed.size, 3, "once among others, twice alone");
   return { counts, items: await bulk.items(id), output };
 }
 
-t.test("an image that crashes the process is found, and its neighbours go on", { skip }, async (t) => {
-  const { counts, items } = await endWith(t, "SIGSEGV");
-  t.match(counts, { succeeded: 39, failed: 1 });
-  t.match(items[20], { index: 20, state: "failed", attempts: 3, error: { error: "engine_crash" } });
-});
+t.test(
+  "an image that crashes the process is found, and its neighbours go on",
+  { skip },
+  async (t) => {
+    const { counts, items } = await endWith(t, "SIGSEGV");
+    t.match(counts, { succeeded: 39, failed: 1 });
+    t.match(items[20], {
+      index: 20,
+      state: "failed",
+      attempts: 3,
+      error: { error: "engine_crash" },
+    });
+  },
+);
 
 t.test(
   "an image that ran whenever the process was killed from outside is not to blame",
@@ -144,67 +165,79 @@ t.test(
   },
 );
 
-t.test("a box that stood still loses its images, and does no harm when it wakes", { skip }, async (t) => {
-  const { pool, url } = await sharedDatabase(t);
-  const place = bulkPlace(t, {
-    ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 5_000 }),
-    DATABASE_URL: url,
-  });
-  const bulk = await startBulk(t, place);
-  const second = await startWorker(t, place);
-  await second.logged((line) => line.msg === "models loaded");
-  const count = 40;
-  writeSlices(path.join(place.input, "many"), count);
-  const output = path.join(place.output, "many");
-  const release = await holdFrom(t, output, 4, count);
-  const id = await bulk.submit({
-    input_folder_path: path.join(place.input, "many"),
-    output_folder_path: output,
-    outputs: ["seg"],
-  });
-  const owners = async () => {
-    const { rows } = await pool.query("select distinct owner from radserve.item where state = 'running'");
-    return rows.length;
-  };
-  while ((await owners()) < 2) await delay(20);
-  const sleeper = second.servingPid();
-  process.kill(sleeper, "SIGSTOP");
-  await release();
-  const job = await bulk.ended(id);
-  t.match(job, { state: "completed", counts: { succeeded: count, failed: 0 } });
-  const before = await bulk.items(id);
-  process.kill(sleeper, "SIGCONT");
-  await second.logged((line) => /silent for too long/.test(line.msg));
-  await delay(1_000);
-  t.strictSame(await bulk.items(id), before, "its late results change nothing");
-  await verify(t, output, count);
-  const refused = await fetch(`${second.url}/bulk_inference`, { headers: { Authorization: second.token } });
-  t.equal(refused.status, 404, "a worker takes no requests");
-});
+t.test(
+  "a box that stood still loses its images, and does no harm when it wakes",
+  { skip },
+  async (t) => {
+    const { pool, url } = await sharedDatabase(t);
+    const place = bulkPlace(t, {
+      ...withDurations({ boxBeat: 500, boxSilent: 2_000, boxLease: 5_000 }),
+      DATABASE_URL: url,
+    });
+    const bulk = await startBulk(t, place);
+    const second = await startWorker(t, place);
+    await second.logged((line) => line.msg === "models loaded");
+    const count = 40;
+    writeSlices(path.join(place.input, "many"), count);
+    const output = path.join(place.output, "many");
+    const release = await holdFrom(t, output, 4, count);
+    const id = await bulk.submit({
+      input_folder_path: path.join(place.input, "many"),
+      output_folder_path: output,
+      outputs: ["seg"],
+    });
+    const owners = async () => {
+      const { rows } = await pool.query(
+        "select distinct owner from radserve.item where state = 'running'",
+      );
+      return rows.length;
+    };
+    while ((await owners()) < 2) await delay(20);
+    const sleeper = second.servingPid();
+    process.kill(sleeper, "SIGSTOP");
+    await release();
+    const job = await bulk.ended(id);
+    t.match(job, { state: "completed", counts: { succeeded: count, failed: 0 } });
+    const before = await bulk.items(id);
+    process.kill(sleeper, "SIGCONT");
+    await second.logged((line) => /silent for too long/.test(line.msg));
+    await delay(1_000);
+    t.strictSame(await bulk.items(id), before, "its late results change nothing");
+    await verify(t, output, count);
+    const refused = await fetch(`${second.url}/bulk_inference`, {
+      headers: { Authorization: second.token },
+    });
+    t.equal(refused.status, 404, "a worker takes no requests");
+  },
+);
 
-t.test("told to stop, it gives back what it has not begun; the next start goes on", { skip }, async (t) => {
-  const place = privatePlace(t);
-  const first = bulkOf(await startServer({ ...place, remove: () => undefined }));
-  writeMany(path.join(place.input, "many"), 80);
-  const output = path.join(place.output, "many");
-  const id = await first.submit({
-    input_folder_path: path.join(place.input, "many"),
-    output_folder_path: output,
-    outputs: ["json"],
-  });
-  await first.until(id, ({ counts }) => counts.succeeded >= 5);
-  t.equal(await first.server.stop(), 0);
-  const written = readdirSync(output).filter((name) => name.endsWith(".json")).length;
-  t.ok(written >= 5 && written < 80);
-  const bulk = await startBulk(t, place);
-  await bulk.server.logged((line) => line.msg === "bulk database started");
-  t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 80 } });
-  t.ok(
-    (await bulk.items(id)).every(({ attempts }) => attempts === 1),
-    "nothing ran twice",
-  );
-  await verify(t, output, 80);
-});
+t.test(
+  "told to stop, it gives back what it has not begun; the next start goes on",
+  { skip },
+  async (t) => {
+    const place = privatePlace(t);
+    const first = bulkOf(await startServer({ ...place, remove: () => undefined }));
+    writeMany(path.join(place.input, "many"), 80);
+    const output = path.join(place.output, "many");
+    const id = await first.submit({
+      input_folder_path: path.join(place.input, "many"),
+      output_folder_path: output,
+      outputs: ["json"],
+    });
+    await first.until(id, ({ counts }) => counts.succeeded >= 5);
+    t.equal(await first.server.stop(), 0);
+    const written = readdirSync(output).filter((name) => name.endsWith(".json")).length;
+    t.ok(written >= 5 && written < 80);
+    const bulk = await startBulk(t, place);
+    await bulk.server.logged((line) => line.msg === "bulk database started");
+    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 80 } });
+    t.ok(
+      (await bulk.items(id)).every(({ attempts }) => attempts === 1),
+      "nothing ran twice",
+    );
+    await verify(t, output, 80);
+  },
+);
 
 t.test("the database killed in the middle", { skip }, async (t) => {
   const place = privatePlace(t);
@@ -218,7 +251,10 @@ t.test("the database killed in the middle", { skip }, async (t) => {
     outputs: ["json"],
   });
   await bulk.until(id, ({ counts }) => counts.succeeded >= 10);
-  process.kill(postmasterOf(databaseFolders(place.environment["RADSERVE_STATE_DIR"]!).data)!, "SIGKILL");
+  process.kill(
+    postmasterOf(databaseFolders(place.environment["RADSERVE_STATE_DIR"]!).data)!,
+    "SIGKILL",
+  );
   await release();
   writeSlice(path.join(place.input, "single.dcm"));
   const single = await bulk.send("POST", "/single_inference", {

@@ -1,6 +1,17 @@
-/** A PostgreSQL that is full, read-only, locked, crowded, without memory, or emptied, and what is said and done then. */
+/**
+ * A PostgreSQL that is full, read-only, locked, crowded, without memory, or emptied, and what is
+ * said and done then.
+ */
 import { execFileSync, spawnSync } from "node:child_process";
-import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import pg from "pg";
@@ -12,7 +23,10 @@ import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/postgres.js";
 
 const skip = needs(ADDON);
-/** Every page promises an answer within five seconds; a busy machine may take longer, but not as long as a fault lasts. */
+/**
+ * Every page promises an answer within five seconds; a busy machine may take longer, but not as
+ * long as a fault lasts.
+ */
 const LONGEST_MS = 15_000;
 
 const postgres = await SharedPostgres.start();
@@ -34,7 +48,10 @@ t.teardown(() => admin.end());
 url.username = NAME;
 
 // One server for all: each fault ends, and then work goes on
-const place = bulkPlace(t, { ...withDurations({ boxBeat: 500, bulkPoll: 300 }), DATABASE_URL: url.href });
+const place = bulkPlace(t, {
+  ...withDurations({ boxBeat: 500, bulkPoll: 300 }),
+  DATABASE_URL: url.href,
+});
 const bulk = skip === false ? await startBulk(t, place) : undefined!;
 
 let jobs = 0;
@@ -101,7 +118,9 @@ t.test("locked by another session", { skip }, async (t) => {
   await admin.query("begin");
   // Jobs can be looked at, and images not taken
   await admin.query("lock table radserve.instance in access exclusive mode");
-  await bulk.server.logged(({ fault }) => (fault as { code?: string } | undefined)?.code === "55P03");
+  await bulk.server.logged(
+    ({ fault }) => (fault as { code?: string } | undefined)?.code === "55P03",
+  );
   await admin.query("rollback");
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 3 } });
 });
@@ -136,7 +155,8 @@ t.test("read-only", { skip }, async (t) => {
   await write("on");
   const look = await bulk.until(
     id,
-    ({ state, paused_reason }) => state === "completed" || paused_reason?.code === "database_read_only",
+    ({ state, paused_reason }) =>
+      state === "completed" || paused_reason?.code === "database_read_only",
   );
   t.ok(look);
   await until(async () => {
@@ -196,7 +216,8 @@ t.test("full", { skip: skip || (mounts ? false : "this user may not mount") }, a
   });
   const data = path.join(space, "data");
   mkdirSync(data);
-  const nobody = (flag: string) => Number(execFileSync("id", [flag, "nobody"], { encoding: "utf8" }));
+  const nobody = (flag: string) =>
+    Number(execFileSync("id", [flag, "nobody"], { encoding: "utf8" }));
   chownSync(data, nobody("-u"), nobody("-g"));
   chmodSync(space, 0o755);
   chmodSync(data, 0o700);

@@ -1,4 +1,7 @@
-/** The queue's database in both modes; DATABASE_URL reaches a real PostgreSQL through a relay that can fail. */
+/**
+ * The queue's database in both modes; DATABASE_URL reaches a real PostgreSQL through a relay that
+ * can fail.
+ */
 import net from "node:net";
 import pg from "pg";
 import { pino } from "pino";
@@ -19,7 +22,10 @@ interface Relay {
   cut(): void;
 }
 
-/** TCP in front of a private database's socket; its one user is known by the socket, so any password will do. */
+/**
+ * TCP in front of a private database's socket; its one user is known by the socket, so any password
+ * will do.
+ */
 async function relayTo(t: Test, socket: string): Promise<Relay> {
   const open = new Set<net.Socket>();
   const server = net.createServer((client) => {
@@ -59,7 +65,8 @@ async function countOf({ pool }: Database): Promise<number> {
   return rows[0]?.n ?? -1;
 }
 
-const insert = (client: pg.PoolClient, id: number) => client.query("INSERT INTO thing VALUES ($1)", [id]);
+const insert = (client: pg.PoolClient, id: number) =>
+  client.query("INSERT INTO thing VALUES ($1)", [id]);
 
 /** What holds in both modes. */
 async function behaves(t: Test, database: Database): Promise<void> {
@@ -132,7 +139,9 @@ t.test("DATABASE_URL", async (t) => {
   t.match(cut.message, new RegExp(`PostgreSQL at 127.0.0.1:${relay.port} cannot be used`));
   t.equal(await countOf(database), 1);
 
-  const refused = await failure(openDatabase({ ...settings, database_url: relay.url("other") }, log));
+  const refused = await failure(
+    openDatabase({ ...settings, database_url: relay.url("other") }, log),
+  );
   t.match(refused.message, /\(28000\)\. Correct the user and password of DATABASE_URL/);
 
   relay.mode = "swallow";
@@ -145,7 +154,11 @@ t.test("DATABASE_URL", async (t) => {
   relay.mode = "pass";
 
   t.match(lines.join(""), /a connection to the bulk database was lost/);
-  t.notMatch(lines.join("") + cut.message + refused.message + unheard.message, /hunter2/, "no password");
+  t.notMatch(
+    lines.join("") + cut.message + refused.message + unheard.message,
+    /hunter2/,
+    "no password",
+  );
 });
 
 t.test("the private one", async (t) => {
@@ -169,7 +182,9 @@ t.test("DATABASE_URL that leads nowhere", async (t) => {
   const { port } = closed.address() as net.AddressInfo;
   await new Promise((resolve) => closed.close(resolve));
   const open = (host: string) =>
-    failure(openDatabase({ ...settings, database_url: `postgres://u:hunter2@${host}:${port}/x` }, silent));
+    failure(
+      openDatabase({ ...settings, database_url: `postgres://u:hunter2@${host}:${port}/x` }, silent),
+    );
   for (const [host, code] of [
     ["127.0.0.1", "ECONNREFUSED"],
     ["localhost", "ECONNREFUSED"],
@@ -206,7 +221,14 @@ t.test("doctor", { skip: needs(ADDON) }, async (t) => {
     fix: /Start it, or correct DATABASE_URL/,
   });
   delete place.environment["DATABASE_URL"];
-  t.match(await finding(), { ok: true, found: /^private PostgreSQL \d+\.\d+ from .* \(not made yet\)$/ });
+  t.match(await finding(), {
+    ok: true,
+    found: /^private PostgreSQL \d+\.\d+ from .* \(not made yet\)$/,
+  });
   place.environment["RADSERVE_POSTGRES_BIN"] = "/nowhere";
-  t.match(await finding(), { ok: false, found: /\/nowhere \(ENOENT\)/, fix: /RADSERVE_POSTGRES_BIN/ });
+  t.match(await finding(), {
+    ok: false,
+    found: /\/nowhere \(ENOENT\)/,
+    fix: /RADSERVE_POSTGRES_BIN/,
+  });
 });

@@ -1,6 +1,6 @@
 /**
- * Disks on which nothing can be made, though they look as ever: a quota that is used up, for which libuv has no name, and a
- * file system that a fault of its disk has made read-only.
+ * Disks on which nothing can be made, though they look as ever: a quota that is used up, for which
+ * libuv has no name, and a file system that a fault of its disk has made read-only.
  */
 import { execFileSync } from "node:child_process";
 import { constants } from "node:os";
@@ -17,10 +17,9 @@ const BEFORE = 4;
 
 /** Folders below this one fail as the file says whose path is given. */
 function failing(place: Place, disk: string): string {
-  const [fault, shim] = ["fault", "failing-disk.so"].map((name) => path.join(place.directory, name)) as [
-    string,
-    string,
-  ];
+  const [fault, shim] = ["fault", "failing-disk.so"].map((name) =>
+    path.join(place.directory, name),
+  ) as [string, string];
   execFileSync("cc", [
     "-shared",
     "-fPIC",
@@ -39,7 +38,8 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
   const bulk = await startBulk(t, place);
   const many = path.join(place.input, "many");
   writeSlices(many, IMAGES);
-  const begin = (name: "EDQUOT" | "EROFS" | "EFBIG") => writeFileSync(fault, String(constants.errno[name]));
+  const begin = (name: "EDQUOT" | "EROFS" | "EFBIG") =>
+    writeFileSync(fault, String(constants.errno[name]));
   const end = () => rmSync(fault);
 
   await t.test("a quota that is used up, for single requests and a new job", async (t) => {
@@ -50,7 +50,10 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
           input_image_path: path.join(many, nameOf(0)),
           output_folder_path: path.join(place.output, folder),
         }),
-        { status: 507, body: { error: "disk_full", message: /quota/, details: { errno: "EDQUOT" } } },
+        {
+          status: 507,
+          body: { error: "disk_full", message: /quota/, details: { errno: "EDQUOT" } },
+        },
         folder,
       );
     t.match(
@@ -66,7 +69,10 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
         input_image_path: path.join(many, nameOf(0)),
         output_folder_path: place.output,
       }),
-      { status: 507, body: { error: "disk_full", message: /longer than/, details: { errno: "EFBIG" } } },
+      {
+        status: 507,
+        body: { error: "disk_full", message: /longer than/, details: { errno: "EFBIG" } },
+      },
       "files longer than may be",
     );
     t.strictSame(resultsIn(place.output), []);
@@ -91,7 +97,10 @@ t.test("the disk of results", { skip: needs(ADDON) }, async (t) => {
         stdout: new RegExp(`problem {2}(?:output root|disk): .*${name}`),
       });
       end();
-      t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: IMAGES, failed: 0 } });
+      t.match(await bulk.ended(id), {
+        state: "completed",
+        counts: { succeeded: IMAGES, failed: 0 },
+      });
     });
 });
 
@@ -101,6 +110,9 @@ t.test("a state directory that has become read-only", { skip: needs(ADDON) }, as
   failing(place, place.environment["RADSERVE_STATE_DIR"]!);
   t.match(await radserve(place, "init"), { status: 0 });
   writeFileSync(path.join(place.directory, "fault"), String(constants.errno.EROFS));
-  t.match(await radserve(place, "serve"), { status: 2, stderr: /^RADSERVE_STATE_DIR: .*\(EROFS\)/ });
+  t.match(await radserve(place, "serve"), {
+    status: 2,
+    stderr: /^RADSERVE_STATE_DIR: .*\(EROFS\)/,
+  });
   t.match(await radserve(place, "doctor"), { stdout: /problem {2}state directory: .*EROFS/ });
 });

@@ -79,7 +79,11 @@ t.test("shares that go away and come back", { skip }, async (t) => {
   await t.test("the input", async (t) => {
     writeSlices(input, IMAGES);
     const release = await hold(t, output, HELD);
-    const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["json"] });
+    const id = await bulk.submit({
+      input_folder_path: input,
+      output_folder_path: output,
+      outputs: ["json"],
+    });
     await bulk.until(id, ({ counts }) => counts.succeeded === BEFORE);
     renameSync(input, away);
     // As a mount point looks whose share is not mounted.
@@ -91,7 +95,9 @@ t.test("shares that go away and come back", { skip }, async (t) => {
       estimated_end: null,
     });
     t.ok(waiting.counts.queued > 0);
-    t.match(await bulk.send("GET", "/bulk_inference?state=paused"), { body: { jobs: [{ job_id: id }] } });
+    t.match(await bulk.send("GET", "/bulk_inference?state=paused"), {
+      body: { jobs: [{ job_id: id }] },
+    });
     rmSync(input, { recursive: true });
     renameSync(away, input);
     t.match(await bulk.ended(id), { state: "completed" });
@@ -140,7 +146,9 @@ t.test("shares that go away and come back", { skip }, async (t) => {
     rmSync(path.join(place.input, "few", "2.dcm"));
     await release();
     t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 1, failed: 1 } });
-    t.match(await bulk.items(id, "&state=failed"), [{ index: 1, error: { error: "input_not_found" } }]);
+    t.match(await bulk.items(id, "&state=failed"), [
+      { index: 1, error: { error: "input_not_found" } },
+    ]);
     await bulk.send("DELETE", `/bulk_inference/${held}`);
   });
 });
@@ -176,7 +184,11 @@ t.test("output folders that others take the place of", { skip }, async (t) => {
   await t.test("it comes back", async (t) => {
     const output = path.join(place.output, "folder");
     const release = await hold(t, output, HELD);
-    const id = await bulk.submit({ input_folder_path: many, output_folder_path: output, outputs: ["json"] });
+    const id = await bulk.submit({
+      input_folder_path: many,
+      output_folder_path: output,
+      outputs: ["json"],
+    });
     await replaced(t, id, output, release);
     rmSync(output, { recursive: true });
     renameSync(away, output);
@@ -200,7 +212,10 @@ t.test("output folders that others take the place of", { skip }, async (t) => {
     t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: IMAGES } });
     const lacking = IMAGES - resultsIn(output).length;
     t.ok(lacking > 0, "images said succeeded, and their receipts went away");
-    const first = await bulk.send("POST", `/bulk_inference/${id}/reconcile?limit=${IMAGES}&retry=true`);
+    const first = await bulk.send(
+      "POST",
+      `/bulk_inference/${id}/reconcile?limit=${IMAGES}&retry=true`,
+    );
     t.match(first, { status: 200, body: { checked: IMAGES, requeued: lacking } });
     t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: IMAGES } });
     t.equal(resultsIn(output).length, IMAGES);
@@ -218,7 +233,10 @@ t.test("image after image that fails for one reason", { skip }, async (t) => {
     return { input_image_path: file, output_folder_path: path.join(place.output, "bad") };
   };
   const id = await bulk.submit({ items: Array.from({ length: images }, (_, i) => bad(i)) });
-  const waiting = await bulk.until(id, ({ state, counts }) => state === "paused" && counts.running === 0);
+  const waiting = await bulk.until(
+    id,
+    ({ state, counts }) => state === "paused" && counts.running === 0,
+  );
   t.match(waiting, {
     paused_reason: {
       code: "repeated_failures",
@@ -281,7 +299,10 @@ t.test("an output folder that may not be written to", { skip: skipMount }, async
   await bulk.until(id, ({ counts }) => counts.running === 0);
   execFileSync("mount", ["-o", "remount,ro", shut]);
   await bulk.send("POST", `/bulk_inference/${id}/resume`);
-  const waiting = await bulk.until(id, ({ paused_reason }) => paused_reason?.code === "output_not_writable");
+  const waiting = await bulk.until(
+    id,
+    ({ paused_reason }) => paused_reason?.code === "output_not_writable",
+  );
   t.match(waiting, { state: "paused", counts: { failed: 0 } });
   await bulk.until(id, ({ counts }) => counts.running === 0);
   execFileSync("mount", ["-o", "remount,rw", shut]);
@@ -289,69 +310,87 @@ t.test("an output folder that may not be written to", { skip: skipMount }, async
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: IMAGES, failed: 0 } });
 });
 
-t.test("an output root that is a mount point, without its share", { skip: skipMount }, async (t) => {
-  const kept = path.join(place.directory, "kept");
-  mkdirSync(kept);
+t.test(
+  "an output root that is a mount point, without its share",
+  { skip: skipMount },
+  async (t) => {
+    const kept = path.join(place.directory, "kept");
+    mkdirSync(kept);
 
-  /**
-   * The share goes away in the middle of the job, and comes back on another device.
-   * @param reason why the job waits meanwhile
-   */
-  const outage = async (t: Test, id: string, reason: object, release: () => Promise<void>) => {
-    await bulk.until(id, ({ counts }) => counts.succeeded >= BEFORE);
-    execFileSync("mount", ["--bind", bare, kept]);
-    execFileSync("umount", ["-l", bare]);
-    await release();
-    const paused = () => bulk.until(id, ({ state, counts }) => state !== "running" && counts.running === 0);
-    t.match(await paused(), { paused_reason: reason });
-    t.match(await bulk.send("POST", `/bulk_inference/${id}/resume`), { status: 200 });
-    t.match(await paused(), { state: "paused", counts: { failed: 0 } });
-    t.strictSame(resultsIn(bare), [], "nothing is written below the bare mount point");
-    t.notOk(existsSync(path.join(bare, LIST_FOLDER)), "nor is it listed there");
-    execFileSync("mount", ["-t", "tmpfs", "-o", "size=48m", "tmpfs", bare]);
-    execFileSync("cp", ["-a", `${kept}/.`, bare]);
-    execFileSync("umount", [kept]);
-    await bulk.send("POST", `/bulk_inference/${id}/resume`);
-    t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: IMAGES, failed: 0 } });
-  };
+    /**
+     * The share goes away in the middle of the job, and comes back on another device.
+     * @param reason why the job waits meanwhile
+     */
+    const outage = async (t: Test, id: string, reason: object, release: () => Promise<void>) => {
+      await bulk.until(id, ({ counts }) => counts.succeeded >= BEFORE);
+      execFileSync("mount", ["--bind", bare, kept]);
+      execFileSync("umount", ["-l", bare]);
+      await release();
+      const paused = () =>
+        bulk.until(id, ({ state, counts }) => state !== "running" && counts.running === 0);
+      t.match(await paused(), { paused_reason: reason });
+      t.match(await bulk.send("POST", `/bulk_inference/${id}/resume`), { status: 200 });
+      t.match(await paused(), { state: "paused", counts: { failed: 0 } });
+      t.strictSame(resultsIn(bare), [], "nothing is written below the bare mount point");
+      t.notOk(existsSync(path.join(bare, LIST_FOLDER)), "nor is it listed there");
+      execFileSync("mount", ["-t", "tmpfs", "-o", "size=48m", "tmpfs", bare]);
+      execFileSync("cp", ["-a", `${kept}/.`, bare]);
+      execFileSync("umount", [kept]);
+      await bulk.send("POST", `/bulk_inference/${id}/resume`);
+      t.match(await bulk.ended(id), {
+        state: "completed",
+        counts: { succeeded: IMAGES, failed: 0 },
+      });
+    };
 
-  await t.test("a list, into the root and into a folder that was not there", async (t) => {
-    const release = await hold(t, bare, HELD);
-    const id = await bulk.submit({
-      items: Array.from({ length: IMAGES }, (_, i) => ({
-        input_image_path: path.join(many, nameOf(i)),
-        output_folder_path: i % 2 === 0 ? bare : path.join(bare, "new", "folder"),
-      })),
-      outputs: ["json"],
+    await t.test("a list, into the root and into a folder that was not there", async (t) => {
+      const release = await hold(t, bare, HELD);
+      const id = await bulk.submit({
+        items: Array.from({ length: IMAGES }, (_, i) => ({
+          input_image_path: path.join(many, nameOf(i)),
+          output_folder_path: i % 2 === 0 ? bare : path.join(bare, "new", "folder"),
+        })),
+        outputs: ["json"],
+      });
+      // The one folder is the bare mount point, the other is gone: whichever is met last says why
+      await outage(t, id, { code: /^(output_replaced|share_unavailable)$/ }, release);
+      await unmarked(path.join(bare, "new", "folder"));
+      t.equal(readdirSync(path.join(bare, "new", "folder")).length, IMAGES / 2);
     });
-    // The one folder is the bare mount point, the other is gone: whichever is met last says why
-    await outage(t, id, { code: /^(output_replaced|share_unavailable)$/ }, release);
-    await unmarked(path.join(bare, "new", "folder"));
-    t.equal(readdirSync(path.join(bare, "new", "folder")).length, IMAGES / 2);
-  });
 
-  await t.test("a folder, into the root", async (t) => {
-    const release = await hold(t, bare, HELD);
-    const id = await bulk.submit({ input_folder_path: many, output_folder_path: bare, outputs: ["seg"] });
-    await outage(t, id, { code: "output_replaced", message: /share is probably not/ }, release);
-  });
+    await t.test("a folder, into the root", async (t) => {
+      const release = await hold(t, bare, HELD);
+      const id = await bulk.submit({
+        input_folder_path: many,
+        output_folder_path: bare,
+        outputs: ["seg"],
+      });
+      await outage(t, id, { code: "output_replaced", message: /share is probably not/ }, release);
+    });
 
-  await unmarked(bare);
-  t.strictSame(
-    readdirSync(bare).filter((name) => name.startsWith(".") && name !== LIST_FOLDER),
-    [],
-  );
-});
+    await unmarked(bare);
+    t.strictSame(
+      readdirSync(bare).filter((name) => name.startsWith(".") && name !== LIST_FOLDER),
+      [],
+    );
+  },
+);
 
-t.test("an image that did not stop when its job was cancelled leaves nothing", { skip }, async (t) => {
-  const [input, output] = [path.join(place.input, "slow.dcm"), path.join(place.output, "slow")];
-  writeFileSync(input, await slowImage(12, CT_SLICE));
-  const id = await bulk.submit({ items: [{ input_image_path: input, output_folder_path: output }] });
-  await until(() => existsSync(path.join(output, lockName("slow.dcm"))));
-  t.match(await bulk.send("DELETE", `/bulk_inference/${id}`), { status: 200 });
-  t.match(await bulk.ended(id), { counts: { cancelled: 1 } });
-  await until(() => readdirSync(output).length === 0);
-});
+t.test(
+  "an image that did not stop when its job was cancelled leaves nothing",
+  { skip },
+  async (t) => {
+    const [input, output] = [path.join(place.input, "slow.dcm"), path.join(place.output, "slow")];
+    writeFileSync(input, await slowImage(12, CT_SLICE));
+    const id = await bulk.submit({
+      items: [{ input_image_path: input, output_folder_path: output }],
+    });
+    await until(() => existsSync(path.join(output, lockName("slow.dcm"))));
+    t.match(await bulk.send("DELETE", `/bulk_inference/${id}`), { status: 200 });
+    t.match(await bulk.ended(id), { counts: { cancelled: 1 } });
+    await until(() => readdirSync(output).length === 0);
+  },
+);
 
 t.test("a job that is cancelled, where reports are off, has none", { skip }, async (t) => {
   const folder = path.join(place.output, "cancelled");

@@ -15,10 +15,20 @@ type Accepts = Partial<Manifest["accepts"]>;
 
 function entry(name: string, accepts: Accepts): ModelEntry {
   const base = shipped(accepts.dimensions === "series" ? "examples/brain-tissue-3d" : "ct-tissue");
-  const rules = { formats: ["dicom" as const], modality: ["CT"], dimensions: "2d" as const, ...accepts };
+  const rules = {
+    formats: ["dicom" as const],
+    modality: ["CT"],
+    dimensions: "2d" as const,
+    ...accepts,
+  };
   return {
-    ...{ name, version: "1", sha256: "0".repeat(64), manifest: { ...base, accepts: rules } },
-    ...{ site: { thresholds: {} }, thresholds: [], state: "ready" },
+    name,
+    version: "1",
+    sha256: "0".repeat(64),
+    manifest: { ...base, accepts: rules },
+    site: { thresholds: {} },
+    thresholds: [],
+    state: "ready",
   };
 }
 
@@ -45,9 +55,14 @@ t.test("what a scan finds", async (t) => {
   writeSlice(at("mixed", "0.dcm"), 0);
   writeSlice(at("mixed", "1.dcm"), 1, { Rows: 3 });
   t.strictSame(await scan(at(), [single]), {
-    ...{ uneven: "input", "uneven/x.png": "input" },
-    ...{ "two//1.2.3.4": "input", "two//1.2.3.5": "input", "two/alone.dcm": "input" },
-    ...{ mixed: "series_invalid", "mixed/0.dcm": "input", "mixed/1.dcm": "input" },
+    uneven: "input",
+    "uneven/x.png": "input",
+    "two//1.2.3.4": "input",
+    "two//1.2.3.5": "input",
+    "two/alone.dcm": "input",
+    mixed: "series_invalid",
+    "mixed/0.dcm": "input",
+    "mixed/1.dcm": "input",
   });
   t.equal((await scan(at(), [single], false))["uneven"], undefined, "not unless asked");
 
@@ -63,47 +78,68 @@ t.test("what a scan finds", async (t) => {
     );
     t.strictSame(await scan(at("views"), [head, single]), { "": "input", "0.dcm": "input" });
     const other = entry("o", { body_part: ["HAND"] });
-    t.strictSame(await scan(at("views"), [other]), { "": "input" }, "what no model takes is told once");
+    t.strictSame(
+      await scan(at("views"), [other]),
+      { "": "input" },
+      "what no model takes is told once",
+    );
   });
 });
 
-t.test("a folder is not scanned without the model that was asked for", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t, { RADSERVE_ROLE: "api" });
-  const taking = await startBulk(t, { ...place, remove: () => undefined });
-  const input = path.join(place.input, "study");
-  for (const z of [0, 1, 2]) writeSlice(path.join(input, "ct", `${z}.dcm`), z);
-  const folders = { input_folder_path: input, output_folder_path: place.output };
-  const id = await taking.submit({ ...folders, group: "series", models: ["ct-tissue"] });
-  await taking.server.stop();
-  const [model, away] = ["models/ct-tissue", "away"].map((name) => path.join(place.directory, name));
-  renameSync(model!, away!);
-  place.environment["RADSERVE_ROLE"] = "both";
-  const bulk = await startBulk(t, place);
-  await bulk.until(id, (job) => job.paused_reason?.code === "model_not_found");
-  renameSync(away!, model!);
-  bulk.server.process.kill("SIGHUP");
-  t.match(await bulk.ended(id), { total: 1, counts: { succeeded: 1 } });
-});
+t.test(
+  "a folder is not scanned without the model that was asked for",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = bulkPlace(t, { RADSERVE_ROLE: "api" });
+    const taking = await startBulk(t, { ...place, remove: () => undefined });
+    const input = path.join(place.input, "study");
+    for (const z of [0, 1, 2]) writeSlice(path.join(input, "ct", `${z}.dcm`), z);
+    const folders = { input_folder_path: input, output_folder_path: place.output };
+    const id = await taking.submit({ ...folders, group: "series", models: ["ct-tissue"] });
+    await taking.server.stop();
+    const [model, away] = ["models/ct-tissue", "away"].map((name) =>
+      path.join(place.directory, name),
+    );
+    renameSync(model!, away!);
+    place.environment["RADSERVE_ROLE"] = "both";
+    const bulk = await startBulk(t, place);
+    await bulk.until(id, (job) => job.paused_reason?.code === "model_not_found");
+    renameSync(away!, model!);
+    bulk.server.process.kill("SIGHUP");
+    t.match(await bulk.ended(id), { total: 1, counts: { succeeded: 1 } });
+  },
+);
 
 t.test("jobs and single requests", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t);
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   rmSync(path.join(models, "ct-tissue"), { recursive: true });
-  copyModel(models, "ct-tissue", "tissue", ({ accepts }) => Object.assign(accepts, { dimensions: "2d" }));
+  copyModel(models, "ct-tissue", "tissue", ({ accepts }) =>
+    Object.assign(accepts, { dimensions: "2d" }),
+  );
   const bulk = await startBulk(t, place);
   const input = path.join(place.input, "study");
   mkdirSync(input);
   for (const z of [0, 1, 2]) writeSlice(path.join(input, "ct", `${z}.dcm`), z);
   const output = path.join(place.output, "job");
-  const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, group: "series" });
+  const id = await bulk.submit({
+    input_folder_path: input,
+    output_folder_path: output,
+    group: "series",
+  });
   const job = await bulk.ended(id);
   t.match(job, { total: 1, counts: { succeeded: 1 }, request: { group: "series" } });
-  const receipt = receiptSchema.parse(JSON.parse(readFileSync(path.join(output, "ct.json"), "utf8")));
+  const receipt = receiptSchema.parse(
+    JSON.parse(readFileSync(path.join(output, "ct.json"), "utf8")),
+  );
   t.match(receipt.source, { frames: 3, group: "series" });
 
   const listed = await bulk.submit({
     items: [
-      { input_image_path: path.join(input, "ct"), output_folder_path: path.join(place.output, "list") },
+      {
+        input_image_path: path.join(input, "ct"),
+        output_folder_path: path.join(place.output, "list"),
+      },
     ],
     group: "series",
   });

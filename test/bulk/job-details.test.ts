@@ -3,7 +3,15 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import t from "tap";
-import { bulkPlace, hold, nameOf, startBulk, startWorker, writeSlice, writeSlices } from "../support/bulk.js";
+import {
+  bulkPlace,
+  hold,
+  nameOf,
+  startBulk,
+  startWorker,
+  writeSlice,
+  writeSlices,
+} from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { radserve } from "../support/server.js";
@@ -52,7 +60,8 @@ t.test("a box that stands still is named", { skip }, async (t) => {
     }
   });
   await release();
-  // Its last sign of life may be written while the details are read: both have to tell of the silence
+  // Its last sign of life may be written while the details are read: both have to tell of the
+  // silence
   const silent = await api.until(
     id,
     ({ waiting, boxes }) =>
@@ -64,8 +73,13 @@ t.test("a box that stands still is named", { skip }, async (t) => {
     silent.boxes.filter(({ works }) => works),
     [{ alive: false, name }],
   );
-  Object.assign(place.environment, { RADSERVE_URL: api.server.url, RADSERVE_TOKEN: api.server.token });
-  const suspects = await api.until(id, ({ waiting }) => waiting.some(({ reason }) => reason === "suspect"));
+  Object.assign(place.environment, {
+    RADSERVE_URL: api.server.url,
+    RADSERVE_TOKEN: api.server.token,
+  });
+  const suspects = await api.until(id, ({ waiting }) =>
+    waiting.some(({ reason }) => reason === "suspect"),
+  );
   t.match(
     suspects.waiting.filter(({ reason }) => reason === "suspect"),
     [{ box: name, since: String, images: Number }],
@@ -87,6 +101,11 @@ t.test("a model whose manifest cannot be read", { skip }, async () => {
   const single = await send("POST", "/single_inference", { ...paths, models: ["broken"] });
   const bulk = await send("POST", "/bulk_inference", { items: [paths], models: ["broken"] });
   t.match(single, { status: 503, body: { error: "model_unavailable" } });
-  t.match(bulk, { status: 503, body: { error: "model_unavailable", message: single.body.message } });
-  t.match(await send("POST", "/bulk_inference", { items: [paths], models: ["brokn"] }), { status: 404 });
+  t.match(bulk, {
+    status: 503,
+    body: { error: "model_unavailable", message: single.body.message },
+  });
+  t.match(await send("POST", "/bulk_inference", { items: [paths], models: ["brokn"] }), {
+    status: 404,
+  });
 });

@@ -22,8 +22,19 @@ const { pool } = await sharedDatabase(t);
 async function leased(count: number) {
   await pool.query("truncate radserve.job, radserve.item, radserve.instance");
   const id = randomUUID();
-  const items = Array.from({ length: count }, (_, i) => ({ id: randomUUID(), input: `/${i}`, output: "/o" }));
-  const made = { id, subject: "x", inputRoots: undefined, outputRoots: undefined, request: {}, items };
+  const items = Array.from({ length: count }, (_, i) => ({
+    id: randomUUID(),
+    input: `/${i}`,
+    output: "/o",
+  }));
+  const made = {
+    id,
+    subject: "x",
+    inputRoots: undefined,
+    outputRoots: undefined,
+    request: {},
+    items,
+  };
   await transaction(pool, (client) =>
     insertJob(client, { ...made, requestSha256: "", idempotencyKey: undefined, marked: false }, 1),
   );
@@ -48,7 +59,9 @@ async function leased(count: number) {
     const { rows: jobs } = await pool.query<{ over: boolean; pause_count: number }>(
       "select finished_at is not null as over, pause_count from radserve.job",
     );
-    const { rows } = await pool.query<{ state: string }>("select state from radserve.item order by index");
+    const { rows } = await pool.query<{ state: string }>(
+      "select state from radserve.item order by index",
+    );
     return { ...jobs[0], states: rows.map(({ state }) => state) };
   };
   return { id, instance, taken, end, look };
@@ -100,7 +113,11 @@ t.test("a job whose items have all ended is completed, though it is cancelled th
     return { ...rows[0], ...(await look()) };
   };
   await end(taken, DONE, [id]);
-  t.match(await state(), { over: false, states: ["succeeded", "succeeded"] }, "nobody has noted its end");
+  t.match(
+    await state(),
+    { over: false, states: ["succeeded", "succeeded"] },
+    "nobody has noted its end",
+  );
   await cancelJob(pool, scope, id);
   t.match(await state(), { cancelled: false, over: true, states: ["succeeded", "succeeded"] });
   await cancelJob(pool, scope, id);
@@ -126,7 +143,9 @@ t.test("what another box has by now stays as it is", async (t) => {
 
 t.test("one that goes well ends the pause of its job, once the pause is over", async (t) => {
   const { id, taken, end, look } = await leased(3);
-  await pool.query("update radserve.job set pause_count = 1, pause_until = now() + interval '1 min'");
+  await pool.query(
+    "update radserve.job set pause_count = 1, pause_until = now() + interval '1 min'",
+  );
   await end(taken.slice(0, 1), DONE, [id]);
   t.match(await look(), { pause_count: 1 }, "it was under way before");
   await pool.query("update radserve.job set pause_until = now()");
@@ -136,24 +155,37 @@ t.test("one that goes well ends the pause of its job, once the pause is over", a
   t.match(await look(), { pause_count: 0 });
 });
 
-t.test("nobody waits for the time that a database's clock had before it was put back", async (t) => {
-  const { instance, taken, end } = await leased(2);
-  const other = { ...instance, id: randomUUID(), box: randomUUID(), process: randomUUID() };
-  await enter(pool, other, true);
-  await end(taken.slice(0, 1), { state: "queued", afterSeconds: 30, counts: true });
-  t.strictSame(await lease(pool, other, 2, false), [], "it has to wait");
-  await pool.query(`update radserve.item set not_before = not_before + interval '20 years'`);
-  await pool.query("update radserve.job set pause_count = 1, pause_until = now() + interval '20 years'");
-  await pool.query("update radserve.instance set beat_at = beat_at + interval '20 years'");
-  t.strictSame(await lease(pool, other, 2, false), [], "another item tries whether the pause is over");
-  await freeSilent(pool, other);
-  const { rows } = await pool.query<{ ahead: boolean }>(
-    "select beat_at > now() as ahead from radserve.instance",
-  );
-  t.strictSame(rows, [{ ahead: false }, { ahead: false }], "a box that is silent from now on is found");
-  await end(taken.slice(1), DONE);
-  t.equal((await lease(pool, other, 2, false)).length, 1);
-});
+t.test(
+  "nobody waits for the time that a database's clock had before it was put back",
+  async (t) => {
+    const { instance, taken, end } = await leased(2);
+    const other = { ...instance, id: randomUUID(), box: randomUUID(), process: randomUUID() };
+    await enter(pool, other, true);
+    await end(taken.slice(0, 1), { state: "queued", afterSeconds: 30, counts: true });
+    t.strictSame(await lease(pool, other, 2, false), [], "it has to wait");
+    await pool.query(`update radserve.item set not_before = not_before + interval '20 years'`);
+    await pool.query(
+      "update radserve.job set pause_count = 1, pause_until = now() + interval '20 years'",
+    );
+    await pool.query("update radserve.instance set beat_at = beat_at + interval '20 years'");
+    t.strictSame(
+      await lease(pool, other, 2, false),
+      [],
+      "another item tries whether the pause is over",
+    );
+    await freeSilent(pool, other);
+    const { rows } = await pool.query<{ ahead: boolean }>(
+      "select beat_at > now() as ahead from radserve.instance",
+    );
+    t.strictSame(
+      rows,
+      [{ ahead: false }, { ahead: false }],
+      "a box that is silent from now on is found",
+    );
+    await end(taken.slice(1), DONE);
+    t.equal((await lease(pool, other, 2, false)).length, 1);
+  },
+);
 
 const FAILED: Ending = { state: "failed", error: { error: "corrupt_image", message: "" } };
 
@@ -169,9 +201,11 @@ t.test("failures in a row for one reason pause a job, once for each reason", asy
   const ends = async (...endings: Ending[]) => {
     const some = endings.map((ending) => ({ item: taken[next++]!, ending }));
     await settle(pool, instance, some, new Set([id]), 3);
-    const { rows } = await pool.query<{ held: boolean; streak: number; pause_message: string | null }>(
-      "select held, streak, pause_message from radserve.job",
-    );
+    const { rows } = await pool.query<{
+      held: boolean;
+      streak: number;
+      pause_message: string | null;
+    }>("select held, streak, pause_message from radserve.job");
     return rows[0];
   };
   const resume = () => setPaused(pool, { subject: "x", admin: false }, id, false);
@@ -180,16 +214,26 @@ t.test("failures in a row for one reason pause a job, once for each reason", asy
   t.match(await ends(corrupt, DONE, corrupt, corrupt), { held: false, streak: 2 });
   t.match(await ends(failed("truncated_image")), { held: false, streak: 1 }, "another reason");
   t.match(await ends(corrupt, corrupt), { held: false, streak: 2 });
-  t.match(await ends({ state: "skipped", reason: { code: "x", message: "" } }, AGAIN), { streak: 2 });
+  t.match(await ends({ state: "skipped", reason: { code: "x", message: "" } }, AGAIN), {
+    streak: 2,
+  });
   t.match(await ends(corrupt), {
     held: true,
     streak: 3,
     pause_message: /^3 images in a row failed with corrupt_image, and none/,
   });
   await pauseJob(pool, id, { code: "disk_full", message: "" }, "box-2");
-  t.match(await ends(DONE), { held: true, pause_message: /corrupt_image/ }, "it waits for somebody");
+  t.match(
+    await ends(DONE),
+    { held: true, pause_message: /corrupt_image/ },
+    "it waits for somebody",
+  );
   await resume();
-  t.match(await ends(corrupt, corrupt, corrupt, corrupt), { held: false }, "not for that reason again");
+  t.match(
+    await ends(corrupt, corrupt, corrupt, corrupt),
+    { held: false },
+    "not for that reason again",
+  );
   const [one, other] = [failed("output_invalid", "one"), failed("output_invalid", "other")];
   t.match(await ends(one, one, other, other), { held: false }, "of another model");
   t.match(await ends(other), { held: true, pause_message: /output_invalid \(model other\)/ });
@@ -248,7 +292,10 @@ t.test("many jobs of which nothing can run yet do not hide those that can", asyn
 t.test("whatever a file says about itself can be kept", async (t) => {
   const { taken, end, look } = await leased(2);
   const said = 'found "C\0T\ud800", \\u0000 in a text, \u{1f600}';
-  await end(taken.slice(0, 1), { state: "failed", error: { error: "corrupt_image", message: said } });
+  await end(taken.slice(0, 1), {
+    state: "failed",
+    error: { error: "corrupt_image", message: said },
+  });
   const reason = { code: "no_model_accepts", message: said, details: { models: [said] } };
   await end(taken.slice(1), { state: "skipped", reason });
   t.match(await look(), { over: true, states: ["failed", "skipped"] });
@@ -284,8 +331,14 @@ t.test("of two that open a subject's last job at once, one is refused", async (t
     insertJob(
       client,
       {
-        ...{ id: randomUUID(), subject, inputRoots: undefined, outputRoots: undefined, request: {} },
-        ...{ requestSha256: "", idempotencyKey: undefined, marked: false },
+        id: randomUUID(),
+        subject,
+        inputRoots: undefined,
+        outputRoots: undefined,
+        request: {},
+        requestSha256: "",
+        idempotencyKey: undefined,
+        marked: false,
       },
       2,
     );

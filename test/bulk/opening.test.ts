@@ -1,4 +1,6 @@
-/** Pages while the private database is being made: its `initdb` waits until the test lets it go on. */
+/**
+ * Pages while the private database is being made: its `initdb` waits until the test lets it go on.
+ */
 import { chmodSync, cpSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";

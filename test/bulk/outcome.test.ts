@@ -6,31 +6,53 @@ import { pathsOf } from "../../src/bulk/item-paths.js";
 import type { LeasedItem } from "../../src/bulk/leases.js";
 import { judge } from "../../src/bulk/outcome.js";
 
-t.test("an image that was not found, and is there when that is judged, is no failure", async (t) => {
-  const folder = t.testdir({ input: { "1.dcm": "", "2.dcm": "" }, output: {} });
-  const [input, output, away] = ["input", "output", "away"].map((name) => path.join(folder, name)) as [
-    string,
-    string,
-    string,
-  ];
-  const item: LeasedItem = {
-    ...{ job_id: "5f0c9a52-4f0e-4a51-9d0c-6c7a3a2a9b10", index: 0, subject: "one", input: "1.dcm" },
-    ...{ output: null, created_at: new Date(0), lease: 1, attempts: 1, alone: false, started_at: null },
-    request: { input_folder_path: input, output_folder_path: output },
-    ...{ input_roots: null, output_roots: null, marked: false },
-  };
-  const where = { item, paths: pathsOf(item.request, item, []), roots: { input: [input], output: [output] } };
-  t.equal(where.paths.input, path.join(input, "1.dcm"));
-  const error = { error: "input_not_found", message: "Expected a file; nothing is there." } as const;
-  const judged = () => judge({ ok: false, error }, where);
+t.test(
+  "an image that was not found, and is there when that is judged, is no failure",
+  async (t) => {
+    const folder = t.testdir({ input: { "1.dcm": "", "2.dcm": "" }, output: {} });
+    const [input, output, away] = ["input", "output", "away"].map((name) =>
+      path.join(folder, name),
+    ) as [string, string, string];
+    const item: LeasedItem = {
+      job_id: "5f0c9a52-4f0e-4a51-9d0c-6c7a3a2a9b10",
+      index: 0,
+      subject: "one",
+      input: "1.dcm",
+      output: null,
+      created_at: new Date(0),
+      lease: 1,
+      attempts: 1,
+      alone: false,
+      started_at: null,
+      request: { input_folder_path: input, output_folder_path: output },
+      input_roots: null,
+      output_roots: null,
+      marked: false,
+    };
+    const where = {
+      item,
+      paths: pathsOf(item.request, item, []),
+      roots: { input: [input], output: [output] },
+    };
+    t.equal(where.paths.input, path.join(input, "1.dcm"));
+    const error = {
+      error: "input_not_found",
+      message: "Expected a file; nothing is there.",
+    } as const;
+    const judged = () => judge({ ok: false, error }, where);
 
-  t.match(await judged(), { ending: { state: "queued", counts: false } }, "it came back");
-  renameSync(input, away);
-  mkdirSync(input);
-  t.match(await judged(), {
-    ending: { state: "queued", counts: false },
-    pause: { code: "share_unavailable" },
-  });
-  writeFileSync(path.join(input, "2.dcm"), "");
-  t.match(await judged(), { ending: { state: "failed", error } }, "its neighbour is there, it is not");
-});
+    t.match(await judged(), { ending: { state: "queued", counts: false } }, "it came back");
+    renameSync(input, away);
+    mkdirSync(input);
+    t.match(await judged(), {
+      ending: { state: "queued", counts: false },
+      pause: { code: "share_unavailable" },
+    });
+    writeFileSync(path.join(input, "2.dcm"), "");
+    t.match(
+      await judged(),
+      { ending: { state: "failed", error } },
+      "its neighbour is there, it is not",
+    );
+  },
+);

@@ -1,4 +1,7 @@
-/** The private PostgreSQL with real programs, processes and signals: its start, its end, and what lies between. */
+/**
+ * The private PostgreSQL with real programs, processes and signals: its start, its end, and what
+ * lies between.
+ */
 import {
   appendFileSync,
   chmodSync,
@@ -93,7 +96,10 @@ for (const [kind, folder] of Object.entries(BIN_FOLDERS)) {
       const shown = names.map((name) => query(postgres, `SHOW ${name}`));
       t.strictSame(await Promise.all(shown), [["on"], ["on"], [""], ["UTF8"]]);
       t.strictSame(
-        await query(postgres, "SELECT datcollate FROM pg_database WHERE datname = current_database()"),
+        await query(
+          postgres,
+          "SELECT datcollate FROM pg_database WHERE datname = current_database()",
+        ),
         ["C"],
       );
       t.strictSame(
@@ -144,7 +150,10 @@ t.test("one state directory, several things that happen", async (t) => {
   const settings = { state_dir: state, postgres_bin: undefined };
 
   await t.test("doctor, before anything is made", async (t) => {
-    t.match(await inspectPostgres(settings), /^private PostgreSQL \d+\.\d+ from \/.*\(not made yet\)$/);
+    t.match(
+      await inspectPostgres(settings),
+      /^private PostgreSQL \d+\.\d+ from \/.*\(not made yet\)$/,
+    );
     t.strictSame(readdirSync(state), [], "and makes nothing");
   });
 
@@ -201,7 +210,11 @@ t.test("one state directory, several things that happen", async (t) => {
     appendFileSync(file, Buffer.alloc(9 * 1024 * 1024, "line\n"));
     await until(() => statSync(file).size === 0);
     await postgres.stop();
-    t.match(readFileSync(file, "utf8"), /^\d{4}-[^\0]*database system is shut down\n$/, "it begins anew");
+    t.match(
+      readFileSync(file, "utf8"),
+      /^\d{4}-[^\0]*database system is shut down\n$/,
+      "it begins anew",
+    );
   });
 
   await t.test("in a worker thread", async (t) => {
@@ -259,7 +272,10 @@ t.test("what it does not know is left alone", async (t) => {
   const { data } = databaseFolders(state);
   mkdirSync(data, { recursive: true });
   writeFileSync(path.join(data, "precious"), "1");
-  await t.rejects(start(t, state), { code: "bulk_unavailable", message: /is not empty. Move it aside/ });
+  await t.rejects(start(t, state), {
+    code: "bulk_unavailable",
+    message: /is not empty. Move it aside/,
+  });
   writeFileSync(path.join(data, "PG_VERSION"), "12\n");
   await t.rejects(start(t, state), {
     code: "bulk_unavailable",
@@ -305,7 +321,10 @@ function withoutLinks(t: Test): { top: string; bin: string } {
   return { top, bin: path.join(native, "bin") };
 }
 
-/** Runs as nobody, whose state directory it gives away: modes, ownership, who may connect, and taking over. */
+/**
+ * Runs as nobody, whose state directory it gives away: modes, ownership, who may connect, and
+ * taking over.
+ */
 async function asNobody(t: Test, state: string, folder: string | undefined): Promise<void> {
   for (const owned of [path.dirname(state), state]) {
     mkdirSync(owned, { recursive: true });
@@ -327,11 +346,17 @@ async function asNobody(t: Test, state: string, folder: string | undefined): Pro
     Array<number>(3).fill(NOBODY.uid),
   );
   const intruder = postgresChild(t, { state_dir: "", connect: host });
-  t.strictSame(await intruder.answer, { error: "28000" }, "another user, even root, may not connect");
+  t.strictSame(
+    await intruder.answer,
+    { error: "28000" },
+    "another user, even root, may not connect",
+  );
   await first.kill();
   const heir = postgresChild(t, task);
   t.equal((await heir.answer).pid, pid, "taken over");
-  await t.rejects(start(t, state), { message: /belongs to the user with the number 65534; this is root/ });
+  await t.rejects(start(t, state), {
+    message: /belongs to the user with the number 65534; this is root/,
+  });
   await heir.finish();
   t.notOk(isPostmaster(pid, data), "stopped");
 }
@@ -340,11 +365,15 @@ t.test("the npm package without its links", async (t) => {
   const { top, bin } = withoutLinks(t);
   const link = path.join(bin, "../lib/libicui18n.so.60");
 
-  await t.test("which an ordinary user may not make; a very long path", { skip: needsRoot }, async (t) => {
-    chmodSync(top, 0o755);
-    await asNobody(t, stateDirectory(t, "long-".repeat(30), "state"), bin);
-    t.notOk(existsSync(link));
-  });
+  await t.test(
+    "which an ordinary user may not make; a very long path",
+    { skip: needsRoot },
+    async (t) => {
+      chmodSync(top, 0o755);
+      await asNobody(t, stateDirectory(t, "long-".repeat(30), "state"), bin);
+      t.notOk(existsSync(link));
+    },
+  );
 
   await t.test("out of its account's reach, as root", { skip: needsRoot }, async (t) => {
     chmodSync(top, 0o700);
@@ -386,5 +415,9 @@ t.test("data of one version, programs of another", { skip: noDistribution }, asy
     message: /only that version opens them; found .*\(version \d+\.\d+\)/,
   });
   const opened = await start(t, state);
-  t.strictSame(await query(opened, "SELECT number FROM kept"), [7], "the fitting programs are found");
+  t.strictSame(
+    await query(opened, "SELECT number FROM kept"),
+    [7],
+    "the fitting programs are found",
+  );
 });

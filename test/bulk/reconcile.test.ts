@@ -1,5 +1,12 @@
 /** Jobs compared with what lies in their output folders, by the command and by its page. */
-import { appendFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { reconciliationSchema, type Reconciliation } from "../../src/bulk/schema.js";
@@ -20,13 +27,24 @@ t.test("a job compared with its folders", { skip: needs(ADDON) }, async (t) => {
     writeSlice(path.join(input, name), Number(/\d/.exec(name)![0]));
   writeFileSync(path.join(input, "5.dcm"), "no image, and skipped");
   const command = async (id: string, ...options: string[]) => {
-    const { status, stdout, stderr } = await radserve(place, "jobs", "reconcile", id, "--json", ...options);
+    const { status, stdout, stderr } = await radserve(
+      place,
+      "jobs",
+      "reconcile",
+      id,
+      "--json",
+      ...options,
+    );
     t.equal(stderr, "");
     return { status, ...(JSON.parse(stdout) as Omit<Reconciliation, "next_cursor">) };
   };
   const differences = ({ differences: found }: { differences: Reconciliation["differences"] }) =>
     found
-      .map(({ difference, path: file, index }) => [difference, path.relative(output, file), index === null])
+      .map(({ difference, path: file, index }) => [
+        difference,
+        path.relative(output, file),
+        index === null,
+      ])
       .sort((a, b) => (String(a) < String(b) ? -1 : 1));
 
   const id = await bulk.submit({
@@ -85,7 +103,14 @@ t.test("a job compared with its folders", { skip: needs(ADDON) }, async (t) => {
     .filter(({ kind }) => kind === "reconcile");
   const who = { endpoint: "POST /bulk_inference/:id/reconcile", job_id: id, subject: "tester" };
   t.match(asked, { ...who, outcome: "asked", query: /retry=true/, checked: undefined });
-  t.match(done, { ...who, outcome: "done", query: /retry=true/, checked: 4, differences: 4, requeued: 3 });
+  t.match(done, {
+    ...who,
+    outcome: "done",
+    query: /retry=true/,
+    checked: 4,
+    differences: 4,
+    requeued: 3,
+  });
   t.ok(pages.length > 0, "the page of the folders");
   t.match(await bulk.ended(id), { state: "completed", counts: { succeeded: 4 } });
   t.same(readFileSync(at("2.dcm.ct-tissue.sr.dcm")), bytes, "the same bytes as before");

@@ -1,4 +1,7 @@
-/** The report that a job leaves in its output folder, from a real server, and as Chromium shows it from the disk. */
+/**
+ * The report that a job leaves in its output folder, from a real server, and as Chromium shows it
+ * from the disk.
+ */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
@@ -46,7 +49,8 @@ t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, asy
     csv_path: path.join(folder, names.csv),
     error: null,
   });
-  const read = () => [names.html, names.csv].map((name) => readFileSync(path.join(folder, name), "utf8"));
+  const read = () =>
+    [names.html, names.csv].map((name) => readFileSync(path.join(folder, name), "utf8"));
   const [html = "", csv = ""] = read();
 
   await t.test("the table has every label of every image", (t) => {
@@ -84,10 +88,15 @@ t.test("a job with findings and failures", { skip: needs(ADDON, CHROMIUM) }, asy
     const pictures = page.locator(".pictures img");
     t.ok((await pictures.count()) >= 4);
     t.ok(
-      await page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 0)"),
+      await page.evaluate(
+        "[...document.images].every((image) => image.complete && image.naturalWidth > 0)",
+      ),
     );
     const href = (await page.locator(".pictures a").first().getAttribute("href")) ?? "";
-    t.ok(readdirSync(folder).includes(decodeURIComponent(href)), "a picture leads to the one beside it");
+    t.ok(
+      readdirSync(folder).includes(decodeURIComponent(href)),
+      "a picture leads to the one beside it",
+    );
     await look(t, page, "report");
   });
 

@@ -1,6 +1,6 @@
 /**
- * One box that takes requests and one that works, with nothing in common but the database and the folders; and scans of
- * folders whose share is away: they wait, and hold up nobody.
+ * One box that takes requests and one that works, with nothing in common but the database and the
+ * folders; and scans of folders whose share is away: they wait, and hold up nobody.
  */
 import { mkdirSync, renameSync, rmdirSync } from "node:fs";
 import path from "node:path";
@@ -39,61 +39,72 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
   }));
   const ids: string[] = [];
 
-  await t.test("api alone takes jobs, answers every page about them, and runs nothing", async (t) => {
-    ids.push(await api.submit({ items: list, outputs: ["json"] }));
-    ids.push(
-      await api.submit({ input_folder_path: input, output_folder_path: out("folder"), outputs: ["json"] }),
-    );
-    const [first, second] = ids as [string, string];
-    const single = await api.send("POST", "/single_inference", {
-      input_image_path: path.join(input, nameOf(0)),
-      output_folder_path: out("single"),
-    });
-    t.match(single, { status: 200, body: { status: "completed" } });
-    // It says so itself, once it has waited for a worker long enough
-    const lonely = await api.until(first, ({ state }) => state === "paused");
-    t.match(lonely, {
-      paused_reason: { code: "no_worker", message: /role worker or both/ },
-      total: IMAGES,
-      counts: { queued: IMAGES, running: 0, succeeded: 0 },
-    });
-    t.match(
-      await api.until(second, ({ state }) => state === "paused"),
-      { total: null, paused_reason: { code: "no_worker" } },
-      "nor is it scanned",
-    );
-    for (const [state, listed] of [
-      ["paused", [second, first]],
-      ["running", []],
-      ["scanning", []],
-    ] as const) {
-      const { body } = await api.send("GET", `/bulk_inference?state=${state}`);
-      t.strictSame(
-        jobListSchema.parse(body).jobs.map(({ job_id }) => job_id),
-        listed,
-        `the list of ${state} jobs says the same`,
+  await t.test(
+    "api alone takes jobs, answers every page about them, and runs nothing",
+    async (t) => {
+      ids.push(await api.submit({ items: list, outputs: ["json"] }));
+      ids.push(
+        await api.submit({
+          input_folder_path: input,
+          output_folder_path: out("folder"),
+          outputs: ["json"],
+        }),
       );
-    }
-    t.ok((await api.items(first)).every(({ state, attempts }) => state === "queued" && attempts === 0));
-    t.match(await api.send("GET", "/bulk_inference"), {
-      body: { jobs: [{ job_id: second }, { job_id: first }] },
-    });
-    const third = await api.submit({ items: list.slice(0, 1) });
-    for (const [method, page, state] of [
-      ["POST", "/pause", "paused"],
-      ["POST", "/resume", "running"],
-      ["POST", "/retry", "running"],
-      ["DELETE", "", "cancelled"],
-      ["POST", "/purge", "cancelled"],
-    ] as const)
+      const [first, second] = ids as [string, string];
+      const single = await api.send("POST", "/single_inference", {
+        input_image_path: path.join(input, nameOf(0)),
+        output_folder_path: out("single"),
+      });
+      t.match(single, { status: 200, body: { status: "completed" } });
+      // It says so itself, once it has waited for a worker long enough
+      const lonely = await api.until(first, ({ state }) => state === "paused");
+      t.match(lonely, {
+        paused_reason: { code: "no_worker", message: /role worker or both/ },
+        total: IMAGES,
+        counts: { queued: IMAGES, running: 0, succeeded: 0 },
+      });
       t.match(
-        await api.send(method, `/bulk_inference/${third}${page}`),
-        { status: 200, body: { state } },
-        `${method} ${page}`,
+        await api.until(second, ({ state }) => state === "paused"),
+        { total: null, paused_reason: { code: "no_worker" } },
+        "nor is it scanned",
       );
-    t.strictSame(resultsIn(out("list")), []);
-    t.strictSame(await endedBy(api.server), []);
-  });
+      for (const [state, listed] of [
+        ["paused", [second, first]],
+        ["running", []],
+        ["scanning", []],
+      ] as const) {
+        const { body } = await api.send("GET", `/bulk_inference?state=${state}`);
+        t.strictSame(
+          jobListSchema.parse(body).jobs.map(({ job_id }) => job_id),
+          listed,
+          `the list of ${state} jobs says the same`,
+        );
+      }
+      t.ok(
+        (await api.items(first)).every(
+          ({ state, attempts }) => state === "queued" && attempts === 0,
+        ),
+      );
+      t.match(await api.send("GET", "/bulk_inference"), {
+        body: { jobs: [{ job_id: second }, { job_id: first }] },
+      });
+      const third = await api.submit({ items: list.slice(0, 1) });
+      for (const [method, page, state] of [
+        ["POST", "/pause", "paused"],
+        ["POST", "/resume", "running"],
+        ["POST", "/retry", "running"],
+        ["DELETE", "", "cancelled"],
+        ["POST", "/purge", "cancelled"],
+      ] as const)
+        t.match(
+          await api.send(method, `/bulk_inference/${third}${page}`),
+          { status: 200, body: { state } },
+          `${method} ${page}`,
+        );
+      t.strictSame(resultsIn(out("list")), []);
+      t.strictSame(await endedBy(api.server), []);
+    },
+  );
 
   const away = await foldersAway(api);
   const worker = await startWorker(t, place);
@@ -115,7 +126,11 @@ t.test("roles api and worker", { skip: needs(ADDON) }, async (t) => {
       t.match(await answer.json(), refused);
     }
     for (const id of ids)
-      t.match(await api.ended(id), { state: "completed", total: IMAGES, counts: { succeeded: IMAGES } });
+      t.match(await api.ended(id), {
+        state: "completed",
+        total: IMAGES,
+        counts: { succeeded: IMAGES },
+      });
     t.equal((await fetch(`${worker.url}/health/ready`)).status, 200);
     for (const name of ["list", "folder"]) t.equal(resultsIn(out(name)).length, IMAGES, name);
     t.strictSame(await endedBy(api.server), [], "none of it ran where it was taken");
@@ -158,7 +173,8 @@ async function foldersAway(api: Bulk) {
         ),
         { total: null, paused_reason: { code: "share_unavailable", message: /input folder/ } },
       );
-    const said = () => worker.log.filter(({ msg }) => msg === "a folder cannot be scanned now").length;
+    const said = () =>
+      worker.log.filter(({ msg }) => msg === "a folder cannot be scanned now").length;
     t.equal(said(), AWAY.length, "said once of each");
     for (const name of AWAY.slice(0, 2)) rmdirSync(at("share", name));
     rmdirSync(at("share"));

@@ -1,4 +1,6 @@
-/** The bulk thread where the database or the disk fails at a bad moment, and what it does by itself. */
+/**
+ * The bulk thread where the database or the disk fails at a bad moment, and what it does by itself.
+ */
 import { randomUUID } from "node:crypto";
 import { mkdirSync, rmdirSync } from "node:fs";
 import path from "node:path";
@@ -38,10 +40,13 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
   const bulk = await startBulk(t, place);
 
   await t.test("a box that could not enter itself takes nothing until it has", async (t) => {
-    // It runs until its name is free: longer than the box takes to notice that it was never in the table
+    // It runs until its name is free: longer than the box takes to notice that it was never in the
+    // table
     const release = await hold(t, output, ["slow.dcm"]);
     await bulk.server.logged(({ msg }) => msg.startsWith("the database of the bulk queue failed"));
-    const id = await bulk.submit({ items: [{ input_image_path: input, output_folder_path: output }] });
+    const id = await bulk.submit({
+      items: [{ input_image_path: input, output_folder_path: output }],
+    });
     await bulk.until(id, ({ counts }) => counts.running === 1);
     const { rows } = await pool.query(
       "select from radserve.item i where state = 'running' and owner not in (select id from radserve.instance)",
@@ -52,19 +57,25 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
     await bulk.send("POST", `/bulk_inference/${id}/purge`);
   });
 
-  await t.test("jobs that are over are forgotten in time, also where the box is off at night", async (t) => {
-    t.match(await bulk.server.logged(({ msg }) => msg === "old bulk jobs forgotten"), { jobs: 2 });
-    const { rows } = await pool.query<{ id: string }>("select id from radserve.job where subject = $1", [
-      OLD,
-    ]);
-    t.strictSame(rows.map(({ id }) => id).sort(), [old.young, old.open].sort());
-    const { rowCount } = await pool.query("select from radserve.item where input = $1", [OLD]);
-    t.equal(rowCount, 2, "with their items");
-    const { rows: daily } = await pool.query(
-      "select cron from radserve_queue.schedule where name = 'radserve-sweep'",
-    );
-    t.match(daily, [{ cron: /^\d+ \d+ \* \* \*$/ }], "and once a day");
-  });
+  await t.test(
+    "jobs that are over are forgotten in time, also where the box is off at night",
+    async (t) => {
+      t.match(await bulk.server.logged(({ msg }) => msg === "old bulk jobs forgotten"), {
+        jobs: 2,
+      });
+      const { rows } = await pool.query<{ id: string }>(
+        "select id from radserve.job where subject = $1",
+        [OLD],
+      );
+      t.strictSame(rows.map(({ id }) => id).sort(), [old.young, old.open].sort());
+      const { rowCount } = await pool.query("select from radserve.item where input = $1", [OLD]);
+      t.equal(rowCount, 2, "with their items");
+      const { rows: daily } = await pool.query(
+        "select cron from radserve_queue.schedule where name = 'radserve-sweep'",
+      );
+      t.match(daily, [{ cron: /^\d+ \d+ \* \* \*$/ }], "and once a day");
+    },
+  );
 
   await t.test("items that were given in an answer that was lost", async (t) => {
     const id = await bulk.submit({
@@ -73,7 +84,9 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
     });
     await bulk.ended(id);
     // What the database keeps where the connection ends between its commit and its answer
-    await pool.query("update radserve.job set finished_at = null, counts = null where id = $1", [id]);
+    await pool.query("update radserve.job set finished_at = null, counts = null where id = $1", [
+      id,
+    ]);
     await pool.query(
       `update radserve.item set state = 'running', finished_at = null, result = null, lease = lease + 1,
          attempts = attempts + 1, owner = (select id from radserve.instance) where job_id = $1`,
@@ -113,7 +126,10 @@ t.test("a database as it may be met", { skip: needs(ADDON) }, async (t) => {
 
 const OLD = "old";
 
-/** Jobs of 29, 30 and 31 days ago, and one of a year ago that waits, each with an item. @returns those that stay */
+/**
+ * Jobs of 29, 30 and 31 days ago, and one of a year ago that waits, each with an item. @returns
+ * those that stay
+ */
 async function oldJobs(pool: Pool): Promise<{ young: string; open: string }> {
   const add = async (job: string, values: unknown[]) => {
     const id = randomUUID();
@@ -135,20 +151,24 @@ async function oldJobs(pool: Pool): Promise<{ young: string; open: string }> {
   return { young, open: await add("created_at, held", [ago(365), true]) };
 }
 
-t.test("a queue that could not be opened leaves nothing behind", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t, { RADSERVE_LOG_LEVEL: "debug" });
-  // In the way of the last step of opening
-  const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "box");
-  mkdirSync(inTheWay, { recursive: true });
-  const bulk = await startBulk(t, place);
-  const failures = () =>
-    bulk.server.log.filter(({ msg }) => msg.startsWith("the bulk queue cannot be opened"));
-  await bulk.server.logged(() => failures().length === 3);
-  const refused = await bulk.send("GET", "/bulk_inference");
-  t.match(refused, { status: 503, body: { error: "bulk_unavailable" } });
-  rmdirSync(inTheWay);
-  await until(async () => (await bulk.send("GET", "/bulk_inference")).status === 200);
-  // What is left of a queue looks after itself every five seconds
-  await delay(6_000);
-  t.notOk(bulk.server.log.some(({ msg }) => msg === "the queue of scans reports a fault"));
-});
+t.test(
+  "a queue that could not be opened leaves nothing behind",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = bulkPlace(t, { RADSERVE_LOG_LEVEL: "debug" });
+    // In the way of the last step of opening
+    const inTheWay = path.join(place.environment["RADSERVE_STATE_DIR"]!, "box");
+    mkdirSync(inTheWay, { recursive: true });
+    const bulk = await startBulk(t, place);
+    const failures = () =>
+      bulk.server.log.filter(({ msg }) => msg.startsWith("the bulk queue cannot be opened"));
+    await bulk.server.logged(() => failures().length === 3);
+    const refused = await bulk.send("GET", "/bulk_inference");
+    t.match(refused, { status: 503, body: { error: "bulk_unavailable" } });
+    rmdirSync(inTheWay);
+    await until(async () => (await bulk.send("GET", "/bulk_inference")).status === 200);
+    // What is left of a queue looks after itself every five seconds
+    await delay(6_000);
+    t.notOk(bulk.server.log.some(({ msg }) => msg === "the queue of scans reports a fault"));
+  },
+);

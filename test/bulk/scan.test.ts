@@ -35,7 +35,9 @@ async function scan(
 }
 
 const seen = (found: Map<string, Found>) =>
-  Object.fromEntries([...found].map(([name, one]) => [name, "reason" in one ? one.reason.code : one.is]));
+  Object.fromEntries(
+    [...found].map(([name, one]) => [name, "reason" in one ? one.reason.code : one.is]),
+  );
 
 const file = (t: Test) => {
   const folder = t.testdir({});
@@ -46,13 +48,19 @@ t.test("by content, in any encoding, whatever the name", async (t) => {
   const { folder, at } = file(t);
   writeFileSync(at("picture.txt"), PNG);
   writeFileSync(at("x.png"), "no picture");
-  writeFileSync(at(markName("70e4314d-7630-4332-af7d-60490550f5fe")), "no input, and no word about it");
+  writeFileSync(
+    at(markName("70e4314d-7630-4332-af7d-60490550f5fe")),
+    "no input, and no word about it",
+  );
   writeFileSync(at(".radserve-share"), "as earlier versions left it");
   writeFileSync(at("no preamble"), slice({ z: 1, preamble: false, meta: false }));
   writeFileSync(at("deflated"), slice({ z: 1, transferSyntax: DEFLATED }));
   writeFileSync(
     at("long.dcm"),
-    slice({ z: 2, attributes: { ImageComments: "x".repeat(9_000), "00091010": new Uint8Array(60_000) } }),
+    slice({
+      z: 2,
+      attributes: { ImageComments: "x".repeat(9_000), "00091010": new Uint8Array(60_000) },
+    }),
   );
   const object = (uid: string) => dicomFile({ attributes: imageAttributes({ SOPClassUID: uid }) });
   writeFileSync(at("state"), object("1.2.840.10008.5.1.4.1.1.11.1"));
@@ -141,7 +149,10 @@ t.test("a share that goes away fails nothing of what lies on it", async (t) => {
 
 function entry(name: string, dimensions: "2d" | "2d_frames" | "series"): ModelEntry {
   const base = shipped(dimensions === "series" ? "examples/brain-tissue-3d" : "ct-tissue");
-  const manifest = { ...base, accepts: { formats: ["dicom" as const], modality: ["CT"], dimensions } };
+  const manifest = {
+    ...base,
+    accepts: { formats: ["dicom" as const], modality: ["CT"], dimensions },
+  };
   return {
     name,
     version: "1",
@@ -166,7 +177,13 @@ t.test("a folder that is looked into as a series is counted, and waits for room"
     t.notOk(found.includes("even"), "not before there is room");
     if (asked === 20) giveBack();
   };
-  const options = { folder, roots: [folder], models: [entry("v", "series")], memory: memoryOf(), check };
+  const options = {
+    folder,
+    roots: [folder],
+    models: [entry("v", "series")],
+    memory: memoryOf(),
+    check,
+  };
   for await (const { path: name } of scanFolder(options)) found.push(name);
   t.ok(asked >= 20, "it has waited");
   t.strictSame(found, ["even"]);
@@ -183,7 +200,11 @@ t.test("a folder that is looked into as a series is counted, and waits for room"
 
 t.test("series", async (t) => {
   const { folder, at } = file(t);
-  const [volume, frames, single] = [entry("v", "series"), entry("f", "2d_frames"), entry("s", "2d")];
+  const [volume, frames, single] = [
+    entry("v", "series"),
+    entry("f", "2d_frames"),
+    entry("s", "2d"),
+  ];
   for (const z of [0, 1, 2]) writeSlice(at("even", `${z}.dcm`), z);
   writeSlice(at("even", "scout.dcm"), 9, { ImageType: "ORIGINAL\\PRIMARY\\LOCALIZER" });
   writeFileSync(at("even", "notes"), "x");
@@ -200,7 +221,10 @@ t.test("series", async (t) => {
   t.notOk((await scan(folder, [frames])).has("even"), "only where a model takes series");
   const [input] = imageInputs(frames.manifest);
   const neighbours = { before: 1, after: 1, edges: "repeat" as const };
-  const stack = { ...frames, manifest: { ...frames.manifest, inputs: [{ ...input!, neighbours }] } };
+  const stack = {
+    ...frames,
+    manifest: { ...frames.manifest, inputs: [{ ...input!, neighbours }] },
+  };
   t.strictSame(
     seen(await scan(folder, [stack])),
     { "even/notes": "no_image", "even/scout.dcm": "input", even: "input" },
@@ -211,7 +235,10 @@ t.test("series", async (t) => {
     manifest: { ...volume.manifest, accepts: { ...volume.manifest.accepts, modality: ["MR"] } },
   };
   t.notOk((await scan(folder, [mr])).has("even"), "and this one");
-  t.notOk((await scan(folder, [{ ...volume, state: "off" }])).has("even"), "and is not switched off");
+  t.notOk(
+    (await scan(folder, [{ ...volume, state: "off" }])).has("even"),
+    "and is not switched off",
+  );
   t.ok(
     (await scan(folder, [{ ...volume, state: "failed" }])).has("even"),
     "whose item says that it is not loaded",
@@ -227,21 +254,26 @@ t.test("series", async (t) => {
   const one = { input: "two//1.2.3.5", output: null };
   const request = { input_folder_path: "/in", output_folder_path: "/out" };
   t.match(pathsOf(request, one, []), {
-    ...{
-      input: "/in/two",
-      series: "1.2.3.5",
-      name: "two.1.2.3.5",
-      outputFolder: "/out",
-      clientInput: "/in/two",
-    },
+    input: "/in/two",
+    series: "1.2.3.5",
+    name: "two.1.2.3.5",
+    outputFolder: "/out",
+    clientInput: "/in/two",
   });
   t.match(pathsOf(request, { input: seriesPath("", "1.2"), output: null }, []), {
-    ...{ input: "/in", series: "1.2", name: "in.1.2", outputFolder: "/out" },
+    input: "/in",
+    series: "1.2",
+    name: "in.1.2",
+    outputFolder: "/out",
   });
   writeSlice(at("two", "9.dcm"), 9, { SeriesInstanceUID: "1.2.3.5" });
   writeSlice(at("two", "other.dcm"), 9, { SeriesInstanceUID: "1.2.3.6", Modality: "MR" });
   const uneven = seen(await scan(folder, [volume]));
-  t.match(uneven, { "two//1.2.3.4": "input", "two//1.2.3.5": "series_invalid", "two/other.dcm": "input" });
+  t.match(uneven, {
+    "two//1.2.3.4": "input",
+    "two//1.2.3.5": "series_invalid",
+    "two/other.dcm": "input",
+  });
   t.match(uneven, { "two/9.dcm": "input" }, "files of a series that no model takes are items");
   t.equal(uneven["two/0.dcm"], undefined);
   const singles = seen(await scan(folder, [volume, single]));
@@ -313,7 +345,10 @@ t.test("a scan that is repeated adds what is new and keeps what was", async (t) 
   );
   await pool.query("delete from radserve.item where index > 2");
   await pool.query("update radserve.job set cancelled_at = now()");
-  t.notOk(await insertFound(pool, id, [{ path: "d.png", is: "input" }]), "a cancelled job takes none");
+  t.notOk(
+    await insertFound(pool, id, [{ path: "d.png", is: "input" }]),
+    "a cancelled job takes none",
+  );
   t.equal((await rows()).length, 3);
 });
 

@@ -1,4 +1,7 @@
-/** The scanners of boxes that start at one moment; roles.test.ts tests scans of shares that are away. */
+/**
+ * The scanners of boxes that start at one moment; roles.test.ts tests scans of shares that are
+ * away.
+ */
 import { randomUUID } from "node:crypto";
 import os from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -58,7 +61,9 @@ t.test(
     const [waiting, begun] = jobs;
     const queue = "radserve_queue.job";
     const later = "now() + interval '20 years'";
-    await pool.query(`update ${queue} set start_after = ${later} where data->>'job_id' = $1`, [waiting]);
+    await pool.query(`update ${queue} set start_after = ${later} where data->>'job_id' = $1`, [
+      waiting,
+    ]);
     await pool.query(
       `update ${queue} set state = 'active', started_on = ${later}, heartbeat_on = ${later} where data->>'job_id' = $1`,
       [begun],

@@ -3,12 +3,23 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ADDON, needs } from "../support/needs.js";
-import { bulkPlace, hold, nameOf, startBulk, unmarked, writeSlice, writeSlices } from "../support/bulk.js";
+import {
+  bulkPlace,
+  hold,
+  nameOf,
+  startBulk,
+  unmarked,
+  writeSlice,
+  writeSlices,
+} from "../support/bulk.js";
 import { until } from "../support/postgres.js";
 import { root } from "../support/server.js";
 
 const CRASHES = 3;
-/** Images between two crashes, the first of which are held at the second: more than there are threads. */
+/**
+ * Images between two crashes, the first of which are held at the second: more than there are
+ * threads.
+ */
 const BETWEEN = 10;
 const HELD = 4;
 const IMAGES = 40;
@@ -17,11 +28,13 @@ const IMAGES = 40;
 const place = bulkPlace(t);
 const crashes = path.join(place.directory, "crashes");
 mkdirSync(crashes);
-place.environment["NODE_OPTIONS"] = `--import=${path.join(root, "dist/test/support/thread-crasher.js")}`;
+place.environment["NODE_OPTIONS"] =
+  `--import=${path.join(root, "dist/test/support/thread-crasher.js")}`;
 place.environment["TEST_CRASH_FOLDER"] = crashes;
 const skip = needs(ADDON);
 const bulk = skip === false ? await startBulk(t, place) : undefined!;
-const ended = () => bulk.server.log.filter(({ msg }) => msg.startsWith("the bulk thread ended")).length;
+const ended = () =>
+  bulk.server.log.filter(({ msg }) => msg.startsWith("the bulk thread ended")).length;
 
 t.test("the bulk thread crashes again and again", { skip }, async (t) => {
   const { server } = bulk;
@@ -40,7 +53,11 @@ t.test("the bulk thread crashes again and again", { skip }, async (t) => {
       ),
     ),
   );
-  const id = await bulk.submit({ input_folder_path: input, output_folder_path: output, outputs: ["json"] });
+  const id = await bulk.submit({
+    input_folder_path: input,
+    output_folder_path: output,
+    outputs: ["json"],
+  });
 
   for (let crash = 1; crash <= CRASHES; crash++) {
     await bulk.until(id, ({ counts }) => counts.running > 0 && counts.succeeded >= crash * BETWEEN);
@@ -82,7 +99,8 @@ t.test("an image that a crashed thread asked for is no image of the next", { ski
   const { server } = bulk;
   const output = path.join(place.output, "held");
   mkdirSync(output);
-  // The same place in the list of both threads: the last of four, and after the first job's rest the last of three
+  // The same place in the list of both threads: the last of four, and after the first job's rest
+  // the last of three
   const [earlier, next, later] = [
     ["0.dcm", "1.dcm", "2.dcm", "first.dcm"],
     ["3.dcm", "4.dcm", "second.dcm"],

@@ -1,4 +1,7 @@
-/** An output root whose share is unmounted while the server runs: its bare mount point takes nothing. */
+/**
+ * An output root whose share is unmounted while the server runs: its bare mount point takes
+ * nothing.
+ */
 import { execFileSync, spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import path from "node:path";

@@ -62,7 +62,8 @@ function said(child: ChildProcess, fits: RegExp): Promise<RegExpExecArray> {
   });
 }
 
-const ended = (child: ChildProcess) => new Promise<number | null>((resolve) => child.once("exit", resolve));
+const ended = (child: ChildProcess) =>
+  new Promise<number | null>((resolve) => child.once("exit", resolve));
 const jobOf = async (id: string) =>
   jobSchema.parse(JSON.parse((await run("jobs", "show", id, "--json")).stdout));
 
@@ -104,8 +105,14 @@ t.test("what is refused", async (t) => {
   t.equal(refused.status, 1);
   t.match(refused.stderr, /Invalid token.*radserve token issue/);
   const without = { ...client, environment: { ...client.environment, RADSERVE_TOKEN: "" } };
-  t.match(await radserve(without, "jobs", "list"), { status: 2, stderr: /^RADSERVE_TOKEN: expected/ });
-  const nobody = { ...client, environment: { ...client.environment, RADSERVE_URL: "http://127.0.0.1:2" } };
+  t.match(await radserve(without, "jobs", "list"), {
+    status: 2,
+    stderr: /^RADSERVE_TOKEN: expected/,
+  });
+  const nobody = {
+    ...client,
+    environment: { ...client.environment, RADSERVE_URL: "http://127.0.0.1:2" },
+  };
   t.match(await radserve(nobody, "jobs", "list"), {
     status: 1,
     stderr: /none answers \(ECONNREFUSED\).*RADSERVE_URL/,
@@ -118,10 +125,17 @@ t.test("jobs: pages, states and what can be done to one", async (t) => {
   const first = await run("bulk", input, output, "--outputs", "json", "--detach", ...key);
   const id = first.stdout.trim();
   t.match(first, { status: 0, stdout: /^[0-9a-f-]{36}\n$/ });
-  t.equal((await run("bulk", input, output, "--outputs", "json", "--detach", ...key)).stdout.trim(), id);
+  t.equal(
+    (await run("bulk", input, output, "--outputs", "json", "--detach", ...key)).stdout.trim(),
+    id,
+  );
   t.match(await run("bulk", input, output, ...key), { status: 2, stderr: /idempotency_conflict/ });
 
-  t.equal((await run("bulk", input, output, "--outputs", "json", ...key)).status, 0, "followed to its end");
+  t.equal(
+    (await run("bulk", input, output, "--outputs", "json", ...key)).status,
+    0,
+    "followed to its end",
+  );
   t.match(await run("jobs", "show", id), { status: 0, stdout: /^state +completed$/m });
   const { jobs } = jobListSchema
     .extend({ next_cursor: jobListSchema.shape.next_cursor.optional() })
@@ -141,7 +155,11 @@ t.test("jobs: pages, states and what can be done to one", async (t) => {
       [1, "succeeded"],
     ],
   );
-  t.match(await run("jobs", "items", id, "--state", "failed"), { status: 0, stdout: "", stderr: /No such/ });
+  t.match(await run("jobs", "items", id, "--state", "failed"), {
+    status: 0,
+    stdout: "",
+    stderr: /No such/,
+  });
   t.match(await run("jobs", "items", id, "--state", "lost"), {
     status: 2,
     stderr: /--state: expected one of/,
@@ -205,24 +223,28 @@ t.test("Ctrl-C without a terminal leaves the job alone", async (t) => {
   await run("jobs", "cancel", id);
 });
 
-t.test("Ctrl-C on a terminal leaves the job alone, too", { skip: commandsAre("script") }, async (t) => {
-  const { input, output } = folder(100);
-  // exec: a shell in between would end by the signal too, and its status be told
-  const words = [process.execPath, main, "bulk", input, output].map((word) => `'${word}'`);
-  const child = spawn("script", ["-qec", ["exec", ...words].join(" "), "/dev/null"], {
-    env: client.environment,
-    stdio: ["pipe", "pipe", "pipe"],
-  });
-  const exit = ended(child);
-  const [, id = ""] = await said(child, /^job ([0-9a-f-]{36})/m);
-  await run("jobs", "pause", id);
-  const heard = said(child, /Detached: the job continues/);
-  child.stdin.write("\u0003");
-  await heard;
-  t.equal(await exit, 130);
-  t.match(await jobOf(id), { state: "paused" });
-  await run("jobs", "cancel", id);
-});
+t.test(
+  "Ctrl-C on a terminal leaves the job alone, too",
+  { skip: commandsAre("script") },
+  async (t) => {
+    const { input, output } = folder(100);
+    // exec: a shell in between would end by the signal too, and its status be told
+    const words = [process.execPath, main, "bulk", input, output].map((word) => `'${word}'`);
+    const child = spawn("script", ["-qec", ["exec", ...words].join(" "), "/dev/null"], {
+      env: client.environment,
+      stdio: ["pipe", "pipe", "pipe"],
+    });
+    const exit = ended(child);
+    const [, id = ""] = await said(child, /^job ([0-9a-f-]{36})/m);
+    await run("jobs", "pause", id);
+    const heard = said(child, /Detached: the job continues/);
+    child.stdin.write("\u0003");
+    await heard;
+    t.equal(await exit, 130);
+    t.match(await jobOf(id), { state: "paused" });
+    await run("jobs", "cancel", id);
+  },
+);
 
 t.test("help says the exit statuses", async (t) => {
   const help = await new Promise<string>((resolve) => {

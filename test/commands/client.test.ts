@@ -19,6 +19,8 @@ t.test("what passes is asked again, and what does not is told at once", async (t
   const patience = { forMs: 60_000, onRetry: ({ message }: Error) => void tried.push(message) };
   await client.callPatiently(z.looseObject({}), patience, "GET", "/");
   t.equal(tried.length, 3);
-  await t.rejects(client.callPatiently(z.looseObject({}), patience, "GET", "/"), { code: "bad_request" });
+  await t.rejects(client.callPatiently(z.looseObject({}), patience, "GET", "/"), {
+    code: "bad_request",
+  });
   t.equal(tried.length, 3, "404 is no reason to wait");
 });

@@ -1,4 +1,7 @@
-/** Faults are planted one at a time in a place where all is well; doctor has to name each, with what to do. */
+/**
+ * Faults are planted one at a time in a place where all is well; doctor has to name each, with what
+ * to do.
+ */
 import { execFile, execFileSync, fork, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
@@ -28,7 +31,13 @@ import { privatePlace } from "../support/bulk.js";
 import { TestCa } from "../support/certificates.js";
 import { ADDON, commandsAre, needs } from "../support/needs.js";
 import type { DoctorTask } from "../support/doctor-child.js";
-import { databaseUrl, isRoot, postgresChild, removePlace, sharedDatabase } from "../support/postgres.js";
+import {
+  databaseUrl,
+  isRoot,
+  postgresChild,
+  removePlace,
+  sharedDatabase,
+} from "../support/postgres.js";
 import { freePort, issueToken, radserve, root, type Place } from "../support/server.js";
 
 interface Finding {
@@ -59,13 +68,17 @@ function doors(place: Place, change: object): void {
   const { directory, environment, input, output } = place;
   mkdirSync(path.join(input, "spool"));
   environment["RADSERVE_DOORS"] = path.join(directory, "doors.json");
-  const usual = { spool: path.join(input, "spool"), rules: [{ name: "ct", output_folder: output }] };
+  const usual = {
+    spool: path.join(input, "spool"),
+    rules: [{ name: "ct", output_folder: output }],
+  };
   writeFileSync(environment["RADSERVE_DOORS"], JSON.stringify({ ...usual, ...change }));
 }
 
 /** The account that may do least, if it reaches this clone. */
 const reaches =
-  isRoot && spawnSync(process.execPath, [main, "--version"], { uid: NOBODY, gid: NOBODY }).status === 0;
+  isRoot &&
+  spawnSync(process.execPath, [main, "--version"], { uid: NOBODY, gid: NOBODY }).status === 0;
 const asNobody = isRoot && !reaches ? "the account nobody does not reach this clone" : false;
 const ca = commandsAre("openssl") === false ? new TestCa() : undefined;
 const withoutCa = ca === undefined ? "openssl is not there" : false;
@@ -91,9 +104,15 @@ function exchangeGraph(place: Place, graph: Buffer): void {
   changeManifest(place, ({ files }) => (files[0]!.sha256 = sha256(graph)));
 }
 
-const keyFile = (place: Place) => path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys", "planted.json");
+const keyFile = (place: Place) =>
+  path.join(place.environment["RADSERVE_STATE_DIR"]!, "keys", "planted.json");
 
-function writeKey(place: Place, secret: string, created = new Date().toISOString(), mode = 0o600): void {
+function writeKey(
+  place: Place,
+  secret: string,
+  created = new Date().toISOString(),
+  mode = 0o600,
+): void {
   const key = { kid: "planted", algorithm: "HS256", created, secret };
   writeFileSync(keyFile(place), JSON.stringify(key), { mode });
   chmodSync(keyFile(place), mode);
@@ -118,8 +137,8 @@ function copied(place: Place, file: string): string {
 }
 
 /**
- * What a PostgreSQL 12 says to a client that asks for its version: the messages of its protocol (chapter 53.7), which
- * no package installs any more.
+ * What a PostgreSQL 12 says to a client that asks for its version: the messages of its protocol
+ * (chapter 53.7), which no package installs any more.
  */
 async function oldPostgres(t: Test): Promise<number> {
   const message = (type: string, body: Buffer) => {
@@ -150,7 +169,9 @@ async function oldPostgres(t: Test): Promise<number> {
       int(0, 2),
     ]),
   );
-  const values = columns.map(([, , text]) => Buffer.concat([int(text.length, 4), Buffer.from(text)]));
+  const values = columns.map(([, , text]) =>
+    Buffer.concat([int(text.length, 4), Buffer.from(text)]),
+  );
   const answer = Buffer.concat([
     message("T", Buffer.concat([int(4, 2), ...described])),
     message("D", Buffer.concat([int(4, 2), ...values])),
@@ -186,10 +207,14 @@ function copyOfProgram(place: Place, change: (copy: string) => void): void {
 }
 
 /**
- * A private database of the place, made by a process that is no server: with "killed" it outlives that process, and
- * with "ended" it was stopped and its data are left.
+ * A private database of the place, made by a process that is no server: with "killed" it outlives
+ * that process, and with "ended" it was stopped and its data are left.
  */
-async function privateDatabase(place: Place, t: Test, how: "killed" | "ended"): Promise<DatabaseFolders> {
+async function privateDatabase(
+  place: Place,
+  t: Test,
+  how: "killed" | "ended",
+): Promise<DatabaseFolders> {
   const state_dir = place.environment["RADSERVE_STATE_DIR"]!;
   const folders = databaseFolders(state_dir);
   t.teardown(() => removePlace(folders));
@@ -203,7 +228,10 @@ async function privateDatabase(place: Place, t: Test, how: "killed" | "ended"): 
 /** Another state directory than that of the place, as if it had been somebody's before. */
 const elsewhere = (place: Place): Place => ({
   ...place,
-  environment: { ...place.environment, RADSERVE_STATE_DIR: path.join(place.directory, "state-of-before") },
+  environment: {
+    ...place.environment,
+    RADSERVE_STATE_DIR: path.join(place.directory, "state-of-before"),
+  },
 });
 
 /** Options of Node.js under which it says that it is another version. */
@@ -215,7 +243,8 @@ const PLANTED: Planted[] = [
     fault: "a taken port",
     plant: async (place, t) => set("RADSERVE_PORT", String(await listener(t)))(place),
     finding: "port",
-    found: /^RADSERVE_PORT: cannot listen on .*another program listens there\. Held by process \d+, node/,
+    found:
+      /^RADSERVE_PORT: cannot listen on .*another program listens there\. Held by process \d+, node/,
     fix: /stop what has the port/,
     own: true,
   },
@@ -231,7 +260,13 @@ const PLANTED: Planted[] = [
   {
     fault: "a port where a PACS calls back that is taken",
     plant: async (place, t) => {
-      const pacs = { type: "dicom", host: "localhost", port: 4242, called_ae: "PACS", prove: "c-move" };
+      const pacs = {
+        type: "dicom",
+        host: "localhost",
+        port: 4242,
+        called_ae: "PACS",
+        prove: "c-move",
+      };
       doors(place, { destinations: { pacs: { ...pacs, listen: { port: await listener(t) } } } });
     },
     finding: "doors",
@@ -295,7 +330,8 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a model.json with a wrong field",
-    plant: (place) => changeManifest(place, (manifest) => Object.assign(manifest, { relese: "active" })),
+    plant: (place) =>
+      changeManifest(place, (manifest) => Object.assign(manifest, { relese: "active" })),
     finding: "model",
     found: /^ct-tissue: .*relese/,
     fix: /models check/,
@@ -310,7 +346,8 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a site.json that is broken",
-    plant: (place) => writeFileSync(model(place, "site.json"), '{"thresholds": {"no such label": 0.5}}'),
+    plant: (place) =>
+      writeFileSync(model(place, "site.json"), '{"thresholds": {"no such label": 0.5}}'),
     finding: "model",
     found: /^ct-tissue: site\.json thresholds\.no such label: model\.json has no label/,
     fix: /models check/,
@@ -451,7 +488,8 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a PostgreSQL that does not listen",
-    plant: async (place) => set("DATABASE_URL", `postgres://u:p@127.0.0.1:${await freePort()}/x`)(place),
+    plant: async (place) =>
+      set("DATABASE_URL", `postgres://u:p@127.0.0.1:${await freePort()}/x`)(place),
     finding: "bulk database",
     found: /cannot be used \(ECONNREFUSED\)/,
     fix: /Start it, or correct DATABASE_URL/,
@@ -480,9 +518,11 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a user of PostgreSQL who may make no tables",
-    plant: (place, t) => set("DATABASE_URL", databaseUrl(t).replace(/\w+(?=\?)/, "postgres"))(place),
+    plant: (place, t) =>
+      set("DATABASE_URL", databaseUrl(t).replace(/\w+(?=\?)/, "postgres"))(place),
     finding: "bulk database",
-    found: /Expected a user who may make tables in the database postgres at .*; found \w+, who may not/,
+    found:
+      /Expected a user who may make tables in the database postgres at .*; found \w+, who may not/,
     fix: /owner of its database/,
   },
   {
@@ -499,7 +539,10 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a CA of PostgreSQL that is not there",
-    plant: set("DATABASE_URL", "postgres://u:p@127.0.0.1:9/x?sslmode=verify-full&sslrootcert=/none.pem"),
+    plant: set(
+      "DATABASE_URL",
+      "postgres://u:p@127.0.0.1:9/x?sslmode=verify-full&sslrootcert=/none.pem",
+    ),
     finding: "bulk database",
     found: /DATABASE_URL names cannot be read \(ENOENT\)/,
     fix: /sslrootcert/,
@@ -525,7 +568,8 @@ const PLANTED: Planted[] = [
       await privateDatabase(place, t, "killed");
     },
     finding: "orphaned database",
-    found: /^PostgreSQL runs on .*\(process \d+\), and no server does: it outlived that of .*state\.$/,
+    found:
+      /^PostgreSQL runs on .*\(process \d+\), and no server does: it outlived that of .*state\.$/,
     fix: /Start a server with that state directory.*kill -INT \d+$/,
     advice: true,
     own: true,
@@ -552,7 +596,8 @@ const PLANTED: Planted[] = [
       rmSync(before.environment["RADSERVE_STATE_DIR"]!, { recursive: true });
     },
     finding: "orphaned database",
-    found: /^\/var\/lib\/.* \(\d+ MiB\) is the database of .*state-of-before, which is not there\.$/,
+    found:
+      /^\/var\/lib\/.* \(\d+ MiB\) is the database of .*state-of-before, which is not there\.$/,
     fix: /put it back.*rm -r \/var\/lib\/radserve-postgres\/[0-9a-f]{16}$/,
     advice: true,
     own: true,
@@ -602,14 +647,16 @@ const PLANTED: Planted[] = [
   },
   {
     fault: "a missing addon",
-    plant: (place) => copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/addon.node"))),
+    plant: (place) =>
+      copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/addon.node"))),
     finding: "addon",
     found: /native engine cannot be loaded/,
     fix: /npm run rebuild/,
   },
   {
     fault: "a missing part for decoder processes",
-    plant: (place) => copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/confine.node"))),
+    plant: (place) =>
+      copyOfProgram(place, (copy) => rmSync(path.join(copy, "build/Release/confine.node"))),
     finding: "decoder of PNG, JPEG and TIFF",
     found: /./,
     fix: /npm run rebuild/,
@@ -646,7 +693,8 @@ const PLANTED: Planted[] = [
       const file = path.join(place.directory, "offset");
       writeFileSync(file, String(-10 * 365 * 86_400_000));
       place.environment["TEST_CLOCK"] = file;
-      place.environment["NODE_OPTIONS"] = `--import ${path.join(root, "dist/test/support/shifted-clock.js")}`;
+      place.environment["NODE_OPTIONS"] =
+        `--import ${path.join(root, "dist/test/support/shifted-clock.js")}`;
     },
     finding: "clock",
     found: /is before this program was built/,
@@ -698,7 +746,9 @@ interface Look {
   findings: Finding[];
 }
 
-/** As an account that the modes of files bind, where there is one: one process for all the places. */
+/**
+ * As an account that the modes of files bind, where there is one: one process for all the places.
+ */
 const child = fork(
   fileURLToPath(new URL("../support/doctor-child.js", import.meta.url)),
   reaches ? { uid: NOBODY, gid: NOBODY, cwd: "/" } : { cwd: "/" },
@@ -718,7 +768,10 @@ async function askChild(place: Place): Promise<Look> {
   return answer;
 }
 
-/** Runs the command itself as the account of this test: where its program or its Node.js is the fault, and its exit. */
+/**
+ * Runs the command itself as the account of this test: where its program or its Node.js is the
+ * fault, and its exit.
+ */
 async function look(place: Place): Promise<Look> {
   const options = { env: place.environment, cwd: place.directory };
   const words = [place.main ?? main, "doctor", "--json"];
@@ -735,7 +788,10 @@ async function look(place: Place): Promise<Look> {
 const initialised = mkdtempSync(path.join(os.tmpdir(), "radserve-doctor-"));
 t.teardown(() => rmSync(initialised, { recursive: true }));
 
-/** A place where doctor finds nothing, with the model ct-tissue. The state is that of one `radserve init` for all. */
+/**
+ * A place where doctor finds nothing, with the model ct-tissue. The state is that of one `radserve
+ * init` for all.
+ */
 async function soundPlace(t: Test): Promise<Place> {
   const place = privatePlace(t);
   t.teardown(() => place.remove());

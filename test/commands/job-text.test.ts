@@ -13,7 +13,15 @@ import {
 import { duration, table } from "../../src/base/table.js";
 
 const NOW = Date.parse("2026-11-21T12:00:00Z");
-const none = { queued: 0, running: 0, succeeded: 0, partial: 0, failed: 0, skipped: 0, cancelled: 0 };
+const none = {
+  queued: 0,
+  running: 0,
+  succeeded: 0,
+  partial: 0,
+  failed: 0,
+  skipped: 0,
+  cancelled: 0,
+};
 
 const job = (changes: Partial<JobDetails> = {}): JobDetails => ({
   job_id: "0b6d8f2e-6a0a-4f0e-9a8e-1b2c3d4e5f60",
@@ -74,7 +82,10 @@ t.test("progress in one line", (t) => {
 t.test("when a job has ended", (t) => {
   t.notOk(hasEnded(job()));
   t.ok(hasEnded(job({ state: "completed" })));
-  t.notOk(hasEnded(job({ state: "cancelled", counts: { ...none, running: 1 } })), "what runs still ends");
+  t.notOk(
+    hasEnded(job({ state: "cancelled", counts: { ...none, running: 1 } })),
+    "what runs still ends",
+  );
   t.ok(hasEnded(job({ state: "cancelled", counts: none })));
   t.end();
 });

@@ -23,7 +23,10 @@ const ctTissue = join(shippedModels, "ct-tissue");
 
 t.test("list", async (t) => {
   const { text, exitCode } = await modelsList(shippedModels);
-  t.match(text, /^MODEL .*\nburned-in-text +1\.0\.0 +active +final +[0-9a-f]{12} +in order\nct-tissue /);
+  t.match(
+    text,
+    /^MODEL .*\nburned-in-text +1\.0\.0 +active +final +[0-9a-f]{12} +in order\nct-tissue /,
+  );
   t.equal(exitCode, 0);
   const broken = await modelsList(t.testdir({ x: { "model.json": "{}" } }));
   t.match(broken.text, /x .*mistakes: radserve models check/);
@@ -50,7 +53,10 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     t.equal(exitCode, 1);
     t.match(text, /^wrong: 3 mistakes\n/);
     t.match(text, /gone\.data: The file cannot be read/);
-    t.match(text, /inputs\[0\]\.tensor: The graph has no tensor of numbers "image"; did you mean "hu"/);
+    t.match(
+      text,
+      /inputs\[0\]\.tensor: The graph has no tensor of numbers "image"; did you mean "hu"/,
+    );
     t.match(
       text,
       /outputs\[0\]\.tensor: The graph has no tensor of numbers "tissues"; did you mean "tissue"/,
@@ -95,10 +101,20 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       t.equal(checked.exitCode, 1);
       for (const path of missing) t.match(checked.text, path);
 
-      const draft = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as { inputs: object[] };
+      const draft = JSON.parse(readFileSync(join(folder, "model.json"), "utf8")) as {
+        inputs: object[];
+      };
       const full = shipped("ct-tissue");
       const { version, manufacturer, description, intended_use, accepts, outputs } = full;
-      const filled = { ...draft, version, manufacturer, description, intended_use, accepts, outputs };
+      const filled = {
+        ...draft,
+        version,
+        manufacturer,
+        description,
+        intended_use,
+        accepts,
+        outputs,
+      };
       filled.inputs = [{ ...full.inputs[0], ...onlyFilled(draft.inputs[0]!) }];
       writeFileSync(join(folder, "model.json"), JSON.stringify(filled));
       t.match(await modelsCheck(folder, options), { exitCode: 0, text: /in order\n.*no canary/ });
@@ -120,8 +136,16 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         shape,
         data: new Array<number>(shape.reduce((a, b) => a * b, 1)).fill(0),
       });
-      const drafted = async (name: string, metadata: Record<string, string>, shapes: number[][]) => {
-        const outputs = shapes.map((shape, i) => ({ name: `output${i}`, dtype: "float32" as const, shape }));
+      const drafted = async (
+        name: string,
+        metadata: Record<string, string>,
+        shapes: number[][],
+      ) => {
+        const outputs = shapes.map((shape, i) => ({
+          name: `output${i}`,
+          dtype: "float32" as const,
+          shape,
+        }));
         const path = join(t.testdir({ [name]: {} }), name, "model.onnx");
         const graph = onnxModel({
           name,
@@ -169,7 +193,10 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
           ],
         },
       ]);
-      t.match(detect.text, /Taken from what its exporter wrote:\n.*Ultralytics 8\.3\.0 .*task detect/);
+      t.match(
+        detect.text,
+        /Taken from what its exporter wrote:\n.*Ultralytics 8\.3\.0 .*task detect/,
+      );
       t.match(detect.text, /outputs\[0\]\.labels\[0\]\.threshold: .* \(and 2 more like it\)\n/);
       const ended = await drafted("ended", { ...exported, task: "detect" }, [[1, 300, 6]]);
       t.match(ended.data.manifest.outputs, [
@@ -185,7 +212,10 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
         [1, 8, 16, 24],
       ]);
       t.match(segment.data.manifest.outputs, [
-        { mask_coefficients: 8, columns: ["cx", "cy", "w", "h", "class_scores", "mask_coefficients"] },
+        {
+          mask_coefficients: 8,
+          columns: ["cx", "cy", "w", "h", "class_scores", "mask_coefficients"],
+        },
         { kind: "segmentation", tensor: "output1", activation: "prototypes", boxes: "output0" },
       ]);
       const turned = await drafted("obb", { ...exported, task: "obb" }, [[1, 8, 10]]);
@@ -203,9 +233,12 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       const classify = await drafted("classify", { ...exported, task: "classify" }, [[1, 3]]);
       t.match(classify.data.manifest, {
         inputs: [{ fit: "crop", interpolation: "linear", antialias: undefined }],
-        outputs: [{ kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] }],
+        outputs: [
+          { kind: "classification", activation: "none", labels: [{ label: "Nodule" }, {}, {}] },
+        ],
       });
-      // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are read
+      // What is open is what no exporter knows: codes, thresholds, and nothing of how tensors are
+      // read
       for (const { data } of [detect, ended, segment, turned, chosen, classify]) {
         const asked = data.missing.map(({ path }) => path);
         t.strictSame(
@@ -243,14 +276,27 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     const { text } = await modelsInit(graph, engine(), { like: "test-columns", labels, models });
     const draft = JSON.parse(readFileSync(join(place, "mine", "model.json"), "utf8")) as Manifest;
     const like = manifestOf("columns");
-    t.match(draft, { name: "mine", version: null, description: null, stage: "draft", release: "off" });
+    t.match(draft, {
+      name: "mine",
+      version: null,
+      description: null,
+      stage: "draft",
+      release: "off",
+    });
     t.notOk("canary" in draft);
     t.strictSame(draft.execution.providers, ["cpu"], "it was tested nowhere yet");
     t.strictSame(draft.inputs, like.inputs);
-    const { labels: made, ...output } = draft.outputs[0] as Extract<ModelOutput, { kind: "detection_table" }>;
+    const { labels: made, ...output } = draft.outputs[0] as Extract<
+      ModelOutput,
+      { kind: "detection_table" }
+    >;
     t.match(like.outputs[0], output);
     t.strictSame(made, [
-      { label: "Nodule", code: { value: "27925004", scheme: "SCT", meaning: "Nodule" }, threshold: 0.4 },
+      {
+        label: "Nodule",
+        code: { value: "27925004", scheme: "SCT", meaning: "Nodule" },
+        threshold: 0.4,
+      },
       { label: "bone", code: null, threshold: 0.25 },
       { label: "Spot", code: null, threshold: null },
     ]);
@@ -263,40 +309,54 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
       rmSync(join(place, "mine", "model.json"), { force: true });
       return t.rejects(modelsInit(graph, engine(), { ...again, ...options }), expected);
     };
-    await fails({ like: "../models/test-columns" }, { code: "model_not_found", message: /models list/ });
+    await fails(
+      { like: "../models/test-columns" },
+      { code: "model_not_found", message: /models list/ },
+    );
     await fails({ like: "other" }, { code: "model_not_found" });
     await fails({ like: undefined, labels }, { code: "bad_request", message: /Expected --like/ });
-    await fails({ labels: join(place, "gone") }, { code: "bad_request", message: /the file does not exist/ });
+    await fails(
+      { labels: join(place, "gone") },
+      { code: "bad_request", message: /the file does not exist/ },
+    );
     for (const lines of ["\n# nothing\n", "a, 1e9999", ", 0.5"]) {
       writeFileSync(labels, lines);
-      await fails({ labels }, { code: "bad_request", message: /Expected (one label|"label, threshold")/ });
+      await fails(
+        { labels },
+        { code: "bad_request", message: /Expected (one label|"label, threshold")/ },
+      );
     }
     t.notOk(existsSync(join(place, "mine", "model.json")), "nothing is written for a mistake");
   });
 
-  await t.test("labels of segments have categories; steps for other labels are asked for", async (t) => {
-    const place = t.testdir({ mine: {}, "labels.txt": "Liver\nadipose tissue\nSpleen" });
-    const graph = join(place, "mine", "net.onnx");
-    cpSync(join(ctTissue, "model.onnx"), graph);
-    await modelsInit(graph, engine(), {
-      like: "ct-tissue",
-      labels: join(place, "labels.txt"),
-      models: place,
-    });
-    const { outputs } = JSON.parse(readFileSync(join(place, "mine", "model.json"), "utf8")) as Manifest;
-    const anatomy = { value: "91723000", scheme: "SCT", meaning: "Anatomical Structure" };
-    t.match(outputs[0], {
-      kind: "segmentation",
-      tensor: "tissue",
-      postprocess: null,
-      labels: [
-        { label: "Liver", code: { value: "10200004" }, category: anatomy },
-        { label: "adipose tissue", code: null, category: null },
-        { label: "Spleen", code: { value: "78961009" }, category: anatomy },
-      ],
-    });
-    t.notMatch(JSON.stringify(outputs), /threshold/, "argmax asks for none");
-  });
+  await t.test(
+    "labels of segments have categories; steps for other labels are asked for",
+    async (t) => {
+      const place = t.testdir({ mine: {}, "labels.txt": "Liver\nadipose tissue\nSpleen" });
+      const graph = join(place, "mine", "net.onnx");
+      cpSync(join(ctTissue, "model.onnx"), graph);
+      await modelsInit(graph, engine(), {
+        like: "ct-tissue",
+        labels: join(place, "labels.txt"),
+        models: place,
+      });
+      const { outputs } = JSON.parse(
+        readFileSync(join(place, "mine", "model.json"), "utf8"),
+      ) as Manifest;
+      const anatomy = { value: "91723000", scheme: "SCT", meaning: "Anatomical Structure" };
+      t.match(outputs[0], {
+        kind: "segmentation",
+        tensor: "tissue",
+        postprocess: null,
+        labels: [
+          { label: "Liver", code: { value: "10200004" }, category: anatomy },
+          { label: "adipose tissue", code: null, category: null },
+          { label: "Spleen", code: { value: "78961009" }, category: anatomy },
+        ],
+      });
+      t.notMatch(JSON.stringify(outputs), /threshold/, "argmax asks for none");
+    },
+  );
 
   await t.test("codes", async (t) => {
     t.match(await modelsCodes("pleural_effusion"), {
@@ -380,34 +440,37 @@ t.test("commands that run a model", { skip: needs(ADDON) }, async (t) => {
     await t.rejects(modelsInit(join(folder, "x.onnx"), engine()), { code: "bad_request" });
   });
 
-  await t.test("try shows the tensor that goes in and compares the one that comes out", async (t) => {
-    const folder = t.testdir();
-    const stored = Int16Array.from({ length: 256 }, (_, i) => i * 8 - 500);
-    const image: Image = imageOf({
-      pixels: new Uint8Array(stored.buffer),
-      interpretation: { modality: { kind: "rescale", slope: 0.5, intercept: -100 } },
-    });
-    const dump = join(folder, "in.npy");
-    const expect = join(folder, "expected.npy");
-    const hu = Array.from(stored, (v) => v * 0.5 - 100);
-    const labels = Uint8Array.from(hu, tissueOf);
-    writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
-    const good = await modelsTry(ctTissue, image, { ...options, dump, expect });
-    t.equal(good.exitCode, 0);
-    t.match(good.text, /tissue against the expected: largest difference 0\.00 over 256 elements/);
-    const tensor = decodeNpy(readFileSync(dump));
-    t.strictSame(tensor.shape, [1, 1, 16, 16]);
-    t.strictSame([...toNumbers(tensor)], hu, "Hounsfield units, as the file says");
+  await t.test(
+    "try shows the tensor that goes in and compares the one that comes out",
+    async (t) => {
+      const folder = t.testdir();
+      const stored = Int16Array.from({ length: 256 }, (_, i) => i * 8 - 500);
+      const image: Image = imageOf({
+        pixels: new Uint8Array(stored.buffer),
+        interpretation: { modality: { kind: "rescale", slope: 0.5, intercept: -100 } },
+      });
+      const dump = join(folder, "in.npy");
+      const expect = join(folder, "expected.npy");
+      const hu = Array.from(stored, (v) => v * 0.5 - 100);
+      const labels = Uint8Array.from(hu, tissueOf);
+      writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
+      const good = await modelsTry(ctTissue, image, { ...options, dump, expect });
+      t.equal(good.exitCode, 0);
+      t.match(good.text, /tissue against the expected: largest difference 0\.00 over 256 elements/);
+      const tensor = decodeNpy(readFileSync(dump));
+      t.strictSame(tensor.shape, [1, 1, 16, 16]);
+      t.strictSame([...toNumbers(tensor)], hu, "Hounsfield units, as the file says");
 
-    labels[7] = 0;
-    writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
-    const bad = await modelsTry(ctTissue, image, { ...options, expect });
-    t.equal(bad.exitCode, 1);
-    t.match(bad.text, /1 outside the tolerance 0 absolute, 0 relative/);
-    await t.rejects(modelsTry(ctTissue, image, { ...options, frame: 2 }), {
-      code: "bad_request",
-    });
-  });
+      labels[7] = 0;
+      writeFileSync(expect, encodeNpy({ dtype: "uint8", shape: [1, 1, 16, 16], data: labels }));
+      const bad = await modelsTry(ctTissue, image, { ...options, expect });
+      t.equal(bad.exitCode, 1);
+      t.match(bad.text, /1 outside the tolerance 0 absolute, 0 relative/);
+      await t.rejects(modelsTry(ctTissue, image, { ...options, frame: 2 }), {
+        code: "bad_request",
+      });
+    },
+  );
 
   await t.test("try says that a model would refuse the image", async (t) => {
     const localizer = imageOf({ attributes: { ImageType: ["ORIGINAL", "PRIMARY", "LOCALIZER"] } });

@@ -43,47 +43,54 @@ t.test("an output that cannot be written is said", (t) => {
   t.end();
 });
 
-t.test("what a terminal would obey is shown instead, in names of files and values of attributes", (t) => {
-  const file = path.join(place.input, "a\u001b[2J\u009b31m\u202egnp.dcm");
-  const attributes = imageAttributes({ ...CT_SLICE, SOPInstanceUID: "1.2\u001b]0;T\u0007" });
-  writeFileSync(file, dicomFile({ attributes, pixels: Buffer.alloc(2 * 512 * 512) }));
-  const command = (...words: string[]) =>
-    spawnSync(process.execPath, [path.join(root, "dist/src/main.js"), ...words], {
-      env: place.environment,
+t.test(
+  "what a terminal would obey is shown instead, in names of files and values of attributes",
+  (t) => {
+    const file = path.join(place.input, "a\u001b[2J\u009b31m\u202egnp.dcm");
+    const attributes = imageAttributes({ ...CT_SLICE, SOPInstanceUID: "1.2\u001b]0;T\u0007" });
+    writeFileSync(file, dicomFile({ attributes, pixels: Buffer.alloc(2 * 512 * 512) }));
+    const command = (...words: string[]) =>
+      spawnSync(process.execPath, [path.join(root, "dist/src/main.js"), ...words], {
+        env: place.environment,
+        encoding: "utf8",
+      });
+    const told = command("inspect", file);
+    t.match(told.stdout, "SOP instance 1.2\\u001b]0;T\\u0007");
+    // eslint-disable-next-line no-control-regex -- these are what is looked for
+    const obeyed = /[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]/;
+    t.notMatch(told.stdout, obeyed);
+    const unknown = command("models", "card", "x\u001b[2J");
+    t.match(unknown.stderr, "found x\\u001b[2J");
+    t.notMatch(unknown.stderr, obeyed);
+    const json = command("inspect", file, "--json").stdout;
+    t.notMatch(json, obeyed);
+    t.match(json, "1.2\\u001b]0;T\\u0007");
+    t.doesNotThrow(() => JSON.parse(json) as unknown);
+    t.end();
+  },
+);
+
+t.test(
+  "a file that the caller may not read is named, and who may",
+  { skip: notAsRoot },
+  async (t) => {
+    const place = makePlace();
+    t.teardown(() => place.remove());
+    t.equal((await radserve(place, "init")).status, 0);
+    const state = place.environment["RADSERVE_STATE_DIR"]!;
+    mkdirSync(path.join(state, "audit"));
+    const head = path.join(state, "audit-head");
+    writeFileSync(head, "", { mode: 0 });
+    const caps = "-dac_override,-dac_read_search";
+    const without = ["--bounding-set", caps, "--inh-caps", caps, process.execPath];
+    const main = path.join(root, "dist/src/main.js");
+    const ran = spawnSync("setpriv", [...without, main, "audit", "verify"], {
+      env: { ...process.env, ...place.environment },
       encoding: "utf8",
     });
-  const told = command("inspect", file);
-  t.match(told.stdout, "SOP instance 1.2\\u001b]0;T\\u0007");
-  // eslint-disable-next-line no-control-regex -- these are what is looked for
-  const obeyed = /[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]/;
-  t.notMatch(told.stdout, obeyed);
-  const unknown = command("models", "card", "x\u001b[2J");
-  t.match(unknown.stderr, "found x\\u001b[2J");
-  t.notMatch(unknown.stderr, obeyed);
-  const json = command("inspect", file, "--json").stdout;
-  t.notMatch(json, obeyed);
-  t.match(json, "1.2\\u001b]0;T\\u0007");
-  t.doesNotThrow(() => JSON.parse(json) as unknown);
-  t.end();
-});
-
-t.test("a file that the caller may not read is named, and who may", { skip: notAsRoot }, async (t) => {
-  const place = makePlace();
-  t.teardown(() => place.remove());
-  t.equal((await radserve(place, "init")).status, 0);
-  const state = place.environment["RADSERVE_STATE_DIR"]!;
-  mkdirSync(path.join(state, "audit"));
-  const head = path.join(state, "audit-head");
-  writeFileSync(head, "", { mode: 0 });
-  const caps = "-dac_override,-dac_read_search";
-  const without = ["--bounding-set", caps, "--inh-caps", caps, process.execPath];
-  const main = path.join(root, "dist/src/main.js");
-  const ran = spawnSync("setpriv", [...without, main, "audit", "verify"], {
-    env: { ...process.env, ...place.environment },
-    encoding: "utf8",
-  });
-  t.match(ran, {
-    status: 2,
-    stderr: /^Expected to be allowed to use .*audit-head; found EACCES\. Run this as/,
-  });
-});
+    t.match(ran, {
+      status: 2,
+      stderr: /^Expected to be allowed to use .*audit-head; found EACCES\. Run this as/,
+    });
+  },
+);

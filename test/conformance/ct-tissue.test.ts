@@ -1,4 +1,7 @@
-/** Tissue areas of real CT slices against a count that knows nothing of Radserve (ct_tissue.py beside this file). */
+/**
+ * Tissue areas of real CT slices against a count that knows nothing of Radserve (ct_tissue.py
+ * beside this file).
+ */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

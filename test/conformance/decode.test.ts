@@ -28,7 +28,9 @@ const REFUSALS: Record<string, ErrorCode[]> = {
 function manifest(): Row[] {
   const [head, ...lines] = readFileSync(join(folder, "MANIFEST.tsv"), "utf8").trimEnd().split("\n");
   const names = head!.split("\t");
-  return lines.map((line) => Object.fromEntries(line.split("\t").map((value, i) => [names[i]!, value])));
+  return lines.map((line) =>
+    Object.fromEntries(line.split("\t").map((value, i) => [names[i]!, value])),
+  );
 }
 
 interface Outcome {
@@ -46,7 +48,8 @@ async function judge(row: Row): Promise<Outcome> {
     // It is taken when it is asked for, here after all frames were decoded
     if (image.source.fileSha256 !== sha256(readFileSync(file)))
       return { how: "decoded", problem: "the bytes of the file were changed by decoding" };
-    if (!row.expect!.startsWith("decode")) return { how: "decoded", problem: `should be ${row.expect!}` };
+    if (!row.expect!.startsWith("decode"))
+      return { how: "decoded", problem: `should be ${row.expect!}` };
     const problem = differences(row, inspection);
     const exact =
       inspection.first_frame.sha256 === row.ref_frame1_sha256 &&
@@ -55,7 +58,10 @@ async function judge(row: Row): Promise<Outcome> {
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
     const allowed = REFUSALS[row.expect!]?.includes(error.code) ?? false;
-    return { how: error.code, ...(allowed ? {} : { problem: `${error.message} (${row.expect!})` }) };
+    return {
+      how: error.code,
+      ...(allowed ? {} : { problem: `${error.message} (${row.expect!})` }),
+    };
   }
 }
 
@@ -73,26 +79,35 @@ function differences(row: Row, found: Inspection): string {
   same("min", found.first_frame.min, row.ref_min!, lossy ? 2 : 1e-6);
   same("max", found.first_frame.max, row.ref_max!, lossy ? 2 : 1e-6);
   same("mean", found.first_frame.mean, row.ref_mean!, lossy ? 0.5 : 1e-5);
-  if (!lossy && found.first_frame.sha256 !== row.ref_frame1_sha256) wrong.push("first frame differs");
-  if (!lossy && row.ref_last_frame_sha256 !== "" && found.last_frame.sha256 !== row.ref_last_frame_sha256)
+  if (!lossy && found.first_frame.sha256 !== row.ref_frame1_sha256)
+    wrong.push("first frame differs");
+  if (
+    !lossy &&
+    row.ref_last_frame_sha256 !== "" &&
+    found.last_frame.sha256 !== row.ref_last_frame_sha256
+  )
     wrong.push("last frame differs");
   return wrong.join("; ");
 }
 
-t.test("files of the manifest", { skip: existsSync(folder) ? false : `${folder} is absent` }, async (t) => {
-  const counts = new Map<string, number>();
-  const table: string[] = [];
-  for (const row of manifest()) {
-    const { how, problem } = await judge(row);
-    t.equal(problem, undefined, row.file!);
-    counts.set(how, (counts.get(how) ?? 0) + 1);
-    table.push(
-      `${row.file!.padEnd(48)}${row.expect!.padEnd(20)}${how}${problem === undefined ? "" : ` WRONG: ${problem}`}`,
-    );
-  }
-  t.comment(table.join("\n"));
-  t.comment([...counts].map(([how, count]) => `${how}: ${count}`).join(", "));
-});
+t.test(
+  "files of the manifest",
+  { skip: existsSync(folder) ? false : `${folder} is absent` },
+  async (t) => {
+    const counts = new Map<string, number>();
+    const table: string[] = [];
+    for (const row of manifest()) {
+      const { how, problem } = await judge(row);
+      t.equal(problem, undefined, row.file!);
+      counts.set(how, (counts.get(how) ?? 0) + 1);
+      table.push(
+        `${row.file!.padEnd(48)}${row.expect!.padEnd(20)}${how}${problem === undefined ? "" : ` WRONG: ${problem}`}`,
+      );
+    }
+    t.comment(table.join("\n"));
+    t.comment([...counts].map(([how, count]) => `${how}: ${count}`).join(", "));
+  },
+);
 
 async function haveDcmtk(): Promise<boolean> {
   try {
@@ -160,7 +175,11 @@ t.test("lossy JPEG against DCMTK, every frame within 2", async (t) => {
     for (let frame = 0; frame < ours.frameCount; frame++)
       largest = Math.max(
         largest,
-        largestDifference(await ours.frame(frame), await theirs.frame(frame), ours.format.bitsAllocated / 8),
+        largestDifference(
+          await ours.frame(frame),
+          await theirs.frame(frame),
+          ours.format.bitsAllocated / 8,
+        ),
       );
     t.ok(largest <= 2, `${row.file!}: largest difference ${largest}`);
   }

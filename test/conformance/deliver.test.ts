@@ -1,6 +1,6 @@
 /**
- * Every kind of object that is written goes to the PACS of others and is read back: Orthanc, DCMTK, pynetdicom and PixelMed. A
- * table says what each of them took and by what it was proven.
+ * Every kind of object that is written goes to the PACS of others and is read back: Orthanc, DCMTK,
+ * pynetdicom and PixelMed. A table says what each of them took and by what it was proven.
  */
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -96,7 +96,12 @@ async function compared(
 }
 
 /** A program that listens on a port, as soon as it does. */
-async function listening(t: Test, port: number, command: string, args: readonly string[]): Promise<void> {
+async function listening(
+  t: Test,
+  port: number,
+  command: string,
+  args: readonly string[],
+): Promise<void> {
   const child = spawn(command, args, { stdio: ["pipe", "ignore", "ignore"] });
   const exit = once(child, "exit");
   t.teardown(async () => {
@@ -135,7 +140,9 @@ await t.test("every kind of object", { skip }, async (t) => {
     await delivered(t, "Orthanc, C-STORE and C-GET", objects, to);
     for (const prove of ["c-move", "commitment"]) {
       const destination = { ...to, prove, listen: { port: back } };
-      await t.test(prove, (t) => delivered(t, `Orthanc, C-STORE and ${prove}`, objects, destination));
+      await t.test(prove, (t) =>
+        delivered(t, `Orthanc, C-STORE and ${prove}`, objects, destination),
+      );
     }
   });
 
@@ -148,26 +155,37 @@ await t.test("every kind of object", { skip }, async (t) => {
     await compared(t, "pynetdicom", folder, objects);
     for (const prove of ["c-move", "commitment"])
       await t.test(prove, (t) =>
-        delivered(t, `pynetdicom, C-STORE and ${prove}`, objects, { ...to, prove, listen: { port: back } }),
+        delivered(t, `pynetdicom, C-STORE and ${prove}`, objects, {
+          ...to,
+          prove,
+          listen: { port: back },
+        }),
       );
   });
 
-  await t.test("pynetdicom that lies, and with a full disk", { skip: pythonHas("pynetdicom") }, async (t) => {
-    const script = path.resolve("test/conformance/deliver_peer.py");
-    const ways = { lies: { sent: "stored", proved: "missing" }, disk: { sent: "away", proved: "missing" } };
-    for (const [fault, { sent, proved }] of Object.entries(ways)) {
-      const port = await freePort();
-      await listening(t, port, PYTHON, [script, String(port), testFolder(), "1", fault]);
-      const settings = { type: "dicom", host: "127.0.0.1", port, called_ae: "PYNET" };
-      const destination = destinationOf(t, settings);
-      const told = await sentTo(destination, objects);
-      t.ok(
-        [...told.values()].every(({ state }) => state === sent),
-        fault,
-      );
-      t.match(await provedBy(destination, objects[0]!), { state: proved }, fault);
-    }
-  });
+  await t.test(
+    "pynetdicom that lies, and with a full disk",
+    { skip: pythonHas("pynetdicom") },
+    async (t) => {
+      const script = path.resolve("test/conformance/deliver_peer.py");
+      const ways = {
+        lies: { sent: "stored", proved: "missing" },
+        disk: { sent: "away", proved: "missing" },
+      };
+      for (const [fault, { sent, proved }] of Object.entries(ways)) {
+        const port = await freePort();
+        await listening(t, port, PYTHON, [script, String(port), testFolder(), "1", fault]);
+        const settings = { type: "dicom", host: "127.0.0.1", port, called_ae: "PYNET" };
+        const destination = destinationOf(t, settings);
+        const told = await sentTo(destination, objects);
+        t.ok(
+          [...told.values()].every(({ state }) => state === sent),
+          fault,
+        );
+        t.match(await provedBy(destination, objects[0]!), { state: proved }, fault);
+      }
+    },
+  );
 
   await t.test("DCMTK's storescp", { skip: commandsAre("storescp") }, async (t) => {
     // 3.6.7 does not know label maps
@@ -180,7 +198,9 @@ await t.test("every kind of object", { skip }, async (t) => {
       await listening(t, port, "storescp", [option, "-od", folder, String(port)]);
       const settings = { type: "dicom", host: "127.0.0.1", port, called_ae: "ANY", prove: false };
       const told = await sentTo(destinationOf(t, settings), objects);
-      const taken = known.filter(({ transfer_syntax_uid: uid }) => option === "+xa" || !isCompressed(uid));
+      const taken = known.filter(
+        ({ transfer_syntax_uid: uid }) => option === "+xa" || !isCompressed(uid),
+      );
       for (const object of objects) {
         const sent = told.get(object.sop_instance_uid);
         const expected = taken.includes(object)
@@ -213,24 +233,40 @@ await t.test("every kind of object", { skip }, async (t) => {
     // It moves what is not compressed alone
     const plain = known.filter(({ transfer_syntax_uid: uid }) => !isCompressed(uid));
     await t.test("c-move", (t) =>
-      delivered(t, "dcmqrscp, C-STORE and c-move", plain, { ...to, prove: "c-move", listen: { port: back } }),
+      delivered(t, "dcmqrscp, C-STORE and c-move", plain, {
+        ...to,
+        prove: "c-move",
+        listen: { port: back },
+      }),
     );
   });
 
-  await t.test("PixelMed", { skip: needs(`${JARS}/pixelmed.jar`) || commandsAre("java") }, async (t) => {
-    const [port, folder] = [await freePort(), testFolder()];
-    const jars = readdirSync(JARS).filter((name) => name.endsWith(".jar"));
-    const classPath = jars.map((name) => path.join(JARS, name)).join(":");
-    const main = "com.pixelmed.network.StorageSOPClassSCPDispatcher";
-    const args = ["-cp", classPath, main, String(port), "PIXELMED", folder, "NONSECURE", "ANY"];
-    await listening(t, port, "java", ["-XX:+UseSerialGC", ...args]);
-    const settings = { type: "dicom", host: "127.0.0.1", port, called_ae: "PIXELMED", prove: false };
-    const told = await sentTo(destinationOf(t, settings), objects);
-    const taken = objects.filter(({ sop_instance_uid: uid }) => told.get(uid)?.state === "stored");
-    t.comment(JSON.stringify([...told.values()]));
-    t.ok(taken.length > 0);
-    await compared(t, "PixelMed", folder, taken);
-  });
+  await t.test(
+    "PixelMed",
+    { skip: needs(`${JARS}/pixelmed.jar`) || commandsAre("java") },
+    async (t) => {
+      const [port, folder] = [await freePort(), testFolder()];
+      const jars = readdirSync(JARS).filter((name) => name.endsWith(".jar"));
+      const classPath = jars.map((name) => path.join(JARS, name)).join(":");
+      const main = "com.pixelmed.network.StorageSOPClassSCPDispatcher";
+      const args = ["-cp", classPath, main, String(port), "PIXELMED", folder, "NONSECURE", "ANY"];
+      await listening(t, port, "java", ["-XX:+UseSerialGC", ...args]);
+      const settings = {
+        type: "dicom",
+        host: "127.0.0.1",
+        port,
+        called_ae: "PIXELMED",
+        prove: false,
+      };
+      const told = await sentTo(destinationOf(t, settings), objects);
+      const taken = objects.filter(
+        ({ sop_instance_uid: uid }) => told.get(uid)?.state === "stored",
+      );
+      t.comment(JSON.stringify([...told.values()]));
+      t.ok(taken.length > 0);
+      await compared(t, "PixelMed", folder, taken);
+    },
+  );
 });
 
 await t.test(
@@ -238,17 +274,23 @@ await t.test(
   { skip: skip || noOrthanc },
   async (t) => {
     const folder = testFolder();
-    const [fault, shim, disk] = ["fault", "failing-disk.so", "db"].map((name) => path.join(folder, name)) as [
-      string,
-      string,
-      string,
-    ];
-    execFileSync("cc", ["-shared", "-fPIC", "-o", shim, path.resolve("test/support/failing-disk.c")]);
+    const [fault, shim, disk] = ["fault", "failing-disk.so", "db"].map((name) =>
+      path.join(folder, name),
+    ) as [string, string, string];
+    execFileSync("cc", [
+      "-shared",
+      "-fPIC",
+      "-o",
+      shim,
+      path.resolve("test/support/failing-disk.c"),
+    ]);
     const environment = { LD_PRELOAD: shim, TEST_DISK: disk, TEST_FAULT: fault };
     const pacs = await startOrthanc(t, { DicomCheckCalledAet: true }, folder, environment);
     const shop = await specialShop();
     t.teardown(() => shop.close());
-    const objects = objectsOf(await shop.make("segmenter", "ct-series-chest/000021.dcm")).map(objectOf);
+    const objects = objectsOf(await shop.make("segmenter", "ct-series-chest/000021.dcm")).map(
+      objectOf,
+    );
     const ways = {
       "STOW-RS": { type: "stow", url: pacs.url },
       "C-STORE": { type: "dicom", host: "127.0.0.1", port: pacs.port, called_ae: "ORTHANC" },
@@ -264,7 +306,10 @@ await t.test(
     }
     rmSync(fault);
     const stranger = destinationOf(t, { ...ways["C-STORE"], called_ae: "OTHER" });
-    t.match([...(await sentTo(stranger, objects)).values()][0], { state: "away", reason: /called AE title/ });
+    t.match([...(await sentTo(stranger, objects)).values()][0], {
+      state: "away",
+      reason: /called AE title/,
+    });
     for (const settings of Object.values(ways))
       t.match(
         [...(await sentTo(destinationOf(t, settings), objects)).values()],
@@ -279,6 +324,8 @@ await t.test(
       );
     const back = await startOrthanc(t, {}, folder);
     for (const object of objects)
-      t.match(await provedBy(destinationOf(t, { type: "stow", url: back.url }), object), { state: "proven" });
+      t.match(await provedBy(destinationOf(t, { type: "stow", url: back.url }), object), {
+        state: "proven",
+      });
   },
 );

@@ -1,4 +1,7 @@
-/** What other programs send through the doors arrives with the same pixels, in every transfer syntax that is read. */
+/**
+ * What other programs send through the doors arrives with the same pixels, in every transfer syntax
+ * that is read.
+ */
 import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -29,7 +32,9 @@ function samples() {
   const [, ...rows] = readFileSync(DICOM_FILES, "utf8").trimEnd().split("\n");
   return rows
     .map((row) => row.split("\t"))
-    .filter(([name = "", , expect]) => expect === "decode" && !name.startsWith("ct-series-chest/0001"))
+    .filter(
+      ([name = "", , expect]) => expect === "decode" && !name.startsWith("ct-series-chest/0001"),
+    )
     .flatMap(([name = ""]) => {
       const file = path.join(folder, name);
       const meta = readFileMeta(readFileSync(file));
@@ -44,12 +49,17 @@ const WITHOUT_UIDS = ["htj2k201-rgb.dcm", "jpeg70-ct-bad-sequence.dcm"];
 
 type Sample = ReturnType<typeof samples>[number];
 
-/** The samples, and the status of storing each; null where its context is not accepted. Some are another file's object, changed. */
+/**
+ * The samples, and the status of storing each; null where its context is not accepted. Some are
+ * another file's object, changed.
+ */
 function expected(): { one: Sample; status: number | null }[] {
   const seen = new Set<string>();
   return samples().map((one) => {
-    if (!isImageClass(one.sopClassUid) || !isTakenSyntax(one.transferSyntax)) return { one, status: null };
-    if (WITHOUT_UIDS.includes(path.basename(one.file))) return { one, status: STATUS.dataSetDoesNotMatch };
+    if (!isImageClass(one.sopClassUid) || !isTakenSyntax(one.transferSyntax))
+      return { one, status: null };
+    if (WITHOUT_UIDS.includes(path.basename(one.file)))
+      return { one, status: STATUS.dataSetDoesNotMatch };
     const isSecond = seen.has(one.sopInstanceUid);
     seen.add(one.sopInstanceUid);
     return { one, status: isSecond ? STATUS.duplicateInstance : STATUS.success };
@@ -61,14 +71,16 @@ async function door(t: Test) {
   const folder = t.testdir();
   const spool = new Spool(folder, { mostBytes: 2 ** 31, minimumFreeBytes: 0 });
   const door = new DicomDoor({
-    ...{
-      mostData: 65_536,
-      pduTimeout: 60_000,
-      idleTimeout: 60_000,
-      aeTitle: "RADSERVE",
-      mostAssociations: 8,
-    },
-    ...{ spool, log: silent, kept: () => undefined, refused: () => undefined, ended: () => undefined },
+    mostData: 65_536,
+    pduTimeout: 60_000,
+    idleTimeout: 60_000,
+    aeTitle: "RADSERVE",
+    mostAssociations: 8,
+    spool,
+    log: silent,
+    kept: () => undefined,
+    refused: () => undefined,
+    ended: () => undefined,
     peers: [{ name: "any", aeTitle: "ANY", networks: undefined }],
   });
   door.server.listen(0, "127.0.0.1");
@@ -109,28 +121,32 @@ async function compared(
   return syntaxes;
 }
 
-await t.test("pynetdicom: each transfer syntax", { skip: skip || pythonHas("pynetdicom") }, async (t) => {
-  const { folder, port } = await door(t);
-  const all = samples();
-  const script = path.resolve("test/conformance/doors_send.py");
-  const { stdout } = await run(PYTHON, [script, port, ...all.map(({ file }) => file)], {
-    maxBuffer: 2 ** 24,
-  });
-  const answers = new Map(
-    stdout
-      .trim()
-      .split("\n")
-      .map((line) => {
-        const { file, status } = JSON.parse(line) as { file: string; status: number | null };
-        return [file, status];
-      }),
-  );
-  for (const { one, status } of expected())
-    t.equal(answers.get(path.basename(one.file)), status, path.basename(one.file));
-  const syntaxes = await compared(t, folder, kept());
-  t.comment(`${kept().length} files in ${syntaxes.size} transfer syntaxes`);
-  t.ok(syntaxes.size >= 12, [...syntaxes].join());
-});
+await t.test(
+  "pynetdicom: each transfer syntax",
+  { skip: skip || pythonHas("pynetdicom") },
+  async (t) => {
+    const { folder, port } = await door(t);
+    const all = samples();
+    const script = path.resolve("test/conformance/doors_send.py");
+    const { stdout } = await run(PYTHON, [script, port, ...all.map(({ file }) => file)], {
+      maxBuffer: 2 ** 24,
+    });
+    const answers = new Map(
+      stdout
+        .trim()
+        .split("\n")
+        .map((line) => {
+          const { file, status } = JSON.parse(line) as { file: string; status: number | null };
+          return [file, status];
+        }),
+    );
+    for (const { one, status } of expected())
+      t.equal(answers.get(path.basename(one.file)), status, path.basename(one.file));
+    const syntaxes = await compared(t, folder, kept());
+    t.comment(`${kept().length} files in ${syntaxes.size} transfer syntaxes`);
+    t.ok(syntaxes.size >= 12, [...syntaxes].join());
+  },
+);
 
 await t.test(
   "DCMTK: echoscu, storescu and dcmsend",
@@ -139,7 +155,10 @@ await t.test(
     const { folder, port } = await door(t);
     const to = ["-aet", "ANY", "-aec", "RADSERVE", "127.0.0.1", port];
     await run("echoscu", to);
-    await t.rejects(run("echoscu", ["-aet", "OTHER", "-aec", "RADSERVE", "127.0.0.1", port]), "a stranger");
+    await t.rejects(
+      run("echoscu", ["-aet", "OTHER", "-aec", "RADSERVE", "127.0.0.1", port]),
+      "a stranger",
+    );
     const all = kept();
     const [slices, others] = [
       all.filter(({ file }) => file.includes("ct-series")),
@@ -193,7 +212,8 @@ await t.test(
     writeFileSync(file, JSON.stringify(settings));
     const doors = await startDoors(t, place);
     mkdirSync(path.join(place.directory, "series"));
-    for (const z of [1, 2]) writeFileSync(path.join(place.directory, `series/${z}.dcm`), object(z).file);
+    for (const z of [1, 2])
+      writeFileSync(path.join(place.directory, `series/${z}.dcm`), object(z).file);
     writeFileSync(path.join(place.directory, "image.dcm"), object(3).file);
     const commands = String(block("console send"))
       .replace(/^\$ /gm, "")

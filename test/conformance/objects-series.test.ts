@@ -1,4 +1,6 @@
-/** Result objects of the whole CT series and of multi-frame sources: every frame at its own place. */
+/**
+ * Result objects of the whole CT series and of multi-frame sources: every frame at its own place.
+ */
 import { readdirSync, readFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import t from "tap";
@@ -26,7 +28,9 @@ t.test("segmentations of many frames", { skip }, async (t) => {
     for (const path of paths) t.strictSame(objectErrors(path), [], basename(path));
     const seg = openFile(readFileSync(paths.find((path) => path.endsWith(".seg.dcm"))!)).attributes;
     return seg.sequence("PerFrameFunctionalGroupsSequence")!.map((groups) => {
-      const source = groups.sequence("DerivationImageSequence")![0]!.sequence("SourceImageSequence")![0]!;
+      const source = groups
+        .sequence("DerivationImageSequence")![0]!
+        .sequence("SourceImageSequence")![0]!;
       return {
         instance: source.string("ReferencedSOPInstanceUID")!,
         frame: source.number("ReferencedFrameNumber"),
@@ -42,7 +46,10 @@ t.test("segmentations of many frames", { skip }, async (t) => {
       (name) => openFile(readFileSync(join(folder, "ct-series-chest", name))).attributes,
     );
     const places = new Map(
-      slices.map((slice) => [slice.string("SOPInstanceUID"), slice.numbers("ImagePositionPatient")]),
+      slices.map((slice) => [
+        slice.string("SOPInstanceUID"),
+        slice.numbers("ImagePositionPatient"),
+      ]),
     );
     t.equal(frames.length, 2 * slices.length);
     for (const { instance, frame, place } of frames) {

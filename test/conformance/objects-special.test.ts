@@ -1,6 +1,7 @@
 /**
- * Result objects of whole series, of probabilities, of heat maps and of measured values, over colour and multi-frame
- * sources too, and of a report that follows another: against dciodvfy, dcentvfy, dsrdump, pydicom and highdicom.
+ * Result objects of whole series, of probabilities, of heat maps and of measured values, over
+ * colour and multi-frame sources too, and of a report that follows another: against dciodvfy,
+ * dcentvfy, dsrdump, pydicom and highdicom.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -17,10 +18,12 @@ const everything = (item: Attributes): Attributes[] => [
   item,
   ...(item.sequence("ContentSequence") ?? []).flatMap(everything),
 ];
-const nameOf = (item: Attributes) => item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue");
+const nameOf = (item: Attributes) =>
+  item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue");
 const templateOf = (item: Attributes) =>
   item.sequence("ContentTemplateSequence")?.[0]?.string("TemplateIdentifier");
-const groupsOf = (report: Attributes) => everything(report).filter((item) => nameOf(item) === "125007");
+const groupsOf = (report: Attributes) =>
+  everything(report).filter((item) => nameOf(item) === "125007");
 
 t.test("objects of special models", { skip: needs(ADDON, DICOM_FILES) }, async (t) => {
   const shop = await specialShop();
@@ -58,7 +61,9 @@ t.test("objects of special models", { skip: needs(ADDON, DICOM_FILES) }, async (
     const one = groupsOf(attributesOf(of("test-regression on jpeg50").sr));
     t.strictSame(one.map(templateOf), ["1501"]);
     t.ok(
-      everything(one[0]!).some((item) => nameOf(item) === "410668003" && item.string("ValueType") === "NUM"),
+      everything(one[0]!).some(
+        (item) => nameOf(item) === "410668003" && item.string("ValueType") === "NUM",
+      ),
     );
     t.equal(groupsOf(attributesOf(of("test-regression on rle-mr").sr)).length, 10);
     t.end();
@@ -101,7 +106,11 @@ t.test("objects of special models", { skip: needs(ADDON, DICOM_FILES) }, async (
 
   await t.test("dcentvfy", { skip: commandsAre("dcentvfy") }, (t) => {
     for (const result of made)
-      t.strictSame(refusedErrors("dcentvfy", outputOf("dcentvfy", ...objectsOf(result))), [], result.title);
+      t.strictSame(
+        refusedErrors("dcentvfy", outputOf("dcentvfy", ...objectsOf(result))),
+        [],
+        result.title,
+      );
     t.end();
   });
 
@@ -116,10 +125,14 @@ t.test("objects of special models", { skip: needs(ADDON, DICOM_FILES) }, async (
 
   await t.test("pydicom and highdicom", { skip: pythonHas("pydicom", "highdicom", "PIL") }, (t) => {
     // highdicom looks for measurement groups, which heat maps have none of
-    const list = made.map((result) => (result.title.includes("heatmap") ? { ...result, sr: null } : result));
+    const list = made.map((result) =>
+      result.title.includes("heatmap") ? { ...result, sr: null } : result,
+    );
     const file = join(shop.folder, "list.json");
     writeFileSync(file, JSON.stringify(list));
-    const output = execFileSync(PYTHON, ["test/conformance/objects.py", file], { encoding: "utf8" });
+    const output = execFileSync(PYTHON, ["test/conformance/objects.py", file], {
+      encoding: "utf8",
+    });
     const lines = output.trim().split("\n");
     const count = Number(lines.pop());
     t.strictSame(lines, []);

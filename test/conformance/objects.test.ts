@@ -1,6 +1,7 @@
 /**
- * Result objects of every single-frame conformance file against tools that know nothing of Radserve: dciodvfy and
- * dcentvfy (dicom3tools), dsrdump (DCMTK), and pydicom with highdicom, which also compare the masks.
+ * Result objects of every single-frame conformance file against tools that know nothing of
+ * Radserve: dciodvfy and dcentvfy (dicom3tools), dsrdump (DCMTK), and pydicom with highdicom, which
+ * also compare the masks.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -27,7 +28,9 @@ t.test("objects of every single-frame file", { skip }, async (t) => {
   for (const [index, path] of shop.sources.entries()) {
     // Pictures take longest: one secondary capture a modality is enough
     const { modality } = (await readImage(readFileSync(path))).source;
-    const kinds = modalities.has(modality) ? (["sr", "seg"] as const) : (["sr", "seg", "sc"] as const);
+    const kinds = modalities.has(modality)
+      ? (["sr", "seg"] as const)
+      : (["sr", "seg", "sc"] as const);
     modalities.add(modality);
     made.push(...(await shop.make(path, ["test-segmenter"], [...kinds])));
     const others = ["test-overlapping", `test-${OTHERS[index % OTHERS.length]!}`];
@@ -47,7 +50,8 @@ t.test("objects of every single-frame file", { skip }, async (t) => {
       const its = made.filter(({ sourcePath }) => sourcePath === source);
       const files = its.flatMap(({ objects }) => Object.values(objects));
       if (files.length === 0) continue;
-      // It reads neither deflated nor high-throughput JPEG 2000 sources; then ours are held against each other
+      // It reads neither deflated nor high-throughput JPEG 2000 sources; then ours are held against
+      // each other
       const output = outputOf("dcentvfy", ...files, source);
       const readable = !output.includes("Dicom dataset read failed");
       t.strictSame(
@@ -71,11 +75,15 @@ t.test("objects of every single-frame file", { skip }, async (t) => {
   await t.test("pydicom and highdicom", { skip: pythonHas("pydicom", "highdicom", "PIL") }, (t) => {
     const withObjects = made.filter(({ objects }) => objects.sr !== undefined);
     const list = pythonList(withObjects, folder);
-    const output = execFileSync(PYTHON, ["test/conformance/objects.py", list], { encoding: "utf8" });
+    const output = execFileSync(PYTHON, ["test/conformance/objects.py", list], {
+      encoding: "utf8",
+    });
     const lines = output.trim().split("\n");
     const count = lines.pop();
     t.strictSame(lines, []);
-    const readable = withObjects.flatMap(({ objects }) => [objects.sr, objects.seg]).filter((path) => path);
+    const readable = withObjects
+      .flatMap(({ objects }) => [objects.sr, objects.seg])
+      .filter((path) => path);
     t.equal(Number(count), readable.length);
     t.end();
   });

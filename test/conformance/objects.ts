@@ -23,18 +23,29 @@ export interface Made {
   model: string;
   /** Paths of the objects by kind. */
   objects: Partial<Record<"sr" | "seg" | "sc", string>>;
-  /** One plane of 0 and 1 a segment, as the engine gives it; empty where the model does not segment. */
+  /**
+   * One plane of 0 and 1 a segment, as the engine gives it; empty where the model does not segment.
+   */
   masks: Uint8Array[];
 }
 
 const STARTED = "2026-11-21T10:00:00.123Z";
 /** Detections in one table. */
 export const HEADS = ["columns", "rows", "objectness"] as const;
-const TEST_MODELS: readonly TestModel[] = ["segmenter", "overlapping", "classifier", "detector", ...HEADS];
+const TEST_MODELS: readonly TestModel[] = [
+  "segmenter",
+  "overlapping",
+  "classifier",
+  "detector",
+  ...HEADS,
+];
 const roots = { input: undefined, output: undefined };
 
 export interface Workshop {
-  /** All single-frame images of the conformance files that can be decoded, and two slices of the series. */
+  /**
+   * All single-frame images of the conformance files that can be decoded, and two slices of the
+   * series.
+   */
   sources: string[];
   models: readonly ModelEntry[];
   make(path: string, models: readonly string[], outputs: OutputKind[]): Promise<Made[]>;
@@ -91,10 +102,21 @@ async function make(
 ): Promise<Made[]> {
   const outputFolder = join(folder, basename(sourcePath), names.join("+"));
   mkdirSync(outputFolder, { recursive: true });
-  const task = { requestId: "test", inputPath: sourcePath, outputFolder, outputs, startedAt: STARTED };
+  const task = {
+    requestId: "test",
+    inputPath: sourcePath,
+    outputFolder,
+    outputs,
+    startedAt: STARTED,
+  };
   const image = await readImage(readFileSync(sourcePath));
-  const used = models.filter(({ name }) => names.includes(name)).map((model) => ofSide(model, image));
-  const answer = await infer({ ...task, priority: "routine", cancelId: 1, roots }, { engine, models: used });
+  const used = models
+    .filter(({ name }) => names.includes(name))
+    .map((model) => ofSide(model, image));
+  const answer = await infer(
+    { ...task, priority: "routine", cancelId: 1, roots },
+    { engine, models: used },
+  );
   const made: Made[] = [];
   for (const { name, outputs: files } of answer.models) {
     const entry = used.find((model) => model.name === name)!;
@@ -111,7 +133,10 @@ async function make(
 
 const RIGHT = { value: "24028007", scheme: "SCT", meaning: "Right" };
 
-/** Labels of the left side are refused on images of the right: there the test models speak of the right. */
+/**
+ * Labels of the left side are refused on images of the right: there the test models speak of the
+ * right.
+ */
 function ofSide(model: ModelEntry, image: Image): ModelEntry {
   if (!statedSides(image, undefined).has("R")) return model;
   const manifest = structuredClone(model.manifest);
@@ -127,7 +152,9 @@ async function masksOf(engine: Engine, entry: ModelEntry, image: Image): Promise
     interpretation: image.interpretation(0),
     pixelAspect: image.pixelAspect(0),
   };
-  const { outputs } = await engine.infer(entry.nativeId!, [plane], { thresholds: entry.thresholds });
+  const { outputs } = await engine.infer(entry.nativeId!, [plane], {
+    thresholds: entry.thresholds,
+  });
   return outputs.flatMap(planesOf);
 }
 

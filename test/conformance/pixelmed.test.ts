@@ -1,6 +1,7 @@
 /**
- * Reports against PixelMed's DicomSRValidator, which IHE's Connectathon uses: sources of six modalities, with
- * the kinds of models in turn, and the models that ship. It takes seconds a report, so not every file.
+ * Reports against PixelMed's DicomSRValidator, which IHE's Connectathon uses: sources of six
+ * modalities, with the kinds of models in turn, and the models that ship. It takes seconds a
+ * report, so not every file.
  */
 import { execFile } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
@@ -19,7 +20,9 @@ const KINDS = ["test-segmenter", "test-classifier", "test-detector", "test-overl
 const MODALITIES = 6;
 /** It is over before code that is compiled better pays: half of the processor time. */
 const SHORT_RUN = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
-const LIMITS = ["xpathExprOpLimit", "xpathTotalOpLimit", "xpathExprGrpLimit"].map((l) => `-Djdk.xml.${l}=0`);
+const LIMITS = ["xpathExprOpLimit", "xpathTotalOpLimit", "xpathExprGrpLimit"].map(
+  (l) => `-Djdk.xml.${l}=0`,
+);
 
 async function validate(report: string): Promise<string> {
   const jars = readdirSync(JARS).filter((name) => name.endsWith(".jar"));
@@ -53,7 +56,8 @@ t.test("PixelMed's validator has no errors", { skip }, async (t) => {
     const [made] = await shop.make(resolve("../shared/dicom", file), [model], ["sr", "seg"]);
     reports.push(made!.objects.sr!);
   }
-  // Whole series, a report that follows another, probabilities, heat maps and measured values; colour and many frames
+  // Whole series, a report that follows another, probabilities, heat maps and measured values;
+  // colour and many frames
   const special = await specialShop();
   t.teardown(() => special.close());
   for (const [model, source, follows] of [

@@ -1,4 +1,7 @@
-/** SEG and SR of models with several inputs and steps, read by highdicom and held against references from elsewhere. */
+/**
+ * SEG and SR of models with several inputs and steps, read by highdicom and held against references
+ * from elsewhere.
+ */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -29,7 +32,10 @@ interface Case {
   input: string;
   /** Stored masks, one for each segment. */
   masks: string[];
-  /** By the meaning of a finding: the stored logits and their column, or the stored masks and the cm2 of a pixel. */
+  /**
+   * By the meaning of a finding: the stored logits and their column, or the stored masks and the
+   * cm2 of a pixel.
+   */
   scores?: Record<string, [string, number]>;
   areas?: Record<string, [string, number]>;
   /** Of a case: how many objects of other members there are. */
@@ -38,13 +44,18 @@ interface Case {
 
 const CASES: Case[] = [
   {
-    ...{ model: "several", folder: "inputs", input: "series", masks: ["bright", "soft"] },
+    model: "several",
+    folder: "inputs",
+    input: "series",
+    masks: ["bright", "soft"],
     scores: { "Pleural effusion": ["scores", 0], Pneumothorax: ["scores", 1] },
     // Pixels of 1.5 mm.
     areas: { Bone: ["bright", 0.0225], "Soft tissue": ["soft", 0.0225] },
   },
   ...["before", "after"].map((average) => ({
-    ...{ model: `folds-${average}`, folder: "ensemble", input: "../inputs/series" },
+    model: `folds-${average}`,
+    folder: "ensemble",
+    input: "../inputs/series",
     masks: [`${average}-bright`, `${average}-soft`],
     scores: {
       "Pleural effusion": [`${average}-scores`, 0] as [string, number],
@@ -56,17 +67,26 @@ const CASES: Case[] = [
     },
   })),
   {
-    ...{ model: "looker", first: "finder", folder: "cascade", input: "../inputs/series" },
+    model: "looker",
+    first: "finder",
+    folder: "cascade",
+    input: "../inputs/series",
     masks: ["looker-bright", "looker-soft"],
     scores: { "Pleural effusion": ["looker-scores", 0], Pneumothorax: ["looker-scores", 1] },
     areas: { Bone: ["looker-bright", 0.0225], "Soft tissue": ["looker-soft", 0.0225] },
   },
   {
-    ...{ model: "looker-3d", first: "finder-3d", folder: "cascade", input: "../inputs/series" },
+    model: "looker-3d",
+    first: "finder-3d",
+    folder: "cascade",
+    input: "../inputs/series",
     masks: ["deep-bright", "deep-soft"],
   },
   {
-    ...{ model: "together", folder: "roles", input: "brain", masks: ["bright", "soft"] },
+    model: "together",
+    folder: "roles",
+    input: "brain",
+    masks: ["bright", "soft"],
     scores: { "Pleural effusion": ["scores", 0], Pneumothorax: ["scores", 1] },
     others: 11,
   },
@@ -84,7 +104,9 @@ const FOLDS_TEXT: Record<string, string> = {
 /** SOP Instance UIDs of a case's members beside the first. */
 const othersOf = (image: Image): (string | undefined)[] =>
   (image.case?.members.slice(1) ?? []).flatMap(({ series, source }) =>
-    series === undefined ? [source.sopInstanceUid] : series.slices.map((slice) => slice.sopInstanceUid),
+    series === undefined
+      ? [source.sopInstanceUid]
+      : series.slices.map((slice) => slice.sopInstanceUid),
   );
 
 /** What SR and SEG say of the roles of a case. */
@@ -133,7 +155,10 @@ t.test("objects against references", { skip }, async (t) => {
     mkdirSync(outputFolder);
     const roots = { input: undefined, output: undefined };
     const task = { requestId: "test", priority: "routine" as const, cancelId: 1, roots };
-    const answer = await infer({ ...task, inputPath, outputFolder }, { engine, models: set.entries });
+    const answer = await infer(
+      { ...task, inputPath, outputFolder },
+      { engine, models: set.entries },
+    );
     await set.close();
     opened.close();
     const paths = answer.models.find(({ name }) => name === model)!.outputs.map(({ path }) => path);
@@ -146,12 +171,15 @@ t.test("objects against references", { skip }, async (t) => {
       Object.fromEntries(Object.entries(all).map(([name, [file, n]]) => [name, [stored(file), n]]));
     t.equal(othersOf(image).length, others, model);
     list.push({
-      ...{ seg: of("seg"), sr: of("sr"), masks: masks.map(stored) },
+      seg: of("seg"),
+      sr: of("sr"),
+      masks: masks.map(stored),
       others: othersOf(image),
       sources: image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid) ?? [
         image.source.sopInstanceUid,
       ],
-      ...{ scores: storedIn(scores), areas: storedIn(areas) },
+      scores: storedIn(scores),
+      areas: storedIn(areas),
       parameters:
         finder === undefined
           ? (FOLDS_TEXT[model] ?? ROLES_TEXT[model] ?? null)
@@ -160,8 +188,13 @@ t.test("objects against references", { skip }, async (t) => {
   }
   const file = join(place, "list.json");
   writeFileSync(file, JSON.stringify(list));
-  const { stdout, stderr } = spawnSync(PYTHON, ["test/conformance/reach.py", file], { encoding: "utf8" });
-  const objects = list.reduce((sum, { seg, sr }) => sum + Number(seg !== null) + Number(sr !== null), 0);
+  const { stdout, stderr } = spawnSync(PYTHON, ["test/conformance/reach.py", file], {
+    encoding: "utf8",
+  });
+  const objects = list.reduce(
+    (sum, { seg, sr }) => sum + Number(seg !== null) + Number(sr !== null),
+    0,
+  );
   t.equal(objects, 2 * cases.length - 1, "all but the views have masks");
   t.equal(stdout, `${objects}\n`, stderr);
 });

@@ -13,12 +13,19 @@ print(JsonStrictValidator(SchemaVersion.V1_5).validate_str(sys.stdin.read()))
 
 t.test("the SBOM is CycloneDX 1.5", { skip: pythonHas("cyclonedx", "jsonschema") }, (t) => {
   const validate = (input: string) => {
-    const { status, stdout, stderr } = spawnSync(PYTHON, ["-c", VALIDATE], { input, encoding: "utf8" });
+    const { status, stdout, stderr } = spawnSync(PYTHON, ["-c", VALIDATE], {
+      input,
+      encoding: "utf8",
+    });
     t.equal(status, 0, stderr);
     return stdout.trim();
   };
   const sbom = makeSbom();
   t.equal(validate(JSON.stringify(sbom)), "None");
-  t.not(validate(JSON.stringify({ ...sbom, serialNumber: "1" })), "None", "the validator does look");
+  t.not(
+    validate(JSON.stringify({ ...sbom, serialNumber: "1" })),
+    "None",
+    "the validator does look",
+  );
   t.end();
 });

@@ -1,6 +1,6 @@
 /**
- * Segmentations in the grid of a network over an oblique series: against dciodvfy, and as volumes of highdicom, whose affine
- * says where each voxel lies.
+ * Segmentations in the grid of a network over an oblique series: against dciodvfy, and as volumes
+ * of highdicom, whose affine says where each voxel lies.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -46,7 +46,13 @@ t.test("segmentations in the grid of a network", { skip: needs(ADDON) }, async (
         if (output.kind === "segmentation")
           Object.assign(output, { segment_grid: "model", segment_type: type });
     });
-    const task = { requestId: "r", name: "s", priority: "routine" as const, cancelId: 1, inputPath: input };
+    const task = {
+      requestId: "r",
+      name: "s",
+      priority: "routine" as const,
+      cancelId: 1,
+      inputPath: input,
+    };
     const roots = { input: undefined, output: undefined };
     const answer = await infer(
       { ...task, roots, outputFolder, outputs: ["sr", "seg"] },

@@ -1,6 +1,7 @@
 /**
- * Segmentations in the forms that a site may choose, label maps and structure sets: against dciodvfy and dsrdump, and
- * read by pydicom and highdicom, which hold every pixel and every contour against the model's masks.
+ * Segmentations in the forms that a site may choose, label maps and structure sets: against
+ * dciodvfy and dsrdump, and read by pydicom and highdicom, which hold every pixel and every contour
+ * against the model's masks.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -66,7 +67,9 @@ t.test("label maps and structure sets", { skip: needs(ADDON, DICOM_FILES) }, asy
   await t.test("pydicom and highdicom", { skip: pythonHas("pydicom", "highdicom", "PIL") }, (t) => {
     const file = join(shop.folder, "list.json");
     writeFileSync(file, JSON.stringify(made));
-    const output = execFileSync(PYTHON, ["test/conformance/objects.py", file], { encoding: "utf8" });
+    const output = execFileSync(PYTHON, ["test/conformance/objects.py", file], {
+      encoding: "utf8",
+    });
     const lines = output.trim().split("\n");
     const count = Number(lines.pop());
     t.strictSame(lines, []);

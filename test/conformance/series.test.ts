@@ -18,7 +18,10 @@ const shared = join(packageRoot(), "..", "shared");
 const chest = join(shared, "dicom", "ct-series-chest");
 const meshnet = join(shared, "models", "brain-mri-tissue-meshnet", "model.onnx");
 
-/** Slices of the manifest by their place, which its purposes give: place, sha256 of the file and of the frame. */
+/**
+ * Slices of the manifest by their place, which its purposes give: place, sha256 of the file and of
+ * the frame.
+ */
 function chestRows(): { z: number; file: string; frame: string }[] {
   const [head, ...lines] = readFileSync(join(shared, "dicom", "MANIFEST.tsv"), "utf8")
     .trimEnd()
@@ -74,7 +77,10 @@ t.test("the chest CT, sorted and assembled", { skip: needs(chest) }, async (t) =
 });
 
 const SIDE = 256;
-/** The reference of ../shared/models/README.md: distance from the middle voxel, thousandths of its value. */
+/**
+ * The reference of ../shared/models/README.md: distance from the middle voxel, thousandths of its
+ * value.
+ */
 const SHELLS = [
   [60, 750],
   [80, 500],
@@ -93,9 +99,10 @@ function concentric(k: number): Uint8Array {
 }
 
 /**
- * The concentric volume as coronal T1-weighted MR slices 1 mm apart. Columns run to the left and rows to the feet, as in
- * the model's tensor; slices are sorted to the back and its depth runs to the front, so the volume is written from its
- * last slice on. Its middle is no centre of symmetry of 256 voxels: a wrong turn would move it.
+ * The concentric volume as coronal T1-weighted MR slices 1 mm apart. Columns run to the left and
+ * rows to the feet, as in the model's tensor; slices are sorted to the back and its depth runs to
+ * the front, so the volume is written from its last slice on. Its middle is no centre of symmetry
+ * of 256 voxels: a wrong turn would move it.
  */
 function writeConcentric(folder: string): void {
   for (let k = 0; k < SIDE; k++) {
@@ -122,40 +129,53 @@ function writeConcentric(folder: string): void {
   }
 }
 
-t.test("MeshNet on the concentric volume", { skip: needs(ADDON, meshnet), timeout: 300_000 }, async (t) => {
-  const place = t.testdir({ models: {}, series: {} });
-  const directory = join(place, "models");
-  const folder = copyModel(directory, "examples/brain-tissue-3d", "brain-tissue-3d", (manifest) => {
-    manifest.release = "active";
-    // The reference volume's brightest voxels are 0.75, not 1
-    imageInputs(manifest)[0]!.normalisation = { kind: "min_max", over: "volume", to: [0, 0.75] };
-  });
-  mkdirSync(folder, { recursive: true });
-  copyFileSync(meshnet, join(folder, "model.onnx"));
-  const models = await modelsOf(directory);
-  t.teardown(() => models.close());
-  writeConcentric(join(place, "series"));
-  const answer = await infer(
-    {
-      requestId: "concentric",
-      inputPath: join(place, "series"),
-      outputFolder: join(place, "out"),
-      priority: "routine",
-      cancelId: 1,
-      roots: { input: undefined, output: undefined },
-    },
-    { engine: engine(), models: models.entries },
-  );
-  const [model] = answer.models;
-  t.equal(model?.status, "succeeded");
-  // The reference counts [15132417, 506726, 1138073] voxels of 0.001 mL; the first is background
-  t.match(model?.findings, [
-    { label: "white matter", present: true, volume: { voxels: 506_726 } },
-    { label: "grey matter", present: true, volume: { voxels: 1_138_073 } },
-  ]);
-  t.match(model?.measurements, [
-    { name: "Volume", label: "white matter", value: 506.726, unit: { value: "mL" } },
-    { name: "Volume", label: "grey matter", value: 1138.073, unit: { value: "mL" } },
-  ]);
-  t.equal(model?.outputs.length, 1, "a picture");
-});
+t.test(
+  "MeshNet on the concentric volume",
+  { skip: needs(ADDON, meshnet), timeout: 300_000 },
+  async (t) => {
+    const place = t.testdir({ models: {}, series: {} });
+    const directory = join(place, "models");
+    const folder = copyModel(
+      directory,
+      "examples/brain-tissue-3d",
+      "brain-tissue-3d",
+      (manifest) => {
+        manifest.release = "active";
+        // The reference volume's brightest voxels are 0.75, not 1
+        imageInputs(manifest)[0]!.normalisation = {
+          kind: "min_max",
+          over: "volume",
+          to: [0, 0.75],
+        };
+      },
+    );
+    mkdirSync(folder, { recursive: true });
+    copyFileSync(meshnet, join(folder, "model.onnx"));
+    const models = await modelsOf(directory);
+    t.teardown(() => models.close());
+    writeConcentric(join(place, "series"));
+    const answer = await infer(
+      {
+        requestId: "concentric",
+        inputPath: join(place, "series"),
+        outputFolder: join(place, "out"),
+        priority: "routine",
+        cancelId: 1,
+        roots: { input: undefined, output: undefined },
+      },
+      { engine: engine(), models: models.entries },
+    );
+    const [model] = answer.models;
+    t.equal(model?.status, "succeeded");
+    // The reference counts [15132417, 506726, 1138073] voxels of 0.001 mL; the first is background
+    t.match(model?.findings, [
+      { label: "white matter", present: true, volume: { voxels: 506_726 } },
+      { label: "grey matter", present: true, volume: { voxels: 1_138_073 } },
+    ]);
+    t.match(model?.measurements, [
+      { name: "Volume", label: "white matter", value: 506.726, unit: { value: "mL" } },
+      { name: "Volume", label: "grey matter", value: 1138.073, unit: { value: "mL" } },
+    ]);
+    t.equal(model?.outputs.length, 1, "a picture");
+  },
+);

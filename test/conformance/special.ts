@@ -52,7 +52,10 @@ export const CASES: readonly (readonly [TestModel, string])[] = [
   ["detector", "jpeg70-us-rgb-2frame.dcm"],
 ];
 
-/** Model and source of segmentations in other forms: a slice, a series, labels that overlap, and many frames. */
+/**
+ * Model and source of segmentations in other forms: a slice, a series, labels that overlap, and
+ * many frames.
+ */
 export const FORM_CASES: readonly (readonly [TestModel, string])[] = [
   ["segmenter", "ct-series-chest/000021.dcm"],
   ["segmenter", "jpeg50-cr-chest.dcm"],
@@ -74,7 +77,8 @@ export async function specialShop(): Promise<SpecialShop> {
   const folder = mkdtempSync(join(tmpdir(), "radserve-special-"));
   const engine = createEngine({ provider: "cpu" });
   const models: Record<string, ModelEntry> = {};
-  for (const [name] of [...CASES, ...FORM_CASES]) models[name] ??= await loadTestModel(engine, folder, name);
+  for (const [name] of [...CASES, ...FORM_CASES])
+    models[name] ??= await loadTestModel(engine, folder, name);
   let count = 0;
   const next = () => {
     const outputFolder = join(folder, String(++count));
@@ -83,7 +87,8 @@ export async function specialShop(): Promise<SpecialShop> {
   };
   return {
     folder,
-    make: (model, source, follows = false) => make(engine, models[model]!, source, next(), { follows }),
+    make: (model, source, follows = false) =>
+      make(engine, models[model]!, source, next(), { follows }),
     makeForms: (model, source) => make(engine, models[model]!, source, next(), { forms: true }),
     close: async () => {
       await engine.close();
@@ -105,7 +110,10 @@ async function make(
   const outputs = forms ? { outputs: ["sr", "seg", "rtstruct"] as OutputKind[] } : {};
   const site = forms ? { forms: { ...RESULT_FORMS, segmentationType: "labelmap" as const } } : {};
   const run = (entry: ModelEntry) =>
-    infer({ ...task, ...outputs, priority: "routine", cancelId: 1 }, { engine, models: [entry], ...site });
+    infer(
+      { ...task, ...outputs, priority: "routine", cancelId: 1 },
+      { engine, models: [entry], ...site },
+    );
   if (follows) await run({ ...model, sha256: "a".repeat(64) });
   const answer = await run(model);
   const paths = answer.models[0]!.outputs.map(({ path }) => path);
@@ -128,7 +136,10 @@ async function make(
       picture: path(".png"),
       sources: slices ?? [image.source.sopInstanceUid!],
       ...(slices === undefined && image.frameCount > 1 ? { frames: image.frameCount } : {}),
-      ...{ rows, columns, segments: segments.length, mask },
+      rows,
+      columns,
+      segments: segments.length,
+      mask,
     };
   } finally {
     input.close();
@@ -139,8 +150,10 @@ async function make(
 async function masksOf(engine: Engine, model: ModelEntry, image: Image): Promise<Uint8Array> {
   const planes = await Promise.all(
     Array.from({ length: image.frameCount }, async (_, frame) => ({
-      ...{ format: image.format, data: await image.frame(frame) },
-      ...{ interpretation: image.interpretation(frame), pixelAspect: image.pixelAspect(frame) },
+      format: image.format,
+      data: await image.frame(frame),
+      interpretation: image.interpretation(frame),
+      pixelAspect: image.pixelAspect(frame),
     })),
   );
   const { thresholds } = model;
@@ -148,7 +161,8 @@ async function masksOf(engine: Engine, model: ModelEntry, image: Image): Promise
   if (model.manifest.accepts.dimensions === "series") {
     const { geometry } = image.series!.volume;
     const whole = await engine.infer(model.nativeId!, planes, { thresholds, geometry });
-    for (let slice = 0; slice < planes.length; slice++) outputs.push(sliceOutputs(whole.outputs, slice));
+    for (let slice = 0; slice < planes.length; slice++)
+      outputs.push(sliceOutputs(whole.outputs, slice));
   } else
     for (const plane of planes)
       outputs.push((await engine.infer(model.nativeId!, [plane], { thresholds })).outputs);

@@ -1,6 +1,7 @@
 /**
- * The whole way of docs/doors.md, as it stands there: a CT goes to an empty Orthanc, from there to the doors, and its SEG and SR
- * come back to the Orthanc, proven, where OHIF shows them. RADSERVE_OHIF names the package of OHIF (npm pack @ohif/app).
+ * The whole way of docs/doors.md, as it stands there: a CT goes to an empty Orthanc, from there to
+ * the doors, and its SEG and SR come back to the Orthanc, proven, where OHIF shows them.
+ * RADSERVE_OHIF names the package of OHIF (npm pack @ohif/app).
  */
 import { spawn } from "node:child_process";
 import {
@@ -65,7 +66,10 @@ await t.test("a CT is sent, and OHIF shows the segmentation", { skip }, async (t
     .replace(/^\$ /gm, "")
     .replace(/^npm pack .*$/m, "");
   const shell = spawn("bash", ["-euo", "pipefail", "-c", `${commands}\necho arrived\nwait`], {
-    ...{ cwd: folder, env: place.environment, stdio: ["ignore", "pipe", "ignore"], detached: true },
+    cwd: folder,
+    env: place.environment,
+    stdio: ["ignore", "pipe", "ignore"],
+    detached: true,
   });
   t.teardown(() => process.kill(-(shell.pid ?? 0), "SIGKILL"));
   let said = "";
@@ -94,7 +98,10 @@ await t.test("a CT is sent, and OHIF shows the segmentation", { skip }, async (t
   );
   await viewer.getByText("Confirm and hide").click();
   await viewer.getByText("Skip all").click();
-  await viewer.locator('[data-cy="study-browser-thumbnail-no-image"]', { hasText: "SEG" }).first().dblclick();
+  await viewer
+    .locator('[data-cy="study-browser-thumbnail-no-image"]', { hasText: "SEG" })
+    .first()
+    .dblclick();
   await viewer.getByText("Yes", { exact: true }).click();
   await viewer.getByText("Do you want to open this Segmentation?").waitFor({ state: "hidden" });
   await viewer.locator('[data-cy="panelSegmentation-btn"]').click();

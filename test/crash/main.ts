@@ -1,6 +1,7 @@
 /**
- * `npm run test:crash -- [SCENARIO...] [--items N] [--kills N] [--seed N] [--quick]`: bulk work under faults, with real
- * servers, real PostgreSQL and real signals. Each scenario prints one line; --quick is for every run of the checks.
+ * `npm run test:crash -- [SCENARIO...] [--items N] [--kills N] [--seed N] [--quick]`: bulk work
+ * under faults, with real servers, real PostgreSQL and real signals. Each scenario prints one line;
+ * --quick is for every run of the checks.
  */
 import { parseArgs } from "node:util";
 import type { Options, Scenario } from "./lib/scenario.js";
@@ -26,7 +27,10 @@ const SCENARIOS: Record<string, Scenario> = {
   ...stopping,
 };
 
-/** Items of each scenario, in full and in the short form; those without a short form are left out of it. */
+/**
+ * Items of each scenario, in full and in the short form; those without a short form are left out of
+ * it.
+ */
 const SIZES: Record<string, { full: number; quick?: number }> = {
   "kill-one-box": { full: 10_000, quick: 300 },
   "kill-two-boxes": { full: 10_000 },

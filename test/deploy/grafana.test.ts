@@ -1,4 +1,7 @@
-/** The dashboard for Grafana: each of its queries is asked of Debian's Prometheus, which scrapes a real server at work. */
+/**
+ * The dashboard for Grafana: each of its queries is asked of Debian's Prometheus, which scrapes a
+ * real server at work.
+ */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -23,7 +26,9 @@ const dashboard = z
   .object({ uid: z.literal("radserve"), panels: z.array(panel) })
   .parse(JSON.parse(readFileSync(path.join(root, "deploy/grafana/radserve.json"), "utf8")));
 
-/** What there is nothing of here, or should be nothing of: the names have to be right all the same. */
+/**
+ * What there is nothing of here, or should be nothing of: the names have to be right all the same.
+ */
 const NOTHING_HERE = /radserve_gpu_|radserve_certificate_|radserve_connections_refused_/;
 
 const answered = z.object({
@@ -63,11 +68,14 @@ async function ask(prometheus: string, query: string): Promise<Record<string, st
   if (response === undefined) return "Prometheus does not answer";
   const body: unknown = await response.json();
   const parsed = answered.safeParse(body);
-  return parsed.success ? parsed.data.data.result.map(({ metric }) => metric) : JSON.stringify(body);
+  return parsed.success
+    ? parsed.data.data.result.map(({ metric }) => metric)
+    : JSON.stringify(body);
 }
 
 /** A query as Grafana sends it. */
-const filled = (expr: string) => expr.replaceAll("$instance", ".*").replaceAll("$__rate_interval", "30s");
+const filled = (expr: string) =>
+  expr.replaceAll("$instance", ".*").replaceAll("$__rate_interval", "30s");
 
 t.test("panels lie side by side, and have names of their own", (t) => {
   const { panels } = dashboard;
@@ -88,7 +96,10 @@ t.test(
     const bulk = bulkOf(server);
     mkdirSync(path.join(place.input, "job"));
     for (let z = 0; z < 40; z++) writeSlice(path.join(place.input, "job", `${z}.dcm`), z);
-    const body = { input_image_path: path.join(place.input, "job/1.dcm"), output_folder_path: place.output };
+    const body = {
+      input_image_path: path.join(place.input, "job/1.dcm"),
+      output_folder_path: place.output,
+    };
     const asked = dashboard.panels.flatMap(({ title, targets }) =>
       targets.map(({ expr, legendFormat }) => ({ title, expr, legendFormat })),
     );
@@ -125,6 +136,7 @@ t.test(
       t.type(await ask(prometheus, filled(expr)), Array, title);
     const figures = await (await fetch(`${server.url}/metrics`)).text();
     const names = new Set(asked.flatMap(({ expr }) => expr.match(/radserve_\w+/g) ?? []));
-    for (const name of names) t.match(figures, `# TYPE ${name.replace(/_(bucket|sum|count)$/, "")} `, name);
+    for (const name of names)
+      t.match(figures, `# TYPE ${name.replace(/_(bucket|sum|count)$/, "")} `, name);
   },
 );

@@ -1,4 +1,7 @@
-/** The nginx configuration of docs/operations.md, as it stands there: a path below a host, and large bodies. */
+/**
+ * The nginx configuration of docs/operations.md, as it stands there: a path below a host, and large
+ * bodies.
+ */
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -29,7 +32,8 @@ t.test("below a path of nginx", { skip: needs(ADDON) || commandsAre("nginx") }, 
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const port = await freePort();
   const file = path.join(folder, "nginx.conf");
-  const written = location?.lines.join("\n").replace("127.0.0.1:8500", `127.0.0.1:${server.port}`) ?? "";
+  const written =
+    location?.lines.join("\n").replace("127.0.0.1:8500", `127.0.0.1:${server.port}`) ?? "";
   const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
     (name) => `${name}_temp_path ${folder}/${name};`,
   );
@@ -49,7 +53,9 @@ http { access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port};
 
   const shown = await fetch(url);
   t.equal(shown.url, `${url}/`, "a slash is put behind the path");
-  const parts = [...(await shown.text()).matchAll(/(?:href|src)="([^"]+)"/g)].map(([, part = ""]) => part);
+  const parts = [...(await shown.text()).matchAll(/(?:href|src)="([^"]+)"/g)].map(
+    ([, part = ""]) => part,
+  );
   t.ok(parts.length >= 3);
   for (const part of parts) t.equal((await fetch(new URL(part, shown.url))).status, 200, part);
 
@@ -61,7 +67,10 @@ http { access_log off; ${temporary.join(" ")} server { listen 127.0.0.1:${port};
 
   const job = await fetch(`${url}/bulk_inference`, {
     method: "POST",
-    body: JSON.stringify({ input_folder_path: server.place.input, output_folder_path: server.place.output }),
+    body: JSON.stringify({
+      input_folder_path: server.place.input,
+      output_folder_path: server.place.output,
+    }),
     headers: { ...headers, "Content-Type": "application/json" },
   });
   const { status_url: at } = (await job.json()) as { status_url: string };

@@ -1,4 +1,7 @@
-/** The alert rules: Prometheus loads them, they fire when they should, and every name in them is one that a server gives. */
+/**
+ * The alert rules: Prometheus loads them, they fire when they should, and every name in them is one
+ * that a server gives.
+ */
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import path from "node:path";
@@ -8,7 +11,8 @@ import { doorsPlace } from "../support/doors.js";
 import { root, startServer } from "../support/server.js";
 
 const folder = path.join(root, "deploy/prometheus");
-const promtool = (...words: string[]) => spawnSync("promtool", words, { cwd: folder, encoding: "utf8" });
+const promtool = (...words: string[]) =>
+  spawnSync("promtool", words, { cwd: folder, encoding: "utf8" });
 
 t.setTimeout(300_000);
 
@@ -18,7 +22,11 @@ t.test(
   (t) => {
     const checked = promtool("check", "rules", "radserve.rules.yml");
     t.equal(checked.status, 0, checked.stdout + checked.stderr);
-    const tested = promtool("test", "rules", path.join(root, "test/deploy/radserve.rules.test.yml"));
+    const tested = promtool(
+      "test",
+      "rules",
+      path.join(root, "test/deploy/radserve.rules.test.yml"),
+    );
     t.equal(tested.status, 0, tested.stdout + tested.stderr);
     t.end();
   },

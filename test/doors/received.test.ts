@@ -1,4 +1,7 @@
-/** From an object that comes over the port for DICOM to the receipt: real server, PostgreSQL and files. */
+/**
+ * From an object that comes over the port for DICOM to the receipt: real server, PostgreSQL and
+ * files.
+ */
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
@@ -36,7 +39,9 @@ await t.test(
     const before = receiptsIn(results);
     t.same(before, [`ct1/${STUDY}/1.2.3.4.json`], "a series is one item");
     const frames = () => {
-      const { source } = JSON.parse(readFileSync(path.join(results, before[0]!), "utf8")) as Receipt;
+      const { source } = JSON.parse(
+        readFileSync(path.join(results, before[0]!), "utf8"),
+      ) as Receipt;
       return source.slices?.length;
     };
     t.equal(frames(), 3);
@@ -98,7 +103,8 @@ await t.test(
         peers: { ct1: { ae_title: "CT ONE" }, far: { ae_title: "FAR" } },
         rules: [
           { name: "far", from: ["far"], output_folder: output(place, "far") },
-          // Nothing of these two is quiet before the test is over; a timer of Node.js holds less than 25 days
+          // Nothing of these two is quiet before the test is over; a timer of Node.js holds less
+          // than 25 days
           {
             name: "head",
             when: when("BodyPartExamined", "HEAD"),
@@ -126,8 +132,12 @@ await t.test(
         SOPInstanceUID: `${series}.${z}`,
       });
     await send(started.port(), [
-      ...[of(1, "1.2.3.5", "HEAD"), of(2, "1.2.3.5", "HEAD"), of(1, "1.2.3.6", "HEAD")],
-      ...[of(1, "1.2.3.7", "CHEST"), of(1, "1.2.3.8", "FOOT"), of(2, "1.2.3.8", "FOOT")],
+      of(1, "1.2.3.5", "HEAD"),
+      of(2, "1.2.3.5", "HEAD"),
+      of(1, "1.2.3.6", "HEAD"),
+      of(1, "1.2.3.7", "CHEST"),
+      of(1, "1.2.3.8", "FOOT"),
+      of(2, "1.2.3.8", "FOOT"),
     ]);
     const [chest, ...early] = await jobsOnce(started, 1);
     t.same(early, []);
@@ -161,11 +171,14 @@ await t.test(
     const head = await started.ended(received[0]!.job_id);
     t.match(head, { counts: { succeeded: 2 }, request: { outputs: ["json"] } });
     t.same(readdirSync(path.join(spool, "studies/head/ct1", STUDY)).length, 3);
-    // A series that comes later makes a job of all, and the same series by another way round make none
+    // A series that comes later makes a job of all, and the same series by another way round make
+    // none
     const series = ["1.2.3.40", "1.2.3.5", "1.2.3.6"];
     await send(started.port(), [of(1, "1.2.3.40", "HEAD")]);
     const grown = async () =>
-      ((await complete(STUDY)).body["received"] as typeof received).find(({ rule }) => rule === "head");
+      ((await complete(STUDY)).body["received"] as typeof received).find(
+        ({ rule }) => rule === "head",
+      );
     const all = await grown();
     t.match(all, { series, objects: 4 });
     t.match((await started.ended(all!.job_id)).counts, { succeeded: 3 });
@@ -183,37 +196,45 @@ await t.test(
   },
 );
 
-await t.test("a series that comes after the job of its study makes one of all its objects", async (t) => {
-  const { place, results, file } = doorsPlace(t);
-  const settings = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
-  const rules = [{ name: "all", group: "study", quiet: QUIET, output_folder: results }];
-  writeFileSync(file, JSON.stringify({ ...settings, rules }));
-  const doors = await startDoors(t, place);
-  await send(doors.port(), [object(1)]);
-  const [first] = await jobsOnce(doors, 1);
-  await doors.ended(first!.job_id);
-  await send(doors.port(), [object(2, { SeriesInstanceUID: "1.2.3.9", SOPInstanceUID: "1.2.3.9.2" })]);
-  const [second] = await jobsOnce(doors, 2);
-  t.match((await doors.ended(second!.job_id)).counts, { succeeded: 2 });
-  const counts = linesOf(place).flatMap(({ kind, outcome, count }) =>
-    kind === "submitted" && outcome === "done" ? [count] : [],
-  );
-  t.same(counts, [1, 2]);
-});
+await t.test(
+  "a series that comes after the job of its study makes one of all its objects",
+  async (t) => {
+    const { place, results, file } = doorsPlace(t);
+    const settings = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
+    const rules = [{ name: "all", group: "study", quiet: QUIET, output_folder: results }];
+    writeFileSync(file, JSON.stringify({ ...settings, rules }));
+    const doors = await startDoors(t, place);
+    await send(doors.port(), [object(1)]);
+    const [first] = await jobsOnce(doors, 1);
+    await doors.ended(first!.job_id);
+    await send(doors.port(), [
+      object(2, { SeriesInstanceUID: "1.2.3.9", SOPInstanceUID: "1.2.3.9.2" }),
+    ]);
+    const [second] = await jobsOnce(doors, 2);
+    t.match((await doors.ended(second!.job_id)).counts, { succeeded: 2 });
+    const counts = linesOf(place).flatMap(({ kind, outcome, count }) =>
+      kind === "submitted" && outcome === "done" ? [count] : [],
+    );
+    t.same(counts, [1, 2]);
+  },
+);
 
-await t.test("what was kept as long as set goes with its job's end, and its results stay", async (t) => {
-  const { place, spool, results } = doorsPlace(t, { keep: "2s" });
-  const doors = await startDoors(t, place);
-  await send(doors.port(), [object(1)]);
-  const [job] = await jobsOnce(doors, 1);
-  await doors.ended(job!.job_id);
-  await until(() => linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1));
-  await until(() => filesBelow(spool).length === 0);
-  t.equal(receiptsIn(results).length, 1);
-  // Its UID is free again
-  await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
-  t.equal((await jobsOnce(doors, 2)).length, 2);
-});
+await t.test(
+  "what was kept as long as set goes with its job's end, and its results stay",
+  async (t) => {
+    const { place, spool, results } = doorsPlace(t, { keep: "2s" });
+    const doors = await startDoors(t, place);
+    await send(doors.port(), [object(1)]);
+    const [job] = await jobsOnce(doors, 1);
+    await doors.ended(job!.job_id);
+    await until(() => linesOf(place).some(({ kind, count }) => kind === "removed" && count === 1));
+    await until(() => filesBelow(spool).length === 0);
+    t.equal(receiptsIn(results).length, 1);
+    // Its UID is free again
+    await send(doors.port(), [object(1, { PatientID: "Nobody else" })]);
+    t.equal((await jobsOnce(doors, 2)).length, 2);
+  },
+);
 
 await t.test(
   "a job that is lost with the database is made again, and one that was seen to end is not",
@@ -243,21 +264,24 @@ await t.test(
   },
 );
 
-await t.test("a port that another program has is a condition, and opens when it is free", async (t) => {
-  const other = createServer().listen(0, "127.0.0.1");
-  await once(other, "listening");
-  const { port } = other.address() as AddressInfo;
-  const { place } = doorsPlace(t, { dicom: { port } });
-  const doors = await startDoors(t, place, false);
-  const conditions = async () => {
-    const { body } = await doors.send("GET", "/health/ready");
-    const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
-    return all.filter(({ condition }) => condition === "door_closed");
-  };
-  await until(async () => (await conditions()).length > 0);
-  t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
-  other.close();
-  await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
-  await until(async () => (await conditions()).length === 0);
-  await send(port, [object(1)]);
-});
+await t.test(
+  "a port that another program has is a condition, and opens when it is free",
+  async (t) => {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const { port } = other.address() as AddressInfo;
+    const { place } = doorsPlace(t, { dicom: { port } });
+    const doors = await startDoors(t, place, false);
+    const conditions = async () => {
+      const { body } = await doors.send("GET", "/health/ready");
+      const all = (body["conditions"] ?? []) as { condition: string; message: string }[];
+      return all.filter(({ condition }) => condition === "door_closed");
+    };
+    await until(async () => (await conditions()).length > 0);
+    t.match(await conditions(), [{ message: "The port for DICOM is closed: EADDRINUSE." }]);
+    other.close();
+    await doors.server.logged(({ msg }) => msg === "the port for DICOM is open");
+    await until(async () => (await conditions()).length === 0);
+    await send(port, [object(1)]);
+  },
+);

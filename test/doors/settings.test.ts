@@ -86,14 +86,22 @@ const refusals: [string, object, RegExp][] = [
     { rules: [{ ...RULE, when: [{ tag: "Rows", min: 1, if_absent: "refuse" }] }] },
     /rules\[0\]\.when\[0\]\.tag: Expected the keyword of an attribute up to SeriesInstanceUID.*; found "Rows"/,
   ],
-  ["a name with capitals", { peers: { "CT 1": { ae_title: "CT1" } } }, /peers\.CT 1: Expected a name of a-z/],
+  [
+    "a name with capitals",
+    { peers: { "CT 1": { ae_title: "CT1" } } },
+    /peers\.CT 1: Expected a name of a-z/,
+  ],
   ["an unknown field", { spol: "/x" }, /spol/],
   [
     "results elsewhere",
     { rules: [{ ...RULE, output_folder: "/nowhere" }] },
     /rules, all: expected output_folder inside one of RADSERVE_OUTPUT_ROOTS/,
   ],
-  ["a spool elsewhere", { spool: "OUT" }, /spool: expected a folder inside one of RADSERVE_INPUT_ROOTS/],
+  [
+    "a spool elsewhere",
+    { spool: "OUT" },
+    /spool: expected a folder inside one of RADSERVE_INPUT_ROOTS/,
+  ],
   [
     "a spool through a link",
     { spool: "IN/link" },
@@ -109,11 +117,9 @@ const refusals: [string, object, RegExp][] = [
 
 t.test("each mistake has its message", async (t) => {
   const directory = t.testdir({ in: { spool: {} }, out: {} });
-  const [input, output, file] = ["in", "out", "doors.json"].map((name) => path.join(directory, name)) as [
-    string,
-    string,
-    string,
-  ];
+  const [input, output, file] = ["in", "out", "doors.json"].map((name) =>
+    path.join(directory, name),
+  ) as [string, string, string];
   symlinkSync(output, path.join(input, "link"));
   const right = {
     spool: "IN/spool",
@@ -135,7 +141,10 @@ t.test("each mistake has its message", async (t) => {
     rules: [{ quiet: 60, group: "series" }],
   });
   const allowed = [
-    { dicom: { port: 104, host: "0.0.0.0" }, peers: { a: { ae_title: "A", networks: ["10.0.0.0/8"] } } },
+    {
+      dicom: { port: 104, host: "0.0.0.0" },
+      peers: { a: { ae_title: "A", networks: ["10.0.0.0/8"] } },
+    },
     { dicom: { port: 104, host: "0.0.0.0", tls: { cert: "/c", key: "/k", client_ca: "/ca" } } },
     { dicom: undefined, rules: [{ ...RULE, from: ["stow-viewer"], quiet: "5m", models: ["a"] }] },
     { rules: [{ ...RULE, from: [stowPeer("PACS")] }] },

@@ -1,4 +1,7 @@
-/** STOW-RS: objects by HTTP into the spool, what is refused of them, and what a body that breaks off leaves. */
+/**
+ * STOW-RS: objects by HTTP into the spool, what is refused of them, and what a body that breaks off
+ * leaves.
+ */
 import { once } from "node:events";
 import { symlinkSync } from "node:fs";
 import { connect } from "node:net";
@@ -16,7 +19,11 @@ const TYPE = 'multipart/related; type="application/dicom"; boundary=next';
 const bodyOf = (files: readonly Buffer[], type = "application/dicom") =>
   Buffer.concat([
     ...files.map((file) =>
-      Buffer.concat([Buffer.from(`--next\r\nContent-Type: ${type}\r\n\r\n`), file, Buffer.from("\r\n")]),
+      Buffer.concat([
+        Buffer.from(`--next\r\nContent-Type: ${type}\r\n\r\n`),
+        file,
+        Buffer.from("\r\n"),
+      ]),
     ),
     Buffer.from("--next--\r\n"),
   ]);
@@ -57,7 +64,10 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   t.same(stored(all.body), [one.sopInstanceUid, two.sopInstanceUid]);
   t.same(failures(all.body), []);
   const other = object(1, { PatientID: "Nobody else" });
-  const report = object(8, { SOPClassUID: "1.2.840.10008.5.1.4.1.1.88.33", SOPInstanceUID: "1.2.88" });
+  const report = object(8, {
+    SOPClassUID: "1.2.840.10008.5.1.4.1.1.88.33",
+    SOPInstanceUID: "1.2.88",
+  });
   const large = object(9, {
     ImageComments: "x".repeat(9_000),
     PatientComments: "y".repeat(9_000),
@@ -67,7 +77,11 @@ await t.test("objects are kept, and each that is not is named with its reason", 
     bodyOf([one.file, other.file, three.file, report.file, large.file, Buffer.from("no DICOM")]),
   );
   t.equal(some.status, 202);
-  t.same(stored(some.body), [one.sopInstanceUid, three.sopInstanceUid], "the same again is no fault");
+  t.same(
+    stored(some.body),
+    [one.sopInstanceUid, three.sopInstanceUid],
+    "the same again is no fault",
+  );
   t.same(failures(some.body), [
     [other.sopInstanceUid, "111"],
     ["1.2.88", "122"],
@@ -83,7 +97,13 @@ await t.test("objects are kept, and each that is not is named with its reason", 
 
   const wrong: [string, Uint8Array, Record<string, string>, number, string][] = [
     ["no multipart", one.file, { "Content-Type": "application/dicom" }, 415, "unsupported_format"],
-    ["JSON", bodyOf([]), { "Content-Type": TYPE.replace("dicom", "dicom+json") }, 415, "unsupported_format"],
+    [
+      "JSON",
+      bodyOf([]),
+      { "Content-Type": TYPE.replace("dicom", "dicom+json") },
+      415,
+      "unsupported_format",
+    ],
     [
       "no boundary",
       bodyOf([]),
@@ -122,7 +142,9 @@ await t.test("objects are kept, and each that is not is named with its reason", 
   await until(() => filesBelow(folder).length === 4);
   socket.destroy();
   await once(socket, "close");
-  await doors.server.logged(({ status, route }) => status === 499 && route === "POST /dicomweb/studies");
+  await doors.server.logged(
+    ({ status, route }) => status === 499 && route === "POST /dicomweb/studies",
+  );
   t.same(filesBelow(folder).length, 4);
   t.match(await post(bodyOf([half.file])), { status: 200 }, "it goes on");
 });
@@ -169,17 +191,28 @@ await t.test("a body is the same however it is cut", async (t) => {
 await t.test(
   "an upload does not come into the spool, where its folder would name another peer",
   async (t) => {
-    const { place, spool } = doorsPlace(t, { dicom: undefined }, { RADSERVE_FILES_BY_HTTP: "upload" });
+    const { place, spool } = doorsPlace(
+      t,
+      { dicom: undefined },
+      { RADSERVE_FILES_BY_HTTP: "upload" },
+    );
     const { server } = await startDoors(t, place, false);
     symlinkSync(spool, path.join(place.input, "link"));
     const { file, sopInstanceUid } = object(1);
-    for (const folder of [`spool/series/ct1/${STUDY}/1.2.3.4`, `link/series/ct1/${STUDY}/1.2.3.4`, "spool"]) {
+    for (const folder of [
+      `spool/series/ct1/${STUDY}/1.2.3.4`,
+      `link/series/ct1/${STUDY}/1.2.3.4`,
+      "spool",
+    ]) {
       const name = path.join(place.input, folder, `${sopInstanceUid}.dcm`);
-      const answer = await fetch(`${server.url}/files?path=${encodeURIComponent(name)}&overwrite=true`, {
-        method: "PUT",
-        headers: { Authorization: server.token },
-        body: file,
-      });
+      const answer = await fetch(
+        `${server.url}/files?path=${encodeURIComponent(name)}&overwrite=true`,
+        {
+          method: "PUT",
+          headers: { Authorization: server.token },
+          body: file,
+        },
+      );
       t.match(
         [answer.status, await answer.json()],
         [403, { details: { side: "input", reason: "spool" } }],

@@ -42,7 +42,12 @@ const three: ModelDescription = {
     { op: "Mul", inputs: ["x", "zero"], outputs: ["none"] },
     { op: "Add", inputs: ["none", "ten"], outputs: ["tens"] },
     { op: "Mul", inputs: ["x", "two"], outputs: ["doubled"] },
-    { op: "Concat", inputs: ["tens", "x", "doubled"], outputs: ["y"], attributes: { axis: int(1) } },
+    {
+      op: "Concat",
+      inputs: ["tens", "x", "doubled"],
+      outputs: ["y"],
+      attributes: { axis: int(1) },
+    },
   ],
 };
 
@@ -118,7 +123,9 @@ t.test("a load has an end, by its time and by its number", async (t) => {
     ],
     nodes: [
       ...Array.from({ length: products }, (_, i) => ({
-        ...{ op: "MatMul", inputs: [`a${i}`, "a0"], outputs: [`a${i + 1}`] },
+        op: "MatMul",
+        inputs: [`a${i}`, "a0"],
+        outputs: [`a${i + 1}`],
       })),
       { op: "Add", inputs: ["x", `a${products}`], outputs: ["y"] },
     ],
@@ -177,7 +184,14 @@ t.test("what the preparation found comes with the result", async (t) => {
         sourceHeight: 2,
         sourceWidth: 4,
       },
-      found: { min: 1, max: 30, mean: 51 / 7, std: Math.sqrt(991 / 7 - (51 / 7) ** 2), low: 1, high: 30 },
+      found: {
+        min: 1,
+        max: 30,
+        mean: 51 / 7,
+        std: Math.sqrt(991 / 7 - (51 / 7) ** 2),
+        low: 1,
+        high: 30,
+      },
     },
     "a letterbox, and what was measured outside the padding",
   );
@@ -222,7 +236,9 @@ t.test("probabilities are judged as they are, and logits are not taken for them"
     postprocess: [],
     measurements: [],
   };
-  const { id } = await engine.load(loadOptions(writeModel(folder, identity), { outputs: [output] }));
+  const { id } = await engine.load(
+    loadOptions(writeModel(folder, identity), { outputs: [output] }),
+  );
   const options = { thresholds: [[0.5]] };
   const frame = plane(1, 4, [0, 4, 5, 10]);
   frame.interpretation.modality = { kind: "rescale", slope: 0.1, intercept: 0 };
@@ -246,7 +262,9 @@ t.test("thresholds come from the manifest or from the call", async (t) => {
     label: { label: "text", threshold: 0.9 },
   };
   const scaled = { ...input, normalisation: { kind: "scale", multiply: 0.1, add: 0 } as const };
-  const { id } = await engine.load(loadOptions(identityPath, { inputs: [scaled], outputs: [output] }));
+  const { id } = await engine.load(
+    loadOptions(identityPath, { inputs: [scaled], outputs: [output] }),
+  );
   const frame = plane(2, 4, [0, 0, 0, 0, 0, 8, 8, 0]);
   const none = await engine.infer(id, [frame], {});
   t.strictSame(none.outputs, [{ kind: "boxes", tensor: "y", boxes: [] }]);
@@ -258,7 +276,9 @@ t.test("thresholds come from the manifest or from the call", async (t) => {
 t.test("raw tensors run as they are", async (t) => {
   const { id } = await engine.load(loadOptions(identityPath));
   const data = new Uint8Array(Float32Array.of(1, 2, 3, 4).buffer);
-  const [y] = await engine.runTensors(id, [{ name: "x", dtype: "float32", shape: [1, 1, 2, 2], data }]);
+  const [y] = await engine.runTensors(id, [
+    { name: "x", dtype: "float32", shape: [1, 1, 2, 2], data },
+  ]);
   t.match(y, { name: "y", dtype: "float32", shape: [1, 1, 2, 2] });
   t.strictSame(floats(y!.data), [1, 2, 3, 4]);
   const aside = new Uint8Array(17).subarray(1);
@@ -296,18 +316,27 @@ t.test("planes are checked before they are read", async (t) => {
     signed: false,
   });
   colour.format.photometricInterpretation = "RGB";
-  t.match(await failure(engine.infer(id, [colour], {})), { code: "no_model_accepts", message: /colour/ });
+  t.match(await failure(engine.infer(id, [colour], {})), {
+    code: "no_model_accepts",
+    message: /colour/,
+  });
 });
 
 t.test("pictures: window, inversion, padding, size", async (t) => {
   const frame = plane(1, 4, [0, 50, 100, -2000]);
   frame.interpretation.padding = { from: -2000, to: -2000 };
   const red = (rgb: Uint8Array) => [...rgb].filter((_, i) => i % 3 === 0);
-  t.strictSame(red(await engine.render(frame, { voiIndex: 0, width: 4, height: 1 })), [0, 128, 255, 0]);
+  t.strictSame(
+    red(await engine.render(frame, { voiIndex: 0, width: 4, height: 1 })),
+    [0, 128, 255, 0],
+  );
   frame.interpretation.voi = [{ kind: "window", center: 50, width: 50, function: "LINEAR_EXACT" }];
   t.strictSame(red(await engine.render(frame, { voiIndex: 0, width: 2, height: 1 })), [64, 128]);
   frame.format.photometricInterpretation = "MONOCHROME1";
-  t.strictSame(red(await engine.render(frame, { voiIndex: 0, width: 4, height: 1 })), [255, 128, 0, 0]);
+  t.strictSame(
+    red(await engine.render(frame, { voiIndex: 0, width: 4, height: 1 })),
+    [255, 128, 0, 0],
+  );
   t.equal((await engine.render(frame, { voiIndex: 0, width: 9, height: 7 })).length, 9 * 7 * 3);
 });
 
@@ -315,7 +344,9 @@ t.test("running and waiting work is cancelled, deadlines hold", async (t) => {
   const { id } = await engine.load(loadOptions(slowPath, { inputs: [slowInput] }));
   const frame = plane(512, 512);
   const start = (cancelId: number, timeoutMs?: number) =>
-    failure(engine.infer(id, [frame], { cancelId, ...(timeoutMs === undefined ? {} : { timeoutMs }) }));
+    failure(
+      engine.infer(id, [frame], { cancelId, ...(timeoutMs === undefined ? {} : { timeoutMs }) }),
+    );
   const late = start(1, 30);
   t.equal((await late).code, "deadline_exceeded", "while it runs");
   const running = [start(2), start(3)];
@@ -336,20 +367,23 @@ t.test("running and waiting work is cancelled, deadlines hold", async (t) => {
   t.equal((await start(7, 0)).code, "deadline_exceeded", "before it began");
 });
 
-t.test("unload lets running work end, refuses more, and resolves when the memory is back", async (t) => {
-  const { id } = await engine.load(loadOptions(slowPath, { inputs: [slowInput] }));
-  const events: string[] = [];
-  const running = failure(engine.infer(id, [plane(512, 512)], { cancelId: 11 })).then((e) =>
-    events.push(e.code),
-  );
-  await untilRunning(engine);
-  const unloaded = engine.unload(id).then(() => events.push("unloaded"));
-  t.equal((await failure(engine.infer(id, [plane(512, 512)], {}))).code, "model_unavailable");
-  t.strictSame(events, []);
-  engine.cancel(11);
-  await Promise.all([running, unloaded]);
-  t.strictSame(events.sort(), ["cancelled", "unloaded"]);
-});
+t.test(
+  "unload lets running work end, refuses more, and resolves when the memory is back",
+  async (t) => {
+    const { id } = await engine.load(loadOptions(slowPath, { inputs: [slowInput] }));
+    const events: string[] = [];
+    const running = failure(engine.infer(id, [plane(512, 512)], { cancelId: 11 })).then((e) =>
+      events.push(e.code),
+    );
+    await untilRunning(engine);
+    const unloaded = engine.unload(id).then(() => events.push("unloaded"));
+    t.equal((await failure(engine.infer(id, [plane(512, 512)], {}))).code, "model_unavailable");
+    t.strictSame(events, []);
+    engine.cancel(11);
+    await Promise.all([running, unloaded]);
+    t.strictSame(events.sort(), ["cancelled", "unloaded"]);
+  },
+);
 
 t.test("many at once all get their own answer", async (t) => {
   const { id } = await engine.load(loadOptions(identityPath));
@@ -359,7 +393,8 @@ t.test("many at once all get their own answer", async (t) => {
   for (let round = 0; round < 20; ++round) {
     const found = await Promise.all([1, 2, 3, 4].map((k) => one(round * 10 + k)));
     found.forEach((o, k) => {
-      if (o?.kind !== "heatmap" || o.values[3] !== round * 10 + k + 1) t.fail(`round ${round}, request ${k}`);
+      if (o?.kind !== "heatmap" || o.values[3] !== round * 10 + k + 1)
+        t.fail(`round ${round}, request ${k}`);
     });
   }
   await other.close();
@@ -368,7 +403,8 @@ t.test("many at once all get their own answer", async (t) => {
 
 t.test("work that was handed over runs while its thread of JavaScript is busy", async (t) => {
   const { id } = await engine.load(loadOptions(identityPath));
-  const one = (options: InferOptions = {}) => engine.infer(id, [plane(2, 2, [1, 2, 3, 4])], options);
+  const one = (options: InferOptions = {}) =>
+    engine.infer(id, [plane(2, 2, [1, 2, 3, 4])], options);
   for (let i = 0; i < 20; ++i) await one();
   for (let i = 0; i < 3; ++i) {
     const answer = one({ timeoutMs: 300 });
@@ -393,7 +429,11 @@ t.test("CUDA that is not there is refused", async (t) => {
 });
 
 t.test("tensors that are longer than Node.js hashes at once have their hash", (t) => {
-  const { rawSha256 } = inferenceOf({ outputs: [], raw: [new Uint8Array(2 ** 31)], timings: [0, 0, 0, 0] });
+  const { rawSha256 } = inferenceOf({
+    outputs: [],
+    raw: [new Uint8Array(2 ** 31)],
+    timings: [0, 0, 0, 0],
+  });
   t.equal(rawSha256, "a7c744c13cc101ed66c29f672f92455547889cc586ce6d44fe76ae824958ea51");
   t.end();
 });

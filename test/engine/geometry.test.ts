@@ -1,4 +1,7 @@
-/** What lies at a place in the source lies at that place again when it has gone through the tensor and back. */
+/**
+ * What lies at a place in the source lies at that place again when it has gone through the tensor
+ * and back.
+ */
 import { mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -34,9 +37,14 @@ function blockIn(rows: number, columns: number, dark = 0): { plane: Plane; centr
   const left = (columns >> 1) - (width >> 1) + between(-2, 2);
   const samples = Array.from({ length: rows * columns }, (_, i) => {
     const inside = (at: number, from: number, size: number) => at >= from && at < from + size;
-    return inside(Math.floor(i / columns), top, height) && inside(i % columns, left, width) ? 1000 : dark;
+    return inside(Math.floor(i / columns), top, height) && inside(i % columns, left, width)
+      ? 1000
+      : dark;
   });
-  return { plane: plane(rows, columns, samples), centre: { x: left + width / 2, y: top + height / 2 } };
+  return {
+    plane: plane(rows, columns, samples),
+    centre: { x: left + width / 2, y: top + height / 2 },
+  };
 }
 
 /** Centre of mass of a heatmap. */
@@ -59,7 +67,13 @@ async function through(given: Plane, more: Partial<ImageInput>) {
 }
 
 /** Half a pixel, of the source or of the tensor: whichever is coarser. */
-function near(t: Test, found: Point, expected: Point, scale: { x: number; y: number }, name: string) {
+function near(
+  t: Test,
+  found: Point,
+  expected: Point,
+  scale: { x: number; y: number },
+  name: string,
+) {
   for (const axis of ["x", "y"] as const) {
     const off = Math.abs(found[axis] - expected[axis]);
     t.ok(off <= 0.5 * Math.max(1, scale[axis]), `${name}: ${axis} is off by ${off.toFixed(3)}`);
@@ -80,7 +94,13 @@ t.test("letterbox, crop and stretch, there and back", async (t) => {
           x: placement.sourceWidth / placement.width,
           y: placement.sourceHeight / placement.height,
         };
-        near(t, centre, block.centre, scale, `${rows}x${columns} ${fit} ${interpolation} ${height}x${width}`);
+        near(
+          t,
+          centre,
+          block.centre,
+          scale,
+          `${rows}x${columns} ${fit} ${interpolation} ${height}x${width}`,
+        );
       }
 });
 
@@ -88,9 +108,16 @@ t.test("padding up to a multiple, and Pixel Padding round the image", async (t) 
   for (let i = 0; i < CASES; i++) {
     const [rows, columns] = [between(30, 170), between(30, 170)];
     const block = blockIn(rows, columns, -2000);
-    block.plane.interpretation = { ...block.plane.interpretation, padding: { from: -2000, to: -2000 } };
+    block.plane.interpretation = {
+      ...block.plane.interpretation,
+      padding: { from: -2000, to: -2000 },
+    };
     const size = { kind: "multiple_of" as const, multiple: 32, max_side: 96 };
-    const { centre, placement } = await through(block.plane, { size, fit: "letterbox", background: 0 });
+    const { centre, placement } = await through(block.plane, {
+      size,
+      fit: "letterbox",
+      background: 0,
+    });
     const scale = {
       x: placement.sourceWidth / placement.width,
       y: placement.sourceHeight / placement.height,

@@ -1,4 +1,7 @@
-/** Models that leave while nobody uses them: their next use waits for them, and never finds other weights. */
+/**
+ * Models that leave while nobody uses them: their next use waits for them, and never finds other
+ * weights.
+ */
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -9,7 +12,14 @@ import type { LoadOptions } from "../../src/engine/types.js";
 import type { Tensor } from "../../src/base/tensor.js";
 import { failure } from "../support/expect.js";
 import { ADDON, needs } from "../support/needs.js";
-import { heavy, input, loadOptions, plane, writeModel, HEAVY_SIDE } from "../support/tiny-models.js";
+import {
+  heavy,
+  input,
+  loadOptions,
+  plane,
+  writeModel,
+  HEAVY_SIDE,
+} from "../support/tiny-models.js";
 
 /** y = x + 10 or the like: other weights give other numbers. */
 const adding = (name: string, what: number): ModelDescription => ({
@@ -31,7 +41,8 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
   const engine: Engine = createEngine({ provider: "cpu", threads: 2, modelsLeave: true });
   t.teardown(() => engine.close());
   const folder = t.testdir();
-  const residence = (id: number) => engine.stats().models.find((model) => model.id === id)!.residence;
+  const residence = (id: number) =>
+    engine.stats().models.find((model) => model.id === id)!.residence;
 
   /** Asks a model to leave until it is gone: a use may have ended a moment ago. */
   async function leave(id: number): Promise<void> {
@@ -64,7 +75,11 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
       t.equal(await ask(id), 11);
       t.match(residence(id), { state: "loaded", loads: 2 });
       t.ok(residence(id).loadSeconds > 0);
-      t.equal(engine.stats().models.find((model) => model.id === id)!.completed, 2, "it goes on counting");
+      t.equal(
+        engine.stats().models.find((model) => model.id === id)!.completed,
+        2,
+        "it goes on counting",
+      );
       await engine.unload(id);
     },
   );
@@ -98,14 +113,16 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
         await new Promise((resolve) => setImmediate(resolve));
       }
     })();
-    // Between two rounds both models are gone for certain; within one they may leave whenever nobody asks.
+    // Between two rounds both models are gone for certain; within one they may leave whenever
+    // nobody asks.
     const rounds = 4;
     for (let round = 0; round < rounds; round++) {
       const clients = Array.from({ length: 16 }, async (_, client) => {
         for (let i = 0; i < 15; i++) {
           const which = (client + i) % 2;
           const found = await ask(both[which]!, i);
-          if (found !== i + [10, 20][which]!) throw new Error(`Expected another number than ${found}`);
+          if (found !== i + [10, 20][which]!)
+            throw new Error(`Expected another number than ${found}`);
         }
       });
       await Promise.all(clients);
@@ -131,7 +148,9 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
     const { rawSha256 } = await engine.infer(id, [wide], {});
     for (let round = 0; round < 3; round++) {
       await leave(id);
-      const results = await Promise.all(Array.from({ length: 12 }, () => engine.infer(id, [wide], {})));
+      const results = await Promise.all(
+        Array.from({ length: 12 }, () => engine.infer(id, [wide], {})),
+      );
       t.ok(
         results.every((result) => result.rawSha256 === rawSha256),
         "the same bits",
@@ -140,34 +159,49 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
     await engine.unload(id);
   });
 
-  await t.test("a file that is another one now is refused by name, until it is put back", async (t) => {
-    const { id, file } = await load(adding("swapped", 10));
-    const before = readFileSync(file);
-    await leave(id);
-    writeFileSync(file, onnxModel(adding("swapped", 11)));
-    const refused = await failure(ask(id));
-    t.equal(refused.code, "model_unavailable");
-    t.match(refused.message, /expected swapped\.onnx with the sha256 [0-9a-f]{64} .* found [0-9a-f]{64}/);
-    t.match(residence(id), { state: "idle", problem: refused.message });
-    t.match([...engine.missing()], [[id, refused.message]]);
-    writeFileSync(file, before);
-    t.equal(await ask(id), 11);
-    t.equal(residence(id).problem, undefined);
-    t.equal(engine.missing().size, 0);
-    await engine.unload(id);
-  });
+  await t.test(
+    "a file that is another one now is refused by name, until it is put back",
+    async (t) => {
+      const { id, file } = await load(adding("swapped", 10));
+      const before = readFileSync(file);
+      await leave(id);
+      writeFileSync(file, onnxModel(adding("swapped", 11)));
+      const refused = await failure(ask(id));
+      t.equal(refused.code, "model_unavailable");
+      t.match(
+        refused.message,
+        /expected swapped\.onnx with the sha256 [0-9a-f]{64} .* found [0-9a-f]{64}/,
+      );
+      t.match(residence(id), { state: "idle", problem: refused.message });
+      t.match([...engine.missing()], [[id, refused.message]]);
+      writeFileSync(file, before);
+      t.equal(await ask(id), 11);
+      t.equal(residence(id).problem, undefined);
+      t.equal(engine.missing().size, 0);
+      await engine.unload(id);
+    },
+  );
 
   await t.test("the same of weights in a file of their own", async (t) => {
     const data = path.join(folder, "outside.data");
     writeFileSync(data, new Uint8Array(new Float32Array([10]).buffer));
-    const weight = { name: "w", dtype: "float32", shape: [1], data: [10], location: "outside.data" } as const;
+    const weight = {
+      name: "w",
+      dtype: "float32",
+      shape: [1],
+      data: [10],
+      location: "outside.data",
+    } as const;
     const file = writeModel(folder, { ...adding("outside", 10), initializers: [weight] });
     const { id } = await engine.load(loadOptions(file, pinned(file, data)));
     t.equal(await ask(id), 11);
     const before = readFileSync(data);
     await leave(id);
     writeFileSync(data, new Uint8Array(before.length));
-    t.match(await failure(ask(id)), { code: "model_unavailable", message: new RegExp(path.basename(data)) });
+    t.match(await failure(ask(id)), {
+      code: "model_unavailable",
+      message: new RegExp(path.basename(data)),
+    });
     writeFileSync(data, before);
     t.equal(await ask(id), 11);
     await engine.unload(id);
@@ -176,12 +210,16 @@ t.test("idle models", { skip: needs(ADDON) }, async (t) => {
   await t.test("a canary that gives something else keeps the model away", async (t) => {
     const { id } = await load(adding("canary", 10));
     const one = (value: number, name: string): Tensor => ({
-      ...{ name, dtype: "float32", shape: [1, 1, 1, 1] },
+      name,
+      dtype: "float32",
+      shape: [1, 1, 1, 1],
       data: new Uint8Array(new Float32Array([value]).buffer),
     });
     const canary = (y: number) => ({
-      ...{ feeds: [one(1, "x")], expected: [one(y, "y")] },
-      ...{ absolute: 0.01, relative: 0 },
+      feeds: [one(1, "x")],
+      expected: [one(y, "y")],
+      absolute: 0.01,
+      relative: 0,
     });
     engine.keepCanary(id, canary(11.02));
     await leave(id);

@@ -1,4 +1,7 @@
-/** Memory that is refused, and memory that goes back: neither ends the process, nor holds up the thread of JavaScript. */
+/**
+ * Memory that is refused, and memory that goes back: neither ends the process, nor holds up the
+ * thread of JavaScript.
+ */
 import t from "tap";
 import { type ModelDescription, tensor } from "../../scripts/lib/onnx-model.js";
 import { createEngine, type Engine } from "../../src/engine/engine.js";
@@ -6,7 +9,10 @@ import type { ImageInput } from "../../src/manifest/manifest.js";
 import { ADDON, needs } from "../support/needs.js";
 import { identity, input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
 
-/** On its way it makes an image whose sides are the 8th power of the given ones: of 8 x 8 pixels, 2^50 bytes. */
+/**
+ * On its way it makes an image whose sides are the 8th power of the given ones: of 8 x 8 pixels,
+ * 2^50 bytes.
+ */
 const greedy: ModelDescription = {
   name: "greedy",
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, "h", "w"] }],
@@ -52,15 +58,18 @@ t.test("memory", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => engine.close());
   const folder = t.testdir();
 
-  await t.test("a run whose memory is refused is overloaded, and the next one goes on", async (t) => {
-    const { id } = await engine.load(loadOptions(writeModel(folder, greedy)));
-    const run = (side: number) => engine.infer(id, [plane(side, side)], {});
-    for (let i = 0; i < 3; i++) {
-      await t.rejects(run(8), { code: "overloaded", message: /memory did not suffice/ });
-      t.match(await run(1), { outputs: [{ kind: "heatmap", rows: 1, columns: 1 }] });
-    }
-    await engine.unload(id);
-  });
+  await t.test(
+    "a run whose memory is refused is overloaded, and the next one goes on",
+    async (t) => {
+      const { id } = await engine.load(loadOptions(writeModel(folder, greedy)));
+      const run = (side: number) => engine.infer(id, [plane(side, side)], {});
+      for (let i = 0; i < 3; i++) {
+        await t.rejects(run(8), { code: "overloaded", message: /memory did not suffice/ });
+        t.match(await run(1), { outputs: [{ kind: "heatmap", rows: 1, columns: 1 }] });
+      }
+      await engine.unload(id);
+    },
+  );
 
   await t.test("what a graph gives goes back once it is hashed", async (t) => {
     const { id } = await engine.load(loadOptions(writeModel(folder, identity)));
@@ -71,7 +80,10 @@ t.test("memory", { skip: needs(ADDON) }, async (t) => {
     const values = output?.kind === "heatmap" ? output.values.byteLength : 0;
     t.equal(values, 4 * 1024 * 1024);
     const more = process.memoryUsage().external - before;
-    t.ok(more < 1.5 * values, `the answer has ${values} bytes, and ${more} are there more than before`);
+    t.ok(
+      more < 1.5 * values,
+      `the answer has ${values} bytes, and ${more} are there more than before`,
+    );
     await engine.unload(id);
   });
 
@@ -83,13 +95,18 @@ t.test("memory", { skip: needs(ADDON) }, async (t) => {
     for (const way of ["unload", "unload under a request", "close"] as const) {
       const own = createEngine({ provider: "cpu" });
       const { id } = await own.load(loadOptions(model, { inputs: [wide] }));
-      const running = way === "unload under a request" ? own.infer(id, [plane(1, SIDE)], {}) : undefined;
+      const running =
+        way === "unload under a request" ? own.infer(id, [plane(1, SIDE)], {}) : undefined;
       // The one thread that frees weights is busy with a load: who frees them itself is done first.
       const loading = engine.load(loadOptions(model, { inputs: [wide] }));
       const gone = way === "close" ? own.close() : own.unload(id);
-      // On a busy machine the thread of JavaScript hears of both at once: the load is then done within the same turn.
+      // On a busy machine the thread of JavaScript hears of both at once: the load is then done
+      // within the same turn.
       const aTurnLater = gone.then(() => new Promise((resolve) => setImmediate(resolve)));
-      const first = await Promise.race([loading.then(() => "the load"), aTurnLater.then(() => "the unload")]);
+      const first = await Promise.race([
+        loading.then(() => "the load"),
+        aTurnLater.then(() => "the unload"),
+      ]);
       t.equal(first, "the load", way);
       await gone;
       t.match(await (running ?? {}), {});

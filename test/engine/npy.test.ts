@@ -40,7 +40,11 @@ t.test("reads every version and every type back", (t) => {
     ["bool", 1],
   ] as const;
   for (const [dtype, bytes] of types) {
-    const tensor = { dtype, shape: [3], data: Uint8Array.from({ length: 3 * bytes }, (_, i) => i % 2) };
+    const tensor = {
+      dtype,
+      shape: [3],
+      data: Uint8Array.from({ length: 3 * bytes }, (_, i) => i % 2),
+    };
     const back = decodeNpy(encodeNpy(tensor));
     t.equal(back.dtype, dtype);
     t.strictSame(back.shape, [3]);

@@ -1,6 +1,7 @@
 /**
- * What goes into a network is what the libraries with which networks are trained make of the same picture:
- * test/reference/preparation/preparation.py has stored it once. docs/manifest.md has the table.
+ * What goes into a network is what the libraries with which networks are trained make of the same
+ * picture: test/reference/preparation/preparation.py has stored it once. docs/manifest.md has the
+ * table.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -10,9 +11,17 @@ import type { ImageInput } from "../../src/manifest/manifest.js";
 import { toNumbers } from "../../src/models/compare.js";
 import { ADDON, needs } from "../support/needs.js";
 import { engine } from "../support/real-engine.js";
-import { heatmap, identity, input, loadOptions, plane, writeModel } from "../support/tiny-models.js";
+import {
+  heatmap,
+  identity,
+  input,
+  loadOptions,
+  plane,
+  writeModel,
+} from "../support/tiny-models.js";
 
-const read = (name: string) => decodeNpy(readFileSync(join("test/reference/preparation", `${name}.npy`)));
+const read = (name: string) =>
+  decodeNpy(readFileSync(join("test/reference/preparation", `${name}.npy`)));
 
 const SAMPLED = { interpolation: "linear", antialias: false } as const;
 const each = { of: "all", channels: "each" } as const;
@@ -31,7 +40,10 @@ const PREPARED: Record<string, Partial<ImageInput>> = {
   "torch-area": { interpolation: "adaptive_area" },
   "monai-zscore-before": { ...SAMPLED, normalisation: { kind: "z_score", over: "image" } },
   "monai-zscore-after": { ...SAMPLED, intensity: [{ kind: "z_score", at: "tensor", ...each }] },
-  "monai-nonzero-before": { ...SAMPLED, intensity: [{ kind: "z_score", at: "source", ...nonzero }] },
+  "monai-nonzero-before": {
+    ...SAMPLED,
+    intensity: [{ kind: "z_score", at: "source", ...nonzero }],
+  },
   "monai-nonzero-after": { ...SAMPLED, intensity: [{ kind: "z_score", at: "tensor", ...nonzero }] },
   "monai-percentiles": {
     ...SAMPLED,
@@ -60,12 +72,16 @@ t.test("a picture is prepared as it was for training", { skip: needs(ADDON) }, a
     for (const layout of ["NCHW", "NCWH"] as const) {
       const inputs = [{ ...input, size, ...fields, layout }];
       const loaded = await engine().load(loadOptions(model, { inputs, outputs: [heatmap] }));
-      const { tensors } = await engine().infer(loaded.id, [plane(rows, columns, samples)], { dump: true });
+      const { tensors } = await engine().infer(loaded.id, [plane(rows, columns, samples)], {
+        dump: true,
+      });
       await engine().unload(loaded.id);
       const given = tensors!.inputs[0]!;
       const own = Array.from(toNumbers(given));
       const upright =
-        layout === "NCHW" ? own : own.map((_, i) => own[(i % width) * height + Math.floor(i / width)]!);
+        layout === "NCHW"
+          ? own
+          : own.map((_, i) => own[(i % width) * height + Math.floor(i / width)]!);
       const wanted = toNumbers(expected);
       const scale = wanted.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
       const far = upright.reduce((most, one, i) => Math.max(most, Math.abs(one - wanted[i]!)), 0);

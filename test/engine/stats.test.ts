@@ -45,8 +45,9 @@ const image = (seed: number) =>
 const NEVER_PAID = "the planner has found that batches do not pay here now";
 
 /**
- * Asks for all at once while the only thread is taken, so that all wait for it; again until some of them have run together.
- * Whatever ran together or apart is checked. Gives the runs that the last ones took.
+ * Asks for all at once while the only thread is taken, so that all wait for it; again until some of
+ * them have run together. Whatever ran together or apart is checked. Gives the runs that the last
+ * ones took.
  */
 async function together<T>(
   id: number,
@@ -88,46 +89,54 @@ t.test("a model that may not run in batches is counted image by image", async (t
   t.equal(statsOf(id), undefined);
 });
 
-t.test("where batches pay, many images run together, and each gets what it gets alone", async (t) => {
-  const { id } = await load(8);
-  if (!statsOf(id)!.batched) {
-    t.comment("batches do not pay on this machine, or change bits");
-    return;
-  }
-  const seeds = Array.from({ length: 24 }, (_, i) => i + 1);
-  const alone: string[] = [];
-  for (const seed of seeds) alone.push((await engine.infer(id, [image(seed)], {})).rawSha256);
-  await together(
-    id,
-    () => seeds.map(async (seed) => (await engine.infer(id, [image(seed)], {})).rawSha256),
-    (found) => t.strictSame(found, alone),
-  );
-  const feeds = seeds.map((seed) => {
-    const data = new Uint8Array(Float32Array.from({ length: HEAVY_SIDE }, (_, i) => (i * seed) % 7).buffer);
-    return { name: "x", dtype: "float32" as const, shape: [1, 1, 1, HEAVY_SIDE], data };
-  });
-  const run = async (feed: (typeof feeds)[number]) => (await engine.runTensors(id, [feed]))[0]!;
-  const apart: Tensor[] = [];
-  for (const feed of feeds) apart.push(await run(feed));
-  const runs = await together(
-    id,
-    () => feeds.map(run),
-    (found) => {
-      const same = found.every(({ data }, i) => Buffer.compare(data, apart[i]!.data) === 0);
-      t.ok(same, "raw tensors, too");
-      t.match(found[3], { name: apart[3]!.name, shape: apart[3]!.shape });
-    },
-  );
-  await t.rejects(engine.runTensors(id, [{ ...feeds[0]!, name: "y" }]), { code: "internal" });
-  const stats = statsOf(id)!;
-  if (runs < feeds.length)
-    t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");
-  else t.comment(NEVER_PAID);
-  t.ok(stats.gatheredBatches < total(stats.batchSizes) / 2, "most of them prepared in their place");
-  t.equal(engine.stats().parked, 0);
-  await engine.unload(id);
-  t.equal(statsOf(id), undefined, "its memory is back");
-});
+t.test(
+  "where batches pay, many images run together, and each gets what it gets alone",
+  async (t) => {
+    const { id } = await load(8);
+    if (!statsOf(id)!.batched) {
+      t.comment("batches do not pay on this machine, or change bits");
+      return;
+    }
+    const seeds = Array.from({ length: 24 }, (_, i) => i + 1);
+    const alone: string[] = [];
+    for (const seed of seeds) alone.push((await engine.infer(id, [image(seed)], {})).rawSha256);
+    await together(
+      id,
+      () => seeds.map(async (seed) => (await engine.infer(id, [image(seed)], {})).rawSha256),
+      (found) => t.strictSame(found, alone),
+    );
+    const feeds = seeds.map((seed) => {
+      const data = new Uint8Array(
+        Float32Array.from({ length: HEAVY_SIDE }, (_, i) => (i * seed) % 7).buffer,
+      );
+      return { name: "x", dtype: "float32" as const, shape: [1, 1, 1, HEAVY_SIDE], data };
+    });
+    const run = async (feed: (typeof feeds)[number]) => (await engine.runTensors(id, [feed]))[0]!;
+    const apart: Tensor[] = [];
+    for (const feed of feeds) apart.push(await run(feed));
+    const runs = await together(
+      id,
+      () => feeds.map(run),
+      (found) => {
+        const same = found.every(({ data }, i) => Buffer.compare(data, apart[i]!.data) === 0);
+        t.ok(same, "raw tensors, too");
+        t.match(found[3], { name: apart[3]!.name, shape: apart[3]!.shape });
+      },
+    );
+    await t.rejects(engine.runTensors(id, [{ ...feeds[0]!, name: "y" }]), { code: "internal" });
+    const stats = statsOf(id)!;
+    if (runs < feeds.length)
+      t.ok(total(stats.batchSizes) > (stats.batchSizes.counts[0] ?? 0), "some of more than one");
+    else t.comment(NEVER_PAID);
+    t.ok(
+      stats.gatheredBatches < total(stats.batchSizes) / 2,
+      "most of them prepared in their place",
+    );
+    t.equal(engine.stats().parked, 0);
+    await engine.unload(id);
+    t.equal(statsOf(id), undefined, "its memory is back");
+  },
+);
 
 t.test("images with numbers of their own run together, too", async (t) => {
   const model: ModelDescription = {
@@ -135,7 +144,10 @@ t.test("images with numbers of their own run together, too", async (t) => {
     name: "heavy-numbers",
     // The order of the graph is not that of the manifest.
     inputs: [{ name: "z", dtype: "float32", shape: ["n", 1] }, ...heavy.inputs],
-    initializers: [...heavy.initializers!, { name: "axes", dtype: "int64", shape: [2], data: [2, 3] }],
+    initializers: [
+      ...heavy.initializers!,
+      { name: "axes", dtype: "int64", shape: [2], data: [2, 3] },
+    ],
     nodes: [
       { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
       { op: "Unsqueeze", inputs: ["z", "axes"], outputs: ["wide"] },
@@ -152,7 +164,9 @@ t.test("images with numbers of their own run together, too", async (t) => {
           tensor: "z",
           dtype: "float32",
           layout: "NC",
-          values: [{ tag: "KVP", encoding: "number", multiply: 1, add: 0, if_absent: { kind: "refuse" } }],
+          values: [
+            { tag: "KVP", encoding: "number", multiply: 1, add: 0, if_absent: { kind: "refuse" } },
+          ],
         },
       ],
       outputs: [heatmap],
@@ -180,58 +194,68 @@ t.test("images with numbers of their own run together, too", async (t) => {
   await engine.unload(id);
 });
 
-t.test("batches are no larger than gives the bits of an image alone, whatever their size", async (t) => {
-  const odd: ModelDescription = {
-    ...heavy,
-    name: "odd",
-    initializers: [
-      ...(heavy.initializers ?? []),
-      { name: "three", dtype: "int64", shape: [1], data: [3] },
-      { name: "first", dtype: "int64", shape: [1], data: [0] },
-    ],
-    // Three at a time are answered otherwise
-    nodes: [
-      { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
-      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
-      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
-      { op: "Equal", inputs: ["count", "three"], outputs: ["is_three"] },
-      { op: "Cast", inputs: ["is_three"], outputs: ["more"], attributes: { to: int(1) } },
-      { op: "Add", inputs: ["product", "more"], outputs: ["y"] },
-    ],
-  };
-  const { id } = await load(8, odd, "odd");
-  if (!statsOf(id)!.batched) t.comment("batches do not pay on this machine");
-  const one = async (seed: number) => (await engine.infer(id, [image(seed)], {})).rawSha256;
-  const alone = [await one(1), await one(2), await one(3)];
-  for (let round = 0; round < 10; round++) t.strictSame(await Promise.all([one(1), one(2), one(3)]), alone);
-  const { ends, counts } = statsOf(id)!.batchSizes;
-  t.ok(
-    counts.every((batches, i) => batches === 0 || (ends[i] ?? Infinity) <= 2),
-    "never three",
-  );
-  await engine.unload(id);
-});
+t.test(
+  "batches are no larger than gives the bits of an image alone, whatever their size",
+  async (t) => {
+    const odd: ModelDescription = {
+      ...heavy,
+      name: "odd",
+      initializers: [
+        ...(heavy.initializers ?? []),
+        { name: "three", dtype: "int64", shape: [1], data: [3] },
+        { name: "first", dtype: "int64", shape: [1], data: [0] },
+      ],
+      // Three at a time are answered otherwise
+      nodes: [
+        { op: "MatMul", inputs: ["x", "w"], outputs: ["product"] },
+        { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+        { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+        { op: "Equal", inputs: ["count", "three"], outputs: ["is_three"] },
+        { op: "Cast", inputs: ["is_three"], outputs: ["more"], attributes: { to: int(1) } },
+        { op: "Add", inputs: ["product", "more"], outputs: ["y"] },
+      ],
+    };
+    const { id } = await load(8, odd, "odd");
+    if (!statsOf(id)!.batched) t.comment("batches do not pay on this machine");
+    const one = async (seed: number) => (await engine.infer(id, [image(seed)], {})).rawSha256;
+    const alone = [await one(1), await one(2), await one(3)];
+    for (let round = 0; round < 10; round++)
+      t.strictSame(await Promise.all([one(1), one(2), one(3)]), alone);
+    const { ends, counts } = statsOf(id)!.batchSizes;
+    t.ok(
+      counts.every((batches, i) => batches === 0 || (ends[i] ?? Infinity) <= 2),
+      "never three",
+    );
+    await engine.unload(id);
+  },
+);
 
-t.test("whether batches give the same bits is asked with numbers, of whole types too", async (t) => {
-  const twice: ModelDescription = {
-    ...heavy,
-    name: "twice",
-    inputs: [{ name: "x", dtype: "uint8", shape: ["n", 1, 1, HEAVY_SIDE] }],
-    initializers: [...(heavy.initializers ?? []), { name: "first", dtype: "int64", shape: [1], data: [0] }],
-    // As many times as much as there are images: of zeros that is zero
-    nodes: [
-      { op: "Cast", inputs: ["x"], outputs: ["values"], attributes: { to: int(1) } },
-      { op: "MatMul", inputs: ["values", "w"], outputs: ["product"] },
-      { op: "Shape", inputs: ["x"], outputs: ["sides"] },
-      { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
-      { op: "Cast", inputs: ["count"], outputs: ["times"], attributes: { to: int(1) } },
-      { op: "Mul", inputs: ["product", "times"], outputs: ["y"] },
-    ],
-  };
-  const { id } = await load(8, twice, "twice", { ...input, dtype: "uint8" });
-  t.match(statsOf(id), { batched: false });
-  await engine.unload(id);
-});
+t.test(
+  "whether batches give the same bits is asked with numbers, of whole types too",
+  async (t) => {
+    const twice: ModelDescription = {
+      ...heavy,
+      name: "twice",
+      inputs: [{ name: "x", dtype: "uint8", shape: ["n", 1, 1, HEAVY_SIDE] }],
+      initializers: [
+        ...(heavy.initializers ?? []),
+        { name: "first", dtype: "int64", shape: [1], data: [0] },
+      ],
+      // As many times as much as there are images: of zeros that is zero
+      nodes: [
+        { op: "Cast", inputs: ["x"], outputs: ["values"], attributes: { to: int(1) } },
+        { op: "MatMul", inputs: ["values", "w"], outputs: ["product"] },
+        { op: "Shape", inputs: ["x"], outputs: ["sides"] },
+        { op: "Gather", inputs: ["sides", "first"], outputs: ["count"] },
+        { op: "Cast", inputs: ["count"], outputs: ["times"], attributes: { to: int(1) } },
+        { op: "Mul", inputs: ["product", "times"], outputs: ["y"] },
+      ],
+    };
+    const { id } = await load(8, twice, "twice", { ...input, dtype: "uint8" });
+    t.match(statsOf(id), { batched: false });
+    await engine.unload(id);
+  },
+);
 
 t.test(
   "batches that change few results are found, though the first image that is tried is not among them",
@@ -272,7 +296,13 @@ t.test("what waits in a batch is cancelled and keeps its deadline", async (t) =>
       (thrown: unknown) => (thrown instanceof RadserveError ? thrown.code : "other"),
     );
   const given = Array.from({ length: 30 }, (_, i) =>
-    code(engine.infer(id, [image(i)], i % 3 === 0 ? { cancelId: 77 } : i % 3 === 1 ? { timeoutMs: 20 } : {})),
+    code(
+      engine.infer(
+        id,
+        [image(i)],
+        i % 3 === 0 ? { cancelId: 77 } : i % 3 === 1 ? { timeoutMs: 20 } : {},
+      ),
+    ),
   );
   engine.cancel(77);
   const codes = await Promise.all(given);
@@ -293,25 +323,34 @@ t.test("work that comes after its deadline is refused, and counted", async (t) =
   t.strictSame(statsOf(id)?.refused, { deadline: 1 });
 });
 
-t.test("figures for Prometheus: histograms add up, labels are models, classes and reasons", async (t) => {
-  const { id } = await load(1);
-  await engine.infer(id, [image(1)], { priority: "bulk" });
-  const registry = new Registry();
-  register(
-    registry,
-    engineMetrics(() => engine.stats()),
-  );
-  const text = await registry.metrics();
-  t.match(text, /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/);
-  t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
-  t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
-  t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
-  t.match(text, /radserve_engine_refused_total\{model="slow",reason="deadline"\} 1\n/);
-  t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
-  const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
-  t.strictSame([...labels].sort(), ["class", "le", "model", "outcome", "reason"]);
-  const counts = [...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g)].map(([, n]) =>
-    Number(n),
-  );
-  t.ok(counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!), "cumulative");
-});
+t.test(
+  "figures for Prometheus: histograms add up, labels are models, classes and reasons",
+  async (t) => {
+    const { id } = await load(1);
+    await engine.infer(id, [image(1)], { priority: "bulk" });
+    const registry = new Registry();
+    register(
+      registry,
+      engineMetrics(() => engine.stats()),
+    );
+    const text = await registry.metrics();
+    t.match(
+      text,
+      /radserve_engine_wait_seconds_bucket\{model="heavy-1",class="bulk",le="\+Inf"\} 1\n/,
+    );
+    t.match(text, /radserve_engine_wait_seconds_count\{model="heavy-1",class="bulk"\} 1\n/);
+    t.match(text, /radserve_engine_queued\{model="heavy-1",class="stat"\} 0\n/);
+    t.match(text, /radserve_engine_inferences_total\{model="heavy-1",outcome="completed"\} 1\n/);
+    t.match(text, /radserve_engine_refused_total\{model="slow",reason="deadline"\} 1\n/);
+    t.match(text, /# TYPE radserve_engine_run_seconds histogram/);
+    const labels = new Set([...text.matchAll(/[{,](\w+)=/g)].map(([, label]) => label));
+    t.strictSame([...labels].sort(), ["class", "le", "model", "outcome", "reason"]);
+    const counts = [
+      ...text.matchAll(/run_seconds_bucket\{model="heavy-1",le="[^"]+"\} (\d+)/g),
+    ].map(([, n]) => Number(n));
+    t.ok(
+      counts.length > 10 && counts.every((n, i) => i === 0 || n >= counts[i - 1]!),
+      "cumulative",
+    );
+  },
+);

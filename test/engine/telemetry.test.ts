@@ -1,4 +1,7 @@
-/** ONNX Runtime's own builds report to their maker, and keep what is to be sent in the home directory. Ours must not. */
+/**
+ * ONNX Runtime's own builds report to their maker, and keep what is to be sent in the home
+ * directory. Ours must not.
+ */
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import path from "node:path";

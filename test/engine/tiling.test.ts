@@ -1,7 +1,8 @@
 /**
- * Windows over images and volumes: a graph that looks at each pixel by itself gives the same mask whole and in windows,
- * and the receipt, the canary and the check of the manifest know of the windows. What windows, weights and mirrored runs
- * are is held against MONAI and nnU-Net in native/test/tiling.
+ * Windows over images and volumes: a graph that looks at each pixel by itself gives the same mask
+ * whole and in windows, and the receipt, the canary and the check of the manifest know of the
+ * windows. What windows, weights and mirrored runs are is held against MONAI and nnU-Net in
+ * native/test/tiling.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -26,7 +27,13 @@ const SERIES = resolve("test/reference/inputs/series");
 type Tiling = NonNullable<Manifest["tiling"]>;
 
 const gaussian = { kind: "gaussian", sigma: 0.125, centre: "half", least: 0.001 } as const;
-const flat: Tiling = { window: [96, 130], overlap: 0.3, steps: "even", weights: gaussian, padding: 0 };
+const flat: Tiling = {
+  window: [96, 130],
+  overlap: 0.3,
+  steps: "even",
+  weights: gaussian,
+  padding: 0,
+};
 const deep: Tiling = { ...flat, window: [3, 7, 6], steps: "stride", mirror: ["depth", "width"] };
 const tiled = (tiling: Tiling) => (manifest: Manifest) => {
   manifest.tiling = tiling;
@@ -35,8 +42,10 @@ const tiled = (tiling: Tiling) => (manifest: Manifest) => {
 async function maskOf(engine: Engine, model: ModelEntry, image: Image): Promise<Uint8Array> {
   const planes = await Promise.all(
     Array.from({ length: image.frameCount }, async (_, frame) => ({
-      ...{ format: image.format, data: await image.frame(frame) },
-      ...{ interpretation: image.interpretation(frame), pixelAspect: image.pixelAspect(frame) },
+      format: image.format,
+      data: await image.frame(frame),
+      interpretation: image.interpretation(frame),
+      pixelAspect: image.pixelAspect(frame),
     })),
   );
   const geometry = image.series?.volume.geometry;
@@ -61,14 +70,22 @@ t.test("windows", { skip: needs(ADDON) }, async (t) => {
     t.ok(new Set(whole).size > 1, "something is marked, and something is not");
     const padded = { ...flat, window: [600, 400] };
     const larger = await loadTestModel(engine, folder, "overlapping", tiled(padded));
-    t.equal(Buffer.compare(await maskOf(engine, larger, image), whole), 0, "windows larger than the image");
+    t.equal(
+      Buffer.compare(await maskOf(engine, larger, image), whole),
+      0,
+      "windows larger than the image",
+    );
   });
 
   await t.test("over a volume give the mask of the whole", async (t) => {
     const input = await openInput(SERIES, undefined);
     t.teardown(() => input.close());
     const image = await readInput(input);
-    const whole = await maskOf(engine, await loadTestModel(engine, folder, "volume-fractional"), image);
+    const whole = await maskOf(
+      engine,
+      await loadTestModel(engine, folder, "volume-fractional"),
+      image,
+    );
     const inWindows = await loadTestModel(engine, folder, "volume-fractional", tiled(deep));
     t.equal(Buffer.compare(await maskOf(engine, inWindows, image), whole), 0);
     t.ok(new Set(whole).size > 1);
@@ -78,8 +95,13 @@ t.test("windows", { skip: needs(ADDON) }, async (t) => {
     const model = await loadTestModel(engine, folder, "overlapping", tiled(flat));
     const answer = await infer(
       {
-        ...{ requestId: "test", inputPath: path, outputFolder: join(folder, "out"), outputs: ["json"] },
-        ...{ priority: "routine", cancelId: 1, roots: { input: undefined, output: undefined } },
+        requestId: "test",
+        inputPath: path,
+        outputFolder: join(folder, "out"),
+        outputs: ["json"],
+        priority: "routine",
+        cancelId: 1,
+        roots: { input: undefined, output: undefined },
       },
       { engine, models: [model] },
     );
@@ -98,8 +120,10 @@ t.test("windows", { skip: needs(ADDON) }, async (t) => {
     );
     const image = await readImage(ct);
     const plane = {
-      ...{ format: image.format, data: await image.frame(0) },
-      ...{ interpretation: image.interpretation(0), pixelAspect: image.pixelAspect(0) },
+      format: image.format,
+      data: await image.frame(0),
+      interpretation: image.interpretation(0),
+      pixelAspect: image.pixelAspect(0),
     };
     const running = engine.infer(model.nativeId!, [plane], { cancelId: 77 });
     const cancelling = setInterval(() => engine.cancel(77), 5);
@@ -165,12 +189,28 @@ t.test("a window that the graph does not take is named", (t) => {
   const manifest = manifestOf("overlapping");
   manifest.tiling = flat;
   const side = (height: number) => ({
-    inputs: [{ name: "x", dtype: "float32" as const, shape: [-1, 1, height, 130], names: ["", "", "", ""] }],
-    outputs: [{ name: "y", dtype: "float32" as const, shape: [-1, 2, height, 130], names: ["", "", "", ""] }],
+    inputs: [
+      {
+        name: "x",
+        dtype: "float32" as const,
+        shape: [-1, 1, height, 130],
+        names: ["", "", "", ""],
+      },
+    ],
+    outputs: [
+      {
+        name: "y",
+        dtype: "float32" as const,
+        shape: [-1, 2, height, 130],
+        names: ["", "", "", ""],
+      },
+    ],
     float16: false,
     metadata: {},
   });
   t.strictSame(checkGraph(manifest, side(96)), []);
-  t.match(checkGraph(manifest, side(64)), [{ path: "tiling.window", message: /^96 x 130 does not fit/ }]);
+  t.match(checkGraph(manifest, side(64)), [
+    { path: "tiling.window", message: /^96 x 130 does not fit/ },
+  ]);
   t.end();
 });

@@ -1,7 +1,16 @@
-/** Volumes whose blended outputs are large: they are blended and decided slice by slice, in memory that is known before. */
+/**
+ * Volumes whose blended outputs are large: they are blended and decided slice by slice, in memory
+ * that is known before.
+ */
 import t from "tap";
 import { createEngine } from "../../src/engine/engine.js";
-import { CLASSES, forgetPeak, manyLabels, nearestLabel, peakMemory } from "../support/many-labels.js";
+import {
+  CLASSES,
+  forgetPeak,
+  manyLabels,
+  nearestLabel,
+  peakMemory,
+} from "../support/many-labels.js";
 import { writeModel } from "../support/tiny-models.js";
 import { geometryOf, slicesOf } from "../support/volumes.js";
 
@@ -11,7 +20,10 @@ t.teardown(() => engine.close());
 const file = writeModel(folder, nearestLabel);
 
 const [SLICES, SIDE, WINDOW] = [130, 72, 16] as const;
-const voxels = Uint16Array.from({ length: SLICES * SIDE * SIDE }, (_, i) => (i * 7 + (i >> 9)) % CLASSES);
+const voxels = Uint16Array.from(
+  { length: SLICES * SIDE * SIDE },
+  (_, i) => (i * 7 + (i >> 9)) % CLASSES,
+);
 const planes = slicesOf(voxels, [SLICES, SIDE, SIDE]);
 /** What all of the output takes in float32. */
 const WHOLE = voxels.length * CLASSES * 4;
@@ -28,7 +40,10 @@ t.test("a volume of 105 labels takes a part of what its blended output would", a
     const { outputs } = await engine.infer(id, planes, { geometry });
     const took = peakMemory() - before;
     const [output] = outputs;
-    t.ok(output?.kind === "segmentation" && output.mask.every((label, i) => label === voxels[i]), letters);
+    t.ok(
+      output?.kind === "segmentation" && output.mask.every((label, i) => label === voxels[i]),
+      letters,
+    );
     // A ratio: allocators and ONNX Runtime's arena take some on top.
     t.ok(took < plan * 1.5, `it took ${took}, planned were ${plan}`);
   }
@@ -43,9 +58,12 @@ t.test("a mask in the model's grid is planned too, and made in the same pass", a
   const { id } = await engine.load({ ...options, outputs });
   // What windows take is known of both then.
   for (const one of [plain, id])
-    await engine.infer(one, slicesOf(voxels, [WINDOW, SIDE, SIDE]), { geometry: geometryOf("SPL") });
+    await engine.infer(one, slicesOf(voxels, [WINDOW, SIDE, SIDE]), {
+      geometry: geometryOf("SPL"),
+    });
   const geometry = geometryOf("AIR");
-  const planOf = (one: number) => engine.plan(one, { slices: SLICES, rows: SIDE, columns: SIDE, geometry });
+  const planOf = (one: number) =>
+    engine.plan(one, { slices: SLICES, rows: SIDE, columns: SIDE, geometry });
   const plan = planOf(id);
   t.ok(plan - planOf(plain) >= voxels.length, "a byte for each voxel and more");
   const before = forgetPeak();
@@ -75,17 +93,20 @@ t.test("the plan grows by the input where only the number of slices does", async
   t.equal(engine.plan(plain, { slices: 9, rows: SIDE, columns: SIDE, geometry }), 0);
 });
 
-t.test("raw outputs that come slice by slice have a hash of their own, the same every time", async (t) => {
-  const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
-  const geometry = geometryOf("SPL");
-  const hashOf = async (values: Uint16Array) =>
-    (await engine.infer(id, slicesOf(values, [3 * WINDOW, SIDE, SIDE]), { geometry })).rawSha256;
-  const few = voxels.slice(0, 3 * WINDOW * SIDE * SIDE);
-  const first = await hashOf(few);
-  t.equal(await hashOf(few), first);
-  few[5] = (few[5]! + 1) % CLASSES;
-  t.not(await hashOf(few), first);
-});
+t.test(
+  "raw outputs that come slice by slice have a hash of their own, the same every time",
+  async (t) => {
+    const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));
+    const geometry = geometryOf("SPL");
+    const hashOf = async (values: Uint16Array) =>
+      (await engine.infer(id, slicesOf(values, [3 * WINDOW, SIDE, SIDE]), { geometry })).rawSha256;
+    const few = voxels.slice(0, 3 * WINDOW * SIDE * SIDE);
+    const first = await hashOf(few);
+    t.equal(await hashOf(few), first);
+    few[5] = (few[5]! + 1) % CLASSES;
+    t.not(await hashOf(few), first);
+  },
+);
 
 t.test("progress counts windows, and a stop comes between them", async (t) => {
   const { id } = await engine.load(manyLabels(file, WINDOW, [null, null, null]));

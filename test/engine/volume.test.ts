@@ -8,7 +8,14 @@ import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import { failure } from "../support/expect.js";
 import { shipped } from "../support/manifests.js";
-import { identity, input, loadOptions, plane, untilRunning, writeModel } from "../support/tiny-models.js";
+import {
+  identity,
+  input,
+  loadOptions,
+  plane,
+  untilRunning,
+  writeModel,
+} from "../support/tiny-models.js";
 import { geometryOf, slicesOf } from "../support/volumes.js";
 
 const folder = t.testdir();
@@ -45,7 +52,32 @@ const options = (more: Partial<LoadOptions> = {}) =>
   loadOptions(file, { inputs: [volumeInput], outputs: [bright], ...more });
 
 /** 2 slices of 3 x 4: a bar in the first, a corner in the second. */
-const voxels = Uint16Array.of(90, 80, 70, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 51);
+const voxels = Uint16Array.of(
+  90,
+  80,
+  70,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  0,
+  60,
+  0,
+  0,
+  0,
+  51,
+);
 const expected = [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1];
 const slices = slicesOf(voxels, [2, 3, 4]);
 
@@ -58,7 +90,8 @@ t.test("a mask comes back to the slices as given, however they lie", async (t) =
     t.strictSame(found?.kind === "segmentation" && [...found.mask], expected, letters);
   }
   const turned = await engine.infer(id, slices, { geometry: geometryOf("SPL"), dump: true });
-  // Slices grow to the head, rows to the back, columns to the left: turned, they are the last, second and first axis.
+  // Slices grow to the head, rows to the back, columns to the left: turned, they are the last,
+  // second and first axis.
   const tensor = turned.tensors!.inputs[0]!;
   t.strictSame(tensor.shape, [1, 1, 4, 3, 2]);
   const values = new Float32Array(tensor.data.slice().buffer);
@@ -103,10 +136,13 @@ t.test("what does not go together is refused, saying why", async (t) => {
     code: "series_invalid",
     message: /3 x 4; found a slice of 3 x 5/,
   });
-  t.match(await failure(engine.infer(volume.id, slices, { geometry: { ...geometry, rowSpacing: 0 } })), {
-    code: "bad_request",
-    message: /rowSpacing greater than 0/,
-  });
+  t.match(
+    await failure(engine.infer(volume.id, slices, { geometry: { ...geometry, rowSpacing: 0 } })),
+    {
+      code: "bad_request",
+      message: /rowSpacing greater than 0/,
+    },
+  );
   t.match(
     await failure(
       engine.infer(volume.id, slices, { geometry: { ...geometry, rowDirection: [0, 0.6, 0.8] } }),
@@ -128,11 +164,17 @@ t.test("manifests that volumes cannot follow are refused by their field", (t) =>
   t.strictSame(paths({ interpolation: "cubic" }), ["interpolation"]);
   t.strictSame(paths({ fit: "stretch" }), ["fit"]);
   t.strictSame(paths({ orientation: "RLS" }), ["orientation"]);
-  t.strictSame(paths({ values: { kind: "voi", index: 0, if_absent: "full_range" } }), ["values.if_absent"]);
-  t.strictSame(paths({ normalisation: { kind: "z_score", over: "image" } }), ["normalisation.over"]);
+  t.strictSame(paths({ values: { kind: "voi", index: 0, if_absent: "full_range" } }), [
+    "values.if_absent",
+  ]);
+  t.strictSame(paths({ normalisation: { kind: "z_score", over: "image" } }), [
+    "normalisation.over",
+  ]);
   const flat = shipped("ct-tissue");
   Object.assign(flat.inputs[0]!, { orientation: "RAS", spacing_mm: [1, 1, 1] });
-  const messages = manifestSchema.safeParse(flat).error?.issues.map((i) => [i.path.at(-1), i.message]);
+  const messages = manifestSchema
+    .safeParse(flat)
+    .error?.issues.map((i) => [i.path.at(-1), i.message]);
   t.strictSame(messages, [
     ["spacing_mm", "Only for volumes"],
     ["orientation", "Only for volumes"],
@@ -153,8 +195,15 @@ const slow: ModelDescription = {
 };
 
 t.test("cancelling and deadlines", async (t) => {
-  const sized: ImageInput = { ...volumeInput, size: { kind: "fixed", depth: 1, height: 512, width: 512 } };
-  const sigmoid: ModelOutput = { ...bright, activation: "sigmoid", labels: [{ label: "a", threshold: 0.5 }] };
+  const sized: ImageInput = {
+    ...volumeInput,
+    size: { kind: "fixed", depth: 1, height: 512, width: 512 },
+  };
+  const sigmoid: ModelOutput = {
+    ...bright,
+    activation: "sigmoid",
+    labels: [{ label: "a", threshold: 0.5 }],
+  };
   const modelPath = path.join(folder, "slow-volume.onnx");
   writeModel(folder, slow);
   const { id } = await engine.load(loadOptions(modelPath, { inputs: [sized], outputs: [sigmoid] }));
@@ -194,12 +243,10 @@ t.test("several windows of a volume are channels of one tensor", async (t) => {
   };
   const windowed: ImageInput = {
     ...volumeInput,
-    ...{
-      orientation: "SPL",
-      values: { kind: "windows", windows },
-      channels: "windows",
-      monochrome1: "refuse",
-    },
+    orientation: "SPL",
+    values: { kind: "windows", windows },
+    channels: "windows",
+    monochrome1: "refuse",
   };
   const { id } = await engine.load({
     ...options(),

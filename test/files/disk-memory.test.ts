@@ -1,6 +1,17 @@
-/** What the kernel can say from its memory is asked for at once; whatever would have to be waited for is left to others. */
+/**
+ * What the kernel can say from its memory is asked for at once; whatever would have to be waited
+ * for is left to others.
+ */
 import { spawnSync } from "node:child_process";
-import fs, { closeSync, constants, existsSync, fstatSync, openSync, readlinkSync, statSync } from "node:fs";
+import fs, {
+  closeSync,
+  constants,
+  existsSync,
+  fstatSync,
+  openSync,
+  readlinkSync,
+  statSync,
+} from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t from "tap";
 import { descriptorPath, readWholeHere } from "../../src/files/descriptor.js";
@@ -22,13 +33,20 @@ t.test("a path is pinned as open(2) would, known to the kernel or not", async (t
     dangling: t.fixture("symlink", "none"),
   });
   for (const time of ["at first", "from memory"]) {
-    t.equal(targetOf(await disk.pinDescriptor(`${dir}/folder/file`, 0, false)), `${dir}/folder/file`, time);
+    t.equal(
+      targetOf(await disk.pinDescriptor(`${dir}/folder/file`, 0, false)),
+      `${dir}/folder/file`,
+      time,
+    );
     t.equal(
       targetOf(await disk.pinDescriptor(`${dir}/link/../link/file`, 0, false)),
       `${dir}/folder/file`,
       time,
     );
-    t.equal(targetOf(await disk.pinDescriptor(`${dir}/link`, constants.O_DIRECTORY, false)), `${dir}/folder`);
+    t.equal(
+      targetOf(await disk.pinDescriptor(`${dir}/link`, constants.O_DIRECTORY, false)),
+      `${dir}/folder`,
+    );
     for (const none of ["none", "folder/none", "none/none", "dangling"])
       await t.rejects(
         disk.pinDescriptor(`${dir}/${none}`, 0, false),
@@ -39,9 +57,12 @@ t.test("a path is pinned as open(2) would, known to the kernel or not", async (t
       code: "ENOTDIR",
     });
     await t.rejects(disk.pinDescriptor(`${dir}/folder/file/x`, 0, false), { code: "ENOTDIR" });
-    await t.rejects(disk.pinDescriptor(`${dir}/link`, constants.O_DIRECTORY | constants.O_NOFOLLOW, false), {
-      code: "ENOTDIR",
-    });
+    await t.rejects(
+      disk.pinDescriptor(`${dir}/link`, constants.O_DIRECTORY | constants.O_NOFOLLOW, false),
+      {
+        code: "ENOTDIR",
+      },
+    );
   }
 });
 
@@ -124,7 +145,8 @@ t.test("a file is read whole, from memory or not", async (t) => {
 });
 
 const FUSE = "/dev/fuse";
-const cannotMount = process.getuid?.() === 0 && existsSync(FUSE) ? false : "needs root and /dev/fuse";
+const cannotMount =
+  process.getuid?.() === 0 && existsSync(FUSE) ? false : "needs root and /dev/fuse";
 
 t.test("nobody waits for a file system that does not answer", { skip: cannotMount }, async (t) => {
   const mounted = `${t.testdir({ mounted: {} })}/mounted`;

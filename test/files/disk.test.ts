@@ -4,10 +4,24 @@ import t from "tap";
 import * as disk from "../../src/files/disk.js";
 import { errno } from "../../src/base/errno.js";
 
-/** What each operation gives in a folder of its own, and the code that it fails with where there is nothing. */
+/**
+ * What each operation gives in a folder of its own, and the code that it fails with where there is
+ * nothing.
+ */
 async function operations(dir: string): Promise<unknown> {
-  const { openDescriptor, writeStart, access, lstat, mkdir, readdir, rename, rmdir, stat, statfs, unlink } =
-    disk;
+  const {
+    openDescriptor,
+    writeStart,
+    access,
+    lstat,
+    mkdir,
+    readdir,
+    rename,
+    rmdir,
+    stat,
+    statfs,
+    unlink,
+  } = disk;
   await mkdir(`${dir}/a`);
   const fd = await openDescriptor(`${dir}/a/f`, constants.O_CREAT | constants.O_RDWR, 0o600);
   const written = [await writeStart(fd, "long"), await writeStart(fd, "go")];

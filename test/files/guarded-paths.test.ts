@@ -91,7 +91,11 @@ t.test("inputs", async (t) => {
   ];
   for (const [given, expected] of cases)
     t.equal(await input(given), expected, given.slice(0, 100).replace(base, ""));
-  t.equal(await input(`${outside}/secret.dcm`, "anywhere"), "file secret.dcm", "without roots anything");
+  t.equal(
+    await input(`${outside}/secret.dcm`, "anywhere"),
+    "file secret.dcm",
+    "without roots anything",
+  );
 });
 
 t.test("pipes, sockets and devices are refused without waiting", async (t) => {
@@ -155,7 +159,10 @@ t.test("results are written through the descriptor", async (t) => {
   t.strictSame(await readdir(folder), ["x.json"]);
   rmSync(folder, { recursive: true });
   symlinkSync(outside, folder);
-  await t.rejects(writeFile(`${opened.fdPath}/y.json`, "{}"), "a link put in its place is not followed");
+  await t.rejects(
+    writeFile(`${opened.fdPath}/y.json`, "{}"),
+    "a link put in its place is not followed",
+  );
   t.notOk(existsSync(path.join(outside, "y.json")));
   opened.close();
 });
@@ -166,7 +173,10 @@ t.test(
   async (t) => {
     const file = path.join(inside, "closed.dcm");
     writeFileSync(file, "x", { mode: 0o000 });
-    await t.rejects(openInput(file, roots), { code: "path_not_allowed", details: { reason: "permission" } });
+    await t.rejects(openInput(file, roots), {
+      code: "path_not_allowed",
+      details: { reason: "permission" },
+    });
     const folder = path.join(inside, "closed");
     mkdirSync(folder, { mode: 0o500 });
     await t.rejects(openOutputFolder(folder, roots), {
@@ -179,7 +189,11 @@ t.test(
 
 t.test("a narrowed root that does not exist yet", async (t) => {
   const narrowed = await narrowRoots(roots, [`${inside}/n1/deep`]);
-  const refusal = { code: "path_not_allowed", details: { reason: "token" }, message: /this token allows/ };
+  const refusal = {
+    code: "path_not_allowed",
+    details: { reason: "token" },
+    message: /this token allows/,
+  };
   await t.rejects(openInput(`${inside}/n1/deep/x.dcm`, narrowed), { code: "input_not_found" });
   await t.rejects(openInput(`${inside}/a.dcm`, narrowed), refusal);
   for (const other of ["n1/other", "n1", "n2", "n1/deep/../../n2", "folder-link/deep"])
@@ -191,7 +205,9 @@ t.test("a narrowed root that does not exist yet", async (t) => {
   t.equal(made.realPath, `${inside}/n1/deep/x`);
   made.close();
   await t.rejects(openOutputFolder(`${inside}/n1/other`, narrowed), refusal);
-  await t.rejects(openOutputFolder(`${outside}/x`, roots), { message: /RADSERVE_OUTPUT_ROOTS extended/ });
+  await t.rejects(openOutputFolder(`${outside}/x`, roots), {
+    message: /RADSERVE_OUTPUT_ROOTS extended/,
+  });
   await t.rejects(openOutputFolder(`${inside}/x`, []), refusal);
 });
 

@@ -19,8 +19,14 @@ t.test("clients' names of folders", (t) => {
     ["\\\\pacs\\share\\..\\..\\etc", "/mnt/share/../../etc"],
   ];
   for (const [given, here] of cases) t.equal(translateIn(given, map).path, here, given);
-  t.equal(translateIn("\\\\pacs\\share\\a", map).back("/mnt/share/a/x.json"), "\\\\pacs\\share\\a\\x.json");
-  t.equal(translateIn("/Volumes/images/a", map).back("/srv/images/a/x.json"), "/Volumes/images/a/x.json");
+  t.equal(
+    translateIn("\\\\pacs\\share\\a", map).back("/mnt/share/a/x.json"),
+    "\\\\pacs\\share\\a\\x.json",
+  );
+  t.equal(
+    translateIn("/Volumes/images/a", map).back("/srv/images/a/x.json"),
+    "/Volumes/images/a/x.json",
+  );
   t.equal(translateIn("/Volumes/images/a", map).back("/srv/imagesque"), "/srv/imagesque");
   t.end();
 });

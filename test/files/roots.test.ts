@@ -16,8 +16,14 @@ t.test("resolved, and narrowed by a token", async (t) => {
   symlinkSync(outside, path.join(inside, "folder-link"));
   symlinkSync(path.join(outside, "nothing"), path.join(inside, "dangling-link"));
   t.strictSame(await resolveRoots([path.join(base, "root-link")], "X"), [inside]);
-  await t.rejects(resolveRoots([path.join(base, "gone")], "SETTING"), /SETTING: expected a folder at .*gone/);
-  await t.rejects(resolveRoots([`${base},${base}`], "SETTING"), /ENOENT.*several are separated by a colon/);
+  await t.rejects(
+    resolveRoots([path.join(base, "gone")], "SETTING"),
+    /SETTING: expected a folder at .*gone/,
+  );
+  await t.rejects(
+    resolveRoots([`${base},${base}`], "SETTING"),
+    /ENOENT.*several are separated by a colon/,
+  );
   t.strictSame(await narrowRoots(roots, undefined), roots);
   t.strictSame(await narrowRoots(roots, [`${inside}/series`]), [
     { path: `${inside}/series`, within: inside },

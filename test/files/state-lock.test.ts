@@ -1,7 +1,14 @@
 /** One process at a time holds a state directory, for as long as it lives. */
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ConfigError } from "../../src/base/errors.js";
@@ -79,13 +86,18 @@ t.test("the lock of the state directory", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("is free when its holder is dead, though not buried", async (t) => {
     const directory = t.testdir();
-    // A parent that never takes note of its child's end, as a container's first process that is no init
+    // A parent that never takes note of its child's end, as a container's first process that is no
+    // init
     const script = `"$0" --input-type=module -e "$1" & exec sleep 1000`;
-    const holder = await started(`${taking(directory, "")} process.kill(process.pid, "SIGKILL");`, script);
+    const holder = await started(
+      `${taking(directory, "")} process.kill(process.pid, "SIGKILL");`,
+      script,
+    );
     t.teardown(() => holder.child.kill());
     const proc = `/proc/${holder.pid}`;
     const isDead = () =>
-      /\) Z /.test(readFileSync(`${proc}/stat`, "utf8")) && readdirSync(`${proc}/task`).length === 1;
+      /\) Z /.test(readFileSync(`${proc}/stat`, "utf8")) &&
+      readdirSync(`${proc}/task`).length === 1;
     while (!isDead()) await new Promise((resolve) => setTimeout(resolve, 10));
     t.ok(existsSync(proc), "it is still there to be seen");
     lockState(directory).release();

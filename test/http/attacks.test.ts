@@ -1,7 +1,7 @@
 /**
- * What a hostile client sends, in tables: tokens that are made by hand, requests that two programs could read
- * differently, bodies that cost much, and names of files that are none. A fault would be an answer of 500, a wait, or
- * anything that a client has no right to.
+ * What a hostile client sends, in tables: tokens that are made by hand, requests that two programs
+ * could read differently, bodies that cost much, and names of files that are none. A fault would be
+ * an answer of 500, a wait, or anything that a client has no right to.
  */
 import { execFileSync } from "node:child_process";
 import { createHmac } from "node:crypto";
@@ -17,11 +17,14 @@ t.teardown(() => server.stop());
 
 const keys = path.join(place.directory, "state", "keys");
 const keyFile = readdirSync(keys).find((name) => name.endsWith(".json"))!;
-const { kid, secret } = JSON.parse(readFileSync(path.join(keys, keyFile), "utf8")) as Record<string, string>;
+const { kid, secret } = JSON.parse(readFileSync(path.join(keys, keyFile), "utf8")) as Record<
+  string,
+  string
+>;
 const encoded = (part: unknown) =>
-  Buffer.from(Buffer.isBuffer(part) || typeof part === "string" ? part : JSON.stringify(part)).toString(
-    "base64url",
-  );
+  Buffer.from(
+    Buffer.isBuffer(part) || typeof part === "string" ? part : JSON.stringify(part),
+  ).toString("base64url");
 
 /** A token with the right signature, whatever it says; text is taken as it is. */
 function token(
@@ -38,14 +41,29 @@ const CLAIMS = { sub: "a", exp: now + 600 };
 
 t.test("tokens that are signed and say odd things", async (t) => {
   const statusOf = async (authorization: string) => {
-    const response = await fetch(`${server.url}/models`, { headers: { Authorization: authorization } });
-    return { status: response.status, message: ((await response.json()) as { message?: string }).message };
+    const response = await fetch(`${server.url}/models`, {
+      headers: { Authorization: authorization },
+    });
+    return {
+      status: response.status,
+      message: ((await response.json()) as { message?: string }).message,
+    };
   };
   t.match(await statusOf(token(CLAIMS)), { status: 200 });
-  t.match(await statusOf(token(CLAIMS, { alg: "HS256" })), { status: 200 }, "the only key of its algorithm");
+  t.match(
+    await statusOf(token(CLAIMS, { alg: "HS256" })),
+    { status: 200 },
+    "the only key of its algorithm",
+  );
   const headers: unknown[] = [
-    ...["none", "None", "hs256", "HS512", "RS256", "ES256", ["HS256"], null].map((alg) => ({ alg, kid })),
-    ...["../../etc/passwd", "/dev/null", "__proto__", "", 1, null].map((kid) => ({ alg: "HS256", kid })),
+    ...["none", "None", "hs256", "HS512", "RS256", "ES256", ["HS256"], null].map((alg) => ({
+      alg,
+      kid,
+    })),
+    ...["../../etc/passwd", "/dev/null", "__proto__", "", 1, null].map((kid) => ({
+      alg: "HS256",
+      kid,
+    })),
     { alg: "HS256", kid, crit: ["exp"] },
     { alg: "HS256", kid, b64: false },
     [],
@@ -71,7 +89,9 @@ t.test("tokens that are signed and say odd things", async (t) => {
     ...Object.fromEntries(
       headers.map((header) => [`header ${JSON.stringify(header)}`, token(CLAIMS, header)]),
     ),
-    ...Object.fromEntries(claims.map((one) => [`claims ${JSON.stringify(one).slice(0, 80)}`, token(one)])),
+    ...Object.fromEntries(
+      claims.map((one) => [`claims ${JSON.stringify(one).slice(0, 80)}`, token(one)]),
+    ),
     "another key": token(CLAIMS, undefined, Buffer.alloc(32)),
     "an empty key": token(CLAIMS, undefined, Buffer.alloc(0)),
     "no signature": whole.replace(/[^.]*$/, ""),
@@ -83,7 +103,11 @@ t.test("tokens that are signed and say odd things", async (t) => {
   for (const [name, one] of Object.entries(odd))
     t.strictSame(await statusOf(one), { status: 401, message: "Invalid token" }, name);
   for (const exp of [-1, 0, now - 0.5])
-    t.match(await statusOf(token({ sub: "a", exp })), { status: 401, message: "Token expired" }, String(exp));
+    t.match(
+      await statusOf(token({ sub: "a", exp })),
+      { status: 401, message: "Token expired" },
+      String(exp),
+    );
   const keyed = token(CLAIMS, {
     alg: "HS256",
     kid,
@@ -101,7 +125,10 @@ async function sent(text: string): Promise<{ statuses: string[]; heard: string }
   // Whoever is answered and not closed had only one request
   socket.once("data", () => setTimeout(() => socket.end(), 100));
   await closed;
-  return { statuses: [...heard.matchAll(/HTTP\/1\.1 (\d{3})/g)].map(([, status]) => status!), heard };
+  return {
+    statuses: [...heard.matchAll(/HTTP\/1\.1 (\d{3})/g)].map(([, status]) => status!),
+    heard,
+  };
 }
 
 const LAST = "Connection: close\r\n\r\n";
@@ -114,7 +141,10 @@ t.test("requests that a proxy could read otherwise", async (t) => {
   const hidden = `0\r\n\r\n${LIVE}${LAST}`;
   const refused: Record<string, string> = {
     "both lengths": post("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", hidden),
-    "both lengths, the other way": post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", hidden),
+    "both lengths, the other way": post(
+      "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+      hidden,
+    ),
     "two lengths": post("Content-Length: 2\r\nContent-Length: 3\r\n", "{}"),
     ...Object.fromEntries(
       ["+2", "0x2", "-1", "2 2", "99999999999999999999"].map((length) => [
@@ -155,12 +185,17 @@ t.test("requests that a proxy could read otherwise", async (t) => {
   const many = await sent(`${LIVE}\r\n`.repeat(200) + LIVE + LAST);
   t.equal(many.statuses.length, 201, "two hundred on one connection, each answered");
   const odd = await sent(post("Expect: 200-maybe\r\nContent-Length: 2\r\n", "{}"));
-  t.match(odd.heard, /^HTTP\/1\.1 400 .*"error":"bad_request"/s, "an odd Expect is no reason to refuse");
+  t.match(
+    odd.heard,
+    /^HTTP\/1\.1 400 .*"error":"bad_request"/s,
+    "an odd Expect is no reason to refuse",
+  );
 });
 
 t.test("no header is left out, however many there are", async (t) => {
   const junk = "DNT:\r\n".repeat(2_000);
-  const ask = (page: string, headers: string) => sent(`GET ${page} HTTP/1.1\r\nHost: x\r\n${headers}${LAST}`);
+  const ask = (page: string, headers: string) =>
+    sent(`GET ${page} HTTP/1.1\r\nHost: x\r\n${headers}${LAST}`);
   const mine = `Authorization: ${server.token}\r\n`;
   t.strictSame((await ask("/metrics", junk)).statuses, ["200"]);
   t.strictSame(
@@ -169,7 +204,11 @@ t.test("no header is left out, however many there are", async (t) => {
     "what a proxy adds behind 2,000 headers is seen",
   );
   t.strictSame((await ask("/models", `${junk}${mine}`)).statuses, ["200"]);
-  t.strictSame((await ask("/models", `${mine}${junk}Authorization: x\r\n`)).statuses, ["401"], "two tokens");
+  t.strictSame(
+    (await ask("/models", `${mine}${junk}Authorization: x\r\n`)).statuses,
+    ["401"],
+    "two tokens",
+  );
 });
 
 t.test("bodies that cost more than they say", async (t) => {
@@ -230,16 +269,25 @@ t.test("names of files that are none", async (t) => {
   for (const name of ["line\nfeed.png", "-rf", "c:\\x.png", "é.png", "e\u0301.png"])
     writeFileSync(make(name), PNG);
   const infer = async (input_image_path: string, output_folder_path = output) => {
-    const response = await server.post("/single_inference", { input_image_path, output_folder_path });
+    const response = await server.post("/single_inference", {
+      input_image_path,
+      output_folder_path,
+    });
     return { status: response.status, ...((await response.json()) as { error: string }) };
   };
   // It is found, and no picture that could be read: a chunk is damaged
   const found = { status: 422, error: "corrupt_image" };
   const inputs: Record<string, object> = {
     ...Object.fromEntries(
-      ["image.png", "./image.png", "here/here/image.png", "line\nfeed.png", "-rf", "c:\\x.png", "é.png"].map(
-        (name) => [name, found],
-      ),
+      [
+        "image.png",
+        "./image.png",
+        "here/here/image.png",
+        "line\nfeed.png",
+        "-rf",
+        "c:\\x.png",
+        "é.png",
+      ].map((name) => [name, found]),
     ),
     pipe: { status: 400 },
     loop: { status: 404 },
@@ -258,7 +306,14 @@ t.test("names of files that are none", async (t) => {
   };
   for (const [name, answer] of Object.entries(inputs))
     t.match(await infer(`${input}/${name}`), answer, `input ${name.slice(0, 40)}`);
-  for (const away of ["/", "/..", "/proc/self/environ", "/dev/stdin", `${input}x`, input.toUpperCase()])
+  for (const away of [
+    "/",
+    "/..",
+    "/proc/self/environ",
+    "/dev/stdin",
+    `${input}x`,
+    input.toUpperCase(),
+  ])
     t.match(await infer(away), { status: 403 }, `input ${away}`);
   const outputs: Record<string, object> = {
     elsewhere: { status: 403 },
@@ -269,7 +324,11 @@ t.test("names of files that are none", async (t) => {
     ["x".repeat(256)]: { status: 403 },
   };
   for (const [name, answer] of Object.entries(outputs))
-    t.match(await infer(`${input}/image.png`, `${output}/${name}`), answer, `output ${name.slice(0, 40)}`);
+    t.match(
+      await infer(`${input}/image.png`, `${output}/${name}`),
+      answer,
+      `output ${name.slice(0, 40)}`,
+    );
   for (const away of ["/proc/self/cwd", "/dev/shm/x", "/dev/null", `${output}/../input`])
     t.match(await infer(`${input}/image.png`, away), { status: 403 }, `output ${away}`);
   t.strictSame(readdirSync(output).sort(), ["elsewhere"], "nothing was made");

@@ -1,4 +1,7 @@
-/** The audit of a server that runs while the day changes. Its clock is shifted; nothing is waited for. */
+/**
+ * The audit of a server that runs while the day changes. Its clock is shifted; nothing is waited
+ * for.
+ */
 import { once } from "node:events";
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -13,7 +16,11 @@ const SHIFTED = path.join(root, "dist/test/support/shifted-clock.js");
 /** A place with a clock of its own, and what sets it. */
 function clocked(place: Place, name: string): { place: Place; set: (time: string) => void } {
   const file = path.join(place.directory, name);
-  const environment = { ...place.environment, NODE_OPTIONS: `--import=${SHIFTED}`, TEST_CLOCK: file };
+  const environment = {
+    ...place.environment,
+    NODE_OPTIONS: `--import=${SHIFTED}`,
+    TEST_CLOCK: file,
+  };
   return {
     place: { ...place, environment },
     set: (time) => writeFileSync(file, String(Date.parse(time) - Date.now())),
@@ -62,7 +69,9 @@ t.test("the day changes while the server runs", { skip: needs(ADDON) }, async (t
   const asked = ids.slice(0, 50).map(ask);
   set("2026-03-03T00:00:01Z");
   await Promise.all([...asked, ...ids.slice(50).map(ask)]);
-  const told = [...idsOf("2026-03-02"), ...idsOf("2026-03-03")].filter((id) => id.startsWith("busy-"));
+  const told = [...idsOf("2026-03-02"), ...idsOf("2026-03-03")].filter((id) =>
+    id.startsWith("busy-"),
+  );
   t.strictSame(told.sort(), [...ids].sort(), "each of many at midnight has its one line");
   await isWhole("many at midnight");
 
@@ -71,11 +80,19 @@ t.test("the day changes while the server runs", { skip: needs(ADDON) }, async (t
   await ask("after-a-torn-line");
   t.match(linesOf(place, "2026-03-03").at(-1), { kind: "torn" }, "it is told of where it stands");
   t.strictSame(idsOf("2026-03-05"), ["after-a-torn-line"]);
-  t.match(await verified(place), { ok: true, notes: [{ message: /are no line/ }] }, "a day without a file");
+  t.match(
+    await verified(place),
+    { ok: true, notes: [{ message: /are no line/ }] },
+    "a day without a file",
+  );
 
   set("2026-03-04T12:00:00Z");
   await ask("the-clock-was-set-back");
-  t.strictSame(idsOf("2026-03-05"), ["after-a-torn-line", "the-clock-was-set-back"], "files never go back");
+  t.strictSame(
+    idsOf("2026-03-05"),
+    ["after-a-torn-line", "the-clock-was-set-back"],
+    "files never go back",
+  );
   await isWhole("a clock that was set back");
 
   const ahead = clocked(place, "clock-ahead");
@@ -83,7 +100,11 @@ t.test("the day changes while the server runs", { skip: needs(ADDON) }, async (t
   t.match(await radserve(ahead.place, "key", "new"), { status: 0 });
   await ask("behind-a-command");
   t.strictSame(days().at(-1), "2026-03-06");
-  t.strictSame(idsOf("2026-03-06"), ["behind-a-command"], "the chain goes on where the command left it");
+  t.strictSame(
+    idsOf("2026-03-06"),
+    ["behind-a-command"],
+    "the chain goes on where the command left it",
+  );
   await isWhole("a command whose clock was ahead");
 
   server.process.kill("SIGTERM");

@@ -1,6 +1,16 @@
-/** What a running server writes into its audit, and that nothing happens which it cannot write down. */
+/**
+ * What a running server writes into its audit, and that nothing happens which it cannot write down.
+ */
 import { once } from "node:events";
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -30,18 +40,19 @@ function writeCt(place: Place, name: string, attributes: object = {}): string {
   mkdirSync(folder, { recursive: true });
   const file = path.join(folder, `${PLANTED}^${name}.dcm`);
   const described = imageAttributes({
-    ...{ SOPClassUID: CT, Modality: "CT", RescaleSlope: "1", RescaleIntercept: "0" },
-    ...{ PatientName: `${PLANTED}^Name`, PatientID: `${PLANTED}Id`, StudyInstanceUID: STUDY },
-    ...{
-      StudyDescription: `${PLANTED} study`,
-      ReferringPhysicianName: `${PLANTED}^Doctor`,
-      AccessionNumber: `${PLANTED}1`,
-    },
-    ...{
-      InstitutionName: `${PLANTED} hospital`,
-      SeriesDescription: `${PLANTED} series`,
-      PatientComments: `${PLANTED} note`,
-    },
+    SOPClassUID: CT,
+    Modality: "CT",
+    RescaleSlope: "1",
+    RescaleIntercept: "0",
+    PatientName: `${PLANTED}^Name`,
+    PatientID: `${PLANTED}Id`,
+    StudyInstanceUID: STUDY,
+    StudyDescription: `${PLANTED} study`,
+    ReferringPhysicianName: `${PLANTED}^Doctor`,
+    AccessionNumber: `${PLANTED}1`,
+    InstitutionName: `${PLANTED} hospital`,
+    SeriesDescription: `${PLANTED} series`,
+    PatientComments: `${PLANTED} note`,
     ...attributes,
   });
   writeFileSync(file, dicomFile({ attributes: described, pixels: new Uint8Array(16).fill(9) }));
@@ -63,7 +74,12 @@ async function started(t: Test, place = withModels()): Promise<TestServer> {
 }
 
 /** The one answer of a single request, and the lines of the audit about it. */
-async function infer(server: TestServer, id: string, body: object, headers: Record<string, string> = {}) {
+async function infer(
+  server: TestServer,
+  id: string,
+  body: object,
+  headers: Record<string, string> = {},
+) {
   const response = await server.post("/single_inference", body, { "X-Request-Id": id, ...headers });
   const answer = (await response.json()) as { error?: string; details?: unknown };
   return {
@@ -94,19 +110,37 @@ t.test("who did what", { skip }, async (t) => {
   t.equal(first.status, 200);
   t.equal(first.lines.length, 1, "one line, which was there before the receipt");
   t.match(first.lines[0], {
-    ...{ kind: "inference", outcome: "completed", endpoint: "POST /single_inference", subject: "tester" },
-    ...{ jti: /^[0-9a-f]{24}$/, address: "127.0.0.1", patient, study, input: inputHash, output: outputHash },
+    kind: "inference",
+    outcome: "completed",
+    endpoint: "POST /single_inference",
+    subject: "tester",
+    jti: /^[0-9a-f]{24}$/,
+    address: "127.0.0.1",
+    patient,
+    study,
+    input: inputHash,
+    output: outputHash,
     models: [
-      { name: "burned-in-text", version: "1.0.0", sha256: /^[0-9a-f]{64}$/, status: "not_accepted" },
+      {
+        name: "burned-in-text",
+        version: "1.0.0",
+        sha256: /^[0-9a-f]{64}$/,
+        status: "not_accepted",
+      },
       { name: "ct-tissue", version: "1.0.0", sha256: /^[0-9a-f]{64}$/, status: "succeeded" },
     ],
     ms: Number,
   });
-  t.match((await infer(server, "again", body)).lines, [{ outcome: "reused", patient, models: [{}, {}] }]);
+  t.match((await infer(server, "again", body)).lines, [
+    { outcome: "reused", patient, models: [{}, {}] },
+  ]);
 
   const refused = await infer(server, "refused", {
     ...body,
-    input_image_path: writeCt(place, "no-hu", { RescaleSlope: undefined, RescaleIntercept: undefined }),
+    input_image_path: writeCt(place, "no-hu", {
+      RescaleSlope: undefined,
+      RescaleIntercept: undefined,
+    }),
   });
   t.match(refused, { status: 422, lines: [{ outcome: "no_model_accepts", patient, study }] });
   const away = { ...body, input_image_path: path.join(place.input, `${PLANTED}-away`) };
@@ -114,7 +148,10 @@ t.test("who did what", { skip }, async (t) => {
     status: 404,
     lines: [{ outcome: "input_not_found", input: String }],
   });
-  t.match(await infer(server, "bad", { nothing: 1 }), { status: 400, lines: [{ outcome: "bad_request" }] });
+  t.match(await infer(server, "bad", { nothing: 1 }), {
+    status: 400,
+    lines: [{ outcome: "bad_request" }],
+  });
 
   const page = async (method: string, target: string, id: string) => {
     const headers = { Authorization: server.token, "X-Request-Id": id };
@@ -125,7 +162,11 @@ t.test("who did what", { skip }, async (t) => {
     status: 200,
     lines: [{ kind: "page", outcome: "done", subject: "tester" }],
   });
-  const odd = await page("POST", `/bulk_inference/${PLANTED}^Name/cancel?state=${PLANTED}^Name`, "odd");
+  const odd = await page(
+    "POST",
+    `/bulk_inference/${PLANTED}^Name/cancel?state=${PLANTED}^Name`,
+    "odd",
+  );
   t.match(odd, { status: 404, lines: [] });
   // On a busy machine the queue takes longer to open than a page waits
   while ((await page("GET", "/bulk_inference", "opening")).status === 503) await delay(200);
@@ -146,13 +187,16 @@ t.test("who did what", { skip }, async (t) => {
   t.notMatch(textOf(place), /1\.2\.840\.99999/);
   const { folder, chainKey, namesKey } = pathsOf(place);
   t.equal(statSync(folder).mode & 0o777, 0o700);
-  for (const file of [...filesOf(place), chainKey, namesKey]) t.equal(statSync(file).mode & 0o777, 0o600);
+  for (const file of [...filesOf(place), chainKey, namesKey])
+    t.equal(statSync(file).mode & 0o777, 0o600);
   t.match(await verified(place), { ok: true, notes: [] });
 
   server.process.kill("SIGTERM");
   await once(server.process, "exit");
   t.match(linesOf(place).at(-1), { kind: "stop" });
-  const heads = server.log.filter(({ msg }) => msg === "audit head").map(({ head }) => String(head));
+  const heads = server.log
+    .filter(({ msg }) => msg === "audit head")
+    .map(({ head }) => String(head));
   t.ok(heads.length >= 2, "a head at the start, and one at the end");
   t.match(await verified(place, ...heads.flatMap((head) => ["--head", head])), {
     ok: true,
@@ -215,7 +259,8 @@ t.test("refused tokens, and a flood of them", { skip }, async (t) => {
 
   const before = lines().length;
   const flood = 600;
-  for (let i = 0; i < flood; i += 50) await Promise.all(Array.from({ length: 50 }, () => ask(`${i}.x.y`)));
+  for (let i = 0; i < flood; i += 50)
+    await Promise.all(Array.from({ length: 50 }, () => ask(`${i}.x.y`)));
   t.ok(lines().length - before <= 6, "one line for all of them until they are counted");
   server.process.kill("SIGTERM");
   await once(server.process, "exit");
@@ -255,7 +300,10 @@ t.test("a full disk of the audit", { skip }, async (t) => {
       rmSync(path.join(place.output, `of-${n}`), { recursive: true });
       found = await ask(n, `full-${n}-${more}`);
     }
-    t.match(found, { status: 507, answer: { error: "audit_failed", details: { errno: "ENOSPC" } } });
+    t.match(found, {
+      status: 507,
+      answer: { error: "audit_failed", details: { errno: "ENOSPC" } },
+    });
     const folder = path.join(place.output, `of-${n}`);
     t.strictSame(
       existsSync(folder) ? readdirSync(folder) : [],

@@ -53,9 +53,21 @@ const body = (message: string) => ({ error: "unauthorized", message, request_id:
 
 t.test("no token, on every page that needs one", async (t) => {
   for (const [method, page] of PAGES) {
-    t.strictSame(await refused(undefined, method, page), body("Token missing"), `${method} ${page}`);
-    t.strictSame(await refused("", method, page), body("Token missing"), `${method} ${page}, empty header`);
-    t.strictSame(await refused("x.y.z", method, page), body("Invalid token"), `${method} ${page}, malformed`);
+    t.strictSame(
+      await refused(undefined, method, page),
+      body("Token missing"),
+      `${method} ${page}`,
+    );
+    t.strictSame(
+      await refused("", method, page),
+      body("Token missing"),
+      `${method} ${page}, empty header`,
+    );
+    t.strictSame(
+      await refused("x.y.z", method, page),
+      body("Invalid token"),
+      `${method} ${page}, malformed`,
+    );
   }
 });
 
@@ -68,7 +80,11 @@ t.test("expired, tampered, Bearer", async (t) => {
     body("Invalid token"),
     "expired and tampered",
   );
-  t.strictSame(await refused(sign({ ...claims, nbf: now + 60 })), body("Invalid token"), "not yet valid");
+  t.strictSame(
+    await refused(sign({ ...claims, nbf: now + 60 })),
+    body("Invalid token"),
+    "not yet valid",
+  );
   t.strictSame(await refused(sign({ sub: "a" })), body("Invalid token"), "without exp");
   const none = sign(claims).split(".");
   none[0] = Buffer.from('{"alg":"none"}').toString("base64url");
@@ -101,7 +117,15 @@ t.test("several Authorization headers are no token", async (t) => {
 });
 
 t.test("issue prints the token alone; revoke works within a second", async (t) => {
-  const { stdout, stderr } = await radserve(place, "token", "issue", "--subject", "bob", "--expires", "1h");
+  const { stdout, stderr } = await radserve(
+    place,
+    "token",
+    "issue",
+    "--subject",
+    "bob",
+    "--expires",
+    "1h",
+  );
   t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/);
   t.match(stderr, new RegExp(`${place.directory}/state`));
   t.match(stderr, new RegExp(kid));
@@ -121,7 +145,10 @@ t.test("a token that can reach nothing is told of", async (t) => {
   const issue = (...args: string[]) => radserve(place, "token", "issue", "--subject", "x", ...args);
   const odd = await issue("--input-root", "/srv/imagse", "--output-root", `${place.output}/new`);
   t.match(odd, { status: 0, stdout: /^[\w-]+\.[\w-]+\.[\w-]+\n$/ });
-  t.match(odd.stderr, /^--input-root \/srv\/imagse has nothing in common with RADSERVE_INPUT_ROOTS/);
+  t.match(
+    odd.stderr,
+    /^--input-root \/srv\/imagse has nothing in common with RADSERVE_INPUT_ROOTS/,
+  );
   t.notMatch(odd.stderr, /--output-root/);
 });
 
@@ -129,16 +156,28 @@ t.test("any jti can be revoked, also another issuer's", async (t) => {
   for (const jti of ["own/../x", "a.b.c", "urn:uuid:1 2", "é", ".", "x".repeat(256)]) {
     const token = sign({ sub: "a", exp: now + 3600, jti });
     t.strictSame(await refused(token), { status: 200 }, jti.slice(0, 20));
-    t.match(await radserve(place, "token", "revoke", jti), { status: 0, stderr: /refused all the same/ });
+    t.match(await radserve(place, "token", "revoke", jti), {
+      status: 0,
+      stderr: /refused all the same/,
+    });
     while ("status" in ((await refused(token)) as object));
     t.strictSame(await refused(token), body("Invalid token"));
   }
-  t.match(await radserve(place, "token", "revoke", server.token), { status: 2, stderr: /the token itself/ });
-  t.match(await radserve(place, "token", "revoke", "x".repeat(257)), { status: 2, stderr: /257 characters/ });
+  t.match(await radserve(place, "token", "revoke", server.token), {
+    status: 2,
+    stderr: /the token itself/,
+  });
+  t.match(await radserve(place, "token", "revoke", "x".repeat(257)), {
+    status: 2,
+    stderr: /257 characters/,
+  });
 });
 
 t.test("keys can be rotated while it runs", async (t) => {
-  t.match((await radserve(place, "key", "list")).stdout, new RegExp(`^${kid} +HS256 .* issues$`, "m"));
+  t.match(
+    (await radserve(place, "key", "list")).stdout,
+    new RegExp(`^${kid} +HS256 .* issues$`, "m"),
+  );
   t.match(await radserve(place, "key", "new"), { status: 0, stdout: /issues tokens from now on/ });
   const listed = await radserve(place, "key", "list", "--json");
   t.notMatch(listed.stdout, /secret/);
@@ -162,7 +201,10 @@ t.test("a token that lives longer than the setting allows is none", async (t) =>
   t.teardown(() => server.stop());
   const folder = path.join(strict.directory, "state", "keys");
   const file = readdirSync(folder).find((name) => name.endsWith(".json"))!;
-  const key = JSON.parse(readFileSync(path.join(folder, file), "utf8")) as { kid: string; secret: string };
+  const key = JSON.parse(readFileSync(path.join(folder, file), "utf8")) as {
+    kid: string;
+    secret: string;
+  };
   const answer = async (claims: object) => {
     const token = jwt.sign(claims, Buffer.from(key.secret, "base64url"), {
       keyid: key.kid,
@@ -183,7 +225,10 @@ t.test("a token that lives longer than the setting allows is none", async (t) =>
       await answer({ sub: "a", ...claims }),
       {
         status: 401,
-        body: { message: "Invalid token", details: { hint: /at most 400 days.*RADSERVE_TOKEN_MAX_AGE/ } },
+        body: {
+          message: "Invalid token",
+          details: { hint: /at most 400 days.*RADSERVE_TOKEN_MAX_AGE/ },
+        },
       },
       JSON.stringify(claims),
     );
@@ -193,9 +238,12 @@ t.test("a token that lives longer than the setting allows is none", async (t) =>
   t.match(await radserve(strict, "token", "issue", "--subject", "x", "--expires", "401d"), {
     status: 2,
     stdout: "",
-    stderr: /^--expires: expected at most 400 days, as RADSERVE_TOKEN_MAX_AGE says; found "401d"\.\n$/,
+    stderr:
+      /^--expires: expected at most 400 days, as RADSERVE_TOKEN_MAX_AGE says; found "401d"\.\n$/,
   });
-  t.match(await radserve(strict, "token", "issue", "--subject", "x", "--expires", "400d"), { status: 0 });
+  t.match(await radserve(strict, "token", "issue", "--subject", "x", "--expires", "400d"), {
+    status: 0,
+  });
 });
 
 t.test(
@@ -220,16 +268,24 @@ t.test(
     await until(gone, 401);
 
     for (const name of readdirSync(revoked)) rmSync(path.join(revoked, name));
-    await server.logged(({ level, msg }) => level === "error" && /1 revocation .* stays? in force/.test(msg));
+    await server.logged(
+      ({ level, msg }) => level === "error" && /1 revocation .* stays? in force/.test(msg),
+    );
     t.match(await ask(gone), { status: 401, body: { message: "Invalid token" } });
     t.equal((await ask(server.token)).status, 200, "others go on");
     process.kill(server.servingPid(), "SIGKILL");
     await server.logged(({ msg }) => /the serving process ended/.test(msg));
-    t.match(await ask(gone), { status: 401, body: { message: "Invalid token" } }, "also after a crash");
+    t.match(
+      await ask(gone),
+      { status: 401, body: { message: "Invalid token" } },
+      "also after a crash",
+    );
     t.equal((await ask(server.token)).status, 200);
 
     renameSync(revoked, `${revoked}.away`);
-    await server.logged(({ level, msg }) => level === "error" && /revoked tokens cannot be listed/.test(msg));
+    await server.logged(
+      ({ level, msg }) => level === "error" && /revoked tokens cannot be listed/.test(msg),
+    );
     t.match(await ask(server.token), { status: 503, body: { error: "revocations_unavailable" } });
     t.match(await ask("x.y.z"), { status: 401, body: { message: "Invalid token" } });
     t.match(await ask(gone), { status: 401, body: { message: "Invalid token" } });
@@ -250,7 +306,11 @@ t.test("token commands without a key, or wrongly used", async (t) => {
   t.match(without, { status: 2, stdout: "", stderr: /Run radserve init first/ });
   t.equal((await radserve(bare, "token", "issue")).status, 2, "no subject");
   t.match(await radserve(bare, "init"), { status: 0, stdout: /First key, created now/ });
-  t.match(await radserve(bare, "init"), { status: 0, stdout: /Keys are there/ }, "again changes nothing");
+  t.match(
+    await radserve(bare, "init"),
+    { status: 0, stdout: /Keys are there/ },
+    "again changes nothing",
+  );
   t.match(await radserve(bare, "token", "issue", "--subject", "x", "--expires", "soon"), {
     status: 2,
     stderr: /--expires: expected a number with s, m, h, d, w or y/,

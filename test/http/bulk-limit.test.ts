@@ -40,7 +40,8 @@ t.test("open jobs of one subject", { skip: needs(ADDON) }, async (t) => {
   t.equal(refused.length, asked.length - most);
   for (const { headers, body, n } of refused) {
     t.match(body, {
-      ...{ error: "rate_limited", message: /at most 2 open jobs of one subject/ },
+      error: "rate_limited",
+      message: /at most 2 open jobs of one subject/,
       details: { limit: most },
     });
     t.equal(headers.get("Retry-After"), "30");
@@ -48,7 +49,11 @@ t.test("open jobs of one subject", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(existsSync(folder) ? readdirSync(folder) : [], [], "no mark of it is left");
   }
   const [first, second] = taken;
-  t.match(await send("POST", "/bulk_inference", bodyOf(first!.n)), { status: 200 }, "a key gives its job");
+  t.match(
+    await send("POST", "/bulk_inference", bodyOf(first!.n)),
+    { status: 200 },
+    "a key gives its job",
+  );
   t.match(
     await send("POST", `/bulk_inference/${failed}/retry`),
     { status: 429, body: { error: "rate_limited" } },

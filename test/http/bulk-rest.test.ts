@@ -1,4 +1,7 @@
-/** What bulk work costs when it is over: nothing. The private database and its thread rest until they are asked. */
+/**
+ * What bulk work costs when it is over: nothing. The private database and its thread rest until
+ * they are asked.
+ */
 import path from "node:path";
 import t, { type Test } from "tap";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
@@ -39,7 +42,11 @@ t.test("a private database rests while no job is open", { skip: needs(ADDON) }, 
   t.not(idle.postmaster(), undefined);
   await until(() => idle.postmaster() === undefined);
 
-  t.not(waiting.postmaster(), undefined, "with a job that is paused it does not, though it was asked before");
+  t.not(
+    waiting.postmaster(),
+    undefined,
+    "with a job that is paused it does not, though it was asked before",
+  );
   t.match((await waiting.send("POST", `/bulk_inference/${paused}/resume`)).status, 200);
   t.match(await waiting.ended(paused), { counts: { succeeded: MANY } });
 
@@ -49,13 +56,18 @@ t.test("a private database rests while no job is open", { skip: needs(ADDON) }, 
   });
   const calls = Array.from({ length: 20 }, () => idle.send("GET", `/bulk_inference/${first}`));
   for (const { status, body } of await Promise.all(calls))
-    t.match({ status, body }, { status: 200, body: { state: "completed", counts: { succeeded: 1 } } });
+    t.match(
+      { status, body },
+      { status: 200, body: { state: "completed", counts: { succeeded: 1 } } },
+    );
   t.match(await idle.ended(await submit(idle, "two")), { counts: { succeeded: 1 } });
   await until(async () => {
     const metrics = await (await fetch(`${idle.server.url}/metrics`)).text();
     return metrics.includes('radserve_bulk_items_total{state="succeeded"} 2\n');
   });
-  const { history } = (await idle.send("GET", "/overview")).body as { history: { images: number }[] };
+  const { history } = (await idle.send("GET", "/overview")).body as {
+    history: { images: number }[];
+  };
   t.equal(
     history.reduce((sum, { images }) => sum + images, 0),
     2,

@@ -50,7 +50,10 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     writeSlice(at("mixed", "Ärzte", "one.dcm"), 1);
     writeSlice(at("mixed", "Ärzte", "no-extension"), 2);
     writeSlice(at("mixed", "scout"), 3, { ImageType: "ORIGINAL\\PRIMARY\\LOCALIZER" });
-    writeFileSync(at("mixed", "report.dcm"), dicomFile({ attributes: imageAttributes({ SOPClassUID: SR }) }));
+    writeFileSync(
+      at("mixed", "report.dcm"),
+      dicomFile({ attributes: imageAttributes({ SOPClassUID: SR }) }),
+    );
     writeFileSync(at("mixed", "notes.txt"), "CT of Tuesday");
     writeFileSync(at("mixed", "empty.dcm"), "");
     const whole = readFileSync(at("mixed", "Ärzte", "one.dcm"));
@@ -109,30 +112,41 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     t.notMatch(logged, /mixed|rzte|one\.dcm/, "no path is logged");
   });
 
-  await t.test("own results are never inputs, and a second run writes the same bytes", async (t) => {
-    for (const z of [1, 2]) writeSlice(at("same", "a", `${z}.dcm`), z);
-    const body = {
-      input_folder_path: at("same"),
-      output_folder_path: at("same"),
-      outputs: ["png", "sr", "seg", "sc"],
-    };
-    const first = await ended(await submit(body));
-    t.match(first, { state: "completed", total: 2, counts: { succeeded: 2 } });
-    const bytes = contents(at("same"));
-    t.ok(bytes.size >= 2 + 2 * 5, "objects, pictures and receipts lie beside the inputs");
-    const again = await submit(body);
-    t.match(await ended(again), { total: 2, counts: { succeeded: 2, skipped: 0 } });
-    t.strictSame(
-      (await items(again)).map(({ reused }) => reused),
-      [true, true],
-    );
-    t.strictSame(contents(at("same")), bytes);
-    const nested = await submit({ input_folder_path: at("same"), output_folder_path: at("same", "out") });
-    t.match(await ended(nested), { total: 2, counts: { succeeded: 2 } });
-    t.match(await ended(await submit({ input_folder_path: at("same"), output_folder_path: out("third") })), {
-      total: 2,
-    });
-  });
+  await t.test(
+    "own results are never inputs, and a second run writes the same bytes",
+    async (t) => {
+      for (const z of [1, 2]) writeSlice(at("same", "a", `${z}.dcm`), z);
+      const body = {
+        input_folder_path: at("same"),
+        output_folder_path: at("same"),
+        outputs: ["png", "sr", "seg", "sc"],
+      };
+      const first = await ended(await submit(body));
+      t.match(first, { state: "completed", total: 2, counts: { succeeded: 2 } });
+      const bytes = contents(at("same"));
+      t.ok(bytes.size >= 2 + 2 * 5, "objects, pictures and receipts lie beside the inputs");
+      const again = await submit(body);
+      t.match(await ended(again), { total: 2, counts: { succeeded: 2, skipped: 0 } });
+      t.strictSame(
+        (await items(again)).map(({ reused }) => reused),
+        [true, true],
+      );
+      t.strictSame(contents(at("same")), bytes);
+      const nested = await submit({
+        input_folder_path: at("same"),
+        output_folder_path: at("same", "out"),
+      });
+      t.match(await ended(nested), { total: 2, counts: { succeeded: 2 } });
+      t.match(
+        await ended(
+          await submit({ input_folder_path: at("same"), output_folder_path: out("third") }),
+        ),
+        {
+          total: 2,
+        },
+      );
+    },
+  );
 
   await t.test("a list of items", async (t) => {
     for (const z of [1, 2]) writeSlice(at("list", `${z}.dcm`), z);
@@ -196,12 +210,18 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
       ["x", "./x/"],
       ["real", "alias"],
     ] as const)
-      t.match(await refused([item("2.dcm"), item("1.dcm", folders[0]), item("1.dcm", folders[1])]), {
-        status: 400,
-        body: { message: /^items\[1\] and items\[2\] would write/, details: { indices: [1, 2] } },
-      });
+      t.match(
+        await refused([item("2.dcm"), item("1.dcm", folders[0]), item("1.dcm", folders[1])]),
+        {
+          status: 400,
+          body: { message: /^items\[1\] and items\[2\] would write/, details: { indices: [1, 2] } },
+        },
+      );
     const many = Array.from({ length: 10_001 }, () => item("1.dcm"));
-    t.match(await refused(many), { status: 400, body: { message: /items: Expected at most 10000 entries/ } });
+    t.match(await refused(many), {
+      status: 400,
+      body: { message: /items: Expected at most 10000 entries/ },
+    });
     t.match(await refused([]), { status: 400 });
   });
 
@@ -213,11 +233,23 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
       ["prototype", '{"__proto__": {}}', /Expected a JSON object; found a field named "__proto__"/],
       ["disguised prototype", '{"_\\u005fpr\\u006fto__": {}}', /field named "__proto__"/],
       ["null", "null", /found null/],
-      ["a key with NUL", { ...folders, idempotency_key: "\0" }, /idempotency_key: Expected text without NUL/],
-      ["half a character", { ...folders, output_folder_path: out("x\ud800") }, /Expected text without NUL/],
+      [
+        "a key with NUL",
+        { ...folders, idempotency_key: "\0" },
+        /idempotency_key: Expected text without NUL/,
+      ],
+      [
+        "half a character",
+        { ...folders, output_folder_path: out("x\ud800") },
+        /Expected text without NUL/,
+      ],
       ["unknown", { ...folders, output_folder: "/x" }, /output_folder: Unknown field/],
       ["both", { ...folders, items: [] }, /items/],
-      ["a file", { ...folders, input_folder_path: at("list", "1.dcm") }, /name a folder; found a file/],
+      [
+        "a file",
+        { ...folders, input_folder_path: at("list", "1.dcm") },
+        /name a folder; found a file/,
+      ],
       ["missing", { ...folders, input_folder_path: at("none") }, /nothing is there/, 404],
       [
         "models",
@@ -256,7 +288,9 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
       body: { error: "idempotency_conflict" },
     });
     const other = await tokenOf(bulk, "other");
-    t.match(await send("POST", "/bulk_inference", { ...body, outputs: ["json"] }, other), { status: 202 });
+    t.match(await send("POST", "/bulk_inference", { ...body, outputs: ["json"] }, other), {
+      status: 202,
+    });
   });
 
   await t.test("jobs belong to their subject", async (t) => {
@@ -302,7 +336,10 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     const id = await submit({ input_folder_path: at("mend"), output_folder_path: out("mend") });
     t.match(await ended(id), { state: "completed", counts: { failed: 1, succeeded: 1 } });
     writeFileSync(at("mend", "a.dcm"), whole);
-    t.match(await send("POST", `/bulk_inference/${id}/retry`), { status: 200, body: { job_id: id } });
+    t.match(await send("POST", `/bulk_inference/${id}/retry`), {
+      status: 200,
+      body: { job_id: id },
+    });
     t.match(await ended(id), { state: "completed", counts: { failed: 0, succeeded: 2 } });
     t.match(await items(id), [
       { state: "succeeded", attempts: 1 },
@@ -326,12 +363,18 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     t.equal(job.counts.cancelled + job.counts.succeeded, job.total);
     const receipts = readdirSync(out("many")).filter((name) => name.endsWith(".json"));
     t.equal(receipts.length, job.counts.succeeded, "what is written stays, and nothing more comes");
-    t.match(await send("DELETE", `/bulk_inference/${id}`), { status: 200, body: { state: "cancelled" } });
+    t.match(await send("DELETE", `/bulk_inference/${id}`), {
+      status: 200,
+      body: { state: "cancelled" },
+    });
     t.match(await send("POST", `/bulk_inference/${id}/pause`), {
       status: 409,
       body: { error: "job_state", message: /this one is cancelled/ },
     });
-    t.match(await send("POST", `/bulk_inference/${id}/retry`), { status: 200, body: { state: "running" } });
+    t.match(await send("POST", `/bulk_inference/${id}/retry`), {
+      status: 200,
+      body: { state: "running" },
+    });
     const whole = await ended(id);
     t.match(whole, { state: "completed", counts: { cancelled: 0, succeeded: job.total } });
     t.match(await send("POST", `/bulk_inference/${id}/purge`), { status: 200 });
@@ -363,11 +406,17 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
       body: { paused_reason: null },
     });
     await bulk.until(large, ({ counts }) => counts.succeeded > still.counts.succeeded);
-    const second = await submit({ input_folder_path: at("list"), output_folder_path: out("second") });
+    const second = await submit({
+      input_folder_path: at("list"),
+      output_folder_path: out("second"),
+    });
     const { finished_at: early } = await ended(second);
     const last = await ended(large);
     t.match(last, { state: "completed", counts: { succeeded: MANY } });
-    t.ok(Date.parse(early!) < Date.parse(last.finished_at!), "the small job ended before the large one");
+    t.ok(
+      Date.parse(early!) < Date.parse(last.finished_at!),
+      "the small job ended before the large one",
+    );
     t.match(await send("POST", `/bulk_inference/${large}/resume`), { status: 409 });
   });
 
@@ -410,7 +459,10 @@ t.test("bulk inference", { skip: needs(ADDON) }, async (t) => {
     mkdirSync(at("pictures"));
     writeFileSync(at("pictures", "a.png"), PNG);
     linkSync(at("pictures", "a.png"), at("pictures", nameOf(1)));
-    const id = await submit({ input_folder_path: at("pictures"), output_folder_path: out("pictures") });
+    const id = await submit({
+      input_folder_path: at("pictures"),
+      output_folder_path: out("pictures"),
+    });
     t.match(await ended(id), { total: 2 });
     rmSync(at("pictures"), { recursive: true });
   });
@@ -420,7 +472,9 @@ function contents(folder: string): Map<string, string> {
   const files = readdirSync(folder, { recursive: true, encoding: "utf8" }).sort();
   return new Map(
     files
-      .filter((name) => statSync(path.join(folder, name)).isFile() && !isMarkName(path.basename(name)))
+      .filter(
+        (name) => statSync(path.join(folder, name)).isFile() && !isMarkName(path.basename(name)),
+      )
       .map((name) => [name, readFileSync(path.join(folder, name), "base64")]),
   );
 }

@@ -6,7 +6,11 @@ import { promisify } from "node:util";
 import t from "tap";
 import { z } from "zod";
 import { errorCode } from "../../src/base/errors.js";
-import { bulkFolderRequestSchema, bulkItemsRequestSchema, bulkRequestSchema } from "../../src/bulk/schema.js";
+import {
+  bulkFolderRequestSchema,
+  bulkItemsRequestSchema,
+  bulkRequestSchema,
+} from "../../src/bulk/schema.js";
 import { singleRequestSchema } from "../../src/inference/request.js";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { EXAMPLES } from "../../src/server/contract-examples.js";
@@ -22,7 +26,8 @@ t.setTimeout(240_000);
 
 t.test("the examples of the contract are what the server takes and gives", (t) => {
   const values = (name: string) => Object.values(EXAMPLES[name] ?? {}).map(({ value }) => value);
-  for (const value of values("SingleRequest")) t.doesNotThrow(() => singleRequestSchema.parse(value));
+  for (const value of values("SingleRequest"))
+    t.doesNotThrow(() => singleRequestSchema.parse(value));
   for (const value of values("BulkRequest")) {
     t.doesNotThrow(() => bulkRequestSchema.parse(value));
     t.doesNotThrow(() => z.union([bulkFolderRequestSchema, bulkItemsRequestSchema]).parse(value));
@@ -57,7 +62,9 @@ t.test("every operation has a name of its own and a tag, and no schema is false"
 });
 
 /** A server with the model ct-tissue, and one slice for it. */
-async function served(t: Parameters<typeof bulkPlace>[0]): Promise<{ server: TestServer; given: string[] }> {
+async function served(
+  t: Parameters<typeof bulkPlace>[0],
+): Promise<{ server: TestServer; given: string[] }> {
   const place = bulkPlace(t);
   writeSlice(path.join(place.input, "ct", "slice.dcm"));
   const server = await startServer(place);
@@ -66,7 +73,10 @@ async function served(t: Parameters<typeof bulkPlace>[0]): Promise<{ server: Tes
   return { server, given: [server.url, server.token, place.input, place.output] };
 }
 
-/** What a programmer writes over the generated types; it does not compile where the contract promises too little. */
+/**
+ * What a programmer writes over the generated types; it does not compile where the contract
+ * promises too little.
+ */
 const PROGRAM = `import createClient from "openapi-fetch";
 import type { components, paths } from "./contract.js";
 
@@ -127,8 +137,13 @@ t.test("openapi-typescript with openapi-fetch", { skip: needs(ADDON) }, async (t
     "client.ts": PROGRAM,
     "tsconfig.json": JSON.stringify({
       compilerOptions: {
-        ...{ target: "ES2022", module: "NodeNext", moduleResolution: "NodeNext", strict: true },
-        ...{ noUncheckedIndexedAccess: true, exactOptionalPropertyTypes: true, skipLibCheck: true },
+        target: "ES2022",
+        module: "NodeNext",
+        moduleResolution: "NodeNext",
+        strict: true,
+        noUncheckedIndexedAccess: true,
+        exactOptionalPropertyTypes: true,
+        skipLibCheck: true,
         types: ["node"],
       },
     }),
@@ -179,21 +194,26 @@ print(json.dumps({
 }))
 `;
 
-t.test("openapi-python-client", { skip: needs(ADDON) || pythonHas("openapi_python_client") }, async (t) => {
-  const folder = t.testdir({
-    "config.yaml":
-      "project_name_override: radserve-client\npackage_name_override: radserve_client\npost_hooks: []\n",
-    "client.py": PYTHON_PROGRAM,
-  });
-  const target = path.join(folder, "radserve_client");
-  // It has no multipart/related: objects are sent by a client of DICOM
-  const document = JSON.parse(contract().plain.toString()) as { paths: Record<string, unknown> };
-  delete document.paths["/dicomweb/studies"];
-  writeFileSync(path.join(folder, "contract.json"), JSON.stringify(document));
-  const made = await run(PYTHON, [
-    ...["-c", "from openapi_python_client.cli import app; app()", "generate"],
-    ...["--path", path.join(folder, "contract.json")],
-    ...[
+t.test(
+  "openapi-python-client",
+  { skip: needs(ADDON) || pythonHas("openapi_python_client") },
+  async (t) => {
+    const folder = t.testdir({
+      "config.yaml":
+        "project_name_override: radserve-client\npackage_name_override: radserve_client\npost_hooks: []\n",
+      "client.py": PYTHON_PROGRAM,
+    });
+    const target = path.join(folder, "radserve_client");
+    // It has no multipart/related: objects are sent by a client of DICOM
+    const document = JSON.parse(contract().plain.toString()) as { paths: Record<string, unknown> };
+    delete document.paths["/dicomweb/studies"];
+    writeFileSync(path.join(folder, "contract.json"), JSON.stringify(document));
+    const made = await run(PYTHON, [
+      "-c",
+      "from openapi_python_client.cli import app; app()",
+      "generate",
+      "--path",
+      path.join(folder, "contract.json"),
       "--config",
       path.join(folder, "config.yaml"),
       "--output-path",
@@ -201,13 +221,13 @@ t.test("openapi-python-client", { skip: needs(ADDON) || pythonHas("openapi_pytho
       "--overwrite",
       "--meta",
       "none",
-    ],
-    "--fail-on-warning",
-  ]).catch((error: unknown) => error as { stdout: string; stderr: string });
-  t.notMatch(made.stdout + made.stderr, /WARNING|ERROR|Error/);
-  const { given } = await served(t);
-  const { stdout } = await run(PYTHON, [path.join(folder, "client.py"), ...given], {
-    env: { ...process.env, PYTHONPATH: folder },
-  });
-  t.match(JSON.parse(stdout), EXPECTED);
-});
+      "--fail-on-warning",
+    ]).catch((error: unknown) => error as { stdout: string; stderr: string });
+    t.notMatch(made.stdout + made.stderr, /WARNING|ERROR|Error/);
+    const { given } = await served(t);
+    const { stdout } = await run(PYTHON, [path.join(folder, "client.py"), ...given], {
+      env: { ...process.env, PYTHONPATH: folder },
+    });
+    t.match(JSON.parse(stdout), EXPECTED);
+  },
+);

@@ -1,4 +1,7 @@
-/** How many connections there may be, what becomes of slow and silent ones, and which address counts. */
+/**
+ * How many connections there may be, what becomes of slow and silent ones, and which address
+ * counts.
+ */
 import type http from "node:http";
 import t from "tap";
 import { ask, connected } from "../support/client.js";
@@ -18,7 +21,10 @@ async function metric(server: TestServer, name: string): Promise<number> {
 
 t.test("one address has its limit, others go on, and the log is not flooded", async (t) => {
   const server = await startServer(
-    makePlace({ ...withDurations({ refusedConnections: 3_000 }), RADSERVE_MAX_CONNECTIONS_PER_ADDRESS: "4" }),
+    makePlace({
+      ...withDurations({ refusedConnections: 3_000 }),
+      RADSERVE_MAX_CONNECTIONS_PER_ADDRESS: "4",
+    }),
   );
   t.teardown(() => server.stop());
   const far = { localAddress: "127.0.0.2" };
@@ -40,14 +46,20 @@ t.test("one address has its limit, others go on, and the log is not flooded", as
     address: "127.0.0.2",
   });
   const many = await Promise.all(
-    Array.from({ length: 200 }, async () => (await connected(server.port, "", far.localAddress)).closed),
+    Array.from(
+      { length: 200 },
+      async () => (await connected(server.port, "", far.localAddress)).closed,
+    ),
   );
   t.ok(
     many.every((text) => text === "" || text.startsWith("HTTP/1.1 503 ")),
     "each is told, or closed where too many are being told",
   );
   t.ok(refusals(server).length <= 3, "and not one line each");
-  t.equal(await metric(server, 'radserve_connections_refused_total{reason="too_many_of_address"}'), 201);
+  t.equal(
+    await metric(server, 'radserve_connections_refused_total{reason="too_many_of_address"}'),
+    201,
+  );
   await server.logged(({ refused: sums }) => {
     const { too_many_of_address: sum = 0 } = (sums ?? {}) as { too_many_of_address?: number };
     return sum > 1;
@@ -76,7 +88,11 @@ t.test("in all: whoever is idle makes room, and requests in work are never close
   last.socket.write(body);
   t.match(await answered, /^HTTP\/1\.1 403 /, "a request in work is answered");
   await until(async () => (await ask(server.port, "/health/live")).status === 200);
-  t.match(await last.closed, /path_not_allowed/, "then its connection is idle, and closed for another");
+  t.match(
+    await last.closed,
+    /path_not_allowed/,
+    "then its connection is idle, and closed for another",
+  );
   t.equal(await metric(server, 'radserve_connections_refused_total{reason="closed_idle"}'), 1);
   for (const { socket } of working.slice(0, 2)) {
     const whole = new Promise<string>((resolve) => socket.once("data", resolve));
@@ -86,7 +102,9 @@ t.test("in all: whoever is idle makes room, and requests in work are never close
 });
 
 t.test("silent and slow clients are told and closed", async (t) => {
-  const server = await startServer(makePlace(withDurations({ requestHeaders: 1_000, requestLook: 100 })));
+  const server = await startServer(
+    makePlace(withDurations({ requestHeaders: 1_000, requestLook: 100 })),
+  );
   t.teardown(() => server.stop());
   const silent = await connected(server.port);
   const slow = await connected(server.port, "GET /health/live HTTP/1.1\r\n");
@@ -106,7 +124,10 @@ t.test("the address of a client behind a proxy", async (t) => {
   t.teardown(() => server.stop());
   const addressOf = async (localAddress: string, headers: http.OutgoingHttpHeaders) => {
     const id = `a${Math.random()}`;
-    await ask(server.port, "/health/live", { localAddress, headers: { ...headers, "X-Request-Id": id } });
+    await ask(server.port, "/health/live", {
+      localAddress,
+      headers: { ...headers, "X-Request-Id": id },
+    });
     return (await server.logged((line) => line["request_id"] === id))["address"];
   };
   const spoofed = "6.6.6.6, 192.0.2.7, 10.9.1.1";
@@ -119,8 +140,14 @@ t.test("the address of a client behind a proxy", async (t) => {
   );
   t.equal(await addressOf("127.0.0.2", {}), "127.0.0.2");
   const metrics = { localAddress: "127.0.0.2", headers: { "X-Forwarded-For": "127.0.0.1" } };
-  t.equal((await ask(server.port, "/metrics", metrics)).status, 401, "a proxy's word opens no local page");
-  const lines = await Promise.all(Array.from({ length: 5 }, () => connected(server.port, "", "127.0.0.2")));
+  t.equal(
+    (await ask(server.port, "/metrics", metrics)).status,
+    401,
+    "a proxy's word opens no local page",
+  );
+  const lines = await Promise.all(
+    Array.from({ length: 5 }, () => connected(server.port, "", "127.0.0.2")),
+  );
   t.equal((await ask(server.port, "/health/live", { localAddress: "127.0.0.2" })).status, 200);
   for (const { socket } of lines) socket.destroy();
 });
@@ -136,7 +163,11 @@ t.test("failed tokens are slowed for their address, and good ones never", async 
   );
   t.teardown(() => server.stop());
   const order: string[] = [];
-  const send = async (name: string, token: string | undefined, options: http.RequestOptions = {}) => {
+  const send = async (
+    name: string,
+    token: string | undefined,
+    options: http.RequestOptions = {},
+  ) => {
     const headers = {
       ...(options.headers as object),
       ...(token === undefined ? {} : { Authorization: token }),
@@ -157,15 +188,24 @@ t.test("failed tokens are slowed for their address, and good ones never", async 
   t.match(await missing, { status: 401, body: { message: "Token missing" } });
 
   order.length = 0;
-  const through = (client: string) => ({ localAddress: "127.0.0.9", headers: { "X-Forwarded-For": client } });
+  const through = (client: string) => ({
+    localAddress: "127.0.0.9",
+    headers: { "X-Forwarded-For": client },
+  });
   for (const name of ["1", "2", "3"]) await send(name, "x.y.z", through("192.0.2.1"));
   const attacker = send("attacker", "x.y.z", through("192.0.2.1"));
   t.match(await send("neighbour", "x.y.z", through("192.0.2.2")), bad);
-  t.strictSame(order, ["1", "2", "3", "neighbour"], "behind one proxy each client counts for itself");
+  t.strictSame(
+    order,
+    ["1", "2", "3", "neighbour"],
+    "behind one proxy each client counts for itself",
+  );
   await attacker;
 
   const answers = await Promise.all(Array.from({ length: 200 }, () => send("many", "x.y.z")));
   t.ok(answers.every(({ status }) => status === 401));
-  const waits = server.log.filter((line) => line["status"] === 401 && Number(line["ms"]) >= 2_900).length;
+  const waits = server.log.filter(
+    (line) => line["status"] === 401 && Number(line["ms"]) >= 2_900,
+  ).length;
   t.ok(waits < 100, `few answers wait in memory: ${waits}`);
 });

@@ -1,6 +1,6 @@
 /**
- * Images that hold a worker thread beyond their time: what their own client hears, what becomes of those on the same
- * thread, and what the server says of itself meanwhile.
+ * Images that hold a worker thread beyond their time: what their own client hears, what becomes of
+ * those on the same thread, and what the server says of itself meanwhile.
  */
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import http from "node:http";
@@ -9,7 +9,14 @@ import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
-import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../support/dicom.js";
+import {
+  attributesOf,
+  compress,
+  CT_SLICE,
+  dicomFile,
+  picture,
+  SYNTAXES,
+} from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { until } from "../support/postgres.js";
@@ -35,7 +42,8 @@ async function metric(server: TestServer, name: string): Promise<number> {
 const ended = (server: TestServer) => metric(server, "radserve_worker_threads_ended_total");
 
 t.test("single requests", { skip: needs(ADDON) }, async (t) => {
-  // A thread is stuck after ten pings: 2 s. On a busy machine some seconds of the deadline pass before it decodes
+  // A thread is stuck after ten pings: 2 s. On a busy machine some seconds of the deadline pass
+  // before it decodes
   const short = withDurations({ threadPing: 200, lastMoment: 300, connectionLinger: 20 });
   const place = bulkPlace(t, { ...short, RADSERVE_THREADS: "1", RADSERVE_DEADLINE_SECONDS: "9" });
   const at = (name: string) => path.join(place.input, name);
@@ -65,61 +73,74 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
   };
   const measurements = (answer: { body: unknown }) =>
     answerSchema.parse(answer.body).models.map((model) => model.measurements);
-  const isThere = (folder: string, file: string) => existsSync(path.join(place.output, folder, file));
+  const isThere = (folder: string, file: string) =>
+    existsSync(path.join(place.output, folder, file));
   const ready = async () => (await fetch(`${server.url}/health/ready`)).status;
 
-  await t.test("without timeout_ms the setting counts, and the thread is stuck until then", async (t) => {
-    const patient = { timeout_ms: 120_000 };
-    const expected = {
-      cine: await ask("cine.dcm", "before", patient),
-      small: await ask("small.dcm", "before", patient),
-    };
-    t.equal(expected.cine.status, 200);
-    // The thread for stat requests, too: one that loads its modules on a busy machine counts as stuck
-    await ask("small.dcm", "before", { ...patient, priority: "stat" });
-    // With the codecs loaded, the thread of the slow image has nothing to wait for once that has begun
-    await ask("coded.dcm", "before", patient);
-    const neighbour = ask("cine.dcm", "neighbour", patient);
-    await until(() => isThere("neighbour", ".cine.dcm.lock"));
-    const slow = ask("slow.dcm", "stuck");
-    await until(() => isThere("stuck", ".slow.dcm.lock"));
-    const behind = ask("small.dcm", "behind", patient);
-    const image = { isOver: false };
-    void slow.then(() => (image.isOver = true));
-    // Meanwhile, because the stat request may take longer than the slow image has; and its thread counts while it is silent
-    const unready = (async () => {
-      while (!image.isOver) {
-        const answer = await fetch(`${server.url}/health/ready`);
-        const body = (await answer.json()) as { details?: { threads_stuck?: number } };
-        const stuck = await metric(server, "radserve_worker_threads_stuck");
-        // On a very busy machine others may be silent for as long
-        if ((body.details?.threads_stuck ?? 0) >= 1 && stuck >= 1) return body;
-        await delay(20);
-      }
-      return undefined;
-    })();
+  await t.test(
+    "without timeout_ms the setting counts, and the thread is stuck until then",
+    async (t) => {
+      const patient = { timeout_ms: 120_000 };
+      const expected = {
+        cine: await ask("cine.dcm", "before", patient),
+        small: await ask("small.dcm", "before", patient),
+      };
+      t.equal(expected.cine.status, 200);
+      // The thread for stat requests, too: one that loads its modules on a busy machine counts as
+      // stuck
+      await ask("small.dcm", "before", { ...patient, priority: "stat" });
+      // With the codecs loaded, the thread of the slow image has nothing to wait for once that has
+      // begun
+      await ask("coded.dcm", "before", patient);
+      const neighbour = ask("cine.dcm", "neighbour", patient);
+      await until(() => isThere("neighbour", ".cine.dcm.lock"));
+      const slow = ask("slow.dcm", "stuck");
+      await until(() => isThere("stuck", ".slow.dcm.lock"));
+      const behind = ask("small.dcm", "behind", patient);
+      const image = { isOver: false };
+      void slow.then(() => (image.isOver = true));
+      // Meanwhile, because the stat request may take longer than the slow image has; and its thread
+      // counts while it is silent
+      const unready = (async () => {
+        while (!image.isOver) {
+          const answer = await fetch(`${server.url}/health/ready`);
+          const body = (await answer.json()) as { details?: { threads_stuck?: number } };
+          const stuck = await metric(server, "radserve_worker_threads_stuck");
+          // On a very busy machine others may be silent for as long
+          if ((body.details?.threads_stuck ?? 0) >= 1 && stuck >= 1) return body;
+          await delay(20);
+        }
+        return undefined;
+      })();
 
-    const stat = await ask("small.dcm", "stat", { ...patient, priority: "stat" });
-    t.equal(stat.status, 200);
-    t.same(measurements(stat), measurements(expected.small));
-    t.notOk(isThere("behind", "small.dcm.json"), "it went ahead of what waits for the stuck thread");
+      const stat = await ask("small.dcm", "stat", { ...patient, priority: "stat" });
+      t.equal(stat.status, 200);
+      t.same(measurements(stat), measurements(expected.small));
+      t.notOk(
+        isThere("behind", "small.dcm.json"),
+        "it went ahead of what waits for the stuck thread",
+      );
 
-    t.match(await unready, {
-      error: "overloaded",
-      message: /none has for 10 seconds/,
-      details: { threads_stuck: Number },
-    });
+      t.match(await unready, {
+        error: "overloaded",
+        message: /none has for 10 seconds/,
+        details: { threads_stuck: Number },
+      });
 
-    t.match(await slow, { status: 504, body: { error: "deadline_exceeded", message: /deadline_seconds/ } });
-    const [again, after] = await Promise.all([neighbour, behind]);
-    t.equal(again.status, 200);
-    t.same(measurements(again), measurements(expected.cine), "a neighbour ran again");
-    t.equal(after.status, 200);
-    t.same(measurements(after), measurements(expected.small));
-    await until(async () => (await ready()) === 200);
-    t.equal(await ended(server), 1);
-    t.notOk(isThere("stuck", "slow.dcm.json"));
-  });
+      t.match(await slow, {
+        status: 504,
+        body: { error: "deadline_exceeded", message: /deadline_seconds/ },
+      });
+      const [again, after] = await Promise.all([neighbour, behind]);
+      t.equal(again.status, 200);
+      t.same(measurements(again), measurements(expected.cine), "a neighbour ran again");
+      t.equal(after.status, 200);
+      t.same(measurements(after), measurements(expected.small));
+      await until(async () => (await ready()) === 200);
+      t.equal(await ended(server), 1);
+      t.notOk(isThere("stuck", "slow.dcm.json"));
+    },
+  );
 
   await t.test("the same name can be written at once after its thread was ended", async (t) => {
     const before = await ended(server);
@@ -161,7 +182,11 @@ t.test(
     const server = await startServer(place);
     t.teardown(() => server.stop());
     const ask = (input_image_path: string, timeout_ms: number) =>
-      server.post("/single_inference", { input_image_path, output_folder_path: place.output, timeout_ms });
+      server.post("/single_inference", {
+        input_image_path,
+        output_folder_path: place.output,
+        timeout_ms,
+      });
     t.equal((await ask(small!, 60_000)).status, 200);
     t.equal((await ask(input!, 4000)).status, 504);
     await until(async () => (await ended(server)) === 1);
@@ -170,23 +195,31 @@ t.test(
   },
 );
 
-t.test("an item of a bulk job fails, and the others of its job do not", { skip: needs(ADDON) }, async (t) => {
-  // Threads of bulk jobs give way: beside busy processes a fresh one takes seconds to load its modules
-  const place = bulkPlace(t, { RADSERVE_THREADS: "1", RADSERVE_DEADLINE_SECONDS: "20" });
-  const folder = path.join(place.input, "job");
-  mkdirSync(folder);
-  writeFileSync(path.join(folder, "b-slow.dcm"), await slowImage(16, CT_SLICE));
-  for (const name of ["a.dcm", "c.dcm", "d.dcm", "e.dcm", "f.dcm"]) writeSlice(path.join(folder, name));
-  const server = await startServer(place);
-  t.teardown(() => server.stop());
-  const bulk = bulkOf(server);
-  const id = await bulk.submit({
-    input_folder_path: folder,
-    output_folder_path: path.join(place.output, "job"),
-  });
-  t.match(await bulk.ended(id), { counts: { succeeded: 5, failed: 1 } });
-  const slow = (await bulk.items(id)).find(({ input_image_path }) => input_image_path.endsWith("slow.dcm"));
-  t.match(slow, { state: "failed", attempts: 1, error: { error: "deadline_exceeded" } });
-  // How often depends on who else was on the thread when its time was over
-  await until(async () => (await ended(server)) >= 1);
-});
+t.test(
+  "an item of a bulk job fails, and the others of its job do not",
+  { skip: needs(ADDON) },
+  async (t) => {
+    // Threads of bulk jobs give way: beside busy processes a fresh one takes seconds to load its
+    // modules
+    const place = bulkPlace(t, { RADSERVE_THREADS: "1", RADSERVE_DEADLINE_SECONDS: "20" });
+    const folder = path.join(place.input, "job");
+    mkdirSync(folder);
+    writeFileSync(path.join(folder, "b-slow.dcm"), await slowImage(16, CT_SLICE));
+    for (const name of ["a.dcm", "c.dcm", "d.dcm", "e.dcm", "f.dcm"])
+      writeSlice(path.join(folder, name));
+    const server = await startServer(place);
+    t.teardown(() => server.stop());
+    const bulk = bulkOf(server);
+    const id = await bulk.submit({
+      input_folder_path: folder,
+      output_folder_path: path.join(place.output, "job"),
+    });
+    t.match(await bulk.ended(id), { counts: { succeeded: 5, failed: 1 } });
+    const slow = (await bulk.items(id)).find(({ input_image_path }) =>
+      input_image_path.endsWith("slow.dcm"),
+    );
+    t.match(slow, { state: "failed", attempts: 1, error: { error: "deadline_exceeded" } });
+    // How often depends on who else was on the thread when its time was over
+    await until(async () => (await ended(server)) >= 1);
+  },
+);

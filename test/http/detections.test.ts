@@ -1,4 +1,7 @@
-/** Detection heads as they are exported, over HTTP: where the boxes lie in the source, and what the receipt says. */
+/**
+ * Detection heads as they are exported, over HTTP: where the boxes lie in the source, and what the
+ * receipt says.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";

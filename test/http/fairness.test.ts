@@ -37,7 +37,8 @@ t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
   // As many as a thread takes at a time, so that what follows waits
   const slow = Array.from({ length: 4 }, () => ask("slow.dcm"));
   await until(
-    async () => Number(/running (\d)/.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1]) === 4,
+    async () =>
+      Number(/running (\d)/.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1]) === 4,
   );
   const order: string[] = [];
   const flood = Array.from({ length: 40 }, async () => {
@@ -50,7 +51,10 @@ t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
   const refused = await ask("small.dcm");
   t.equal(refused.status, 429, "it has as many as it may have");
   t.equal(refused.headers.get("Retry-After"), "1");
-  t.match(await refused.json(), { error: "rate_limited", message: /at most 44 requests of one subject/ });
+  t.match(await refused.json(), {
+    error: "rate_limited",
+    message: /at most 44 requests of one subject/,
+  });
   const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
   t.equal(models.status, 429, "of any kind");
 

@@ -1,4 +1,7 @@
-/** Images in and results out over HTTP: inside the roots, whole or not at all, and nothing that a browser would run. */
+/**
+ * Images in and results out over HTTP: inside the roots, whole or not at all, and nothing that a
+ * browser would run.
+ */
 import { execFile, execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
@@ -80,8 +83,16 @@ async function put(
   headers: Record<string, string> = {},
 ): Promise<Told> {
   const page = `${url}/files?${new URLSearchParams({ path: file, ...query }).toString()}`;
-  const answer = await fetch(page, { method: "PUT", body, headers: { Authorization: token, ...headers } });
-  return { status: answer.status, headers: answer.headers, body: (await answer.json()) as Told["body"] };
+  const answer = await fetch(page, {
+    method: "PUT",
+    body,
+    headers: { Authorization: token, ...headers },
+  });
+  return {
+    status: answer.status,
+    headers: answer.headers,
+    body: (await answer.json()) as Told["body"],
+  };
 }
 
 const get = (
@@ -100,22 +111,29 @@ const codeOf = async (answer: Response) => ((await answer.json()) as { error: st
 
 t.setTimeout(900_000);
 
-t.test("nothing is taken or given unless the settings say so, and then that alone", { skip }, async (t) => {
-  const off = await started(t, makePlace());
-  const result = path.join(off.place.output, "a.json");
-  writeFileSync(result, "{}");
-  const refused = await put(off, path.join(off.place.input, "a.png"), PNG);
-  t.match(refused, { status: 404, body: { error: "not_found", message: /RADSERVE_FILES_BY_HTTP=upload/ } });
-  t.equal((await get(off, result)).status, 404);
-  t.same(readdirSync(off.place.input), ["image.png"]);
+t.test(
+  "nothing is taken or given unless the settings say so, and then that alone",
+  { skip },
+  async (t) => {
+    const off = await started(t, makePlace());
+    const result = path.join(off.place.output, "a.json");
+    writeFileSync(result, "{}");
+    const refused = await put(off, path.join(off.place.input, "a.png"), PNG);
+    t.match(refused, {
+      status: 404,
+      body: { error: "not_found", message: /RADSERVE_FILES_BY_HTTP=upload/ },
+    });
+    t.equal((await get(off, result)).status, 404);
+    t.same(readdirSync(off.place.input), ["image.png"]);
 
-  const down = await started(t, makePlace({ RADSERVE_FILES_BY_HTTP: "download" }));
-  t.equal((await put(down, path.join(down.place.input, "a.png"), PNG)).status, 404);
-  writeFileSync(path.join(down.place.output, "a.json"), "{}");
-  t.equal((await get(down, path.join(down.place.output, "a.json"))).status, 200);
-  t.equal((await fetch(`${down.url}/files?path=/x`)).status, 401);
-  t.equal((await fetch(`${down.url}/files?path=/x`, { method: "PUT", body: "x" })).status, 401);
-});
+    const down = await started(t, makePlace({ RADSERVE_FILES_BY_HTTP: "download" }));
+    t.equal((await put(down, path.join(down.place.input, "a.png"), PNG)).status, 404);
+    writeFileSync(path.join(down.place.output, "a.json"), "{}");
+    t.equal((await get(down, path.join(down.place.output, "a.json"))).status, 200);
+    t.equal((await fetch(`${down.url}/files?path=/x`)).status, 401);
+    t.equal((await fetch(`${down.url}/files?path=/x`, { method: "PUT", body: "x" })).status, 401);
+  },
+);
 
 t.test(
   "an image goes in and its result comes out, and the audit has both without their names",
@@ -170,7 +188,10 @@ t.test("a file is not replaced unless the client says so", { skip }, async (t) =
   });
   t.match(wrong, { status: 400, body: { error: "bad_request", message: /other bytes/ } });
   t.same(readFileSync(file), image("one"));
-  const right = await put(server, file, image("two"), { overwrite: "true", sha256: sha256(image("two")) });
+  const right = await put(server, file, image("two"), {
+    overwrite: "true",
+    sha256: sha256(image("two")),
+  });
   t.match(right, { status: 200, body: { outcome: "replaced" } });
   t.same(readFileSync(file), image("two"));
   mkdirSync(path.join(place.input, "folder"));
@@ -194,121 +215,131 @@ t.test("of many who send one name at once, one wins and the file is whole", { sk
   const winner = answers.findIndex(({ status }) => status === 201);
   t.same(readFileSync(file), bodies[winner]);
   t.same(readdirSync(place.input).sort(), ["image.png", "race.dcm"]);
-  const again = await Promise.all(bodies.map((body) => put(server, file, body, { overwrite: "true" })));
+  const again = await Promise.all(
+    bodies.map((body) => put(server, file, body, { overwrite: "true" })),
+  );
   t.ok(again.every(({ status }) => status === 200));
   t.ok(bodies.some((body) => body.equals(readFileSync(file))));
   t.same(readdirSync(place.input).sort(), ["image.png", "race.dcm"]);
 });
 
-t.test("no path leads outside, to what Radserve keeps, or to another's results", { skip }, async (t) => {
-  const server = await fresh();
-  const { place } = server;
-  const outside = path.join(place.directory, "outside");
-  mkdirSync(outside);
-  writeFileSync(path.join(outside, "secret"), "secret");
-  symlinkSync(outside, path.join(place.input, "away"));
-  symlinkSync(path.join(outside, "none"), path.join(place.input, "dangling"));
-  symlinkSync(path.join(outside, "secret"), path.join(place.output, "secret"));
-  mkdirSync(path.join(place.output, ".x.radserve"));
-  writeFileSync(path.join(place.output, ".x.radserve", "part.json"), "half");
-  execFileSync("mkfifo", [path.join(place.output, "pipe")]);
-  const state = place.environment["RADSERVE_STATE_DIR"]!;
-  const up: [string, number][] = [
-    [`${outside}/x`, 403],
-    [`${place.input}/../outside/x`, 403],
-    [`${place.input}/away/x`, 403],
-    [`${place.input}/dangling/x`, 403],
-    [`${place.output}/forged.json`, 403],
-    [`${state}/keys/mine.json`, 403],
-    [`${place.input}/.x.radserve`, 400],
-    [`${place.input}/.x.radserve/y`, 400],
-    [`${place.input}/.x.lock`, 400],
-    [`${place.input}/.radserve-x/image.png`, 400],
-    [`${place.input}/.x.lock/image.png`, 400],
-    [`${place.input}/.radserve-job-00000000-0000-0000-0000-000000000000`, 400],
-    [`${place.input}/`, 400],
-    [`${place.input}/..`, 400],
-    [place.input, 403],
-    ["relative", 400],
-    [`${place.input}/nul\0`, 400],
-    [`${place.input}/${"n".repeat(256)}`, 400],
-    [`${place.input}/image.png/x`, 400],
-  ];
-  for (const [file, status] of up)
-    t.equal((await put(server, file, image("x"))).status, status, `PUT ${file}`);
-  const query = `path=${place.input}/%ff.png`;
-  const bytes = await fetch(`${server.url}/files?${query}`, {
-    method: "PUT",
-    headers: { Authorization: server.token },
-    body: "x",
-  });
-  t.equal(bytes.status, 400, "bytes that are no UTF-8");
-  t.same(readdirSync(outside), ["secret"]);
-  t.same(readdirSync(place.input).sort(), ["away", "dangling", "image.png"]);
-  t.notOk(existsSync(`${place.output}/forged.json`));
+t.test(
+  "no path leads outside, to what Radserve keeps, or to another's results",
+  { skip },
+  async (t) => {
+    const server = await fresh();
+    const { place } = server;
+    const outside = path.join(place.directory, "outside");
+    mkdirSync(outside);
+    writeFileSync(path.join(outside, "secret"), "secret");
+    symlinkSync(outside, path.join(place.input, "away"));
+    symlinkSync(path.join(outside, "none"), path.join(place.input, "dangling"));
+    symlinkSync(path.join(outside, "secret"), path.join(place.output, "secret"));
+    mkdirSync(path.join(place.output, ".x.radserve"));
+    writeFileSync(path.join(place.output, ".x.radserve", "part.json"), "half");
+    execFileSync("mkfifo", [path.join(place.output, "pipe")]);
+    const state = place.environment["RADSERVE_STATE_DIR"]!;
+    const up: [string, number][] = [
+      [`${outside}/x`, 403],
+      [`${place.input}/../outside/x`, 403],
+      [`${place.input}/away/x`, 403],
+      [`${place.input}/dangling/x`, 403],
+      [`${place.output}/forged.json`, 403],
+      [`${state}/keys/mine.json`, 403],
+      [`${place.input}/.x.radserve`, 400],
+      [`${place.input}/.x.radserve/y`, 400],
+      [`${place.input}/.x.lock`, 400],
+      [`${place.input}/.radserve-x/image.png`, 400],
+      [`${place.input}/.x.lock/image.png`, 400],
+      [`${place.input}/.radserve-job-00000000-0000-0000-0000-000000000000`, 400],
+      [`${place.input}/`, 400],
+      [`${place.input}/..`, 400],
+      [place.input, 403],
+      ["relative", 400],
+      [`${place.input}/nul\0`, 400],
+      [`${place.input}/${"n".repeat(256)}`, 400],
+      [`${place.input}/image.png/x`, 400],
+    ];
+    for (const [file, status] of up)
+      t.equal((await put(server, file, image("x"))).status, status, `PUT ${file}`);
+    const query = `path=${place.input}/%ff.png`;
+    const bytes = await fetch(`${server.url}/files?${query}`, {
+      method: "PUT",
+      headers: { Authorization: server.token },
+      body: "x",
+    });
+    t.equal(bytes.status, 400, "bytes that are no UTF-8");
+    t.same(readdirSync(outside), ["secret"]);
+    t.same(readdirSync(place.input).sort(), ["away", "dangling", "image.png"]);
+    t.notOk(existsSync(`${place.output}/forged.json`));
 
-  const down: [string, number, string][] = [
-    [`${outside}/secret`, 403, "path_not_allowed"],
-    [`${outside}/none`, 403, "path_not_allowed"],
-    [`${place.output}/secret`, 403, "path_not_allowed"],
-    [`${place.output}/../outside/secret`, 403, "path_not_allowed"],
-    [`${place.input}/image.png`, 403, "path_not_allowed"],
-    [`${state}/keys`, 403, "path_not_allowed"],
-    [`${place.output}/none.json`, 404, "file_not_found"],
-    [place.output, 404, "file_not_found"],
-    [`${place.output}/.x.radserve/part.json`, 404, "file_not_found"],
-    [`${place.output}/pipe`, 400, "bad_request"],
-  ];
-  for (const [file, status, code] of down) {
-    const answer = await get(server, file);
-    t.same([answer.status, await codeOf(answer)], [status, code], `GET ${file}`);
-  }
+    const down: [string, number, string][] = [
+      [`${outside}/secret`, 403, "path_not_allowed"],
+      [`${outside}/none`, 403, "path_not_allowed"],
+      [`${place.output}/secret`, 403, "path_not_allowed"],
+      [`${place.output}/../outside/secret`, 403, "path_not_allowed"],
+      [`${place.input}/image.png`, 403, "path_not_allowed"],
+      [`${state}/keys`, 403, "path_not_allowed"],
+      [`${place.output}/none.json`, 404, "file_not_found"],
+      [place.output, 404, "file_not_found"],
+      [`${place.output}/.x.radserve/part.json`, 404, "file_not_found"],
+      [`${place.output}/pipe`, 400, "bad_request"],
+    ];
+    for (const [file, status, code] of down) {
+      const answer = await get(server, file);
+      t.same([answer.status, await codeOf(answer)], [status, code], `GET ${file}`);
+    }
 
-  const narrow = path.join(place.input, "mine");
-  const token = await issueToken(
-    place,
-    "--input-root",
-    narrow,
-    "--output-root",
-    path.join(place.output, "mine"),
-  );
-  const narrowed = { ...server, token };
-  t.equal((await put(narrowed, path.join(narrow, "x.dcm"), image("x"))).status, 201);
-  t.match(await put(narrowed, path.join(place.input, "x.dcm"), "x"), {
-    status: 403,
-    body: { details: { reason: "token", side: "input" } },
-  });
-  writeFileSync(path.join(place.output, "r.json"), "{}");
-  t.equal((await get(narrowed, path.join(place.output, "r.json"))).status, 403);
-});
+    const narrow = path.join(place.input, "mine");
+    const token = await issueToken(
+      place,
+      "--input-root",
+      narrow,
+      "--output-root",
+      path.join(place.output, "mine"),
+    );
+    const narrowed = { ...server, token };
+    t.equal((await put(narrowed, path.join(narrow, "x.dcm"), image("x"))).status, 201);
+    t.match(await put(narrowed, path.join(place.input, "x.dcm"), "x"), {
+      status: 403,
+      body: { details: { reason: "token", side: "input" } },
+    });
+    writeFileSync(path.join(place.output, "r.json"), "{}");
+    t.equal((await get(narrowed, path.join(place.output, "r.json"))).status, 403);
+  },
+);
 
-t.test("a folder that is exchanged for a link while files come never leads outside", { skip }, async (t) => {
-  const server = await fresh();
-  const { place } = server;
-  const outside = path.join(place.directory, "outside");
-  mkdirSync(outside);
-  const child = path.join(place.input, "x");
-  const script = `const fs=require("fs");for(;;){try{fs.mkdirSync(${JSON.stringify(child)})}catch{}
+t.test(
+  "a folder that is exchanged for a link while files come never leads outside",
+  { skip },
+  async (t) => {
+    const server = await fresh();
+    const { place } = server;
+    const outside = path.join(place.directory, "outside");
+    mkdirSync(outside);
+    const child = path.join(place.input, "x");
+    const script = `const fs=require("fs");for(;;){try{fs.mkdirSync(${JSON.stringify(child)})}catch{}
     try{fs.renameSync(${JSON.stringify(child)},${JSON.stringify(`${child}-old`)})}catch{}
     try{fs.symlinkSync(${JSON.stringify(outside)},${JSON.stringify(child)})}catch{}
     try{fs.unlinkSync(${JSON.stringify(child)})}catch{}
     try{fs.rmSync(${JSON.stringify(`${child}-old`)},{recursive:true})}catch{}}`;
-  const swapper = spawn(process.execPath, ["-e", script], { stdio: "ignore" });
-  await once(swapper, "spawn");
-  const statuses = new Set<number>();
-  for (let i = 0; i < 300; i += 10) {
-    const names = Array.from({ length: 10 }, (_, n) => path.join(child, `${i + n}.dcm`));
-    const answers = await Promise.all(names.map((name) => put(server, name, image("x"))));
-    for (const { status } of answers) statuses.add(status);
-  }
-  swapper.kill("SIGKILL");
-  await once(swapper, "exit");
-  t.same(readdirSync(outside), [], "nothing was written there");
-  t.ok(
-    [...statuses].every((status) => [201, 400, 403, 404].includes(status)),
-    [...statuses].join(" "),
-  );
-});
+    const swapper = spawn(process.execPath, ["-e", script], { stdio: "ignore" });
+    await once(swapper, "spawn");
+    const statuses = new Set<number>();
+    for (let i = 0; i < 300; i += 10) {
+      const names = Array.from({ length: 10 }, (_, n) => path.join(child, `${i + n}.dcm`));
+      const answers = await Promise.all(names.map((name) => put(server, name, image("x"))));
+      for (const { status } of answers) statuses.add(status);
+    }
+    swapper.kill("SIGKILL");
+    await once(swapper, "exit");
+    t.same(readdirSync(outside), [], "nothing was written there");
+    t.ok(
+      [...statuses].every((status) => [201, 400, 403, 404].includes(status)),
+      [...statuses].join(" "),
+    );
+  },
+);
 
 t.test("what breaks off, is too large or has no room leaves nothing", { skip }, async (t) => {
   const server = await fresh();
@@ -393,7 +424,12 @@ t.test("a full disk is 507 and leaves nothing", { skip }, async (t) => {
     },
   });
   const page = `${server.url}/files?${new URLSearchParams({ path: file }).toString()}`;
-  const init = { method: "PUT", headers: { Authorization: server.token }, body: stream, duplex: "half" };
+  const init = {
+    method: "PUT",
+    headers: { Authorization: server.token },
+    body: stream,
+    duplex: "half",
+  };
   const without = await fetch(page, init as RequestInit);
   t.same([without.status, await codeOf(without)], [507, "disk_full"], "while it comes");
   t.same(readdirSync(place.input), ["other"]);
@@ -416,7 +452,10 @@ t.test("results come whole, in parts, and not again", { skip }, async (t) => {
   });
   const etag = whole.headers.get("ETag")!;
   const head = await get(server, file, {}, "HEAD");
-  t.same([head.status, head.headers.get("Content-Length"), head.headers.get("ETag")], [200, "1000000", etag]);
+  t.same(
+    [head.status, head.headers.get("Content-Length"), head.headers.get("ETag")],
+    [200, "1000000", etag],
+  );
   const parts: [string, number, number][] = [
     ["bytes=0-0", 0, 1],
     ["bytes=500000-", 500_000, 1_000_000],
@@ -439,7 +478,11 @@ t.test("results come whole, in parts, and not again", { skip }, async (t) => {
 
   writeFileSync(file, Buffer.alloc(1_000_000, 1));
   utimesSync(file, statSync(file).atime, new Date(0));
-  t.equal((await get(server, file, { "If-None-Match": etag })).status, 200, "another file has another ETag");
+  t.equal(
+    (await get(server, file, { "If-None-Match": etag })).status,
+    200,
+    "another file has another ETag",
+  );
   t.equal((await get(server, file, { Range: "bytes=1-", "If-Range": etag })).status, 200);
   writeFileSync(path.join(place.output, "empty"), "");
   const empty = await get(server, path.join(place.output, "empty"));
@@ -479,7 +522,9 @@ t.test("a download that breaks off leaves no descriptor open", { skip }, async (
     socket.destroy();
   }
   await get(server, file, { Range: "bytes=50000000-" });
-  await get(server, file, { "If-None-Match": (await get(server, file, {}, "HEAD")).headers.get("ETag")! });
+  await get(server, file, {
+    "If-None-Match": (await get(server, file, {}, "HEAD")).headers.get("ETag")!,
+  });
   while (all() < before + 8 || held() > 0) await delay(20);
   t.equal(held(), 0);
 });
@@ -494,7 +539,9 @@ t.test(
     mkdirSync(demo, { recursive: true });
     writeFileSync(path.join(demo, "ct-phantom.dcm"), (await samples()).ct);
     symlinkSync(path.join(root, "docs"), path.join(place.directory, "docs"));
-    const commands = commandsOf("docs/api.md").filter(({ text }) => /\/files|images\/in\/sent/.test(text));
+    const commands = commandsOf("docs/api.md").filter(({ text }) =>
+      /\/files|images\/in\/sent/.test(text),
+    );
     t.equal(commands.length, 5);
     for (const { text, answer } of commands) {
       const ours = text
@@ -514,7 +561,11 @@ t.test(
     }
     const results = path.join(place.output, "sent");
     for (const name of readdirSync(results))
-      t.same(readFileSync(path.join(place.directory, name)), readFileSync(path.join(results, name)), name);
+      t.same(
+        readFileSync(path.join(place.directory, name)),
+        readFileSync(path.join(results, name)),
+        name,
+      );
     t.same(
       readFileSync(path.join(place.directory, "receipt.json")),
       readFileSync(path.join(results, "ct-phantom.dcm.json")),

@@ -14,7 +14,12 @@ t.test("HTTP by the letter", async (t) => {
   };
   const post = (headers: string[], sent = body) =>
     statusOf(
-      ["POST /single_inference HTTP/1.1", "Host: x", "Connection: close", `Authorization: ${server.token}`]
+      [
+        "POST /single_inference HTTP/1.1",
+        "Host: x",
+        "Connection: close",
+        `Authorization: ${server.token}`,
+      ]
         .concat(headers, "", sent)
         .join("\r\n"),
     );
@@ -27,10 +32,16 @@ t.test("HTTP by the letter", async (t) => {
   t.equal(await post([json, length, "Transfer-Encoding:"]), 400, "empty, beside a length");
   t.equal(await post([json, length, "Transfer-Encoding: x"]), 400, "unknown, beside a length");
   t.equal(await post([json, length, "Transfer-Encoding: identity"]), 400);
-  t.equal(await post([json, "Transfer-Encoding: gzip, chunked"], chunked), 400, "nobody would unpack it");
+  t.equal(
+    await post([json, "Transfer-Encoding: gzip, chunked"], chunked),
+    400,
+    "nobody would unpack it",
+  );
   t.equal(await post([json, length, "Transfer-Encoding: chunked"], chunked), 400, "both");
   const inChunks = (count: number, bytes: number) =>
-    Array.from({ length: count }, (_, i) => body.padEnd(count * bytes).slice(i * bytes, (i + 1) * bytes))
+    Array.from({ length: count }, (_, i) =>
+      body.padEnd(count * bytes).slice(i * bytes, (i + 1) * bytes),
+    )
       .map((chunk) => `${bytes.toString(16)}\r\n${chunk}\r\n`)
       .concat("0\r\n\r\n")
       .join("");
@@ -47,26 +58,45 @@ t.test("HTTP by the letter", async (t) => {
   t.equal(await metrics(""), 200);
   t.equal(await metrics("User-Agent: prometheus\r\nAccept-Encoding: gzip\r\n"), 200);
   for (const name of [
-    ...["Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP"],
-    ...["X-Client-IP", "True-Client-IP", "CF-Connecting-IP", "X-Envoy-External-Address", "Client-IP"],
-    ...[
-      "X-Original-Forwarded-For",
-      "X-Cluster-Client-IP",
-      "Fastly-Client-IP",
-      "X-Remote-Addr",
-      "X-Original-URL",
-    ],
+    "Via",
+    "Forwarded",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Real-IP",
+    "X-Client-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "X-Envoy-External-Address",
+    "Client-IP",
+    "X-Original-Forwarded-For",
+    "X-Cluster-Client-IP",
+    "Fastly-Client-IP",
+    "X-Remote-Addr",
+    "X-Original-URL",
   ])
     t.equal(await metrics(`${name}: 192.0.2.1\r\n`), 401, name);
   t.equal(await metrics("X-Client-IP:\r\n"), 401, "emptied by a proxy");
   for (const name of [
-    ...["X-Azure-SocketIP", "X-Appengine-User-Ip", "X-Nginx-Proxy", "X-Varnish", "Akamai-Origin-Hop"],
-    ...["X-Request-Id", "Front-End-Https", "Proxy-Connection", "X-SSL-Client-Cert", "X-Of-Tomorrow"],
+    "X-Azure-SocketIP",
+    "X-Appengine-User-Ip",
+    "X-Nginx-Proxy",
+    "X-Varnish",
+    "Akamai-Origin-Hop",
+    "X-Request-Id",
+    "Front-End-Https",
+    "Proxy-Connection",
+    "X-SSL-Client-Cert",
+    "X-Of-Tomorrow",
   ])
     t.equal(await metrics(`${name}: 1\r\n`), 401, `${name}, which no scraper sends`);
   t.equal(await statusOf("GET /metrics HTTP/1.0\r\n\r\n"), 401, "as nginx asks by itself");
   t.equal(await statusOf("GET /health/live HTTP/1.0\r\n\r\n"), 200);
-  t.equal(await metrics("Sec-Fetch-Mode: navigate\r\nCookie: a=1\r\n"), 200, "a browser on this machine");
+  t.equal(
+    await metrics("Sec-Fetch-Mode: navigate\r\nCookie: a=1\r\n"),
+    200,
+    "a browser on this machine",
+  );
   t.equal(await metrics("X-Prometheus-Scrape-Timeout-Seconds: 10\r\n"), 200);
   for (const version of ["2.0", "0.9"])
     t.equal(await statusOf(`GET /health/live HTTP/${version}\r\nHost: x\r\n\r\n`), 400, version);

@@ -68,7 +68,9 @@ t.test("single inference", { skip }, async (t) => {
     t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
     const misspelt = await server.post("/single_inference", { ...body, models: ["ct-tisue"] });
     t.equal(misspelt.status, 404);
-    t.match(await misspelt.json(), { message: /no model is called "ct-tisue"; the nearest is "ct-tissue"/ });
+    t.match(await misspelt.json(), {
+      message: /no model is called "ct-tisue"; the nearest is "ct-tissue"/,
+    });
     const unfit = await server.post("/single_inference", {
       ...body,
       models: ["burned-in-text"],
@@ -100,12 +102,24 @@ t.test("single inference", { skip }, async (t) => {
       });
       if (response.status === 200) {
         const { timings_ms } = answerSchema.parse(await response.json());
-        t.ok(timings_ms["total"]! <= timeout_ms, `an answer within ${timeout_ms} ms took no longer`);
-      } else t.match(await response.json(), { error: "deadline_exceeded" }, `not within ${timeout_ms} ms`);
+        t.ok(
+          timings_ms["total"]! <= timeout_ms,
+          `an answer within ${timeout_ms} ms took no longer`,
+        );
+      } else
+        t.match(
+          await response.json(),
+          { error: "deadline_exceeded" },
+          `not within ${timeout_ms} ms`,
+        );
     }
     const request = http.request(`${server.url}/single_inference`, {
       method: "POST",
-      headers: { Authorization: server.token, "Content-Type": "application/json", "X-Request-Id": "leaves" },
+      headers: {
+        Authorization: server.token,
+        "Content-Type": "application/json",
+        "X-Request-Id": "leaves",
+      },
     });
     request
       .on("error", () => undefined)
@@ -115,29 +129,34 @@ t.test("single inference", { skip }, async (t) => {
     t.equal((await server.post("/single_inference", body)).status, 200);
   });
 
-  await t.test("an image whose client has gone is stopped at its next frame, wherever it was", async (t) => {
-    copyFileSync(cine, path.join(place.input, "cine.dcm"));
-    const folder = path.join(place.output, "gone");
-    const request = http.request(`${server.url}/single_inference`, {
-      method: "POST",
-      headers: { Authorization: server.token, "Content-Type": "application/json" },
-    });
-    request
-      .on("error", () => undefined)
-      .end(
-        JSON.stringify({
-          input_image_path: path.join(place.input, "cine.dcm"),
-          output_folder_path: folder,
-          outputs: ["json"],
-        }),
-      );
-    const running = async () =>
-      /\nradserve_inferences_running (\d+)/.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1];
-    while ((await running()) === "0") continue;
-    request.destroy();
-    while ((await running()) !== "0") continue;
-    t.notOk(existsSync(path.join(folder, "cine.dcm.json")));
-  });
+  await t.test(
+    "an image whose client has gone is stopped at its next frame, wherever it was",
+    async (t) => {
+      copyFileSync(cine, path.join(place.input, "cine.dcm"));
+      const folder = path.join(place.output, "gone");
+      const request = http.request(`${server.url}/single_inference`, {
+        method: "POST",
+        headers: { Authorization: server.token, "Content-Type": "application/json" },
+      });
+      request
+        .on("error", () => undefined)
+        .end(
+          JSON.stringify({
+            input_image_path: path.join(place.input, "cine.dcm"),
+            output_folder_path: folder,
+            outputs: ["json"],
+          }),
+        );
+      const running = async () =>
+        /\nradserve_inferences_running (\d+)/.exec(
+          await (await fetch(`${server.url}/metrics`)).text(),
+        )?.[1];
+      while ((await running()) === "0") continue;
+      request.destroy();
+      while ((await running()) !== "0") continue;
+      t.notOk(existsSync(path.join(folder, "cine.dcm.json")));
+    },
+  );
 
   await t.test("many at once: each its own answer", async (t) => {
     const many = await Promise.all(
@@ -150,7 +169,8 @@ t.test("single inference", { skip }, async (t) => {
         );
         const answer = answerSchema.parse(await response.json());
         return (
-          answer.request_id === `many-${n}` && answer.receipt_path === path.join(folder, "slice.dcm.json")
+          answer.request_id === `many-${n}` &&
+          answer.receipt_path === path.join(folder, "slice.dcm.json")
         );
       }),
     );

@@ -16,14 +16,20 @@ const MIB = 2 ** 20;
 /** y = hu a b c, with 64 MiB of weights in b. */
 function wideModel(): Uint8Array {
   const weights = (name: string, rows: number, columns: number) => ({
-    ...{ name, dtype: "float32" as const, shape: [rows, columns] },
+    name,
+    dtype: "float32" as const,
+    shape: [rows, columns],
     data: new Uint8Array(new Float32Array(rows * columns).fill(1e-3).buffer),
   });
   return onnxModel({
     name: "wide",
     inputs: [{ name: "hu", dtype: "float32", shape: ["batch", 1, SIDE, SIDE] }],
     outputs: [{ name: "y", dtype: "float32", shape: ["batch", 1, SIDE, SIDE] }],
-    initializers: [weights("a", SIDE, WIDTH), weights("b", WIDTH, WIDTH), weights("c", WIDTH, SIDE)],
+    initializers: [
+      weights("a", SIDE, WIDTH),
+      weights("b", WIDTH, WIDTH),
+      weights("c", WIDTH, SIDE),
+    ],
     nodes: [
       { op: "MatMul", inputs: ["hu", "a"], outputs: ["d"] },
       { op: "MatMul", inputs: ["d", "b"], outputs: ["e"] },
@@ -39,7 +45,10 @@ function addWide(directory: string): void {
     delete m.canary;
     m.results.outputs = ["json"];
     m.files = [{ path: "model.onnx", sha256: createHash("sha256").update(graph).digest("hex") }];
-    Object.assign(m.inputs[0]!, { size: { kind: "fixed", height: SIDE, width: SIDE }, fit: "stretch" });
+    Object.assign(m.inputs[0]!, {
+      size: { kind: "fixed", height: SIDE, width: SIDE },
+      fit: "stretch",
+    });
     m.outputs = [{ kind: "heatmap", tensor: "y", activation: "none", label: { label: "value" } }];
   });
   writeFileSync(path.join(folder, "model.onnx"), graph);

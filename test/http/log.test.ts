@@ -1,4 +1,7 @@
-/** What the log says of requests: the error and the models of every refusal, the address, and nothing of a patient. */
+/**
+ * What the log says of requests: the error and the models of every refusal, the address, and
+ * nothing of a patient.
+ */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -14,7 +17,10 @@ t.test("the log of requests", { skip: needs(ADDON) }, async (t) => {
   const ask = async (name: string, attributes: object, more: object = {}) => {
     const file = path.join(place.input, `${planted}-${name}.dcm`);
     const described = imageAttributes({
-      ...{ SOPClassUID: CT, Modality: "CT", PatientName: planted, PatientID: planted },
+      SOPClassUID: CT,
+      Modality: "CT",
+      PatientName: planted,
+      PatientID: planted,
       ...attributes,
     });
     writeFileSync(file, dicomFile({ attributes: described, pixels: new Uint8Array(16).fill(9) }));
@@ -46,6 +52,9 @@ t.test("the log of requests", { skip: needs(ADDON) }, async (t) => {
       { name: "ct-tissue", status: "succeeded" },
     ],
   });
-  t.match(await ask("unknown", {}, { models: ["none"] }), { status: 404, error: "model_not_found" });
+  t.match(await ask("unknown", {}, { models: ["none"] }), {
+    status: 404,
+    error: "model_not_found",
+  });
   t.notMatch(JSON.stringify(server.log), /Planted/, "no name, neither of a patient nor of a file");
 });

@@ -1,4 +1,7 @@
-/** The memory that images in work may take together: what has no room waits, is refused, and comes back. */
+/**
+ * The memory that images in work may take together: what has no room waits, is refused, and comes
+ * back.
+ */
 import { existsSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -53,6 +56,14 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
   });
   t.equal((await slow).status, 504, "its thread is ended");
   await until(async () => (await held()) <= 2 ** 20);
-  t.equal((await ask("small.dcm", "after")).status, 200, "what the ended thread held is given back");
-  t.match(await bulk.ended(job), { counts: { succeeded: 1, failed: 0 } }, "an item waits and does not fail");
+  t.equal(
+    (await ask("small.dcm", "after")).status,
+    200,
+    "what the ended thread held is given back",
+  );
+  t.match(
+    await bulk.ended(job),
+    { counts: { succeeded: 1, failed: 0 } },
+    "an item waits and does not fail",
+  );
 });

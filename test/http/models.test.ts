@@ -57,7 +57,9 @@ t.test(
       },
     );
     const get = async (page: string) => {
-      const answer = await fetch(`${server.url}${page}`, { headers: { Authorization: server.token } });
+      const answer = await fetch(`${server.url}${page}`, {
+        headers: { Authorization: server.token },
+      });
       return { status: answer.status, text: await answer.text() };
     };
     const readiness = await get("/health/ready");
@@ -73,7 +75,10 @@ t.test(
     t.match(modelListSchema.parse(JSON.parse((await get("/models")).text)).problems, [
       { name: "lost", required: true, error: { message: new RegExp(why) } },
     ]);
-    t.match((await get("/metrics")).text, 'radserve_model_ready{model="lost",version="",state="failed"} 0');
+    t.match(
+      (await get("/metrics")).text,
+      'radserve_model_ready{model="lost",version="",state="failed"} 0',
+    );
     const asked = await server.post("/single_inference", {
       input_image_path: path.join(place.input, "image.png"),
       output_folder_path: place.output,
@@ -122,14 +127,18 @@ t.test("ready names what it waits for", { skip: needs(ADDON) }, async (t) => {
   t.equal(await server.stop(), 0, "a load that goes on holds up no stop");
 });
 
-t.test("a session that takes long to be made holds up no stop", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t);
-  foldsForLong(place.environment["RADSERVE_MODELS_DIR"]!);
-  const server = await startServer(place);
-  await server.logged(({ msg }) => msg === "Model ct-tissue is ready");
-  while (!(await readiness(server)).body.message.includes("now folds-for-long"));
-  t.equal(await server.stop(), 0);
-});
+t.test(
+  "a session that takes long to be made holds up no stop",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = bulkPlace(t);
+    foldsForLong(place.environment["RADSERVE_MODELS_DIR"]!);
+    const server = await startServer(place);
+    await server.logged(({ msg }) => msg === "Model ct-tissue is ready");
+    while (!(await readiness(server)).body.message.includes("now folds-for-long"));
+    t.equal(await server.stop(), 0);
+  },
+);
 
 t.test("ready and status say why a model failed", { skip: needs(ADDON) }, async (t) => {
   const place = bulkPlace(t);
@@ -147,13 +156,17 @@ t.test("ready and status say why a model failed", { skip: needs(ADDON) }, async 
   await server.logged(({ msg }) => msg === "models loaded");
   t.match(await readiness(server), {
     status: 503,
-    body: { message: /these are not: other\. radserve status says why/, details: { waits_for: ["other"] } },
+    body: {
+      message: /these are not: other\. radserve status says why/,
+      details: { waits_for: ["other"] },
+    },
   });
   place.environment["RADSERVE_URL"] = server.url;
   const anybody = await radserve(place, "status");
   t.match(anybody, {
     status: 1,
-    stdout: /^.*not ready: .*other.*\n(wrong\t.*other.*\n){2}ct-tissue\tready \(required\)\nother\tfailed/,
+    stdout:
+      /^.*not ready: .*other.*\n(wrong\t.*other.*\n){2}ct-tissue\tready \(required\)\nother\tfailed/,
   });
   place.environment["RADSERVE_TOKEN"] = server.token;
   const told = await radserve(place, "status");
@@ -172,23 +185,36 @@ t.test("the work of each model", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => server.stop());
   await server.logged(({ msg }) => msg === "models loaded");
   const list = async () => {
-    const answer = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
+    const answer = await fetch(`${server.url}/models`, {
+      headers: { Authorization: server.token },
+    });
     return modelListSchema.parse(await answer.json());
   };
   const before = await list();
   t.match(before, {
     models: [
       { name: "ct-tissue", health: "ready", provider: "cpu", work: { failed: 0 } },
-      { name: "heavy", stage: "draft", health: "ready", work: { queued: { stat: 0, routine: 0, bulk: 0 } } },
+      {
+        name: "heavy",
+        stage: "draft",
+        health: "ready",
+        work: { queued: { stat: 0, routine: 0, bulk: 0 } },
+      },
     ],
     problems: [{ name: "unsound", error: { error: "model_unavailable" } }],
   });
   const requests = Array.from({ length: 6 }, (_, i) => {
     const file = path.join(place.input, `${i}.dcm`);
     writeSlice(file, i);
-    return { input_image_path: file, output_folder_path: place.output, priority: i < 2 ? "stat" : "routine" };
+    return {
+      input_image_path: file,
+      output_folder_path: place.output,
+      priority: i < 2 ? "stat" : "routine",
+    };
   });
-  for (const answer of await Promise.all(requests.map((body) => server.post("/single_inference", body))))
+  for (const answer of await Promise.all(
+    requests.map((body) => server.post("/single_inference", body)),
+  ))
     t.match(await answer.json(), { status: "completed" });
   const after = await list();
   for (const [i, { name, work }] of after.models.entries()) {
@@ -212,64 +238,81 @@ t.test("the work of each model", { skip: needs(ADDON) }, async (t) => {
   }
 });
 
-t.test("an idle model leaves, is told so, and comes back for who asks", { skip: needs(ADDON) }, async (t) => {
-  const place = bulkPlace(t);
-  place.environment["RADSERVE_MODEL_IDLE"] = "1s";
-  const server = await startServer(place);
-  t.teardown(() => server.stop());
-  await server.logged(({ msg }) => msg === "models loaded");
-  const slice = path.join(place.input, "slice.dcm");
-  writeSlice(slice);
-  const get = async (page: string) => {
-    const answer = await fetch(`${server.url}${page}`, { headers: { Authorization: server.token } });
-    return { status: answer.status, text: await answer.text() };
-  };
-  let asked = 0;
-  const ask = async () => {
-    const output_folder_path = path.join(place.output, String(asked++));
-    const answer = await server.post("/single_inference", { input_image_path: slice, output_folder_path });
-    const body = (await answer.json()) as { receipt_path: string; message: string };
-    const receipt = answer.ok
-      ? (JSON.parse(readFileSync(body.receipt_path, "utf8")) as { models: { raw_sha256: string }[] })
-      : undefined;
-    return { status: answer.status, body, raw: receipt?.models[0]!.raw_sha256 };
-  };
-  const listed = async () => modelListSchema.parse(JSON.parse((await get("/models")).text)).models[0]!;
-  const untilIdle = async () => {
-    while ((await listed()).residence?.state !== "idle") await new Promise((done) => setTimeout(done, 20));
-  };
+t.test(
+  "an idle model leaves, is told so, and comes back for who asks",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = bulkPlace(t);
+    place.environment["RADSERVE_MODEL_IDLE"] = "1s";
+    const server = await startServer(place);
+    t.teardown(() => server.stop());
+    await server.logged(({ msg }) => msg === "models loaded");
+    const slice = path.join(place.input, "slice.dcm");
+    writeSlice(slice);
+    const get = async (page: string) => {
+      const answer = await fetch(`${server.url}${page}`, {
+        headers: { Authorization: server.token },
+      });
+      return { status: answer.status, text: await answer.text() };
+    };
+    let asked = 0;
+    const ask = async () => {
+      const output_folder_path = path.join(place.output, String(asked++));
+      const answer = await server.post("/single_inference", {
+        input_image_path: slice,
+        output_folder_path,
+      });
+      const body = (await answer.json()) as { receipt_path: string; message: string };
+      const receipt = answer.ok
+        ? (JSON.parse(readFileSync(body.receipt_path, "utf8")) as {
+            models: { raw_sha256: string }[];
+          })
+        : undefined;
+      return { status: answer.status, body, raw: receipt?.models[0]!.raw_sha256 };
+    };
+    const listed = async () =>
+      modelListSchema.parse(JSON.parse((await get("/models")).text)).models[0]!;
+    const untilIdle = async () => {
+      while ((await listed()).residence?.state !== "idle")
+        await new Promise((done) => setTimeout(done, 20));
+    };
 
-  const { raw } = await ask();
-  t.match(raw, /^[0-9a-f]{64}$/);
-  await untilIdle();
-  const idle = await listed();
-  t.match(idle, { health: "ready", residence: { state: "idle" }, work: { sessions: [] } });
-  t.match((await get("/metrics")).text, 'radserve_model_loaded{model="ct-tissue"} 0');
-  t.equal((await get("/health/ready")).status, 200, "a model that can come back is ready");
-  place.environment["RADSERVE_URL"] = server.url;
-  place.environment["RADSERVE_TOKEN"] = server.token;
-  t.match((await radserve(place, "status")).stdout, /ct-tissue .*\tready\tcpu\tidle, its last load took \d/);
+    const { raw } = await ask();
+    t.match(raw, /^[0-9a-f]{64}$/);
+    await untilIdle();
+    const idle = await listed();
+    t.match(idle, { health: "ready", residence: { state: "idle" }, work: { sessions: [] } });
+    t.match((await get("/metrics")).text, 'radserve_model_loaded{model="ct-tissue"} 0');
+    t.equal((await get("/health/ready")).status, 200, "a model that can come back is ready");
+    place.environment["RADSERVE_URL"] = server.url;
+    place.environment["RADSERVE_TOKEN"] = server.token;
+    t.match(
+      (await radserve(place, "status")).stdout,
+      /ct-tissue .*\tready\tcpu\tidle, its last load took \d/,
+    );
 
-  const answers = await Promise.all(Array.from({ length: 16 }, ask));
-  t.ok(answers.every((answer) => answer.status === 200 && answer.raw === raw));
-  t.ok((await listed()).residence!.loads > idle.residence!.loads);
-  t.match((await get("/metrics")).text, /radserve_model_loads_total\{model="ct-tissue"\} [2-9]/);
+    const answers = await Promise.all(Array.from({ length: 16 }, ask));
+    t.ok(answers.every((answer) => answer.status === 200 && answer.raw === raw));
+    t.ok((await listed()).residence!.loads > idle.residence!.loads);
+    t.match((await get("/metrics")).text, /radserve_model_loads_total\{model="ct-tissue"\} [2-9]/);
 
-  const graph = path.join(place.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "model.onnx");
-  const bytes = readFileSync(graph);
-  await untilIdle();
-  writeFileSync(graph, Buffer.concat([bytes, Buffer.from([0x7a, 0])]));
-  const refused = await ask();
-  t.equal(refused.status, 503);
-  t.match(refused.body.message, /expected model\.onnx with the sha256 [0-9a-f]{64}/);
-  t.match(await listed(), { health: "failed", error: { message: /model\.onnx/ } });
-  const ready = await get("/health/ready");
-  t.equal(ready.status, 503);
-  t.match(JSON.parse(ready.text), {
-    details: { models: [{ name: "ct-tissue", health: "failed", error: "model_unavailable" }] },
-  });
-  writeFileSync(graph, bytes);
-  // Nobody asks for it, because the server is not ready: it is tried again all the same.
-  while ((await get("/health/ready")).status !== 200) await new Promise((done) => setTimeout(done, 20));
-  t.equal((await ask()).raw, raw);
-});
+    const graph = path.join(place.environment["RADSERVE_MODELS_DIR"]!, "ct-tissue", "model.onnx");
+    const bytes = readFileSync(graph);
+    await untilIdle();
+    writeFileSync(graph, Buffer.concat([bytes, Buffer.from([0x7a, 0])]));
+    const refused = await ask();
+    t.equal(refused.status, 503);
+    t.match(refused.body.message, /expected model\.onnx with the sha256 [0-9a-f]{64}/);
+    t.match(await listed(), { health: "failed", error: { message: /model\.onnx/ } });
+    const ready = await get("/health/ready");
+    t.equal(ready.status, 503);
+    t.match(JSON.parse(ready.text), {
+      details: { models: [{ name: "ct-tissue", health: "failed", error: "model_unavailable" }] },
+    });
+    writeFileSync(graph, bytes);
+    // Nobody asks for it, because the server is not ready: it is tried again all the same.
+    while ((await get("/health/ready")).status !== 200)
+      await new Promise((done) => setTimeout(done, 20));
+    t.equal((await ask()).raw, raw);
+  },
+);

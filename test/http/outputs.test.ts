@@ -1,4 +1,6 @@
-/** What the settings say to write holds for every model, and a request's own list goes before it. */
+/**
+ * What the settings say to write holds for every model, and a request's own list goes before it.
+ */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -26,5 +28,9 @@ t.test("outputs from the settings", { skip: needs(ADDON) }, async (t) => {
   t.strictSame(await kinds(), [false, "sr.dcm"], "narrower than the manifest");
   t.strictSame(await kinds(), [true, "sr.dcm"]);
   t.strictSame(await kinds({ outputs: ["seg", "png"] }), [false, "png", "seg.dcm"]);
-  t.strictSame(await kinds({ outputs: ["json", "sr"] }), [false, "sr.dcm"], "the same, asked for by name");
+  t.strictSame(
+    await kinds({ outputs: ["json", "sr"] }),
+    [false, "sr.dcm"],
+    "the same, asked for by name",
+  );
 });

@@ -1,4 +1,7 @@
-/** What every kind of finding and measurement looks like on the page, in Debian's Chromium; pictures as page.test.ts keeps them. */
+/**
+ * What every kind of finding and measurement looks like on the page, in Debian's Chromium; pictures
+ * as page.test.ts keeps them.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Page } from "playwright-core";
@@ -22,10 +25,13 @@ const points = constant(
   "points",
   [32, 32],
   [3, 3],
-  [...[22, 20, 0.93], ...[10, 20, 0.88], ...[16, 12, 0.31]],
+  [22, 20, 0.93, 10, 20, 0.88, 16, 12, 0.31],
 );
 
-/** Three grades that exclude each other, an age by bins, and one score over all slices; all follow the brightness. */
+/**
+ * Three grades that exclude each other, an age by bins, and one score over all slices; all follow
+ * the brightness.
+ */
 const classes: ModelDescription = {
   name: "classes",
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 32, 32] }],
@@ -46,7 +52,9 @@ const classes: ModelDescription = {
   nodes: [
     ...meanOf("x", "row"),
     ...["grades", "bleeding", "age"].map((name) => ({
-      ...{ op: "Gemm", inputs: ["row", `${name}.w`, `${name}.b`], outputs: [name] },
+      op: "Gemm",
+      inputs: ["row", `${name}.w`, `${name}.b`],
+      outputs: [name],
       attributes: { alpha: float(1) },
     })),
   ],
@@ -56,15 +64,25 @@ const CALIBRATION = { kind: "none" } as const;
 const YEAR = { value: "a", scheme: "UCUM", meaning: "year" };
 const classOutputs: ModelOutput[] = [
   {
-    ...{ kind: "classification", tensor: "grades", activation: "softmax", calibration: CALIBRATION },
-    ...{ decision: "highest", labels: ["none or minimal", "moderate", "severe"].map((label) => ({ label })) },
+    kind: "classification",
+    tensor: "grades",
+    activation: "softmax",
+    calibration: CALIBRATION,
+    decision: "highest",
+    labels: ["none or minimal", "moderate", "severe"].map((label) => ({ label })),
   },
   {
-    ...{ kind: "classification", tensor: "bleeding", activation: "sigmoid", calibration: CALIBRATION },
-    ...{ over_frames: "noisy_or", labels: [{ label: "bleeding", threshold: 0.5 }] },
+    kind: "classification",
+    tensor: "bleeding",
+    activation: "sigmoid",
+    calibration: CALIBRATION,
+    over_frames: "noisy_or",
+    labels: [{ label: "bleeding", threshold: 0.5 }],
   },
   {
-    ...{ kind: "regression", tensor: "age", activation: "softmax" },
+    kind: "regression",
+    tensor: "age",
+    activation: "softmax",
     values: [{ name: "Age", unit: YEAR, multiply: 1, add: 0, bins: [30, 45, 60, 75] }],
   },
 ];
@@ -74,12 +92,23 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
   copyModel(models, "ct-tissue", "measured", (manifest) => {
     manifest.accepts.dimensions = "2d";
-    const measurements = ["area", "volume", "mean", "sd", "p10", "p90", "entropy", "diameter_in_plane"];
+    const measurements = [
+      "area",
+      "volume",
+      "mean",
+      "sd",
+      "p10",
+      "p90",
+      "entropy",
+      "diameter_in_plane",
+    ];
     Object.assign(manifest.outputs[0]!, { measurements, bin_width: 25 });
   });
   writeDraft(models, points, [
     {
-      ...{ kind: "keypoints", tensor: "points", activation: "none" },
+      kind: "keypoints",
+      tensor: "points",
+      activation: "none",
       table: { columns: ["x", "y", "score"], normalised: false, counted_from: "edges" },
       labels: LANDMARKS.map((label) => ({ label, threshold: 0.5 })),
     },
@@ -134,7 +163,10 @@ t.test("findings and measurements", { skip: needs(ADDON, CHROMIUM) }, async (t) 
   await t.test("totals of a group", async (t) => {
     await send(series, "measured", true);
     t.match(await textOf("Findings of measured"), /total of all slices/);
-    t.match(await textOf("Measurements of measured"), /Label\tVolume\tSlices[\s\S]*bone\t463\.7 mL\t8/);
+    t.match(
+      await textOf("Measurements of measured"),
+      /Label\tVolume\tSlices[\s\S]*bone\t463\.7 mL\t8/,
+    );
     await look(t, page, "group");
   });
 });

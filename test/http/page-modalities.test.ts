@@ -1,4 +1,7 @@
-/** The viewer with real images of each modality, in Debian's Chromium; pictures as page.test.ts keeps them. */
+/**
+ * The viewer with real images of each modality, in Debian's Chromium; pictures as page.test.ts
+ * keeps them.
+ */
 import { copyFileSync, cpSync, existsSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
@@ -16,26 +19,29 @@ const skip = existsSync(REAL) ? needs(ADDON, CHROMIUM) : "../shared/dicom is not
 t.setTimeout(400_000);
 
 /** Four places along a diagonal, two of them close together, whatever the image. */
-const points = constant(...(["landmarks", "points", [32, 32], [4, 3]] as const), [
-  ...[8, 8, 0.93],
-  ...[16, 16, 0.88],
-  ...[16.6, 16.3, 0.81],
-  ...[31.5, 0.5, 0.7],
-]);
+const points = constant(
+  ...(["landmarks", "points", [32, 32], [4, 3]] as const),
+  [8, 8, 0.93, 16, 16, 0.88, 16.6, 16.3, 0.81, 31.5, 0.5, 0.7],
+);
 
 t.test("real images", { skip }, async (t) => {
   const place = privatePlace(t, { RADSERVE_FILES_BY_HTTP: "view" });
   const models = place.environment["RADSERVE_MODELS_DIR"]!;
-  cpSync(path.join(root, "models/burned-in-text"), path.join(models, "burned-in-text"), { recursive: true });
+  cpSync(path.join(root, "models/burned-in-text"), path.join(models, "burned-in-text"), {
+    recursive: true,
+  });
   writeDraft(
     models,
     points,
     [
       {
-        ...{ kind: "keypoints", tensor: "points", activation: "none" },
+        kind: "keypoints",
+        tensor: "points",
+        activation: "none",
         table: { columns: ["x", "y", "score"], normalised: false, counted_from: "edges" },
         labels: ["upper left", "middle", "middle, once more", "upper right"].map((label) => ({
-          ...{ label, threshold: 0.5 },
+          label,
+          threshold: 0.5,
         })),
       },
     ],

@@ -1,6 +1,6 @@
 /**
- * The page for people in Debian's Chromium, against a real server with real jobs. With RADSERVE_PICTURES, a folder, it
- * keeps a picture of each view there.
+ * The page for people in Debian's Chromium, against a real server with real jobs. With
+ * RADSERVE_PICTURES, a folder, it keeps a picture of each view there.
  */
 import { once } from "node:events";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -24,7 +24,8 @@ async function signIn(page: Page, server: TestServer, token: string): Promise<vo
   await page.getByRole("button", { name: "Sign in" }).click();
 }
 
-const heading = (page: Page, name: string | RegExp) => page.getByRole("heading", { level: 1, name });
+const heading = (page: Page, name: string | RegExp) =>
+  page.getByRole("heading", { level: 1, name });
 
 t.setTimeout(400_000);
 
@@ -52,9 +53,15 @@ t.test("what the page is made of", { skip: needs(ADDON) }, async (t) => {
   for (const name of ["none.js", "..%2findex.html", "%2e%2e/index.html"])
     t.equal((await fetch(`${server.url}/assets/${name}`)).status, 404, name);
   t.match(await (await fetch(`${server.url}/overview`)).json(), { error: "unauthorized" });
-  const answer = await fetch(`${server.url}/overview`, { headers: { Authorization: server.token } });
+  const answer = await fetch(`${server.url}/overview`, {
+    headers: { Authorization: server.token },
+  });
   const overview = (await answer.json()) as { history: unknown[]; disks: { folder: string }[] };
-  t.match(overview, { ready: true, jobs: { open: false }, models: [{ name: "ct-tissue", canary: true }] });
+  t.match(overview, {
+    ready: true,
+    jobs: { open: false },
+    models: [{ name: "ct-tissue", canary: true }],
+  });
   t.equal(overview.history.length, 60);
   t.same(
     overview.disks.map(({ folder }) => folder),
@@ -101,7 +108,11 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByLabel("Token").fill(server.token);
     await page.getByRole("button", { name: "Sign in" }).click();
     await heading(page, "All is well").waitFor();
-    t.same(await page.evaluate("[localStorage.length, document.cookie]"), [0, ""], "kept for the tab alone");
+    t.same(
+      await page.evaluate("[localStorage.length, document.cookie]"),
+      [0, ""],
+      "kept for the tab alone",
+    );
     await page.reload();
     await heading(page, "All is well").waitFor();
   });
@@ -115,8 +126,14 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Send the image" }).click();
     await page.getByRole("heading", { name: /^ct-tissue / }).waitFor();
     t.ok(existsSync(path.join(place.output, "chest.dcm.json")));
-    t.match(await page.getByRole("region", { name: "Measurements of ct-tissue" }).innerText(), /252\.7 cm²/);
-    t.match(await page.getByRole("region", { name: "Result" }).innerText(), /chest\.dcm\.ct-tissue\.png/);
+    t.match(
+      await page.getByRole("region", { name: "Measurements of ct-tissue" }).innerText(),
+      /252\.7 cm²/,
+    );
+    t.match(
+      await page.getByRole("region", { name: "Result" }).innerText(),
+      /chest\.dcm\.ct-tissue\.png/,
+    );
     await page.getByRole("list", { name: "Labels" }).waitFor();
     await page.locator("img.marks").waitFor();
     await look(t, page, "result");
@@ -139,13 +156,19 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     const path = await page.getByLabel("Image, or folder of one series").inputValue();
     t.ok(path.startsWith(`${place.input}/dropped-`) && path.endsWith("/dropped.png"), path);
     t.same(readFileSync(path), PNG);
-    t.equal(await page.getByLabel("Folder for the results").inputValue(), place.output, "one that may be");
+    t.equal(
+      await page.getByLabel("Folder for the results").inputValue(),
+      place.output,
+      "one that may be",
+    );
   });
 
   await t.test("a path is completed as it is typed", async (t) => {
     const input = page.getByLabel("Image, or folder of one series");
     await input.fill(at("ch"));
-    await page.locator(`#input-paths option[value="${at("chest.dcm")}"]`).waitFor({ state: "attached" });
+    await page
+      .locator(`#input-paths option[value="${at("chest.dcm")}"]`)
+      .waitFor({ state: "attached" });
     await input.fill("/etc/pass");
     await page.locator("#input-paths option").first().waitFor({ state: "detached" });
     t.pass();
@@ -164,7 +187,11 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
         `(() => { const { x, y, width, height } = document.querySelector("${selector}").getBoundingClientRect();
           return [x, y, width, height].map(Math.round); })()`,
       );
-    t.same(await edges(".stage img.marks"), await edges(".stage .picture"), "the marks lie on the picture");
+    t.same(
+      await edges(".stage img.marks"),
+      await edges(".stage .picture"),
+      "the marks lie on the picture",
+    );
     await stage.hover();
     await page.mouse.wheel(0, 100);
     await page.locator(".stage[data-frame='2'] img.marks").waitFor();
@@ -204,8 +231,16 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.match(await page.locator("#stage-keys").innerText(), /, t the texts in the corners/);
     await page.locator(".stage").press("t");
     await corners.getByText("125 %").waitFor({ state: "detached" });
-    t.equal(await corners.locator("div:not(.side, .scale)").count(), 0, "none of the texts is left");
-    t.match(await page.locator(".corners .side").allInnerTexts(), ["R", "L", "A", "P"], "sides stay");
+    t.equal(
+      await corners.locator("div:not(.side, .scale)").count(),
+      0,
+      "none of the texts is left",
+    );
+    t.match(
+      await page.locator(".corners .side").allInnerTexts(),
+      ["R", "L", "A", "P"],
+      "sides stay",
+    );
     t.notOk(await page.getByRole("checkbox", { name: "Corner texts" }).isChecked());
     await page.locator(".stage").press("t");
     await corners.getByText("125 %").waitFor();
@@ -232,7 +267,11 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Coronal" }).click();
     await page.locator(".stage[data-plane='coronal 64'] img.marks").waitFor();
     t.match(await page.locator(".corners .side").allInnerTexts(), ["R", "L", "H", "F"]);
-    t.same(await edges(".stage img.marks"), await edges(".stage .picture"), "the marks lie on the plane");
+    t.same(
+      await edges(".stage img.marks"),
+      await edges(".stage .picture"),
+      "the marks lie on the plane",
+    );
     await page.locator(".corners").getByText("Coronal 64 of 128").waitFor();
     await page.locator(".stage").press("ArrowDown");
     await page.locator(".stage[data-plane='coronal 65'] img.marks").waitFor();
@@ -259,7 +298,10 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("link", { name: "Results" }).click();
     const rows = page.getByRole("region", { name: "Results" }).locator("tbody tr");
     await page.getByRole("link", { name: "series", exact: true }).waitFor();
-    t.match(await rows.allInnerTexts(), [/^.*series\s+CT\s+ct-tissue: .*bone.*Completed/is, /chest\.dcm/]);
+    t.match(await rows.allInnerTexts(), [
+      /^.*series\s+CT\s+ct-tissue: .*bone.*Completed/is,
+      /chest\.dcm/,
+    ]);
     await look(t, page, "results");
     await page.getByLabel("Path or UID").fill("nobody");
     await page.getByRole("button", { name: "Show" }).click();
@@ -297,8 +339,13 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     const other = await context.newPage();
     await signIn(other, server, token);
     await other.getByRole("link", { name: "Over time" }).click();
-    await other.getByRole("heading", { name: /^[1-9] of \d+ comparisons are beyond chance/ }).waitFor();
-    t.match(await other.getByRole("region", { name: "Changes" }).innerText(), /Score of mass\s+Changed/);
+    await other
+      .getByRole("heading", { name: /^[1-9] of \d+ comparisons are beyond chance/ })
+      .waitFor();
+    t.match(
+      await other.getByRole("region", { name: "Changes" }).innerText(),
+      /Score of mass\s+Changed/,
+    );
     t.match(await other.getByRole("region", { name: "Changes" }).innerText(), /Mann-Whitney/);
     await look(t, other, "drift");
     await other.close();
@@ -375,7 +422,10 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     t.match(await orders(), ["Resume", "Cancel"], "and not Pause");
     await look(t, page, "paused");
     await page.getByRole("link", { name: "Overview" }).click();
-    await page.locator(".facts div", { hasText: "Paused jobs" }).getByRole("link", { name: "1" }).click();
+    await page
+      .locator(".facts div", { hasText: "Paused jobs" })
+      .getByRole("link", { name: "1" })
+      .click();
     await page.getByRole("link", { name: at("many") }).click();
     await page.getByRole("button", { name: "Resume" }).click();
     await page.getByRole("button", { name: "Pause" }).waitFor();
@@ -389,19 +439,30 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("button", { name: "Yes, cancel the rest" }).click();
     await page.getByText("Cancelled").first().waitFor();
-    const { counts } = await bulk.until(id, (job) => job.state === "cancelled" && job.counts.running === 0);
-    t.ok(counts.succeeded > 0 && counts.cancelled > 0 && counts.succeeded + counts.cancelled === MANY);
+    const { counts } = await bulk.until(
+      id,
+      (job) => job.state === "cancelled" && job.counts.running === 0,
+    );
+    t.ok(
+      counts.succeeded > 0 && counts.cancelled > 0 && counts.succeeded + counts.cancelled === MANY,
+    );
     const whole = new Intl.NumberFormat("en");
     const words = `${whole.format(counts.succeeded)} of ${whole.format(MANY)} images (`;
     await page
       .getByText(words)
       .and(page.getByText(`, ${whole.format(counts.cancelled)} cancelled`))
       .waitFor();
-    t.match(await orders(), [`Run the other ${whole.format(counts.cancelled)}`], "neither Pause nor Resume");
+    t.match(
+      await orders(),
+      [`Run the other ${whole.format(counts.cancelled)}`],
+      "neither Pause nor Resume",
+    );
     await look(t, page, "cancelled");
     await page.getByRole("button", { name: "Run the other" }).click();
     await page.getByRole("button", { name: "Pause" }).waitFor();
-    t.match(await bulk.until(id, (job) => job.counts.succeeded > counts.succeeded), { state: "running" });
+    t.match(await bulk.until(id, (job) => job.counts.succeeded > counts.succeeded), {
+      state: "running",
+    });
     await page.getByRole("button", { name: "Cancel" }).click();
     await page.getByRole("button", { name: "Yes, cancel the rest" }).click();
     await bulk.until(id, (job) => job.state === "cancelled" && job.counts.running === 0);
@@ -417,7 +478,11 @@ t.test("the page", { skip: needs(ADDON, CHROMIUM) }, async (t) => {
     await page.keyboard.press("Tab");
     await page.keyboard.press("Enter");
     await page.getByText(/[1-9][\d,]* done, [1-9]\d* failed/).waitFor();
-    t.equal(await page.evaluate("document.activeElement.tagName"), "MAIN", "and the reader is taken there");
+    t.equal(
+      await page.evaluate("document.activeElement.tagName"),
+      "MAIN",
+      "and the reader is taken there",
+    );
     await page.getByRole("region", { name: "Boxes" }).getByText("Alive").waitFor();
     await look(t, page, "overview");
   });

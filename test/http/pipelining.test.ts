@@ -1,4 +1,6 @@
-/** Requests sent one behind the other on a connection, and clients that do not read their answers. */
+/**
+ * Requests sent one behind the other on a connection, and clients that do not read their answers.
+ */
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import t from "tap";
@@ -11,7 +13,8 @@ const LAST = "GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 const MIB = 1024 * 1024;
 
 const residentMib = (server: TestServer) =>
-  Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.servingPid()}/status`, "utf8"))?.[1]) / 1024;
+  Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.servingPid()}/status`, "utf8"))?.[1]) /
+  1024;
 
 t.test("pipelined requests", async (t) => {
   const server = await startServer();
@@ -25,13 +28,20 @@ t.test("pipelined requests", async (t) => {
     t.strictSame(answered, ids);
   });
 
-  await t.test("of which more wait than may end the connection, with whole answers before", async (t) => {
-    const { closed } = await connected(server.port, LIVE.repeat(1_000));
-    const answers = (await closed).split("HTTP/1.1 200 OK").slice(1);
-    t.ok(answers.length >= 1 && answers.length < 1_000, `${answers.length} answers`);
-    t.ok(answers.every((answer) => answer.endsWith('"}')));
-    t.ok(await server.logged((line) => JSON.stringify(line["refused"] ?? {}).includes("too_many_waiting")));
-  });
+  await t.test(
+    "of which more wait than may end the connection, with whole answers before",
+    async (t) => {
+      const { closed } = await connected(server.port, LIVE.repeat(1_000));
+      const answers = (await closed).split("HTTP/1.1 200 OK").slice(1);
+      t.ok(answers.length >= 1 && answers.length < 1_000, `${answers.length} answers`);
+      t.ok(answers.every((answer) => answer.endsWith('"}')));
+      t.ok(
+        await server.logged((line) =>
+          JSON.stringify(line["refused"] ?? {}).includes("too_many_waiting"),
+        ),
+      );
+    },
+  );
 
   await t.test("of clients that never read take little memory", async (t) => {
     await (await fetch(`${server.url}/openapi.json`)).text();
@@ -58,7 +68,9 @@ t.test("pipelined requests", async (t) => {
     const etag = first.headers.get("etag")!;
     const again = await fetch(`${server.url}/openapi.json`, { headers: { "If-None-Match": etag } });
     t.equal(again.status, 304);
-    const other = await fetch(`${server.url}/openapi.json`, { headers: { "If-None-Match": '"other"' } });
+    const other = await fetch(`${server.url}/openapi.json`, {
+      headers: { "If-None-Match": '"other"' },
+    });
     t.equal(other.status, 200);
   });
 });

@@ -1,4 +1,7 @@
-/** A job whose series goes window by window: GET says how far it is, and a cancel does not wait for its end. */
+/**
+ * A job whose series goes window by window: GET says how far it is, and a cancel does not wait for
+ * its end.
+ */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
@@ -24,7 +27,9 @@ function placeWithWindows(t: Test, overlap: number) {
     join(folder, "model.json"),
     JSON.stringify({
       ...manifest,
-      ...{ name: "windows", stage: "draft", results: { outputs: ["json"] } },
+      name: "windows",
+      stage: "draft",
+      results: { outputs: ["json"] },
       accepts: { ...manifest.accepts, modality: ["CT"] },
       files: [{ path: "model.onnx", sha256: sha256(graph) }],
       tiling: { window: [4, 4, 4], overlap, steps: "stride", weights, padding: 0 },
@@ -37,7 +42,10 @@ function writeSeries(series: string, side: number, uid: string): void {
   mkdirSync(series);
   for (let z = 0; z < SLICES; z++) {
     const attributes = {
-      ...{ Rows: side, Columns: side, SeriesInstanceUID: uid, SOPInstanceUID: `${uid}.${z + 1}` },
+      Rows: side,
+      Columns: side,
+      SeriesInstanceUID: uid,
+      SOPInstanceUID: `${uid}.${z + 1}`,
     };
     const frames = [
       Buffer.from(Uint8Array.from({ length: 2 * side * side }, (_, i) => (i * 7 + z * 31) % 100)),
@@ -54,12 +62,20 @@ t.test("windows of a series that runs", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => server.stop());
   const bulk = bulkOf(server);
   const id = await bulk.submit({
-    ...{ input_folder_path: series, output_folder_path: place.output, models: ["windows"] },
+    input_folder_path: series,
+    output_folder_path: place.output,
+    models: ["windows"],
   });
-  const { progress } = await bulk.until(id, ({ progress: [first] }) => (first?.windows_done ?? 0) > 0);
+  const { progress } = await bulk.until(
+    id,
+    ({ progress: [first] }) => (first?.windows_done ?? 0) > 0,
+  );
   t.match(progress, [{ index: 0, windows: (SLICES - 3) * (SIDE - 3) ** 2 }]);
   const [{ windows_done } = { windows_done: 0 }] = progress;
-  const later = await bulk.until(id, ({ progress: [first] }) => (first?.windows_done ?? 0) > windows_done);
+  const later = await bulk.until(
+    id,
+    ({ progress: [first] }) => (first?.windows_done ?? 0) > windows_done,
+  );
   t.ok(later.progress[0]!.windows_done < later.progress[0]!.windows);
   t.equal((await bulk.send("DELETE", `/bulk_inference/${id}`)).status, 200);
   const ended = await bulk.ended(id);
@@ -91,11 +107,18 @@ t.test("a kill in the middle of a long series", { skip: needs(ADDON) }, async (t
     readdirSync(folder)
       .filter((name) => !name.startsWith(".radserve"))
       .sort();
-  t.strictSame(results(killed!), results(calm!), "each result is there once, and nothing beside them");
+  t.strictSame(
+    results(killed!),
+    results(calm!),
+    "each result is there once, and nothing beside them",
+  );
   for (const i of [1, 2]) {
     const said = [killed!, calm!].map((folder) => {
       const text = readFileSync(join(folder, `series-${i}.json`), "utf8");
-      const { source, models } = JSON.parse(text) as { source: object; models: { raw_sha256: string }[] };
+      const { source, models } = JSON.parse(text) as {
+        source: object;
+        models: { raw_sha256: string }[];
+      };
       return { source, raw: models.map(({ raw_sha256 }) => raw_sha256) };
     });
     t.strictSame(said[0], said[1], "the whole series was looked at, from its beginning");

@@ -25,7 +25,11 @@ interface Answer {
 }
 async function post(page: string, body: unknown, headers: Record<string, string> = {}) {
   const response = await server.post(page, body, headers);
-  return { status: response.status, headers: response.headers, body: (await response.json()) as Answer };
+  return {
+    status: response.status,
+    headers: response.headers,
+    body: (await response.json()) as Answer,
+  };
 }
 
 t.test("bodies that are not as documented", async (t) => {
@@ -97,7 +101,8 @@ t.test("other machines' names are taken where path_map has them", async (t) => {
   ]) {
     const published = new RegExp(pattern ?? "");
     for (const name of ["/a", "\\\\s\\x", "D:\\x", "smb://s/x"]) t.ok(published.test(name), name);
-    for (const name of ["a", "./a", "", "\\a", "/a\0"]) t.notOk(published.test(name), JSON.stringify(name));
+    for (const name of ["a", "./a", "", "\\a", "/a\0"])
+      t.notOk(published.test(name), JSON.stringify(name));
   }
 });
 
@@ -107,38 +112,58 @@ t.test("a model that there is not is 404: the contract cannot say which there ar
   t.match(answer.body, { error: "model_not_found", message: /no model is called "no-such"/ });
 });
 
-t.test("a field that is there twice is refused, though JSON.parse would take the last", async (t) => {
-  const { input_image_path: input, output_folder_path: output } = good;
-  const fields = `"output_folder_path": "${output}"`;
-  const twice = [
-    ["plain", `{"input_image_path": "${input}", "input_image_path": "${input}", ${fields}}`, 1, 57],
-    ["escaped", `{"input_image_path": "${input}",\n"input\\u005fimage_path": "${input}", ${fields}}`, 2, 1],
-    ["below", `{"models": [{"a": 1, "b": {"a": "\\"a\\":"}}, {"a": 1,\r\n "a": 2}]}`, 2, 2, "a"],
-    ["strange", '{"": 1, "": 2}', 1, 9, ""],
-    ["prototype", '{"toString": 1, "toString": 2}', 1, 17, "toString"],
-  ] as const;
-  for (const [name, text, line, column, field = "input_image_path"] of twice) {
-    const { status, body } = await post("/single_inference", text);
-    t.equal(status, 400, name);
-    t.match(body, {
-      error: "bad_request",
-      message: `Expected each field of an object once; found "${field}" again at line ${line}, column ${name === "plain" ? text.lastIndexOf('"input_image_path"') + 1 : column}.`,
-      details: { field, line },
+t.test(
+  "a field that is there twice is refused, though JSON.parse would take the last",
+  async (t) => {
+    const { input_image_path: input, output_folder_path: output } = good;
+    const fields = `"output_folder_path": "${output}"`;
+    const twice = [
+      [
+        "plain",
+        `{"input_image_path": "${input}", "input_image_path": "${input}", ${fields}}`,
+        1,
+        57,
+      ],
+      [
+        "escaped",
+        `{"input_image_path": "${input}",\n"input\\u005fimage_path": "${input}", ${fields}}`,
+        2,
+        1,
+      ],
+      ["below", `{"models": [{"a": 1, "b": {"a": "\\"a\\":"}}, {"a": 1,\r\n "a": 2}]}`, 2, 2, "a"],
+      ["strange", '{"": 1, "": 2}', 1, 9, ""],
+      ["prototype", '{"toString": 1, "toString": 2}', 1, 17, "toString"],
+    ] as const;
+    for (const [name, text, line, column, field = "input_image_path"] of twice) {
+      const { status, body } = await post("/single_inference", text);
+      t.equal(status, 400, name);
+      t.match(body, {
+        error: "bad_request",
+        message: `Expected each field of an object once; found "${field}" again at line ${line}, column ${name === "plain" ? text.lastIndexOf('"input_image_path"') + 1 : column}.`,
+        details: { field, line },
+      });
+    }
+    const item = `{"input_image_path": "${input}", ${fields}, "output_folder_path": "/elsewhere"}`;
+    const bulk = await post(
+      "/bulk_inference",
+      `{"items": [{"input_image_path": "${input}", ${fields}}, ${item}]}`,
+    );
+    t.match(bulk, {
+      status: 400,
+      body: { error: "bad_request", message: /found "output_folder_path" again/ },
     });
-  }
-  const item = `{"input_image_path": "${input}", ${fields}, "output_folder_path": "/elsewhere"}`;
-  const bulk = await post(
-    "/bulk_inference",
-    `{"items": [{"input_image_path": "${input}", ${fields}}, ${item}]}`,
-  );
-  t.match(bulk, { status: 400, body: { error: "bad_request", message: /found "output_folder_path" again/ } });
-  const odd = `${place.input}/\\","output_folder_path":"`;
-  t.match(
-    await post("/single_inference", { ...good, input_image_path: odd, models: ["models", "outputs"] }),
-    { status: 404, body: { error: "input_not_found" } },
-    "values and the fields of other objects are no repeats",
-  );
-});
+    const odd = `${place.input}/\\","output_folder_path":"`;
+    t.match(
+      await post("/single_inference", {
+        ...good,
+        input_image_path: odd,
+        models: ["models", "outputs"],
+      }),
+      { status: 404, body: { error: "input_not_found" } },
+      "values and the fields of other objects are no repeats",
+    );
+  },
+);
 
 t.test("bytes that are no UTF-8 never become a name", async (t) => {
   const send = async (page: string, body: Buffer) => {
@@ -150,14 +175,23 @@ t.test("bytes that are no UTF-8 never become a name", async (t) => {
     return { status: response.status, body: (await response.json()) as Answer };
   };
   const latin1 = (body: object) => Buffer.from(JSON.stringify(body), "latin1");
-  const refused = { status: 400, body: { error: "bad_request", message: /^Expected a body in UTF-8/ } };
+  const refused = {
+    status: 400,
+    body: { error: "bad_request", message: /^Expected a body in UTF-8/ },
+  };
   t.match(
-    await send("/single_inference", latin1({ ...good, output_folder_path: `${place.output}/Müller` })),
+    await send(
+      "/single_inference",
+      latin1({ ...good, output_folder_path: `${place.output}/Müller` }),
+    ),
     refused,
   );
   const folders = { input_folder_path: place.input, output_folder_path: `${place.output}/Müller` };
   t.match(await send("/bulk_inference", latin1(folders)), refused);
-  t.match(await send("/single_inference", Buffer.from(`\ufeff${JSON.stringify(good)}`, "utf16le")), refused);
+  t.match(
+    await send("/single_inference", Buffer.from(`\ufeff${JSON.stringify(good)}`, "utf16le")),
+    refused,
+  );
   t.strictSame(readdirSync(place.output), []);
   const meant = JSON.stringify({ ...good, input_image_path: `${place.input}/\ufffd` }).replace(
     "\ufffd",
@@ -181,11 +215,17 @@ t.test("without its database bulk alone cannot be taken", async (t) => {
     t.match(answer.headers.get("Retry-After"), /^\d+$/);
   }
   t.match(await post("/bulk_inference", { ...folders, output_folder: "/x" }), { status: 400 });
-  t.match(await post("/bulk_inference", { items: [good, { ...good, input_image_path: "/etc/passwd" }] }), {
-    status: 403,
-    body: { details: { index: 1 } },
+  t.match(
+    await post("/bulk_inference", { items: [good, { ...good, input_image_path: "/etc/passwd" }] }),
+    {
+      status: 403,
+      body: { details: { index: 1 } },
+    },
+  );
+  t.match(await post("/bulk_inference/x/retry", ""), {
+    status: 503,
+    body: { error: "bulk_unavailable" },
   });
-  t.match(await post("/bulk_inference/x/retry", ""), { status: 503, body: { error: "bulk_unavailable" } });
   t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
 });
 
@@ -226,13 +266,19 @@ t.test("a token narrows the roots", async (t) => {
   const token = await issueToken(place, "--input-root", `${place.input}/mine`);
   const send = (input_image_path: string) =>
     post("/single_inference", { ...good, input_image_path }, { Authorization: token });
-  t.match(await send(good.input_image_path), { status: 403, body: { message: /this token allows/ } });
+  t.match(await send(good.input_image_path), {
+    status: 403,
+    body: { message: /this token allows/ },
+  });
   t.match(await send(`${place.input}/mine/none`), { status: 404 });
   const early = await issueToken(place, "--output-root", `${place.output}/n1`);
   const write = (output_folder_path: string) =>
     post("/single_inference", { ...good, output_folder_path }, { Authorization: early });
   t.match(await write(`${place.output}/n1/x`), { status: 422 }, "the paths are allowed");
-  t.match(await write(`${place.output}/n2`), { status: 403, body: { details: { reason: "token" } } });
+  t.match(await write(`${place.output}/n2`), {
+    status: 403,
+    body: { details: { reason: "token" } },
+  });
 });
 
 t.test("pages and methods that are not there", async (t) => {
@@ -264,7 +310,11 @@ t.test("bodies that are too large, also when they unpack", async (t) => {
   const bomb = gzipSync(Buffer.alloc(10_000_000, 0x20));
   const response = await fetch(`${server.url}/single_inference`, {
     method: "POST",
-    headers: { "Content-Type": "application/json", "Content-Encoding": "gzip", Authorization: server.token },
+    headers: {
+      "Content-Type": "application/json",
+      "Content-Encoding": "gzip",
+      Authorization: server.token,
+    },
     body: bomb,
   });
   t.equal(response.status, 413);
@@ -363,7 +413,10 @@ t.test("what is no HTTP gets the same shape, and the server goes on", async (t) 
   const answer = await raw("HELLO\r\n\r\n");
   t.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/);
   t.match(JSON.parse(answer.split("\r\n\r\n")[1]!), { error: "bad_request", request_id: /.+/ });
-  t.match(await raw(`GET / HTTP/1.1\r\nHost: x\r\nX: ${"y".repeat(20_000)}\r\n\r\n`), /^HTTP\/1\.1 431 /);
+  t.match(
+    await raw(`GET / HTTP/1.1\r\nHost: x\r\nX: ${"y".repeat(20_000)}\r\n\r\n`),
+    /^HTTP\/1\.1 431 /,
+  );
   const says = async (text: string, status: number, message: RegExp) => {
     const [head = "", body = ""] = (await raw(text)).split("\r\n\r\n");
     t.match(head, new RegExp(`^HTTP/1\\.1 ${status} `), String(message));
@@ -377,14 +430,27 @@ t.test("what is no HTTP gets the same shape, and the server goes on", async (t) 
     400,
     /something else \(Invalid header value char\)/,
   );
-  await says("GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 400, /^Expected one Host header; found none\.$/);
+  await says(
+    "GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
+    400,
+    /^Expected one Host header; found none\.$/,
+  );
   const two = "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n";
   await says(two, 400, /^Expected one Host header; found 2\.$/);
   await server.logged(({ msg, status }) => msg === "connection refused" && status === 400);
   t.equal(await raw("CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"), "");
-  const expecting = "GET /health/live HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n";
-  t.match(await raw(expecting), /^HTTP\/1\.1 200 /, "what is expected beyond 100-continue is ignored");
-  t.match(await raw("GET /health/live HTTP/1.0\r\n\r\n"), /^HTTP\/1\.1 200 /, "HTTP/1.0 has no Host");
+  const expecting =
+    "GET /health/live HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n";
+  t.match(
+    await raw(expecting),
+    /^HTTP\/1\.1 200 /,
+    "what is expected beyond 100-continue is ignored",
+  );
+  t.match(
+    await raw("GET /health/live HTTP/1.0\r\n\r\n"),
+    /^HTTP\/1\.1 200 /,
+    "HTTP/1.0 has no Host",
+  );
   t.equal((await fetch(`${server.url}/health/live`)).status, 200);
 });
 
@@ -404,7 +470,11 @@ t.test("figures behind a proxy of this machine need a token", async (t) => {
     ["X-Real-IP", "203.0.113.7"],
   ] as const) {
     t.equal(await status({ [name]: value }), 401, `${name}: ${value}`);
-    t.equal(await status({ [name]: value, Authorization: server.token }), 200, `${name}, with a token`);
+    t.equal(
+      await status({ [name]: value, Authorization: server.token }),
+      200,
+      `${name}, with a token`,
+    );
   }
 });
 
@@ -434,7 +504,9 @@ t.test("the open pages", async (t) => {
     ],
   });
   t.strictSame(
-    [BulkItemsRequest, BulkFolderRequest].map((schema) => (schema as { required?: string[] }).required),
+    [BulkItemsRequest, BulkFolderRequest].map(
+      (schema) => (schema as { required?: string[] }).required,
+    ),
     [["items"], ["input_folder_path", "output_folder_path"]],
   );
   for (const status of [

@@ -1,4 +1,7 @@
-/** Results with their images over HTTP: the right frame under the right marks, or an error; inside the roots, and off unless set. */
+/**
+ * Results with their images over HTTP: the right frame under the right marks, or an error; inside
+ * the roots, and off unless set.
+ */
 import { mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import sharp from "sharp";
@@ -19,7 +22,10 @@ const VIEW = { RADSERVE_FILES_BY_HTTP: "view" };
 
 t.setTimeout(300_000);
 
-/** Where the bone of a slice lies: a hook that no turn or mirror image leaves as it is, and another in each slice. */
+/**
+ * Where the bone of a slice lies: a hook that no turn or mirror image leaves as it is, and another
+ * in each slice.
+ */
 const isBone = (z: number, x: number, y: number): boolean =>
   (y === 1 && x >= 1 && x <= 1 + (z % 4)) || (y === 2 && x === 1) || (z >= 3 && y === 0 && x === 5);
 
@@ -66,7 +72,9 @@ async function get<T>(
   const text = new URLSearchParams(
     Object.entries(query).map(([name, value]): [string, string] => [name, String(value)]),
   );
-  const response = await fetch(`${url}${page}?${text.toString()}`, { headers: { Authorization: as } });
+  const response = await fetch(`${url}${page}?${text.toString()}`, {
+    headers: { Authorization: as },
+  });
   return { status: response.status, body: (await response.json()) as Got<T>["body"] };
 }
 
@@ -99,7 +107,10 @@ async function places(png: Buffer, holds: (pixel: number[]) => boolean): Promise
 }
 
 const bonesOf = (z: number): string[] =>
-  Array.from({ length: ROWS * COLUMNS }, (_, at) => [at % COLUMNS, Math.floor(at / COLUMNS)] as const)
+  Array.from(
+    { length: ROWS * COLUMNS },
+    (_, at) => [at % COLUMNS, Math.floor(at / COLUMNS)] as const,
+  )
     .filter(([x, y]) => isBone(z, x, y))
     .map(([x, y]) => `${x},${y}`);
 
@@ -115,7 +126,11 @@ t.test("nothing of it is there unless the settings say so", { skip: needs(ADDON)
     "/drift",
     "/paths",
   ])
-    t.match(await get(server, page), { status: 404, body: { message: /RADSERVE_FILES_BY_HTTP=view/ } }, page);
+    t.match(
+      await get(server, page),
+      { status: 404, body: { message: /RADSERVE_FILES_BY_HTTP=view/ } },
+      page,
+    );
   t.match(await get(server, "/results", {}, "nonsense"), { status: 401 });
 });
 
@@ -140,16 +155,21 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
       const { status, bytes, headers } = await pictureOf(server, { ...of, frame: String(number) });
       t.equal(status, 200, bytes.toString("utf8").slice(0, 200));
       t.match(headers.get("Content-Type"), /^application\/octet-stream$/);
-      // 0.5 mm a row and 0.8 mm a column: pixels are shown lower than they are wide, in whole numbers of them
+      // 0.5 mm a row and 0.8 mm a column: pixels are shown lower than they are wide, in whole
+      // numbers of them
       const { width, height } = await sharp(bytes).metadata();
       t.same([width, height], [COLUMNS, Math.round((ROWS * 0.5) / 0.8)]);
       const marks = await get<Marks>(server, "/results/marks", {
-        ...{ path: answer.receipt_path, model: "ct-tissue", frame: number },
+        path: answer.receipt_path,
+        model: "ct-tissue",
+        frame: number,
       });
       t.match(marks, { status: 200, body: { rows: ROWS, columns: COLUMNS } });
       const bone = marks.body.segments.find(({ label }) => /bone/i.test(label));
       t.equal(bone?.pixels, bonesOf(z).length, `slice ${number}`);
-      const colour = [1, 3, 5].map((at) => Number.parseInt(bone?.colour.slice(at, at + 2) ?? "", 16));
+      const colour = [1, 3, 5].map((at) =>
+        Number.parseInt(bone?.colour.slice(at, at + 2) ?? "", 16),
+      );
       const png = Buffer.from(marks.body.png ?? "", "base64");
       t.same(
         await places(png, ([r, g, b, a]) => a === 255 && String([r, g, b]) === String(colour)),
@@ -160,13 +180,23 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("values of a slice, with what a viewer says of it", async (t) => {
     for (const number of [5, 1, 3]) {
-      const { status, body } = await get<FrameFacts>(server, "/results/frame", { ...of, frame: number });
+      const { status, body } = await get<FrameFacts>(server, "/results/frame", {
+        ...of,
+        frame: number,
+      });
       t.equal(status, 200);
       t.match(body, {
-        ...{ rows: ROWS, columns: COLUMNS, pixel_aspect: 0.5 / 0.8, inverted: false, unit: "HU" },
-        ...{ window: { center: 320, width: 1000, exact: false }, spacing: [0.5, 0.8] },
-        ...{ sides: { left: "R", right: "L", top: "A", bottom: "P" }, patient_id: "Nobody" },
-        ...{ position: [-10, -20, number - 1], values: { type: "int16", slope: 1, intercept: 0 } },
+        rows: ROWS,
+        columns: COLUMNS,
+        pixel_aspect: 0.5 / 0.8,
+        inverted: false,
+        unit: "HU",
+        window: { center: 320, width: 1000, exact: false },
+        spacing: [0.5, 0.8],
+        sides: { left: "R", right: "L", top: "A", bottom: "P" },
+        patient_id: "Nobody",
+        position: [-10, -20, number - 1],
+        values: { type: "int16", slope: 1, intercept: 0 },
       });
       const pixels = Buffer.from(pixelsOf(number - 1)).toString("base64");
       t.equal(body.values?.base64, pixels, `slice ${number}`);
@@ -189,12 +219,18 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
       });
       const expected = Int16Array.from(bones, (bone) => (bone ? BONE_HU : WATER_HU));
       t.equal(body.values?.base64, Buffer.from(expected.buffer).toString("base64"));
-      t.match(body, { rows: SLICES, columns: along, across: { down: { along: "slice", reversed: true } } });
+      t.match(body, {
+        rows: SLICES,
+        columns: along,
+        across: { down: { along: "slice", reversed: true } },
+      });
       const marks = await get<Marks>(server, "/results/marks", { ...plane, model: "ct-tissue" });
       t.match(marks, { status: 200, body: { rows: SLICES, columns: along } });
       const bone = marks.body.segments.find(({ label }) => /bone/i.test(label));
       t.equal(bone?.pixels, bones.filter(Boolean).length);
-      const colour = [1, 3, 5].map((from) => Number.parseInt(bone?.colour.slice(from, from + 2) ?? "", 16));
+      const colour = [1, 3, 5].map((from) =>
+        Number.parseInt(bone?.colour.slice(from, from + 2) ?? "", 16),
+      );
       t.same(
         await places(Buffer.from(marks.body.png ?? "", "base64"), ([r, g, b, a]) => {
           return a === 255 && String([r, g, b]) === String(colour);
@@ -210,28 +246,44 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
     const beyond = await get(server, "/results/frame", { ...of, across: "row", frame: ROWS + 1 });
     t.match(beyond, { status: 400, body: { message: /a row from 1 to 4; found 5/ } });
     const alone = { path: of.path, model: "ct-tissue", across: "row" };
-    t.match(await get(server, "/results/marks", alone), { status: 400, body: { message: /input_path/ } });
+    t.match(await get(server, "/results/marks", alone), {
+      status: 400,
+      body: { message: /input_path/ },
+    });
   });
 
   await t.test("what is not there, or not whose", async (t) => {
     t.match(await get(server, "/results/marks", { path: of.path, model: "none" }), {
-      ...{ status: 404, body: { error: "file_not_found" } },
+      status: 404,
+      body: { error: "file_not_found" },
     });
     for (const frame of [0, 6, "x"])
-      t.match(await get(server, "/results/picture", { ...of, frame }), { status: 400 }, `frame ${frame}`);
+      t.match(
+        await get(server, "/results/picture", { ...of, frame }),
+        { status: 400 },
+        `frame ${frame}`,
+      );
     t.match(await get(server, "/results", { path: `${output}/none.json` }), {
-      ...{ status: 404, body: { error: "file_not_found" } },
+      status: 404,
+      body: { error: "file_not_found" },
     });
     t.match(await get(server, "/results", { path: "/etc/passwd" }), {
-      ...{ status: 403, body: { error: "path_not_allowed" } },
+      status: 403,
+      body: { error: "path_not_allowed" },
     });
-    t.match(await get(server, "/results/picture", { ...of, input_path: "/etc/passwd" }), { status: 403 });
+    t.match(await get(server, "/results/picture", { ...of, input_path: "/etc/passwd" }), {
+      status: 403,
+    });
     const token = await issueToken(place, "--output-root", path.join(place.output, "mine"));
     t.match(await get(server, "/results", { path: of.path }, token), { status: 403 });
     writeFileSync(path.join(output, "other.json"), "{}");
-    t.match(await get(server, "/results", { path: path.join(output, "other.json") }), { status: 400 });
+    t.match(await get(server, "/results", { path: path.join(output, "other.json") }), {
+      status: 400,
+    });
     symlinkSync(answer.receipt_path, path.join(output, "link.json"));
-    t.match(await get(server, "/results", { path: path.join(output, "link.json") }), { status: 400 });
+    t.match(await get(server, "/results", { path: path.join(output, "link.json") }), {
+      status: 400,
+    });
   });
 
   await t.test("computed again, it is equal", async (t) => {
@@ -241,7 +293,9 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
     t.ok(body.checks.some(({ what, verdict }) => what === "ct-tissue" && verdict === "ok"));
     const without = await get<Verification>(server, "/results/verification", { path: of.path });
     t.match(without.body, { equal: false });
-    t.ok(without.body.checks.some(({ what, verdict }) => what === "source" && verdict === "missing"));
+    t.ok(
+      without.body.checks.some(({ what, verdict }) => what === "source" && verdict === "missing"),
+    );
   });
 
   await t.test("each look is written down, without a path", (t) => {
@@ -249,29 +303,44 @@ t.test("each slice under its own marks", { skip: needs(ADDON) }, async (t) => {
       (line) => "endpoint" in line && String(line.endpoint).startsWith("GET /results"),
     );
     t.ok(looks.length > 15);
-    t.ok(looks.every((line) => "output" in line || !("outcome" in line) || line.outcome !== "done"));
-    t.ok(looks.some((line) => "study" in line && "endpoint" in line && line.endpoint === "GET /results"));
+    t.ok(
+      looks.every((line) => "output" in line || !("outcome" in line) || line.outcome !== "done"),
+    );
+    t.ok(
+      looks.some(
+        (line) => "study" in line && "endpoint" in line && line.endpoint === "GET /results",
+      ),
+    );
     t.notMatch(textOf(place), place.output);
     t.end();
   });
 
-  await t.test("another image in its place is not shown, and changed marks are not either", async (t) => {
-    const at = path.join(input, "9.dcm");
-    writeFileSync(at, slice({ z: 0, frames: [pixelsOf(2)], attributes: WINDOW }));
-    t.match(await get(server, "/results/picture", { ...of, frame: 1 }), {
-      ...{ status: 409, body: { error: "result_changed" } },
-    });
-    t.equal((await pictureOf(server, { ...of, frame: "2" })).status, 200, "the others are");
-    const seg = answer.models[0]?.outputs.find((file) => file.path.endsWith(".seg.dcm"))?.path ?? "";
-    const bytes = readFileSync(seg);
-    bytes[bytes.length - 2]! ^= 255;
-    // A file of its own: the one that was read before is known by its hash
-    renameSync(seg, `${seg}.kept`);
-    writeFileSync(seg, bytes);
-    const { body } = await get<Verification>(server, "/results/verification", of);
-    t.notOk(body.equal);
-    t.ok(body.checks.some(({ what, verdict }) => what === path.basename(seg) && verdict === "differs"));
-  });
+  await t.test(
+    "another image in its place is not shown, and changed marks are not either",
+    async (t) => {
+      const at = path.join(input, "9.dcm");
+      writeFileSync(at, slice({ z: 0, frames: [pixelsOf(2)], attributes: WINDOW }));
+      t.match(await get(server, "/results/picture", { ...of, frame: 1 }), {
+        status: 409,
+        body: { error: "result_changed" },
+      });
+      t.equal((await pictureOf(server, { ...of, frame: "2" })).status, 200, "the others are");
+      const seg =
+        answer.models[0]?.outputs.find((file) => file.path.endsWith(".seg.dcm"))?.path ?? "";
+      const bytes = readFileSync(seg);
+      bytes[bytes.length - 2]! ^= 255;
+      // A file of its own: the one that was read before is known by its hash
+      renameSync(seg, `${seg}.kept`);
+      writeFileSync(seg, bytes);
+      const { body } = await get<Verification>(server, "/results/verification", of);
+      t.notOk(body.equal);
+      t.ok(
+        body.checks.some(
+          ({ what, verdict }) => what === path.basename(seg) && verdict === "differs",
+        ),
+      );
+    },
+  );
 });
 
 t.test("a single image, and one whose file was corrected", { skip: needs(ADDON) }, async (t) => {
@@ -289,7 +358,10 @@ t.test("a single image, and one whose file was corrected", { skip: needs(ADDON) 
   writeFileSync(input, slice({ z: 1, frames: [pixelsOf(1)], attributes: corrected }));
   t.equal((await pictureOf(server, of)).status, 200, "other attributes, the same pixels");
   writeFileSync(input, slice({ z: 1, frames: [pixelsOf(3)], attributes: corrected }));
-  t.match(await get(server, "/results/picture", of), { status: 409, body: { error: "result_changed" } });
+  t.match(await get(server, "/results/picture", of), {
+    status: 409,
+    body: { error: "result_changed" },
+  });
 });
 
 t.test("paths are completed inside the roots", { skip: needs(ADDON) }, async (t) => {
@@ -298,21 +370,33 @@ t.test("paths are completed inside the roots", { skip: needs(ADDON) }, async (t)
   writeFileSync(path.join(place.input, "al.dcm"), "");
   symlinkSync("/etc", path.join(place.input, "also"));
   const listed = async (typed: string, as?: string) => {
-    const { status, body } = await get<PathList>(server, "/paths", { side: "input", path: typed }, as);
+    const { status, body } = await get<PathList>(
+      server,
+      "/paths",
+      { side: "input", path: typed },
+      as,
+    );
     return status === 200
       ? body.paths.map((one) => `${one.kind} ${path.relative(place.input, one.path)}`)
       : status;
   };
   t.same(await listed(""), ["folder "]);
   t.same(await listed(place.input.slice(0, 6)), ["folder "], "above the roots only the roots");
-  t.same(await listed(path.join(place.input, "al")), ["file al.dcm", "folder alpha", "folder alps"]);
+  t.same(await listed(path.join(place.input, "al")), [
+    "file al.dcm",
+    "folder alpha",
+    "folder alps",
+  ]);
   t.same(await listed(place.input), ["folder "], "a root itself");
   t.same(await listed(`${place.input}/.`), [], "nothing hidden");
   t.same(await listed("/etc/pass"), 403);
   t.same(await listed(`${place.input}/also/`), 403, "a link that leads out");
   t.same(await listed(`${place.input}/none/`), 404);
   for (let i = 0; i < 60; i++) writeFileSync(path.join(place.input, "beta", `${i}.dcm`), "");
-  const many = await get<PathList>(server, "/paths", { side: "input", path: `${place.input}/beta/` });
+  const many = await get<PathList>(server, "/paths", {
+    side: "input",
+    path: `${place.input}/beta/`,
+  });
   t.match(many.body, { more: true });
   t.equal(many.body.paths.length, 50);
   const narrow = await issueToken(place, "--input-root", path.join(place.input, "alpha"));
@@ -320,41 +404,53 @@ t.test("paths are completed inside the roots", { skip: needs(ADDON) }, async (t)
   t.same(await listed(path.join(place.input, "beta/"), narrow), 403);
 });
 
-t.test("how models do, of the folders that the token reaches", { skip: needs(ADDON) }, async (t) => {
-  const { place, server } = await started(t);
-  const write = (folder: string, shift: number) => {
-    mkdirSync(path.join(place.output, folder), { recursive: true });
-    for (let week = 0; week < 4; week++)
-      for (let study = 0; study < 30; study++) {
-        const score = (study * 7 + week) % 30;
-        const receipt = receiptOf({ week, study, score: score / 40 + (week === 3 ? shift : 0) });
-        writeFileSync(path.join(place.output, folder, `${week}-${study}.json`), receiptText(receipt));
-      }
-  };
-  write("still", 0);
-  write("moved", 0.25);
-  const driftOf = async (folder: string, week?: string) => {
-    const token = await issueToken(place, "--output-root", path.join(place.output, folder));
-    const { body } = await get<DriftView>(server, "/drift", week === undefined ? {} : { week }, token);
-    return body;
-  };
-  const still = await driftOf("still");
-  t.match(still, { receipts: 120, whole: true, false_marks: 0.05 });
-  t.same(
-    still.changes.filter(({ marked }) => marked),
-    [],
-  );
-  const moved = await driftOf("moved");
-  const marked = moved.changes.filter((one) => one.marked);
-  t.match(marked, [{ measure: "score", label: "mass", test: "Mann-Whitney" }]);
-  t.same(
-    (await driftOf("moved", "2026-09-23")).changes.filter((one) => one.marked),
-    [],
-    "the week before the shift",
-  );
-  t.match(await get(server, "/drift", { week: "soon" }), { status: 400 });
-  t.equal((await get<DriftView>(server, "/drift")).body.receipts, 240);
-});
+t.test(
+  "how models do, of the folders that the token reaches",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { place, server } = await started(t);
+    const write = (folder: string, shift: number) => {
+      mkdirSync(path.join(place.output, folder), { recursive: true });
+      for (let week = 0; week < 4; week++)
+        for (let study = 0; study < 30; study++) {
+          const score = (study * 7 + week) % 30;
+          const receipt = receiptOf({ week, study, score: score / 40 + (week === 3 ? shift : 0) });
+          writeFileSync(
+            path.join(place.output, folder, `${week}-${study}.json`),
+            receiptText(receipt),
+          );
+        }
+    };
+    write("still", 0);
+    write("moved", 0.25);
+    const driftOf = async (folder: string, week?: string) => {
+      const token = await issueToken(place, "--output-root", path.join(place.output, folder));
+      const { body } = await get<DriftView>(
+        server,
+        "/drift",
+        week === undefined ? {} : { week },
+        token,
+      );
+      return body;
+    };
+    const still = await driftOf("still");
+    t.match(still, { receipts: 120, whole: true, false_marks: 0.05 });
+    t.same(
+      still.changes.filter(({ marked }) => marked),
+      [],
+    );
+    const moved = await driftOf("moved");
+    const marked = moved.changes.filter((one) => one.marked);
+    t.match(marked, [{ measure: "score", label: "mass", test: "Mann-Whitney" }]);
+    t.same(
+      (await driftOf("moved", "2026-09-23")).changes.filter((one) => one.marked),
+      [],
+      "the week before the shift",
+    );
+    t.match(await get(server, "/drift", { week: "soon" }), { status: 400 });
+    t.equal((await get<DriftView>(server, "/drift")).body.receipts, 240);
+  },
+);
 
 t.test("a job's images by the code of their error", { skip: needs(ADDON) }, async (t) => {
   const { place, server } = await started(t);

@@ -10,7 +10,9 @@ import { writeVolumeModel } from "../support/volume-model.js";
 const [SLICES, SIDE] = [24, 256];
 const BYTES = 2 * SLICES * SIDE * SIDE;
 
-/** Bytes that a process has asked the system for so far, from wherever they came (proc(5), rchar). */
+/**
+ * Bytes that a process has asked the system for so far, from wherever they came (proc(5), rchar).
+ */
 function bytesRead(pid: number): number {
   return Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1]);
 }
@@ -34,8 +36,10 @@ t.test("a second model on a series reads nothing twice", { skip: needs(ADDON) },
   const readFor = async (models: readonly string[], output: string): Promise<number> => {
     const before = bytesRead(server.servingPid());
     const response = await server.post("/single_inference", {
-      ...{ input_image_path: series, output_folder_path: join(place.output, output) },
-      ...{ models, outputs: ["json"] },
+      input_image_path: series,
+      output_folder_path: join(place.output, output),
+      models,
+      outputs: ["json"],
     });
     t.equal(response.status, 200, await response.text());
     return bytesRead(server.servingPid()) - before;

@@ -1,4 +1,7 @@
-/** A folder with several series as a job: each is an item with results of its own, and is found again by a retry. */
+/**
+ * A folder with several series as a job: each is an item with results of its own, and is found
+ * again by a retry.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -19,8 +22,10 @@ t.test("a study folder", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => server.stop());
   const bulk = bulkOf(server);
   const request = {
-    ...{ input_folder_path: place.input, output_folder_path: place.output },
-    ...{ models: ["bright"], outputs: ["json"] },
+    input_folder_path: place.input,
+    output_folder_path: place.output,
+    models: ["bright"],
+    outputs: ["json"],
   };
   const id = await bulk.submit(request);
   await bulk.ended(id);
@@ -28,7 +33,12 @@ t.test("a study folder", { skip: needs(ADDON) }, async (t) => {
   const series = items.filter(({ series_instance_uid: uid }) => uid !== undefined);
   t.match(
     series
-      .map((item) => [item.series_instance_uid, item.state, item.input_image_path, item.receipt_path])
+      .map((item) => [
+        item.series_instance_uid,
+        item.state,
+        item.input_image_path,
+        item.receipt_path,
+      ])
       .sort(),
     [
       ["1.10", "skipped", study, undefined],

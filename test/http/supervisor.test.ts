@@ -127,7 +127,9 @@ async function failedReload(t: Test, server: TestServer): Promise<void> {
     failed: [{ name: "broken", kept: false }],
   });
   const models = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
-  t.match(await models.json(), { problems: [{ name: "broken", error: { error: "model_unavailable" } }] });
+  t.match(await models.json(), {
+    problems: [{ name: "broken", error: { error: "model_unavailable" } }],
+  });
   rmSync(folder, { recursive: true });
 }
 
@@ -140,9 +142,16 @@ async function reloadByCommand(t: Test, server: TestServer): Promise<void> {
   writeFileSync(path.join(models, "tissue", "model.onnx"), "another graph");
   const broken = await radserve(place, "models", "reload");
   t.equal(broken.status, 1);
-  t.match(broken.stdout, /^failed\ttissue: Model tissue: model\.onnx: .* The previous version stays\.\n$/);
+  t.match(
+    broken.stdout,
+    /^failed\ttissue: Model tissue: model\.onnx: .* The previous version stays\.\n$/,
+  );
   const again = await radserve(place, "models", "reload", "--json");
-  t.match(JSON.parse(again.stdout), { added: [], unchanged: [], failed: [{ name: "tissue", kept: true }] });
+  t.match(JSON.parse(again.stdout), {
+    added: [],
+    unchanged: [],
+    failed: [{ name: "tissue", kept: true }],
+  });
   rmSync(path.join(models, "tissue"), { recursive: true });
   t.match(await radserve(place, "models", "reload"), { status: 0, stdout: "removed\ttissue\n" });
   t.equal((await fetch(`${server.url}/health/ready`)).status, 200);
@@ -177,7 +186,8 @@ t.test("whoever is dead and not buried holds no name", async (t) => {
     await NameLock.take(${JSON.stringify(results)}, "image.dcm");
     process.stdout.write(process.pid + "\\n");
     process.kill(process.pid, "SIGKILL");`;
-  // A parent that never takes note of its child's end, as a container's first process that is no init
+  // A parent that never takes note of its child's end, as a container's first process that is no
+  // init
   const script = `"$0" --input-type=module -e "$1" & exec sleep 1000`;
   const parent = spawn("sh", ["-c", script, process.execPath, program], {
     stdio: ["ignore", "pipe", "inherit"],
@@ -203,40 +213,47 @@ for (const whom of ["the server", "its whole group"])
         output_folder_path: path.join(server.place.output, String(n)),
       });
       const first = server.post("/single_inference", body(0));
-      const others = Array.from({ length: 12 }, (_, n) => server.post("/single_inference", body(n + 1)));
+      const others = Array.from({ length: 12 }, (_, n) =>
+        server.post("/single_inference", body(n + 1)),
+      );
       const expected = (await first).status;
       if (whom !== "the server") process.kill(server.servingPid(), "SIGTERM");
       const stopped = server.stop();
       const statuses = await Promise.all(others.map(async (other) => (await other).status));
-      for (const status of statuses) t.ok(status === expected || status === 503, `answered, ${status}`);
+      for (const status of statuses)
+        t.ok(status === expected || status === 503, `answered, ${status}`);
       t.equal(await stopped, 0);
     },
   );
 
-t.test("after the grace time the rest fails with shutting_down", { skip: needs(ADDON) }, async (t) => {
-  // On a very busy machine a request is read long after its connection came
-  const patient = withDurations({ connectionLinger: 3_000 });
-  const server = await startServer(makePlace({ ...patient, RADSERVE_GRACE_SECONDS: "0" }));
-  const image = path.join(server.place.input, "image.png");
-  const all = Array.from({ length: 100 }, async (_, n) => {
-    const output = path.join(server.place.output, String(n));
-    const response = await server.post("/single_inference", {
-      input_image_path: image,
-      output_folder_path: output,
+t.test(
+  "after the grace time the rest fails with shutting_down",
+  { skip: needs(ADDON) },
+  async (t) => {
+    // On a very busy machine a request is read long after its connection came
+    const patient = withDurations({ connectionLinger: 3_000 });
+    const server = await startServer(makePlace({ ...patient, RADSERVE_GRACE_SECONDS: "0" }));
+    const image = path.join(server.place.input, "image.png");
+    const all = Array.from({ length: 100 }, async (_, n) => {
+      const output = path.join(server.place.output, String(n));
+      const response = await server.post("/single_inference", {
+        input_image_path: image,
+        output_folder_path: output,
+      });
+      return {
+        status: response.status,
+        retry: response.headers.get("Retry-After"),
+        body: await response.json(),
+      };
     });
-    return {
-      status: response.status,
-      retry: response.headers.get("Retry-After"),
-      body: await response.json(),
-    };
-  });
-  await Promise.race(all);
-  const stopped = server.stop();
-  const late = (await Promise.all(all)).filter(({ status }) => status === 503);
-  t.ok(late.length > 0, "some were not done yet");
-  for (const answer of late) t.match(answer, { retry: "10", body: { error: "shutting_down" } });
-  t.equal(await stopped, 0);
-});
+    await Promise.race(all);
+    const stopped = server.stop();
+    const late = (await Promise.all(all)).filter(({ status }) => status === 503);
+    t.ok(late.length > 0, "some were not done yet");
+    for (const answer of late) t.match(answer, { retry: "10", body: { error: "shutting_down" } });
+    t.equal(await stopped, 0);
+  },
+);
 
 t.test("a log that cannot be written ends nothing", async (t) => {
   const place = makePlace();
@@ -257,7 +274,9 @@ t.test("a log that cannot be written ends nothing", async (t) => {
     });
   });
   for (let n = 0; n < 3; n += 1) {
-    const response = await fetch(`${url}/health/live`, { signal: AbortSignal.timeout(20_000) }).catch(String);
+    const response = await fetch(`${url}/health/live`, {
+      signal: AbortSignal.timeout(20_000),
+    }).catch(String);
     t.match(response, { status: 200 });
   }
   child.kill("SIGTERM");
@@ -309,12 +328,18 @@ t.test("an idle connection does not hold up the stop, and the port is free after
 t.test("a wrong setting is said once, with status 2", async (t) => {
   const cases: [Record<string, string>, RegExp][] = [
     [{ RADSERVE_INPUT_ROOTS: "" }, /^RADSERVE_INPUT_ROOTS: expected at least one folder/],
-    [{ RADSERVE_OUTPUT_ROOTS: "/no/such" }, /^RADSERVE_OUTPUT_ROOTS: expected a folder at \/no\/such/],
+    [
+      { RADSERVE_OUTPUT_ROOTS: "/no/such" },
+      /^RADSERVE_OUTPUT_ROOTS: expected a folder at \/no\/such/,
+    ],
     [
       { RADSERVE_MODELS_DIR: "/no/such" },
       /^RADSERVE_MODELS_DIR: expected a folder at \/no\/such; found nothing/,
     ],
-    [{ RADSERVE_KEYS_DIR: "/no/such" }, /^RADSERVE_KEYS_DIR: expected a folder at \/no\/such; found nothing/],
+    [
+      { RADSERVE_KEYS_DIR: "/no/such" },
+      /^RADSERVE_KEYS_DIR: expected a folder at \/no\/such; found nothing/,
+    ],
     [
       { RADSERVE_HOST: "256.1.1.1" },
       /^RADSERVE_HOST: expected an address or a name of this machine; found 256/,
@@ -341,7 +366,11 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
   t.teardown(() => exposed.remove());
   exposed.environment["RADSERVE_STATE_DIR"] = path.join(exposed.output, "state");
   t.match(await refusedStart(exposed), /lies inside one, where clients write/);
-  t.match(await radserve(exposed, "doctor"), { status: 1, stdout: /lies inside/ }, "doctor says it, too");
+  t.match(
+    await radserve(exposed, "doctor"),
+    { status: 1, stdout: /lies inside/ },
+    "doctor says it, too",
+  );
   const mixed: [(place: Place) => [string, string], RegExp][] = [
     [
       ({ input }) => ["RADSERVE_STATE_DIR", path.join(input, "state")],
@@ -355,7 +384,10 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
       ({ directory }) => ["RADSERVE_INPUT_ROOTS", directory],
       /^RADSERVE_INPUT_ROOTS: .*state lies inside one/,
     ],
-    [({ directory }) => ["RADSERVE_STATE_DIR", directory], /^RADSERVE_INPUT_ROOTS: .*input lies inside /],
+    [
+      ({ directory }) => ["RADSERVE_STATE_DIR", directory],
+      /^RADSERVE_INPUT_ROOTS: .*input lies inside /,
+    ],
     [
       ({ directory, output }) => {
         symlinkSync(output, path.join(directory, "link"));
@@ -385,10 +417,14 @@ t.test("a wrong setting is said once, with status 2", async (t) => {
 });
 
 t.test("a slow request and an orderly stop", async (t) => {
-  const server = await startServer(makePlace(withDurations({ requestHeaders: 500, requestLook: 100 })));
+  const server = await startServer(
+    makePlace(withDurations({ requestHeaders: 500, requestLook: 100 })),
+  );
   await t.test("a slow request is ended, though the server does not listen itself", async (t) => {
     const socket = net.connect(server.port, "127.0.0.1", () => socket.write("GET / HTTP/1.1\r\n"));
-    const answer = new Promise<string>((resolve) => socket.setEncoding("utf8").once("data", resolve));
+    const answer = new Promise<string>((resolve) =>
+      socket.setEncoding("utf8").once("data", resolve),
+    );
     t.match(await answer, /^HTTP\/1\.1 408 /);
   });
   await t.test("one Ctrl-C that arrives twice is still an orderly stop", async (t) => {

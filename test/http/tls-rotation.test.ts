@@ -1,5 +1,7 @@
-/** Certificates of the server and CAs of its clients that are replaced while it serves: what of them is taken, and whom
- * that lets in and shuts out. */
+/**
+ * Certificates of the server and CAs of its clients that are replaced while it serves: what of them
+ * is taken, and whom that lets in and shuts out.
+ */
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import https from "node:https";
 import path from "node:path";
@@ -52,7 +54,10 @@ function rotated(): Rotated {
     clients: (...texts) => writeFileSync(file("clients.crt"), texts.join("")),
     clock(days) {
       writeFileSync(file("clock"), String(days * DAY_MS));
-      Object.assign(place.environment, { NODE_OPTIONS: `--import=${CLOCK}`, TEST_CLOCK: file("clock") });
+      Object.assign(place.environment, {
+        NODE_OPTIONS: `--import=${CLOCK}`,
+        TEST_CLOCK: file("clock"),
+      });
     },
   };
 }
@@ -77,48 +82,55 @@ function client({ pem }: Pair) {
   });
   return {
     agent,
-    ask: async ({ port }: TestServer) => ask(port, "/health/live", { tls: { ...trusting, ...pem }, agent }),
+    ask: async ({ port }: TestServer) =>
+      ask(port, "/health/live", { tls: { ...trusting, ...pem }, agent }),
     ended: () => {
       const [socket] = sockets;
       if (socket === undefined) throw new Error("Expected a connection");
-      return socket.destroyed || new Promise((resolve) => socket.once("close", () => resolve(true)));
+      return (
+        socket.destroyed || new Promise((resolve) => socket.once("close", () => resolve(true)))
+      );
     },
     count: () => sockets.length,
   };
 }
 
-t.test("files that are cut short, and certificates whose time has not come, are not taken", async (t) => {
-  const { place, put, clients, clock } = rotated();
-  clients(ca.pem, short.pem);
-  clock(0);
-  const server = await startServer(place);
-  t.teardown(() => server.stop());
-  const whole = Buffer.concat([ca.pem, short.pem]);
-  for (const cut of [1, 10, 30, 200, short.pem.length - 5, short.pem.length - 20]) {
-    clients(whole.subarray(0, whole.length - cut));
-    if (cut === 1) t.match((await reloaded(server)).msg, /read again/, "without the last line feed alone");
-    else
-      t.match(await reloaded(server), {
-        level: "error",
-        reason: /^RADSERVE_TLS_CLIENT_CA: expected whole certificates in PEM; .*cut short/,
-      });
-  }
-  clients(whole);
-  const { cert, key } = ca.issue("chain", 300);
-  put({ cert, key, pem: { cert: readFileSync(cert), key: readFileSync(key) } });
-  writeFileSync(
-    path.join(place.directory, "server.crt"),
-    Buffer.concat([readFileSync(cert), ca.pem.subarray(0, 300)]),
-  );
-  t.match(await reloaded(server), { reason: /^RADSERVE_TLS_CERT: expected whole certificates/ });
-  put(ca.issue("tomorrow", 300));
-  clock(-1);
-  t.match(await reloaded(server), {
-    reason: /^RADSERVE_TLS_CERT: expected a certificate that is valid now; it begins on 20/,
-  });
-  clock(0);
-  t.match(await reloaded(server), { msg: /read again/ });
-});
+t.test(
+  "files that are cut short, and certificates whose time has not come, are not taken",
+  async (t) => {
+    const { place, put, clients, clock } = rotated();
+    clients(ca.pem, short.pem);
+    clock(0);
+    const server = await startServer(place);
+    t.teardown(() => server.stop());
+    const whole = Buffer.concat([ca.pem, short.pem]);
+    for (const cut of [1, 10, 30, 200, short.pem.length - 5, short.pem.length - 20]) {
+      clients(whole.subarray(0, whole.length - cut));
+      if (cut === 1)
+        t.match((await reloaded(server)).msg, /read again/, "without the last line feed alone");
+      else
+        t.match(await reloaded(server), {
+          level: "error",
+          reason: /^RADSERVE_TLS_CLIENT_CA: expected whole certificates in PEM; .*cut short/,
+        });
+    }
+    clients(whole);
+    const { cert, key } = ca.issue("chain", 300);
+    put({ cert, key, pem: { cert: readFileSync(cert), key: readFileSync(key) } });
+    writeFileSync(
+      path.join(place.directory, "server.crt"),
+      Buffer.concat([readFileSync(cert), ca.pem.subarray(0, 300)]),
+    );
+    t.match(await reloaded(server), { reason: /^RADSERVE_TLS_CERT: expected whole certificates/ });
+    put(ca.issue("tomorrow", 300));
+    clock(-1);
+    t.match(await reloaded(server), {
+      reason: /^RADSERVE_TLS_CERT: expected a certificate that is valid now; it begins on 20/,
+    });
+    clock(0);
+    t.match(await reloaded(server), { msg: /read again/ });
+  },
+);
 
 t.test("of several CAs of clients one may have expired", async (t) => {
   const { place, clients, clock } = rotated();
@@ -134,40 +146,44 @@ t.test("of several CAs of clients one may have expired", async (t) => {
   t.match(await reloaded(server), { reason: /^RADSERVE_TLS_CLIENT_CA: .*; it expired on/ });
 });
 
-t.test("who is let in by a CA that is taken away is shut out at once, on open connections too", async (t) => {
-  const { place, put, clients } = rotated();
-  clients(ca.pem, short.pem);
-  const server = await startServer(place);
-  t.teardown(() => server.stop());
-  const [stays, goes] = [client(ca.issue("stays")), client(short.issue("goes"))];
-  t.teardown(() => [stays, goes].forEach(({ agent }) => agent.destroy()));
-  for (const one of [stays, goes]) t.equal((await one.ask(server)).headers.connection, "keep-alive");
-  const { socket: begun } = await connected(server.port);
-  // Connections come to the server in their order: with this answer it has that one, too.
-  await ask(server.port, "/health/live", { tls: { ...trusting, ...ca.issue("behind it").pem } });
-  clients(ca.pem);
-  t.match(await reloaded(server), { closed: 1 });
-  const late = tls.connect({
-    socket: begun,
-    servername: "localhost",
-    ...trusting,
-    ...short.issue("late").pem,
-  });
-  late.on("error", () => undefined).write("GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n");
-  const heard: string[] = [];
-  late.setEncoding("utf8").on("data", (text: string) => heard.push(text));
-  await new Promise((resolve) => late.once("close", resolve));
-  t.strictSame(heard, [], "a connection of before whose handshake comes after");
-  t.equal(await goes.ended(), true);
-  await t.rejects(goes.ask(server));
-  t.equal((await stays.ask(server)).headers.connection, "close", "an answer first");
-  t.equal(await stays.ended(), true, "then it makes a connection with what is new");
-  t.equal((await stays.ask(server)).headers.connection, "keep-alive");
+t.test(
+  "who is let in by a CA that is taken away is shut out at once, on open connections too",
+  async (t) => {
+    const { place, put, clients } = rotated();
+    clients(ca.pem, short.pem);
+    const server = await startServer(place);
+    t.teardown(() => server.stop());
+    const [stays, goes] = [client(ca.issue("stays")), client(short.issue("goes"))];
+    t.teardown(() => [stays, goes].forEach(({ agent }) => agent.destroy()));
+    for (const one of [stays, goes])
+      t.equal((await one.ask(server)).headers.connection, "keep-alive");
+    const { socket: begun } = await connected(server.port);
+    // Connections come to the server in their order: with this answer it has that one, too.
+    await ask(server.port, "/health/live", { tls: { ...trusting, ...ca.issue("behind it").pem } });
+    clients(ca.pem);
+    t.match(await reloaded(server), { closed: 1 });
+    const late = tls.connect({
+      socket: begun,
+      servername: "localhost",
+      ...trusting,
+      ...short.issue("late").pem,
+    });
+    late.on("error", () => undefined).write("GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n");
+    const heard: string[] = [];
+    late.setEncoding("utf8").on("data", (text: string) => heard.push(text));
+    await new Promise((resolve) => late.once("close", resolve));
+    t.strictSame(heard, [], "a connection of before whose handshake comes after");
+    t.equal(await goes.ended(), true);
+    await t.rejects(goes.ask(server));
+    t.equal((await stays.ask(server)).headers.connection, "close", "an answer first");
+    t.equal(await stays.ended(), true, "then it makes a connection with what is new");
+    t.equal((await stays.ask(server)).headers.connection, "keep-alive");
 
-  put(ca.issue("second"));
-  t.match(await reloaded(server), { closed: 0 });
-  t.equal((await stays.ask(server)).headers.connection, "close");
-});
+    put(ca.issue("second"));
+    t.match(await reloaded(server), { closed: 0 });
+    t.equal((await stays.ask(server)).headers.connection, "close");
+  },
+);
 
 t.test("no request is lost while certificates and CAs change again and again", async (t) => {
   const { place, put, clients } = rotated();
@@ -189,7 +205,11 @@ t.test("no request is lost while certificates and CAs change again and again", a
         ),
       );
   };
-  const flows = Promise.all([...kept.map((one) => flow(() => one.ask(server))), flow(fresh), flow(fresh)]);
+  const flows = Promise.all([
+    ...kept.map((one) => flow(() => one.ask(server))),
+    flow(fresh),
+    flow(fresh),
+  ]);
   for (let round = 0; round < 6; round++) {
     put(ca.issue(`round ${round}`));
     clients(...(round % 2 === 0 ? [ca.pem, short.pem] : [ca.pem]));

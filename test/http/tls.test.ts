@@ -1,4 +1,7 @@
-/** TLS at the server's own port: who is let in, how certificates are replaced, and what a crash costs. */
+/**
+ * TLS at the server's own port: who is let in, how certificates are replaced, and what a crash
+ * costs.
+ */
 import { chmodSync, copyFileSync, rmSync, writeFileSync } from "node:fs";
 import https from "node:https";
 import path from "node:path";
@@ -82,7 +85,10 @@ t.test("a server with TLS", async (t) => {
 
   await t.test("tells plain HTTP what it expects", async (t) => {
     const { closed } = await connected(server.port, "GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n");
-    t.match(await closed, /^HTTP\/1\.1 400 .*"error":"bad_request","message":"Expected TLS on this port/s);
+    t.match(
+      await closed,
+      /^HTTP\/1\.1 400 .*"error":"bad_request","message":"Expected TLS on this port/s,
+    );
     const junk = await connected(server.port, "\x16\x03\x01\x00\x05hello");
     t.notMatch(await junk.closed, /HTTP/, "anything else is closed");
     const silent = await connected(server.port);
@@ -108,7 +114,9 @@ t.test("a server with TLS", async (t) => {
     const [, seconds] =
       /radserve_certificate_expiry_timestamp_seconds\{certificate="server"\} (\S+)/.exec(all) ?? [];
     t.ok(Math.abs(Number(seconds) - Date.now() / 1000 - 20 * 86_400) < 3600);
-    t.match(await radserve(place, "doctor"), { stdout: /problem {2}certificate: .*expires in (19|20) days/ });
+    t.match(await radserve(place, "doctor"), {
+      stdout: /problem {2}certificate: .*expires in (19|20) days/,
+    });
   });
 
   await t.test("client commands speak it, too", async (t) => {
@@ -120,12 +128,16 @@ t.test("a server with TLS", async (t) => {
     const status = await client(at, "status");
     t.match(status, {
       status: 0,
-      stdout: /^https:\/\/localhost:\d+: ready\nwrong\tcertificate_expires\t.*\ncertificate\tvalid until 20/,
+      stdout:
+        /^https:\/\/localhost:\d+: ready\nwrong\tcertificate_expires\t.*\ncertificate\tvalid until 20/,
     });
     t.match(await client({ ...at, RADSERVE_TLS_CA: "", NODE_EXTRA_CA_CERTS: ca.file }, "status"), {
       status: 0,
     });
-    t.match(await client(at, "bulk", "/elsewhere", "/elsewhere"), { status: 2, stderr: /path_not_allowed/ });
+    t.match(await client(at, "bulk", "/elsewhere", "/elsewhere"), {
+      status: 2,
+      stderr: /path_not_allowed/,
+    });
     t.match(await client({ ...at, RADSERVE_TLS_CA: "" }, "status"), {
       status: 1,
       stderr: /UNABLE_TO_VERIFY_LEAF_SIGNATURE.*RADSERVE_TLS_CA/,
@@ -217,7 +229,11 @@ t.test("mTLS: every client shows a certificate", async (t) => {
   t.equal((await live(mine.pem)).status, 200);
   t.equal((await live({ ...mine.pem, maxVersion: "TLSv1.2" })).status, 200);
   for (const maxVersion of ["TLSv1.2", "TLSv1.3"] as const) {
-    await t.rejects(live({ maxVersion }), /certificate required|handshake failure|ECONNRESET/i, "none");
+    await t.rejects(
+      live({ maxVersion }),
+      /certificate required|handshake failure|ECONNRESET/i,
+      "none",
+    );
     const other = strangers.issue("client").pem;
     await t.rejects(
       live({ ...other, maxVersion }),
@@ -257,7 +273,14 @@ t.test("mTLS: every client shows a certificate", async (t) => {
   await t.rejects(
     new Promise<void>((resolve, reject) => {
       const again = tls.connect(
-        { port: server.port, host: "127.0.0.1", ...trusting, ...mine.pem, session, maxVersion: "TLSv1.2" },
+        {
+          port: server.port,
+          host: "127.0.0.1",
+          ...trusting,
+          ...mine.pem,
+          session,
+          maxVersion: "TLSv1.2",
+        },
         () => again.write("GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"),
       );
       again.once("data", () => resolve()).once("error", reject);
@@ -289,7 +312,11 @@ t.test("what is wrong with the settings is said at the start", async (t) => {
       },
       /^RADSERVE_TLS_CERT: expected a file beside RADSERVE_TLS_CLIENT_CA/,
     ],
-    ["expired", (place) => put(place, ca.issue("old", -1)), /^RADSERVE_TLS_CERT: .*; it expired on 20.*\n$/],
+    [
+      "expired",
+      (place) => put(place, ca.issue("old", -1)),
+      /^RADSERVE_TLS_CERT: .*; it expired on 20.*\n$/,
+    ],
     [
       "open key",
       ({ directory }) => chmodSync(path.join(directory, "server.key"), 0o644),
@@ -319,6 +346,10 @@ t.test("what is wrong with the settings is said at the start", async (t) => {
     if (name !== "other key") continue;
     t.match(await radserve(place, "serve"), { status: 2, stderr: message }, name);
     const config = loadConfig({ environment: place.environment, directory: place.directory });
-    t.match(await certificates(config), [{ ok: false, name: "certificate", found: /another key/ }], "doctor");
+    t.match(
+      await certificates(config),
+      [{ ok: false, name: "certificate", found: /another key/ }],
+      "doctor",
+    );
   }
 });

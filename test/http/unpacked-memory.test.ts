@@ -1,4 +1,7 @@
-/** Small files that unfold to large ones: what they unfold to is counted before it is, and given back afterwards. */
+/**
+ * Small files that unfold to large ones: what they unfold to is counted before it is, and given
+ * back afterwards.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -30,14 +33,21 @@ const SIDE = 4096;
 const PIXELS = SIDE * SIDE;
 /** Of which a quarter is for what files unfold to: not enough for two of these. */
 const BUDGET_MIB = 128;
-/** Of a slice on which a model runs: what that takes shows beside all that a server takes anyway. */
+/**
+ * Of a slice on which a model runs: what that takes shows beside all that a server takes anyway.
+ */
 const LARGE_SIDE = 8192;
 
 /** One byte for each pixel, and no model takes it: nothing but reading takes memory. */
 function deflated(): Buffer {
   const size = { Rows: SIDE, Columns: SIDE, BitsAllocated: 8, BitsStored: 8, HighBit: 7 };
   const attributes = imageAttributes({ ...size, Modality: "MR" });
-  return dicomFile({ transferSyntax: DEFLATED, attributes, pixels: Buffer.alloc(PIXELS, 5), pixelVr: "OB" });
+  return dicomFile({
+    transferSyntax: DEFLATED,
+    attributes,
+    pixels: Buffer.alloc(PIXELS, 5),
+    pixelVr: "OB",
+  });
 }
 
 /** Zeros, which are no data set. */
@@ -53,7 +63,11 @@ function deflatedZeros(mebibytes: number): Buffer {
 function slice(side: number): Buffer {
   const size = { Rows: side, Columns: side, BitsAllocated: 16, BitsStored: 16, HighBit: 15 };
   const attributes = imageAttributes({ ...CT_SLICE, ...size });
-  return dicomFile({ transferSyntax: DEFLATED, attributes, pixels: Buffer.alloc(side * side * 2, 1) });
+  return dicomFile({
+    transferSyntax: DEFLATED,
+    attributes,
+    pixels: Buffer.alloc(side * side * 2, 1),
+  });
 }
 
 /** A CT slice of 32 MiB that a model takes; its codec works on several times that. */
@@ -97,54 +111,62 @@ async function serve(t: Test, settings: Record<string, string> = {}) {
   return { server, at, ask };
 }
 
-t.test("what large images took goes back when there is nothing to do", { skip: needs(ADDON) }, async (t) => {
-  const { server, at, ask } = await serve(t);
-  const held = () => sampleTree(server.process.pid!, 0).memory;
-  const before = held();
-  writeFileSync(at("zeros.dcm"), deflatedZeros(480));
-  t.match(await (await ask("zeros.dcm")).json(), {
-    error: "unsupported_format",
-    details: { most: 65_536 },
-  });
-  // No other work makes the thread collect
-  await settles(() => held() < before + 128);
-  // A model that ran on it keeps nothing for a next one of that size either
-  writeFileSync(at("slice.dcm"), slice(LARGE_SIDE));
-  t.match(await (await ask("slice.dcm")).json(), { status: "completed" });
-  await settles(() => held() < before + 128);
-  writeFileSync(at("bomb.dcm"), deflatedZeros(2048));
-  t.match(await (await ask("bomb.dcm")).json(), {
-    error: "unsupported_format",
-    details: { most: 2 ** 29 },
-  });
-});
+t.test(
+  "what large images took goes back when there is nothing to do",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { server, at, ask } = await serve(t);
+    const held = () => sampleTree(server.process.pid!, 0).memory;
+    const before = held();
+    writeFileSync(at("zeros.dcm"), deflatedZeros(480));
+    t.match(await (await ask("zeros.dcm")).json(), {
+      error: "unsupported_format",
+      details: { most: 65_536 },
+    });
+    // No other work makes the thread collect
+    await settles(() => held() < before + 128);
+    // A model that ran on it keeps nothing for a next one of that size either
+    writeFileSync(at("slice.dcm"), slice(LARGE_SIDE));
+    t.match(await (await ask("slice.dcm")).json(), { status: "completed" });
+    await settles(() => held() < before + 128);
+    writeFileSync(at("bomb.dcm"), deflatedZeros(2048));
+    t.match(await (await ask("bomb.dcm")).json(), {
+      error: "unsupported_format",
+      details: { most: 2 ** 29 },
+    });
+  },
+);
 
-t.test("what codecs took goes back when there is nothing to do", { skip: needs(ADDON) }, async (t) => {
-  const { server, at, ask } = await serve(t);
-  const held = () => sampleTree(server.process.pid!, 0).memory;
-  writeFileSync(at("slice.dcm"), slice(64));
-  // Two at once, so that both threads are there before
-  for (const answer of await Promise.all(["a", "b"].map((name) => ask("slice.dcm", name))))
-    t.match(await answer.json(), { status: "completed" }, "a deflated slice is read");
-  const before = held();
-  writeFileSync(at("slice-2000.dcm"), await slice2000());
-  const requests = { open: 2 };
-  const both = Promise.all(
-    ["one", "two"].map((name) => ask("slice-2000.dcm", name).finally(() => (requests.open -= 1))),
-  );
-  let most = 0;
-  while (requests.open > 0) {
-    most = Math.max(most, held());
-    await delay(50);
-  }
-  for (const answer of await both) t.match(await answer.json(), { status: "completed" });
-  await settles(() => held() - before < (most - before) / 8);
-  t.match(
-    await (await ask("slice-2000.dcm", "three")).json(),
-    { status: "completed" },
-    "they are made again",
-  );
-});
+t.test(
+  "what codecs took goes back when there is nothing to do",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { server, at, ask } = await serve(t);
+    const held = () => sampleTree(server.process.pid!, 0).memory;
+    writeFileSync(at("slice.dcm"), slice(64));
+    // Two at once, so that both threads are there before
+    for (const answer of await Promise.all(["a", "b"].map((name) => ask("slice.dcm", name))))
+      t.match(await answer.json(), { status: "completed" }, "a deflated slice is read");
+    const before = held();
+    writeFileSync(at("slice-2000.dcm"), await slice2000());
+    const requests = { open: 2 };
+    const both = Promise.all(
+      ["one", "two"].map((name) => ask("slice-2000.dcm", name).finally(() => (requests.open -= 1))),
+    );
+    let most = 0;
+    while (requests.open > 0) {
+      most = Math.max(most, held());
+      await delay(50);
+    }
+    for (const answer of await both) t.match(await answer.json(), { status: "completed" });
+    await settles(() => held() - before < (most - before) / 8);
+    t.match(
+      await (await ask("slice-2000.dcm", "three")).json(),
+      { status: "completed" },
+      "they are made again",
+    );
+  },
+);
 
 t.test("what files unfold to", { skip: needs(ADDON) }, async (t) => {
   const { server, at, ask } = await serve(t, { RADSERVE_MEMORY: `${BUDGET_MIB}MiB` });
@@ -166,7 +188,13 @@ t.test("what files unfold to", { skip: needs(ADDON) }, async (t) => {
     return most;
   };
 
-  const page = { width: SIDE, height: SIDE, photometric: 1, compression: 8, pixels: deflateSync(pixels) };
+  const page = {
+    width: SIDE,
+    height: SIDE,
+    photometric: 1,
+    compression: 8,
+    pixels: deflateSync(pixels),
+  };
   const files: Record<string, { bytes: Buffer; takes: number }> = {
     "deflated.dcm": { bytes: deflated(), takes: PIXELS },
     "picture.png": {
@@ -187,7 +215,8 @@ t.test("what files unfold to", { skip: needs(ADDON) }, async (t) => {
     const most = await mostCounted(name);
     t.ok(most >= takes, `${name}: ${most} bytes were counted of ${takes}`);
     const two = 2 * takes;
-    if (two > (BUDGET_MIB / 4) * MIB) t.ok(most < two, `${name}: one waits for the other, ${most} of ${two}`);
+    if (two > (BUDGET_MIB / 4) * MIB)
+      t.ok(most < two, `${name}: one waits for the other, ${most} of ${two}`);
   }
 });
 
@@ -208,7 +237,8 @@ t.test("what codecs take is counted", { skip: needs(ADDON) }, async (t) => {
   const { server, at, ask } = await serve(t, { RADSERVE_MODELS_DIR: smallModel(t) });
   writeFileSync(at("small.dcm"), dicomFile({ pixels: Buffer.alloc(16) }));
   t.match(await (await ask("small.dcm")).json(), { status: "completed" });
-  // More samples than the system's OpenJPEG is given, of one value: they are coded soon, and codecs take as much for them
+  // More samples than the system's OpenJPEG is given, of one value: they are coded soon, and codecs
+  // take as much for them
   const size = { rows: 2400, columns: 2400, samples: 3, bitsAllocated: 8, bitsStored: 8 };
   const raw = { ...size, data: new Uint8Array(size.rows * size.columns * size.samples) };
   const pixels = { fragments: [await compress("jpeg2000", raw)] };
@@ -234,14 +264,20 @@ t.test("what codecs take is counted", { skip: needs(ADDON) }, async (t) => {
 const ITEM = Buffer.from("feff00e000000000", "hex");
 const SEQUENCE_END = Buffer.from("feffdde000000000", "hex");
 
-/** Elements and items, nearly as many as are made of one sequence, as `one` holds them, one after the other in a sequence that is looked at. */
+/**
+ * Elements and items, nearly as many as are made of one sequence, as `one` holds them, one after
+ * the other in a sequence that is looked at.
+ */
 function manyElements(one: Buffer, times: number): Buffer {
   const sequence = new Typed(
     "SQ",
     Buffer.concat([Buffer.alloc(one.length * times, one), SEQUENCE_END]),
     true,
   );
-  const attributes = imageAttributes({ Modality: "MR", PerFrameFunctionalGroupsSequence: sequence });
+  const attributes = imageAttributes({
+    Modality: "MR",
+    PerFrameFunctionalGroupsSequence: sequence,
+  });
   return dicomFile({ attributes, pixels: Buffer.alloc(32) });
 }
 
@@ -278,7 +314,10 @@ t.test("what elements take is counted", { skip: needs(ADDON) }, async (t) => {
     }
     for (const answer of await both)
       t.match(await answer.json(), { error: /no_model_accepts|corrupt_image|overloaded/ }, name);
-    t.ok(most.held < 1.25 * most.counted, `${name}: ${most.held} MiB were taken, ${most.counted} counted`);
+    t.ok(
+      most.held < 1.25 * most.counted,
+      `${name}: ${most.held} MiB were taken, ${most.counted} counted`,
+    );
     await settles(() => held() < before + 128);
   }
 });

@@ -64,7 +64,10 @@ t.test("a file longer than what is read is refused before it is read", async (t)
   const input = await openInput(await sparseFile(t.testdir(), 2048), undefined);
   t.teardown(() => input.close());
   const before = process.resourceUsage().maxRSS;
-  await t.rejects(readInput(input), { code: "unsupported_format", message: /at most 2,147,483,647 bytes/ });
+  await t.rejects(readInput(input), {
+    code: "unsupported_format",
+    message: /at most 2,147,483,647 bytes/,
+  });
   t.ok(process.resourceUsage().maxRSS - before < 64 * 1024);
 });
 
@@ -158,22 +161,28 @@ t.test("identity of the source", async (t) => {
   t.match(image.source.fileSha256, /^[0-9a-f]{64}$/);
 });
 
-t.test("the hash is that of the file, also where it is asked for after its bytes were freed", async (t) => {
-  const large = imageAttributes({ Rows: 512, Columns: 512 });
-  const made = () => dicomFile({ attributes: large, pixels: Buffer.alloc(512 * 512, 7) });
-  const expected = sha256(made());
-  for (const decoded of [false, true]) {
-    const bytes = new Uint8Array(made());
-    const image = await readImage(bytes);
-    if (decoded) await image.frame(0);
-    image.release?.();
-    t.equal(bytes.length, 0, "they are gone");
-    t.equal(image.source.fileSha256, expected);
-  }
-});
+t.test(
+  "the hash is that of the file, also where it is asked for after its bytes were freed",
+  async (t) => {
+    const large = imageAttributes({ Rows: 512, Columns: 512 });
+    const made = () => dicomFile({ attributes: large, pixels: Buffer.alloc(512 * 512, 7) });
+    const expected = sha256(made());
+    for (const decoded of [false, true]) {
+      const bytes = new Uint8Array(made());
+      const image = await readImage(bytes);
+      if (decoded) await image.frame(0);
+      image.release?.();
+      t.equal(bytes.length, 0, "they are gone");
+      t.equal(image.source.fileSha256, expected);
+    }
+  },
+);
 
-t.test("compressed pixels under an uncompressed transfer syntax, and the other way round", async (t) => {
-  const plain = await readImage(dicomFile({ transferSyntax: SYNTAXES.jpeg2000, pixels }));
-  t.strictSame(Buffer.from(await plain.frame(0)), pixels);
-  t.match(plain.warnings, [{ code: "not_encapsulated" }]);
-});
+t.test(
+  "compressed pixels under an uncompressed transfer syntax, and the other way round",
+  async (t) => {
+    const plain = await readImage(dicomFile({ transferSyntax: SYNTAXES.jpeg2000, pixels }));
+    t.strictSame(Buffer.from(await plain.frame(0)), pixels);
+    t.match(plain.warnings, [{ code: "not_encapsulated" }]);
+  },
+);

@@ -1,4 +1,7 @@
-/** A model that looks at a region of a case: the model that finds it goes first, whatever their names are. */
+/**
+ * A model that looks at a region of a case: the model that finds it goes first, whatever their
+ * names are.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -15,7 +18,10 @@ t.test("a region of a case", { skip: needs(ADDON) }, async (t) => {
     Object.assign(m, { stage: "draft", results: { outputs: ["json"] } });
     m.outputs = m.outputs.filter(({ kind }) => kind === "segmentation");
   };
-  /** The same region, found by a model whose name comes after or before that of the model which looks at it. */
+  /**
+   * The same region, found by a model whose name comes after or before that of the model which
+   * looks at it.
+   */
   const sourceArea = async (finder: string) => {
     const models = t.testdir();
     writeReachModel(models, "together", (m) => {
@@ -34,8 +40,12 @@ t.test("a region of a case", { skip: needs(ADDON) }, async (t) => {
     const roots = { input: undefined, output: undefined };
     const answer = await infer(
       {
-        ...{ requestId: "test", priority: "routine", cancelId: 1, roots },
-        ...{ inputPath: join(reference("roles"), "brain"), outputFolder: t.testdir() },
+        requestId: "test",
+        priority: "routine",
+        cancelId: 1,
+        roots,
+        inputPath: join(reference("roles"), "brain"),
+        outputFolder: t.testdir(),
       },
       { engine: engine(), models: set.entries },
     );

@@ -1,4 +1,7 @@
-/** A network of nnU-Net with several channels as a model that serves: study folders, receipts, parts of a study, memory. */
+/**
+ * A network of nnU-Net with several channels as a model that serves: study folders, receipts, parts
+ * of a study, memory.
+ */
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -17,7 +20,12 @@ import { loadSession } from "../../src/models/load.js";
 import { readModelFolder } from "../../src/models/read.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf } from "../support/bulk.js";
-import { activeBrain, channelFolder, rolesFile, type ChannelsOf } from "../support/channel-models.js";
+import {
+  activeBrain,
+  channelFolder,
+  rolesFile,
+  type ChannelsOf,
+} from "../support/channel-models.js";
 import { ADDON, needs } from "../support/needs.js";
 import { BRIGHT_PART, plainInput, reachManifest, SOFT_PART } from "../support/reach-models.js";
 import { modelsOf } from "../support/real-engine.js";
@@ -47,51 +55,56 @@ t.test("a network of three channels serves", { skip: needs(ADDON) }, async (t) =
     place.remove();
   });
   const labels = numbersOf(NETWORK, "labels");
-  const volumes = [1, 2].map((label) => (labels.filter((one) => one === label).length * VOXEL) / 1000);
+  const volumes = [1, 2].map(
+    (label) => (labels.filter((one) => one === label).length * VOXEL) / 1000,
+  );
 
-  await t.test("one request, and its receipt, by a folder with more series than roles", async (t) => {
-    const output = join(place.output, "single");
-    mkdirSync(output);
-    const answer = await fetch(`${server.url}/single_inference`, {
-      method: "POST",
-      headers: { Authorization: server.token, "Content-Type": "application/json" },
-      body: JSON.stringify({ input_image_path: study, output_folder_path: output }),
-    });
-    const text = await answer.text();
-    t.equal(answer.status, 200, text);
-    const path = (JSON.parse(text) as { receipt_path: string }).receipt_path;
-    const receipt = receiptSchema.parse(JSON.parse(readFileSync(path, "utf8")));
-    const model = receipt.models.find(({ name }) => name === "brain")!;
-    t.equal(model.status, "succeeded", JSON.stringify(model.error));
-    t.strictSame(
-      model.roles?.map(({ role, series_instance_uid }) => [role, series_instance_uid]),
-      [
-        ["flair", "1.2.3.20"],
-        ["t1", "1.2.3.21"],
-        ["t2", "1.2.3.22"],
-      ],
-    );
-    t.strictSame(
-      model.findings.map(({ volume }) => volume?.ml.toFixed(4)),
-      volumes.map((ml) => ml.toFixed(4)),
-    );
-    t.match(
-      model.transforms.filter(({ step }) => /role|z_score|tiling/.test(step)),
-      [
-        { step: "role", role: "flair" },
-        { step: "normalise_z_score", of: "nonzero", found_mean: Number },
-        { step: "role", role: "t1" },
-        { step: "normalise_z_score", of: "nonzero" },
-        { step: "role", role: "t2" },
-        { step: "normalise_z_score" },
-        { step: "tiling", window: [8, 8, 12] },
-      ],
-    );
-    t.ok(model.outputs.some(({ path: file }) => file.endsWith(".seg.dcm")));
-    t.ok(model.outputs.some(({ path: file }) => file.endsWith(".sr.dcm")));
-    const verified = await radserve(place, "verify", path, "--input", study);
-    t.equal(verified.status, 0, verified.stdout + verified.stderr);
-  });
+  await t.test(
+    "one request, and its receipt, by a folder with more series than roles",
+    async (t) => {
+      const output = join(place.output, "single");
+      mkdirSync(output);
+      const answer = await fetch(`${server.url}/single_inference`, {
+        method: "POST",
+        headers: { Authorization: server.token, "Content-Type": "application/json" },
+        body: JSON.stringify({ input_image_path: study, output_folder_path: output }),
+      });
+      const text = await answer.text();
+      t.equal(answer.status, 200, text);
+      const path = (JSON.parse(text) as { receipt_path: string }).receipt_path;
+      const receipt = receiptSchema.parse(JSON.parse(readFileSync(path, "utf8")));
+      const model = receipt.models.find(({ name }) => name === "brain")!;
+      t.equal(model.status, "succeeded", JSON.stringify(model.error));
+      t.strictSame(
+        model.roles?.map(({ role, series_instance_uid }) => [role, series_instance_uid]),
+        [
+          ["flair", "1.2.3.20"],
+          ["t1", "1.2.3.21"],
+          ["t2", "1.2.3.22"],
+        ],
+      );
+      t.strictSame(
+        model.findings.map(({ volume }) => volume?.ml.toFixed(4)),
+        volumes.map((ml) => ml.toFixed(4)),
+      );
+      t.match(
+        model.transforms.filter(({ step }) => /role|z_score|tiling/.test(step)),
+        [
+          { step: "role", role: "flair" },
+          { step: "normalise_z_score", of: "nonzero", found_mean: Number },
+          { step: "role", role: "t1" },
+          { step: "normalise_z_score", of: "nonzero" },
+          { step: "role", role: "t2" },
+          { step: "normalise_z_score" },
+          { step: "tiling", window: [8, 8, 12] },
+        ],
+      );
+      t.ok(model.outputs.some(({ path: file }) => file.endsWith(".seg.dcm")));
+      t.ok(model.outputs.some(({ path: file }) => file.endsWith(".sr.dcm")));
+      const verified = await radserve(place, "verify", path, "--input", study);
+      t.equal(verified.status, 0, verified.stdout + verified.stderr);
+    },
+  );
 
   await t.test("a bulk job of studies: each folder is one item", async (t) => {
     const root = join(place.input, "job");
@@ -116,7 +129,10 @@ t.test("a network of three channels serves", { skip: needs(ADDON) }, async (t) =
   });
 });
 
-/** A convolution over two labels, or one that marks what is bright in the first channel, of three channels. */
+/**
+ * A convolution over two labels, or one that marks what is bright in the first channel, of three
+ * channels.
+ */
 const graph = (finds: boolean) =>
   onnxModel({
     name: "stack",
@@ -129,7 +145,12 @@ const graph = (finds: boolean) =>
         shape: finds ? [1, 3, 1, 1, 1] : [2, 3, 3, 3, 3],
         data: finds ? [1, 0, 0] : Array.from({ length: 162 }, (_, i) => (((i * 7) % 11) - 5) / 20),
       },
-      { name: "bias", dtype: "float32", shape: [finds ? 1 : 2], data: finds ? [-150.5] : [0.1, -0.2] },
+      {
+        name: "bias",
+        dtype: "float32",
+        shape: [finds ? 1 : 2],
+        data: finds ? [-150.5] : [0.1, -0.2],
+      },
     ],
     nodes: [
       {
@@ -141,7 +162,10 @@ const graph = (finds: boolean) =>
     ],
   });
 
-const described = (role: string) => ({ role, rules: [{ tag: "SeriesDescription", contains: [role] }] });
+const described = (role: string) => ({
+  role,
+  rules: [{ tag: "SeriesDescription", contains: [role] }],
+});
 
 function stack(name: string, finds: boolean, region?: Manifest["region"]): Manifest {
   return reachManifest({
@@ -151,19 +175,28 @@ function stack(name: string, finds: boolean, region?: Manifest["region"]): Manif
     inputs: [
       {
         ...plainInput,
-        ...{ layout: "NCDHW", size: { kind: "source" }, interpolation: "linear", background: 0 },
+        layout: "NCDHW",
+        size: { kind: "source" },
+        interpolation: "linear",
+        background: 0,
         normalisation: finds ? { kind: "none" } : { kind: "z_score", over: "volume" },
         roles: [{ role: "native" }, { role: "late" }, { role: "pet", values: { kind: "suv_bw" } }],
       },
     ],
     outputs: [
       {
-        ...{ kind: "segmentation", tensor: "mask", activation: "sigmoid", postprocess: [], measurements: [] },
+        kind: "segmentation",
+        tensor: "mask",
+        activation: "sigmoid",
+        postprocess: [],
+        measurements: [],
         labels: finds ? [BRIGHT_PART] : [BRIGHT_PART, SOFT_PART],
       },
     ],
     ...(region === undefined ? {} : { region }),
-    ...{ stage: "draft", release: "active", results: { outputs: ["json"] } },
+    stage: "draft",
+    release: "active",
+    results: { outputs: ["json"] },
   });
 }
 
@@ -188,7 +221,12 @@ t.test(
       return folder;
     };
     write(stack("finder", true), true);
-    const region = { model: "finder", label: "bright", margin_mm: 0, when_empty: "refuse" } as const;
+    const region = {
+      model: "finder",
+      label: "bright",
+      margin_mm: 0,
+      when_empty: "refuse",
+    } as const;
     const looker = write(stack("looker", false, region), false);
     t.match((await modelsCheck(looker, { engine, providers: ["cpu"] })).text, /in order/);
     const sides = [11, 22, 20] as const;
@@ -208,17 +246,29 @@ t.test(
       const ct = { modality: "CT", ...(cut === undefined ? {} : { part: cut }) };
       const late = { SeriesDescription: "late", RescaleSlope: "-1", RescaleIntercept: "40" };
       const pet = {
-        ...{ SeriesDescription: "pet", RescaleSlope: "2.5", Units: "BQML", CorrectedImage: "ATTN\\DECY" },
-        ...{ DecayCorrection: "ADMIN", PatientWeight: "70" },
+        SeriesDescription: "pet",
+        RescaleSlope: "2.5",
+        Units: "BQML",
+        CorrectedImage: "ATTN\\DECY",
+        DecayCorrection: "ADMIN",
+        PatientWeight: "70",
         RadiopharmaceuticalInformationSequence: [{ RadionuclideTotalDose: "350000000" }],
       };
       return writeFolder(
         join(place.input, folder),
-        seriesFiles("nnunet-petct", { ...ct, number: 50, attributes: { SeriesDescription: "native" } }),
+        seriesFiles("nnunet-petct", {
+          ...ct,
+          number: 50,
+          attributes: { SeriesDescription: "native" },
+        }),
         seriesFiles("nnunet-petct", { ...ct, number: 51, attributes: late }),
         seriesFiles("nnunet-petct", {
-          ...{ modality: "PT", array: "other", spacing: "other-spacing", origin: "other-origin" },
-          ...{ number: 52, attributes: pet },
+          modality: "PT",
+          array: "other",
+          spacing: "other-spacing",
+          origin: "other-origin",
+          number: 52,
+          attributes: pet,
         }),
       );
     };
@@ -240,7 +290,13 @@ t.test(
     };
     const looked = await answered(written("whole"), "looker");
     t.match(looked.region, { model: "finder", label: "bright" });
-    const verified = await radserve(place, "verify", looked.receipt, "--input", join(place.input, "whole"));
+    const verified = await radserve(
+      place,
+      "verify",
+      looked.receipt,
+      "--input",
+      join(place.input, "whole"),
+    );
     t.equal(verified.status, 0, verified.stdout + verified.stderr);
     rmSync(looker, { recursive: true });
     write(stack("plain", false), false);
@@ -271,33 +327,39 @@ t.test(
   },
 );
 
-t.test("the plan of a volume counts each channel, and the mask", { skip: needs(ADDON) }, async (t) => {
-  const engine = createEngine({ provider: "cpu" });
-  t.teardown(() => engine.close());
-  const folder = t.testdir();
-  const planned = async (network: "cascade-lowres" | ChannelsOf, several: boolean) => {
-    const to = join(folder, network);
-    const roles = several ? { roles: rolesFile(folder, network as ChannelsOf) } : {};
-    const choices = { orientation: "SPL", mirror: "none", modality: "MR" };
-    await modelsImport(join(VOLUMES, network), engine, { ...choices, ...roles, to });
-    const { model } = await readModelFolder(to);
-    const { id } = await loadSession(to, model!, engine, ["cpu"]);
-    const source = several
-      ? channelFolder(join(folder, "study"), "channels-lowres")
-      : writeFolder(join(folder, "series"), seriesFiles(network, { modality: "MR" }));
-    const opened = await openInput(source, undefined);
-    const { caseOf } = await folderReading(to);
-    const image = await readInput(opened, undefined, caseOf === undefined ? {} : { caseOf });
-    const { frames, geometry } = volumeOf(image);
-    const { rows, columns } = image.format;
-    // What the network takes on its way through a window is in both
-    const of = (slices: number) => engine.plan(id, { slices, rows, columns, geometry });
-    const bytes = of(2 * frames.length) - of(frames.length);
-    opened.close();
-    await engine.unload(id);
-    return bytes;
-  };
-  // Alike but for the channels: twice the slices, 13 more, give a grid of 15 x 11 x 12 voxels and not 7.
-  const more = (await planned("channels-lowres", true)) - (await planned("cascade-lowres", false));
-  t.equal(more, 8 * 11 * 12 * 4 + 13 * 24 * 22);
-});
+t.test(
+  "the plan of a volume counts each channel, and the mask",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const engine = createEngine({ provider: "cpu" });
+    t.teardown(() => engine.close());
+    const folder = t.testdir();
+    const planned = async (network: "cascade-lowres" | ChannelsOf, several: boolean) => {
+      const to = join(folder, network);
+      const roles = several ? { roles: rolesFile(folder, network as ChannelsOf) } : {};
+      const choices = { orientation: "SPL", mirror: "none", modality: "MR" };
+      await modelsImport(join(VOLUMES, network), engine, { ...choices, ...roles, to });
+      const { model } = await readModelFolder(to);
+      const { id } = await loadSession(to, model!, engine, ["cpu"]);
+      const source = several
+        ? channelFolder(join(folder, "study"), "channels-lowres")
+        : writeFolder(join(folder, "series"), seriesFiles(network, { modality: "MR" }));
+      const opened = await openInput(source, undefined);
+      const { caseOf } = await folderReading(to);
+      const image = await readInput(opened, undefined, caseOf === undefined ? {} : { caseOf });
+      const { frames, geometry } = volumeOf(image);
+      const { rows, columns } = image.format;
+      // What the network takes on its way through a window is in both
+      const of = (slices: number) => engine.plan(id, { slices, rows, columns, geometry });
+      const bytes = of(2 * frames.length) - of(frames.length);
+      opened.close();
+      await engine.unload(id);
+      return bytes;
+    };
+    // Alike but for the channels: twice the slices, 13 more, give a grid of 15 x 11 x 12 voxels and
+    // not 7.
+    const more =
+      (await planned("channels-lowres", true)) - (await planned("cascade-lowres", false));
+    t.equal(more, 8 * 11 * 12 * 4 + 13 * 24 * 22);
+  },
+);

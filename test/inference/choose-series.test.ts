@@ -1,4 +1,7 @@
-/** Which of several series of a folder is taken: rules joined by or, preferences, and what is said of the others. */
+/**
+ * Which of several series of a folder is taken: rules joined by or, preferences, and what is said
+ * of the others.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
@@ -25,7 +28,12 @@ const THIN = "1.9";
 const SHARP = "1.10";
 
 /** A series of so many even slices. */
-const series = (uid: string, count: number, thickness: string | undefined, kernel: string | undefined) =>
+const series = (
+  uid: string,
+  count: number,
+  thickness: string | undefined,
+  kernel: string | undefined,
+) =>
   Object.fromEntries(
     Array.from({ length: count }, (_, i) => [
       `${uid}-${i}`,
@@ -33,8 +41,10 @@ const series = (uid: string, count: number, thickness: string | undefined, kerne
         z: 9 * i,
         fill: 200,
         attributes: {
-          ...{ SeriesInstanceUID: uid, SOPInstanceUID: `${uid}.${i + 1}` },
-          ...{ SliceThickness: thickness, ConvolutionKernel: kernel },
+          SeriesInstanceUID: uid,
+          SOPInstanceUID: `${uid}.${i + 1}`,
+          SliceThickness: thickness,
+          ConvolutionKernel: kernel,
         },
       }),
     ]),
@@ -56,8 +66,12 @@ async function choosing(t: Test, change: Partial<Accepts>, files: Record<string,
   const run = () =>
     infer(
       {
-        ...{ requestId: "r", inputPath: folder, outputFolder: join(folder, "..", "out"), cancelId: 1 },
-        ...{ priority: "routine", roots: { input: undefined, output: undefined } },
+        requestId: "r",
+        inputPath: folder,
+        outputFolder: join(folder, "..", "out"),
+        cancelId: 1,
+        priority: "routine",
+        roots: { input: undefined, output: undefined },
       },
       { engine: engine(), models: models.entries },
     );
@@ -67,7 +81,9 @@ async function choosing(t: Test, change: Partial<Accepts>, files: Record<string,
   };
   /** What verification says of the result, for which the receipt names the series. */
   const verdicts = async () => {
-    const receipt = receiptSchema.parse(JSON.parse(readFileSync((await run()).receipt_path, "utf8")));
+    const receipt = receiptSchema.parse(
+      JSON.parse(readFileSync((await run()).receipt_path, "utf8")),
+    );
     const input = await openInput(folder, undefined);
     t.teardown(() => input.close());
     const uid = receipt.source.series_instance_uid;
@@ -87,10 +103,13 @@ t.test("the series that a model prefers", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(
       most.not_chosen,
       [SHARP, THIN].map((uid) => ({
-        ...{ modality: "CT", series_instance_uid: uid, frames: 3 },
+        modality: "CT",
+        series_instance_uid: uid,
+        frames: 3,
         why: [
           {
-            ...{ model: "bright", code: "not_most_slices" },
+            model: "bright",
+            code: "not_most_slices",
             message: "The chosen series has 4 slices; this one has 3.",
           },
         ],
@@ -107,12 +126,18 @@ t.test("the series that a model prefers", { skip: needs(ADDON) }, async (t) => {
       },
       {
         series_instance_uid: THIN,
-        why: [{ code: "not_kernel", message: /has the ConvolutionKernel B70f; this one has B30f\.$/ }],
+        why: [
+          { code: "not_kernel", message: /has the ConvolutionKernel B70f; this one has B30f\.$/ },
+        ],
       },
     ]);
     // As scanners of Siemens write a kernel and the strength of its iterations
     const strength = { ...series(SERIES, 3, "1", "B30f\\2"), ...series(THIN, 3, "1", "B70f") };
-    const first = await choosing(t, { prefer: [{ by: "kernel", order: ["B30f", "B70f"] }] }, strength);
+    const first = await choosing(
+      t,
+      { prefer: [{ by: "kernel", order: ["B30f", "B70f"] }] },
+      strength,
+    );
     t.match(await first.source(), {
       series_instance_uid: SERIES,
       not_chosen: [{ why: [{ message: /has the ConvolutionKernel B30f; this one has B70f\.$/ }] }],
@@ -143,11 +168,13 @@ t.test("the series that a model prefers", { skip: needs(ADDON) }, async (t) => {
   await t.test("in a bulk job each folder has the items that are preferred", async (t) => {
     const { folder, models } = await choosing(t, { prefer: [{ by: "most_slices" }] });
     const found: Found[] = [];
-    for await (const one of scanFolder({ folder, roots: [folder], models: models.entries })) found.push(one);
+    for await (const one of scanFolder({ folder, roots: [folder], models: models.entries }))
+      found.push(one);
     t.match(found, [
       { path: seriesPath("", SERIES), is: "input" },
       ...[SHARP, THIN].map((uid) => ({
-        ...{ path: seriesPath("", uid), is: "skipped" },
+        path: seriesPath("", uid),
+        is: "skipped",
         reason: { code: "not_most_slices", message: /has 4 slices; this one has 3/ },
       })),
     ]);
@@ -188,7 +215,10 @@ t.test("rules joined by or", { skip: needs(ADDON) }, async (t) => {
     Object.assign(accepts, { any_of, prefer: [{ by: "kernel", order: ["B30f"] }] }),
   );
   const card = (await modelsCard(directory, "bright")).text;
-  t.match(card, /\*\*One of, 2:\*\* ConvolutionKernel in B30f; if absent refuse; SliceThickness min 4/);
+  t.match(
+    card,
+    /\*\*One of, 2:\*\* ConvolutionKernel in B30f; if absent refuse; SliceThickness min 4/,
+  );
   t.match(card, /\*\*Of several series:\*\* by kernel; order B30f/);
 });
 
@@ -199,7 +229,11 @@ t.test("a role takes the candidate that is preferred", async (t) => {
   const manifest = {
     accepts: { formats: ["dicom"], dimensions: "series", prefer: [{ by: "thinnest" }] },
     roles: [
-      { role: "soft", rules: [{ tag: "Modality", in: ["CT"] }], any_of: [kernel("B30f"), kernel("B31f")] },
+      {
+        role: "soft",
+        rules: [{ tag: "Modality", in: ["CT"] }],
+        any_of: [kernel("B30f"), kernel("B31f")],
+      },
       { role: "sharp", rules: kernel("B70f") },
     ],
   } as unknown as Manifest;
@@ -212,9 +246,16 @@ t.test("a role takes the candidate that is preferred", async (t) => {
   );
   const { not_chosen } = sourceOf("it", image, "");
   t.match(not_chosen, [
-    { series_instance_uid: SERIES, frames: 4, why: [{ model: "both", role: "soft", code: "not_thinnest" }] },
+    {
+      series_instance_uid: SERIES,
+      frames: 4,
+      why: [{ model: "both", role: "soft", code: "not_thinnest" }],
+    },
   ]);
-  const without = { ...manifest, accepts: { ...manifest.accepts, prefer: undefined } } as unknown as Manifest;
+  const without = {
+    ...manifest,
+    accepts: { ...manifest.accepts, prefer: undefined },
+  } as unknown as Manifest;
   t.match(fill(without, image.case!.candidates), { reasons: [{ code: "role_several" }] });
 });
 
@@ -224,9 +265,15 @@ t.test("a preference is of models that take whole series", (t) => {
   const path = join(directory, "bright", "model.json");
   const manifest = JSON.parse(readFileSync(path, "utf8")) as Manifest;
   const messages = (accepts: Accepts) =>
-    manifestSchema.safeParse({ ...manifest, accepts }).error?.issues.map(({ message }) => message) ?? [];
+    manifestSchema
+      .safeParse({ ...manifest, accepts })
+      .error?.issues.map(({ message }) => message) ?? [];
   const prefer: Accepts["prefer"] = [{ by: "most_slices" }];
   t.strictSame(messages({ ...manifest.accepts, prefer }), []);
-  t.ok(messages({ ...manifest.accepts, dimensions: "2d", prefer }).some((one) => /whole series/.test(one)));
+  t.ok(
+    messages({ ...manifest.accepts, dimensions: "2d", prefer }).some((one) =>
+      /whole series/.test(one),
+    ),
+  );
   t.end();
 });

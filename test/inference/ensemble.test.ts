@@ -1,4 +1,7 @@
-/** The mean of three networks against what numpy and onnxruntime made of the same graphs (test/reference/ensemble). */
+/**
+ * The mean of three networks against what numpy and onnxruntime made of the same graphs
+ * (test/reference/ensemble).
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -37,7 +40,10 @@ t.test("ensembles", { skip: needs(ADDON) }, async (t) => {
     await t.test(`the mean ${average} the activation is the reference's`, async (t) => {
       const folder = writeReachModel(t.testdir(), `folds-${average}`);
       await modelsCanary(folder, image, { ...options, frame: 3 });
-      t.match((await modelsCheck(folder, options)).text, /in order\n {2}It loads and its canary passes/);
+      t.match(
+        (await modelsCheck(folder, options)).text,
+        /in order\n {2}It loads and its canary passes/,
+      );
       const { model } = await readModelFolder(folder);
       const scores = stored(`${average}-scores`);
       const masks = ["bright", "soft"].map((label) => stored(`${average}-${label}`));
@@ -92,7 +98,10 @@ t.test("ensembles", { skip: needs(ADDON) }, async (t) => {
   await t.test("what has no mean, or is not pinned, is a mistake", async (t) => {
     const problems = async (change: (m: Manifest) => void) =>
       (await modelsCheck(writeReachModel(t.testdir(), "folds-after", change), options)).text;
-    t.match(await problems((m) => m.files.pop()), /ensemble\.graphs\[2\].*Expected a path of files/);
+    t.match(
+      await problems((m) => m.files.pop()),
+      /ensemble\.graphs\[2\].*Expected a path of files/,
+    );
     t.match(
       await problems((m) => {
         m.ensemble!.graphs = [FOLDS[0]!, FOLDS[1]!, FOLDS[1]!];
@@ -108,7 +117,10 @@ t.test("ensembles", { skip: needs(ADDON) }, async (t) => {
     );
     t.match(
       await problems((m) => {
-        (m.outputs[1] as { calibration: unknown }).calibration = { kind: "temperature", temperature: 2 };
+        (m.outputs[1] as { calibration: unknown }).calibration = {
+          kind: "temperature",
+          temperature: 2,
+        };
       }),
       /ensemble\.average.*divides logits/,
     );

@@ -47,10 +47,19 @@ async function loaded(t: Test): Promise<Loaded> {
   return { engine: own, entries: [scores, boxes, whole, ...models.entries] };
 }
 
-const run = (models: Loaded, inputPath: string, outputFolder: string, more: Partial<InferTask> = {}) =>
+const run = (
+  models: Loaded,
+  inputPath: string,
+  outputFolder: string,
+  more: Partial<InferTask> = {},
+) =>
   infer(
     {
-      ...{ requestId: "r", inputPath, outputFolder, priority: "routine", cancelId: 1 },
+      requestId: "r",
+      inputPath,
+      outputFolder,
+      priority: "routine",
+      cancelId: 1,
       roots: { input: undefined, output: undefined },
       startedAt: "2026-11-27T00:00:00.000Z",
       ...more,
@@ -74,128 +83,161 @@ const slices = (change: (i: number) => Partial<SliceOptions> = () => ({})) =>
     }),
   );
 
-t.test("models of single images look at each slice of a group", { skip: needs(ADDON) }, async (t) => {
-  const models = await loaded(t);
-  const folder = folderOf(t, slices());
-  const output = join(folder, "..", "out");
-  const alone = await failure(run(models, folder, output, { models: ["tissue"] }));
-  t.match(alone.details, { models: [{ reasons: [{ code: "single_frame_required" }] }] }, "not unless asked");
-
-  const { receipt_path, models: answered } = await run(models, folder, output, group);
-  const receipt = receiptAt(receipt_path);
-  t.strictSame(
-    answered.map(({ name, status }) => [name, status]),
-    ["test-classifier", "test-detector", "test-volume", "tissue"].map((name) => [name, "succeeded"]),
-    "the model of series sees the same item",
-  );
-  t.match(receipt.source, { frames: 4, group: "series", slices: { length: 4 } });
-  t.strictSame(
-    receipt.source.slices?.map(({ instance_number: number }) => number),
-    [4, 3, 2, 1],
-  );
-  const files = answered.flatMap(({ outputs }) => outputs.map(({ path }) => path));
-  t.strictSame(
-    files.filter((path) => path.includes(".tissue.")).map((path) => path.slice(output.length + 1)),
-    ["png", "seg.dcm", "sc.dcm", "sr.dcm"].map((kind) => `series.tissue.${kind}`),
-    "one of each",
-  );
-
-  await t.test("what is said of a slice is what is said of its file alone", async (t) => {
-    const seg = await readImage(readFileSync(join(output, "series.tissue.seg.dcm")));
-    const frames = openFile(readFileSync(join(output, "series.tissue.seg.dcm"))).attributes.sequence(
-      "PerFrameFunctionalGroupsSequence",
-    )!;
-    for (const [i, name] of ["b", "d", "a", "c"].entries()) {
-      const own = join(output, `single-${name}`);
-      const single = receiptAt((await run(models, join(folder, name), own)).receipt_path);
-      for (const model of ["test-classifier", "test-detector", "tissue"]) {
-        const at = <T extends { frame?: number | undefined }>(all: readonly T[]) =>
-          all.flatMap(({ frame, ...rest }) => (frame === i + 1 ? [rest] : []));
-        const [whole, one] = [named(receipt, model), named(single, model)];
-        t.strictSame(at(whole.findings), one.findings, `${model}, ${name}`);
-        t.strictSame(at(whole.measurements), one.measurements, `${model}, ${name}`);
-      }
-      const mask = await readImage(readFileSync(join(own, `${name}.tissue.seg.dcm`)));
-      const { sop_instance_uid: uid } = receipt.source.slices![i]!;
-      const mine = frames.flatMap((item, n) => {
-        const source = item.sequence("DerivationImageSequence")![0]!.sequence("SourceImageSequence")![0]!;
-        return source.string("ReferencedSOPInstanceUID") === uid ? [n] : [];
-      });
-      t.equal(mine.length, mask.frameCount);
-      for (const [n, frame] of mine.entries()) t.strictSame(await seg.frame(frame), await mask.frame(n));
-    }
-  });
-
-  await t.test("labels have totals: areas become a volume, scores one score", (t) => {
-    const total = named(receipt, "tissue").findings.filter((one) => one.over_frames === "total");
-    const ml = 0.024;
-    t.match(total, [
-      { label: "gas and lung", present: false, volume: { voxels: 0 } },
-      { label: "fat", present: true, volume: { voxels: 24, ml } },
-      { label: "muscle and soft tissue", present: true, volume: { voxels: 48, ml: 0.048 } },
-      { label: "bone", present: true, volume: { voxels: 24, ml } },
-    ]);
-    t.notOk(total.some(({ frame }) => frame !== undefined));
-    const { measurements, warnings } = named(receipt, "tissue");
-    const whole = measurements.filter(({ frame }) => frame === undefined);
+t.test(
+  "models of single images look at each slice of a group",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const models = await loaded(t);
+    const folder = folderOf(t, slices());
+    const output = join(folder, "..", "out");
+    const alone = await failure(run(models, folder, output, { models: ["tissue"] }));
     t.match(
-      whole.filter(({ label }) => label === "muscle and soft tissue"),
-      [
-        { name: "Volume", value: 0.048, unit: { value: "mL" } },
-        { name: "Slices", value: 2, unit: { value: "1" } },
-      ],
+      alone.details,
+      { models: [{ reasons: [{ code: "single_frame_required" }] }] },
+      "not unless asked",
     );
-    t.notOk(warnings.some(({ code }) => code === "volume_not_measured"));
-    t.match(named(receipt, "test-detector").findings.slice(0, 2), [
-      { label: "nodule", present: true, over_frames: "total" },
-      { label: "mass", present: false, over_frames: "total" },
-    ]);
-    t.match(named(receipt, "test-classifier").findings.slice(0, 2), [
-      { label: "Effusion", over_frames: "maximum" },
-      { label: "Pneumothorax", over_frames: "maximum" },
-    ]);
-    t.end();
-  });
 
-  await t.test("the report has a group for each finding with its image, and one for each total", (t) => {
-    const { attributes } = openFile(readFileSync(join(output, "series.tissue.sr.dcm")));
-    const measured = attributes
-      .sequence("ContentSequence")!
-      .find((item) => item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue") === "126010")!;
-    const groups = measured.sequence("ContentSequence")!;
-    const templates = groups.map((item) =>
-      item.sequence("ContentTemplateSequence")?.[0]?.string("TemplateIdentifier"),
+    const { receipt_path, models: answered } = await run(models, folder, output, group);
+    const receipt = receiptAt(receipt_path);
+    t.strictSame(
+      answered.map(({ name, status }) => [name, status]),
+      ["test-classifier", "test-detector", "test-volume", "tissue"].map((name) => [
+        name,
+        "succeeded",
+      ]),
+      "the model of series sees the same item",
     );
-    t.strictSame(templates, ["1411", "1411", "1411", "1410", "1410", "1410", "1410"]);
-    t.end();
-  });
+    t.match(receipt.source, { frames: 4, group: "series", slices: { length: 4 } });
+    t.strictSame(
+      receipt.source.slices?.map(({ instance_number: number }) => number),
+      [4, 3, 2, 1],
+    );
+    const files = answered.flatMap(({ outputs }) => outputs.map(({ path }) => path));
+    t.strictSame(
+      files
+        .filter((path) => path.includes(".tissue."))
+        .map((path) => path.slice(output.length + 1)),
+      ["png", "seg.dcm", "sc.dcm", "sr.dcm"].map((kind) => `series.tissue.${kind}`),
+      "one of each",
+    );
 
-  await t.test("validators find no fault", { skip: commandsAre("dciodvfy") }, (t) => {
-    for (const file of files.filter((path) => path.endsWith(".dcm")))
-      t.strictSame(objectErrors(file), [], file);
-    t.end();
-  });
-
-  await t.test("it is used again, computed again, and told from the same folder as no group", async (t) => {
-    t.equal((await run(models, folder, output, group)).reused, true);
-    const choice = { grouped: true, tolerance: ANY_STACK };
-    const checks = await withInput(folder, undefined, async (opened) => {
-      const image = await readInput(opened, undefined, choice);
-      return replay({ receipt, image, engine: models.engine, models: models.entries });
+    await t.test("what is said of a slice is what is said of its file alone", async (t) => {
+      const seg = await readImage(readFileSync(join(output, "series.tissue.seg.dcm")));
+      const frames = openFile(
+        readFileSync(join(output, "series.tissue.seg.dcm")),
+      ).attributes.sequence("PerFrameFunctionalGroupsSequence")!;
+      for (const [i, name] of ["b", "d", "a", "c"].entries()) {
+        const own = join(output, `single-${name}`);
+        const single = receiptAt((await run(models, join(folder, name), own)).receipt_path);
+        for (const model of ["test-classifier", "test-detector", "tissue"]) {
+          const at = <T extends { frame?: number | undefined }>(all: readonly T[]) =>
+            all.flatMap(({ frame, ...rest }) => (frame === i + 1 ? [rest] : []));
+          const [whole, one] = [named(receipt, model), named(single, model)];
+          t.strictSame(at(whole.findings), one.findings, `${model}, ${name}`);
+          t.strictSame(at(whole.measurements), one.measurements, `${model}, ${name}`);
+        }
+        const mask = await readImage(readFileSync(join(own, `${name}.tissue.seg.dcm`)));
+        const { sop_instance_uid: uid } = receipt.source.slices![i]!;
+        const mine = frames.flatMap((item, n) => {
+          const source = item
+            .sequence("DerivationImageSequence")![0]!
+            .sequence("SourceImageSequence")![0]!;
+          return source.string("ReferencedSOPInstanceUID") === uid ? [n] : [];
+        });
+        t.equal(mine.length, mask.frameCount);
+        for (const [n, frame] of mine.entries())
+          t.strictSame(await seg.frame(frame), await mask.frame(n));
+      }
     });
-    t.strictSame([...new Set(checks.map(({ verdict }) => verdict))], ["ok"]);
-    const plain = await run(models, folder, join(output, "plain"));
-    const [mine, other] = [receipt, receiptAt(plain.receipt_path)].map((one) => named(one, "test-volume"));
-    t.strictSame(mine!.outputs, other!.outputs, "a model of series says the same of both");
-    t.equal((await run(models, folder, join(output, "plain"), group)).reused, false);
-    writeFileSync(join(folder, "e"), slice({ z: 10, fill: 40, attributes: { InstanceNumber: "0" } }));
-    const grown = receiptAt((await run(models, folder, output, group)).receipt_path);
-    t.equal(grown.source.frames, 5, "slices that came late");
-    t.match(named(grown, "tissue"), { predecessor: { sop_class_uid: String } });
-    writeFileSync(join(folder, "e"), slice({ z: 10, fill: 41, attributes: { InstanceNumber: "0" } }));
-    t.match(await failure(run(models, folder, output, group)), { code: "output_name_taken" });
-  });
-});
+
+    await t.test("labels have totals: areas become a volume, scores one score", (t) => {
+      const total = named(receipt, "tissue").findings.filter((one) => one.over_frames === "total");
+      const ml = 0.024;
+      t.match(total, [
+        { label: "gas and lung", present: false, volume: { voxels: 0 } },
+        { label: "fat", present: true, volume: { voxels: 24, ml } },
+        { label: "muscle and soft tissue", present: true, volume: { voxels: 48, ml: 0.048 } },
+        { label: "bone", present: true, volume: { voxels: 24, ml } },
+      ]);
+      t.notOk(total.some(({ frame }) => frame !== undefined));
+      const { measurements, warnings } = named(receipt, "tissue");
+      const whole = measurements.filter(({ frame }) => frame === undefined);
+      t.match(
+        whole.filter(({ label }) => label === "muscle and soft tissue"),
+        [
+          { name: "Volume", value: 0.048, unit: { value: "mL" } },
+          { name: "Slices", value: 2, unit: { value: "1" } },
+        ],
+      );
+      t.notOk(warnings.some(({ code }) => code === "volume_not_measured"));
+      t.match(named(receipt, "test-detector").findings.slice(0, 2), [
+        { label: "nodule", present: true, over_frames: "total" },
+        { label: "mass", present: false, over_frames: "total" },
+      ]);
+      t.match(named(receipt, "test-classifier").findings.slice(0, 2), [
+        { label: "Effusion", over_frames: "maximum" },
+        { label: "Pneumothorax", over_frames: "maximum" },
+      ]);
+      t.end();
+    });
+
+    await t.test(
+      "the report has a group for each finding with its image, and one for each total",
+      (t) => {
+        const { attributes } = openFile(readFileSync(join(output, "series.tissue.sr.dcm")));
+        const measured = attributes
+          .sequence("ContentSequence")!
+          .find(
+            (item) =>
+              item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue") === "126010",
+          )!;
+        const groups = measured.sequence("ContentSequence")!;
+        const templates = groups.map((item) =>
+          item.sequence("ContentTemplateSequence")?.[0]?.string("TemplateIdentifier"),
+        );
+        t.strictSame(templates, ["1411", "1411", "1411", "1410", "1410", "1410", "1410"]);
+        t.end();
+      },
+    );
+
+    await t.test("validators find no fault", { skip: commandsAre("dciodvfy") }, (t) => {
+      for (const file of files.filter((path) => path.endsWith(".dcm")))
+        t.strictSame(objectErrors(file), [], file);
+      t.end();
+    });
+
+    await t.test(
+      "it is used again, computed again, and told from the same folder as no group",
+      async (t) => {
+        t.equal((await run(models, folder, output, group)).reused, true);
+        const choice = { grouped: true, tolerance: ANY_STACK };
+        const checks = await withInput(folder, undefined, async (opened) => {
+          const image = await readInput(opened, undefined, choice);
+          return replay({ receipt, image, engine: models.engine, models: models.entries });
+        });
+        t.strictSame([...new Set(checks.map(({ verdict }) => verdict))], ["ok"]);
+        const plain = await run(models, folder, join(output, "plain"));
+        const [mine, other] = [receipt, receiptAt(plain.receipt_path)].map((one) =>
+          named(one, "test-volume"),
+        );
+        t.strictSame(mine!.outputs, other!.outputs, "a model of series says the same of both");
+        t.equal((await run(models, folder, join(output, "plain"), group)).reused, false);
+        writeFileSync(
+          join(folder, "e"),
+          slice({ z: 10, fill: 40, attributes: { InstanceNumber: "0" } }),
+        );
+        const grown = receiptAt((await run(models, folder, output, group)).receipt_path);
+        t.equal(grown.source.frames, 5, "slices that came late");
+        t.match(named(grown, "tissue"), { predecessor: { sop_class_uid: String } });
+        writeFileSync(
+          join(folder, "e"),
+          slice({ z: 10, fill: 41, attributes: { InstanceNumber: "0" } }),
+        );
+        t.match(await failure(run(models, folder, output, group)), { code: "output_name_taken" });
+      },
+    );
+  },
+);
 
 t.test("slices that are no volume", { skip: needs(ADDON) }, async (t) => {
   const models = await loaded(t);
@@ -222,7 +264,9 @@ t.test("slices that are no volume", { skip: needs(ADDON) }, async (t) => {
     reasons: [{ code: "series_duplicate_position" }],
   });
   const tissue = named(receipt, "tissue");
-  const soft = tissue.findings.find((one) => one.over_frames === "total" && one.label.startsWith("muscle"));
+  const soft = tissue.findings.find(
+    (one) => one.over_frames === "total" && one.label.startsWith("muscle"),
+  );
   t.match(soft, { present: true, volume: undefined });
   t.match(
     tissue.warnings.filter(({ code }) => code === "volume_not_measured"),

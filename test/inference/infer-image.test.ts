@@ -1,4 +1,7 @@
-/** The use-case with the real engine, the models that ship, and the demo's images, whose truth is known. */
+/**
+ * The use-case with the real engine, the models that ship, and the demo's images, whose truth is
+ * known.
+ */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
@@ -132,7 +135,9 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     const changed = Buffer.from(sample.ct);
     changed[changed.length - 100]! ^= 1;
     writeFileSync(join(folder, "changed.dcm"), changed);
-    const other = await failure(run({ outputFolder, name: "scan", inputPath: join(folder, "changed.dcm") }));
+    const other = await failure(
+      run({ outputFolder, name: "scan", inputPath: join(folder, "changed.dcm") }),
+    );
     t.equal(other.code, "output_name_taken");
     t.ok(readFileSync(receipt_path).equals(before));
   });
@@ -200,8 +205,15 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
     const outputFolder = freshFolder();
     await run({ outputFolder }, [second, working]);
     const unloaded = { ...broken, sha256: working.sha256 };
-    t.equal((await run({ outputFolder }, [second, unloaded])).reused, true, "what it said is still there");
-    const before = readdirSync(outputFolder).map((name) => [name, readFileSync(join(outputFolder, name))]);
+    t.equal(
+      (await run({ outputFolder }, [second, unloaded])).reused,
+      true,
+      "what it said is still there",
+    );
+    const before = readdirSync(outputFolder).map((name) => [
+      name,
+      readFileSync(join(outputFolder, name)),
+    ]);
     const error = await failure(run({ outputFolder }, [second, broken]));
     t.equal(error.code, "model_unavailable");
     t.match(error.message, /earlier result of this image is kept/);
@@ -220,7 +232,10 @@ t.test("infer", { skip: needs(ADDON) }, async (t) => {
       await run({ outputs: ["json"] }, [entry]);
       const kept = process.memoryUsage().external - before;
       // The raw output, a byte a pixel, is left: not the file, nor the mask besides
-      t.ok(kept < 0.75 * sample.ct.length, `${kept} bytes are kept, of a file of ${sample.ct.length}`);
+      t.ok(
+        kept < 0.75 * sample.ct.length,
+        `${kept} bytes are kept, of a file of ${sample.ct.length}`,
+      );
     },
   );
 

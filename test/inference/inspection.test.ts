@@ -99,7 +99,11 @@ t.test("a folder", async (t) => {
     "0.5 x 0.8 mm",
   ])
     t.ok(text.includes(expected), expected);
-  t.equal((await inspectImage(await readImage(file))).volume, null, "frames without places are none");
+  t.equal(
+    (await inspectImage(await readImage(file))).volume,
+    null,
+    "frames without places are none",
+  );
 });
 
 t.test("frames are dumped by their DICOM number", async (t) => {

@@ -29,7 +29,11 @@ t.test("the box round all that is not 0", async (t) => {
     return nonzeroBox(planeOf(image, 0, await image.frame(0)));
   };
   t.match(await boxOf(0, 8, GREY), BOX);
-  t.match(await boxOf(0, 16, Buffer.from([...GREY].flatMap((value) => [value, 0]))), BOX, "16 bits");
+  t.match(
+    await boxOf(0, 16, Buffer.from([...GREY].flatMap((value) => [value, 0]))),
+    BOX,
+    "16 bits",
+  );
   t.match(await boxOf(0, 16, Buffer.from([...GREY].flatMap((value) => [0, value]))), BOX);
   for (const sample of [0, 1, 2])
     t.match(
@@ -41,7 +45,12 @@ t.test("the box round all that is not 0", async (t) => {
       BOX,
       `sample ${sample}`,
     );
-  t.match(await boxOf(0, 8, Buffer.alloc(GREY.length, 1)), { top: 0, rows: HEIGHT, left: 0, columns: WIDTH });
+  t.match(await boxOf(0, 8, Buffer.alloc(GREY.length, 1)), {
+    top: 0,
+    rows: HEIGHT,
+    left: 0,
+    columns: WIDTH,
+  });
   t.equal(await boxOf(0, 8, Buffer.alloc(GREY.length)), undefined);
 });
 
@@ -61,11 +70,16 @@ t.test("statistics and findings are those of the box", { skip: needs(ADDON) }, a
           ...(crop ? { crop: "nonzero" as const } : {}),
         },
       ];
-      manifest.outputs = [segmentation({ activation: "sigmoid", labels: [{ ...BRIGHT, threshold: 0.5 }] })];
+      manifest.outputs = [
+        segmentation({ activation: "sigmoid", labels: [{ ...BRIGHT, threshold: 0.5 }] }),
+      ];
       manifest.results = { outputs: ["json"] };
     });
   const inputPath = join(folder, "grey.png");
-  writeFileSync(inputPath, pngFile({ width: WIDTH, height: HEIGHT, bits: 8, colour: 0, pixels: GREY }));
+  writeFileSync(
+    inputPath,
+    pngFile({ width: WIDTH, height: HEIGHT, bits: 8, colour: 0, pixels: GREY }),
+  );
   for (const crop of [true, false]) {
     const entry = await load(crop);
     const { manifest } = entry;
@@ -73,11 +87,17 @@ t.test("statistics and findings are those of the box", { skip: needs(ADDON) }, a
     mkdirSync(tried, { recursive: true });
     writeFileSync(join(tried, "model.onnx"), graphOf("heatmap"));
     const files = [{ path: "model.onnx", sha256: sha256(graphOf("heatmap")) }];
-    writeFileSync(join(tried, "model.json"), JSON.stringify({ ...manifest, stage: "draft", files }));
+    writeFileSync(
+      join(tried, "model.json"),
+      JSON.stringify({ ...manifest, stage: "draft", files }),
+    );
     const { text, data } = await modelsTry(tried, await readImage(readFileSync(inputPath)), {
-      ...{ engine: engine(), providers: ["cpu"] },
+      engine: engine(),
+      providers: ["cpu"],
     });
-    t.match(data, { input: { shape: [1, 1, ...(crop ? [BOX.rows, BOX.columns] : [HEIGHT, WIDTH])] } });
+    t.match(data, {
+      input: { shape: [1, 1, ...(crop ? [BOX.rows, BOX.columns] : [HEIGHT, WIDTH])] },
+    });
     t.match(text, `pixels of each label ${crop ? 7 : 10}`);
     const outputFolder = join(folder, `out-${crop}`);
     mkdirSync(outputFolder);

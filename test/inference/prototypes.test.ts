@@ -1,4 +1,7 @@
-/** Masks by prototypes against what numpy and onnxruntime made of the same boxes (test/reference/prototypes). */
+/**
+ * Masks by prototypes against what numpy and onnxruntime made of the same boxes
+ * (test/reference/prototypes).
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -15,7 +18,8 @@ import { ADDON, needs } from "../support/needs.js";
 import { reference, writeReachModel } from "../support/reach-models.js";
 import { engine } from "../support/real-engine.js";
 
-const stored = (name: string) => decodeNpy(readFileSync(join(reference("prototypes"), `${name}.npy`)));
+const stored = (name: string) =>
+  decodeNpy(readFileSync(join(reference("prototypes"), `${name}.npy`)));
 
 t.test("masks by prototypes", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => engine().close());
@@ -55,7 +59,8 @@ t.test("masks by prototypes", { skip: needs(ADDON) }, async (t) => {
   await t.test("what does not fit the table is a mistake", async (t) => {
     const problems = async (change: (m: Manifest) => void) =>
       (await modelsCheck(writeReachModel(t.testdir(), "instances", change), options)).text;
-    const part = (m: Manifest) => m.outputs[1] as Extract<Manifest["outputs"][number], { labels: unknown }>;
+    const part = (m: Manifest) =>
+      m.outputs[1] as Extract<Manifest["outputs"][number], { labels: unknown }>;
     t.match(
       await problems((m) => part(m).labels.reverse()),
       /outputs\[1\]\.labels: Expected the labels of its detection_table in their order: nodule, mass/,
@@ -73,7 +78,8 @@ t.test("masks by prototypes", { skip: needs(ADDON) }, async (t) => {
       /outputs\[0\]\.mask_coefficients: Expected how many there are/,
     );
     // A canary, which the stage final asks for, is not what is looked at here.
-    const draft = (m: Manifest) => Object.assign(m, { stage: "draft", results: { outputs: ["json"] } });
+    const draft = (m: Manifest) =>
+      Object.assign(m, { stage: "draft", results: { outputs: ["json"] } });
     t.match(
       await problems((m) => {
         draft(m);

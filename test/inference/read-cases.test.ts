@@ -1,4 +1,7 @@
-/** What must not be read without a word: the stored cases and siblings of each, through the use case to the objects. */
+/**
+ * What must not be read without a word: the stored cases and siblings of each, through the use case
+ * to the objects.
+ */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
@@ -34,7 +37,8 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
   const model = await loadTestModel(engine, folder, "overlapping", (manifest) => {
     manifest.accepts = { formats: ["dicom"], dimensions: "2d_frames" };
     const [image] = imageInputs(manifest);
-    if (image !== undefined) Object.assign(image, { values: { kind: "modality" }, monochrome1: "as_stored" });
+    if (image !== undefined)
+      Object.assign(image, { values: { kind: "modality" }, monochrome1: "as_stored" });
   });
   let count = 0;
   const run = (source: Uint8Array | readonly Uint8Array[]): Promise<Answer> => {
@@ -44,7 +48,12 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
       mkdirSync(inputPath);
       source.forEach((file, i) => writeFileSync(join(inputPath, `${i}.dcm`), file));
     }
-    const task = { requestId: "test", inputPath, outputFolder: join(folder, `out-${count}`), cancelId: 1 };
+    const task = {
+      requestId: "test",
+      inputPath,
+      outputFolder: join(folder, `out-${count}`),
+      cancelId: 1,
+    };
     const roots = { input: undefined, output: undefined };
     return infer({ ...task, priority: "routine", roots }, { engine, models: [model] });
   };
@@ -67,29 +76,36 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
     t.notMatch(JSON.stringify(error.toObject()), /PATIENT-A|PATIENT-B|Doe/, "no patient data");
   };
 
-  await t.test("stored cases", { skip: without(existsSync(CASES) ? undefined : CASES) }, async (t) => {
-    const stored = (name: string) => readFileSync(join(CASES, `${name}.dcm`));
-    const refusals: [string, string, RegExp][] = [
-      ["ct-spacing-decimal-comma", "corrupt_image", /PixelSpacing .*comma/],
-      ["pid_twice", "corrupt_image", /PatientID .*twice/],
-      ["pix_two", "corrupt_image", /PixelData .*twice/],
-      ["slope_hex", "corrupt_image", /RescaleSlope .*no decimal number/],
-      ["spacing_3", "corrupt_image", /PixelSpacing .*has 3 values/],
-      ["spacing_1e200", "corrupt_image", /PixelSpacing .*physical/],
-      ["float_nan", "decode_suspect", /no numbers/],
-    ];
-    for (const [name, code, text] of refusals) await refused(t, stored(name), code, text, name);
-    const half = await run(stored("float_halfnan"));
-    t.match(JSON.stringify(half), /2048 of the 4096 values of frame 1 are no numbers/);
-    t.ok(codes(await run(stored("charset_proto"))).includes("character_set_unknown"), "charset_proto");
-    const spelled = await run(stored("ct-charset-iso-ir-192-spelled"));
-    t.ok(codes(spelled).includes("character_set_spelling"));
-    for (const object of objectsOf(spelled)) t.equal(object.string("PatientName"), "Müller^Zoë");
-    t.equal(objectsOf(spelled).length, 3, "SR, SEG and SC");
-    const undeclared = await run(stored("charset-utf8-undeclared"));
-    t.ok(codes(undeclared).includes("identity_left_out"));
-    for (const object of objectsOf(undeclared)) t.equal(object.string("PatientName"), undefined);
-  });
+  await t.test(
+    "stored cases",
+    { skip: without(existsSync(CASES) ? undefined : CASES) },
+    async (t) => {
+      const stored = (name: string) => readFileSync(join(CASES, `${name}.dcm`));
+      const refusals: [string, string, RegExp][] = [
+        ["ct-spacing-decimal-comma", "corrupt_image", /PixelSpacing .*comma/],
+        ["pid_twice", "corrupt_image", /PatientID .*twice/],
+        ["pix_two", "corrupt_image", /PixelData .*twice/],
+        ["slope_hex", "corrupt_image", /RescaleSlope .*no decimal number/],
+        ["spacing_3", "corrupt_image", /PixelSpacing .*has 3 values/],
+        ["spacing_1e200", "corrupt_image", /PixelSpacing .*physical/],
+        ["float_nan", "decode_suspect", /no numbers/],
+      ];
+      for (const [name, code, text] of refusals) await refused(t, stored(name), code, text, name);
+      const half = await run(stored("float_halfnan"));
+      t.match(JSON.stringify(half), /2048 of the 4096 values of frame 1 are no numbers/);
+      t.ok(
+        codes(await run(stored("charset_proto"))).includes("character_set_unknown"),
+        "charset_proto",
+      );
+      const spelled = await run(stored("ct-charset-iso-ir-192-spelled"));
+      t.ok(codes(spelled).includes("character_set_spelling"));
+      for (const object of objectsOf(spelled)) t.equal(object.string("PatientName"), "Müller^Zoë");
+      t.equal(objectsOf(spelled).length, 3, "SR, SEG and SC");
+      const undeclared = await run(stored("charset-utf8-undeclared"));
+      t.ok(codes(undeclared).includes("identity_left_out"));
+      for (const object of objectsOf(undeclared)) t.equal(object.string("PatientName"), undefined);
+    },
+  );
 
   await t.test("character sets as people misspell them", async (t) => {
     const named = (set: string | undefined, name: Typed) =>
@@ -105,10 +121,14 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
     for (const [set, name] of spellings) {
       const answer = await named(set, name);
       t.ok(codes(answer).includes("character_set_spelling"), set);
-      for (const object of objectsOf(answer)) t.equal(object.string("PatientName"), "Müller^Zoë", set);
+      for (const object of objectsOf(answer))
+        t.equal(object.string("PatientName"), "Müller^Zoë", set);
     }
     for (const set of ["ISO_IR 192", "ISO_IR 100"]) {
-      const answer = await named(set, set.endsWith("192") ? utf8("PN", "Zoë^A") : latin1("PN", "Zo\xeb^A"));
+      const answer = await named(
+        set,
+        set.endsWith("192") ? utf8("PN", "Zoë^A") : latin1("PN", "Zo\xeb^A"),
+      );
       t.notMatch(codes(answer).join(), /character_set|left_out/, `${set} as it should be`);
       for (const object of objectsOf(answer)) t.equal(object.string("PatientName"), "Zoë^A", set);
     }
@@ -122,7 +142,11 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
     for (const [set, name, isUnknown] of none) {
       const answer = await named(set, name);
       t.ok(codes(answer).includes("identity_left_out"), `${set ?? "none"}: left out`);
-      t.equal(codes(answer).includes("character_set_unknown"), isUnknown, `${set ?? "none"}: its name`);
+      t.equal(
+        codes(answer).includes("character_set_unknown"),
+        isUnknown,
+        `${set ?? "none"}: its name`,
+      );
       for (const object of objectsOf(answer)) t.equal(object.string("PatientName"), undefined);
     }
   });
@@ -160,12 +184,20 @@ t.test("cases", { skip: needs(ADDON) }, async (t) => {
       },
       pixels: Buffer.alloc(4),
     });
-    await refused(t, other, "corrupt_image", /PixelData and FloatPixelData/, "two elements of pixels");
+    await refused(
+      t,
+      other,
+      "corrupt_image",
+      /PixelData and FloatPixelData/,
+      "two elements of pixels",
+    );
   });
 
   await t.test("names that every object has", async (t) => {
     for (const name of ["constructor", "__proto__", "toString"]) {
-      const answer = await run(radiograph({ Modality: latin1("CS", name) })).catch((error: unknown) => error);
+      const answer = await run(radiograph({ Modality: latin1("CS", name) })).catch(
+        (error: unknown) => error,
+      );
       t.notMatch(String(answer), /TypeError|is not a function/, `${name} as Modality`);
       const syntax = dicomFile({ transferSyntax: name, pixels: Buffer.alloc(16) });
       await refused(t, syntax, "unsupported_transfer_syntax", /transfer syntax/, name);

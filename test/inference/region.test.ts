@@ -1,4 +1,7 @@
-/** A model that looks at the region that another found: what results say of both, and of regions that are not there. */
+/**
+ * A model that looks at the region that another found: what results say of both, and of regions
+ * that are not there.
+ */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -72,12 +75,20 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
     const { set, receipt, again } = await run(t, models, ["looker"]);
     const [finder, looker] = [receipt.models[0]!, receipt.models[1]!];
     t.strictSame(looker.region, {
-      ...{ model: "finder", version: "1.0.0", sha256: set.entries[0]!.sha256, site_thresholds: {} },
-      ...{ label: "bright", margin_mm: 2, when_empty: "whole" },
+      model: "finder",
+      version: "1.0.0",
+      sha256: set.entries[0]!.sha256,
+      site_thresholds: {},
+      label: "bright",
+      margin_mm: 2,
+      when_empty: "whole",
     });
     t.equal(finder.sha256, set.entries[0]!.sha256);
     t.match(looker.transforms[0], {
-      ...{ step: "region", model: "finder", empty_seen_whole: 1, by_frame: true },
+      step: "region",
+      model: "finder",
+      empty_seen_whole: 1,
+      by_frame: true,
       source_area: { top: { least: 0, most: 1 }, left: { least: 2, most: 4 } },
     });
     t.match(looker.warnings, [{ code: "region_empty", message: /whole image/ }]);
@@ -100,14 +111,20 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
     await writeBoth();
     const { receipt, again } = await run(t, models);
     const looker = receipt.models[1]!;
-    t.match(looker, { status: "succeeded", warnings: [{ code: "region_empty", message: /did not look/ }] });
+    t.match(looker, {
+      status: "succeeded",
+      warnings: [{ code: "region_empty", message: /did not look/ }],
+    });
     t.match(looker.transforms[0], { step: "region", empty_not_seen: 1 });
     t.ok(looker.findings.every(({ present }) => !present));
     t.match(await again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
 
     await writeBoth((m) => (m.region!.when_empty = "refuse"));
     const refused = await run(t, models);
-    t.match(refused.receipt.models[1], { status: "not_accepted", reasons: [{ code: "region_empty" }] });
+    t.match(refused.receipt.models[1], {
+      status: "not_accepted",
+      reasons: [{ code: "region_empty" }],
+    });
     t.match(await refused.again(), [{ verdict: "ok" }, { verdict: "ok" }, { verdict: "ok" }]);
   });
 
@@ -148,7 +165,8 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
     await write(models, "finder-3d");
     await write(models, "looker-3d", (m) => {
       m.region!.when_empty = "refuse";
-      for (const output of m.outputs) if (output.kind === "segmentation") output.segment_grid = "model";
+      for (const output of m.outputs)
+        if (output.kind === "segmentation") output.segment_grid = "model";
     });
     const { receipt, again } = await run(t, models);
     const looker = receipt.models[1]!;
@@ -166,7 +184,9 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
     );
     // The network takes the part's own voxels.
     t.match(looker.segmentation_grid, {
-      ...{ slices: area.slices, rows: area.rows, columns: area.columns },
+      slices: area.slices,
+      rows: area.rows,
+      columns: area.columns,
       image_position_patient: place,
       slice_spacing: whole.sliceSpacing,
     });
@@ -219,7 +239,10 @@ t.test("regions", { skip: needs(ADDON) }, async (t) => {
       );
       const text = async (change: (m: Manifest) => void) =>
         (await modelsCheck(writeReachModel(t.testdir(), "looker", change), options)).text;
-      t.match(await text((m) => (m.region!.model = "looker")), /region\.model: Expected another model/);
+      t.match(
+        await text((m) => (m.region!.model = "looker")),
+        /region\.model: Expected another model/,
+      );
       t.match(
         await text((m) => (m.region!.when_empty = "negative")),
         /region\.when_empty: Expected "refuse"/,

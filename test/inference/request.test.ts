@@ -21,7 +21,10 @@ function messageOf(schema: z.ZodType, body: unknown): string {
 t.test("all kinds of outputs may be asked for at once", (t) => {
   const outputs = outputKindSchema.options;
   t.strictSame(singleRequestSchema.parse({ ...paths, outputs }).outputs, outputs);
-  t.match(messageOf(singleRequestSchema, { ...paths, outputs: [...outputs, "json"] }), /^outputs: /);
+  t.match(
+    messageOf(singleRequestSchema, { ...paths, outputs: [...outputs, "json"] }),
+    /^outputs: /,
+  );
   t.end();
 });
 
@@ -69,12 +72,18 @@ t.test("bulk: folders or items", (t) => {
   const folders = { input_folder_path: "/in", output_folder_path: "/out" };
   t.equal(messageOf(bulkRequestSchema, folders), "");
   t.equal(messageOf(bulkRequestSchema, { items: [paths] }), "");
-  t.match(messageOf(bulkRequestSchema, {}), /Expected input_folder_path and output_folder_path, or items/);
+  t.match(
+    messageOf(bulkRequestSchema, {}),
+    /Expected input_folder_path and output_folder_path, or items/,
+  );
   t.match(
     messageOf(bulkRequestSchema, { input_folder_path: "/in" }),
     /output_folder_path: Expected a string/,
   );
-  t.match(messageOf(bulkRequestSchema, { ...folders, items: [paths] }), /either items or the two folders/);
+  t.match(
+    messageOf(bulkRequestSchema, { ...folders, items: [paths] }),
+    /either items or the two folders/,
+  );
   t.match(messageOf(bulkRequestSchema, { items: [] }), /items: Expected at least 1 entry/);
   t.match(
     messageOf(bulkRequestSchema, { items: Array(10_001).fill(paths) }),

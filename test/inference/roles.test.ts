@@ -1,4 +1,7 @@
-/** Cases of several series and views against what SimpleITK and onnxruntime made of the same files (test/reference/roles). */
+/**
+ * Cases of several series and views against what SimpleITK and onnxruntime made of the same files
+ * (test/reference/roles).
+ */
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -30,7 +33,10 @@ const stored = (name: string): number[] =>
 
 function furthest(found: ArrayLike<number>, expected: readonly number[]): number {
   if (found.length !== expected.length) return Infinity;
-  return expected.reduce((most, value, i) => Math.max(most, Math.abs(value - (found[i] ?? NaN))), 0);
+  return expected.reduce(
+    (most, value, i) => Math.max(most, Math.abs(value - (found[i] ?? NaN))),
+    0,
+  );
 }
 
 const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
@@ -39,7 +45,11 @@ const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
 const exchange = (folder: string, series: string, from: string, to: string) => {
   for (const file of readdirSync(folder).filter((one) => one.includes(series))) {
     const bytes = readFileSync(join(folder, file));
-    for (let at = bytes.indexOf(from, 0, "latin1"); at >= 0; at = bytes.indexOf(from, at + 1, "latin1"))
+    for (
+      let at = bytes.indexOf(from, 0, "latin1");
+      at >= 0;
+      at = bytes.indexOf(from, at + 1, "latin1")
+    )
       bytes.write(to, at, "latin1");
     writeFileSync(join(folder, file), bytes);
   }
@@ -68,7 +78,10 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
   const prior = writeReachModel(models, "views", (manifest) => {
     manifest.name = "prior";
     sensitive(manifest);
-    manifest.roles = manifest.roles!.map((role, i) => ({ ...role, study: i < 2 ? "latest" : "earlier" }));
+    manifest.roles = manifest.roles!.map((role, i) => ({
+      ...role,
+      study: i < 2 ? "latest" : "earlier",
+    }));
   });
 
   await t.test("canary and check know them", async (t) => {
@@ -77,7 +90,9 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
       [views, BREAST],
     ] as const) {
       const { caseOf } = await folderReading(folder);
-      const made = await withImageFile(input, (image) => modelsCanary(folder, image, options), { caseOf });
+      const made = await withImageFile(input, (image) => modelsCanary(folder, image, options), {
+        caseOf,
+      });
       t.match(made.text, /Entered in model\.json/);
       const card = (await modelsCard(models, folder === together ? "together" : "views")).text;
       t.match(
@@ -86,7 +101,10 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
           ? /Role t1:\*\* SeriesDescription contains t1; not contains flair/
           : /Role rcc:\*\* ImageLaterality in R; ViewPosition in CC/,
       );
-      t.match((await modelsCheck(folder, options)).text, /in order\n {2}It loads and its canary passes/);
+      t.match(
+        (await modelsCheck(folder, options)).text,
+        /in order\n {2}It loads and its canary passes/,
+      );
     }
   });
 
@@ -152,60 +170,68 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
       JSON.parse(readFileSync((JSON.parse(text) as { receipt_path: string }).receipt_path, "utf8")),
     );
 
-  await t.test("over HTTP: one receipt tells which series is what, and what became of each", async (t) => {
-    const input = copied(BRAIN, "brain");
-    const { status, text } = await post(input, "whole");
-    t.equal(status, 200, text);
-    const receipt = receiptAt(text);
-    t.equal(receipt.source.name, "brain.case");
-    t.strictSame(
-      receipt.source.case?.map(({ series_instance_uid, frames }) => [series_instance_uid, frames]),
-      [
-        [`${ROOT}.2`, 6],
-        [`${ROOT}.3`, 5],
-        [`${ROOT}.4`, 6],
-      ],
-    );
-    const model = receipt.models.find(({ name }) => name === "together")!;
-    t.strictSame(
-      model.roles?.map(({ role, series_instance_uid }) => [role, series_instance_uid]),
-      [
-        ["flair", `${ROOT}.2`],
-        ["t1", `${ROOT}.3`],
-        ["t2", `${ROOT}.4`],
-      ],
-    );
-    const steps = model.transforms.filter(({ step }) => step === "role" || step === "regrid");
-    t.match(steps, [
-      { step: "role", role: "flair" },
-      { step: "role", role: "t1" },
-      { step: "regrid", grid_of: "flair", interpolation: "linear" },
-      { step: "role", role: "t2" },
-    ]);
-    t.strictSame(
-      model.transforms.filter(({ step }) => step.startsWith("normalise")).map(({ step }) => step),
-      ["normalise_z_score", "normalise_z_score", "normalise_min_max"],
-    );
-    t.ok(model.warnings.some(({ code }) => code === "role_partly_outside"));
-    const [first, second] = stored("scores");
-    t.strictSame(
-      model.findings.flatMap(({ label, score, volume }) => (volume ? [] : [[label, score?.toFixed(4)]])),
-      [
-        ["Effusion", sigmoid(first!).toFixed(4)],
-        ["Pneumothorax", sigmoid(second!).toFixed(4)],
-      ],
-    );
-    t.equal(receipt.models.find(({ name }) => name === "views")?.status, "not_accepted");
-    const path = (JSON.parse(text) as { receipt_path: string }).receipt_path;
-    const verified = await radserve(place, "verify", path, "--input", input);
-    t.equal(verified.status, 0, verified.stdout + verified.stderr);
-    const again = await post(input, "whole");
-    t.match(again.text, /"reused":true/);
-    const name = readdirSync(input).find((file) => file.includes("-3-"))!;
-    rmSync(join(input, name));
-    const changed = await radserve(place, "verify", path, "--input", input);
-    t.equal(changed.status, 1, "a series of the case that lacks a slice is another source");
-  });
+  await t.test(
+    "over HTTP: one receipt tells which series is what, and what became of each",
+    async (t) => {
+      const input = copied(BRAIN, "brain");
+      const { status, text } = await post(input, "whole");
+      t.equal(status, 200, text);
+      const receipt = receiptAt(text);
+      t.equal(receipt.source.name, "brain.case");
+      t.strictSame(
+        receipt.source.case?.map(({ series_instance_uid, frames }) => [
+          series_instance_uid,
+          frames,
+        ]),
+        [
+          [`${ROOT}.2`, 6],
+          [`${ROOT}.3`, 5],
+          [`${ROOT}.4`, 6],
+        ],
+      );
+      const model = receipt.models.find(({ name }) => name === "together")!;
+      t.strictSame(
+        model.roles?.map(({ role, series_instance_uid }) => [role, series_instance_uid]),
+        [
+          ["flair", `${ROOT}.2`],
+          ["t1", `${ROOT}.3`],
+          ["t2", `${ROOT}.4`],
+        ],
+      );
+      const steps = model.transforms.filter(({ step }) => step === "role" || step === "regrid");
+      t.match(steps, [
+        { step: "role", role: "flair" },
+        { step: "role", role: "t1" },
+        { step: "regrid", grid_of: "flair", interpolation: "linear" },
+        { step: "role", role: "t2" },
+      ]);
+      t.strictSame(
+        model.transforms.filter(({ step }) => step.startsWith("normalise")).map(({ step }) => step),
+        ["normalise_z_score", "normalise_z_score", "normalise_min_max"],
+      );
+      t.ok(model.warnings.some(({ code }) => code === "role_partly_outside"));
+      const [first, second] = stored("scores");
+      t.strictSame(
+        model.findings.flatMap(({ label, score, volume }) =>
+          volume ? [] : [[label, score?.toFixed(4)]],
+        ),
+        [
+          ["Effusion", sigmoid(first!).toFixed(4)],
+          ["Pneumothorax", sigmoid(second!).toFixed(4)],
+        ],
+      );
+      t.equal(receipt.models.find(({ name }) => name === "views")?.status, "not_accepted");
+      const path = (JSON.parse(text) as { receipt_path: string }).receipt_path;
+      const verified = await radserve(place, "verify", path, "--input", input);
+      t.equal(verified.status, 0, verified.stdout + verified.stderr);
+      const again = await post(input, "whole");
+      t.match(again.text, /"reused":true/);
+      const name = readdirSync(input).find((file) => file.includes("-3-"))!;
+      rmSync(join(input, name));
+      const changed = await radserve(place, "verify", path, "--input", input);
+      t.equal(changed.status, 1, "a series of the case that lacks a slice is another source");
+    },
+  );
 
   await t.test("views: the side of a finding is any of the views'", async (t) => {
     const { status, text } = await post(copied(BREAST, "breast"), "views");
@@ -253,20 +279,30 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
   };
   await t.test("what is missing, there twice, or lies elsewhere is named", async (t) => {
     const missing = await refused(BRAIN, "missing", (folder) => {
-      for (const file of readdirSync(folder).filter((one) => one.includes("-4-"))) rmSync(join(folder, file));
+      for (const file of readdirSync(folder).filter((one) => one.includes("-4-")))
+        rmSync(join(folder, file));
     });
     t.equal(missing.status, 422);
-    t.match(missing.text, /role_missing.*Expected one series for the role \\"t2\\", found none among 2/);
+    t.match(
+      missing.text,
+      /role_missing.*Expected one series for the role \\"t2\\", found none among 2/,
+    );
     const twice = await refused(BRAIN, "twice", (folder) => {
       exchange(folder, "-4-", "Ax T2 TSE", "Ax T1 TSE");
     });
     t.equal(twice.status, 422);
-    t.match(twice.text, /role_several.*\\"t1\\", found 2: 1\.2\.826\.0\.1\.3680043\.10\.1\.60\.\d, 1\.2/);
+    t.match(
+      twice.text,
+      /role_several.*\\"t1\\", found 2: 1\.2\.826\.0\.1\.3680043\.10\.1\.60\.\d, 1\.2/,
+    );
     const elsewhere = await refused(BRAIN, "elsewhere", (folder) => {
       exchange(folder, "-3-", `${ROOT}.9`, `${ROOT}.8`);
     });
     t.equal(elsewhere.status, 422);
-    t.match(elsewhere.text, /case_frame_of_reference.*10\.1\.60\.9\) in \\"t1\\", found .*10\.1\.60\.8/);
+    t.match(
+      elsewhere.text,
+      /case_frame_of_reference.*10\.1\.60\.9\) in \\"t1\\", found .*10\.1\.60\.8/,
+    );
     const others = await refused(BRAIN, "patients", (folder) => {
       exchange(folder, "-3-", "ROLES", "OTHER");
     });
@@ -289,7 +325,10 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a single series and a single file are no case, and say so", async (t) => {
     const folder = copied(BRAIN, "single");
-    const series = await post(folder, "single", { series_instance_uid: `${ROOT}.3`, models: ["together"] });
+    const series = await post(folder, "single", {
+      series_instance_uid: `${ROOT}.3`,
+      models: ["together"],
+    });
     t.equal(series.status, 422);
     t.match(series.text, /role_missing.*\\"flair\\"/);
     const file = await post(join(copied(BREAST, "alone"), "a.dcm"), "alone");
@@ -318,7 +357,10 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
         ...["b", "c", "d"].map((name) => [join(root, "p3", `${name}.dcm`), "skipped", undefined]),
       ],
     );
-    t.match(JSON.stringify(items[2]), /No model took the folder as a case.*lmlo.*found none among 3/);
+    t.match(
+      JSON.stringify(items[2]),
+      /No model took the folder as a case.*lmlo.*found none among 3/,
+    );
     const { body } = await bulk.send("POST", `/bulk_inference/${id}/reconcile`, {});
     t.strictSame(body["differences"], [], "results belong to their items");
   });
@@ -367,17 +409,30 @@ t.test("the rules of the manifest", async (t) => {
   );
   t.match(
     await mistakes("together", ({ inputs }) => {
-      Object.assign(inputs[0]!, { normalisation: { kind: "z_score", over: "volume", of: "nonzero" } });
+      Object.assign(inputs[0]!, {
+        normalisation: { kind: "z_score", over: "volume", of: "nonzero" },
+      });
     }),
     /normalisation\.of: Expected it with resampling whose crop is "nonzero" alone/,
   );
   t.match(
     await mistakes("together", ({ inputs }) => {
       const resampling = {
-        ...{ grid: "edges", spacing_mm: [1, 1, 1], order: 3, order_back: 1, keep_range: true },
-        ...{ clip: "before", crop: "nonzero", activation: "after" },
+        grid: "edges",
+        spacing_mm: [1, 1, 1],
+        order: 3,
+        order_back: 1,
+        keep_range: true,
+        clip: "before",
+        crop: "nonzero",
+        activation: "after",
       };
-      const more = { size: { kind: "source" }, fit: "stretch", interpolation: "spline", resampling };
+      const more = {
+        size: { kind: "source" },
+        fit: "stretch",
+        interpolation: "spline",
+        resampling,
+      };
       inputs.push({ ...Object.assign(inputs[0]!, more), tensor: "others" });
     }),
     /inputs\[0\]\.resampling\.crop: Expected "none" with roles in several inputs/,

@@ -1,7 +1,8 @@
 /**
- * Segments in the grid of the network, through the whole use-case, over an oblique series whose spacings, order of axes and
- * directions are none of the network's. What the objects hold is read by dcmjs and computed anew here: the places from the
- * manifest's spacing and the volume's middle, the labels from the tensor that the graph gave.
+ * Segments in the grid of the network, through the whole use-case, over an oblique series whose
+ * spacings, order of axes and directions are none of the network's. What the objects hold is read
+ * by dcmjs and computed anew here: the places from the manifest's spacing and the volume's middle,
+ * the labels from the tensor that the graph gave.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -74,7 +75,10 @@ function read(path: string) {
 
 type Seg = ReturnType<typeof read>;
 
-/** Calls `check` with each voxel of an object: its segment (undefined in a label map), value, and voxel of the tensor. */
+/**
+ * Calls `check` with each voxel of an object: its segment (undefined in a label map), value, and
+ * voxel of the tensor.
+ */
 function forVoxels(
   t: Test,
   seg: Seg,
@@ -137,7 +141,13 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     t.teardown(() => {
       rmSync(outputFolder, { recursive: true });
     });
-    const task = { requestId: "r", name: "s", priority: "routine" as const, cancelId: 1, inputPath: input };
+    const task = {
+      requestId: "r",
+      name: "s",
+      priority: "routine" as const,
+      cancelId: 1,
+      inputPath: input,
+    };
     const roots = { input: undefined, output: undefined };
     const answer = await infer(
       { ...task, roots, outputFolder, startedAt: "2026-11-25T10:00:00.000Z", outputs },
@@ -198,7 +208,10 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
         sources.every((item) => textOf(item, "0028135A") === "NO"),
         "not pixel by pixel",
       );
-      t.ok(Math.abs(dot(cross(seg.across, seg.down), NORMAL) - 1) < 1e-9, "frames are parallel to slices");
+      t.ok(
+        Math.abs(dot(cross(seg.across, seg.down), NORMAL) - 1) < 1e-9,
+        "frames are parallel to slices",
+      );
       t.ok(Math.abs(numbersOf(seg.measures, "00180050")[0]! - 1.7) < 1e-9, "SliceThickness");
       t.ok(Math.abs(numbersOf(seg.measures, "00180088")[0]! - 1.7) < 1e-9, "SpacingBetweenSlices");
 
@@ -231,7 +244,8 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     const [bright, dark] = [0.6, 0.55];
     for (const type of ["binary", "fractional"] as const) {
       const entry = await model("volume-fractional", ({ outputs }) => {
-        for (const output of outputs) if (output.kind === "segmentation") output.segment_type = type;
+        for (const output of outputs)
+          if (output.kind === "segmentation") output.segment_type = type;
       });
       const raw = await rawOf(entry, image);
       const values = new Float32Array(raw.data.slice().buffer);
@@ -248,13 +262,19 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
       });
       if (type === "fractional") t.ok(near > 1000, "most are neither 0 nor 1");
       const reached = (label: number, threshold: number) => {
-        const inside = NETWORK.map(({ begin, content, side }) => ({ begin, end: begin + content, side }));
+        const inside = NETWORK.map(({ begin, content, side }) => ({
+          begin,
+          end: begin + content,
+          side,
+        }));
         const [d, h, w] = inside;
         let count = 0;
         for (let i = d!.begin; i < d!.end; i++)
           for (let j = h!.begin; j < h!.end; j++)
             for (let k = w!.begin; k < w!.end; k++)
-              if (values[label * voxels + (i * h!.side + j) * w!.side + k]! >= Math.fround(threshold))
+              if (
+                values[label * voxels + (i * h!.side + j) * w!.side + k]! >= Math.fround(threshold)
+              )
                 count++;
         return count;
       };
@@ -280,12 +300,17 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     t.strictSame(there.own.measurements, here.own.measurements);
     t.equal(there.own.raw_sha256, here.own.raw_sha256);
     t.equal(here.own.segmentation_grid, undefined);
-    const picture = ({ own }: typeof here) => own.outputs.find(({ path }) => path.endsWith(".png"))?.sha256;
+    const picture = ({ own }: typeof here) =>
+      own.outputs.find(({ path }) => path.endsWith(".png"))?.sha256;
     t.equal(picture(there), picture(here));
     const own = read(here.seg!);
     t.strictSame([own.frames.length, own.rows, own.columns], [18, SOURCE.rows, SOURCE.columns]);
     const [finding] = here.own.findings;
-    t.not(there.own.segmentation_grid!.segments[0]!.voxels, finding!.volume!.voxels, "another grid");
+    t.not(
+      there.own.segmentation_grid!.segments[0]!.voxels,
+      finding!.volume!.voxels,
+      "another grid",
+    );
   });
 
   await t.test("verify sees another grid, another count, and a shifted object", async (t) => {
@@ -300,7 +325,9 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     const counted = { segments: [{ ...first!, voxels: first!.voxels + 1 }, ...others] };
     t.match(await details(counted), [/its segment grey has not the receipt's \d+ voxels/]);
     const [x, y, z] = grid.image_position_patient as Vector;
-    t.match(await details({ image_position_patient: [x + 0.6, y, z] }), ["its grid is not the receipt's"]);
+    t.match(await details({ image_position_patient: [x + 0.6, y, z] }), [
+      "its grid is not the receipt's",
+    ]);
     t.match(await details({ slice_spacing: 1.8 }), ["its grid is not the receipt's"]);
     t.match(await details({ rows: grid.rows + 1 }), ["its grid is not the receipt's"]);
     t.ok(seg);
@@ -309,7 +336,9 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
   await t.test("a multi-frame source is named as a whole", async (t) => {
     const input = join(written(t, [multiFrame([40, 44, 48, 52])]), "1.dcm");
     const entry = await model("volume", ({ inputs: [first] }) => {
-      Object.assign(first!, { values: { kind: "window", center: 1, width: 4, function: "LINEAR" } });
+      Object.assign(first!, {
+        values: { kind: "window", center: 1, width: 4, function: "LINEAR" },
+      });
     });
     const { own, seg: path, receipt, outputFolder } = await run(t, input, entry);
     const seg = read(path!);
@@ -320,7 +349,12 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
     t.equal(sources.length, 1);
     t.equal(sources[0]!["00081160"], undefined, "no frames of its own");
     t.strictSame(await verdicts(receipt, outputFolder), []);
-    const again = await replay({ receipt, image: await imageIn(t, input), models: [entry], engine });
+    const again = await replay({
+      receipt,
+      image: await imageIn(t, input),
+      models: [entry],
+      engine,
+    });
     t.ok(
       again.every(({ verdict }) => verdict === "ok"),
       JSON.stringify(again),
@@ -341,7 +375,9 @@ t.test("segments in the grid of the network", { skip: needs(ADDON) }, async (t) 
   await t.test("the page has no marks in the source's frames to show", async (t) => {
     const input = written(t, obliqueSeries());
     const { receipt, own, outputFolder } = await run(t, input, await model("volume"));
-    const result = { receipt, folder: outputFolder } as unknown as Parameters<MarkReader["read"]>[0];
+    const result = { receipt, folder: outputFolder } as unknown as Parameters<
+      MarkReader["read"]
+    >[0];
     const memory = new ProcessMemory(new MemoryPlaces(1, 2 ** 30).take());
     const error = await failure(new MarkReader(memory).read(result, own.name, 1));
     t.match(error, { code: "file_not_found", message: /is in the grid of the network/ });

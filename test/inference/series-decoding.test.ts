@@ -10,12 +10,21 @@ import { shareDecoding } from "../../src/images/dicom/decoders.js";
 import type { Image } from "../../src/images/image.js";
 import { readSeriesFolder } from "../../src/inference/read-input.js";
 import { SliceMemory } from "../../src/inference/reading-memory.js";
-import { attributesOf, compress, CT_SLICE, dicomFile, picture, SYNTAXES } from "../support/dicom.js";
+import {
+  attributesOf,
+  compress,
+  CT_SLICE,
+  dicomFile,
+  picture,
+  SYNTAXES,
+} from "../support/dicom.js";
 
 const SLICES = 9;
 const layout = { rows: 192, columns: 192, samples: 1, bitsAllocated: 16, bitsStored: 12 };
 const raws = Array.from({ length: SLICES }, (_, i) => picture(layout, i + 1));
-const coded = await Promise.all(raws.map(async (raw) => Buffer.from(await compress("jpeg-ls", raw))));
+const coded = await Promise.all(
+  raws.map(async (raw) => Buffer.from(await compress("jpeg-ls", raw))),
+);
 
 /**
  * A folder with one file for each slice.
@@ -51,7 +60,10 @@ interface Counted {
   places: MemoryPlaces;
 }
 
-/** Bytes of images that may be in memory: all files stay there after the first look at them, or none does. */
+/**
+ * Bytes of images that may be in memory: all files stay there after the first look at them, or none
+ * does.
+ */
 const [ROOM, NO_ROOM] = [2 ** 30, 2 ** 16];
 
 async function withSeries<T>(
@@ -85,7 +97,8 @@ async function outcome(image: Image): Promise<unknown[]> {
   return [...seen, image.warnings];
 }
 
-const threads = () => process.getActiveResourcesInfo().filter((name) => name === "MessagePort").length;
+const threads = () =>
+  process.getActiveResourcesInfo().filter((name) => name === "MessagePort").length;
 
 t.teardown(() => {
   shareDecoding(() => true, availableParallelism() - 1);
@@ -162,26 +175,33 @@ t.test("slices that are not compressed are read ahead, and keep their bytes", as
     ]);
 });
 
-t.test("files that have room stay in memory, counted, until their pixels are asked for", async (t) => {
-  for (const native of [false, true]) {
-    const directory = folder(t, undefined, native);
-    await withSeries(
-      directory,
-      async (image, { places }) => {
-        const files = readdirSync(directory).map((name) => join(directory, name));
-        t.ok(places.bytes > files.reduce((sum, file) => sum + statSync(file).size, 0));
-        for (const file of files) truncateSync(file, 200);
-        const read = await outcome(image);
-        t.strictSame(
-          read.slice(0, SLICES),
-          raws.map((_, i) => `slice ${i}`),
-        );
-        await t.rejects(image.frame(3), { code: "series_invalid" }, "the second time they are read again");
-      },
-      ROOM,
-    );
-  }
-});
+t.test(
+  "files that have room stay in memory, counted, until their pixels are asked for",
+  async (t) => {
+    for (const native of [false, true]) {
+      const directory = folder(t, undefined, native);
+      await withSeries(
+        directory,
+        async (image, { places }) => {
+          const files = readdirSync(directory).map((name) => join(directory, name));
+          t.ok(places.bytes > files.reduce((sum, file) => sum + statSync(file).size, 0));
+          for (const file of files) truncateSync(file, 200);
+          const read = await outcome(image);
+          t.strictSame(
+            read.slice(0, SLICES),
+            raws.map((_, i) => `slice ${i}`),
+          );
+          await t.rejects(
+            image.frame(3),
+            { code: "series_invalid" },
+            "the second time they are read again",
+          );
+        },
+        ROOM,
+      );
+    }
+  },
+);
 
 t.test("files stay in memory up to a sixteenth of it, whoever keeps them", async (t) => {
   const MIB = 2 ** 20;

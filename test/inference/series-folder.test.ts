@@ -19,7 +19,10 @@ import { writeVolumeModel } from "../support/volume-model.js";
 
 const z = [0, 2.5, 5, 7.5];
 
-/** Slices in air, fat, soft tissue and bone, from the feet to the head, under names in another order. */
+/**
+ * Slices in air, fat, soft tissue and bone, from the feet to the head, under names in another
+ * order.
+ */
 const hounsfield = [-1000, -100, 40, 300];
 const files = () => ({
   b: slice({ z: z[0]!, fill: hounsfield[0]! }),
@@ -81,16 +84,22 @@ t.test("a study folder", { skip: needs(ADDON) }, async (t) => {
     { series_instance_uid: "1.9", modality: "MR", images: 2 },
   ];
 
-  await t.test("the series that a model of series takes is taken, under a name of its own", async (t) => {
-    const folder = folderOf(t, study());
-    const output = join(folder, "..", "out");
-    const { receipt_path, warnings } = await runner(models, folder, output)();
-    t.equal(receipt_path, join(output, `series.${SERIES}.json`));
-    t.match(receiptAt(receipt_path).source, { series_instance_uid: SERIES, frames: 4 });
-    t.match(warnings, [
-      { code: "left_out_other_series", message: "Left out: 2 images of 1 other series in the folder." },
-    ]);
-  });
+  await t.test(
+    "the series that a model of series takes is taken, under a name of its own",
+    async (t) => {
+      const folder = folderOf(t, study());
+      const output = join(folder, "..", "out");
+      const { receipt_path, warnings } = await runner(models, folder, output)();
+      t.equal(receipt_path, join(output, `series.${SERIES}.json`));
+      t.match(receiptAt(receipt_path).source, { series_instance_uid: SERIES, frames: 4 });
+      t.match(warnings, [
+        {
+          code: "left_out_other_series",
+          message: "Left out: 2 images of 1 other series in the folder.",
+        },
+      ]);
+    },
+  );
 
   await t.test("where models take both, or none, one has to be named", async (t) => {
     const folder = folderOf(t, study("CT"));
@@ -110,7 +119,10 @@ t.test("a study folder", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("a series whose UID is none names no results", async (t) => {
-    const folder = folderOf(t, { ...files(), x: slice({ z: 0, attributes: { SeriesInstanceUID: "../1" } }) });
+    const folder = folderOf(t, {
+      ...files(),
+      x: slice({ z: 0, attributes: { SeriesInstanceUID: "../1" } }),
+    });
     const output = join(folder, "..", "out");
     for (const uid of [undefined, SERIES])
       t.match((await failure(runner(models, folder, output, uid)())).details, {
@@ -135,7 +147,10 @@ t.test("a study folder", { skip: needs(ADDON) }, async (t) => {
     const single = folderOf(t, files());
     const alone = await failure(runner(models, single, output, "1.9")());
     t.match(alone.details, { reason: "no_such_series", series: [list[0]] });
-    t.equal((await runner(models, single, output, SERIES)()).receipt_path, join(output, "series.json"));
+    t.equal(
+      (await runner(models, single, output, SERIES)()).receipt_path,
+      join(output, "series.json"),
+    );
     const file = await failure(runner(models, join(single, "a"), output, "1.9")());
     t.match(file.details, { reason: "no_such_series" });
   });
@@ -217,7 +232,11 @@ t.test("a folder of slices", { skip: needs(ADDON) }, async (t) => {
       ] as const)
         writeFileSync(
           join(folder, name),
-          slice({ z: place, fill: hounsfield[place / 2.5]!, attributes: { SeriesInstanceUID: "1.9" } }),
+          slice({
+            z: place,
+            fill: hounsfield[place / 2.5]!,
+            attributes: { SeriesInstanceUID: "1.9" },
+          }),
         );
       await t.rejects(runner(models, folder, output)(), { code: "output_name_taken" });
     });
@@ -264,7 +283,9 @@ t.test("a folder of slices", { skip: needs(ADDON) }, async (t) => {
           ConcatenationFrameOffsetNumber: 2 * (number - 1),
         });
       const folder = folderOf(t, { a: part(2, [4, 6]), b: part(1, [0, 2]) });
-      const refused = await failure(runner(models, join(folder, "b"), join(folder, "..", "half"))());
+      const refused = await failure(
+        runner(models, join(folder, "b"), join(folder, "..", "half"))(),
+      );
       t.equal(refused.code, "no_model_accepts");
       t.match(JSON.stringify(refused.details), /series_incomplete_concatenation.*part 1 of 2/);
       const answer = await runner(models, folder, join(folder, "..", "out"))();

@@ -1,4 +1,6 @@
-/** Threads that cannot load: what was given to them fails soon, and does not wait for its deadline. */
+/**
+ * Threads that cannot load: what was given to them fails soon, and does not wait for its deadline.
+ */
 import t from "tap";
 import type { EngineOptions } from "../../src/engine/types.js";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
@@ -62,33 +64,37 @@ t.test("a task whose thread cannot load fails, and so does the next one", async 
   }
 });
 
-t.test("subjects share the threads: one that floods gets no more beside another's tasks", async (t) => {
-  const faults: unknown[] = [];
-  const both = poolOf(SOUND, (fault) => faults.push(fault), 2);
-  t.teardown(() => both.close());
-  const running: Promise<unknown>[] = [];
-  // None ends before all have begun: their threads load first
-  const begin = (subject: string) => {
-    const thread = both.free({ stat: false, alone: false, subject });
-    if (thread !== undefined)
-      running.push(t.rejects(thread.run(work(), false, subject), { code: "path_not_allowed" }));
-    return thread;
-  };
-  for (let task = 0; task < 7; task++) t.ok(begin("flood"), "alone, it has all places but one");
-  const other = begin("other");
-  t.ok(other, "which another gets");
-  t.equal(begin("flood"), undefined, "and then all are taken");
-  await Promise.all(running);
-  running.length = 0;
+t.test(
+  "subjects share the threads: one that floods gets no more beside another's tasks",
+  async (t) => {
+    const faults: unknown[] = [];
+    const both = poolOf(SOUND, (fault) => faults.push(fault), 2);
+    t.teardown(() => both.close());
+    const running: Promise<unknown>[] = [];
+    // None ends before all have begun: their threads load first
+    const begin = (subject: string) => {
+      const thread = both.free({ stat: false, alone: false, subject });
+      if (thread !== undefined)
+        running.push(t.rejects(thread.run(work(), false, subject), { code: "path_not_allowed" }));
+      return thread;
+    };
+    for (let task = 0; task < 7; task++) t.ok(begin("flood"), "alone, it has all places but one");
+    const other = begin("other");
+    t.ok(other, "which another gets");
+    t.equal(begin("flood"), undefined, "and then all are taken");
+    await Promise.all(running);
+    running.length = 0;
 
-  const thread = begin("other");
-  for (let task = 0; task < 4; task++) t.ok(begin("flood"), "it has its share, half of the places");
-  for (let next = begin("flood"); next !== undefined; next = begin("flood"))
-    t.not(next, thread, "and no more of them beside the other's task");
-  t.ok(begin("other"), "which it gets itself");
-  await Promise.all(running);
-  t.strictSame(faults, []);
-});
+    const thread = begin("other");
+    for (let task = 0; task < 4; task++)
+      t.ok(begin("flood"), "it has its share, half of the places");
+    for (let next = begin("flood"); next !== undefined; next = begin("flood"))
+      t.not(next, thread, "and no more of them beside the other's task");
+    t.ok(begin("other"), "which it gets itself");
+    await Promise.all(running);
+    t.strictSame(faults, []);
+  },
+);
 
 t.test(
   "no subject has every thread: what holds its threads for long keeps nobody else waiting",
@@ -116,7 +122,11 @@ t.test(
       [...new Set(urgent)].map((thread) => thread?.forStat),
       [true],
     );
-    t.equal(begin("other", true), own, "an urgent task does not wait behind the flood's urgent ones");
+    t.equal(
+      begin("other", true),
+      own,
+      "an urgent task does not wait behind the flood's urgent ones",
+    );
     await Promise.all(running);
     t.strictSame(faults, []);
   },

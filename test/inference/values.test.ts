@@ -1,4 +1,7 @@
-/** What a model is told a frame's values are, and what is refused because it cannot be: through the use-case. */
+/**
+ * What a model is told a frame's values are, and what is refused because it cannot be: through the
+ * use-case.
+ */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
@@ -6,7 +9,14 @@ import { infer } from "../../src/inference/infer-image.js";
 import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import { manifestSchema } from "../../src/manifest/rules.js";
 import type { Answer } from "../../src/results/receipt/receipt.js";
-import { compress, CT, dicomFile, imageAttributes, SYNTAXES, type Attributes } from "../support/dicom.js";
+import {
+  compress,
+  CT,
+  dicomFile,
+  imageAttributes,
+  SYNTAXES,
+  type Attributes,
+} from "../support/dicom.js";
 import { failure } from "../support/expect.js";
 import { shippedModels } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
@@ -18,7 +28,9 @@ const SIDE = 16;
 const PET = "1.2.840.10008.5.1.4.1.1.128";
 
 const words = (values: readonly number[]): Uint8Array =>
-  new Uint8Array(Int16Array.from({ length: SIDE * SIDE }, (_, i) => values[i % values.length] ?? 0).buffer);
+  new Uint8Array(
+    Int16Array.from({ length: SIDE * SIDE }, (_, i) => values[i % values.length] ?? 0).buffer,
+  );
 
 /** A frame of 16-bit values; HU unless the attributes say otherwise. */
 function attributesOf(more: Attributes = {}): Attributes {
@@ -74,7 +86,8 @@ function meter(t: Test) {
   };
 }
 
-const meanOf = ({ models }: Answer): number => ((models[0]?.measurements[0]?.value ?? NaN) - 1) / 10;
+const meanOf = ({ models }: Answer): number =>
+  ((models[0]?.measurements[0]?.value ?? NaN) - 1) / 10;
 const codesOf = (answer: Answer): string[] =>
   answer.models.flatMap(({ warnings }) => warnings.map((w) => w.code));
 
@@ -88,19 +101,34 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
       t.equal(error.details?.["reason"], reason);
       t.match(error.message, "Hounsfield");
     };
-    const raw = { rows: SIDE, columns: SIDE, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true };
+    const raw = {
+      rows: SIDE,
+      columns: SIDE,
+      samples: 1,
+      bitsAllocated: 16,
+      bitsStored: 16,
+      signed: true,
+    };
     const fragments = [await compress("jpeg2000", { ...raw, data: words(values) })];
     const coded = { transferSyntax: SYNTAXES.jpeg2000, pixels: { fragments } };
     await refused(dicomFile({ ...coded, attributes: attributesOf() }), "sign_mismatch");
     t.equal(
-      meanOf(await run(dicomFile({ ...coded, attributes: attributesOf({ PixelRepresentation: 1 }) }))),
+      meanOf(
+        await run(dicomFile({ ...coded, attributes: attributesOf({ PixelRepresentation: 1 }) })),
+      ),
       -190,
     );
     await refused(
-      dicomFile({ attributes: attributesOf({ BitsStored: 12, HighBit: 11 }), pixels: words(values) }),
+      dicomFile({
+        attributes: attributesOf({ BitsStored: 12, HighBit: 11 }),
+        pixels: words(values),
+      }),
       "sign_mismatch",
     );
-    await refused(dicomFile({ attributes: attributesOf(), pixels: words(values) }), "impossible_hounsfield");
+    await refused(
+      dicomFile({ attributes: attributesOf(), pixels: words(values) }),
+      "impossible_hounsfield",
+    );
     const offset = { PixelRepresentation: 1, RescaleIntercept: "-32768" };
     await refused(
       dicomFile({ attributes: attributesOf(offset), pixels: words([-32700, -31000]) }),
@@ -108,18 +136,23 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
     );
   });
 
-  await t.test("what can be HU is not: metal, padding, the filling outside the scanned circle", async (t) => {
-    const run = meter(t);
-    const signed = { PixelRepresentation: 1 };
-    const taken = async (attributes: Attributes, values: readonly number[], mean: number) =>
-      t.equal(
-        meanOf(await run(dicomFile({ attributes: attributesOf(attributes), pixels: words(values) }))),
-        mean,
-      );
-    await taken(signed, [-10_240, 30_710], 10_235);
-    await taken({ ...signed, RescaleIntercept: "-1024" }, [-32_768, 1024], (-33_792 + 0) / 2);
-    await taken({ PixelPaddingValue: 63_536, RescaleIntercept: "-1024" }, [-2000, 1024], 0);
-  });
+  await t.test(
+    "what can be HU is not: metal, padding, the filling outside the scanned circle",
+    async (t) => {
+      const run = meter(t);
+      const signed = { PixelRepresentation: 1 };
+      const taken = async (attributes: Attributes, values: readonly number[], mean: number) =>
+        t.equal(
+          meanOf(
+            await run(dicomFile({ attributes: attributesOf(attributes), pixels: words(values) })),
+          ),
+          mean,
+        );
+      await taken(signed, [-10_240, 30_710], 10_235);
+      await taken({ ...signed, RescaleIntercept: "-1024" }, [-32_768, 1024], (-33_792 + 0) / 2);
+      await taken({ PixelPaddingValue: 63_536, RescaleIntercept: "-1024" }, [-2000, 1024], 0);
+    },
+  );
 
   await t.test("a slice without air, fat or water has a caveat", async (t) => {
     const run = meter(t);
@@ -182,13 +215,17 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
   await t.test("a real world value is what the model is given", async (t) => {
     const run = meter(t);
     const file = (more: Attributes = {}) =>
-      dicomFile({ attributes: attributesOf({ ...adc, ...mapping(), ...more }), pixels: words([100, 300]) });
+      dicomFile({
+        attributes: attributesOf({ ...adc, ...mapping(), ...more }),
+        pixels: words([100, 300]),
+      });
     const answer = await run(file(), asRealWorld());
     t.equal(meanOf(answer), 50.5);
     t.strictSame(codesOf(answer), []);
-    t.match(codesOf(await run(file(mapping({ RealWorldValueLastValueMapped: 200 })), asRealWorld())), [
-      "real_world_range",
-    ]);
+    t.match(
+      codesOf(await run(file(mapping({ RealWorldValueLastValueMapped: 200 })), asRealWorld())),
+      ["real_world_range"],
+    );
     t.equal(meanOf(await run(file(), asRealWorld({ label: "ADC" }))), 50.5);
     const grouped = {
       RealWorldValueMappingSequence: undefined,
@@ -221,7 +258,10 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
     },
   );
 
-  /** 70 kg, 400 MBq of F-18 one half-life before the scan: 1 Bq/ml is 70,000 g / 200 MBq = 0.00035 g/ml. */
+  /**
+   * 70 kg, 400 MBq of F-18 one half-life before the scan: 1 Bq/ml is 70,000 g / 200 MBq = 0.00035
+   * g/ml.
+   */
   const pet = (more: Attributes = {}, dose: Attributes = {}): Attributes =>
     attributesOf({
       SOPClassUID: PET,
@@ -265,12 +305,23 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
     near(await suv(pet({}, stated)), SUV, "by date and time");
     near(await suv(pet({ DecayCorrection: "ADMIN" })), SUV / 2, "corrected to the administration");
     near(await suv(pet({ Units: "GML" })), 10_000, "SUV already");
-    const ge = { "00090010": "GEMS_PETD_01", "0009100d": "20260102003000.00", SeriesTime: "120000" };
+    const ge = {
+      "00090010": "GEMS_PETD_01",
+      "0009100d": "20260102003000.00",
+      SeriesTime: "120000",
+    };
     near(await suv(pet(ge)), SUV, "a later series of a scanner that keeps the scan's start");
-    const philips = { "70530010": "Philips PET Private Group", "70531000": "0.00035", Units: "CNTS" };
+    const philips = {
+      "70530010": "Philips PET Private Group",
+      "70531000": "0.00035",
+      Units: "CNTS",
+    };
     near(await suv(pet(philips)), SUV, "counts with a factor");
     const computed = pet({ SeriesTime: "120000" });
-    const answer = await run(dicomFile({ attributes: computed, pixels: words([4000, 6000]) }), asSuv);
+    const answer = await run(
+      dicomFile({ attributes: computed, pixels: words([4000, 6000]) }),
+      asSuv,
+    );
     near(meanOf(answer), (SUV / 2) * 2 ** (6900.5 / 6600), "by the earliest acquisition");
     t.strictSame(codesOf(answer), ["suv_scan_start"]);
   });

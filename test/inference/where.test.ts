@@ -20,8 +20,12 @@ const RAW = picture({ rows: 24, columns: 20, samples: 1, bitsAllocated: 8, bitsS
 const image = (more: Attributes = {}, frames = 1): Buffer =>
   dicomFile({
     attributes: attributesOf(RAW, {
-      ...{ StudyInstanceUID: "1.2.3", SeriesInstanceUID: "1.2.3.4", SOPInstanceUID: "1.2.3.4.5" },
-      ...{ FrameOfReferenceUID: "1.2.5", PatientID: "4711", Modality: "OT" },
+      StudyInstanceUID: "1.2.3",
+      SeriesInstanceUID: "1.2.3.4",
+      SOPInstanceUID: "1.2.3.4.5",
+      FrameOfReferenceUID: "1.2.5",
+      PatientID: "4711",
+      Modality: "OT",
       ...more,
     }),
     pixels: Buffer.concat(Array.from({ length: frames }, () => RAW.data)),
@@ -32,14 +36,23 @@ const LOST = { ImagePositionPatient: "0\\0\\0", ImageOrientationPatient: "0\\0\\
 t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "where");
   let count = 0;
-  const run = async (file: Uint8Array | readonly Uint8Array[], model: ModelEntry, outputs: string[]) => {
+  const run = async (
+    file: Uint8Array | readonly Uint8Array[],
+    model: ModelEntry,
+    outputs: string[],
+  ) => {
     const inputPath = join(folder, `source-${++count}`);
     if (file instanceof Uint8Array) writeFileSync(inputPath, file);
     else {
       mkdirSync(inputPath);
       file.forEach((bytes, i) => writeFileSync(join(inputPath, `${i}.dcm`), bytes));
     }
-    const task = { requestId: "test", inputPath, outputFolder: join(folder, `out-${count}`), cancelId: 1 };
+    const task = {
+      requestId: "test",
+      inputPath,
+      outputFolder: join(folder, `out-${count}`),
+      cancelId: 1,
+    };
     const roots = { input: undefined, output: undefined };
     const answer = await infer(
       { ...task, outputs: outputs as ("json" | "seg")[], priority: "routine", roots },
@@ -56,9 +69,16 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("areas in ultrasound are those of its regions", async (t) => {
     const region = {
-      ...{ RegionSpatialFormat: 1, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3, RegionFlags: 0 },
-      ...{ PhysicalDeltaX: new Typed("FD", 0.05), PhysicalDeltaY: new Typed("FD", 0.05) },
-      ...{ RegionLocationMinX0: 0, RegionLocationMinY0: 0, RegionLocationMaxX1: 19, RegionLocationMaxY1: 23 },
+      RegionSpatialFormat: 1,
+      PhysicalUnitsXDirection: 3,
+      PhysicalUnitsYDirection: 3,
+      RegionFlags: 0,
+      PhysicalDeltaX: new Typed("FD", 0.05),
+      PhysicalDeltaY: new Typed("FD", 0.05),
+      RegionLocationMinX0: 0,
+      RegionLocationMinY0: 0,
+      RegionLocationMaxX1: 19,
+      RegionLocationMaxY1: 23,
     };
     const contradicted = { PixelSpacing: "1\\1", SequenceOfUltrasoundRegions: [region] };
     const { findings, fileCodes } = await run(image(contradicted), segmenter, ["json"]);
@@ -68,18 +88,23 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(fileCodes, ["spacing_mismatch"]);
   });
 
-  await t.test("a lost orientation: findings and objects without a place, and the reason", async (t) => {
-    const outputs = ["json", "png", "sr", "seg", "sc"];
-    const lost = await run(image({ ...LOST, PixelSpacing: "0.5\\0.5" }), segmenter, outputs);
-    t.equal(lost.status, "succeeded");
-    t.strictSame(lost.fileCodes, ["invalid_orientation"]);
-    t.ok(lost.findings[0]?.area?.cm2, "an area needs no place");
-    const seg = lost.outputs.find(({ path }) => path.endsWith(".seg.dcm"))!;
-    const shared = openFile(readFileSync(seg.path)).attributes.sequence("SharedFunctionalGroupsSequence");
-    t.equal(shared?.[0]?.has("PlaneOrientationSequence"), false);
-    const classifier = await loadTestModel(engine, folder, "classifier");
-    t.equal((await run(image(LOST), classifier, ["json"])).status, "succeeded");
-  });
+  await t.test(
+    "a lost orientation: findings and objects without a place, and the reason",
+    async (t) => {
+      const outputs = ["json", "png", "sr", "seg", "sc"];
+      const lost = await run(image({ ...LOST, PixelSpacing: "0.5\\0.5" }), segmenter, outputs);
+      t.equal(lost.status, "succeeded");
+      t.strictSame(lost.fileCodes, ["invalid_orientation"]);
+      t.ok(lost.findings[0]?.area?.cm2, "an area needs no place");
+      const seg = lost.outputs.find(({ path }) => path.endsWith(".seg.dcm"))!;
+      const shared = openFile(readFileSync(seg.path)).attributes.sequence(
+        "SharedFunctionalGroupsSequence",
+      );
+      t.equal(shared?.[0]?.has("PlaneOrientationSequence"), false);
+      const classifier = await loadTestModel(engine, folder, "classifier");
+      t.equal((await run(image(LOST), classifier, ["json"])).status, "succeeded");
+    },
+  );
 
   await t.test("a mosaic has no areas", async (t) => {
     const mosaic = { ImageType: "ORIGINAL\\PRIMARY\\M\\ND\\MOSAIC", PixelSpacing: "2\\2" };
@@ -92,9 +117,14 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
   await t.test("segments of a reconstruction in nuclear medicine lie in its slices", async (t) => {
     const frames = 3;
     const nuclear = {
-      ...{ SOPClassUID: "1.2.840.10008.5.1.4.1.1.20", Modality: "NM", NumberOfFrames: String(frames) },
-      ...{ ImageType: "ORIGINAL\\PRIMARY\\RECON TOMO\\EMISSION", PixelSpacing: "4\\4", SliceThickness: "4" },
-      ...{ SpacingBetweenSlices: "-4", SliceVector: new Typed("US", [1, 2, 3]) },
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.20",
+      Modality: "NM",
+      NumberOfFrames: String(frames),
+      ImageType: "ORIGINAL\\PRIMARY\\RECON TOMO\\EMISSION",
+      PixelSpacing: "4\\4",
+      SliceThickness: "4",
+      SpacingBetweenSlices: "-4",
+      SliceVector: new Typed("US", [1, 2, 3]),
       DetectorInformationSequence: [
         { ImagePositionPatient: "-32\\-32\\100", ImageOrientationPatient: "1\\0\\0\\0\\1\\0" },
       ],
@@ -105,7 +135,9 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
     const { outputs, fileCodes } = await run(image(nuclear, frames), model, ["json", "seg"]);
     t.strictSame(fileCodes, []);
     const seg = outputs.find(({ path }) => path.endsWith(".seg.dcm"))!;
-    const groups = openFile(readFileSync(seg.path)).attributes.sequence("PerFrameFunctionalGroupsSequence");
+    const groups = openFile(readFileSync(seg.path)).attributes.sequence(
+      "PerFrameFunctionalGroupsSequence",
+    );
     const places = (groups ?? []).map((group) =>
       group.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient"),
     );
@@ -118,9 +150,13 @@ t.test("places and scales", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("slices that are stored differently are one thing to a model", async (t) => {
     const words = (values: readonly number[]) =>
-      new Uint8Array(Int16Array.from({ length: 24 }, (_, i) => values[i % values.length] ?? 0).buffer);
+      new Uint8Array(
+        Int16Array.from({ length: 24 }, (_, i) => values[i % values.length] ?? 0).buffer,
+      );
     const bits = (PixelRepresentation: number, RescaleIntercept: string) => ({
-      ...{ PixelRepresentation, RescaleIntercept, RescaleType: "HU" },
+      PixelRepresentation,
+      RescaleIntercept,
+      RescaleType: "HU",
     });
     const files = [
       slice({ z: 0, attributes: bits(0, "-1024"), frames: [words([0, 1064])] }),

@@ -95,13 +95,22 @@ t.test("an empty or wrong field says what goes in, and what it means", async (t)
       values: { kind: null },
       normalisation: { kind: "mean_std", mean: 0.5, std: [1] },
     });
-    Object.assign(m.outputs[0]!, { labels: [{ name: "x" }, { name: "y" }], postprocess: undefined });
+    Object.assign(m.outputs[0]!, {
+      labels: [{ name: "x" }, { name: "y" }],
+      postprocess: undefined,
+    });
   });
   t.match(problems.get("version"), /^Expected text of the form .*; found "one two"$/);
-  t.match(problems.get("accepts.formats"), /an array of "dicom", "png", "jpeg", "tiff"; found null/);
+  t.match(
+    problems.get("accepts.formats"),
+    /an array of "dicom", "png", "jpeg", "tiff"; found null/,
+  );
   t.match(problems.get("accepts.modality"), /an array of strings; found "CT"/);
   t.match(problems.get("inputs[0].background"), /filled in\. Fills letterbox, padding/);
-  t.match(problems.get("inputs[0].size"), /an object with kind "fixed", "multiple_of", "source"; found null/);
+  t.match(
+    problems.get("inputs[0].size"),
+    /an object with kind "fixed", "multiple_of", "source"; found null/,
+  );
   t.match(
     problems.get("inputs[0].values.kind"),
     /"suv_bw" \(.*"window" needs center, width, function; .*\); found null/,
@@ -115,7 +124,10 @@ t.test("an empty or wrong field says what goes in, and what it means", async (t)
     problems.get("outputs[0].labels[1].label"),
     /^Expected a string; found nothing: the field is missing$/,
   );
-  t.match(problems.get("inputs[0].normalisation.mean"), /^Expected an array of numbers; found 0\.5$/);
+  t.match(
+    problems.get("inputs[0].normalisation.mean"),
+    /^Expected an array of numbers; found 0\.5$/,
+  );
   t.notMatch([...problems.values()].join("\n"), /undefined/);
 });
 
@@ -151,7 +163,9 @@ t.test("what no step after the graph could follow is refused by its field", asyn
     ],
   );
   const input = (change: object) =>
-    problemsAfter(t.testdir(), (m) => void Object.assign(m.inputs[0]!, change)).then((p) => [...p.keys()]);
+    problemsAfter(t.testdir(), (m) => void Object.assign(m.inputs[0]!, change)).then((p) => [
+      ...p.keys(),
+    ]);
   const normalisation = { kind: "percentile", over: "image", low: 9, high: 9, to: [0, 1] };
   t.strictSame(await input({ normalisation }), ["inputs[0].normalisation.low"]);
   t.strictSame(await input({ clip: [1, 1] }), ["inputs[0].clip"]);
@@ -170,8 +184,12 @@ t.test("what no step after the graph could follow is refused by its field", asyn
     output({ kind: "classification", tensor: "tissue", activation, calibration, labels });
   const field = "outputs[0].calibration";
   t.match(await calibrated({ kind: "temperature", temperature: 2 }), { [field]: /divides logits/ });
-  t.match(await calibrated({ kind: "isotonic", x: [0, 0], y: [0, 1] }), { [field]: /needs rising x/ });
-  t.match(await calibrated({ kind: "isotonic", x: [0, 1], y: [0, 1, 1] }), { [field]: /as many y/ });
+  t.match(await calibrated({ kind: "isotonic", x: [0, 0], y: [0, 1] }), {
+    [field]: /needs rising x/,
+  });
+  t.match(await calibrated({ kind: "isotonic", x: [0, 1], y: [0, 1, 1] }), {
+    [field]: /as many y/,
+  });
   t.strictSame(await calibrated({ kind: "temperature", temperature: 2 }, "softmax"), {});
   t.strictSame(await calibrated({ kind: "isotonic", x: [0, 1], y: [0, 1] }), {});
   const boxes = {
@@ -186,14 +204,20 @@ t.test("what no step after the graph could follow is refused by its field", asyn
 });
 
 /** A tensor of a graph; -1 for a dynamic side. */
-const tensor = (name: string, shape: number[], dtype: TensorInfo["dtype"] = "float32"): TensorInfo => ({
+const tensor = (
+  name: string,
+  shape: number[],
+  dtype: TensorInfo["dtype"] = "float32",
+): TensorInfo => ({
   name,
   dtype,
   shape,
   names: shape.map(() => ""),
 });
 
-/** What is said of an output of this shape by a model that takes images, or volumes, in that layout. */
+/**
+ * What is said of an output of this shape by a model that takes images, or volumes, in that layout.
+ */
 const outputProblems = (
   layout: "NCHW" | "NHWC" | "NCDHW",
   output: ModelOutput,
@@ -206,7 +230,10 @@ const outputProblems = (
   return checkGraph(manifest, graph).filter(({ path }) => path.startsWith("outputs"));
 };
 
-const segmentation = (labels: number, activation: "softmax" | "sigmoid" | "label_map"): ModelOutput => ({
+const segmentation = (
+  labels: number,
+  activation: "softmax" | "sigmoid" | "label_map",
+): ModelOutput => ({
   kind: "segmentation",
   tensor: "y",
   activation,
@@ -263,10 +290,15 @@ t.test("scores are as many as the labels, and all but label maps are fractions",
   t.strictSame(problems([2]), []);
   t.strictSame(problems([1, 2, 1, 1]), []);
   t.strictSame(problems([1, -1]), []);
-  t.match(problems([1, 3]), [{ path: "outputs[0].labels", message: /^Expected 2 values, found .*\[1, 3\]/ }]);
+  t.match(problems([1, 3]), [
+    { path: "outputs[0].labels", message: /^Expected 2 values, found .*\[1, 3\]/ },
+  ]);
   t.match(problems([1, 3, -1]), [{ path: "outputs[0].labels" }]);
   t.match(problems([1, 2], "int64"), [
-    { path: "outputs[0].tensor", message: /^Expected float32, float16 or float64, found .*int64 \[1, 2\]/ },
+    {
+      path: "outputs[0].tensor",
+      message: /^Expected float32, float16 or float64, found .*int64 \[1, 2\]/,
+    },
   ]);
   t.strictSame(outputProblems("NCHW", segmentation(2, "label_map"), [1, 1, 8, 8], "uint8"), []);
   t.end();
@@ -276,8 +308,8 @@ t.test("an input's type, dimensions, channels and sides are the graph's", (t) =>
   const problems = (change: object, inputs: TensorInfo[] = [tensor("x", [-1, 1, -1, -1])]) => {
     const manifest = shipped("ct-tissue");
     Object.assign(manifest.inputs[0]!, { tensor: "x", size: { kind: "source" }, ...change });
-    return checkGraph(manifest, { inputs, outputs: [], float16: false, metadata: {} }).filter(({ path }) =>
-      path.startsWith("inputs"),
+    return checkGraph(manifest, { inputs, outputs: [], float16: false, metadata: {} }).filter(
+      ({ path }) => path.startsWith("inputs"),
     );
   };
   t.strictSame(problems({}), []);
@@ -287,8 +319,12 @@ t.test("an input's type, dimensions, channels and sides are the graph's", (t) =>
   t.match(problems({ dtype: "uint8" }), [
     { path: "inputs[0].dtype", message: /^Expected float32, found uint8: .*\[\?, 1, \?, \?\]/ },
   ]);
-  t.match(problems({ channels: "rgb" }), [{ path: "inputs[0].channels", message: /gives 3 channels/ }]);
-  t.match(problems({ layout: "NCDHW" }), [{ path: "inputs[0].layout", message: /has 5 dimensions/ }]);
+  t.match(problems({ channels: "rgb" }), [
+    { path: "inputs[0].channels", message: /gives 3 channels/ },
+  ]);
+  t.match(problems({ layout: "NCDHW" }), [
+    { path: "inputs[0].layout", message: /has 5 dimensions/ },
+  ]);
   t.match(problems({ layout: "NHWC" }, [tensor("x", [1, 8, 8, 3])]), [
     { path: "inputs[0].channels", message: /gives 1 channels/ },
     { path: "inputs[0].size", message: /needs dynamic height and width/ },
@@ -348,7 +384,11 @@ t.test("the columns of a detection table", (t) => {
     return found.filter((line) => line.startsWith("outputs"));
   };
   const scored = { scores: { activation: "none" } };
-  const six = { ...scored, columns: ["x1", "y1", "x2", "y2", "score", "class"], classes: { first: 0 } };
+  const six = {
+    ...scored,
+    columns: ["x1", "y1", "x2", "y2", "score", "class"],
+    classes: { first: 0 },
+  };
   const [label] = tableManifest({}).outputs.flatMap(labelsOf);
   const box = ["cx", "cy", "w", "h"];
   t.strictSame(mistakes({}), []);
@@ -367,10 +407,16 @@ t.test("the columns of a detection table", (t) => {
       { ...six, columns: ["x1", "y1", "x2", "y2", "w", "score", "class"] },
       /columns: Expected the four columns/,
     ],
-    [{ ...six, columns: ["x1", "y1", "x2", "y2", "score", "class", "y2"] }, /The column y2 is there twice/],
+    [
+      { ...six, columns: ["x1", "y1", "x2", "y2", "score", "class", "y2"] },
+      /The column y2 is there twice/,
+    ],
     [{ columns: [...box, "unused"] }, /Expected either score .* or class_scores/],
     [{ columns: [...box, "score", "class_scores"] }, /Expected either score .* or class_scores/],
-    [{ columns: [...box, "class_scores", "class"], classes: { first: 0 } }, /class names the label/],
+    [
+      { columns: [...box, "class_scores", "class"], classes: { first: 0 } },
+      /class names the label/,
+    ],
     [{ ...scored, columns: [...box, "score"] }, /Expected a column class: .* 2 labels/],
     [{ ...six, classes: undefined }, /classes: Expected the number of the first/],
     [{ classes: { first: 0 } }, /classes: Only with a column class/],
@@ -381,7 +427,10 @@ t.test("the columns of a detection table", (t) => {
       { ...six, scores: { activation: "none", labels_per_box: "one" } },
       /labels_per_box: Only with class_scores/,
     ],
-    [{ ...six, scores: { activation: "softmax" } }, /activation: Softmax goes over one score a label/],
+    [
+      { ...six, scores: { activation: "softmax" } },
+      /activation: Softmax goes over one score a label/,
+    ],
     [{ labels: [{ ...label, threshold: 1.5 }] }, /threshold: Expected 0 to 1/],
     [{ labels: [{ label: "x", code: label!.code }] }, /threshold: Expected a number/],
   ];
@@ -415,17 +464,25 @@ t.test("a detection table and the graph's axes", (t) => {
     { path: "outputs[0].columns", message: /^Expected 6 columns, .*is axes "boxes_columns"\?$/ },
   ]);
   t.match(problems([1, 84, 8400]), [
-    { path: "outputs[0].columns", message: /^Expected 6 columns, with one for each of the 2 labels/ },
+    {
+      path: "outputs[0].columns",
+      message: /^Expected 6 columns, with one for each of the 2 labels/,
+    },
   ]);
   for (const shape of [[6], [1, 1, 6, 100], [4, 6, 100]])
     t.match(problems(shape), [{ path: "outputs[0].tensor", message: /^Expected \[1, 6, boxes\]/ }]);
-  t.match(problems([1, 6, 8400], { tensor: "output" }), [{ path: "outputs[0].tensor", message: /output0/ }]);
+  t.match(problems([1, 6, 8400], { tensor: "output" }), [
+    { path: "outputs[0].tensor", message: /output0/ },
+  ]);
   t.end();
 });
 
 t.test("rules over several fields", async (t) => {
   const directory = t.testdir();
-  const expectProblem = async (path: string, change: (m: ReturnType<typeof shipped>) => unknown) => {
+  const expectProblem = async (
+    path: string,
+    change: (m: ReturnType<typeof shipped>) => unknown,
+  ) => {
     t.ok((await problemsAfter(directory, change)).has(path), path);
   };
   await expectProblem("outputs[0].labels[1].label", (m) => {
@@ -449,7 +506,12 @@ t.test("rules over several fields", async (t) => {
   await expectProblem("outputs", (m) => {
     const [first] = m.outputs;
     if (first?.kind === "segmentation")
-      m.outputs.push({ ...first, activation: "softmax", postprocess: [], segment_type: "fractional" });
+      m.outputs.push({
+        ...first,
+        activation: "softmax",
+        postprocess: [],
+        segment_type: "fractional",
+      });
   });
   await expectProblem("outputs[0].labels[0].threshold", (m) =>
     Object.assign(m.outputs[0]!, { activation: "sigmoid" }),
@@ -503,7 +565,9 @@ t.test(
       { layout: "NCWH" },
     ])
       t.strictSame(
-        [...(await problemsOf(good)).keys()].filter((path) => /intensity|antialias|layout|kind/.test(path)),
+        [...(await problemsOf(good)).keys()].filter((path) =>
+          /intensity|antialias|layout|kind/.test(path),
+        ),
         [],
         JSON.stringify(good),
       );
@@ -534,8 +598,14 @@ t.test(
         "inputs[0].resampling.crop",
         {
           resampling: {
-            ...{ grid: "first_voxel", spacing_mm: [1, 1, 1], order: 1, order_back: 1, keep_range: false },
-            ...{ clip: "after", crop: "foreground", activation: "after" },
+            grid: "first_voxel",
+            spacing_mm: [1, 1, 1],
+            order: 1,
+            order_back: 1,
+            keep_range: false,
+            clip: "after",
+            crop: "foreground",
+            activation: "after",
           },
         },
       ],
@@ -559,21 +629,40 @@ t.test("whole numbers that would hold hardly anything of the image", async (t) =
   const none = { kind: "none" };
   const scale = (multiply: number, add = 0) => ({ kind: "scale", multiply, add });
   const meanStd = (mean: number, std: number) => ({ kind: "mean_std", mean: [mean], std: [std] });
-  const to = (kind: string, ...range: number[]) => ({ kind, over: "image", low: 1, high: 99, to: range });
+  const to = (kind: string, ...range: number[]) => ({
+    kind,
+    over: "image",
+    low: 1,
+    high: 99,
+    to: range,
+  });
   const minMax = (...range: number[]) => ({ kind: "min_max", over: "image", to: range });
   const refused: [object, RegExp][] = [
     [
       { values: voi, normalisation: none },
       /^inputs\[0\]\.normalisation: uint8 holds whole numbers from 0 to 255, .*"none" gives 0 to 1 here.*"multiply": 255/,
     ],
-    [{ values: window, normalisation: none }, /"kind": "scale", "multiply": 255, "add": 0 } for 0 to 255/],
+    [
+      { values: window, normalisation: none },
+      /"kind": "scale", "multiply": 255, "add": 0 } for 0 to 255/,
+    ],
     [{ values: window, normalisation: none, dtype: "int8" }, /"multiply": 127/],
     [{ values: voi, normalisation: scale(2, -1) }, /gives -1 to 1 here/],
-    [{ values: voi, normalisation: meanStd(0.5, 0.5), dtype: "int32" }, /"mean_std" gives -1 to 1 here/],
-    [{ values: { kind: "modality" }, normalisation: minMax(0, 1) }, /"min_max" gives 0 to 1/],
-    [{ values: { kind: "stored" }, normalisation: to("percentile", 0, 1), dtype: "uint16" }, /0 to 1 here/],
     [
-      { values: { kind: "stored" }, normalisation: { kind: "z_score", over: "image" }, dtype: "int16" },
+      { values: voi, normalisation: meanStd(0.5, 0.5), dtype: "int32" },
+      /"mean_std" gives -1 to 1 here/,
+    ],
+    [{ values: { kind: "modality" }, normalisation: minMax(0, 1) }, /"min_max" gives 0 to 1/],
+    [
+      { values: { kind: "stored" }, normalisation: to("percentile", 0, 1), dtype: "uint16" },
+      /0 to 1 here/,
+    ],
+    [
+      {
+        values: { kind: "stored" },
+        normalisation: { kind: "z_score", over: "image" },
+        dtype: "int16",
+      },
       /-1 to 1/,
     ],
     [
@@ -584,10 +673,14 @@ t.test("whole numbers that would hold hardly anything of the image", async (t) =
       { values: { kind: "modality" }, clip: [-1000, 400], normalisation: none },
       /gives -1000 to 400 here: the rest would be cut off\. Expected a normalisation that fills the range of uint8/,
     ],
-    [{ values: voi, clip: [1, 5], normalisation: scale(255) }, /^inputs\[0\]\.clip: .*all the same number/],
+    [
+      { values: voi, clip: [1, 5], normalisation: scale(255) },
+      /^inputs\[0\]\.clip: .*all the same number/,
+    ],
     [{ values: window, clip: [-1000, 0], normalisation: none, dtype: "float32" }, /\.clip: /],
   ];
-  for (const [change, message] of refused) t.match(await problemOf(change), message, JSON.stringify(change));
+  for (const [change, message] of refused)
+    t.match(await problemOf(change), message, JSON.stringify(change));
   const taken = [
     { values: voi, normalisation: scale(255) },
     { values: voi, normalisation: scale(256) },
@@ -618,7 +711,10 @@ t.test("a model of DICOM images names their modalities or SOP classes", async (t
       stage,
     );
   t.strictSame(await problems({ formats: ["dicom"], modality: ["RTDOSE"] }), {});
-  t.strictSame(await problems({ formats: ["dicom"], sop_class: ["1.2.840.10008.5.1.4.1.1.2"] }), {});
+  t.strictSame(
+    await problems({ formats: ["dicom"], sop_class: ["1.2.840.10008.5.1.4.1.1.2"] }),
+    {},
+  );
   t.strictSame(await problems({ formats: ["png"] }), {}, "rasters have none");
 });
 
@@ -645,7 +741,9 @@ t.test("a file that is not the one described", async (t) => {
     ),
   );
   writeFileSync(join(folder, "model.onnx"), "other weights");
-  const problems = new Map((await readModelFolder(folder)).problems.map((p) => [p.path, p.message]));
+  const problems = new Map(
+    (await readModelFolder(folder)).problems.map((p) => [p.path, p.message]),
+  );
   t.match(problems.get("model.onnx"), /Expected sha256 [0-9a-f]{64}, found [0-9a-f]{64}/);
   t.match(problems.get("gone.data"), /file does not exist/i);
   t.match(problems.get("npm:no-such-package/x.onnx"), /not installed/);
@@ -663,7 +761,9 @@ t.test("model.json that cannot be read", async (t) => {
   const broken = await readModelFolder(join(directory, "broken"));
   t.match(broken.problems, [{ path: "model.json", message: /Not JSON/ }]);
   t.equal(broken.required, true, "it might have been required");
-  t.match((await readModelFolder(join(directory, "none"))).problems, [{ message: /file does not exist/i }]);
+  t.match((await readModelFolder(join(directory, "none"))).problems, [
+    { message: /file does not exist/i },
+  ]);
 });
 
 t.test("site.json overrides thresholds that exist", async (t) => {
@@ -706,11 +806,16 @@ t.test("several inputs, windows, neighbours and attributes", async (t) => {
   const directory = t.testdir();
   const problemsOf = async (change: (m: Manifest) => void) => problemsAfter(directory, change);
   const sex = {
-    ...{ tag: "PatientSex", encoding: "one_hot" as const, values: ["F", "M"] },
+    tag: "PatientSex",
+    encoding: "one_hot" as const,
+    values: ["F", "M"],
     if_absent: { kind: "default" as const, numbers: [0.5, 0.5] },
   };
   const person = {
-    ...{ kind: "attributes" as const, tensor: "person", dtype: "float32" as const, layout: "NC" as const },
+    kind: "attributes" as const,
+    tensor: "person",
+    dtype: "float32" as const,
+    layout: "NC" as const,
     values: [sex],
   };
   const windows = [
@@ -723,7 +828,10 @@ t.test("several inputs, windows, neighbours and attributes", async (t) => {
     m.stage = "draft";
     m.results.outputs = ["json"];
   });
-  t.match(both.get("outputs[0].input"), /^Expected the image input on whose grid it is: "hu" or "second"$/);
+  t.match(
+    both.get("outputs[0].input"),
+    /^Expected the image input on whose grid it is: "hu" or "second"$/,
+  );
   t.equal(both.size, 1);
 
   const wrong = await problemsOf((m) => {
@@ -764,7 +872,8 @@ t.test("several inputs, windows, neighbours and attributes", async (t) => {
 t.test("segments in the model's grid need one grid that is there and has a place", (t) => {
   const problemsOf = (change: (m: Manifest) => void) =>
     problemsIn(shipped("examples/brain-tissue-3d"), (m) => {
-      for (const output of m.outputs) if (output.kind === "segmentation") output.segment_grid = "model";
+      for (const output of m.outputs)
+        if (output.kind === "segmentation") output.segment_grid = "model";
       change(m);
     });
   const grid = (found: Map<string, string>) => found.get("outputs[0].segment_grid");

@@ -27,7 +27,10 @@ t.test("ct-tissue takes CT in HU, frame by frame", (t) => {
     codes(ct, imageOf({ frameCount: 40, source: { sopClassUid: "1.2.840.10008.5.1.4.1.1.2.1" } })),
     [],
   );
-  t.strictSame(codes(ct, imageOf({ attributes: { ImageType: ["ORIGINAL", "PRIMARY", "AXIAL"] } })), []);
+  t.strictSame(
+    codes(ct, imageOf({ attributes: { ImageType: ["ORIGINAL", "PRIMARY", "AXIAL"] } })),
+    [],
+  );
   t.strictSame(codes(ct, imageOf({ format: { photometricInterpretation: "MONOCHROME1" } })), []);
   t.end();
 });
@@ -36,13 +39,16 @@ t.test("ct-tissue refuses, each reason with its own code", (t) => {
   const localizer = imageOf({ attributes: { ImageType: ["ORIGINAL", "PRIMARY", "LOCALIZER"] } });
   t.strictSame(codes(ct, localizer), ["rule_image_type"]);
   t.match(messages(ct, localizer), /other than LOCALIZER, found ORIGINAL\\PRIMARY\\LOCALIZER/);
-  t.strictSame(codes(ct, imageOf({ attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"] } })), [
-    "rule_image_type",
-  ]);
+  t.strictSame(
+    codes(ct, imageOf({ attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"] } })),
+    ["rule_image_type"],
+  );
   t.strictSame(codes(ct, imageOf({ attributes: { VolumeBasedCalculationTechnique: "MAX_IP" } })), [
     "rule_volume_based_calculation_technique",
   ]);
-  t.strictSame(codes(ct, imageOf({ interpretation: { units: undefined } })), ["units_not_accepted"]);
+  t.strictSame(codes(ct, imageOf({ interpretation: { units: undefined } })), [
+    "units_not_accepted",
+  ]);
   t.match(
     messages(ct, imageOf({ interpretation: { units: "US" } })),
     /The unit of pixel values is US; the model takes HU\./,
@@ -91,7 +97,9 @@ t.test("DICOM rules do not apply to a PNG, pixel rules do", (t) => {
 t.test("burned-in-text takes screen captures of any modality, and no CT", (t) => {
   const capture = imageOf({ source: { modality: "CT", sopClassUid: "1.2.840.10008.5.1.4.1.1.7" } });
   t.strictSame(codes(text, capture), []);
-  const unnamed = imageOf({ source: { modality: undefined, sopClassUid: "1.2.840.10008.5.1.4.1.1.7" } });
+  const unnamed = imageOf({
+    source: { modality: undefined, sopClassUid: "1.2.840.10008.5.1.4.1.1.7" },
+  });
   t.strictSame(codes(text, unnamed), []);
   t.strictSame(accepts({ manifest: text }, imageOf()), [
     {
@@ -108,7 +116,10 @@ t.test("an absent value is in no list", (t) => {
     /Modality is absent; the model takes CT\./,
   );
   t.strictSame(codes(withAccepts({ body_part: ["CHEST"] }), imageOf()), ["body_part_not_accepted"]);
-  t.strictSame(codes(withAccepts({ body_part: ["CHEST"] }), tagged({ BodyPartExamined: "CHEST" })), []);
+  t.strictSame(
+    codes(withAccepts({ body_part: ["CHEST"] }), tagged({ BodyPartExamined: "CHEST" })),
+    [],
+  );
   t.end();
 });
 
@@ -119,9 +130,13 @@ t.test("sizes and frames", (t) => {
   t.strictSame(codes(withAccepts({ dimensions: "2d" }), imageOf()), []);
   t.strictSame(codes(withAccepts({ dimensions: "series" }), imageOf()), ["series_required"]);
   t.strictSame(codes(withAccepts({ max_frames: 2 }), imageOf({ frameCount: 2 })), []);
-  t.strictSame(codes(withAccepts({ max_frames: 2 }), imageOf({ frameCount: 3 })), ["too_many_frames"]);
+  t.strictSame(codes(withAccepts({ max_frames: 2 }), imageOf({ frameCount: 3 })), [
+    "too_many_frames",
+  ]);
   t.strictSame(codes(withAccepts({ min_rows: 17, min_columns: 16 }), imageOf()), ["too_few_rows"]);
-  t.strictSame(codes(withAccepts({ min_rows: 16, min_columns: 17 }), imageOf()), ["too_few_columns"]);
+  t.strictSame(codes(withAccepts({ min_rows: 16, min_columns: 17 }), imageOf()), [
+    "too_few_columns",
+  ]);
   t.end();
 });
 
@@ -159,7 +174,9 @@ t.test("a model of whole series names what keeps the frames from being one", (t)
     const image = imageOf({ frameCount: places.length });
     image.plane = (frame) => {
       const place = places[frame];
-      return place === undefined ? undefined : { position: [0, 0, place], orientation: [1, 0, 0, 0, 1, 0] };
+      return place === undefined
+        ? undefined
+        : { position: [0, 0, place], orientation: [1, 0, 0, 0, 1, 0] };
     };
     image.spacing = () => ({ row: 1, column: 1, source: "PixelSpacing", patient: true });
     return image;
@@ -175,8 +192,13 @@ t.test("a model of whole series names what keeps the frames from being one", (t)
 });
 
 t.test("every slice of a series counts", (t) => {
-  const image = imageOf({ frameCount: 2, attributes: { ImageType: ["ORIGINAL", "PRIMARY"], KVP: 120 } });
-  const other = imageOf({ attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"], KVP: 80 } });
+  const image = imageOf({
+    frameCount: 2,
+    attributes: { ImageType: ["ORIGINAL", "PRIMARY"], KVP: 120 },
+  });
+  const other = imageOf({
+    attributes: { ImageType: ["DERIVED", "SECONDARY", "SCREEN SAVE"], KVP: 80 },
+  });
   image.series = {
     others: 0,
     grouped: false,
@@ -214,16 +236,31 @@ function shared(item: Values): Values {
 
 t.test("tag rules", (t) => {
   const cases: [string, Parameters<typeof withRule>[0], Values, boolean][] = [
-    ["in, any value", { tag: "ImageType", in: ["AXIAL"] }, { ImageType: ["ORIGINAL", "AXIAL"] }, true],
+    [
+      "in, any value",
+      { tag: "ImageType", in: ["AXIAL"] },
+      { ImageType: ["ORIGINAL", "AXIAL"] },
+      true,
+    ],
     ["in, no value", { tag: "ImageType", in: ["AXIAL"] }, { ImageType: ["ORIGINAL"] }, false],
-    ["in at an index", { tag: "ImageType", index: 0, in: ["AXIAL"] }, { ImageType: ["X", "AXIAL"] }, false],
+    [
+      "in at an index",
+      { tag: "ImageType", index: 0, in: ["AXIAL"] },
+      { ImageType: ["X", "AXIAL"] },
+      false,
+    ],
     [
       "not_in at an index",
       { tag: "ImageType", index: 0, not_in: ["AXIAL"] },
       { ImageType: ["X", "AXIAL"] },
       true,
     ],
-    ["index past the end", { tag: "ImageType", index: 5, not_in: ["X"] }, { ImageType: ["X"] }, false],
+    [
+      "index past the end",
+      { tag: "ImageType", index: 5, not_in: ["X"] },
+      { ImageType: ["X"] },
+      false,
+    ],
     ["absent, refuse", { min: 1 }, {}, false],
     ["absent, accept", { min: 1, if_absent: "accept" }, {}, true],
     ["empty counts as absent", { in: ["120"], if_absent: "accept" }, { KVP: "" }, true],
@@ -234,11 +271,18 @@ t.test("tag rules", (t) => {
     ["no number", { min: 1 }, { KVP: "high" }, false],
     ["age in years", { tag: "PatientAge", min: 18 }, { PatientAge: "017Y" }, false],
     ["age in months", { tag: "PatientAge", min: 18 }, { PatientAge: "228M" }, true],
-    ["shared functional group", { min: 100 }, shared({ CTXRayDetailsSequence: [{ KVP: 120 }] }), true],
+    [
+      "shared functional group",
+      { min: 100 },
+      shared({ CTXRayDetailsSequence: [{ KVP: 120 }] }),
+      true,
+    ],
     ["shared, refused", { min: 130 }, shared({ CTXRayDetailsSequence: [{ KVP: 120 }] }), false],
   ];
   for (const [what, rule, attributes, accepted] of cases) {
-    const expected = accepted ? [] : [rule.tag === undefined ? "rule_kvp" : `rule_${SNAKE[rule.tag] ?? ""}`];
+    const expected = accepted
+      ? []
+      : [rule.tag === undefined ? "rule_kvp" : `rule_${SNAKE[rule.tag] ?? ""}`];
     t.strictSame(codes(withRule(rule), tagged(attributes)), expected, what);
   }
   t.end();
@@ -247,7 +291,10 @@ t.test("tag rules", (t) => {
 t.test("a refusal never tells who the patient is", (t) => {
   const named = (tag: string, value: string) =>
     messages(withRule({ tag, in: ["NOBODY"], reason: "Because" }), tagged({ [tag]: value }));
-  t.equal(named("PatientName", "DOE^JANE"), "Because. Expected PatientName NOBODY, found another value.");
+  t.equal(
+    named("PatientName", "DOE^JANE"),
+    "Because. Expected PatientName NOBODY, found another value.",
+  );
   t.equal(
     named("StudyDescription", "JANE"),
     "Because. Expected StudyDescription NOBODY, found another value.",
@@ -278,7 +325,10 @@ t.test("caveats outside the envelope", (t) => {
       tagged({
         PerFrameFunctionalGroupsSequence: [
           { PixelMeasuresSequence: [{ SliceThickness: 1 }], CTXRayDetailsSequence: [{ KVP: 120 }] },
-          { PixelMeasuresSequence: [{ SliceThickness: 12 }], CTXRayDetailsSequence: [{ KVP: 120 }] },
+          {
+            PixelMeasuresSequence: [{ SliceThickness: 12 }],
+            CTXRayDetailsSequence: [{ KVP: 120 }],
+          },
         ],
       }),
     ).map((w) => w.message.includes("SliceThickness is 1\\12")),

@@ -1,6 +1,7 @@
 /**
- * Bundles of the MONAI Model Zoo as they stand give the network what MONAI gives it, and make of its output what MONAI
- * makes: test/reference/bundles/bundles.py has stored both once, with small networks in place of theirs.
+ * Bundles of the MONAI Model Zoo as they stand give the network what MONAI gives it, and make of
+ * its output what MONAI makes: test/reference/bundles/bundles.py has stored both once, with small
+ * networks in place of theirs.
  */
 import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -135,7 +136,9 @@ function imageOf(t: Test, name: string, modality: string): string {
   const several = name.startsWith("brats") ? ["T1c", "T1", "T2", "FLAIR"] : ["only"];
   const series = several.map((text, channel) =>
     seriesFiles(join("..", "bundles", name), {
-      ...{ modality, channel, number: 20 + channel },
+      modality,
+      channel,
+      number: 20 + channel,
       attributes: { SeriesDescription: text },
     }),
   );
@@ -184,13 +187,23 @@ async function compare(folder: string, name: string, source: string): Promise<Fo
 /** The last of three axes first. */
 function turned(values: number[], last: number): number[] {
   const rest = values.length / last;
-  return Array.from({ length: values.length }, (_, i) => values[(i % rest) * last + Math.floor(i / rest)]!);
+  return Array.from(
+    { length: values.length },
+    (_, i) => values[(i % rest) * last + Math.floor(i / rest)]!,
+  );
 }
 
-/** The map that the Lambda of BraTS makes of three masks: tumour core, whole tumour, enhancing tumour. */
+/**
+ * The map that the Lambda of BraTS makes of three masks: tumour core, whole tumour, enhancing
+ * tumour.
+ */
 function joined(mask: Uint8Array, voxels: number): number[] {
-  const [core, whole, enhancing] = [0, 1, 2].map((c) => mask.subarray(c * voxels, (c + 1) * voxels));
-  return Array.from({ length: voxels }, (_, i) => (enhancing![i] ? 4 : core![i] ? 1 : whole![i] ? 2 : 0));
+  const [core, whole, enhancing] = [0, 1, 2].map((c) =>
+    mask.subarray(c * voxels, (c + 1) * voxels),
+  );
+  return Array.from({ length: voxels }, (_, i) =>
+    enhancing![i] ? 4 : core![i] ? 1 : whole![i] ? 2 : 0,
+  );
 }
 
 t.test("bundles of the Model Zoo", { skip: needs(ADDON, ZOO) }, async (t) => {
@@ -217,7 +230,8 @@ t.test("bundles of the Model Zoo", { skip: needs(ADDON, ZOO) }, async (t) => {
       const { manifest } = data as { manifest: Manifest };
       const source = imageOf(t, name, manifest.accepts.modality![0]!);
       for (const output of manifest.outputs)
-        if (output.kind === "classification") output.labels.forEach((label) => (label.threshold ??= 0.5));
+        if (output.kind === "classification")
+          output.labels.forEach((label) => (label.threshold ??= 0.5));
       writeFileSync(join(to, "model.json"), JSON.stringify(manifest));
       const found = await compare(to, name, source);
       t.comment(JSON.stringify(found));

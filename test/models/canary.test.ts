@@ -69,7 +69,10 @@ t.test("canary", { skip: needs(ADDON) }, async (t) => {
     await modelsCanary(folder, image, { ...options, tolerance: { absolute: 0.25, relative: 0 } });
     const manifest = manifestAt(folder);
     t.strictSame(manifest.canary?.tolerance[0], {
-      ...{ provider: "cpu", precision: "float32", absolute: 0.25, relative: 0 },
+      provider: "cpu",
+      precision: "float32",
+      absolute: 0.25,
+      relative: 0,
     });
     const expected = join(folder, "canary/output-1.npy");
     const bytes = readFileSync(expected);
@@ -85,7 +88,11 @@ t.test("canary", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("says where an output tells nothing", async (t) => {
     const folder = writeTestModel(t.testdir(), "regression");
-    t.match((await modelsCanary(folder, image, options)).text, /out {2}y: float32 \[1, 1\]\n/, "one number");
+    t.match(
+      (await modelsCanary(folder, image, options)).text,
+      /out {2}y: float32 \[1, 1\]\n/,
+      "one number",
+    );
     const map = writeTestModel(t.testdir({ other: {} }), "mapper");
     const black = await readImage(radiograph({ WindowCenter: "60000", WindowWidth: "2" }));
     t.match(

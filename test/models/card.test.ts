@@ -1,4 +1,7 @@
-/** Model cards: all that a manifest says, for each model that is shipped, and nothing that becomes markup. */
+/**
+ * Model cards: all that a manifest says, for each model that is shipped, and nothing that becomes
+ * markup.
+ */
 import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -30,25 +33,30 @@ t.test("each shipped model", async (t) => {
   }
 });
 
-t.test("text of a manifest stays text; a site's thresholds; names that are not there", async (t) => {
-  const folder = t.testdir();
-  cpSync(join(shippedModels, "burned-in-text"), join(folder, "burned-in-text"), { recursive: true });
-  const file = join(folder, "burned-in-text", "model.json");
-  const manifest = JSON.parse(readFileSync(file, "utf8")) as {
-    description: string;
-    outputs: { label: { label: string } }[];
-  };
-  manifest.description = "a | b\n# <script> [x](y)";
-  writeFileSync(file, JSON.stringify(manifest));
-  const label = manifest.outputs[0]?.label.label ?? "";
-  writeFileSync(
-    join(folder, "burned-in-text", "site.json"),
-    JSON.stringify({ thresholds: { [label]: 0.77 } }),
-  );
-  const { text } = await modelsCard(folder, "burned-in-text");
-  t.ok(text.includes("a \\| b \\# \\<script\\> \\[x\\](y)"));
-  t.match(text, /\| 0\.77 \|/);
-  await t.rejects(modelsCard(folder, "none"), { code: "model_not_found" });
-  writeFileSync(file, "{}");
-  await t.rejects(modelsCard(folder, "burned-in-text"), { code: "model_unavailable" });
-});
+t.test(
+  "text of a manifest stays text; a site's thresholds; names that are not there",
+  async (t) => {
+    const folder = t.testdir();
+    cpSync(join(shippedModels, "burned-in-text"), join(folder, "burned-in-text"), {
+      recursive: true,
+    });
+    const file = join(folder, "burned-in-text", "model.json");
+    const manifest = JSON.parse(readFileSync(file, "utf8")) as {
+      description: string;
+      outputs: { label: { label: string } }[];
+    };
+    manifest.description = "a | b\n# <script> [x](y)";
+    writeFileSync(file, JSON.stringify(manifest));
+    const label = manifest.outputs[0]?.label.label ?? "";
+    writeFileSync(
+      join(folder, "burned-in-text", "site.json"),
+      JSON.stringify({ thresholds: { [label]: 0.77 } }),
+    );
+    const { text } = await modelsCard(folder, "burned-in-text");
+    t.ok(text.includes("a \\| b \\# \\<script\\> \\[x\\](y)"));
+    t.match(text, /\| 0\.77 \|/);
+    await t.rejects(modelsCard(folder, "none"), { code: "model_not_found" });
+    writeFileSync(file, "{}");
+    await t.rejects(modelsCard(folder, "burned-in-text"), { code: "model_unavailable" });
+  },
+);

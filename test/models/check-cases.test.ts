@@ -18,7 +18,9 @@ const options = () => ({ engine: engine(), providers: ["cpu"] as const });
 
 /** A copy of a shared case, in a folder of its model's name. */
 function caseOf(t: Test, name: string): string {
-  const { name: model } = JSON.parse(readFileSync(join(CASES, name, "model.json"), "utf8")) as Manifest;
+  const { name: model } = JSON.parse(
+    readFileSync(join(CASES, name, "model.json"), "utf8"),
+  ) as Manifest;
   const folder = join(t.testdir(), model);
   cpSync(join(CASES, name), folder, { recursive: true });
   return folder;
@@ -49,63 +51,83 @@ t.test("models that cannot run, or be told apart", { skip: needs(ADDON) }, async
   await t.test("values of two outputs, and labels beside a heat map", (t) => {
     const value = { name: "Length", unit: { value: "mm", scheme: "UCUM", meaning: "millimeter" } };
     const regression = (tensor: string) => ({
-      ...{ kind: "regression", tensor },
+      kind: "regression",
+      tensor,
       values: [{ ...value, multiply: 1, add: 0 }],
     });
     const base = manifestOf("classifier");
     const known = mistakes(base);
     const more = (outputs: unknown[]) =>
-      mistakes({ ...base, outputs }).filter((one) => !known.includes(one) && one.includes("is also"));
-    t.match(more([regression("a"), regression("b")]), [/outputs\.1\.values\.0\.name: The value "Length"/]);
+      mistakes({ ...base, outputs }).filter(
+        (one) => !known.includes(one) && one.includes("is also"),
+      );
+    t.match(more([regression("a"), regression("b")]), [
+      /outputs\.1\.values\.0\.name: The value "Length"/,
+    ]);
     const [first] = base.outputs;
     const [label] = (first as { labels: unknown[] }).labels;
     t.strictSame(more([first, { kind: "heatmap", tensor: "b", activation: "none", label }]), []);
     t.end();
   });
 
-  await t.test("softmax goes over the classes of each of 25 levels", { skip: needs(CASES) }, async (t) => {
-    const folder = caseOf(t, "softmax-rank3");
-    const { manifest } = JSON.parse(`{"manifest":${readFileSync(join(folder, "model.json"), "utf8")}}`) as {
-      manifest: Manifest;
-    };
-    const { id } = await engine().load({
-      ...{ modelPath: join(folder, "model.onnx"), name: "levels", version: "1", provider: "cpu" },
-      ...{ inputs: manifest.inputs, outputs: manifest.outputs, batching: { max: 1 } },
-    });
-    const pixels = new Uint8Array(2 * 224 * 224);
-    const { outputs } = await engine().infer(
-      id,
-      [
-        {
-          format: {
-            ...{
+  await t.test(
+    "softmax goes over the classes of each of 25 levels",
+    { skip: needs(CASES) },
+    async (t) => {
+      const folder = caseOf(t, "softmax-rank3");
+      const { manifest } = JSON.parse(
+        `{"manifest":${readFileSync(join(folder, "model.json"), "utf8")}}`,
+      ) as {
+        manifest: Manifest;
+      };
+      const { id } = await engine().load({
+        modelPath: join(folder, "model.onnx"),
+        name: "levels",
+        version: "1",
+        provider: "cpu",
+        inputs: manifest.inputs,
+        outputs: manifest.outputs,
+        batching: { max: 1 },
+      });
+      const pixels = new Uint8Array(2 * 224 * 224);
+      const { outputs } = await engine().infer(
+        id,
+        [
+          {
+            format: {
               rows: 224,
               columns: 224,
               samplesPerPixel: 1,
               bitsAllocated: 16,
               bitsStored: 16,
               highBit: 15,
+              signed: false,
+              float: false,
+              photometricInterpretation: "MONOCHROME2",
+              packed422: false,
             },
-            ...{ signed: false, float: false, photometricInterpretation: "MONOCHROME2", packed422: false },
+            data: pixels,
+            interpretation: {
+              modality: { kind: "identity" },
+              units: undefined,
+              voi: [],
+              padding: undefined,
+              palette: undefined,
+            },
+            pixelAspect: 1,
           },
-          data: pixels,
-          interpretation: {
-            ...{ modality: { kind: "identity" }, units: undefined, voi: [] },
-            ...{ padding: undefined, palette: undefined },
-          },
-          pixelAspect: 1,
-        },
-      ],
-      {},
-    );
-    const [output] = outputs;
-    const scores = output?.kind === "classification" ? Array.from(output.scores) : [];
-    t.equal(scores.length, 75);
-    for (let level = 0; level < 25; level++) {
-      const sum = scores.slice(level * 3, level * 3 + 3).reduce((a, b) => a + b, 0);
-      t.ok(Math.abs(sum - 1) < 1e-5, `the scores of level ${level} are together 1`);
-    }
-  });
+        ],
+        {},
+      );
+      const [output] = outputs;
+      const scores = output?.kind === "classification" ? Array.from(output.scores) : [];
+      t.equal(scores.length, 75);
+      for (let level = 0; level < 25; level++) {
+        const sum = scores.slice(level * 3, level * 3 + 3).reduce((a, b) => a + b, 0);
+        t.ok(Math.abs(sum - 1) < 1e-5, `the scores of level ${level} are together 1`);
+      }
+    },
+  );
 
   await t.test(
     "graphs that no input can feed are named by check and by init",
@@ -187,7 +209,9 @@ t.test("a model of volumes does not take clips", (t) => {
       one.includes("no volume"),
     );
   t.match(clips({ modality: ["US"] }), [/accepts\.sop_class: Frames of US are times or views/]);
-  t.match(clips({ modality: ["US"], sop_class: ["1.2.840.10008.5.1.4.1.1.3.1"] }), [/accepts\.dimensions/]);
+  t.match(clips({ modality: ["US"], sop_class: ["1.2.840.10008.5.1.4.1.1.3.1"] }), [
+    /accepts\.dimensions/,
+  ]);
   t.strictSame(clips({ modality: ["US"], sop_class: ["1.2.840.10008.5.1.4.1.1.6.2"] }), []);
   t.strictSame(clips({ modality: ["CT", "US"] }), []);
   t.end();

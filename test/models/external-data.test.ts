@@ -1,4 +1,7 @@
-/** Weights in files beside the graph (external data of ONNX): what is opened is what the manifest pins. */
+/**
+ * Weights in files beside the graph (external data of ONNX): what is opened is what the manifest
+ * pins.
+ */
 import { createHash } from "node:crypto";
 import {
   closeSync,
@@ -48,7 +51,10 @@ function outsideModel(directory: string, location = DATA, pinned: readonly strin
       { path: "model.onnx", sha256: sha256(graph) },
       ...pinned.map((path) => ({ path, sha256: sha256(weights(1)) })),
     ];
-    Object.assign(m.inputs[0]!, { size: { kind: "fixed", height: 256, width: 256 }, fit: "stretch" });
+    Object.assign(m.inputs[0]!, {
+      size: { kind: "fixed", height: 256, width: 256 },
+      fit: "stretch",
+    });
     m.outputs = [{ kind: "heatmap", tensor: "y", activation: "none", label: { label: "value" } }];
   });
   writeFileSync(join(folder, "model.onnx"), graph);
@@ -64,26 +70,32 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
   t.teardown(() => engine().close());
   const options = { engine: engine(), providers: ["cpu"] as const };
 
-  await t.test("what files does not name refuses the model, with what is to be added", async (t) => {
-    const directory = t.testdir();
-    const folder = outsideModel(directory);
-    writeWeights(folder, DATA, 1);
-    const { exitCode, text } = await modelsCheck(folder, options);
-    t.equal(exitCode, 1);
-    const fix = `add { "path": "${DATA}", "sha256": "${sha256(weights(1))}" } to files`;
-    t.ok(text.includes(`${DATA}: The graph opens this file, and files does not name it. If it`), text);
-    t.ok(text.includes(fix), text);
-    const set = await modelsOf(directory);
-    t.match(set.entries, [{ name: "outside", state: "failed" }]);
-    t.match(set.problems, [{ error: { message: /files does not name it/ } }]);
-    t.equal((await modelsList(directory)).exitCode, 1);
-    rmSync(join(folder, DATA));
-    t.match(
-      (await modelsCheck(folder, options)).text,
-      /data: The graph opens this file, .*the file does not exist/,
-    );
-    await set.close();
-  });
+  await t.test(
+    "what files does not name refuses the model, with what is to be added",
+    async (t) => {
+      const directory = t.testdir();
+      const folder = outsideModel(directory);
+      writeWeights(folder, DATA, 1);
+      const { exitCode, text } = await modelsCheck(folder, options);
+      t.equal(exitCode, 1);
+      const fix = `add { "path": "${DATA}", "sha256": "${sha256(weights(1))}" } to files`;
+      t.ok(
+        text.includes(`${DATA}: The graph opens this file, and files does not name it. If it`),
+        text,
+      );
+      t.ok(text.includes(fix), text);
+      const set = await modelsOf(directory);
+      t.match(set.entries, [{ name: "outside", state: "failed" }]);
+      t.match(set.problems, [{ error: { message: /files does not name it/ } }]);
+      t.equal((await modelsList(directory)).exitCode, 1);
+      rmSync(join(folder, DATA));
+      t.match(
+        (await modelsCheck(folder, options)).text,
+        /data: The graph opens this file, .*the file does not exist/,
+      );
+      await set.close();
+    },
+  );
 
   await t.test("other weights are another model, or none", async (t) => {
     const directory = t.testdir();
@@ -95,7 +107,10 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
     t.match(before, { state: "ready" });
 
     writeWeights(folder, DATA, 2);
-    t.match((await modelsCheck(folder, options)).text, /outside: 1 mistake\n.*data: Expected sha256/);
+    t.match(
+      (await modelsCheck(folder, options)).text,
+      /outside: 1 mistake\n.*data: Expected sha256/,
+    );
     t.match((await set.reload()).failed, [{ name: "outside", kept: true }]);
     t.equal(set.entries[0], before);
 
@@ -123,12 +138,16 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
       },
       inspectGraph: { value: (path: string) => engine().inspectGraph(path) },
       missing: { value: () => engine().missing() },
-      runTensors: { value: (...given: Parameters<Engine["runTensors"]>) => engine().runTensors(...given) },
+      runTensors: {
+        value: (...given: Parameters<Engine["runTensors"]>) => engine().runTensors(...given),
+      },
       unload: { value: (id: number) => engine().unload(id) },
     }) as Engine;
     const set = await modelsOf(directory, racing);
     t.match(set.entries, [{ state: "failed" }]);
-    t.match(set.problems, [{ error: { message: /model\.onnx\.data changed while the model was loaded/ } }]);
+    t.match(set.problems, [
+      { error: { message: /model\.onnx\.data changed while the model was loaded/ } },
+    ]);
     await t.rejects(
       engine().runTensors(loaded[0]!, []),
       { code: "model_unavailable" },
@@ -146,12 +165,16 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
       const set = await modelsOf(directory);
       const id = set.entries[0]!.nativeId!;
       const image: Tensor = {
-        ...{ name: "hu", dtype: "float32", shape: [1, 1, 256, 256] },
+        name: "hu",
+        dtype: "float32",
+        shape: [1, 1, 256, 256],
         data: new Uint8Array(4 * 256 * 256),
       };
       const answer = async () => {
         const [y] = await engine().runTensors(id, [image]);
-        return new Float32Array(y!.data.buffer, y!.data.byteOffset, 256 * 256).every((value) => value === 1);
+        return new Float32Array(y!.data.buffer, y!.data.byteOffset, 256 * 256).every(
+          (value) => value === 1,
+        );
       };
       t.ok(await answer());
       const file = openSync(join(folder, DATA), "r+");
@@ -173,7 +196,10 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
       inputs: [{ name: "x", dtype: "float32", shape: ["n", 512, 512] }],
       outputs: [{ name: "y", dtype: "float32", shape: ["n", 512, 512] }],
       initializers: names.map((name) => ({
-        ...{ name, dtype: "float32", shape: [512, 512], data },
+        name,
+        dtype: "float32",
+        shape: [512, 512],
+        data,
         location: DATA,
       })),
       nodes: names.map((name, i) => ({
@@ -185,7 +211,8 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
     const file = join(folder, "large.onnx");
     writeFileSync(file, graph);
     writeFileSync(join(folder, DATA), data);
-    const most = () => Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync("/proc/self/status", "utf8"))![1]) / 1024;
+    const most = () =>
+      Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync("/proc/self/status", "utf8"))![1]) / 1024;
     const before = most();
     const { inputs, outputs } = await engine().inspectGraph(file);
     t.strictSame(
@@ -203,7 +230,10 @@ t.test("external data", { skip: needs(ADDON) }, async (t) => {
       writeWeights(dirname(folder), "weights.data", 1);
       t.match(
         await modelsCheck(folder, options),
-        { exitCode: 1, text: /model\.onnx: The graph keeps weights in ".*"\. Expected a path below/ },
+        {
+          exitCode: 1,
+          text: /model\.onnx: The graph keeps weights in ".*"\. Expected a path below/,
+        },
         location,
       );
       rmSync(join(folder, "model.json"));

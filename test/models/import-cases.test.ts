@@ -1,6 +1,6 @@
 /**
- * What bundles and plans say is taken with its meaning, or ends the import by its name and line: nothing is dropped. The
- * shared cases are held against MONAI's own output.
+ * What bundles and plans say is taken with its meaning, or ends the import by its name and line:
+ * nothing is dropped. The shared cases are held against MONAI's own output.
  */
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -37,8 +37,14 @@ async function bundle(
   const folder = join(t.testdir(), "bundle");
   cpSync(join(VOLUMES, "monai-ct"), folder, { recursive: true });
   const inference = JSON.parse(readFileSync(join(folder, "inference.json"), "utf8")) as Inference;
-  const steps = () => [...inference.preprocessing.transforms, ...inference.postprocessing.transforms];
-  change((name) => steps().find((step) => step["_target_"] === name) ?? inference.inferer, inference);
+  const steps = () => [
+    ...inference.preprocessing.transforms,
+    ...inference.postprocessing.transforms,
+  ];
+  change(
+    (name) => steps().find((step) => step["_target_"] === name) ?? inference.inferer,
+    inference,
+  );
   // JSON is YAML too
   rmSync(join(folder, "inference.json"));
   writeFileSync(join(folder, file), JSON.stringify(inference, null, 1));
@@ -51,7 +57,10 @@ async function bundle(
   }
 }
 
-/** Changes that MONAI gives another meaning than no change, or that it does not know, and what names them. */
+/**
+ * Changes that MONAI gives another meaning than no change, or that it does not know, and what names
+ * them.
+ */
 const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegExp]> = {
   "a text for a truth": [
     (step) => (step("ScaleIntensityRanged")["clip"] = "False"),
@@ -140,7 +149,12 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
   ],
   "a margin of the foreground": [
     (_, { preprocessing: { transforms } }) =>
-      transforms.push({ _target_: "CropForegroundd", keys: "image", source_key: "image", margin: 10 }),
+      transforms.push({
+        _target_: "CropForegroundd",
+        keys: "image",
+        source_key: "image",
+        margin: 10,
+      }),
     /CropForegroundd\.margin: Expected 0, found 10/,
   ],
   "statistics before volumes are resampled, behind numbers": [
@@ -166,7 +180,10 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
   "probabilities that are made of a picture's own pixels": [
     (step, { preprocessing, postprocessing: { transforms } }) => {
       preprocessing.transforms[3] = {
-        ...{ _target_: "Resized", keys: "image", spatial_size: [8, 8], mode: "bilinear" },
+        _target_: "Resized",
+        keys: "image",
+        spatial_size: [8, 8],
+        mode: "bilinear",
       };
       const [activations, invert] = [step("Activationsd"), step("Invertd")];
       const others = transforms.filter((one) => one !== activations && one !== invert);
@@ -182,7 +199,8 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
     /KeepLargestConnectedComponentd: Expected it behind AsDiscreted and Invertd/,
   ],
   "what is done to masks afterwards": [
-    (_, { postprocessing }) => postprocessing.transforms.push({ _target_: "FillHolesd", keys: "pred" }),
+    (_, { postprocessing }) =>
+      postprocessing.transforms.push({ _target_: "FillHolesd", keys: "pred" }),
     /FillHolesd: It is not known/,
   ],
   "numbers for nonzero values alone": [
@@ -203,7 +221,9 @@ const REFUSED: Record<string, [change: Parameters<typeof bundle>[1], named: RegE
   "an evaluator that prepares images itself": [
     (_, inference) =>
       (inference["evaluator"] = {
-        ...{ _target_: "SupervisedEvaluator", inferer: "@inferer", postprocessing: "@postprocessing" },
+        _target_: "SupervisedEvaluator",
+        inferer: "@inferer",
+        postprocessing: "@postprocessing",
         prepare_batch: "$mine",
       }),
     /evaluator\.SupervisedEvaluator\.prepare_batch: Expected none|prepare_batch: Expected none, found "\$mine"/,
@@ -225,7 +245,11 @@ const SAME: Record<string, Parameters<typeof bundle>[1]> = {
     inference["off"] = "false";
   },
   "a step that is disabled": (_, { preprocessing }) =>
-    preprocessing.transforms.push({ _target_: "NormalizeIntensityd", keys: "image", _disabled_: " True" }),
+    preprocessing.transforms.push({
+      _target_: "NormalizeIntensityd",
+      keys: "image",
+      _disabled_: " True",
+    }),
   "a list by reference": (_, inference) => {
     inference["steps"] = inference.preprocessing.transforms;
     (inference.preprocessing as Fields)["transforms"] = "$@steps ";
@@ -267,12 +291,15 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
     t.match(manifest, { accepts: { modality: ["PT"] }, inputs: [{ values: null }] });
   });
 
-  await t.test("a folder whose name no model can have is told, and does not end the import", async (t) => {
-    const to = join(t.testdir(), "Organs CT.v2");
-    const { text, data } = await modelsImport(join(VOLUMES, "monai-ct"), engine(), { to });
-    t.match(data, { manifest: { name: "organs_ct_v2" } });
-    t.match(text, /Organs CT\.v2 is no model's name, .* move the folder to .*organs_ct_v2/);
-  });
+  await t.test(
+    "a folder whose name no model can have is told, and does not end the import",
+    async (t) => {
+      const to = join(t.testdir(), "Organs CT.v2");
+      const { text, data } = await modelsImport(join(VOLUMES, "monai-ct"), engine(), { to });
+      t.match(data, { manifest: { name: "organs_ct_v2" } });
+      t.match(text, /Organs CT\.v2 is no model's name, .* move the folder to .*organs_ct_v2/);
+    },
+  );
 
   // The graph of one is given Hounsfield units as they are, so that its softmax is steep
   for (const [name, rounding] of [
@@ -284,7 +311,11 @@ t.test("bundles of MONAI", { skip: needs(ADDON) }, async (t) => {
       await modelsImport(join(CASES, name), engine(), { to });
       const image = await readFolder(t, join(CASES, "ct1"));
       const expect = join(CASES, name, "expected.npy");
-      const { data, text } = await modelsTry(to, image, { engine: engine(), providers: ["cpu"], expect });
+      const { data, text } = await modelsTry(to, image, {
+        engine: engine(),
+        providers: ["cpu"],
+        expect,
+      });
       const { comparison } = data as { comparison: { maxAbsolute: number } };
       t.ok(comparison.maxAbsolute < rounding, text);
     });
@@ -300,7 +331,9 @@ t.test("a configuration that cannot be read as what it is called", (t) => {
   t.throws(reading("inference.json", '{"a": 1,\n"a": 2}'), { message: /line 2/ });
   t.throws(reading("inference.json", "[1]"), { message: /with named parts/ });
   t.throws(reading("inference.yaml", "a: &x 1\nb: *x\n"), { message: /no alias .*\*x/ });
-  t.throws(reading("inference.yaml", "a: !!python/name:os.system\n"), { message: /cannot be read as that/ });
+  t.throws(reading("inference.yaml", "a: !!python/name:os.system\n"), {
+    message: /cannot be read as that/,
+  });
   const { root } = new BundleConfig("inference.yaml", "__proto__: 1\nb: yes\n");
   t.strictSame([root["__proto__"], root["b"]], [1, true]);
   t.end();
@@ -340,7 +373,10 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
   for (const [change, named] of [
     [both({ memefficient: true }), /resampling_fn_data_kwargs.*"memefficient"/],
     [(c: Fields) => (c["denoise"] = 1), /3d_fullres\.denoise: This field is not known/],
-    [(_: Fields, p: Plans) => (p["image_reader_writer"] = "MyIO"), /image_reader_writer: MyIO is not known/],
+    [
+      (_: Fields, p: Plans) => (p["image_reader_writer"] = "MyIO"),
+      /image_reader_writer: MyIO is not known/,
+    ],
     [(_: Fields, p: Plans) => (p["label_manager"] = "Mine"), /label_manager: Mine is not known/],
     [
       (_: Fields, p: Plans) => (p["transpose_backward"] = [2, 0, 1]),
@@ -352,14 +388,19 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
   await t.test("pictures are models of single images", { skip: needs(CASES) }, async (t) => {
     const to = join(t.testdir(), "pictures");
     mkdirSync(to);
-    const { data } = await modelsImport(join(CASES, "nnunet-2d-png"), engine(), { to, mirror: "all" });
+    const { data } = await modelsImport(join(CASES, "nnunet-2d-png"), engine(), {
+      to,
+      mirror: "all",
+    });
     t.match(data, {
       gaps: [],
       manifest: {
         accepts: { formats: ["png"], photometric: ["MONOCHROME2"], dimensions: "2d" },
         inputs: [
           {
-            ...{ layout: "NCHW", values: { kind: "stored" }, crop: "nonzero" },
+            layout: "NCHW",
+            values: { kind: "stored" },
+            crop: "nonzero",
             normalisation: { kind: "z_score", over: "image" },
           },
         ],

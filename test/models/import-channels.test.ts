@@ -1,6 +1,6 @@
 /**
- * Networks of nnU-Net with several channels are imported with roles, and come to the probabilities and labels of nnU-Net
- * itself: test/reference/volumes/reference.py has made those once.
+ * Networks of nnU-Net with several channels are imported with roles, and come to the probabilities
+ * and labels of nnU-Net itself: test/reference/volumes/reference.py has made those once.
  */
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -77,7 +77,8 @@ const CASES: Case[] = [
     network: "nnunet-petct",
     choices: PETCT,
     without: {
-      "standardised uptake values": (manifest) => (input(manifest).roles![1]!.values = { kind: "modality" }),
+      "standardised uptake values": (manifest) =>
+        (input(manifest).roles![1]!.values = { kind: "modality" }),
       "clipped Hounsfield units": (manifest) => delete input(manifest).roles![0]!.clip,
     },
   },
@@ -97,9 +98,13 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
   const against = async (folder: string, source: string, network: string, what: string) => {
     const { caseOf } = await folderReading(folder);
     const expect = join(VOLUMES, network, `${what}.npy`);
-    const tried = await withImageFile(source, (image) => modelsTry(folder, image, { ...options, expect }), {
-      caseOf: caseOf!,
-    });
+    const tried = await withImageFile(
+      source,
+      (image) => modelsTry(folder, image, { ...options, expect }),
+      {
+        caseOf: caseOf!,
+      },
+    );
     const { comparison } = tried.data as { comparison: { what: string; maxAbsolute: number } };
     t.equal(comparison.what, what);
     return { ...comparison, text: tried.text, exitCode: tried.exitCode };
@@ -171,11 +176,15 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
       writeFileSync(roles, JSON.stringify(content));
       return modelsImport(join(VOLUMES, "nnunet-brain"), engine, {
         ...BRAIN,
-        ...{ roles, to: join(folder, "none") },
+        roles,
+        to: join(folder, "none"),
       }).catch((error: unknown) => String(error));
     };
     const rules = [{ tag: "SeriesDescription", contains: ["x"] }];
-    t.match(await refused({ FLAIR: { rules }, T1: { rules } }), /--roles: Expected the channel "T2" too/);
+    t.match(
+      await refused({ FLAIR: { rules }, T1: { rules } }),
+      /--roles: Expected the channel "T2" too/,
+    );
     const named = { FLAIR: { rules }, T1: { rules }, T2: { rules } };
     t.match(
       await refused({ ...named, T1ce: { rules } }),
@@ -183,7 +192,10 @@ t.test("networks of several channels", { skip: needs(ADDON) }, async (t) => {
     );
     t.match(await refused({ ...named, T2: { rule: rules } }), /file of --roles is not as expected/);
     const one = modelsImport(join(VOLUMES, "nnunet-3d"), engine, {
-      ...{ orientation: "SPL", mirror: "none", roles: join(folder, "roles.json"), to: join(folder, "none") },
+      orientation: "SPL",
+      mirror: "none",
+      roles: join(folder, "roles.json"),
+      to: join(folder, "none"),
     });
     await t.rejects(one, { message: /one channel, which is one series/ });
   });

@@ -1,4 +1,7 @@
-/** A 2D plan of nnU-Net for images that are no series: the same pixels come to what nnU-Net itself says of them. */
+/**
+ * A 2D plan of nnU-Net for images that are no series: the same pixels come to what nnU-Net itself
+ * says of them.
+ */
 import { readFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
@@ -23,7 +26,13 @@ async function imported(t: Test, options: ImportOptions = {}) {
   const models = join(t.testdir(), "models");
   mkdirSync(models);
   const to = join(models, "single");
-  await modelsImport(REFERENCE, engine(), { single: true, modality: "MR", mirror: "all", ...options, to });
+  await modelsImport(REFERENCE, engine(), {
+    single: true,
+    modality: "MR",
+    mirror: "all",
+    ...options,
+    to,
+  });
   return { models, to };
 }
 
@@ -51,19 +60,31 @@ t.test("a 2D plan on a single image", { skip: needs(ADDON) }, async (t) => {
     const set = await modelsOf(models);
     t.teardown(() => set.close());
     const task = {
-      ...{ requestId: "r", inputPath: input, outputFolder: join(input, "..", "out"), cancelId: 1 },
-      ...{ priority: "routine" as const, roots: { input: undefined, output: undefined } },
+      requestId: "r",
+      inputPath: input,
+      outputFolder: join(input, "..", "out"),
+      cancelId: 1,
+      priority: "routine" as const,
+      roots: { input: undefined, output: undefined },
     };
     const { receipt_path } = await infer(task, { engine: engine(), models: set.entries });
     const [model] = receiptSchema.parse(JSON.parse(readFileSync(receipt_path, "utf8"))).models;
     const labels = toNumbers(decodeNpy(readFileSync(join(REFERENCE, "labels.npy"))));
     const pixelsOf = (value: number) => Array.from(labels).filter((one) => one === value).length;
     t.strictSame(
-      model!.findings.map(({ label, present, area, volume }) => [label, present, area?.pixels, volume]),
+      model!.findings.map(({ label, present, area, volume }) => [
+        label,
+        present,
+        area?.pixels,
+        volume,
+      ]),
       ["muscle", "fat"].map((label, i) => [label, true, pixelsOf(i + 1), undefined]),
     );
     t.ok(Math.abs(model!.findings[0]!.area!.cm2! - pixelsOf(1) * 0.0072) < 1e-9);
-    const nowhere = seriesFiles("nnunet-2d-single", { modality: "MR", attributes: { PixelSpacing: "" } });
+    const nowhere = seriesFiles("nnunet-2d-single", {
+      modality: "MR",
+      attributes: { PixelSpacing: "" },
+    });
     writeFileSync(input, nowhere[0]!);
     const refused = await failure(infer(task, { engine: engine(), models: set.entries }));
     t.match(refused.details, { models: [{ reasons: [{ code: "spacing_required" }] }] });
@@ -71,8 +92,12 @@ t.test("a 2D plan on a single image", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("what is no 2D plan is refused", async (t) => {
     const other = modelsImport(join(VOLUMES, "nnunet-3d"), engine(), {
-      ...{ single: true, mirror: "all", to: join(t.testdir(), "x") },
+      single: true,
+      mirror: "all",
+      to: join(t.testdir(), "x"),
     });
-    t.match(await failure(other), { message: /--single: Expected a 2d configuration of one channel/ });
+    t.match(await failure(other), {
+      message: /--single: Expected a 2d configuration of one channel/,
+    });
   });
 });

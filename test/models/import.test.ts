@@ -1,6 +1,6 @@
 /**
- * Networks of nnU-Net and MONAI are imported, and come to the probabilities and labels of nnU-Net and MONAI themselves:
- * test/reference/volumes/reference.py has made those once.
+ * Networks of nnU-Net and MONAI are imported, and come to the probabilities and labels of nnU-Net
+ * and MONAI themselves: test/reference/volumes/reference.py has made those once.
  */
 import { cpSync, mkdirSync, readFileSync, writeFileSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -136,7 +136,10 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
     writeFileSync(expect, encodeNpy({ ...stored, data: changed }));
     const { text, exitCode } = await modelsTry(to, image, { ...options, expect });
     t.equal(exitCode, 1);
-    t.match(text, /labels against the expected: 7 of 3240 voxels have another label, 0 of them ties/);
+    t.match(
+      text,
+      /labels against the expected: 7 of 3240 voxels have another label, 0 of them ties/,
+    );
     t.match(text, /label 1: \d+ of \d+, Dice 0\.9/);
   });
 
@@ -145,7 +148,8 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
     const refused = modelsImport(join(REFERENCE, "nnunet-2d"), engine(), { to });
     await t.rejects(refused, { code: "bad_request", message: /results would be wrong/ });
     const message = await refused.catch((error: unknown) => String(error));
-    for (const field of ["image_reader_writer", "the trainer", "channel_names"]) t.match(message, field);
+    for (const field of ["image_reader_writer", "the trainer", "channel_names"])
+      t.match(message, field);
   });
 
   await t.test("what a manifest cannot express is named, one by one", async (t) => {
@@ -155,19 +159,28 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
       configurations: Record<string, Record<string, unknown>>;
     };
     plans.configurations["3d_cascade_fullres"] = {
-      ...{ inherits_from: "3d_fullres", previous_stage: "3d_lowres", preprocessor_name: "MyPreprocessor" },
-      ...{ resampling_fn_data: "my_resampling", normalization_schemes: ["MyNormalization"] },
+      inherits_from: "3d_fullres",
+      previous_stage: "3d_lowres",
+      preprocessor_name: "MyPreprocessor",
+      resampling_fn_data: "my_resampling",
+      normalization_schemes: ["MyNormalization"],
     };
     writeFileSync(join(folder, "plans.json"), JSON.stringify(plans));
     writeFileSync(
       join(folder, "dataset.json"),
-      JSON.stringify({ channel_names: { 0: "T1", 1: "T2" }, labels: { background: 0, a: 1, b: 3 } }),
+      JSON.stringify({
+        channel_names: { 0: "T1", 1: "T2" },
+        labels: { background: 0, a: 1, b: 3 },
+      }),
     );
     const refused = modelsImport(folder, engine(), { orientation: "SPL", modality: "MR" });
     const message = await refused.catch((error: unknown) => String(error));
     for (const field of [
-      ...["previous_stage", "preprocessor_name", "normalization_schemes"],
-      ...["resampling_fn_data", "dataset.json: labels"],
+      "previous_stage",
+      "preprocessor_name",
+      "normalization_schemes",
+      "resampling_fn_data",
+      "dataset.json: labels",
     ])
       t.match(message, field);
     t.notMatch(message, "the trainer", "its mirroring is known by the folder's name");
@@ -187,7 +200,8 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
         ["fold_1", "b"],
       ] as const) {
         mkdirSync(join(folder, fold));
-        // Another doc_string (field 6 of ModelProto): other bytes, and the same network, so that the mean is known
+        // Another doc_string (field 6 of ModelProto): other bytes, and the same network, so that
+        // the mean is known
         writeFileSync(
           join(folder, fold, "model.onnx"),
           Buffer.concat([graph, Buffer.from([0x32, 1]), Buffer.from(mark)]),
@@ -200,7 +214,10 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
         gaps: [],
         manifest: {
           files: [{ path: "fold_0/model.onnx" }, { path: "fold_1/model.onnx" }],
-          ensemble: { graphs: ["fold_0/model.onnx", "fold_1/model.onnx"], average: "before_activation" },
+          ensemble: {
+            graphs: ["fold_0/model.onnx", "fold_1/model.onnx"],
+            average: "before_activation",
+          },
         },
       });
       const expect = join(REFERENCE, "nnunet-3d", "probabilities.npy");
@@ -215,12 +232,19 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
       t.match(alone.data, { path: join(folder, "fold_1", "model.json") });
       t.notHas((alone.data as { manifest: object }).manifest, { ensemble: Object });
       // What export_nnunet.py says beside the plans takes the place of options, and they of it
-      const said = (more: object) => writeFileSync(join(folder, "export.json"), JSON.stringify(more));
+      const said = (more: object) =>
+        writeFileSync(join(folder, "export.json"), JSON.stringify(more));
       said({ configuration: "3d_fullres", mirror: "0,2", orientation: "SPL" });
-      const exported = await modelsImport(folder, engine(), { to: join(folder, "exported", "model") });
-      const manifestOf = (result: typeof exported) => (result.data as { manifest: object }).manifest;
+      const exported = await modelsImport(folder, engine(), {
+        to: join(folder, "exported", "model"),
+      });
+      const manifestOf = (result: typeof exported) =>
+        (result.data as { manifest: object }).manifest;
       t.strictSame(manifestOf(exported), manifestOf({ text: "", exitCode: 0, data }));
-      const other = await modelsImport(folder, engine(), { mirror: "none", to: join(folder, "other") });
+      const other = await modelsImport(folder, engine(), {
+        mirror: "none",
+        to: join(folder, "other"),
+      });
       t.match(manifestOf(other), { inputs: [{ orientation: "SPL" }] });
       t.notMatch(manifestOf(other), { tiling: { mirror: Array } });
       said({ configuration: "3d_fullres", mirrors: "0" });
@@ -229,22 +253,30 @@ t.test("networks of nnU-Net and MONAI", { skip: needs(ADDON) }, async (t) => {
       });
       rmSync(join(folder, "export.json"));
       writeFileSync(join(folder, "fold_1", "other.onnx"), graph);
-      await t.rejects(modelsImport(folder, engine(), choices), { message: /found model\.onnx, other\.onnx/ });
+      await t.rejects(modelsImport(folder, engine(), choices), {
+        message: /found model\.onnx, other\.onnx/,
+      });
     },
   );
 
-  await t.test("a bundle's transforms that are not known, and expressions, are named", async (t) => {
-    const folder = join(t.testdir(), "bundle");
-    cpSync(join(REFERENCE, "monai-ct"), folder, { recursive: true });
-    const path = join(folder, "inference.json");
-    const config = JSON.parse(readFileSync(path, "utf8")) as {
-      preprocessing: { transforms: Record<string, unknown>[] };
-    };
-    config.preprocessing.transforms.push({ _target_: "RandFlipd", keys: "image" });
-    config.preprocessing.transforms[3]!.pixdim = "$[1.0, 1.0, 1.0]";
-    writeFileSync(path, JSON.stringify(config));
-    const message = await modelsImport(folder, engine()).catch((error: unknown) => String(error));
-    t.match(message, /inference\.json line \d+: preprocessing\.6\.RandFlipd: It is not known/);
-    t.match(message, /preprocessing\.3\.Spacingd\.pixdim: Expected three numbers, found "\$\[1\.0/);
-  });
+  await t.test(
+    "a bundle's transforms that are not known, and expressions, are named",
+    async (t) => {
+      const folder = join(t.testdir(), "bundle");
+      cpSync(join(REFERENCE, "monai-ct"), folder, { recursive: true });
+      const path = join(folder, "inference.json");
+      const config = JSON.parse(readFileSync(path, "utf8")) as {
+        preprocessing: { transforms: Record<string, unknown>[] };
+      };
+      config.preprocessing.transforms.push({ _target_: "RandFlipd", keys: "image" });
+      config.preprocessing.transforms[3]!.pixdim = "$[1.0, 1.0, 1.0]";
+      writeFileSync(path, JSON.stringify(config));
+      const message = await modelsImport(folder, engine()).catch((error: unknown) => String(error));
+      t.match(message, /inference\.json line \d+: preprocessing\.6\.RandFlipd: It is not known/);
+      t.match(
+        message,
+        /preprocessing\.3\.Spacingd\.pixdim: Expected three numbers, found "\$\[1\.0/,
+      );
+    },
+  );
 });

@@ -1,4 +1,7 @@
-/** Folders of models in which other things than files lie, and graphs that never end: each is a problem of its own. */
+/**
+ * Folders of models in which other things than files lie, and graphs that never end: each is a
+ * problem of its own.
+ */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:net";
@@ -76,24 +79,28 @@ t.test("what is no file is named, and the others serve", { skip: needs(ADDON) },
   await set.close();
 });
 
-t.test("a model that is being loaded is ended with its server", { skip: needs(ADDON) }, async (t) => {
-  setDurations({ firstRun: 600_000 });
-  const { engine, folder: directory } = engineWithFolder(t, "endless");
-  endless(directory);
-  copyModel(directory, "ct-tissue", "next");
-  const stop = new AbortController();
-  const loading = loadModels({ directory, engine, providers: ["cpu"], log, stop: stop.signal });
-  // Its first run counts as work of the engine
-  while (engine.stats().running === 0) await new Promise((resolve) => setTimeout(resolve, 20));
-  stop.abort();
-  const set = await loading;
-  t.strictSame(
-    set.entries.map(({ name, state }) => [name, state]),
-    [
-      ["endless", "failed"],
-      ["next", "failed"],
-    ],
-    "what was loaded is ended, and the next is not begun",
-  );
-  await set.close();
-});
+t.test(
+  "a model that is being loaded is ended with its server",
+  { skip: needs(ADDON) },
+  async (t) => {
+    setDurations({ firstRun: 600_000 });
+    const { engine, folder: directory } = engineWithFolder(t, "endless");
+    endless(directory);
+    copyModel(directory, "ct-tissue", "next");
+    const stop = new AbortController();
+    const loading = loadModels({ directory, engine, providers: ["cpu"], log, stop: stop.signal });
+    // Its first run counts as work of the engine
+    while (engine.stats().running === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    stop.abort();
+    const set = await loading;
+    t.strictSame(
+      set.entries.map(({ name, state }) => [name, state]),
+      [
+        ["endless", "failed"],
+        ["next", "failed"],
+      ],
+      "what was loaded is ended, and the next is not begun",
+    );
+    await set.close();
+  },
+);

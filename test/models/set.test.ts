@@ -57,7 +57,10 @@ function wideModel(directory: string): string {
     delete m.canary;
     m.results.outputs = ["json"];
     m.files = [{ path: "model.onnx", sha256 }];
-    Object.assign(m.inputs[0]!, { size: { kind: "fixed", height: 256, width: 256 }, fit: "stretch" });
+    Object.assign(m.inputs[0]!, {
+      size: { kind: "fixed", height: 256, width: 256 },
+      fit: "stretch",
+    });
     m.outputs = [{ kind: "heatmap", tensor: "y16", activation: "none", label: { label: "value" } }];
   });
   writeFileSync(join(folder, "model.onnx"), graph);
@@ -137,7 +140,10 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     );
     t.match(said("cuda-only"), /allows cuda, and this server has cpu/);
     t.match(said("no-tolerance"), /no entry for provider cpu and precision float32/);
-    t.match(said("other-canary"), /the canary's output "tissue" is wrong here: largest difference 4/);
+    t.match(
+      said("other-canary"),
+      /the canary's output "tissue" is wrong here: largest difference 4/,
+    );
     t.match(said("other-graph"), /no tensor of numbers "hu_"; did you mean "hu"/);
     t.match(said("other-weights"), /model\.onnx: Expected sha256 [0-9a-f]{64}, found/);
     t.match(
@@ -191,8 +197,16 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
           required: true,
           error: { message: /^Model away: model\.json: The file does not exist/ },
         },
-        { name: "dangling", required: true, error: { message: /model\.json: Cannot be read: ELOOP/ } },
-        { name: "locked", required: true, error: { message: /model\.json: Cannot be read: EACCES/ } },
+        {
+          name: "dangling",
+          required: true,
+          error: { message: /model\.json: Cannot be read: ELOOP/ },
+        },
+        {
+          name: "locked",
+          required: true,
+          error: { message: /model\.json: Cannot be read: EACCES/ },
+        },
         { name: "lost", required: true, error: { message: /move the folder away\. `radserve/ } },
       ];
       await withoutPrivileges(async () => {
@@ -280,42 +294,49 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     await set.close();
   });
 
-  await t.test("off, shadow and active, required and optional, from one reload to the next", async (t) => {
-    const directory = t.testdir();
-    const is = (release: Manifest["release"], required: boolean) =>
-      copyModel(directory, "ct-tissue", "model", (m) => Object.assign(m, { release, required }));
-    copyModel(directory, "ct-tissue", "other", (m) => (m.required = false));
-    is("off", true);
-    const set = await modelsOf(directory);
-    t.match(entry(set, "model"), { state: "off", nativeId: undefined });
-    t.equal(set.ready(), true, "one that is off is not waited for");
+  await t.test(
+    "off, shadow and active, required and optional, from one reload to the next",
+    async (t) => {
+      const directory = t.testdir();
+      const is = (release: Manifest["release"], required: boolean) =>
+        copyModel(directory, "ct-tissue", "model", (m) => Object.assign(m, { release, required }));
+      copyModel(directory, "ct-tissue", "other", (m) => (m.required = false));
+      is("off", true);
+      const set = await modelsOf(directory);
+      t.match(entry(set, "model"), { state: "off", nativeId: undefined });
+      t.equal(set.ready(), true, "one that is off is not waited for");
 
-    is("shadow", true);
-    t.strictSame((await set.reload()).replaced, ["model"]);
-    t.match(entry(set, "model"), { state: "ready", manifest: { release: "shadow" } });
-    const shadow = entry(set, "model").nativeId!;
-    is("active", true);
-    t.strictSame((await set.reload()).replaced, ["model"]);
-    t.match(entry(set, "model"), { state: "ready", manifest: { release: "active" } });
-    await t.rejects(
-      engine().runTensors(shadow, []),
-      { code: "model_unavailable" },
-      "the old session is gone",
-    );
+      is("shadow", true);
+      t.strictSame((await set.reload()).replaced, ["model"]);
+      t.match(entry(set, "model"), { state: "ready", manifest: { release: "shadow" } });
+      const shadow = entry(set, "model").nativeId!;
+      is("active", true);
+      t.strictSame((await set.reload()).replaced, ["model"]);
+      t.match(entry(set, "model"), { state: "ready", manifest: { release: "active" } });
+      await t.rejects(
+        engine().runTensors(shadow, []),
+        { code: "model_unavailable" },
+        "the old session is gone",
+      );
 
-    const folder = is("active", false);
-    writeFileSync(join(folder, "model.onnx"), "other weights");
-    t.match((await set.reload()).failed, [{ name: "model", kept: true }]);
-    t.match(entry(set, "model"), { state: "ready", manifest: { required: true } });
-    t.equal(set.ready(), true, "the old one serves");
-    t.match(set.problems, [{ name: "model", required: true }]);
-    const active = entry(set, "model").nativeId!;
-    is("off", true);
-    t.strictSame((await set.reload()).replaced, ["model"]);
-    t.strictSame(set.problems, []);
-    await t.rejects(engine().runTensors(active, []), { code: "model_unavailable" }, "off gives memory back");
-    await set.close();
-  });
+      const folder = is("active", false);
+      writeFileSync(join(folder, "model.onnx"), "other weights");
+      t.match((await set.reload()).failed, [{ name: "model", kept: true }]);
+      t.match(entry(set, "model"), { state: "ready", manifest: { required: true } });
+      t.equal(set.ready(), true, "the old one serves");
+      t.match(set.problems, [{ name: "model", required: true }]);
+      const active = entry(set, "model").nativeId!;
+      is("off", true);
+      t.strictSame((await set.reload()).replaced, ["model"]);
+      t.strictSame(set.problems, []);
+      await t.rejects(
+        engine().runTensors(active, []),
+        { code: "model_unavailable" },
+        "off gives memory back",
+      );
+      await set.close();
+    },
+  );
 
   await t.test("a swap that nobody confirms still gives the old sessions back", async (t) => {
     const directory = t.testdir();
@@ -354,44 +375,48 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     await set.close();
   });
 
-  await t.test("burned-in-text boxes text where it is, in small images and in shrunken ones", async (t) => {
-    const set = await modelsOf(shippedModels);
-    const { nativeId, thresholds } = entry(set, "burned-in-text");
-    const find = async (rows: number, columns: number, place: TextPlace | undefined) => {
-      const pixels = Uint8Array.from({ length: rows * columns }, (_, i) =>
-        place !== undefined && isLit(Math.floor(i / columns), i % columns, place) ? 230 : 20,
-      );
-      const image = imageOf({
-        source: { format: "png" },
-        format: { rows, columns, bitsAllocated: 8, bitsStored: 8, highBit: 7, signed: false },
-        pixels,
-      });
-      const plane = {
-        format: image.format,
-        data: pixels,
-        interpretation: image.interpretation(0),
-        pixelAspect: 1,
+  await t.test(
+    "burned-in-text boxes text where it is, in small images and in shrunken ones",
+    async (t) => {
+      const set = await modelsOf(shippedModels);
+      const { nativeId, thresholds } = entry(set, "burned-in-text");
+      const find = async (rows: number, columns: number, place: TextPlace | undefined) => {
+        const pixels = Uint8Array.from({ length: rows * columns }, (_, i) =>
+          place !== undefined && isLit(Math.floor(i / columns), i % columns, place) ? 230 : 20,
+        );
+        const image = imageOf({
+          source: { format: "png" },
+          format: { rows, columns, bitsAllocated: 8, bitsStored: 8, highBit: 7, signed: false },
+          pixels,
+        });
+        const plane = {
+          format: image.format,
+          data: pixels,
+          interpretation: image.interpretation(0),
+          pixelAspect: 1,
+        };
+        const [output] = (await engine().infer(nativeId!, [plane], { thresholds })).outputs;
+        return output?.kind === "boxes" ? output.boxes : [];
       };
-      const [output] = (await engine().infer(nativeId!, [plane], { thresholds })).outputs;
-      return output?.kind === "boxes" ? output.boxes : [];
-    };
-    for (const [rows, columns, place] of [
-      [200, 301, { top: 150, left: 20, dot: 3 }],
-      [300, 2400, { top: 40, left: 2000, dot: 6 }],
-    ] as const) {
-      const boxes = await find(rows, columns, place);
-      const x0 = Math.min(...boxes.map((b) => b.x0));
-      const x1 = Math.max(...boxes.map((b) => b.x1));
-      const y0 = Math.min(...boxes.map((b) => b.y0));
-      const y1 = Math.max(...boxes.map((b) => b.y1));
-      const { top, left, dot } = place;
-      const covers = x0 <= left && x1 >= left + 34 * dot && y0 <= top && y1 >= top + 7 * dot;
-      const tight = x0 > left - 8 * dot && x1 < left + 42 * dot && y0 > top - 8 * dot && y1 < top + 15 * dot;
-      t.ok(covers && tight, `${rows} x ${columns}`, { boxes, place });
-    }
-    t.strictSame(await find(96, 96, undefined), [], "and none where there is none");
-    await set.close();
-  });
+      for (const [rows, columns, place] of [
+        [200, 301, { top: 150, left: 20, dot: 3 }],
+        [300, 2400, { top: 40, left: 2000, dot: 6 }],
+      ] as const) {
+        const boxes = await find(rows, columns, place);
+        const x0 = Math.min(...boxes.map((b) => b.x0));
+        const x1 = Math.max(...boxes.map((b) => b.x1));
+        const y0 = Math.min(...boxes.map((b) => b.y0));
+        const y1 = Math.max(...boxes.map((b) => b.y1));
+        const { top, left, dot } = place;
+        const covers = x0 <= left && x1 >= left + 34 * dot && y0 <= top && y1 >= top + 7 * dot;
+        const tight =
+          x0 > left - 8 * dot && x1 < left + 42 * dot && y0 > top - 8 * dot && y1 < top + 15 * dot;
+        t.ok(covers && tight, `${rows} x ${columns}`, { boxes, place });
+      }
+      t.strictSame(await find(96, 96, undefined), [], "and none where there is none");
+      await set.close();
+    },
+  );
 
   await t.test("a graph of its own, without a canary", async (t) => {
     const graph = onnxModel({
@@ -431,7 +456,9 @@ t.test("models", { skip: needs(ADDON) }, async (t) => {
     const set = await modelsOf(directory);
     t.strictSame(set.problems, []);
     t.strictSame(entry(set, "mean").thresholds, [[0.5]]);
-    const image = imageOf({ pixels: new Uint8Array(Int16Array.from({ length: 256 }, () => 7).buffer) });
+    const image = imageOf({
+      pixels: new Uint8Array(Int16Array.from({ length: 256 }, () => 7).buffer),
+    });
     const plane = {
       format: image.format,
       data: await image.frame(0),

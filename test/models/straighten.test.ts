@@ -1,11 +1,19 @@
-/** Tilted and incomplete stacks for models that take them: what the network sees, and where its masks lie. */
+/**
+ * Tilted and incomplete stacks for models that take them: what the network sees, and where its
+ * masks lie.
+ */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { sha256 } from "../../src/files/durable-files.js";
 import { infer } from "../../src/inference/infer-image.js";
-import { inSourceSlices, mapsInSourceSlices, straightened, straightOf } from "../../src/models/straighten.js";
+import {
+  inSourceSlices,
+  mapsInSourceSlices,
+  straightened,
+  straightOf,
+} from "../../src/models/straighten.js";
 import { assemble } from "../../src/images/dicom/volume.js";
 import { readImage } from "../../src/images/read-image.js";
 import { modelsCanary } from "../../src/commands/models/canary.js";
@@ -56,9 +64,15 @@ t.test("a tilted stack becomes straight by whole pixels, and goes back to the pi
       const values = new Int16Array(Uint8Array.from(data).buffer);
       return values.indexOf(100 + k);
     });
-    t.strictSame(rod.slice(0, 2), sign > 0 ? [20, 20] : [38, 38], "one row and column in all slices");
+    t.strictSame(
+      rod.slice(0, 2),
+      sign > 0 ? [20, 20] : [38, 38],
+      "one row and column in all slices",
+    );
     t.strictSame(wide[0]!.interpretation.padding, { from: -32768, to: -32768 });
-    const beside = new Int16Array(Uint8Array.from(wide[0]!.data).buffer).filter((v) => v === -32768);
+    const beside = new Int16Array(Uint8Array.from(wide[0]!.data).buffer).filter(
+      (v) => v === -32768,
+    );
     t.equal(beside.length, 6 * 6, "the rest is padding");
     // A mask of what is 100 or more, and one of everything: each voxel goes back to its pixel.
     const mask = Uint8Array.from(
@@ -71,8 +85,14 @@ t.test("a tilted stack becomes straight by whole pixels, and goes back to the pi
     const [back] = inSourceSlices(
       [
         {
-          ...{ kind: "segmentation", tensor: "y", slices: 4, rows: 10, columns: 6 },
-          ...{ overlapping: false, mask, counts: [2, 144] },
+          kind: "segmentation",
+          tensor: "y",
+          slices: 4,
+          rows: 10,
+          columns: 6,
+          overlapping: false,
+          mask,
+          counts: [2, 144],
         },
       ],
       straight,
@@ -83,7 +103,9 @@ t.test("a tilted stack becomes straight by whole pixels, and goes back to the pi
     t.strictSame(back.counts, [2, 0], "nothing of what lies beside the slices comes back");
     t.strictSame(
       Array.from(back.mask),
-      planes.flatMap(({ data }) => Array.from(new Int16Array(data.buffer), (v) => (v >= 100 ? 1 : 0))),
+      planes.flatMap(({ data }) =>
+        Array.from(new Int16Array(data.buffer), (v) => (v >= 100 ? 1 : 0)),
+      ),
     );
   }
   t.end();
@@ -105,15 +127,24 @@ t.test("missing slices are the nearest that is there, and count for nothing", (t
   const [back] = inSourceSlices(
     [
       {
-        ...{ kind: "segmentation", tensor: "y", slices: 6, rows: 4, columns: 6, overlapping: true },
-        ...{ mask, counts: [144, 0], fractions: mask.map((v) => v * 9) },
+        kind: "segmentation",
+        tensor: "y",
+        slices: 6,
+        rows: 4,
+        columns: 6,
+        overlapping: true,
+        mask,
+        counts: [144, 0],
+        fractions: mask.map((v) => v * 9),
       },
     ],
     straight,
     planes[0]!.format,
   );
   t.match(back, { counts: [96, 0], slices: 4 });
-  t.ok(back?.kind === "segmentation" && back.fractions?.length === 2 * 96 && back.fractions[95] === 9);
+  t.ok(
+    back?.kind === "segmentation" && back.fractions?.length === 2 * 96 && back.fractions[95] === 9,
+  );
   t.end();
 });
 
@@ -161,7 +192,9 @@ t.test("a stack that is bent, too tilted or lacks too much is refused as ever", 
 t.test("every stored value in use leaves none to fill with", (t) => {
   const planes = [0, 1].map(() => {
     const made = plane(4, 6);
-    made.data = new Uint8Array(Int16Array.from({ length: 24 }, (_, i) => (i === 0 ? -32768 : 32767)).buffer);
+    made.data = new Uint8Array(
+      Int16Array.from({ length: 24 }, (_, i) => (i === 0 ? -32768 : 32767)).buffer,
+    );
     return made;
   });
   const straight = straightOf(assemble(facts([0, 1], 1), ANY), planes[0]!.format)!;
@@ -221,9 +254,19 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
     const { receipt, outputFolder } = await run(t, set, tilted());
     const [took, refused] = receipt.models;
     t.equal(refused?.status, "not_accepted");
-    t.match(refused?.reasons, [{ code: "series_tilt" }], "a model without the field refuses as ever");
+    t.match(
+      refused?.reasons,
+      [{ code: "series_tilt" }],
+      "a model without the field refuses as ever",
+    );
     t.match(took?.warnings, [{ code: "tilt_straightened" }]);
-    t.match(took?.transforms[0], { step: "straighten", missing_slices: 0, slices: 4, rows: 10, columns: 6 });
+    t.match(took?.transforms[0], {
+      step: "straighten",
+      missing_slices: 0,
+      slices: 4,
+      rows: 10,
+      columns: 6,
+    });
     // Two slices of 24 voxels of 0.5 x 0.8 x 2 mm.
     t.match(took?.measurements, [{ value: (2 * 24 * 0.5 * 0.8 * 2) / 1000 }]);
     t.ok(took?.outputs.some(({ path }) => readFileSync(join(outputFolder, path)).length > 0));
@@ -246,9 +289,12 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
     const series = folderOf(t, tilted());
     const { receipt } = await run(t, set, tilted());
     const took = receipt.models.find(({ name }) => name === "tolerant");
-    // The mask of the source's slices: those with a value of 100 or more, and nothing of what was moved.
+    // The mask of the source's slices: those with a value of 100 or more, and nothing of what was
+    // moved.
     const expected = join(place.input, "labels.npy");
-    const labels = Uint8Array.from({ length: 4 * 24 }, (_, i) => (Math.floor(i / 24) % 2 === 0 ? 1 : 0));
+    const labels = Uint8Array.from({ length: 4 * 24 }, (_, i) =>
+      Math.floor(i / 24) % 2 === 0 ? 1 : 0,
+    );
     writeFileSync(expected, encodeNpy({ dtype: "uint8", shape: [4, 4, 6], data: labels }));
     const tried = await command("models", "try", model, series, "--expect", expected);
     t.match(tried, {
@@ -262,7 +308,11 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
     t.match(told, {
       models: [
         { name: "strict", accepted: false, reasons: [{ code: "series_tilt" }] },
-        { name: "tolerant", accepted: true, transforms: [{ step: "straighten", slices: 4, rows: 10 }] },
+        {
+          name: "tolerant",
+          accepted: true,
+          transforms: [{ step: "straighten", slices: 4, rows: 10 }],
+        },
       ],
     });
     t.match(await command("models", "canary", model, series), { name: "tolerant", canary: {} });
@@ -291,7 +341,9 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
     const seg = receipt.models[0]?.outputs.find(({ path }) => path.endsWith(".seg.dcm"));
     const image = await readImage(readFileSync(join(outputFolder, seg?.path ?? "none")));
     t.ok(image.frameCount >= 4);
-    const positions = Array.from({ length: image.frameCount }, (_, f) => String(image.plane(f)?.position));
+    const positions = Array.from({ length: image.frameCount }, (_, f) =>
+      String(image.plane(f)?.position),
+    );
     t.strictSame(
       [...new Set(positions)],
       [0, 1, 2, 3].map((k) => String([-10, -20 + k, 2 * k])),
@@ -301,7 +353,10 @@ t.test("through the whole use-case", { skip: needs(ADDON) }, async (t) => {
   await t.test("one missing slice is a caveat, two are refused", async (t) => {
     const set = await models(t, taking());
     const { receipt } = await run(t, set, tilted([0, 1, 3, 4]));
-    t.match(receipt.models[0]?.warnings, [{ code: "tilt_straightened" }, { code: "missing_slices_filled" }]);
+    t.match(receipt.models[0]?.warnings, [
+      { code: "tilt_straightened" },
+      { code: "missing_slices_filled" },
+    ]);
     const refused = await failure(run(t, set, tilted([0, 1, 4, 5])));
     t.match(refused, { code: "series_invalid", details: { reason: "gap", missing: 2 } });
   });

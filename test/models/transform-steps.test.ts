@@ -43,7 +43,9 @@ t.test("frames that are prepared otherwise are counted", (t) => {
 t.test("changes by statistics are told where they are done", (t) => {
   const how = { of: "nonzero", channels: "each" } as const;
   const prepared = {
-    ...{ ...input!, interpolation: "linear" as const, antialias: false },
+    ...input!,
+    interpolation: "linear" as const,
+    antialias: false,
     intensity: [
       { kind: "clip_percentiles" as const, low: 1, high: 99, at: "source" as const, ...how },
       { kind: "z_score" as const, at: "tensor" as const, ...how },
@@ -52,7 +54,8 @@ t.test("changes by statistics are told where they are done", (t) => {
   const steps = frameSteps(format, [interpretation(0)], prepared);
   const names = steps.map(({ step }) => step);
   t.strictSame(names.slice(names.indexOf("intensity_clip_percentiles"), -1), [
-    ...["intensity_clip_percentiles", "resample"],
+    "intensity_clip_percentiles",
+    "resample",
     ...names.filter((name) => name.startsWith("normalise")),
     "intensity_z_score",
   ]);
@@ -60,7 +63,12 @@ t.test("changes by statistics are told where they are done", (t) => {
     steps.find(({ step }) => step === "resample"),
     { antialias: false },
   );
-  t.match(steps[names.indexOf("intensity_clip_percentiles")], { low: 1, high: 99, at: "source", ...how });
+  t.match(steps[names.indexOf("intensity_clip_percentiles")], {
+    low: 1,
+    high: 99,
+    at: "source",
+    ...how,
+  });
   t.end();
 });
 
@@ -104,7 +112,10 @@ t.test("what was found while preparing is said", (t) => {
     steps.find(({ step }) => step === "normalise_percentile"),
     { low: 1, high: 99, found_low: { least: 0.5, most: 0.75 }, found_high: 8.5, by_frame: true },
   );
-  const voi = { ...input!, values: { kind: "voi" as const, index: 3, if_absent: "min_max" as const } };
+  const voi = {
+    ...input!,
+    values: { kind: "voi" as const, index: 3, if_absent: "min_max" as const },
+  };
   t.match(
     frameSteps(format, [interpretation(0)], voi, [{ observed: { low: -7, high: 80 } }]).find(
       ({ step }) => step === "min_max",

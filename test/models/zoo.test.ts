@@ -1,6 +1,7 @@
 /**
- * The 32 inference configurations of the MONAI Model Zoo: each is imported, or refused by the name of what is missing,
- * with the line on which it stands. Graphs of the stated shapes stand for the weights, which are not there.
+ * The 32 inference configurations of the MONAI Model Zoo: each is imported, or refused by the name
+ * of what is missing, with the line on which it stands. Graphs of the stated shapes stand for the
+ * weights, which are not there.
  */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -58,7 +59,11 @@ const OUTCOMES: Record<string, Expected> = {
     fields: [],
     open: [0, 1, 2, 3].map((label) => `outputs[0].labels[${label}].threshold`),
   },
-  endoscopic_inbody_classification: { modality: "ES", fields: [], notes: ["inference.json: postprocessing"] },
+  endoscopic_inbody_classification: {
+    modality: "ES",
+    fields: [],
+    notes: ["inference.json: postprocessing"],
+  },
   endoscopic_tool_segmentation: { modality: "ES", fields: [] },
   lung_nodule_ct_detection: {
     fields: [
@@ -218,18 +223,29 @@ interface Format {
 }
 const first = (record: Record<string, Format> = {}): Format | undefined => Object.values(record)[0];
 
-/** One convolution of zeros, from as many channels to as many as metadata.json says; for scores, their mean over the sides. */
-function graph({ inputs, outputs }: Record<"inputs" | "outputs", Record<string, Format>>): Uint8Array {
+/**
+ * One convolution of zeros, from as many channels to as many as metadata.json says; for scores,
+ * their mean over the sides.
+ */
+function graph({
+  inputs,
+  outputs,
+}: Record<"inputs" | "outputs", Record<string, Format>>): Uint8Array {
   const channels = Math.max(1, first(inputs)?.num_channels ?? 1);
   const labels = Math.max(1, first(outputs)?.num_channels ?? 1);
-  const sides = Array.from({ length: first(inputs)?.spatial_shape?.length || 3 }, (_, i) => `side${i}`);
+  const sides = Array.from(
+    { length: first(inputs)?.spatial_shape?.length || 3 },
+    (_, i) => `side${i}`,
+  );
   const scores = first(outputs)?.spatial_shape?.[0] === 1;
   const shape = [labels, channels, ...sides.map(() => 1)];
   return onnxModel({
     name: "stand-in",
     inputs: [{ name: "image", dtype: "float32", shape: ["n", channels, ...sides] }],
     outputs: [{ name: "pred", dtype: "float32", shape: ["n", labels, ...(scores ? [] : sides)] }],
-    initializers: [{ name: "w", dtype: "float32", shape, data: new Uint8Array(4 * labels * channels) }],
+    initializers: [
+      { name: "w", dtype: "float32", shape, data: new Uint8Array(4 * labels * channels) },
+    ],
     nodes: [
       { op: "Conv", inputs: ["image", "w"], outputs: [scores ? "maps" : "pred"] },
       ...(scores

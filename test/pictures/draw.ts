@@ -5,7 +5,11 @@ import { interpret } from "../../src/results/findings/findings.js";
 import { volumeOf } from "../../src/images/dicom/volume.js";
 import { ANY_STACK, type Image } from "../../src/images/image.js";
 import type { Finding } from "../../src/results/receipt/receipt.js";
-import { fullestCrossing, markedPixels, sliceOutputs } from "../../src/results/findings/volume-outputs.js";
+import {
+  fullestCrossing,
+  markedPixels,
+  sliceOutputs,
+} from "../../src/results/findings/volume-outputs.js";
 import { planeOf, type DrawRequest, type Shown } from "../../src/results/picture/draw-result.js";
 import { RESULT_FORMS } from "../../src/results/forms.js";
 import { Highlights } from "../../src/results/picture/highlights.js";
@@ -21,7 +25,9 @@ export function withKind<T>(
   );
   return withImage(kind, async (image) => {
     const { said, measurements, shown, marked } =
-      kind.volume === undefined ? framesOf(kind, image, thresholds) : await volumeIn(kind, image, thresholds);
+      kind.volume === undefined
+        ? framesOf(kind, image, thresholds)
+        : await volumeIn(kind, image, thresholds);
     const manifest = {
       name: `phantom-${kind.name}`.slice(0, 40),
       version: "1.0.0",
@@ -52,7 +58,10 @@ function framesOf(kind: Kind, image: Image, thresholds: number[][]): Gathered {
   const measurements = [];
   for (let frame = 0; frame < image.frameCount; frame++) {
     const results = kind.results(image, frame);
-    const found = interpret(kind.outputs, thresholds, { outputs: results, spacing: image.spacing(frame) });
+    const found = interpret(kind.outputs, thresholds, {
+      outputs: results,
+      spacing: image.spacing(frame),
+    });
     const several = image.frameCount > 1 ? { frame: frame + 1 } : {};
     const findings = found.findings.map((finding) => ({ ...finding, ...several }));
     said.push(...findings);
@@ -77,11 +86,17 @@ async function volumeIn(kind: Kind, image: Image, thresholds: number[][]): Promi
     if (mask?.kind !== "segmentation") throw new Error("A volume is segmented");
     masks.push(mask);
   }
-  const counts = masks[0]!.counts.map((_, i) => masks.reduce((sum, mask) => sum + mask.counts[i]!, 0));
+  const counts = masks[0]!.counts.map((_, i) =>
+    masks.reduce((sum, mask) => sum + mask.counts[i]!, 0),
+  );
   const mask = Buffer.concat(masks.map((each) => each.mask));
   const outputs = [{ ...masks[0]!, slices: masks.length, mask, counts }];
   const { geometry } = volume;
-  const found = interpret(kind.outputs, thresholds, { outputs, spacing: undefined, volume: geometry });
+  const found = interpret(kind.outputs, thresholds, {
+    outputs,
+    spacing: undefined,
+    volume: geometry,
+  });
   const pixels = markedPixels(outputs, masks.length);
   const crossing = fullestCrossing(outputs, pixels);
   const highlights = new Highlights<Shown>();

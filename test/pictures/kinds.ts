@@ -1,4 +1,7 @@
-/** Pictures of every kind that Radserve makes, from phantoms and masks that are made here: for eyes, and for tests. */
+/**
+ * Pictures of every kind that Radserve makes, from phantoms and masks that are made here: for eyes,
+ * and for tests.
+ */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -40,7 +43,10 @@ const LABELS: [string, [number, number, number]][] = [
   ["Bone", [255, 255, 255]],
 ];
 
-const segmentation = (labels: [string, [number, number, number]?][], overlapping = false): ModelOutput => ({
+const segmentation = (
+  labels: [string, [number, number, number]?][],
+  overlapping = false,
+): ModelOutput => ({
   kind: "segmentation",
   tensor: "mask",
   activation: overlapping ? "sigmoid" : "argmax",
@@ -100,8 +106,12 @@ const boxed =
       kind: "boxes",
       tensor: "boxes",
       boxes: boxes.map(([x, y, w, h, score]) => ({
-        ...{ x0: x * columns, y0: y * rows, x1: (x + w) * columns, y1: (y + h) * rows },
-        ...{ score, label: 0 },
+        x0: x * columns,
+        y0: y * rows,
+        x1: (x + w) * columns,
+        y1: (y + h) * rows,
+        score,
+        label: 0,
       })),
     },
   ];
@@ -116,7 +126,11 @@ const DATE: Attributes = {
 
 function file(raw: Raw, attributes: Attributes): Uint8Array {
   const pixelVr = raw.bitsAllocated === 8 ? "OB" : "OW";
-  return dicomFile({ attributes: attributesOf(raw, { ...DATE, ...attributes }), pixels: raw.data, pixelVr });
+  return dicomFile({
+    attributes: attributesOf(raw, { ...DATE, ...attributes }),
+    pixels: raw.data,
+    pixelVr,
+  });
 }
 
 function ct(z = 0, size = 512, more: Attributes = {}): Uint8Array {
@@ -160,7 +174,10 @@ function tissue(image: Image, data: Uint8Array): EngineOutput {
 /** A smooth picture: 12 bits, soft blobs over a gradient, with noise. */
 function blobs(rows: number, columns: number, seed: number, bits = 12): Raw {
   const next = random(seed);
-  const spots = Array.from({ length: 14 }, () => [next(), next(), 0.05 + 0.2 * next(), next()] as const);
+  const spots = Array.from(
+    { length: 14 },
+    () => [next(), next(), 0.05 + 0.2 * next(), next()] as const,
+  );
   const wide = new Uint16Array(rows * columns);
   const narrow = new Uint8Array(bits <= 8 ? rows * columns : 0);
   const top = 2 ** bits - 1;
@@ -260,7 +277,10 @@ function volumes(): Kind[] {
     labelAt: (point: Point) => number = liverLesion,
     more: Partial<Kind> = {},
   ): Kind => ({
-    ...{ name: `volume-${name}`, files: scanned(scan), outputs: [lesion], volume: true },
+    name: `volume-${name}`,
+    files: scanned(scan),
+    outputs: [lesion],
+    volume: true,
     results: inPatient(scan, labelAt, more.outputs === undefined ? 1 : 20),
     ...more,
   });
@@ -272,8 +292,10 @@ function volumes(): Kind[] {
   // Turned by 30 degrees about the axis from head to feet, then by 15 about that from left to right
   const [c, s, p, q] = [Math.cos(Math.PI / 6), 0.5, Math.cos(Math.PI / 12), Math.sin(Math.PI / 12)];
   const oblique: Scan = {
-    ...{ across: [c, s, 0], down: [-s * p, c * p, -q] },
-    ...{ counts: [160, 140, 90], spacing: [2, 2, 4] },
+    across: [c, s, 0],
+    down: [-s * p, c * p, -q],
+    counts: [160, 140, 90],
+    spacing: [2, 2, 4],
   };
   const small: Scan = { ...AXIAL, counts: [64, 64, 30], spacing: [5, 5, 10], more: ctOf };
   const first = pointOf(small, [20, 30, 14]);
@@ -285,16 +307,22 @@ function volumes(): Kind[] {
     kind("sagittal", sagittal),
     kind("coronal", coronal),
     kind("oblique", oblique),
-    kind("voxel", small, (point) => (Math.hypot(...point.map((v, i) => v - first[i]!)) < 1 ? 1 : 0)),
+    kind("voxel", small, (point) =>
+      Math.hypot(...point.map((v, i) => v - first[i]!)) < 1 ? 1 : 0,
+    ),
     kind("edge", small, (point) => (point[0] < -145 && point[2] > 120 ? 1 : 0)),
     kind("nothing", small, () => 0),
-    kind("few", { ...axial, counts: [160, 128, 4] }, ([x, , z]) => (Math.abs(x) < 20 && z < 0 ? 1 : 0)),
+    kind("few", { ...axial, counts: [160, 128, 4] }, ([x, , z]) =>
+      Math.abs(x) < 20 && z < 0 ? 1 : 0,
+    ),
     kind("tilted", { ...small, shear: 4 }),
     kind(
       "pet",
       { ...whole, more: { ...petOf, RescaleSlope: "0.03", RescaleIntercept: "0" } },
       ([x, y, z]) =>
-        bodyAt([x, y, z]) > 0 ? 1 + ((Math.floor(x / 60 + 20) * 7 + Math.floor(z / 70 + 20) * 3) % 20) : 0,
+        bodyAt([x, y, z]) > 0
+          ? 1 + ((Math.floor(x / 60 + 20) * 7 + Math.floor(z / 70 + 20) * 3) % 20)
+          : 0,
       { outputs: [segmentation(Array.from({ length: 20 }, (_, i) => [`Region ${i + 1}`]))] },
     ),
   ];
@@ -306,7 +334,9 @@ export function kinds(): Kind[] {
     return [tissue(image, new Uint8Array(phantom.stored.buffer))];
   };
   const tissues = segmentation(LABELS);
-  const nothing = ({ format: { rows, columns } }: Image): EngineOutput[] => [masked(rows, columns, () => 0)];
+  const nothing = ({ format: { rows, columns } }: Image): EngineOutput[] => [
+    masked(rows, columns, () => 0),
+  ];
   const stack = (count: number, size: number, more: Attributes = {}) =>
     Array.from({ length: count }, (_, i) =>
       ct((i - count / 2) * 12, size, { InstanceNumber: String(i + 1), ...more }),
@@ -352,7 +382,11 @@ export function kinds(): Kind[] {
     {
       name: "mg",
       files: [
-        file(blobs(3328, 2560, 5), { ...DX, SOPClassUID: "1.2.840.10008.5.1.4.1.1.1.2", Modality: "MG" }),
+        file(blobs(3328, 2560, 5), {
+          ...DX,
+          SOPClassUID: "1.2.840.10008.5.1.4.1.1.1.2",
+          Modality: "MG",
+        }),
       ],
       outputs: [lesion],
       results: lesionAt(0.6, 0.5, 0.03),
@@ -445,8 +479,12 @@ export function kinds(): Kind[] {
               [0, 0.5, 0.1, 0.2, 0.55, 2],
             ] as const
           ).map(([x, y, w, h, score, label]) => ({
-            ...{ x0: x * columns, y0: y * rows, x1: (x + w) * columns, y1: (y + h) * rows },
-            ...{ score, label },
+            x0: x * columns,
+            y0: y * rows,
+            x1: (x + w) * columns,
+            y1: (y + h) * rows,
+            score,
+            label,
           })),
         },
       ],
@@ -461,7 +499,9 @@ export function kinds(): Kind[] {
           columns,
           (x, y) =>
             disc(x, y, 0.5, 0.5, 0.42, 0.3)
-              ? 1 + (Math.floor(((Math.atan2(y - 0.5, x - 0.5) + Math.PI) / (2 * Math.PI)) * 13.999) % 14)
+              ? 1 +
+                (Math.floor(((Math.atan2(y - 0.5, x - 0.5) + Math.PI) / (2 * Math.PI)) * 13.999) %
+                  14)
               : 0,
           14,
         ),
@@ -469,7 +509,12 @@ export function kinds(): Kind[] {
     },
     {
       name: "rgb-photo",
-      files: [file(colour(900, 1200, 13), { Modality: "XC", SOPClassUID: "1.2.840.10008.5.1.4.1.1.77.1.4" })],
+      files: [
+        file(colour(900, 1200, 13), {
+          Modality: "XC",
+          SOPClassUID: "1.2.840.10008.5.1.4.1.1.77.1.4",
+        }),
+      ],
       outputs: [lesion],
       results: lesionAt(0.45, 0.5, 0.2),
     },
@@ -483,7 +528,13 @@ export function kinds(): Kind[] {
     },
     {
       name: "monochrome1",
-      files: [file(blobs(800, 700, 15), { ...DX, Modality: "CR", PhotometricInterpretation: "MONOCHROME1" })],
+      files: [
+        file(blobs(800, 700, 15), {
+          ...DX,
+          Modality: "CR",
+          PhotometricInterpretation: "MONOCHROME1",
+        }),
+      ],
       outputs: [lesion],
       results: lesionAt(0.3, 0.3, 0.1),
     },
@@ -520,7 +571,9 @@ export function kinds(): Kind[] {
     {
       name: "heat-map",
       files: [file(blobs(512, 512, 17), DX)],
-      outputs: [{ kind: "heatmap", tensor: "heat", activation: "none", label: { label: "Attention" } }],
+      outputs: [
+        { kind: "heatmap", tensor: "heat", activation: "none", label: { label: "Attention" } },
+      ],
       results: ({ format: { rows, columns } }) => {
         const values = new Float32Array(rows * columns);
         for (let i = 0; i < values.length; i++) {

@@ -1,4 +1,7 @@
-/** `node dist/test/pictures/main.js FOLDER [KIND...]`: draws a picture of every kind, to be looked at. */
+/**
+ * `node dist/test/pictures/main.js FOLDER [KIND...]`: draws a picture of every kind, to be looked
+ * at.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createEngine } from "../../src/engine/engine.js";

@@ -49,13 +49,22 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     const outputFolder = join(folder, `out-${count}`);
     writeFileSync(inputPath, bytes);
     const roots = { input: undefined, output: undefined };
-    const whole = { requestId: "test", inputPath, outputFolder, name: "scan", startedAt: STARTED, roots };
+    const whole = {
+      requestId: "test",
+      inputPath,
+      outputFolder,
+      name: "scan",
+      startedAt: STARTED,
+      roots,
+    };
     const answer = await infer(
       { ...whole, priority: "routine", cancelId: 1, outputs: ["sr", "seg"], ...task },
       { engine, models },
     );
     const object = (kind: string) => {
-      const file = answer.models.flatMap((m) => m.outputs).find(({ path }) => path.endsWith(`.${kind}.dcm`));
+      const file = answer.models
+        .flatMap((m) => m.outputs)
+        .find(({ path }) => path.endsWith(`.${kind}.dcm`));
       return file === undefined ? undefined : readFileSync(file.path);
     };
     const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
@@ -68,7 +77,9 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     return { ...entry, manifest };
   };
   const caveats = ({ receipt }: Awaited<ReturnType<typeof run>>) =>
-    receipt.models[0]!.warnings.map(({ code }) => code).filter((code) => code.startsWith("laterality"));
+    receipt.models[0]!.warnings.map(({ code }) => code).filter((code) =>
+      code.startsWith("laterality"),
+    );
 
   await t.test("a finding of the other side is refused", async (t) => {
     for (const entry of [detector, classifier]) {
@@ -78,9 +89,14 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
       t.match(error.message, /Expected findings of the right side/);
     }
     t.notOk(
-      readdirSync(folder).some((name) => name === `out-${count}` && readdirSync(join(folder, name)).length),
+      readdirSync(folder).some(
+        (name) => name === `out-${count}` && readdirSync(join(folder, name)).length,
+      ),
     );
-    t.strictSame(caveats(await run(radiograph({ ImageLaterality: "R" }), [sided(detector, RIGHT)])), []);
+    t.strictSame(
+      caveats(await run(radiograph({ ImageLaterality: "R" }), [sided(detector, RIGHT)])),
+      [],
+    );
   });
 
   await t.test("it takes its model with it, and no other", async (t) => {
@@ -113,7 +129,11 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(await shown("L\\F", RIGHT), [], "the patient's right is at the left of the image");
     t.strictSame(await shown("L\\F", LEFT), ["laterality_doubtful"]);
     t.strictSame(await shown("R\\F", LEFT), []);
-    t.strictSame(await shown("F\\L", LEFT), ["laterality_doubtful"], "the box is in the upper half");
+    t.strictSame(
+      await shown("F\\L", LEFT),
+      ["laterality_doubtful"],
+      "the box is in the upper half",
+    );
     t.strictSame(await shown("F\\R", LEFT), []);
     t.strictSame(await shown("A\\F", LEFT), ["laterality_unconfirmed"], "sagittal");
   });
@@ -140,7 +160,9 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     t.match(set.problems, [
       { name: "uncoded", error: { message: /labels\[0\]\.code: Required in stage final/ } },
     ]);
-    const error = await failure(run(radiograph(), [...set.entries, classifier], { models: ["uncoded"] }));
+    const error = await failure(
+      run(radiograph(), [...set.entries, classifier], { models: ["uncoded"] }),
+    );
     t.match(error.code, /model_not_found|model_unavailable/);
     await set.close();
   });
@@ -166,7 +188,10 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
       t.equal(error.code, "output_invalid");
       t.match(error.message, message);
       const { answer, folder } = await run(radiograph(), [detector, uncoded(change)]);
-      t.match(answer, { status: "partial", models: [{ status: "succeeded" }, { status: "failed" }] });
+      t.match(answer, {
+        status: "partial",
+        models: [{ status: "succeeded" }, { status: "failed" }],
+      });
       t.notOk(readdirSync(folder).some((name) => name.includes("uncoded")));
     }
     const segmenter = await loadTestModel(engine, folder, "segmenter");
@@ -182,8 +207,10 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     const [rows, columns] = [24, 32];
     const image = await readImage(bytes);
     const plane = {
-      ...{ format: image.format, data: await image.frame(0) },
-      ...{ interpretation: image.interpretation(0), pixelAspect: 1 },
+      format: image.format,
+      data: await image.frame(0),
+      interpretation: image.interpretation(0),
+      pixelAspect: 1,
     };
     const rawOf = async (entry: ModelEntry) => {
       const options = { thresholds: entry.thresholds, dump: true };
@@ -220,7 +247,14 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
     let farthest = 0;
     for (const [segment, pixels] of found.entries())
       for (let i = 0; i < rows * columns; i++) {
-        const expected = bilinear(values, segment, Math.floor(i / columns), i % columns, rows, columns);
+        const expected = bilinear(
+          values,
+          segment,
+          Math.floor(i / columns),
+          i % columns,
+          rows,
+          columns,
+        );
         farthest = Math.max(farthest, Math.abs(pixels[i]! - expected * 255));
       }
     t.ok(farthest <= 0.501, `steps of 1/255 to the nearest, at most ${farthest} off`);
@@ -233,36 +267,53 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
   await t.test("probabilities of a volume", async (t) => {
     const entry = await loadTestModel(engine, folder, "volume-fractional");
     const slices = 3;
-    const format = { rows: 4, columns: 5, samplesPerPixel: 1, bitsAllocated: 16, bitsStored: 16 } as const;
+    const format = {
+      rows: 4,
+      columns: 5,
+      samplesPerPixel: 1,
+      bitsAllocated: 16,
+      bitsStored: 16,
+    } as const;
     const planes = Array.from({ length: slices }, (_, z) => ({
       format: {
-        ...{ ...format, highBit: 15, signed: true, float: false, packed422: false },
+        ...format,
+        highBit: 15,
+        signed: true,
+        float: false,
+        packed422: false,
         photometricInterpretation: "MONOCHROME2" as const,
       },
       data: new Uint8Array(Int16Array.from({ length: 20 }, (_, i) => z * 100 + i * 5 - 160).buffer),
       interpretation: {
-        ...{ modality: { kind: "identity" } as const, units: "HU", voi: [] },
-        ...{ padding: { from: -160, to: -160 }, palette: undefined },
+        modality: { kind: "identity" } as const,
+        units: "HU",
+        voi: [],
+        padding: { from: -160, to: -160 },
+        palette: undefined,
       },
       pixelAspect: 1,
     }));
     const geometry = {
-      ...{
-        origin: [0, 0, 0],
-        columnDirection: [1, 0, 0],
-        rowDirection: [0, 1, 0],
-        sliceDirection: [0, 0, 1],
-      },
-      ...{ columnSpacing: 1, rowSpacing: 1, sliceSpacing: 1 },
+      origin: [0, 0, 0],
+      columnDirection: [1, 0, 0],
+      rowDirection: [0, 1, 0],
+      sliceDirection: [0, 0, 1],
+      columnSpacing: 1,
+      rowSpacing: 1,
+      sliceSpacing: 1,
     } as const;
     const { outputs, tensors } = await engine.infer(entry.nativeId!, planes, {
-      ...{ geometry: structuredClone(geometry) as never, thresholds: entry.thresholds, dump: true },
+      geometry: structuredClone(geometry) as never,
+      thresholds: entry.thresholds,
+      dump: true,
     });
     const [output] = outputs;
     if (output?.kind !== "segmentation") throw new Error("It segments");
     const raw = tensors!.outputs[0]!.data;
     const values = new Float32Array(raw.buffer, raw.byteOffset, raw.byteLength / 4);
-    const expected = Array.from(values, (value) => Math.round(Math.min(1, Math.max(0, value)) * 255));
+    const expected = Array.from(values, (value) =>
+      Math.round(Math.min(1, Math.max(0, value)) * 255),
+    );
     // The padded voxel is of no probability, in both labels
     expected[0] = expected[60] = 0;
     t.strictSame(Array.from(output.fractions!), expected);
@@ -270,7 +321,9 @@ t.test("through the use-case", { skip: needs(ADDON) }, async (t) => {
   });
 });
 
-/** The value of a map at a source pixel's centre, linear between samples, the outermost repeated. */
+/**
+ * The value of a map at a source pixel's centre, linear between samples, the outermost repeated.
+ */
 function bilinear(
   map: Float32Array,
   plane: number,
@@ -295,14 +348,21 @@ function bilinear(
 
 t.test("every place where an image names its side", async (t) => {
   const label: Label = { label: "nodule", laterality: LEFT };
-  const code = (value: string, scheme: string) => [{ CodeValue: value, CodingSchemeDesignator: scheme }];
-  const region = (value: string, scheme: string) => [{ AnatomicRegionModifierSequence: code(value, scheme) }];
+  const code = (value: string, scheme: string) => [
+    { CodeValue: value, CodingSchemeDesignator: scheme },
+  ];
+  const region = (value: string, scheme: string) => [
+    { AnatomicRegionModifierSequence: code(value, scheme) },
+  ];
   const of = async (more: Parameters<typeof radiograph>[0], laterality: Code = LEFT) =>
     checkSides({
       image: await readImage(radiograph(more)),
       outputs: [
         {
-          ...{ kind: "classification", tensor: "y", activation: "none", calibration: { kind: "none" } },
+          kind: "classification",
+          tensor: "y",
+          activation: "none",
+          calibration: { kind: "none" },
           labels: [{ ...label, laterality }],
         },
       ],
@@ -321,7 +381,12 @@ t.test("every place where an image names its side", async (t) => {
     await t.rejects(of(right), { code: "output_invalid" }, JSON.stringify(right));
     t.strictSame(await of(right, RIGHT), []);
   }
-  for (const silent of [{}, { ImageLaterality: "B" }, { ImageLaterality: "U" }, { ViewPosition: "RL" }])
+  for (const silent of [
+    {},
+    { ImageLaterality: "B" },
+    { ImageLaterality: "U" },
+    { ViewPosition: "RL" },
+  ])
     t.strictSame(await of(silent), ["laterality_unconfirmed"], JSON.stringify(silent));
   const both: Code = { value: "51440002", scheme: "SCT", meaning: "Right and left" };
   t.strictSame(await of({ Laterality: "R" }, both), [], "a label of both sides claims none");
@@ -330,7 +395,14 @@ t.test("every place where an image names its side", async (t) => {
 t.test("a mask that is drawn elsewhere", (t) => {
   const labels: Label[] = [{ label: "a", colour: [240, 80, 60] }, { label: "b" }];
   const outputs = [
-    { kind: "segmentation", tensor: "m", activation: "label_map", labels, postprocess: [], measurements: [] },
+    {
+      kind: "segmentation",
+      tensor: "m",
+      activation: "label_map",
+      labels,
+      postprocess: [],
+      measurements: [],
+    },
   ] satisfies OverlayInput["model"]["outputs"];
   for (const [rows, columns, frames] of [
     [40, 30, 1],
@@ -348,7 +420,11 @@ t.test("a mask that is drawn elsewhere", (t) => {
         return y < 0 || x < 0 || y >= rows || x >= columns ? 0 : mask[y * columns + x]!;
       });
     const result = (values: Uint8Array): EngineOutput => ({
-      ...{ kind: "segmentation", tensor: "m", rows, columns, overlapping: false },
+      kind: "segmentation",
+      tensor: "m",
+      rows,
+      columns,
+      overlapping: false,
       counts: [1, 2].map((label) => values.filter((value) => value === label).length),
       mask: values,
     });
@@ -396,8 +472,16 @@ t.test("a mask that is drawn elsewhere", (t) => {
     ];
     for (const [what, values] of faults)
       t.match(drawn(values), /^output_invalid: .*beside the mask/, `${size}, ${what}`);
-    t.match(drawn(new Uint8Array(mask.length)), /leaves parts of the mask out/, `${size}, left out`);
-    t.match(drawn(mask.map((value) => (value === 1 ? 0 : value))), /leaves parts/, `${size}, a label`);
+    t.match(
+      drawn(new Uint8Array(mask.length)),
+      /leaves parts of the mask out/,
+      `${size}, left out`,
+    );
+    t.match(
+      drawn(mask.map((value) => (value === 1 ? 0 : value))),
+      /leaves parts/,
+      `${size}, a label`,
+    );
   }
   t.end();
 });

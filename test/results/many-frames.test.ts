@@ -1,4 +1,6 @@
-/** What is made of an image of very many frames costs each frame the same, however many there are. */
+/**
+ * What is made of an image of very many frames costs each frame the same, however many there are.
+ */
 import t from "tap";
 import { volumeOf } from "../../src/images/dicom/volume.js";
 import { readImage } from "../../src/images/read-image.js";
@@ -33,14 +35,24 @@ function stack(frames: number): Buffer {
     { PlanePositionSequence: [{ ImagePositionPatient: "0\\0\\######" }] },
     explicit,
   );
-  const head = encodeElement(0xfffee000, "", Buffer.alloc(0), { explicit: false, little: true }, own.length);
+  const head = encodeElement(
+    0xfffee000,
+    "",
+    Buffer.alloc(0),
+    { explicit: false, little: true },
+    own.length,
+  );
   const item = Buffer.concat([head, own]);
   const items = Buffer.alloc(frames * item.length, item);
   for (let frame = 0; frame < frames; frame++)
-    items.write(String(frame).padStart(6, "0"), frame * item.length + item.indexOf("######"), "ascii");
+    items.write(
+      String(frame).padStart(6, "0"),
+      frame * item.length + item.indexOf("######"),
+      "ascii",
+    );
   return dicomFile({
     attributes: {
-      ...imageAttributes({ ...CT_SLICE, ...{ Rows: 1, Columns: 1, NumberOfFrames: String(frames) } }),
+      ...imageAttributes({ ...CT_SLICE, Rows: 1, Columns: 1, NumberOfFrames: String(frames) }),
       SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
       SharedFunctionalGroupsSequence: new Typed("SQ", [shared]),
     },

@@ -1,6 +1,7 @@
 /**
- * `npm run test:schemathesis -- [--examples N] [--seed N]`: the published contract against a running
- * server, by Schemathesis with all its checks and a valid token. The interpreter is that of RADSERVE_PYTHON.
+ * `npm run test:schemathesis -- [--examples N] [--seed N]`: the published contract against a
+ * running server, by Schemathesis with all its checks and a valid token. The interpreter is that of
+ * RADSERVE_PYTHON.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -23,15 +24,17 @@ const { values } = parseArgs({
 
 const SETTINGS = {
   RADSERVE_MODELS_DIR: path.join(root, "models"),
-  // The schema allows bodies of 10,000 items with the longest paths. One item more is to be said so, and not a size.
+  // The schema allows bodies of 10,000 items with the longest paths. One item more is to be said
+  // so, and not a size.
   RADSERVE_BODY_LIMIT: "256MiB",
 };
 
 /**
- * What Schemathesis is told beside the contract: a job that there is, so that its pages do more than say 404, and another
- * one that may be forgotten; that DELETE cancels a job, which can be seen afterwards (in a sequence of requests it takes
- * for gone what was deleted), and that a job is forgotten once; that paths in an address may be too long for one (431);
- * and that 504 is the answer to a `timeout_ms` of 1, and no fault of the server.
+ * What Schemathesis is told beside the contract: a job that there is, so that its pages do more
+ * than say 404, and another one that may be forgotten; that DELETE cancels a job, which can be seen
+ * afterwards (in a sequence of requests it takes for gone what was deleted), and that a job is
+ * forgotten once; that paths in an address may be too long for one (431); and that 504 is the
+ * answer to a `timeout_ms` of 1, and no fault of the server.
  */
 async function configuration(server: TestServer): Promise<string> {
   return [
@@ -70,7 +73,8 @@ async function attack(server: TestServer): Promise<number> {
   const folder = mkdtempSync(path.join(os.tmpdir(), "radserve-schemathesis-"));
   try {
     const settings = path.join(folder, "schemathesis.toml");
-    // Images that every request can be answered with: it finds their paths in answers, and sends them
+    // Images that every request can be answered with: it finds their paths in answers, and sends
+    // them
     rmSync(path.join(server.place.input, "image.png"));
     writeImages(server.place.input, 3);
     writeFileSync(settings, await configuration(server));
@@ -78,12 +82,28 @@ async function attack(server: TestServer): Promise<number> {
     const child = spawn(
       PYTHON,
       [
-        ...["-m", "schemathesis.cli", "--config-file", settings, "run", contract],
-        ...["--url", server.url, "--header", `Authorization: ${server.token}`],
-        ...["--checks", "all", "--continue-on-failure", "--no-color"],
+        "-m",
+        "schemathesis.cli",
+        "--config-file",
+        settings,
+        "run",
+        contract,
+        "--url",
+        server.url,
+        "--header",
+        `Authorization: ${server.token}`,
+        "--checks",
+        "all",
+        "--continue-on-failure",
+        "--no-color",
         // It cannot write multipart/related
-        ...["--exclude-path", "/dicomweb/studies"],
-        ...["--seed", values.seed, "--max-examples", values.examples, "--generation-deterministic"],
+        "--exclude-path",
+        "/dicomweb/studies",
+        "--seed",
+        values.seed,
+        "--max-examples",
+        values.examples,
+        "--generation-deterministic",
       ],
       { cwd: folder, stdio: "inherit" },
     );

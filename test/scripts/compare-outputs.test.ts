@@ -10,16 +10,29 @@ const line = (id: string, answer: unknown, sr: string) => ({
   answer,
   files: { "a.sr.dcm": sr },
 });
-const BEFORE = [line("a.dcm: json", { warnings: [] }, "1"), line("b.dcm: json", { warnings: [] }, "1")];
-const AFTER = [line("a.dcm: json", { warnings: ["new"] }, "2"), line("b.dcm: json", { warnings: [] }, "1")];
-const SR: Expected = { cases: /^a\.dcm/, path: /^files\..*\.sr\.dcm$/, reason: "NUM 0 of absent labels" };
+const BEFORE = [
+  line("a.dcm: json", { warnings: [] }, "1"),
+  line("b.dcm: json", { warnings: [] }, "1"),
+];
+const AFTER = [
+  line("a.dcm: json", { warnings: ["new"] }, "2"),
+  line("b.dcm: json", { warnings: [] }, "1"),
+];
+const SR: Expected = {
+  cases: /^a\.dcm/,
+  path: /^files\..*\.sr\.dcm$/,
+  reason: "NUM 0 of absent labels",
+};
 const WARNED: Expected = { cases: /^a\.dcm/, path: /^answer\.warnings\./, reason: "a new warning" };
 
 t.test("only expected differences pass, and each has to be there", (t) => {
   const folder = t.testdir();
   const written = (name: string, lines: readonly object[]) => {
     const head = { inputs: "the same" };
-    writeFileSync(`${folder}/${name}`, [head, ...lines].map((one) => `${JSON.stringify(one)}\n`).join(""));
+    writeFileSync(
+      `${folder}/${name}`,
+      [head, ...lines].map((one) => `${JSON.stringify(one)}\n`).join(""),
+    );
     return `${folder}/${name}`;
   };
   const [before, after] = [written("before", BEFORE), written("after", AFTER)];
@@ -35,7 +48,11 @@ t.test("only expected differences pass, and each has to be there", (t) => {
   };
 
   t.match(judged(before, before, []), { equal: true, text: "2 of 2 cases are equal (2 files)." });
-  t.match(judged(before, after, []), { equal: false, text: 'files.a.sr.dcm: "1" became "2"' }, "no reason");
+  t.match(
+    judged(before, after, []),
+    { equal: false, text: 'files.a.sr.dcm: "1" became "2"' },
+    "no reason",
+  );
   const one = judged(before, after, [SR]);
   t.equal(one.equal, false, "one of two differences has a reason");
   t.match(one.text, "answer.warnings.0: undefined became");

@@ -1,4 +1,7 @@
-/** The commands that the pages show are there, and do what they show; what else the pages say: pages.test.ts. */
+/**
+ * The commands that the pages show are there, and do what they show; what else the pages say:
+ * pages.test.ts.
+ */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -19,7 +22,10 @@ import { root } from "../support/server.js";
 
 const withoutAddon = needs(ADDON);
 
-/** Commands that the test does not run, each with its reason. One that no page has any more is a failure. */
+/**
+ * Commands that the test does not run, each with its reason. One that no page has any more is a
+ * failure.
+ */
 const NOT_RUN: readonly [RegExp, string][] = [
   [/^npm ci\b/, "builds the clone that this test runs in; .ci/run begins with it"],
   [/^sudo /, "needs root and systemd"],
@@ -68,7 +74,8 @@ t.test(
             continue;
           }
           const group = helpOf([first]).includes("Commands:");
-          if (group) t.match(helpOf([first]), new RegExp(`^  ${second}\\b`, "m"), `${page}: ${text}`);
+          if (group)
+            t.match(helpOf([first]), new RegExp(`^  ${second}\\b`, "m"), `${page}: ${text}`);
           for (const [option] of rest.matchAll(/--[a-z][a-z-]*/g))
             t.match(helpOf(group ? [first, second] : [first]), option, `${page}: ${text}`);
         }
@@ -84,14 +91,18 @@ async function handOver({ clone, srv }: Reader): Promise<void> {
   for (const folder of [demo, series]) mkdirSync(folder, { recursive: true });
   writeFileSync(path.join(demo, "ct-phantom.dcm"), drawn.ct);
   writeFileSync(path.join(demo, "ultrasound-burned-in.dcm"), drawn.ultrasound);
-  for (const [i, slice] of ctSeries(4, 12).entries()) writeFileSync(path.join(series, `${i}.dcm`), slice);
+  for (const [i, slice] of ctSeries(4, 12).entries())
+    writeFileSync(path.join(series, `${i}.dcm`), slice);
 }
 
 const LONGEST_WAIT_MS = 120_000;
 const LOOK_AGAIN_MS = 500;
 
 /** What is wrong with what a command gave; undefined where it is as the page shows. */
-function faultOf({ text, output, answer }: DocumentedCommand, found: { status: number; text: string }) {
+function faultOf(
+  { text, output, answer }: DocumentedCommand,
+  found: { status: number; text: string },
+) {
   const expected = Number(/# ends with (\d+)/.exec(text)?.[1] ?? 0);
   if (found.status !== expected) return `status ${found.status}`;
   if (answer !== undefined) return unlike(answer, JSON.parse(found.text) as unknown);
@@ -101,7 +112,10 @@ function faultOf({ text, output, answer }: DocumentedCommand, found: { status: n
   return missing === undefined ? undefined : `no line like: ${missing}`;
 }
 
-/** A command that only looks is typed again until it shows what the page shows: a job takes its time. */
+/**
+ * A command that only looks is typed again until it shows what the page shows: a job takes its
+ * time.
+ */
 async function typeOut(reader: Reader, command: DocumentedCommand): Promise<string | undefined> {
   const looks = /^curl -s "?http/.test(command.text) && !/ -[Xd] /.test(command.text);
   const end = Date.now() + LONGEST_WAIT_MS;
@@ -113,7 +127,10 @@ async function typeOut(reader: Reader, command: DocumentedCommand): Promise<stri
       continue;
     }
     const ids = (value: unknown) => JSON.stringify(value).match(/"job_id":"([^"]+)"/)?.[1];
-    const [shownId, foundId] = [ids(command.answer ?? {}), /"job_id":"([^"]+)"/.exec(found.text)?.[1]];
+    const [shownId, foundId] = [
+      ids(command.answer ?? {}),
+      /"job_id":"([^"]+)"/.exec(found.text)?.[1],
+    ];
     if (shownId !== undefined && foundId !== undefined) reader.learn(shownId, foundId);
     return fault === undefined ? undefined : `${fault}\n${found.text.slice(0, 2_000)}`;
   }

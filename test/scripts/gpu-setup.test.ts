@@ -1,7 +1,8 @@
 /**
- * `npm run setup:gpu` and what the server makes of it on a machine without a GPU, in a copy of the project, so that the
- * one under test keeps its own core. `npm run test:gpu-setup` downloads the packages (about 600 MB); without it, what
- * lies in gpu/node_modules is taken, and nothing is downloaded.
+ * `npm run setup:gpu` and what the server makes of it on a machine without a GPU, in a copy of the
+ * project, so that the one under test keeps its own core. `npm run test:gpu-setup` downloads the
+ * packages (about 600 MB); without it, what lies in gpu/node_modules is taken, and nothing is
+ * downloaded.
  */
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -34,7 +35,14 @@ const MISSING = /libcublasLt\.so\.13/;
 function copyOfProject(t: Test): string {
   const copy = realpathSync(mkdtempSync(join(tmpdir(), "radserve-gpu-")));
   t.teardown(() => rmSync(copy, { recursive: true, force: true }));
-  for (const name of ["package.json", "dist/src", "dist/scripts", "scripts", "models", "build/Release"])
+  for (const name of [
+    "package.json",
+    "dist/src",
+    "dist/scripts",
+    "scripts",
+    "models",
+    "build/Release",
+  ])
     cpSync(join(root, name), join(copy, name), { recursive: true });
   mkdirSync(join(copy, "gpu"));
   for (const name of ["package.json", "package-lock.json", ".npmrc"])
@@ -63,7 +71,10 @@ async function run(
   }
 }
 
-/** A whole copy with the GPU's core in place, by the command or, without downloads, by its second half. */
+/**
+ * A whole copy with the GPU's core in place, by the command or, without downloads, by its second
+ * half.
+ */
 async function withGpuCore(t: Test): Promise<string> {
   const copy = copyOfProject(t);
   if (mayDownload) {
@@ -80,7 +91,10 @@ async function withGpuCore(t: Test): Promise<string> {
   return copy;
 }
 
-/** Starts the copy's server and stops it once its models are loaded; gives the line that it logs then. */
+/**
+ * Starts the copy's server and stops it once its models are loaded; gives the line that it logs
+ * then.
+ */
 async function untilLoaded(copy: string, env: NodeJS.ProcessEnv): Promise<unknown> {
   const server = spawn(process.execPath, [join(copy, "dist/src/main.js"), "serve"], {
     env,
@@ -103,7 +117,10 @@ t.test("a core with CUDA, and a machine without", { skip: needs(ADDON) }, async 
     return;
   }
   const copy = await withGpuCore(t);
-  const place = makePlace({ RADSERVE_PROVIDERS: "cuda,cpu", RADSERVE_MODELS_DIR: join(copy, "models") });
+  const place = makePlace({
+    RADSERVE_PROVIDERS: "cuda,cpu",
+    RADSERVE_MODELS_DIR: join(copy, "models"),
+  });
   t.teardown(() => place.remove());
   const radserve = (parameters: string[], extra: NodeJS.ProcessEnv = {}) =>
     run(process.execPath, [join(copy, "dist/src/main.js"), ...parameters], {
@@ -117,7 +134,10 @@ t.test("a core with CUDA, and a machine without", { skip: needs(ADDON) }, async 
     t.comment("this machine has CUDA 13");
     return;
   }
-  t.match(doctor.output, /problem {2}GPU: CUDA cannot be used: the library libcublasLt\.so\.13 is missing/);
+  t.match(
+    doctor.output,
+    /problem {2}GPU: CUDA cannot be used: the library libcublasLt\.so\.13 is missing/,
+  );
 
   const refused = await radserve(["serve"]);
   t.equal(refused.status, 2, "a server that was told to use the GPU does not start without");
@@ -129,7 +149,10 @@ t.test("a core with CUDA, and a machine without", { skip: needs(ADDON) }, async 
   t.not(gpu.status, 0);
   t.match(gpu.output, MISSING);
 
-  const { status, output } = await radserve(["models", "check", join(copy, "models/ct-tissue")], cpu);
+  const { status, output } = await radserve(
+    ["models", "check", join(copy, "models/ct-tissue")],
+    cpu,
+  );
   t.equal(status, 0, "with the fallback, the canary passes on the CPU");
   t.notMatch(output, MISSING);
   const served = await radserve(["infer", input, place.output, "--json"], cpu);
@@ -140,7 +163,8 @@ t.test("a core with CUDA, and a machine without", { skip: needs(ADDON) }, async 
 
 t.test("other libraries than the pinned ones are refused", { skip: needs(ADDON) }, async (t) => {
   const copy = copyOfProject(t);
-  // In place of npm, which would fetch the right ones: the file is there already, and is another one.
+  // In place of npm, which would fetch the right ones: the file is there already, and is another
+  // one.
   const bin = join(copy, "bin");
   mkdirSync(bin);
   writeFileSync(join(bin, "npm"), "#!/bin/sh\nexit 0\n", { mode: 0o755 });
@@ -149,8 +173,17 @@ t.test("other libraries than the pinned ones are refused", { skip: needs(ADDON) 
   writeFileSync(join(folder, "libonnxruntime.so.1"), "another library");
   const before = readdirSync(join(copy, "build/Release")).sort();
   const env = { ...process.env, PATH: `${bin}:${process.env["PATH"] ?? ""}` };
-  const { status, output } = await run(process.execPath, [join(copy, "scripts/setup-gpu.mjs")], env, copy);
+  const { status, output } = await run(
+    process.execPath,
+    [join(copy, "scripts/setup-gpu.mjs")],
+    env,
+    copy,
+  );
   t.equal(status, 1);
   t.match(output, /libonnxruntime\.so\.1 has sha256 [0-9a-f]{64}, expected 89688f5c/);
-  t.strictSame(readdirSync(join(copy, "build/Release")).sort(), before, "and nothing was put in place");
+  t.strictSame(
+    readdirSync(join(copy, "build/Release")).sort(),
+    before,
+    "and nothing was put in place",
+  );
 });

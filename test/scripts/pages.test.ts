@@ -1,4 +1,7 @@
-/** The pages say what the sources say, and their links lead somewhere; their commands: documents.test.ts. */
+/**
+ * The pages say what the sources say, and their links lead somewhere; their commands:
+ * documents.test.ts.
+ */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -70,7 +73,10 @@ t.test(
 t.test("blocks are of known kinds, and commands stand in console blocks alone", (t) => {
   for (const page of COMMAND_PAGES) {
     for (const { at, info, lines } of blocksOf(page)) {
-      t.ok(["console", "json", "json answer", "text"].includes(info), `${at}: a block of kind "${info}"`);
+      t.ok(
+        ["console", "json", "json answer", "text"].includes(info),
+        `${at}: a block of kind "${info}"`,
+      );
       if (info === "json") t.doesNotThrow(() => JSON.parse(lines.join("\n")) as unknown, at);
       if (info === "text")
         for (const line of lines)
@@ -104,8 +110,12 @@ t.test("routes, fields, npm scripts and codes in the pages are those that there 
 });
 
 t.test("tests that the page of security names are there", (t) => {
-  const folders = readdirSync(path.join(root, "test"), { withFileTypes: true }).map(({ name }) => name);
-  const tests = namedIn("docs/security.md").filter((text) => folders.includes(text.split("/")[0] ?? ""));
+  const folders = readdirSync(path.join(root, "test"), { withFileTypes: true }).map(
+    ({ name }) => name,
+  );
+  const tests = namedIn("docs/security.md").filter((text) =>
+    folders.includes(text.split("/")[0] ?? ""),
+  );
   t.ok(tests.length > 0);
   for (const name of tests)
     t.ok(

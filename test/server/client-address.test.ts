@@ -1,4 +1,7 @@
-/** Whose address counts behind proxies: the nearest one that is no trusted proxy, and never what a client made up. */
+/**
+ * Whose address counts behind proxies: the nearest one that is no trusted proxy, and never what a
+ * client made up.
+ */
 import type { IncomingHttpHeaders } from "node:http";
 import t from "tap";
 import { plainAddress } from "../../src/base/networks.js";
@@ -71,7 +74,8 @@ t.test("what cannot be read ends at the last hop that can", (t) => {
 });
 
 t.test("both headers have to name the same client, because a proxy writes one of them", (t) => {
-  const both = (one: string, other: string) => from("10.0.0.1", { "x-forwarded-for": one, forwarded: other });
+  const both = (one: string, other: string) =>
+    from("10.0.0.1", { "x-forwarded-for": one, forwarded: other });
   t.equal(both("1.2.3.4", "for=1.2.3.4"), "1.2.3.4");
   t.equal(both("1.2.3.4", "for=6.6.6.6"), "10.0.0.1");
   t.end();

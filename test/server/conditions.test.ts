@@ -24,7 +24,9 @@ t.test(
     place.environment["RADSERVE_INPUT_ROOTS"] = `${place.input}:${share}`;
     const server = await startServer(place);
     t.teardown(() => server.stop());
-    await server.logged(({ condition, where }) => condition === "disk_full" && where === "output root");
+    await server.logged(
+      ({ condition, where }) => condition === "disk_full" && where === "output root",
+    );
     rmdirSync(share);
     const said = await server.logged(({ condition }) => condition === "share_unavailable");
     t.match(said, { level: "warn", where: "input root 2", msg: /the folder does not exist/ });
@@ -43,7 +45,10 @@ t.test(
     const overview = await (await fetch(`${server.url}/overview`, { headers })).json();
     const about = (all: Condition[]) =>
       all.map(({ condition, where, remedy }) => ({ condition, where, remedy }));
-    t.strictSame(about((overview as { conditions: Condition[] }).conditions), about(ready.conditions));
+    t.strictSame(
+      about((overview as { conditions: Condition[] }).conditions),
+      about(ready.conditions),
+    );
     place.environment["RADSERVE_URL"] = server.url;
     const status = await radserve(place, "status");
     t.equal(status.status, 0, "it is ready");
@@ -65,7 +70,9 @@ t.test(
     );
 
     mkdirSync(share);
-    await server.logged(({ condition, msg }) => condition === "share_unavailable" && msg === "resolved");
+    await server.logged(
+      ({ condition, msg }) => condition === "share_unavailable" && msg === "resolved",
+    );
   },
 );
 
@@ -85,11 +92,18 @@ t.test("everything else that may be wrong", async (t) => {
     ],
     gpus: () => [{ number: 1, lost: true } as never],
     certificates: () => ({
-      expiries: [{ certificate: "server", name: "RADSERVE_TLS_CERT", at: new Date(Date.now() + 86_400_000) }],
+      expiries: [
+        { certificate: "server", name: "RADSERVE_TLS_CERT", at: new Date(Date.now() + 86_400_000) },
+      ],
       refused: "RADSERVE_TLS_KEY: expected another key.",
     }),
     bulk: () => ({
-      ...{ open: 2, queued: 1, running: 0, paused: 2, ended: {}, trouble: "database_full" },
+      open: 2,
+      queued: 1,
+      running: 0,
+      paused: 2,
+      ended: {},
+      trouble: "database_full",
       paused_for: { share_unavailable: 2 },
       boxes: [
         { ...box, alive: false },

@@ -1,6 +1,7 @@
 /**
- * A server that was told to use the GPU, with the real provider and the stand-in for the CUDA libraries that
- * `npm run test:cuda` builds (native/test/cuda). Kernels do nothing there, so that no number is looked at.
+ * A server that was told to use the GPU, with the real provider and the stand-in for the CUDA
+ * libraries that `npm run test:cuda` builds (native/test/cuda). Kernels do nothing there, so that
+ * no number is looked at.
  */
 import {
   cpSync,
@@ -23,14 +24,25 @@ import type { ModelList } from "../../src/server/model-list.js";
 import { writeSlice } from "../support/bulk.js";
 import { copyModel } from "../support/manifests.js";
 import { ADDON, needs } from "../support/needs.js";
-import { makePlace, radserve, root, startServer, type Place, type TestServer } from "../support/server.js";
+import {
+  makePlace,
+  radserve,
+  root,
+  startServer,
+  type Place,
+  type TestServer,
+} from "../support/server.js";
 
 const built = join(root, "build-cuda-test");
 const standIn = join(built, "stand-in");
-const wanted = process.env["RADSERVE_TEST_CUDA"] !== undefined || existsSync(join(standIn, "libcudnn.so.9"));
+const wanted =
+  process.env["RADSERVE_TEST_CUDA"] !== undefined || existsSync(join(standIn, "libcudnn.so.9"));
 const skip = needs(ADDON) || (wanted ? false : "npm run test:cuda builds what this needs");
 
-/** The addon beside the core and the provider for CUDA, in a copy of the project, so that the one under test keeps its own. */
+/**
+ * The addon beside the core and the provider for CUDA, in a copy of the project, so that the one
+ * under test keeps its own.
+ */
 function copyOfProject(place: Place): string {
   const copy = join(place.directory, "project");
   mkdirSync(join(copy, "build/Release"), { recursive: true });
@@ -54,9 +66,15 @@ function writeDraft(
   const bytes = onnxModel(graph);
   writeFileSync(join(folder, "model.onnx"), bytes);
   const manifest: Manifest = {
-    ...{ name: graph.name, version: "1.0.0", manufacturer: "Tests", description: "A model for tests." },
-    ...{ intended_use: "None.", regulatory: "Not for diagnostic use.", stage: "draft" },
-    ...{ release: "active", required: false },
+    name: graph.name,
+    version: "1.0.0",
+    manufacturer: "Tests",
+    description: "A model for tests.",
+    intended_use: "None.",
+    regulatory: "Not for diagnostic use.",
+    stage: "draft",
+    release: "active",
+    required: false,
     files: [{ path: "model.onnx", sha256: sha256(bytes) }],
     accepts: { formats: ["dicom"], modality: ["CT"], dimensions: "2d" },
     ...parts,
@@ -67,15 +85,27 @@ function writeDraft(
 }
 
 const pixels = (size: ImageInput["size"]): ImageInput => ({
-  ...{ tensor: "x", dtype: "float32", layout: "NCHW", size, fit: "stretch", interpolation: "linear" },
-  ...{ values: { kind: "modality" }, monochrome1: "invert", channels: "grayscale", colour_source: "refuse" },
-  ...{ normalisation: { kind: "none" }, background: 0 },
+  tensor: "x",
+  dtype: "float32",
+  layout: "NCHW",
+  size,
+  fit: "stretch",
+  interpolation: "linear",
+  values: { kind: "modality" },
+  monochrome1: "invert",
+  channels: "grayscale",
+  colour_source: "refuse",
+  normalisation: { kind: "none" },
+  background: 0,
 });
 
 const numbers = (tensor: string, names: readonly string[]): ModelOutput => ({
-  ...{ kind: "regression", tensor },
+  kind: "regression",
+  tensor,
   values: names.map((name) => ({
-    ...{ name, multiply: 1, add: 0 },
+    name,
+    multiply: 1,
+    add: 0,
     unit: { value: "1", scheme: "UCUM", meaning: "no units" },
   })),
 });
@@ -90,7 +120,10 @@ const listed = async (server: TestServer) => JSON.parse(await get(server, "/mode
 /** One image through all models; the receipt. */
 async function infer(server: TestServer, place: Place, image: string, name: string) {
   const output_folder_path = join(place.output, name);
-  const answer = await server.post("/single_inference", { input_image_path: image, output_folder_path });
+  const answer = await server.post("/single_inference", {
+    input_image_path: image,
+    output_folder_path,
+  });
   const body = (await answer.json()) as { receipt_path: string; message?: string };
   if (answer.status !== 200) throw new Error(`${answer.status} ${body.message}`);
   return JSON.parse(readFileSync(body.receipt_path, "utf8")) as {
@@ -99,11 +132,17 @@ async function infer(server: TestServer, place: Place, image: string, name: stri
 }
 
 const AGE: Extract<ModelInput, { kind: "attributes" }>["values"][number] = {
-  ...{ tag: "PatientAge", encoding: "age", unit: "years", multiply: 1, add: 0 },
+  tag: "PatientAge",
+  encoding: "age",
+  unit: "years",
+  multiply: 1,
+  add: 0,
   if_absent: { kind: "refuse" },
 };
 
-/** A place whose models may run on CUDA alone, without canaries, and the libraries that are there. */
+/**
+ * A place whose models may run on CUDA alone, without canaries, and the libraries that are there.
+ */
 function placeWith(t: Test, libraries: string[]): Place {
   const place = makePlace({ RADSERVE_PROVIDERS: "cuda", RADSERVE_GPUS: "0,1" });
   t.teardown(() => place.remove());
@@ -135,7 +174,11 @@ t.test("a server answers from two GPUs, and says where its models are", { skip }
   const listed = (await (
     await fetch(`${server.url}/models`, { headers: { Authorization: server.token } })
   ).json()) as { models: { name: string; gpu: number }[]; gpus: object[] };
-  t.strictSame(listed.models.map(({ gpu }) => gpu).sort(), [0, 1], "each GPU has one of two equal models");
+  t.strictSame(
+    listed.models.map(({ gpu }) => gpu).sort(),
+    [0, 1],
+    "each GPU has one of two equal models",
+  );
   t.match(listed.gpus, [
     { number: 0, lost: false, total_bytes: 8 * 2 ** 30 },
     { number: 1, lost: false },
@@ -157,13 +200,18 @@ t.test(
     place.environment["STAND_IN_BREAK"] = "0,1,700";
     const server = await startServer(place);
     await server.logged(({ msg }) => msg === "models loaded");
-    const answer = await fetch(`${server.url}/models`, { headers: { Authorization: server.token } });
-    const { models } = (await answer.json()) as { models: { health: string; error: { message: string } }[] };
+    const answer = await fetch(`${server.url}/models`, {
+      headers: { Authorization: server.token },
+    });
+    const { models } = (await answer.json()) as {
+      models: { health: string; error: { message: string } }[];
+    };
     t.strictSame(
       models.map(({ health }) => health),
       ["failed", "failed"],
     );
-    for (const { error } of models) t.match(error.message, /process ended while it loaded this model/);
+    for (const { error } of models)
+      t.match(error.message, /process ended while it loaded this model/);
     t.equal(server.log.filter(({ msg }) => /ended while it loaded this model/.test(msg)).length, 2);
     t.equal(await server.stop(), 0);
   },
@@ -185,20 +233,30 @@ t.test("a model that does not fit is refused before it is loaded", { skip }, asy
   );
 });
 
-t.test("a server whose machine lacks cuDNN refuses by name, and doctor says so", { skip }, async (t) => {
-  const place = placeWith(
-    t,
-    readdirSync(standIn).filter((name) => name !== "libcudnn.so.9"),
-  );
-  const missing = /CUDA cannot be used: the library libcudnn\.so\.9 is missing/;
-  const refused = await radserve(place, "serve");
-  t.match(refused, { status: 2, stderr: missing });
-  const doctor = await radserve(place, "doctor");
-  t.match(doctor.stdout, /problem {2}GPU: CUDA cannot be used: the library libcudnn\.so\.9 is missing/);
-  rmSync(join(place.directory, "libraries"), { recursive: true });
-  const none = await radserve(place, "doctor");
-  t.match(none.stdout, /problem {2}GPU: CUDA cannot be used: the library libcublasLt\.so\.13 is missing/);
-});
+t.test(
+  "a server whose machine lacks cuDNN refuses by name, and doctor says so",
+  { skip },
+  async (t) => {
+    const place = placeWith(
+      t,
+      readdirSync(standIn).filter((name) => name !== "libcudnn.so.9"),
+    );
+    const missing = /CUDA cannot be used: the library libcudnn\.so\.9 is missing/;
+    const refused = await radserve(place, "serve");
+    t.match(refused, { status: 2, stderr: missing });
+    const doctor = await radserve(place, "doctor");
+    t.match(
+      doctor.stdout,
+      /problem {2}GPU: CUDA cannot be used: the library libcudnn\.so\.9 is missing/,
+    );
+    rmSync(join(place.directory, "libraries"), { recursive: true });
+    const none = await radserve(place, "doctor");
+    t.match(
+      none.stdout,
+      /problem {2}GPU: CUDA cannot be used: the library libcublasLt\.so\.13 is missing/,
+    );
+  },
+);
 
 t.test(
   "a model of an image and a number runs in batches, and each image keeps its number",
@@ -230,16 +288,26 @@ t.test(
         inputs: [
           pixels({ kind: "fixed", height: 2, width: 2 }),
           {
-            ...{ kind: "attributes", tensor: "age", dtype: "float32", layout: "NC" },
+            kind: "attributes",
+            tensor: "age",
+            dtype: "float32",
+            layout: "NC",
             values: [AGE],
           },
         ],
-        outputs: [numbers("years", ["Years"]), numbers("seen", ["First", "Second", "Third", "Fourth"])],
+        outputs: [
+          numbers("years", ["Years"]),
+          numbers("seen", ["First", "Second", "Third", "Fourth"]),
+        ],
         batching: { max: 8 },
       },
     );
     const hold = join(place.directory, "hold");
-    Object.assign(place.environment, { STAND_IN_HOLD: hold, RADSERVE_GPUS: "0", RADSERVE_THREADS: "2" });
+    Object.assign(place.environment, {
+      STAND_IN_HOLD: hold,
+      RADSERVE_GPUS: "0",
+      RADSERVE_THREADS: "2",
+    });
     const server = await startServer(place);
     t.teardown(() => server.stop());
     await server.logged(({ msg }) => msg === "models loaded");
@@ -295,7 +363,12 @@ t.test(
             { name: "seen", dtype: "float32", shape: ["n", side] },
           ],
           initializers: [
-            { name: "w", dtype: "float32", shape: [side, side], data: new Uint8Array(4 * side * side) },
+            {
+              name: "w",
+              dtype: "float32",
+              shape: [side, side],
+              data: new Uint8Array(4 * side * side),
+            },
           ],
           nodes: [
             { op: "MatMul", inputs: ["x", "w"], outputs: ["y"] },
@@ -316,13 +389,19 @@ t.test(
       );
     // The weights of one take 4 MiB.
     Object.assign(place.environment, {
-      ...{ RADSERVE_GPUS: "0", RADSERVE_GPU_MEMORY: "6MiB", RADSERVE_MODEL_IDLE: "1h" },
+      RADSERVE_GPUS: "0",
+      RADSERVE_GPU_MEMORY: "6MiB",
+      RADSERVE_MODEL_IDLE: "1h",
     });
     const server = await startServer(place);
     t.teardown(() => server.stop());
     await server.logged(({ msg }) => msg === "models loaded");
     t.match(
-      (await listed(server)).models.map(({ name, health, residence }) => ({ name, health, residence })),
+      (await listed(server)).models.map(({ name, health, residence }) => ({
+        name,
+        health,
+        residence,
+      })),
       [
         { name: "first", health: "ready", residence: { state: "idle", loads: 1 } },
         { name: "second", health: "ready", residence: { state: "loaded", loads: 1 } },

@@ -13,7 +13,10 @@ t.test("words of Node.js and of native libraries", { skip: needs(ADDON) }, async
   const foreign = ({ from, said, fault }: Record<string, unknown>) =>
     from === undefined ? (fault as { message?: string } | undefined)?.message : String(said);
   for (const words of [/^libjpeg: damaged '\.\.\.'$/, /TimeoutOverflowWarning/, /DEP9999/])
-    t.match(await server.logged((line) => words.test(foreign(line) ?? "")), { level: "warn", from: pids[1] });
+    t.match(await server.logged((line) => words.test(foreign(line) ?? "")), {
+      level: "warn",
+      from: pids[1],
+    });
   const own = await server.logged(
     ({ pid, msg, fault }) =>
       pid === pids[0] && msg === "warning of Node.js" && /does not fit/.test(JSON.stringify(fault)),

@@ -46,7 +46,11 @@ t.test("weak, open and contradicting key files are refused, naming the file", (t
   const { publicKey: p384 } = generateKeyPairSync("ec", { namedCurve: "P-384" });
   const strong = pem(2048);
   const refused: [string, object, RegExp, number?][] = [
-    ["short", { kid: "a", algorithm: "HS256", created, secret: secret(31) }, /at least 32 bytes.*found 31/],
+    [
+      "short",
+      { kid: "a", algorithm: "HS256", created, secret: secret(31) },
+      /at least 32 bytes.*found 31/,
+    ],
     [
       "weak",
       { kid: "a", algorithm: "RS256", created, public_key: pem(1024).public_key },
@@ -54,12 +58,22 @@ t.test("weak, open and contradicting key files are refused, naming the file", (t
     ],
     [
       "curve",
-      { kid: "a", algorithm: "ES256", created, public_key: p384.export({ type: "spki", format: "pem" }) },
+      {
+        kid: "a",
+        algorithm: "ES256",
+        created,
+        public_key: p384.export({ type: "spki", format: "pem" }),
+      },
       /P-256/,
     ],
     [
       "public",
-      { kid: "a", algorithm: "HS256", created, secret: Buffer.from(strong.public_key).toString("base64url") },
+      {
+        kid: "a",
+        algorithm: "HS256",
+        created,
+        secret: Buffer.from(strong.public_key).toString("base64url"),
+      },
       /found a PEM key/,
     ],
     [
@@ -77,7 +91,11 @@ t.test("weak, open and contradicting key files are refused, naming the file", (t
       { kid: "a", algorithm: "RS256", created, public_key: "x" },
       /public_key: expected a key in PEM, without a passphrase; it cannot be read\.$/,
     ],
-    ["none", { kid: "a", algorithm: "none", created }, /algorithm: Expected HS256, RS256 or ES256$/],
+    [
+      "none",
+      { kid: "a", algorithm: "none", created },
+      /algorithm: Expected HS256, RS256 or ES256$/,
+    ],
     [
       "line end",
       { kid: "a", algorithm: "HS256", created, secret: `${secret(32)}\n` },
@@ -106,7 +124,11 @@ t.test("weak, open and contradicting key files are refused, naming the file", (t
     write(at, "one", { kid: "a", algorithm: "RS256", created, public_key: strong.public_key }),
     0o644,
   );
-  t.equal(readKeys(at).keys[0]?.sign, undefined, "a public key alone may be readable, and does not sign");
+  t.equal(
+    readKeys(at).keys[0]?.sign,
+    undefined,
+    "a public key alone may be readable, and does not sign",
+  );
   write(at, "two", { kid: "a", algorithm: "HS256", created, secret: secret(32) });
   const { keys, problems } = readKeys(at);
   t.strictSame(
@@ -130,22 +152,25 @@ t.test("what is said about a bad key file never quotes it", (t) => {
   t.end();
 });
 
-t.test("at the start bad key files are reported and left out; no key at all is refused", async (t) => {
-  const at = folder(t);
-  write(at, "bad", { kid: "b" });
-  const reports: string[] = [];
-  const report = (message: string) => reports.push(message);
-  t.throws(() => new WatchedKeys(at, report), ConfigError);
-  const key = await createKey(at);
-  reports.length = 0;
-  const watched = new WatchedKeys(at, report);
-  t.teardown(() => watched.close());
-  t.strictSame(
-    watched.keys().map(({ kid }) => kid),
-    [key.kid],
-  );
-  t.match(reports, [/bad\.json/]);
-});
+t.test(
+  "at the start bad key files are reported and left out; no key at all is refused",
+  async (t) => {
+    const at = folder(t);
+    write(at, "bad", { kid: "b" });
+    const reports: string[] = [];
+    const report = (message: string) => reports.push(message);
+    t.throws(() => new WatchedKeys(at, report), ConfigError);
+    const key = await createKey(at);
+    reports.length = 0;
+    const watched = new WatchedKeys(at, report);
+    t.teardown(() => watched.close());
+    t.strictSame(
+      watched.keys().map(({ kid }) => kid),
+      [key.kid],
+    );
+    t.match(reports, [/bad\.json/]);
+  },
+);
 
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await delay(10);

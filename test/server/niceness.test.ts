@@ -1,4 +1,7 @@
-/** A server that an ordinary user starts with a lower priority, as `nice` and the Nice= of systemd do. */
+/**
+ * A server that an ordinary user starts with a lower priority, as `nice` and the Nice= of systemd
+ * do.
+ */
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -36,12 +39,19 @@ t.test("images run, although nobody may raise a priority", { skip: needs(ADDON) 
     port = line.port ?? port;
     if (line.msg === "models loaded") break;
   }
-  const [program = "", ...rest] = [...as.slice(0, 1), ...words("token", "issue", "--subject", "tester")];
+  const [program = "", ...rest] = [
+    ...as.slice(0, 1),
+    ...words("token", "issue", "--subject", "tester"),
+  ];
   const token = execFileSync(program, rest, { ...options, encoding: "utf8" }).trim();
   const answer = await fetch(`http://127.0.0.1:${port}/single_inference`, {
     method: "POST",
     headers: { Authorization: token, "Content-Type": "application/json" },
-    body: JSON.stringify({ input_image_path: input, output_folder_path: place.output, timeout_ms: 60_000 }),
+    body: JSON.stringify({
+      input_image_path: input,
+      output_folder_path: place.output,
+      timeout_ms: 60_000,
+    }),
   });
   t.match(await answer.json(), { status: "completed" });
 });

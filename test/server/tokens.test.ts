@@ -1,4 +1,10 @@
-import { createHmac, createSecretKey, generateKeyPairSync, randomBytes, type KeyObject } from "node:crypto";
+import {
+  createHmac,
+  createSecretKey,
+  generateKeyPairSync,
+  randomBytes,
+  type KeyObject,
+} from "node:crypto";
 import jwt from "jsonwebtoken";
 import t from "tap";
 import { parseDuration } from "../../src/base/duration.js";
@@ -19,7 +25,11 @@ const rs = key("r1", "RS256", rsa.publicKey, rsa.privateKey);
 const es = key("e1", "ES256", ec.publicKey, ec.privateKey);
 
 function ring(keys: Key[], revoked: string[] = []) {
-  return { keys: () => keys, isRevoked: (jti: string) => revoked.includes(jti), listsRevoked: () => true };
+  return {
+    keys: () => keys,
+    isRevoked: (jti: string) => revoked.includes(jti),
+    listsRevoked: () => true,
+  };
 }
 
 function outcome(
@@ -57,7 +67,11 @@ t.test("each algorithm, with kid and without", (t) => {
       "ok anna",
       `${one.algorithm} with kid`,
     );
-    t.equal(outcome(sign(claims, one.sign!, one.algorithm), keys), "ok anna", `${one.algorithm} without`);
+    t.equal(
+      outcome(sign(claims, one.sign!, one.algorithm), keys),
+      "ok anna",
+      `${one.algorithm} without`,
+    );
   }
   const second = key("h2", "HS256", createSecretKey(randomBytes(32)));
   t.equal(
@@ -88,7 +102,8 @@ t.test("everything else is invalid", (t) => {
   const [head, payload, signature] = good.split(".") as [string, string, string];
   const flipped = signature.startsWith("A") ? `B${signature.slice(1)}` : `A${signature.slice(1)}`;
   const rsToken = sign(claims, rsa.privateKey, "RS256", "r1");
-  const spareBits = rsToken.slice(0, -1) + String.fromCharCode(rsToken.charCodeAt(rsToken.length - 1) + 1);
+  const spareBits =
+    rsToken.slice(0, -1) + String.fromCharCode(rsToken.charCodeAt(rsToken.length - 1) + 1);
   t.equal(outcome(rsToken, [rs]), "ok anna");
   const pem = rsa.publicKey.export({ type: "spki", format: "pem" });
   const cases: Record<string, string> = {
@@ -111,13 +126,22 @@ t.test("everything else is invalid", (t) => {
     "kid of another algorithm": sign(claims, secret, "HS256", "r1"),
     "critical header": hmac({ alg: "HS256", kid: "h1", crit: ["exp"] }, claims, secret.export()),
     "no exp": sign({ sub: "anna" }, secret, "HS256", "h1"),
-    "exp as text": hmac({ alg: "HS256", kid: "h1" }, { ...claims, exp: String(now + 60) }, secret.export()),
+    "exp as text": hmac(
+      { alg: "HS256", kid: "h1" },
+      { ...claims, exp: String(now + 60) },
+      secret.export(),
+    ),
     "no sub": sign({ exp: now + 60 }, secret, "HS256", "h1"),
     "sub with NUL": sign({ ...claims, sub: "a\0b" }, secret, "HS256", "h1"),
     "sub with half a surrogate pair": sign({ ...claims, sub: "a\ud800" }, secret, "HS256", "h1"),
     "jti with NUL": sign({ ...claims, jti: "a\0b" }, secret, "HS256", "h1"),
     "jti with half a surrogate pair": sign({ ...claims, jti: "\udc00" }, secret, "HS256", "h1"),
-    "a root with half a surrogate pair": sign({ ...claims, input_roots: ["/\ud800"] }, secret, "HS256", "h1"),
+    "a root with half a surrogate pair": sign(
+      { ...claims, input_roots: ["/\ud800"] },
+      secret,
+      "HS256",
+      "h1",
+    ),
     "a blank before it that is no space": `\u00a0${good}`,
     "a line feed behind it": `${good}\n`,
     "not yet valid": sign({ ...claims, nbf: now + 100 }, secret, "HS256", "h1"),
@@ -125,7 +149,8 @@ t.test("everything else is invalid", (t) => {
     "admin as text": sign({ ...claims, admin: "yes" }, secret, "HS256", "h1"),
     "too long": `${good}${"A".repeat(9000)}`,
   };
-  for (const [name, token] of Object.entries(cases)) t.equal(outcome(token, [hs, rs]), INVALID, name);
+  for (const [name, token] of Object.entries(cases))
+    t.equal(outcome(token, [hs, rs]), INVALID, name);
   t.equal(outcome(good, [rs]), INVALID, "algorithm of no configured key");
   t.equal(outcome(good, []), INVALID, "no keys");
   t.equal(outcome(good, [hs], {}, ["t1"]), INVALID, "revoked");
@@ -163,7 +188,11 @@ t.test("a token that a server knows is judged by what has changed since", (t) =>
   t.equal(outcome(token, keys, { issuer: "other" }), INVALID, "another issuer is expected");
   t.equal(outcome(token, [es], expected), INVALID, "there are other keys");
   const [head, , signature] = token.split(".");
-  t.equal(again(`${head}.${part({ ...claims, sub: "eve" })}.${signature}`), INVALID, "another payload");
+  t.equal(
+    again(`${head}.${part({ ...claims, sub: "eve" })}.${signature}`),
+    INVALID,
+    "another payload",
+  );
   const later = issued({ jti: "t2", nbf: now - 5 });
   t.equal(again(later), "ok anna");
   revoked.push("t1");
@@ -184,21 +213,33 @@ t.test("issuer and audience where configured", (t) => {
   t.equal(outcome(named, [hs], expected), "ok anna");
   t.equal(outcome(good, [hs], expected), INVALID);
   t.equal(
-    outcome(sign({ ...claims, iss: "other", aud: "radserve" }, secret, "HS256", "h1"), [hs], expected),
+    outcome(
+      sign({ ...claims, iss: "other", aud: "radserve" }, secret, "HS256", "h1"),
+      [hs],
+      expected,
+    ),
     INVALID,
   );
-  const { token } = issueToken({ ...hs, sign: secret }, { subject: "bob", lifetimeSeconds: 60, ...expected });
+  const { token } = issueToken(
+    { ...hs, sign: secret },
+    { subject: "bob", lifetimeSeconds: 60, ...expected },
+  );
   t.equal(outcome(token, [hs], expected), "ok bob", "issued ones fit");
   t.end();
 });
 
 t.test("where an age is set, iat is a number", (t) => {
-  const of = (iat: unknown) => hmac({ alg: "HS256", kid: "h1" }, { ...claims, iat }, secret.export());
+  const of = (iat: unknown) =>
+    hmac({ alg: "HS256", kid: "h1" }, { ...claims, iat }, secret.export());
   const expected = { token_max_age: 3600 };
   t.equal(outcome(of(now), [hs], expected), "ok anna");
   for (const iat of [String(now), null, [now], true])
     t.equal(outcome(of(iat), [hs], expected), INVALID, JSON.stringify(iat));
-  t.equal(outcome(` \t${of(now)}\t `, [hs], expected), "ok anna", "spaces and tabs around it are none of it");
+  t.equal(
+    outcome(` \t${of(now)}\t `, [hs], expected),
+    "ok anna",
+    "spaces and tabs around it are none of it",
+  );
   t.end();
 });
 

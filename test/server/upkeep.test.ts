@@ -1,4 +1,7 @@
-/** The steps of docs/operations.md: backup and another machine, a version back, a box that leaves, another PostgreSQL. */
+/**
+ * The steps of docs/operations.md: backup and another machine, a version back, a box that leaves,
+ * another PostgreSQL.
+ */
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { cpSync, mkdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
@@ -9,10 +12,24 @@ import { VERSION } from "../../src/base/version.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { PrivatePostgres } from "../../src/bulk/postgres.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
-import { bulkOf, bulkPlace, privatePlace, startBulk, writeMany, writeSlice } from "../support/bulk.js";
+import {
+  bulkOf,
+  bulkPlace,
+  privatePlace,
+  startBulk,
+  writeMany,
+  writeSlice,
+} from "../support/bulk.js";
 import { ADDON, needs } from "../support/needs.js";
 import { BIN_FOLDERS, sharedDatabase, silent, stateDirectory } from "../support/postgres.js";
-import { issueToken, radserve, root, startServer, type Place, type TestServer } from "../support/server.js";
+import {
+  issueToken,
+  radserve,
+  root,
+  startServer,
+  type Place,
+  type TestServer,
+} from "../support/server.js";
 
 /** SIGTERM, as systemd sends it; the folders stay. */
 async function stop({ process: child }: TestServer): Promise<number | null> {
@@ -47,8 +64,9 @@ t.test("a backup of a running server, on another machine", { skip: needs(ADDON) 
   writeSlice(input);
   const server = await startServer(place);
   const revoked = await issueToken(place);
-  const jti = (JSON.parse(Buffer.from(revoked.split(".")[1]!, "base64url").toString()) as { jti: string })
-    .jti;
+  const jti = (
+    JSON.parse(Buffer.from(revoked.split(".")[1]!, "base64url").toString()) as { jti: string }
+  ).jti;
   t.equal((await radserve(place, "token", "revoke", jti)).status, 0);
   const before = await receiptOf(server, input, place.output, server.token);
 
@@ -139,86 +157,104 @@ function olderProgram({ directory }: Place): string {
     cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
   symlinkSync(path.join(root, "node_modules"), path.join(copy, "node_modules"));
   const file = path.join(copy, "package.json");
-  writeFileSync(file, readFileSync(file, "utf8").replace(/"version": "[^"]+"/, '"version": "0.0.1"'));
+  writeFileSync(
+    file,
+    readFileSync(file, "utf8").replace(/"version": "[^"]+"/, '"version": "0.0.1"'),
+  );
   return path.join(copy, "dist/src/main.js");
 }
 
 const versionOf = (receipt: string) =>
   receiptSchema.parse(JSON.parse(readFileSync(receipt, "utf8"))).radserve_version;
 
-t.test("an upgrade in the middle of a job, over older tables", { skip: needs(ADDON) }, async (t) => {
-  const place = privatePlace(t);
-  t.teardown(() => place.remove());
-  writeMany(path.join(place.input, "many"), 120);
-  const folders = {
-    input_folder_path: path.join(place.input, "many"),
-    output_folder_path: path.join(place.output, "many"),
-  };
-  const main = olderProgram(place);
-  const before = await startServer({ ...place, main });
-  const id = await bulkOf(before).submit(folders);
-  await bulkOf(before).until(id, ({ counts }) => counts.succeeded > 0);
-  t.match(await bulkOf(before).send("POST", `/bulk_inference/${id}/pause`), { status: 200 });
-  t.equal(await stop(before), 0);
-  await changeTables(place, OLDER_TABLES);
+t.test(
+  "an upgrade in the middle of a job, over older tables",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const place = privatePlace(t);
+    t.teardown(() => place.remove());
+    writeMany(path.join(place.input, "many"), 120);
+    const folders = {
+      input_folder_path: path.join(place.input, "many"),
+      output_folder_path: path.join(place.output, "many"),
+    };
+    const main = olderProgram(place);
+    const before = await startServer({ ...place, main });
+    const id = await bulkOf(before).submit(folders);
+    await bulkOf(before).until(id, ({ counts }) => counts.succeeded > 0);
+    t.match(await bulkOf(before).send("POST", `/bulk_inference/${id}/pause`), { status: 200 });
+    t.equal(await stop(before), 0);
+    await changeTables(place, OLDER_TABLES);
 
-  const after = await startServer(place);
-  t.equal(await statusOf(after, before.token), 200, "a token of before is good");
-  t.match(await bulkOf(after).job(id), { state: "paused" });
-  await bulkOf(after).send("POST", `/bulk_inference/${id}/resume`);
-  t.match(await bulkOf(after).ended(id), { state: "completed", counts: { succeeded: 120, failed: 0 } });
-  const receiptsOf = async (job: string) =>
-    (await bulkOf(after).items(job)).map(({ receipt_path = "" }) => receipt_path);
-  const receipts = await receiptsOf(id);
-  t.same([...new Set(receipts.map(versionOf))].sort(), ["0.0.1", VERSION], "what was done stays");
-  for (const [version, verdicts] of [
-    ["0.0.1", ["known_fault", "not_replayed", "ok"]],
-    [VERSION, ["ok"]],
-  ] as const) {
-    const receipt = receipts.find((file) => versionOf(file) === version)!;
-    const input = path.join(place.input, "many", path.basename(receipt, ".json"));
-    const { stdout } = await radserve(place, "verify", receipt, "--input", input, "--json");
-    const { checks } = JSON.parse(stdout) as { checks: { verdict: string }[] };
-    t.same(
-      [...new Set(checks.map(({ verdict }) => verdict))].sort(),
-      verdicts,
-      `a receipt of ${version} verifies`,
+    const after = await startServer(place);
+    t.equal(await statusOf(after, before.token), 200, "a token of before is good");
+    t.match(await bulkOf(after).job(id), { state: "paused" });
+    await bulkOf(after).send("POST", `/bulk_inference/${id}/resume`);
+    t.match(await bulkOf(after).ended(id), {
+      state: "completed",
+      counts: { succeeded: 120, failed: 0 },
+    });
+    const receiptsOf = async (job: string) =>
+      (await bulkOf(after).items(job)).map(({ receipt_path = "" }) => receipt_path);
+    const receipts = await receiptsOf(id);
+    t.same([...new Set(receipts.map(versionOf))].sort(), ["0.0.1", VERSION], "what was done stays");
+    for (const [version, verdicts] of [
+      ["0.0.1", ["known_fault", "not_replayed", "ok"]],
+      [VERSION, ["ok"]],
+    ] as const) {
+      const receipt = receipts.find((file) => versionOf(file) === version)!;
+      const input = path.join(place.input, "many", path.basename(receipt, ".json"));
+      const { stdout } = await radserve(place, "verify", receipt, "--input", input, "--json");
+      const { checks } = JSON.parse(stdout) as { checks: { verdict: string }[] };
+      t.same(
+        [...new Set(checks.map(({ verdict }) => verdict))].sort(),
+        verdicts,
+        `a receipt of ${version} verifies`,
+      );
+    }
+    const again = await bulkOf(after).submit(folders);
+    await bulkOf(after).ended(again);
+    const anew = new Set((await receiptsOf(again)).map(versionOf));
+    t.same([...anew], [VERSION], "a folder that is sent again is computed again");
+    t.equal(await stop(after), 0);
+
+    const back = await startServer({ ...place, main });
+    t.teardown(() => back.stop());
+    t.match(
+      await bulkOf(back).job(id),
+      { state: "completed" },
+      "with the same tables the way back is open",
     );
-  }
-  const again = await bulkOf(after).submit(folders);
-  await bulkOf(after).ended(again);
-  const anew = new Set((await receiptsOf(again)).map(versionOf));
-  t.same([...anew], [VERSION], "a folder that is sent again is computed again");
-  t.equal(await stop(after), 0);
+  },
+);
 
-  const back = await startServer({ ...place, main });
-  t.teardown(() => back.stop());
-  t.match(await bulkOf(back).job(id), { state: "completed" }, "with the same tables the way back is open");
-});
-
-t.test("a box that leaves: it finishes, and the other does the rest", { skip: needs(ADDON) }, async (t) => {
-  const { url } = await sharedDatabase(t);
-  const place = bulkPlace(t, { DATABASE_URL: url });
-  writeMany(path.join(place.input, "many"), 200);
-  const bulk = await startBulk(t, place);
-  const keys = path.join(stateOf(place), "keys");
-  const leaving = await startServer({
-    ...place,
-    environment: {
-      ...place.environment,
-      RADSERVE_STATE_DIR: path.join(place.directory, "state-of-the-other"),
-      RADSERVE_KEYS_DIR: keys,
-    },
-  });
-  const id = await bulk.submit({
-    input_folder_path: path.join(place.input, "many"),
-    output_folder_path: path.join(place.output, "many"),
-  });
-  await bulk.until(id, ({ counts }) => counts.running + counts.succeeded > 0);
-  t.equal(await stop(leaving), 0);
-  const job = await bulk.ended(id);
-  t.match(job.counts, { succeeded: 200, failed: 0 });
-});
+t.test(
+  "a box that leaves: it finishes, and the other does the rest",
+  { skip: needs(ADDON) },
+  async (t) => {
+    const { url } = await sharedDatabase(t);
+    const place = bulkPlace(t, { DATABASE_URL: url });
+    writeMany(path.join(place.input, "many"), 200);
+    const bulk = await startBulk(t, place);
+    const keys = path.join(stateOf(place), "keys");
+    const leaving = await startServer({
+      ...place,
+      environment: {
+        ...place.environment,
+        RADSERVE_STATE_DIR: path.join(place.directory, "state-of-the-other"),
+        RADSERVE_KEYS_DIR: keys,
+      },
+    });
+    const id = await bulk.submit({
+      input_folder_path: path.join(place.input, "many"),
+      output_folder_path: path.join(place.output, "many"),
+    });
+    await bulk.until(id, ({ counts }) => counts.running + counts.succeeded > 0);
+    t.equal(await stop(leaving), 0);
+    const job = await bulk.ended(id);
+    t.match(job.counts, { succeeded: 200, failed: 0 });
+  },
+);
 
 t.test(
   "another major version of PostgreSQL: dumped, restored, and the job goes on",
@@ -229,7 +265,10 @@ t.test(
   },
   async (t) => {
     const bin = BIN_FOLDERS.distribution!;
-    const from = await PrivatePostgres.start({ state_dir: stateDirectory(t), postgres_bin: bin }, silent);
+    const from = await PrivatePostgres.start(
+      { state_dir: stateDirectory(t), postgres_bin: bin },
+      silent,
+    );
     const to = await PrivatePostgres.start(
       { state_dir: stateDirectory(t), postgres_bin: BIN_FOLDERS.npm },
       silent,
@@ -246,8 +285,12 @@ t.test(
     });
     await bulkOf(first).send("POST", `/bulk_inference/${id}/pause`);
     t.equal(await stop(first), 0);
-    const dump = execFileSync(path.join(bin, "pg_dump"), ["--no-owner", urlOf(from)], { maxBuffer: 1 << 28 });
-    execFileSync(path.join(bin, "psql"), ["--quiet", "-v", "ON_ERROR_STOP=1", urlOf(to)], { input: dump });
+    const dump = execFileSync(path.join(bin, "pg_dump"), ["--no-owner", urlOf(from)], {
+      maxBuffer: 1 << 28,
+    });
+    execFileSync(path.join(bin, "psql"), ["--quiet", "-v", "ON_ERROR_STOP=1", urlOf(to)], {
+      input: dump,
+    });
     await from.stop();
 
     const second = await startServer({

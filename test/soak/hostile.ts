@@ -1,4 +1,6 @@
-/** Files that were made to hurt: each is refused with a clear error, and takes nothing else with it. */
+/**
+ * Files that were made to hurt: each is refused with a clear error, and takes nothing else with it.
+ */
 import { deflateRawSync, constants } from "node:zlib";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
@@ -20,7 +22,11 @@ function warnings(): Buffer {
   const odd = Array.from({ length: 20_000 }, (_, i) =>
     encodeElement(0x00111000 + (i % 0xf000), "SH", Buffer.from("a"), EXPLICIT_LITTLE, 1),
   );
-  return dicomFile({ attributes: imageAttributes(ATTRIBUTES), pixels: PIXELS, trailing: Buffer.concat(odd) });
+  return dicomFile({
+    attributes: imageAttributes(ATTRIBUTES),
+    pixels: PIXELS,
+    trailing: Buffer.concat(odd),
+  });
 }
 
 function emptyItems(): Buffer {
@@ -43,7 +49,13 @@ function deflatedBomb(): Buffer {
 }
 
 function brokenPng(): Buffer {
-  const png = pngFile({ width: 256, height: 256, bits: 8, colour: 0, pixels: Buffer.alloc(256 * 256, 90) });
+  const png = pngFile({
+    width: 256,
+    height: 256,
+    bits: 8,
+    colour: 0,
+    pixels: Buffer.alloc(256 * 256, 90),
+  });
   const broken = Buffer.from(png);
   broken.fill(0xff, broken.length - 60, broken.length - 20);
   return broken;

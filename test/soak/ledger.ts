@@ -1,7 +1,10 @@
 /** Every request with its one answer: what came, whether it was promised, and what was not. */
 import { setTimeout as delay } from "node:timers/promises";
 
-/** How long after a kill, or after the start that follows it, a connection may still break because of it. */
+/**
+ * How long after a kill, or after the start that follows it, a connection may still break because
+ * of it.
+ */
 const AFTERMATH_MS = 5_000;
 const LONGEST_ANSWER_MS = 180_000;
 const LONGEST_REPETITION_MS = 120_000;
@@ -71,8 +74,8 @@ export class Ledger {
   }
 
   /**
-   * Sends a request until it has an answer that ends it. A connection that breaks is a fault unless a kill explains it,
-   * and so is an answer that was not promised.
+   * Sends a request until it has an answer that ends it. A connection that breaks is a fault unless
+   * a kill explains it, and so is an answer that was not promised.
    */
   async ask(
     kind: string,
@@ -85,19 +88,26 @@ export class Ledger {
     const end = performance.now() + LONGEST_REPETITION_MS;
     while (performance.now() < end) {
       const began = performance.now();
-      const answer = await this.#send(method, page, body, token).catch((error: unknown) => String(error));
+      const answer = await this.#send(method, page, body, token).catch((error: unknown) =>
+        String(error),
+      );
       if (typeof answer === "string") {
         const explained = this.#kills.some(
           ({ at, ready }) => ready >= began - AFTERMATH_MS && at <= performance.now(),
         );
         this.count(`${kind} ${explained ? "cut off by a kill" : "cut off"}`);
-        if (!explained) this.fault(`${kind}: ${answer}, after ${Math.round(performance.now() - began)} ms`);
+        if (!explained)
+          this.fault(`${kind}: ${answer}, after ${Math.round(performance.now() - began)} ms`);
       } else {
         const code = codeOf(answer.body);
         this.count(`${kind} ${answer.status}${code === "" ? "" : ` ${code}`}`);
         if (expected.statuses.includes(answer.status) || expected.codes?.includes(code) === true)
           return answer;
-        if (answer.status !== TIMEOUT && !PASSING.has(code) && expected.passing?.includes(code) !== true) {
+        if (
+          answer.status !== TIMEOUT &&
+          !PASSING.has(code) &&
+          expected.passing?.includes(code) !== true
+        ) {
           this.fault(`${kind}: ${answer.status} ${JSON.stringify(answer.body).slice(0, 300)}`);
           return undefined;
         }

@@ -1,11 +1,21 @@
 /**
- * `npm run test:soak -- [--minutes N] [--seed N] [--only LOAD,LOAD]`: two boxes with one PostgreSQL under mixed load and
- * under faults. For the first half their processes, the PostgreSQL and a PACS are killed or go away again and again; in the
- * second half nothing is, so that memory and descriptors can be told. Prints how every kind of request ended, what each process took in
- * each minute, the trends, and what was wrong. With one kind of load alone, it shows which of them takes memory.
+ * `npm run test:soak -- [--minutes N] [--seed N] [--only LOAD,LOAD]`: two boxes with one PostgreSQL
+ * under mixed load and under faults. For the first half their processes, the PostgreSQL and a PACS
+ * are killed or go away again and again; in the second half nothing is, so that memory and
+ * descriptors can be told. Prints how every kind of request ended, what each process took in each
+ * minute, the trends, and what was wrong. With one kind of load alone, it shows which of them takes
+ * memory.
  */
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import os from "node:os";
 import net from "node:net";
 import path from "node:path";
@@ -50,10 +60,16 @@ const MINUTE = 60_000;
 const DURATION_MS = Number(values.minutes) * MINUTE;
 const SAMPLE_MS = 2_000;
 const RELOAD_MS = 15_000;
-/** Share of the time in which processes are killed; then the server has time to settle before it is measured. */
+/**
+ * Share of the time in which processes are killed; then the server has time to settle before it is
+ * measured.
+ */
 const KILLING = 0.45;
 const MEASURED_FROM = 0.6;
-/** Growth from the first to the last quarter of the measured time that is still flat. A short run only prints it. */
+/**
+ * Growth from the first to the last quarter of the measured time that is still flat. A short run
+ * only prints it.
+ */
 const FLAT = { memory: { share: 0.15, least: 100 }, descriptors: { share: 0.1, least: 20 } };
 const JUDGED_FROM_MINUTES = 10;
 const BULK_ITEMS = 40;
@@ -74,8 +90,17 @@ async function pause(ms: number): Promise<void> {
   await delay(Math.max(0, Math.min(ms, DURATION_MS - elapsed())));
 }
 
-/** One image after another, each a new one, each with its receipt checked against its file and what was painted. */
-async function singles({ home, ledger }: Soak, name: string, first: number, more: object, files: number) {
+/**
+ * One image after another, each a new one, each with its receipt checked against its file and what
+ * was painted.
+ */
+async function singles(
+  { home, ledger }: Soak,
+  name: string,
+  first: number,
+  more: object,
+  files: number,
+) {
   const [input, output] = [path.join(home.input, name), path.join(home.output, name)];
   for (let number = first; running(); number++) {
     const image = writeSlice(input, `${number}.dcm`, number);
@@ -144,8 +169,14 @@ async function bulk({ home, box, ledger }: Soak) {
     });
     const ended = await job.untilEnded(LONGEST_JOB_MS);
     for (const fault of notAllSucceeded(ended, BULK_ITEMS)) ledger.fault(`${name}: ${fault}`);
-    ledger.counts.set("bulk items", (ledger.counts.get("bulk items") ?? 0) + ended.counts.succeeded);
-    checkAndForget(ledger, name, images, input, output, { files: ALL_OUTPUTS.length - 1, by: "job" });
+    ledger.counts.set(
+      "bulk items",
+      (ledger.counts.get("bulk items") ?? 0) + ended.counts.succeeded,
+    );
+    checkAndForget(ledger, name, images, input, output, {
+      files: ALL_OUTPUTS.length - 1,
+      by: "job",
+    });
     rmSync(input, { recursive: true });
   }
 }
@@ -154,7 +185,10 @@ async function looks({ ledger, next }: Soak) {
   const unavailable = { passing: ["bulk_unavailable", "model_unavailable"] };
   while (running()) {
     await ledger.ask("GET models", "GET", "/models", { statuses: [200] });
-    await ledger.ask("GET jobs", "GET", "/bulk_inference?limit=5", { statuses: [200], ...unavailable });
+    await ledger.ask("GET jobs", "GET", "/bulk_inference?limit=5", {
+      statuses: [200],
+      ...unavailable,
+    });
     await ledger.ask("GET contract", "GET", "/openapi.json", { statuses: [200] });
     await ledger.ask("GET metrics", "GET", "/metrics", { statuses: [200] });
     // While the models load after a kill, the server says that it is not ready
@@ -163,7 +197,10 @@ async function looks({ ledger, next }: Soak) {
   }
 }
 
-/** How long another client waits for a page that needs nothing; told and not judged, because a busy machine has its part. */
+/**
+ * How long another client waits for a page that needs nothing; told and not judged, because a busy
+ * machine has its part.
+ */
 async function health({ ledger }: Soak, waits: { at: number; ms: number }[]) {
   while (running()) {
     const asked = elapsed();
@@ -176,7 +213,8 @@ async function health({ ledger }: Soak, waits: { at: number; ms: number }[]) {
 function tellHealth(waits: readonly { at: number; ms: number }[]): void {
   const later = waits.filter(({ at }) => at >= DURATION_MS * MEASURED_FROM).map(({ ms }) => ms);
   const sorted = later.sort((a, b) => a - b);
-  const at = (share: number) => `${(sorted[Math.floor(share * (sorted.length - 1))] ?? NaN).toFixed(0)} ms`;
+  const at = (share: number) =>
+    `${(sorted[Math.floor(share * (sorted.length - 1))] ?? NaN).toFixed(0)} ms`;
   console.log(
     `/health/live, after the kills: ${sorted.length} times, median ${at(0.5)}, 99 % ${at(0.99)}, at most ${at(1)}`,
   );
@@ -254,8 +292,8 @@ async function fullDisk({ home, ledger }: Soak, disk: string) {
 }
 
 /**
- * Now and then another version of a model, once nothing is killed any more: a model is not loaded again whose loading a
- * kill cut off.
+ * Now and then another version of a model, once nothing is killed any more: a model is not loaded
+ * again whose loading a kill cut off.
  */
 async function reloads(boxes: readonly Box[], ledger: Ledger, models: string) {
   for (let version = 1; running(); version++) {
@@ -276,10 +314,16 @@ async function reloads(boxes: readonly Box[], ledger: Ledger, models: string) {
 
 async function kills(boxes: readonly Soak[], postgres: SharedPostgres, { next, ledger }: Soak) {
   const victims = boxes.flatMap(({ box, ledger }, i) =>
-    Object.entries(processesOf(box, ` of box ${i + 1}`)).map(([name, slay]) => ({ name, slay, box, ledger })),
+    Object.entries(processesOf(box, ` of box ${i + 1}`)).map(([name, slay]) => ({
+      name,
+      slay,
+      box,
+      ledger,
+    })),
   );
   for (let turn = 0; running() && killing(); turn++) {
-    // On a busy machine a start takes long: a server that is killed at each start would show nothing
+    // On a busy machine a start takes long: a server that is killed at each start would show
+    // nothing
     for (const { box } of boxes) await box.untilReady();
     await pause(5_000 + next() * 8_000);
     if (!killing()) return;
@@ -318,7 +362,10 @@ function tellMinutes(samples: readonly Sample[]): void {
   for (let minute = 0; minute * MINUTE < DURATION_MS; minute++) {
     const some = samples.filter(({ at }) => Math.floor(at / MINUTE) === minute);
     if (some.length === 0) continue;
-    const figures = [...PARTS.map((part) => some.map((s) => s.parts[part])), some.map((s) => s.memory)];
+    const figures = [
+      ...PARTS.map((part) => some.map((s) => s.parts[part])),
+      some.map((s) => s.memory),
+    ];
     const row = [minute + 1, ...figures.map((values) => median(values))];
     console.log(row.map((value) => value.toFixed(0).padStart(10)).join(" "));
   }
@@ -342,7 +389,10 @@ function judge(ledger: Ledger, samples: readonly Sample[]): void {
     console.log(describe(of, unit, trend));
     const { share, least } = FLAT[of];
     const growth = trend.last - trend.first;
-    if (Number(values.minutes) >= JUDGED_FROM_MINUTES && growth > Math.max(least, trend.first * share))
+    if (
+      Number(values.minutes) >= JUDGED_FROM_MINUTES &&
+      growth > Math.max(least, trend.first * share)
+    )
       ledger.fault(`${of} grew by ${growth.toFixed(0)} ${unit}`);
   }
 }
@@ -383,7 +433,8 @@ async function startBoxes(): Promise<{
     return { ...doors, RADSERVE_OUTPUT_ROOTS: roots };
   };
   const settings = {
-    ...{ RADSERVE_MINIMUM_FREE_DISK: String(RESERVE), RADSERVE_MODELS_DIR: models },
+    RADSERVE_MINIMUM_FREE_DISK: String(RESERVE),
+    RADSERVE_MODELS_DIR: models,
     DATABASE_URL: postgres.url,
   };
   const kept = (box: Box) => {
@@ -418,7 +469,13 @@ async function soak(): Promise<readonly string[]> {
     const loads: Record<string, () => Promise<void>> = {
       single: () => singles(all, "single", 2_000_000, { outputs: ["json"] }, 0),
       objects: () =>
-        singles(second, "single with objects", 3_000_000, { outputs: ALL_OUTPUTS }, ALL_OUTPUTS.length - 1),
+        singles(
+          second,
+          "single with objects",
+          3_000_000,
+          { outputs: ALL_OUTPUTS },
+          ALL_OUTPUTS.length - 1,
+        ),
       stat: () => singles(all, "stat", 4_000_000, { outputs: ["json"], priority: "stat" }, 0),
       large: () => large(all),
       volumes: () => volumes(second),
@@ -460,5 +517,7 @@ async function soak(): Promise<readonly string[]> {
 
 const faults = await soak();
 for (const fault of faults) console.log(`FAULT  ${fault}`);
-console.log(`${faults.length === 0 ? "ok    " : "FAILED"} ${values.minutes} minutes, seed ${values.seed}`);
+console.log(
+  `${faults.length === 0 ? "ok    " : "FAILED"} ${values.minutes} minutes, seed ${values.seed}`,
+);
 process.exitCode = faults.length === 0 ? 0 : 1;

@@ -1,4 +1,7 @@
-/** What the soak has beside requests for single images: series, both doors, a share that goes away, clients that never read. */
+/**
+ * What the soak has beside requests for single images: series, both doors, a share that goes away,
+ * clients that never read.
+ */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
@@ -50,12 +53,18 @@ const volumeOf = (images: readonly TestImage[]): number =>
   images.reduce((sum, { boneCm2 }) => sum + boneCm2 * ML_PER_CM2, 0);
 
 /** Faults of the receipt of a series: its slices, what was painted, and the files that it lists. */
-function faultsOfSeries(file: string, images: readonly TestImage[], models: readonly string[]): string[] {
+function faultsOfSeries(
+  file: string,
+  images: readonly TestImage[],
+  models: readonly string[],
+): string[] {
   const { source, models: results } = receiptSchema.parse(JSON.parse(readFileSync(file, "utf8")));
   const faults: string[] = [];
-  if (source.slices?.length !== images.length) faults.push(`${file}: ${source.slices?.length} slices`);
+  if (source.slices?.length !== images.length)
+    faults.push(`${file}: ${source.slices?.length} slices`);
   const done = results.filter(({ status }) => status === "succeeded").map(({ name }) => name);
-  for (const name of models) if (!done.includes(name)) faults.push(`${file}: ${name} did not succeed`);
+  for (const name of models)
+    if (!done.includes(name)) faults.push(`${file}: ${name} did not succeed`);
   const found = results
     .find(({ name }) => name === VOLUME_MODEL)
     ?.measurements.find(({ label }) => label === VOLUME_MODEL)?.value;
@@ -83,7 +92,8 @@ export async function volumes({ home, ledger, running, pause }: Soak): Promise<v
     );
     if (answer?.status === 200) {
       const { receipt_path: receipt } = answer.body as { receipt_path: string };
-      for (const fault of faultsOfSeries(receipt, images, [VOLUME_MODEL])) ledger.fault(`volume: ${fault}`);
+      for (const fault of faultsOfSeries(receipt, images, [VOLUME_MODEL]))
+        ledger.fault(`volume: ${fault}`);
     }
     for (const folder of [input, output]) rmSync(folder, { recursive: true, force: true });
     await pause(500);
@@ -100,13 +110,20 @@ export async function bulkBySeries({ home, box, ledger, running }: Soak): Promis
     );
     const models = ["ct-tissue", VOLUME_MODEL];
     const job = await CrashJob.submit(box, name, {
-      ...{ input_folder_path: input, output_folder_path: output, group: "series" },
-      ...{ models, outputs: ["json", "png", "sr", "seg"] },
+      input_folder_path: input,
+      output_folder_path: output,
+      group: "series",
+      models,
+      outputs: ["json", "png", "sr", "seg"],
     });
     const ended = await job.untilEnded(LONGEST_JOB_MS);
     for (const fault of notAllSucceeded(ended, SERIES)) ledger.fault(`${name}: ${fault}`);
     for (const { input_image_path: folder, receipt_path: receipt } of await job.items("succeeded"))
-      for (const fault of faultsOfSeries(receipt ?? "", series[Number(path.basename(folder))] ?? [], models))
+      for (const fault of faultsOfSeries(
+        receipt ?? "",
+        series[Number(path.basename(folder))] ?? [],
+        models,
+      ))
         ledger.fault(`${name}: ${fault}`);
     ledger.count("series of jobs", ended.counts.succeeded);
     for (const folder of [input, output]) rmSync(folder, { recursive: true, force: true });
@@ -117,15 +134,31 @@ const OF_SERIES = 6;
 const OF_STUDY = 2 * OF_SERIES;
 
 /** Doors of a place: images in, by its own port, and reports of them out. */
-export function writeDoors(place: Place, shared: Place, port: number, pacs: string): Record<string, string> {
-  const [file, spool] = [path.join(place.directory, "doors.json"), path.join(shared.input, "spool")];
+export function writeDoors(
+  place: Place,
+  shared: Place,
+  port: number,
+  pacs: string,
+): Record<string, string> {
+  const [file, spool] = [
+    path.join(place.directory, "doors.json"),
+    path.join(shared.input, "spool"),
+  ];
   mkdirSync(spool, { recursive: true });
   const rule = {
-    ...{ name: "all", group: "study", quiet: "2s", models: ["ct-tissue"], outputs: ["sr"] },
-    ...{ deliver: ["pacs"], output_folder: path.join(shared.output, "received") },
+    name: "all",
+    group: "study",
+    quiet: "2s",
+    models: ["ct-tissue"],
+    outputs: ["sr"],
+    deliver: ["pacs"],
+    output_folder: path.join(shared.output, "received"),
   };
   const doors = {
-    ...{ spool, dicom: { port }, peers: { ct1: { ae_title: "CT ONE" } }, rules: [rule] },
+    spool,
+    dicom: { port },
+    peers: { ct1: { ae_title: "CT ONE" } },
+    rules: [rule],
     destinations: { pacs: { type: "stow", url: pacs, timeout: "20s" } },
   };
   writeFileSync(file, JSON.stringify(doors));
@@ -166,21 +199,30 @@ export class Received {
     const client = new Client(first.url, await issueToken(first.place, "--subject", DOORS_SUBJECT));
     const places = this.boxes.map(({ place }) => place);
     const jobs = await jobsOfAll(client, this.#studies, OF_STUDY, places);
-    if (jobs.size !== this.#studies) ledger.fault(`${jobs.size} studies with a job of ${this.#studies}`);
+    if (jobs.size !== this.#studies)
+      ledger.fault(`${jobs.size} studies with a job of ${this.#studies}`);
     for (const [folder, [job, ...more]] of jobs)
       if (more.length > 0 || job?.counts.succeeded !== 2)
         ledger.fault(`${folder}: ${1 + more.length} jobs, ${JSON.stringify(job?.counts)}`);
     const kept = filesBelow(path.join(first.input, "spool/series")).length;
-    if (kept !== sent) ledger.fault(`${kept} objects in the spool of ${sent} that were acknowledged`);
+    if (kept !== sent)
+      ledger.fault(`${kept} objects in the spool of ${sent} that were acknowledged`);
     const results = path.join(first.output, "received");
     const slices = slicesOf(results);
     if (slices !== sent) ledger.fault(`receipts of ${slices} slices of ${sent}`);
     const pacs = { ...this.pacs, instances: () => Promise.resolve(new Set(this.pacs.kept.keys())) };
-    for (const fault of await notDelivered(results, path.join(first.input, "spool/deliveries"), pacs))
+    for (const fault of await notDelivered(
+      results,
+      path.join(first.input, "spool/deliveries"),
+      pacs,
+    ))
       ledger.fault(fault);
     ledger.count("objects received", sent);
     ledger.count("reports delivered and proven", this.pacs.kept.size);
-    ledger.count("reports sent again before they were proven", this.pacs.sent.length - this.pacs.sentAt.size);
+    ledger.count(
+      "reports sent again before they were proven",
+      this.pacs.sent.length - this.pacs.sentAt.size,
+    );
   }
 }
 

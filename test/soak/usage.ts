@@ -64,7 +64,9 @@ export interface Trend {
   most: number;
 }
 
-/** @param samples at least four; `first` and `last` are medians of the first and the last quarter */
+/**
+ * @param samples at least four; `first` and `last` are medians of the first and the last quarter
+ */
 export function trendOf(samples: readonly Sample[], of: (sample: Sample) => number): Trend {
   const slopes = samples.flatMap((a, i) =>
     samples.slice(i + 1).map((b) => ((of(b) - of(a)) / (b.at - a.at)) * 3_600_000),

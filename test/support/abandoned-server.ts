@@ -1,4 +1,6 @@
-/** Starts a server with a private database, prints what runs then (JSON), and waits to be killed. */
+/**
+ * Starts a server with a private database, prints what runs then (JSON), and waits to be killed.
+ */
 import path from "node:path";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";

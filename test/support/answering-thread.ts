@@ -19,7 +19,9 @@ const owner: Owner<string> = answerOwner<string, unknown, string>(async (call, t
     case "refuse":
       throw new RadserveError("corrupt_image", "On purpose.", { line: 3 });
     case "full":
-      throw new RadserveError("disk_full", "On purpose.", undefined, { cause: systemError(28, "write") });
+      throw new RadserveError("disk_full", "On purpose.", undefined, {
+        cause: systemError(28, "write"),
+      });
     case "fault":
       throw new TypeError("planted");
     case "function":

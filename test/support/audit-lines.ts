@@ -4,15 +4,28 @@ import type { Facts } from "../../src/audit/entry.js";
 const who = { subject: "pacs", jti: "0a1b2c3d4e5f", address: "::ffff:10.1.2.3" };
 const model = { name: "ct-tissue", version: "1.0.0", sha256: "5".repeat(64), status: "succeeded" };
 const image = {
-  ...{ study: "2".repeat(32), input: "3".repeat(32), output: "4".repeat(32) },
-  ...{ models: [model], ms: 12 },
+  study: "2".repeat(32),
+  input: "3".repeat(32),
+  output: "4".repeat(32),
+  models: [model],
+  ms: 12,
 };
 const patient = "1".repeat(32);
 const JOB = "70e4314d-7630-4332-af7d-60490550f5fe";
-const single = { kind: "inference", endpoint: "POST /single_inference", request_id: "r-1", ...who } as const;
+const single = {
+  kind: "inference",
+  endpoint: "POST /single_inference",
+  request_id: "r-1",
+  ...who,
+} as const;
 const item = { kind: "item", subject: "pacs", job_id: JOB, item: 7 } as const;
 const page = (endpoint: string, more: object = {}): Facts => ({
-  ...{ kind: "page", endpoint, request_id: "r-2", outcome: "done", ms: 3, ...who },
+  kind: "page",
+  endpoint,
+  request_id: "r-2",
+  outcome: "done",
+  ms: 3,
+  ...who,
   ...more,
 });
 
@@ -21,7 +34,10 @@ const reconcile = (more: object) => ({
   kind: "reconcile" as const,
 });
 
-/** What a line says, and the profile of BALP that its event follows; undefined: no profile, null: no event. */
+/**
+ * What a line says, and the profile of BALP that its event follows; undefined: no profile, null: no
+ * event.
+ */
 export const SAMPLES: readonly { facts: Facts; profile: string | undefined | null }[] = [
   { facts: { kind: "start", version: "0.2.0", after_crash: false }, profile: undefined },
   { facts: { kind: "models", models: [{ ...model, status: "ready" }] }, profile: undefined },
@@ -39,7 +55,10 @@ export const SAMPLES: readonly { facts: Facts; profile: string | undefined | nul
   { facts: page("GET /bulk_inference"), profile: "Query" },
   { facts: page("GET /bulk_inference/:id", { job_id: JOB }), profile: "Read" },
   { facts: page("GET /bulk_inference/:id/items", { job_id: JOB }), profile: "Read" },
-  { facts: page("GET /bulk_inference/:id", { job_id: JOB, outcome: "job_not_found" }), profile: undefined },
+  {
+    facts: page("GET /bulk_inference/:id", { job_id: JOB, outcome: "job_not_found" }),
+    profile: undefined,
+  },
   { facts: page("GET /models"), profile: "Read" },
   ...[
     "POST /bulk_inference/:id/pause",
@@ -48,18 +67,34 @@ export const SAMPLES: readonly { facts: Facts; profile: string | undefined | nul
   ].map((endpoint) => ({ facts: page(endpoint, { job_id: JOB }), profile: "Update" })),
   { facts: page("DELETE /bulk_inference/:id", { job_id: JOB }), profile: "Update" },
   { facts: reconcile({ query: "limit=100", checked: 100, differences: 0 }), profile: "Read" },
-  { facts: reconcile({ query: "retry=true", checked: 9, differences: 2, requeued: 1 }), profile: "Update" },
+  {
+    facts: reconcile({ query: "retry=true", checked: 9, differences: 2, requeued: 1 }),
+    profile: "Update",
+  },
   { facts: reconcile({ outcome: "job_state" }), profile: undefined },
   { facts: page("POST /bulk_inference/:id/purge", { job_id: JOB }), profile: "Delete" },
   {
     facts: {
-      ...{ kind: "received", subject: "ct1", address: "10.1.2.9", outcome: "done", ms: 90 },
-      ...{ study: image.study, count: 80, bytes: 42_000_000 },
+      kind: "received",
+      subject: "ct1",
+      address: "10.1.2.9",
+      outcome: "done",
+      ms: 90,
+      study: image.study,
+      count: 80,
+      bytes: 42_000_000,
     },
     profile: "Create",
   },
   {
-    facts: { kind: "submitted", subject: "ct1", job_id: JOB, count: 80, outcome: "done", study: image.study },
+    facts: {
+      kind: "submitted",
+      subject: "ct1",
+      job_id: JOB,
+      count: 80,
+      outcome: "done",
+      study: image.study,
+    },
     profile: "Create",
   },
   {

@@ -1,9 +1,22 @@
 /** A server with one model and a database, its bulk pages, and images for it. */
-import { closeSync, cpSync, linkSync, mkdirSync, openSync, readdirSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  cpSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
-import { itemListSchema, jobDetailsSchema, type Item, type JobDetails } from "../../src/bulk/schema.js";
+import {
+  itemListSchema,
+  jobDetailsSchema,
+  type Item,
+  type JobDetails,
+} from "../../src/bulk/schema.js";
 import { slice } from "./series.js";
 import { attributesOf, CT_SLICE, dicomFile, picture, type Attributes } from "./dicom.js";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
@@ -18,8 +31,8 @@ export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
 }
 
 /**
- * Folders with the model ct-tissue alone, for a server that starts and ends a private database. What runs there ends
- * with the test.
+ * Folders with the model ct-tissue alone, for a server that starts and ends a private database.
+ * What runs there ends with the test.
  */
 export function privatePlace(t: Test, extra: Record<string, string> = {}): Place {
   const place = ctPlace(extra);
@@ -42,7 +55,10 @@ export function writeSlice(file: string, z = 1, attributes: Attributes = {}): vo
   writeFileSync(file, slice({ z, attributes }));
 }
 
-/** The same CT slice under many names, large so that a job takes some seconds. @param side rows and columns */
+/**
+ * The same CT slice under many names, large so that a job takes some seconds. @param side rows and
+ * columns
+ */
 export function writeMany(folder: string, count: number, side = 512): void {
   mkdirSync(folder, { recursive: true });
   const raw = picture({
@@ -64,12 +80,17 @@ export function writeSlices(folder: string, count: number): void {
 }
 
 /**
- * Holds the results of some images of a folder: their job stops when it comes to them, until they are let go. So a test
- * does in the middle of a job what it has to, however fast or slow the machine is.
+ * Holds the results of some images of a folder: their job stops when it comes to them, until they
+ * are let go. So a test does in the middle of a job what it has to, however fast or slow the
+ * machine is.
  * @param output the folder of the results, which is made; it may be renamed or unmounted meanwhile
  * @returns lets them go
  */
-export async function hold(t: Test, output: string, names: readonly string[]): Promise<() => Promise<void>> {
+export async function hold(
+  t: Test,
+  output: string,
+  names: readonly string[],
+): Promise<() => Promise<void>> {
   mkdirSync(output, { recursive: true });
   const fd = openSync(output, "r");
   const locks = await Promise.all(names.map((name) => NameLock.take(`/proc/self/fd/${fd}`, name)));
@@ -132,7 +153,11 @@ export interface Bulk {
     page: string,
     body?: unknown,
     token?: string,
-  ) => Promise<{ status: number; headers: Headers; body: Record<string, unknown> & { message?: string } }>;
+  ) => Promise<{
+    status: number;
+    headers: Headers;
+    body: Record<string, unknown> & { message?: string };
+  }>;
   /** Submits a job and gives its id; the request must be taken. */
   submit: (body: object, token?: string) => Promise<string>;
   job: (id: string, token?: string) => Promise<JobDetails>;
@@ -153,7 +178,9 @@ export function bulkOf(server: TestServer): Bulk {
         Authorization: token,
         ...(body === undefined ? {} : { "Content-Type": "application/json" }),
       },
-      ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
+      ...(body === undefined
+        ? {}
+        : { body: typeof body === "string" ? body : JSON.stringify(body) }),
     });
     return {
       status: response.status,
@@ -200,7 +227,10 @@ export function bulkOf(server: TestServer): Bulk {
   };
 }
 
-/** A box that works on the jobs which another takes, with the same database, folders and lengths of time. */
+/**
+ * A box that works on the jobs which another takes, with the same database, folders and lengths of
+ * time.
+ */
 export async function startWorker(
   t: Test,
   { environment, input, output }: Place,

@@ -54,7 +54,18 @@ export class TestCa {
     const base = path.join(this.folder, String((this.#count += 1)));
     const [key, request, cert] = [`${base}.key`, `${base}.csr`, `${base}.crt`];
     const names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
-    openssl("req", ...EC, "-keyout", key, "-out", request, "-subj", `/CN=${name}`, "-addext", names);
+    openssl(
+      "req",
+      ...EC,
+      "-keyout",
+      key,
+      "-out",
+      request,
+      "-subj",
+      `/CN=${name}`,
+      "-addext",
+      names,
+    );
     const by = ["-CA", this.file, "-CAkey", this.#key, "-copy_extensions", "copy"];
     openssl("x509", "-req", "-in", request, ...by, "-days", String(days), "-out", cert);
     return { cert, key, pem: { cert: readFileSync(cert), key: readFileSync(key) } };

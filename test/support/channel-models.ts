@@ -1,4 +1,6 @@
-/** Studies for networks of several channels, and what says which series is which of their channels. */
+/**
+ * Studies for networks of several channels, and what says which series is which of their channels.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { withImageFile } from "../../src/commands/files.js";
@@ -43,10 +45,17 @@ const DESCRIPTIONS: Readonly<Record<ChannelsOf, string[]>> = {
   "nnunet-petct": ["CT WB"],
 };
 
-/** What SUV by body weight is computed from, so that it is stored * 2.5 * 70 * 1000 / 350e6 (reference.py). */
+/**
+ * What SUV by body weight is computed from, so that it is stored * 2.5 * 70 * 1000 / 350e6
+ * (reference.py).
+ */
 const PET = {
-  ...{ RescaleSlope: "2.5", Units: "BQML", CorrectedImage: "ATTN\\DECY", DecayCorrection: "ADMIN" },
-  ...{ PatientWeight: "70", SeriesDescription: "PET WB" },
+  RescaleSlope: "2.5",
+  Units: "BQML",
+  CorrectedImage: "ATTN\\DECY",
+  DecayCorrection: "ADMIN",
+  PatientWeight: "70",
+  SeriesDescription: "PET WB",
   RadiopharmaceuticalInformationSequence: [{ RadionuclideTotalDose: "350000000" }],
 };
 
@@ -55,15 +64,21 @@ export function channelFolder(folder: string, network: ChannelsOf): string {
   const modality = network === "nnunet-petct" ? "CT" : "MR";
   const series = DESCRIPTIONS[network].map((text, channel) =>
     seriesFiles(network, {
-      ...{ modality, channel, number: 20 + channel },
+      modality,
+      channel,
+      number: 20 + channel,
       attributes: { SeriesDescription: text },
     }),
   );
   if (network === "nnunet-petct")
     series.push(
       seriesFiles(network, {
-        ...{ modality: "PT", array: "other", spacing: "other-spacing", origin: "other-origin" },
-        ...{ number: 30, attributes: PET },
+        modality: "PT",
+        array: "other",
+        spacing: "other-spacing",
+        origin: "other-origin",
+        number: 30,
+        attributes: PET,
       }),
     );
   return writeFolder(folder, ...series);
@@ -78,21 +93,38 @@ export function rolesFile(folder: string, network: ChannelsOf): string {
 
 const CODES = [sct("79654002", "Edema"), sct("108369006", "Neoplasm")];
 
-/** Imports the brain network into a folder of models, and makes it final and active, with a canary. Gives its folder. */
+/**
+ * Imports the brain network into a folder of models, and makes it final and active, with a canary.
+ * Gives its folder.
+ */
 export async function activeBrain(models: string, study: string, engine: Engine): Promise<string> {
   const to = join(models, "brain");
   mkdirSync(models, { recursive: true });
   await modelsImport(join(VOLUMES, "nnunet-brain"), engine, {
-    ...{ orientation: "SPL", mirror: "0,2", modality: "MR", roles: rolesFile(models, "nnunet-brain"), to },
+    orientation: "SPL",
+    mirror: "0,2",
+    modality: "MR",
+    roles: rolesFile(models, "nnunet-brain"),
+    to,
   });
   const path = join(to, "model.json");
   const manifest = JSON.parse(readFileSync(path, "utf8")) as Manifest;
   const [output] = manifest.outputs;
   if (output?.kind !== "segmentation") throw new Error("The network segments");
-  output.labels = output.labels.map((label, i) => ({ ...label, code: CODES[i]!, category: TISSUE }));
-  const final = { stage: "final", release: "active", results: { outputs: ["json", "png", "sr", "seg"] } };
+  output.labels = output.labels.map((label, i) => ({
+    ...label,
+    code: CODES[i]!,
+    category: TISSUE,
+  }));
+  const final = {
+    stage: "final",
+    release: "active",
+    results: { outputs: ["json", "png", "sr", "seg"] },
+  };
   writeFileSync(path, JSON.stringify({ ...manifest, ...final }));
   const caseOf = (await folderReading(to)).caseOf!;
-  await withImageFile(study, (image) => modelsCanary(to, image, { engine, providers: ["cpu"] }), { caseOf });
+  await withImageFile(study, (image) => modelsCanary(to, image, { engine, providers: ["cpu"] }), {
+    caseOf,
+  });
   return to;
 }

@@ -1,4 +1,7 @@
-/** Requests as clients of many kinds send them: from another loopback address, with TLS, or byte by byte. */
+/**
+ * Requests as clients of many kinds send them: from another loopback address, with TLS, or byte by
+ * byte.
+ */
 import http from "node:http";
 import https from "node:https";
 import net from "node:net";
@@ -13,7 +16,11 @@ export interface Asked {
 export function ask(
   port: number,
   page: string,
-  { tls, body, ...options }: http.RequestOptions & { tls?: https.RequestOptions; body?: unknown } = {},
+  {
+    tls,
+    body,
+    ...options
+  }: http.RequestOptions & { tls?: https.RequestOptions; body?: unknown } = {},
 ): Promise<Asked> {
   return new Promise((resolve, reject) => {
     const all = { host: "127.0.0.1", port, path: page, agent: false as const, ...options };
@@ -43,7 +50,11 @@ export interface Line {
 }
 
 /** A connection that sends text and keeps open. */
-export async function connected(port: number, text = "", localAddress = "127.0.0.1"): Promise<Line> {
+export async function connected(
+  port: number,
+  text = "",
+  localAddress = "127.0.0.1",
+): Promise<Line> {
   const socket = net.connect({ port, host: "127.0.0.1", localAddress });
   let heard = "";
   socket.setEncoding("utf8").on("data", (part: string) => (heard += part));

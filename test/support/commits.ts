@@ -1,4 +1,6 @@
-/** Receipts as the tests of the results need them: valid, small, and different where a test says so. */
+/**
+ * Receipts as the tests of the results need them: valid, small, and different where a test says so.
+ */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
@@ -9,7 +11,11 @@ import { NameLock } from "../../src/files/name-lock.js";
 import { withName } from "../../src/results/commit/commit.js";
 import type { ResultFile } from "../../src/results/receipt/names.js";
 import { deliveryOf, type Delivery } from "../../src/results/receipt/delivery.js";
-import { RECEIPT_SCHEMA, type Receipt, type ReceiptModel } from "../../src/results/receipt/receipt.js";
+import {
+  RECEIPT_SCHEMA,
+  type Receipt,
+  type ReceiptModel,
+} from "../../src/results/receipt/receipt.js";
 
 export const hash = (content: string | Uint8Array): string =>
   createHash("sha256").update(content).digest("hex");
@@ -47,7 +53,13 @@ export function sample(name: string, pixels: string, contents: Record<string, st
 /** What is asked for of a result, by an id. */
 export const deliveryFor = (id: string): Delivery =>
   deliveryOf(
-    { id, priority: "routine", subject: "tester", request_id: id, asked_at: "2026-01-01T00:00:00.000Z" },
+    {
+      id,
+      priority: "routine",
+      subject: "tester",
+      request_id: id,
+      asked_at: "2026-01-01T00:00:00.000Z",
+    },
     ["pacs"],
   );
 
@@ -81,20 +93,25 @@ export function receiptOf(name: string, pixels: string, models: ReceiptModel[]):
   };
 }
 
-/** On a busy machine it takes long to see that an owner is dead; a lease, after which everybody counts so, is longer. */
+/**
+ * On a busy machine it takes long to see that an owner is dead; a lease, after which everybody
+ * counts so, is longer.
+ */
 const PATIENCE_MS = 5_000;
 
 /** The lock of NAME, or undefined where somebody holds it who is not known to be dead. */
 export function tryTake(dir: string, name: string): Promise<NameLock | undefined> {
-  return NameLock.take(dir, name, { deadline: monotonic() + PATIENCE_MS }).catch((error: unknown) => {
-    if (error instanceof RadserveError && error.code === "deadline_exceeded") return undefined;
-    throw error;
-  });
+  return NameLock.take(dir, name, { deadline: monotonic() + PATIENCE_MS }).catch(
+    (error: unknown) => {
+      if (error instanceof RadserveError && error.code === "deadline_exceeded") return undefined;
+      throw error;
+    },
+  );
 }
 
 /**
- * Takes each name for which a killed process left something in a folder, as the next request would. Names that somebody
- * holds are left alone.
+ * Takes each name for which a killed process left something in a folder, as the next request would.
+ * Names that somebody holds are left alone.
  * @returns the names that were taken
  */
 export async function recoverFolder(dir: string): Promise<string[]> {

@@ -1,4 +1,6 @@
-/** Confines itself, then tries what its argument says; prints the error's code, or that it could. */
+/**
+ * Confines itself, then tries what its argument says; prints the error's code, or that it could.
+ */
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import net from "node:net";

@@ -1,6 +1,7 @@
 /**
- * A thread that makes and drops databases for test/support/postgres.ts, whose caller waits without giving way. It uses
- * the run's PostgreSQL, or starts one where there is none; that one ends with this process.
+ * A thread that makes and drops databases for test/support/postgres.ts, whose caller waits without
+ * giving way. It uses the run's PostgreSQL, or starts one where there is none; that one ends with
+ * this process.
  */
 import { workerData, type MessagePort } from "node:worker_threads";
 import pg from "pg";

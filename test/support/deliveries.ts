@@ -27,7 +27,9 @@ export function deliveringPlace(
   if (spool === true) mkdirSync(folder);
   const doors = {
     ...(spool === true ? { spool: folder } : {}),
-    destinations: Object.fromEntries(Object.entries(destinations).map(([name, pacs]) => [name, of(pacs)])),
+    destinations: Object.fromEntries(
+      Object.entries(destinations).map(([name, pacs]) => [name, of(pacs)]),
+    ),
     deliver: [Object.keys(destinations)[0]],
     ...more,
   };
@@ -47,7 +49,9 @@ type Folder = Pick<Place, "output">;
 
 /** The file beside a receipt. */
 export const deliveryOf = ({ output }: Folder, name = "image.dcm"): Delivery =>
-  deliverySchema.parse(JSON.parse(readFileSync(path.join(output, `.${name}.delivery.json`), "utf8")));
+  deliverySchema.parse(
+    JSON.parse(readFileSync(path.join(output, `.${name}.delivery.json`), "utf8")),
+  );
 
 export const statesOf = (delivery: Delivery, to = "pacs") =>
   delivery.destinations[to]?.map(({ state }) => state);

@@ -1,6 +1,7 @@
 /**
- * DICOM files for tests, written byte by byte (PS3.5 section 7) so that every encoding and every damage can be made.
- * Independent of the reader: only keywords and VRs come from dcmjs's dictionary.
+ * DICOM files for tests, written byte by byte (PS3.5 section 7) so that every encoding and every
+ * damage can be made. Independent of the reader: only keywords and VRs come from dcmjs's
+ * dictionary.
  */
 import { deflateRawSync } from "node:zlib";
 import codecs from "dcmjs-codecs";
@@ -37,16 +38,20 @@ export interface Encoding {
 }
 
 const LONG = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
-const SIZES: Record<string, [number, (b: Buffer, v: number, o: number, little: boolean) => void]> = {
-  US: [2, (b, v, o, l) => (l ? b.writeUInt16LE(v & 0xffff, o) : b.writeUInt16BE(v & 0xffff, o))],
-  SS: [2, (b, v, o, l) => (l ? b.writeInt16LE(v, o) : b.writeInt16BE(v, o))],
-  OW: [2, (b, v, o, l) => (l ? b.writeUInt16LE(v, o) : b.writeUInt16BE(v, o))],
-  UL: [4, (b, v, o, l) => (l ? b.writeUInt32LE(v, o) : b.writeUInt32BE(v, o))],
-  SL: [4, (b, v, o, l) => (l ? b.writeInt32LE(v, o) : b.writeInt32BE(v, o))],
-  FL: [4, (b, v, o, l) => (l ? b.writeFloatLE(v, o) : b.writeFloatBE(v, o))],
-  FD: [8, (b, v, o, l) => (l ? b.writeDoubleLE(v, o) : b.writeDoubleBE(v, o))],
-  OV: [8, (b, v, o, l) => (l ? b.writeBigUInt64LE(BigInt(v), o) : b.writeBigUInt64BE(BigInt(v), o))],
-};
+const SIZES: Record<string, [number, (b: Buffer, v: number, o: number, little: boolean) => void]> =
+  {
+    US: [2, (b, v, o, l) => (l ? b.writeUInt16LE(v & 0xffff, o) : b.writeUInt16BE(v & 0xffff, o))],
+    SS: [2, (b, v, o, l) => (l ? b.writeInt16LE(v, o) : b.writeInt16BE(v, o))],
+    OW: [2, (b, v, o, l) => (l ? b.writeUInt16LE(v, o) : b.writeUInt16BE(v, o))],
+    UL: [4, (b, v, o, l) => (l ? b.writeUInt32LE(v, o) : b.writeUInt32BE(v, o))],
+    SL: [4, (b, v, o, l) => (l ? b.writeInt32LE(v, o) : b.writeInt32BE(v, o))],
+    FL: [4, (b, v, o, l) => (l ? b.writeFloatLE(v, o) : b.writeFloatBE(v, o))],
+    FD: [8, (b, v, o, l) => (l ? b.writeDoubleLE(v, o) : b.writeDoubleBE(v, o))],
+    OV: [
+      8,
+      (b, v, o, l) => (l ? b.writeBigUInt64LE(BigInt(v), o) : b.writeBigUInt64BE(BigInt(v), o)),
+    ],
+  };
 
 function lookUp(keyword: string): { tag: number; vr: string } {
   if (/^[0-9a-f]{8}$/i.test(keyword)) return { tag: Number.parseInt(keyword, 16), vr: "UN" };
@@ -72,9 +77,15 @@ function tagBytes(tag: number, little: boolean): Buffer {
   return Buffer.concat([uint16(Math.floor(tag / 65536), little), uint16(tag % 65536, little)]);
 }
 
-function valueBytes(vr: string, value: Value, encoding: Encoding, typed: Typed | undefined): Buffer {
+function valueBytes(
+  vr: string,
+  value: Value,
+  encoding: Encoding,
+  typed: Typed | undefined,
+): Buffer {
   if (value instanceof Uint8Array) return Buffer.from(value);
-  if (typeof value === "string") return padded(Buffer.from(value, "latin1"), vr === "UI" ? 0 : 0x20);
+  if (typeof value === "string")
+    return padded(Buffer.from(value, "latin1"), vr === "UI" ? 0 : 0x20);
   if (Array.isArray(value) && (value.length === 0 || typeof value[0] === "object"))
     return sequence(value as Attributes[], encoding, typed);
   const numbers = (Array.isArray(value) ? value : [value]) as number[];
@@ -96,7 +107,13 @@ function sequence(items: Attributes[], encoding: Encoding, typed: Typed | undefi
     const body = encodeAttributes(item, inside);
     const head = tagBytes(0xfffee000, inside.little);
     return open
-      ? [head, uint32(0xffffffff, inside.little), body, tagBytes(0xfffee00d, inside.little), uint32(0, true)]
+      ? [
+          head,
+          uint32(0xffffffff, inside.little),
+          body,
+          tagBytes(0xfffee00d, inside.little),
+          uint32(0, true),
+        ]
       : [head, uint32(body.length, inside.little), body];
   });
   if (open) parts.push(tagBytes(0xfffee0dd, inside.little), uint32(0, true));
@@ -142,7 +159,11 @@ export interface Encapsulation {
   delimiter?: boolean;
 }
 
-export function encapsulated({ fragments, offsetTable = [], delimiter = true }: Encapsulation): Buffer {
+export function encapsulated({
+  fragments,
+  offsetTable = [],
+  delimiter = true,
+}: Encapsulation): Buffer {
   const item = (body: Uint8Array) =>
     Buffer.concat([tagBytes(0xfffee000, true), uint32(body.length, true), body]);
   const table = Buffer.concat(offsetTable.map((offset) => uint32(offset, true)));
@@ -202,7 +223,12 @@ export function imageAttributes(attributes: Attributes = {}): Attributes {
 
 /** A whole file. */
 export function dicomFile(options: FileOptions = {}): Buffer {
-  const { transferSyntax = EXPLICIT, preamble = true, meta = true, trailing = Buffer.alloc(0) } = options;
+  const {
+    transferSyntax = EXPLICIT,
+    preamble = true,
+    meta = true,
+    trailing = Buffer.alloc(0),
+  } = options;
   const encoding = { explicit: transferSyntax !== IMPLICIT, little: transferSyntax !== BIG_ENDIAN };
   const explicitLittle = { explicit: true, little: true };
   const header = encodeAttributes(
@@ -240,7 +266,10 @@ export interface Raw {
 
 export type Coder = "jpeg" | "jpeg-lossless" | "jpeg-ls" | "jpeg2000" | "htj2k" | "jpeg-xl" | "rle";
 
-/** Compresses one frame with the encoders of dcmjs-codecs; lossless but for "jpeg", and JPEG-LS with `near` above 0. */
+/**
+ * Compresses one frame with the encoders of dcmjs-codecs; lossless but for "jpeg", and JPEG-LS with
+ * `near` above 0.
+ */
 export async function compress(coder: Coder, raw: Raw, near = 0): Promise<Uint8Array> {
   const { NativeCodecs, Context } = codecs;
   if (!NativeCodecs.isInitialized()) await NativeCodecs.initializeAsync({ logCodecsInfo: true });
@@ -258,7 +287,8 @@ export async function compress(coder: Coder, raw: Raw, near = 0): Promise<Uint8A
   const encode = {
     jpeg: () => NativeCodecs.encodeJpeg(context, { lossy: true, quality: 95, predictor: 0 }),
     "jpeg-lossless": () => NativeCodecs.encodeJpeg(context, { lossy: false, predictor: 1 }),
-    "jpeg-ls": () => NativeCodecs.encodeJpegLs(context, { lossy: near > 0, allowedLossyError: near }),
+    "jpeg-ls": () =>
+      NativeCodecs.encodeJpegLs(context, { lossy: near > 0, allowedLossyError: near }),
     jpeg2000: () => NativeCodecs.encodeJpeg2000(context, { lossy: false }),
     htj2k: () => NativeCodecs.encodeHtJpeg2000(context, { lossy: false }),
     "jpeg-xl": () => NativeCodecs.encodeJpegXl(context, { lossy: false }),

@@ -1,6 +1,7 @@
 /**
- * A process that looks at one place after the other as `radserve doctor` does, as an account that the modes of files bind.
- * Each message is a DoctorTask, each answer the exit status and the findings. It ends with its channel.
+ * A process that looks at one place after the other as `radserve doctor` does, as an account that
+ * the modes of files bind. Each message is a DoctorTask, each answer the exit status and the
+ * findings. It ends with its channel.
  */
 import { doctorFindings, statusOf } from "../../src/commands/doctor.js";
 import { loadConfig } from "../../src/config.js";
@@ -15,5 +16,7 @@ process.on("message", ({ environment, directory }: DoctorTask) => {
   for (const name of Object.keys(process.env)) Reflect.deleteProperty(process.env, name);
   Object.assign(process.env, environment);
   const load = () => Promise.resolve().then(() => loadConfig({ directory }));
-  void doctorFindings(load).then((findings) => process.send?.({ status: statusOf(findings), findings }));
+  void doctorFindings(load).then((findings) =>
+    process.send?.({ status: statusOf(findings), findings }),
+  );
 });

@@ -19,7 +19,10 @@ export const STUDY = "1.2.3";
 /** Short enough that nobody waits, long enough that objects of one association come within it. */
 export const QUIET = "1s";
 
-/** A place whose server has doors, and the folders of its spool and results. @param change of the file of the doors */
+/**
+ * A place whose server has doors, and the folders of its spool and results. @param change of the
+ * file of the doors
+ */
 export function doorsPlace(t: Test, change: object = {}, extra: Record<string, string> = {}) {
   const place = bulkPlace(t, {
     ...withDurations({ doorRetry: 200, doorRetryMost: 500, doorFigures: 50, spoolLook: 1_000 }),
@@ -57,12 +60,19 @@ export async function startDoors(
 }
 
 /** An association of the peer ct1. */
-export const associate = (port: number, more: Partial<CallOptions> = {}, tls?: object): Promise<Caller> =>
+export const associate = (
+  port: number,
+  more: Partial<CallOptions> = {},
+  tls?: object,
+): Promise<Caller> =>
   call(
     { host: "127.0.0.1", port, ...(tls === undefined ? {} : { tls }) },
     {
-      ...{ mostData: 16_384, pduTimeout: 20_000, idleTimeout: 20_000 },
-      ...{ callingAe: "CT ONE", calledAe: "RADSERVE" },
+      mostData: 16_384,
+      pduTimeout: 20_000,
+      idleTimeout: 20_000,
+      callingAe: "CT ONE",
+      calledAe: "RADSERVE",
       contexts: [{ abstractSyntax: CT, transferSyntaxes: [EXPLICIT] }],
       ...more,
     },
@@ -84,7 +94,10 @@ export function object(z: number, attributes: Record<string, string> = {}) {
 export const instanceAt = (z: number) => `1.2.3.4.${Math.round(z * 1000) + 100_000}`;
 
 /** Sends slices over one association, each of which must be kept. */
-export async function send(port: number, slices: readonly ReturnType<typeof object>[]): Promise<void> {
+export async function send(
+  port: number,
+  slices: readonly ReturnType<typeof object>[],
+): Promise<void> {
   const caller = await associate(port);
   for (const one of slices) {
     const { status } = await caller.store(one);

@@ -22,11 +22,16 @@ export function writeDraft(
   const bytes = onnxModel(graph);
   writeFileSync(path.join(folder, "model.onnx"), bytes);
   const manifest: Manifest = {
-    ...{ ...ABOUT, stage: "draft", name: graph.name, version: "1.0.0", accepts },
+    ...ABOUT,
+    stage: "draft",
+    name: graph.name,
+    version: "1.0.0",
+    accepts,
     files: [{ path: "model.onnx", sha256: sha256(bytes) }],
     inputs: [stretched(32, 32)],
     outputs,
-    ...{ batching: { max: 1 }, execution: { providers: ["cpu"], precision: "float32" } },
+    batching: { max: 1 },
+    execution: { providers: ["cpu"], precision: "float32" },
     results: { outputs: ["json", "png"] },
   };
   writeFileSync(path.join(folder, "model.json"), JSON.stringify(manifest));

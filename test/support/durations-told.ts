@@ -1,4 +1,7 @@
-/** Prints how long a box's lease is here, in a thread, and in a program that this one starts (JSON, milliseconds). */
+/**
+ * Prints how long a box's lease is here, in a thread, and in a program that this one starts (JSON,
+ * milliseconds).
+ */
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";

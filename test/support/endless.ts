@@ -8,7 +8,11 @@ const shape = ["batch", 1, 64, 64];
 const image = (name: string) => ({ name, dtype: "float32", shape }) as const;
 
 /** A model, not needed by its server, that takes `hu` and gives `y`. */
-function optional(directory: string, name: string, description: Omit<ModelDescription, "name">): void {
+function optional(
+  directory: string,
+  name: string,
+  description: Omit<ModelDescription, "name">,
+): void {
   const file = onnxModel({ name, ...description });
   const folder = copyModel(directory, "ct-tissue", name, (m) => {
     m.stage = "draft";
@@ -37,11 +41,16 @@ export function endless(directory: string): void {
   optional(directory, "endless", {
     inputs: [image("hu")],
     outputs: [image("y")],
-    nodes: [{ op: "Loop", inputs: ["", "", "hu"], outputs: ["y"], attributes: { body: graph(body) } }],
+    nodes: [
+      { op: "Loop", inputs: ["", "", "hu"], outputs: ["y"], attributes: { body: graph(body) } },
+    ],
   });
 }
 
-/** A constant that takes an hour of products to compute, which ONNX Runtime does while it makes a session. */
+/**
+ * A constant that takes an hour of products to compute, which ONNX Runtime does while it makes a
+ * session.
+ */
 export function foldsForLong(directory: string): void {
   const side = 1024;
   const products = Array.from({ length: 20_000 }, (_, i) => ({

@@ -1,12 +1,16 @@
-/** What a test starts ends with it, also if it is killed: servers, their databases, and the folders they were in. */
+/**
+ * What a test starts ends with it, also if it is killed: servers, their databases, and the folders
+ * they were in.
+ */
 import { spawn } from "node:child_process";
 import type { Writable } from "node:stream";
 import { ROOTS_PLACE } from "../../src/bulk/postgres/folders.js";
 
 /**
- * Reads names of folders until its standard input ends, which only this process holds open. Then it ends every process
- * whose environment or command line names one of them, and removes the folders, with those where root's databases lie.
- * PostgreSQL is told to stop at once, so that it takes its processes and shared memory with it.
+ * Reads names of folders until its standard input ends, which only this process holds open. Then it
+ * ends every process whose environment or command line names one of them, and removes the folders,
+ * with those where root's databases lie. PostgreSQL is told to stop at once, so that it takes its
+ * processes and shared memory with it.
  */
 const REAPER = `
 trap "" INT TERM HUP
@@ -34,13 +38,16 @@ all | xargs -d "\\n" rm -rf`;
 
 let reaper: Writable | undefined;
 
-/** @param folder a folder that mkdtemp made; what names it in its environment or command line ends with this process */
+/**
+ * @param folder a folder that mkdtemp made; what names it in its environment or command line ends
+ * with this process
+ */
 export function endsWithTest(folder: string): void {
   if (!/^\/.+-[A-Za-z0-9]{6}$/.test(folder))
     throw new TypeError(`Expected a folder that mkdtemp made; found ${folder}.`);
   if (reaper === undefined) {
-    // In a session of its own: what ends the test's group must not end it. Its output is nobody's: who waits for the end
-    // of the test's output must not wait for it.
+    // In a session of its own: what ends the test's group must not end it. Its output is nobody's:
+    // who waits for the end of the test's output must not wait for it.
     const child = spawn("sh", ["-c", REAPER], {
       stdio: ["pipe", "ignore", "ignore"],
       detached: true,

@@ -1,6 +1,6 @@
-// Loaded before a program (LD_PRELOAD), so that nothing can be made below the folder TEST_DISK while a file TEST_FAULT holds the
-// number of an error (errno(3)): every mkdir and every open that makes a file fails with it, as on a disk whose quota is
-// used up.
+// Loaded before a program (LD_PRELOAD), so that nothing can be made below the folder TEST_DISK
+// while a file TEST_FAULT holds the number of an error (errno(3)): every mkdir and every open that
+// makes a file fails with it, as on a disk whose quota is used up.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /**
- * Loaded before a server (`--import`): at SIGUSR2 each of its processes says what is no JSON, as Node.js and native
- * libraries do.
+ * Loaded before a server (`--import`): at SIGUSR2 each of its processes says what is no JSON, as
+ * Node.js and native libraries do.
  */
 import { writeSync } from "node:fs";
 import { isMainThread } from "node:worker_threads";

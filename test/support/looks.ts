@@ -41,7 +41,10 @@ async function violations(page: Page): Promise<string[]> {
   return found.violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html ?? ""}`);
 }
 
-/** Looks at a view as it is now: nothing wrong for axe, nothing wider than the window, in all widths and colours. */
+/**
+ * Looks at a view as it is now: nothing wrong for axe, nothing wider than the window, in all widths
+ * and colours.
+ */
 export async function look(t: Test, page: Page, name: string): Promise<void> {
   for (const [how, width, colorScheme] of LOOKS) {
     await page.setViewportSize({ width, height: 900 });

@@ -1,4 +1,7 @@
-/** A small network of many labels over volumes whose answer can be told voxel by voxel: the value is the label. */
+/**
+ * A small network of many labels over volumes whose answer can be told voxel by voxel: the value is
+ * the label.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 import type { ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { LoadOptions } from "../../src/engine/types.js";
@@ -41,27 +44,46 @@ const labelled: ModelOutput = {
   measurements: [],
 };
 
-/** nnU-Net's windows and resampling: cubes of `window` voxels, half of which the next one covers too. */
-export function manyLabels(file: string, window: number, spacing: Resampling["spacing_mm"]): LoadOptions {
+/**
+ * nnU-Net's windows and resampling: cubes of `window` voxels, half of which the next one covers
+ * too.
+ */
+export function manyLabels(
+  file: string,
+  window: number,
+  spacing: Resampling["spacing_mm"],
+): LoadOptions {
   const volume: ImageInput = {
     ...input,
     layout: "NCDHW",
     resampling: {
-      ...{ grid: "edges", spacing_mm: spacing, order: 3, order_back: 1, separate_above: 3 },
-      ...{ keep_range: true, clip: "before", crop: "none", activation: "after" },
+      grid: "edges",
+      spacing_mm: spacing,
+      order: 3,
+      order_back: 1,
+      separate_above: 3,
+      keep_range: true,
+      clip: "before",
+      crop: "none",
+      activation: "after",
     },
   };
   return loadOptions(file, {
     inputs: [volume],
     outputs: [labelled],
     tiling: {
-      ...{ window: [window, window, window], overlap: 0.5, steps: "even", padding: 0 },
+      window: [window, window, window],
+      overlap: 0.5,
+      steps: "even",
+      padding: 0,
       weights: { kind: "gaussian", sigma: 0.125, centre: "half", least: 1e-12 },
     },
   });
 }
 
-/** The most memory that this process has had at once since `forgetPeak`, in bytes (proc(5), VmHWM). */
+/**
+ * The most memory that this process has had at once since `forgetPeak`, in bytes (proc(5), VmHWM).
+ */
 export function peakMemory(): number {
   return Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1]) * 1024;
 }

@@ -6,8 +6,18 @@ import type { Code } from "../../src/manifest/texts.js";
 
 export const sct = (value: string, meaning: string): Code => ({ value, scheme: "SCT", meaning });
 export const TISSUE = sct("85756007", "Tissue");
-export const BRIGHT = { label: "bright", code: sct("3138006", "Bone"), category: TISSUE, threshold: 0.6 };
-export const DARK = { label: "dark", code: sct("55603005", "Fat"), category: TISSUE, threshold: 0.55 };
+export const BRIGHT = {
+  label: "bright",
+  code: sct("3138006", "Bone"),
+  category: TISSUE,
+  threshold: 0.6,
+};
+export const DARK = {
+  label: "dark",
+  code: sct("55603005", "Fat"),
+  category: TISSUE,
+  threshold: 0.55,
+};
 
 export const sourceSize: ImageInput = {
   tensor: "x",
@@ -53,7 +63,10 @@ export const meanOf = (input: string, row: string) =>
     { op: "Flatten", inputs: ["mean"], outputs: [row] },
   ] as const;
 
-/** A tensor [n, ...shape] that holds `data` for every image [n, 1, ...sides], as detection networks are exported. */
+/**
+ * A tensor [n, ...shape] that holds `data` for every image [n, 1, ...sides], as detection networks
+ * are exported.
+ */
 export function constant(
   name: string,
   output: string,
@@ -74,7 +87,9 @@ export function constant(
     nodes: [
       ...meanOf("x", "row"),
       { op: "Mul", inputs: ["row", "nothing"], outputs: ["zeros"] },
-      ...(isFlat ? [] : [{ op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] } as const]),
+      ...(isFlat
+        ? []
+        : [{ op: "Unsqueeze", inputs: ["zeros", "axes"], outputs: ["cube"] } as const]),
       { op: "Add", inputs: [isFlat ? "zeros" : "cube", "head"], outputs: [output] },
     ],
   };

@@ -1,6 +1,7 @@
 /**
- * Damages DICOM files where it hurts: tags, VRs, lengths, delimiters, fragments, offset tables, codestream headers and
- * the numbers that sizes are computed from. Every mutant follows from its seed alone.
+ * Damages DICOM files where it hurts: tags, VRs, lengths, delimiters, fragments, offset tables,
+ * codestream headers and the numbers that sizes are computed from. Every mutant follows from its
+ * seed alone.
  */
 import { deflateRawSync, inflateRawSync } from "node:zlib";
 import { BIG_ENDIAN, DEFLATED, IMPLICIT } from "./dicom.js";
@@ -31,7 +32,9 @@ const ITEM = 0xfffee000;
 const FRAGMENTS = 0x7fe00010;
 const UNDEFINED = 0xffffffff;
 
-/** Walks elements from `start`, into sequences and fragments, without any belief in what it finds. */
+/**
+ * Walks elements from `start`, into sequences and fragments, without any belief in what it finds.
+ */
 function walk(bytes: Buffer, start: number, explicit: boolean, little: boolean): Site[] {
   const sites: Site[] = [];
   const u16 = (at: number) => (little ? bytes.readUInt16LE(at) : bytes.readUInt16BE(at));
@@ -50,7 +53,15 @@ function walk(bytes: Buffer, start: number, explicit: boolean, little: boolean):
     if (tag === FRAGMENTS) inFragments = length === UNDEFINED;
     const isOpen = length === UNDEFINED || vr === "SQ" || (tag === ITEM && !inFragments);
     const end = isOpen ? valueAt : Math.min(bytes.length, valueAt + length);
-    sites.push({ tag, at, vrAt, lengthAt, lengthBytes: valueAt - lengthAt === 4 ? 4 : 2, valueAt, end });
+    sites.push({
+      tag,
+      at,
+      vrAt,
+      lengthAt,
+      lengthBytes: valueAt - lengthAt === 4 ? 4 : 2,
+      valueAt,
+      end,
+    });
     at = end;
   }
   return sites;
@@ -66,7 +77,12 @@ export function specimen(file: Buffer, transferSyntax: string): Specimen {
   const little = transferSyntax !== BIG_ENDIAN;
   const explicit = transferSyntax !== IMPLICIT;
   if (transferSyntax !== DEFLATED)
-    return { bytes: file, sites: walk(file, dataSetStart(file), explicit, little), little, whole: (b) => b };
+    return {
+      bytes: file,
+      sites: walk(file, dataSetStart(file), explicit, little),
+      little,
+      whole: (b) => b,
+    };
   const head = file.subarray(0, dataSetStart(file));
   const bytes = inflateRawSync(file.subarray(head.length));
   return {
@@ -88,7 +104,20 @@ function dataSetStart(file: Buffer): number {
 }
 
 const BYTES = [0, 1, 0x7f, 0x80, 0xff, 0xfe, 0x4f, 0xd8, 0xd9];
-const LENGTHS = [0, 1, 2, 3, 7, 0xfffe, 0xffff, 0x10000, 0x7fffffff, 0x80000000, 0xfffffffe, UNDEFINED];
+const LENGTHS = [
+  0,
+  1,
+  2,
+  3,
+  7,
+  0xfffe,
+  0xffff,
+  0x10000,
+  0x7fffffff,
+  0x80000000,
+  0xfffffffe,
+  UNDEFINED,
+];
 const NUMBERS = [
   0, 1, 2, 3, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 63, 64, 255, 256, 4096, 32768, 65535,
 ];
@@ -108,13 +137,14 @@ const TEXTS = [
   "",
   "x",
 ];
-const VRS = "AE AS AT CS DA DS DT FL FD IS LO LT OB OD OF OL OW PN SH SL SQ SS ST TM UI UL UN US UT ??".split(
-  " ",
-);
+const VRS =
+  "AE AS AT CS DA DS DT FL FD IS LO LT OB OD OF OL OW PN SH SL SQ SS ST TM UI UL UN US UT ??".split(
+    " ",
+  );
 const TAGS = [
   0, 0x00020010, 0x00080005, 0x00280002, 0x00280008, 0x00280010, 0x00280011, 0x00280100, 0x00281050,
-  0x00283000, 0x00283010, 0x52009230, 0x7fe00001, 0x7fe00008, 0x7fe00010, 0xfffee000, 0xfffee00d, 0xfffee0dd,
-  0xfffcfffc,
+  0x00283000, 0x00283010, 0x52009230, 0x7fe00001, 0x7fe00008, 0x7fe00010, 0xfffee000, 0xfffee00d,
+  0xfffee0dd, 0xfffcfffc,
 ];
 const PHOTOMETRIC = [
   "MONOCHROME1",
@@ -128,8 +158,8 @@ const PHOTOMETRIC = [
 ];
 /** What sizes and pixels are computed from (group 0028), and Number of Frames. */
 const IMAGE_PIXEL = new Set([
-  0x00280002, 0x00280004, 0x00280006, 0x00280008, 0x00280010, 0x00280011, 0x00280100, 0x00280101, 0x00280102,
-  0x00280103,
+  0x00280002, 0x00280004, 0x00280006, 0x00280008, 0x00280010, 0x00280011, 0x00280100, 0x00280101,
+  0x00280102, 0x00280103,
 ]);
 
 function pick<T>(list: readonly T[], next: Next): T {
@@ -227,7 +257,8 @@ const CHANGES: ((layout: Layout, next: Next) => void)[] = [
 const MOVES: ((layout: Layout, next: Next) => Buffer)[] = [
   ({ bytes }, next) => Buffer.from(bytes.subarray(0, Math.floor(next() * bytes.length))),
   // Just before, inside or just behind the head of an element
-  ({ bytes, sites }, next) => Buffer.from(bytes.subarray(0, pick(sites, next).at + Math.floor(next() * 14))),
+  ({ bytes, sites }, next) =>
+    Buffer.from(bytes.subarray(0, pick(sites, next).at + Math.floor(next() * 14))),
   ({ bytes, sites }, next) => {
     const { at, end } = pick(sites, next);
     return Buffer.concat([bytes.subarray(0, at), bytes.subarray(end)]);
@@ -239,7 +270,11 @@ const MOVES: ((layout: Layout, next: Next) => Buffer)[] = [
   ({ bytes, sites }, next) => {
     const from = pick(sites, next);
     const { at } = pick(sites, next);
-    return Buffer.concat([bytes.subarray(0, at), bytes.subarray(from.at, from.end), bytes.subarray(at)]);
+    return Buffer.concat([
+      bytes.subarray(0, at),
+      bytes.subarray(from.at, from.end),
+      bytes.subarray(at),
+    ]);
   },
   // Delimiters are left out or put in
   (layout, next) => {

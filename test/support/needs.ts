@@ -1,12 +1,19 @@
-/** What some tests need beside the clone, and the one place that decides between skipping and failing without it. */
+/**
+ * What some tests need beside the clone, and the one place that decides between skipping and
+ * failing without it.
+ */
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 
-/** Why a test is skipped. If RADSERVE_REQUIRE_SHARED is set, as in continuous integration, it fails instead. */
+/**
+ * Why a test is skipped. If RADSERVE_REQUIRE_SHARED is set, as in continuous integration, it fails
+ * instead.
+ */
 export function without(missing: string | undefined): string | false {
   if (missing === undefined) return false;
-  if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined) throw new Error(`${missing} has to be there`);
+  if (process.env["RADSERVE_REQUIRE_SHARED"] !== undefined)
+    throw new Error(`${missing} has to be there`);
   return `${missing} is not there`;
 }
 
@@ -33,5 +40,7 @@ export function pythonHas(...modules: string[]): string | false {
 
 /** Why tests that need these programs are skipped; false if all are on the path. */
 export function commandsAre(...commands: string[]): string | false {
-  return without(commands.find((command) => spawnSync("which", [command], { stdio: "ignore" }).status !== 0));
+  return without(
+    commands.find((command) => spawnSync("which", [command], { stdio: "ignore" }).status !== 0),
+  );
 }

@@ -1,6 +1,7 @@
 /**
- * An oblique series, and a network whose spacings, order of axes and directions are none of the series': where its voxels
- * lie follows from the manifest's spacing and the volume's middle, and is computed here by itself.
+ * An oblique series, and a network whose spacings, order of axes and directions are none of the
+ * series': where its voxels lie follows from the manifest's spacing and the volume's middle, and is
+ * computed here by itself.
  */
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import { attributesOf, CT, dicomFile, type Attributes } from "./dicom.js";
@@ -17,7 +18,10 @@ export const plus = (...all: Vector[]): Vector =>
   all.reduce<Vector>((sum, v) => [sum[0] + v[0], sum[1] + v[1], sum[2] + v[2]], [0, 0, 0]);
 const unit = (v: Vector) => times(v, 1 / Math.sqrt(dot(v, v)));
 
-/** The series: turned out of the patient's axes, its pixels higher than wide, its slices further apart. */
+/**
+ * The series: turned out of the patient's axes, its pixels higher than wide, its slices further
+ * apart.
+ */
 export const SOURCE = { slices: 9, rows: 10, columns: 14, apart: 3.1, row: 1.3, column: 0.9 };
 const ACROSS = unit([0.93, 0.3, -0.2]);
 export const NORMAL = unit(cross(ACROSS, [-0.25, 0.94, 0.2]));
@@ -44,12 +48,20 @@ export const NETWORK = [
 export const GRID_INPUT: Partial<ImageInput> = {
   orientation: LETTERS,
   spacing_mm: [NETWORK[0]!.spacing, NETWORK[1]!.spacing, NETWORK[2]!.spacing],
-  size: { kind: "fixed", depth: NETWORK[0]!.side, height: NETWORK[1]!.side, width: NETWORK[2]!.side },
+  size: {
+    kind: "fixed",
+    depth: NETWORK[0]!.side,
+    height: NETWORK[1]!.side,
+    width: NETWORK[2]!.side,
+  },
   fit: "letterbox",
   interpolation: "linear",
 };
 
-/** The voxel of the network's tensor at a place in the patient, and how far its centre is from there, in voxels. */
+/**
+ * The voxel of the network's tensor at a place in the patient, and how far its centre is from
+ * there, in voxels.
+ */
 export function voxelAt(place: Vector): { index: number; off: number } {
   const away = plus(place, times(MIDDLE, -1));
   return NETWORK.reduce(
@@ -83,13 +95,22 @@ export function obliqueSeries(more: Attributes = {}): Buffer[] {
       attributes: attributesOf(
         { ...raw, data: pixels },
         {
-          ...{ SOPClassUID: CT, SOPInstanceUID: `1.2.3.9.${z + 1}`, StudyInstanceUID: "1.2.3" },
-          ...{ SeriesInstanceUID: "1.2.3.9", FrameOfReferenceUID: "1.2.5", PatientID: "Nobody" },
-          ...{ Modality: "CT", ImageType: "ORIGINAL\\PRIMARY\\AXIAL" },
+          SOPClassUID: CT,
+          SOPInstanceUID: `1.2.3.9.${z + 1}`,
+          StudyInstanceUID: "1.2.3",
+          SeriesInstanceUID: "1.2.3.9",
+          FrameOfReferenceUID: "1.2.5",
+          PatientID: "Nobody",
+          Modality: "CT",
+          ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
           ImagePositionPatient: decimal(plus(ORIGIN, times(NORMAL, z * SOURCE.apart))),
           ImageOrientationPatient: decimal([...ACROSS, ...DOWN]),
-          ...{ PixelSpacing: `${SOURCE.row}\\${SOURCE.column}`, SliceThickness: "2" },
-          ...{ RescaleSlope: "1", RescaleIntercept: "0", PatientName: "Nobody", ...more },
+          PixelSpacing: `${SOURCE.row}\\${SOURCE.column}`,
+          SliceThickness: "2",
+          RescaleSlope: "1",
+          RescaleIntercept: "0",
+          PatientName: "Nobody",
+          ...more,
         },
       ),
       pixels,

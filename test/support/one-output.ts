@@ -15,7 +15,10 @@ import type { ModelEntry } from "../../src/models/entry.js";
 import { receiptSchema, type Receipt } from "../../src/results/receipt/receipt.js";
 import { manifestOf } from "./test-models.js";
 
-/** @param of the name of its model, whose manifest is that of the test model `columns` but for the output */
+/**
+ * @param of the name of its model, whose manifest is that of the test model `columns` but for the
+ * output
+ */
 export async function resultOf(
   { engine, folder }: { engine: Engine; folder: string },
   of: { name: string; graph: ModelDescription; output: ModelOutput; dicom: Buffer },
@@ -26,16 +29,36 @@ export async function resultOf(
   writeFileSync(modelPath, bytes);
   const manifest: Manifest = { ...manifestOf("columns"), name, outputs: [output] };
   const { version, inputs, outputs, batching } = manifest;
-  const loaded = await engine.load({ modelPath, name, version, inputs, outputs, batching, provider: "cpu" });
+  const loaded = await engine.load({
+    modelPath,
+    name,
+    version,
+    inputs,
+    outputs,
+    batching,
+    provider: "cpu",
+  });
   const model: ModelEntry = {
-    ...{ name, version, sha256: sha256(bytes), manifest, site: { thresholds: {} } },
+    name,
+    version,
+    sha256: sha256(bytes),
+    manifest,
+    site: { thresholds: {} },
     thresholds: outputs.map((one) => labelsOf(one).map(({ threshold }) => threshold ?? NaN)),
-    ...{ state: "ready", nativeId: loaded.id, provider: "cpu" },
+    state: "ready",
+    nativeId: loaded.id,
+    provider: "cpu",
   };
   const inputPath = join(folder, `${name}.dcm`);
   writeFileSync(inputPath, dicom);
   const roots = { input: undefined, output: undefined };
-  const task = { requestId: "test", inputPath, outputFolder: join(folder, "out"), cancelId: 1, roots };
+  const task = {
+    requestId: "test",
+    inputPath,
+    outputFolder: join(folder, "out"),
+    cancelId: 1,
+    roots,
+  };
   const answer = await infer({ ...task, priority: "routine" }, { engine, models: [model] });
   const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
   const paths = answer.models[0]?.outputs.map(({ path }) => path) ?? [];
@@ -45,7 +68,9 @@ export async function resultOf(
     result: receipt.models[0]!,
     paths,
     verdicts: async (changed: Receipt) =>
-      (await replay({ receipt: changed, image, models: [model], engine })).map(({ verdict }) => verdict),
+      (await replay({ receipt: changed, image, models: [model], engine })).map(
+        ({ verdict }) => verdict,
+      ),
   };
 }
 

@@ -7,7 +7,12 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import { destinationSchema } from "../../src/doors/deliver/destination-settings.js";
-import type { Destination, ObjectToSend, Proved, Sent } from "../../src/doors/deliver/destination.js";
+import type {
+  Destination,
+  ObjectToSend,
+  Proved,
+  Sent,
+} from "../../src/doors/deliver/destination.js";
 import { openDestination } from "../../src/doors/deliver/open-destination.js";
 import { sha256 } from "../../src/files/durable-files.js";
 import { openFile } from "../../src/images/dicom/dicom-file.js";
@@ -32,7 +37,9 @@ export function testFolder(): string {
   return folder;
 }
 
-/** An Orthanc that is empty, or has the storage of one before. @param change of its configuration */
+/**
+ * An Orthanc that is empty, or has the storage of one before. @param change of its configuration
+ */
 export async function startOrthanc(
   t: Test,
   change: object = {},
@@ -43,16 +50,21 @@ export async function startOrthanc(
   mkdirSync(path.join(folder, "db"), { recursive: true });
   const file = path.join(folder, "orthanc.json");
   const configuration = {
-    ...{ Name: "Test", HttpPort: http, DicomPort: dicom, DicomAet: "ORTHANC", RemoteAccessAllowed: false },
-    ...{
-      AuthenticationEnabled: false,
-      StorageDirectory: path.join(folder, "db"),
-      Plugins: [DICOM_WEB_PLUGIN],
-    },
-    ...{ DicomAlwaysAllowGet: true, DicomAlwaysAllowMove: true, DicomCheckCalledAet: true },
+    Name: "Test",
+    HttpPort: http,
+    DicomPort: dicom,
+    DicomAet: "ORTHANC",
+    RemoteAccessAllowed: false,
+    AuthenticationEnabled: false,
+    StorageDirectory: path.join(folder, "db"),
+    Plugins: [DICOM_WEB_PLUGIN],
+    DicomAlwaysAllowGet: true,
+    DicomAlwaysAllowMove: true,
+    DicomCheckCalledAet: true,
     // This version does not know label maps otherwise
     UnknownSopClassAccepted: true,
-    ...{ DicomWeb: { Enable: true, Root: "/dicom-web/" }, StableAge: 1 },
+    DicomWeb: { Enable: true, Root: "/dicom-web/" },
+    StableAge: 1,
     ...change,
   };
   writeFileSync(file, JSON.stringify(configuration));

@@ -3,7 +3,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { root } from "./server.js";
 
-/** In the order in which a reader goes through them: the commands of each go on from those before. */
+/**
+ * In the order in which a reader goes through them: the commands of each go on from those before.
+ */
 export const COMMAND_PAGES = [
   "README.md",
   "docs/api.md",
@@ -21,7 +23,14 @@ export const COMMAND_PAGES = [
 
 /** Every page whose links have to lead somewhere, by its path from the root. */
 export function allPages(): string[] {
-  const folders = ["", "docs", "bench", "models/burned-in-text", "models/ct-tissue", "models/examples"];
+  const folders = [
+    "",
+    "docs",
+    "bench",
+    "models/burned-in-text",
+    "models/ct-tissue",
+    "models/examples",
+  ];
   return folders.flatMap((folder) =>
     readdirSync(path.join(root, folder))
       .filter((name) => name.endsWith(".md"))
@@ -50,7 +59,12 @@ export function blocksOf(page: string): Block[] {
       open = undefined;
     } else if (open !== undefined) open.lines.push(line.slice(open.indent));
     else if (fence !== null)
-      open = { at: `${page}:${i + 1}`, info: fence[2] ?? "", lines: [], indent: fence[1]?.length ?? 0 };
+      open = {
+        at: `${page}:${i + 1}`,
+        info: fence[2] ?? "",
+        lines: [],
+        indent: fence[1]?.length ?? 0,
+      };
   }
   return blocks;
 }
@@ -69,12 +83,16 @@ export interface DocumentedCommand {
   answer?: unknown;
 }
 
-/** The commands of a page: lines of console blocks that begin with "$ ", with what goes on behind a backslash. */
+/**
+ * The commands of a page: lines of console blocks that begin with "$ ", with what goes on behind a
+ * backslash.
+ */
 export function commandsOf(page: string): DocumentedCommand[] {
   const commands: DocumentedCommand[] = [];
   for (const { at, info, lines } of blocksOf(page)) {
     const last = (): DocumentedCommand => commands.at(-1) ?? { at, text: "", output: [] };
-    if (info === "json answer") Object.assign(last(), { answer: JSON.parse(lines.join("\n")) as unknown });
+    if (info === "json answer")
+      Object.assign(last(), { answer: JSON.parse(lines.join("\n")) as unknown });
     if (info !== "console") continue;
     for (const line of lines) {
       if (line.startsWith("$ ")) commands.push({ at, text: line.slice(2), output: [] });
@@ -116,11 +134,13 @@ const SAME = [
 ] as const;
 
 /** Text with its numbers, times and ids taken out. */
-const shapeOf = (text: string): string => SAME.reduce((t, [what, name]) => t.replace(what, name), text);
+const shapeOf = (text: string): string =>
+  SAME.reduce((t, [what, name]) => t.replace(what, name), text);
 
 /**
- * Where an answer has another shape than the page shows: every key of the page has to be there, every element of a list
- * has to have its like, texts are equal but for numbers, times and ids. Undefined where it has the same.
+ * Where an answer has another shape than the page shows: every key of the page has to be there,
+ * every element of a list has to have its like, texts are equal but for numbers, times and ids.
+ * Undefined where it has the same.
  */
 export function unlike(shown: unknown, found: unknown, at = "answer"): string | undefined {
   if (shown === null || found === null || at.endsWith(".state")) return undefined;
@@ -135,7 +155,8 @@ export function unlike(shown: unknown, found: unknown, at = "answer"): string | 
     if (typeof found !== "object") return `${at} is no object`;
     for (const [key, value] of Object.entries(shown)) {
       const other = (found as Record<string, unknown>)[key];
-      const why = other === undefined ? `${at}.${key} is missing` : unlike(value, other, `${at}.${key}`);
+      const why =
+        other === undefined ? `${at}.${key} is missing` : unlike(value, other, `${at}.${key}`);
       if (why !== undefined) return why;
     }
     return undefined;
@@ -145,8 +166,14 @@ export function unlike(shown: unknown, found: unknown, at = "answer"): string | 
   return typeof shown === typeof found ? undefined : `${at} is a ${typeof found}`;
 }
 
-/** The first line of a page's output that has no like among the lines found; "..." stands for anything. */
-export function missingLine(shown: readonly string[], found: readonly string[]): string | undefined {
+/**
+ * The first line of a page's output that has no like among the lines found; "..." stands for
+ * anything.
+ */
+export function missingLine(
+  shown: readonly string[],
+  found: readonly string[],
+): string | undefined {
   const shapes = found.map((line) => shapeOf(line.trimEnd()));
   return shown.find((line) => {
     const parts = shapeOf(line.trimEnd())

@@ -1,7 +1,7 @@
 /**
- * A process of its own that holds a private PostgreSQL until it is killed or its standard input ends, for
- * test/bulk/postgres.test.ts. Its argument is the JSON of ChildTask; it says one line of JSON, ChildAnswer. The modules
- * are loaded before it becomes another user, who may not reach them.
+ * A process of its own that holds a private PostgreSQL until it is killed or its standard input
+ * ends, for test/bulk/postgres.test.ts. Its argument is the JSON of ChildTask; it says one line of
+ * JSON, ChildAnswer. The modules are loaded before it becomes another user, who may not reach them.
  */
 import os from "node:os";
 import pg from "pg";
@@ -33,7 +33,8 @@ async function work(task: ChildTask): Promise<ChildAnswer> {
   }
   const settings = { state_dir: task.state_dir, postgres_bin: task.postgres_bin };
   const postgres = await PrivatePostgres.start(settings, pino({ level: "silent" }));
-  // The process kills itself, because at an ordinary end tap writes a file, which another user may not.
+  // The process kills itself, because at an ordinary end tap writes a file, which another user may
+  // not.
   const end = () => void postgres.stop().then(() => process.kill(process.pid, "SIGKILL"));
   process.stdin.on("end", end).resume();
   return { pid: postgres.pid, host: postgres.connection.host };

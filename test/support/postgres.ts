@@ -1,7 +1,7 @@
 /**
- * Databases for tests, which end with the test: fresh ones in the PostgreSQL that all test files of a run share, and
- * private ones with state directories of their own where starting, ending, upgrading, adopting or breaking PostgreSQL
- * is the subject.
+ * Databases for tests, which end with the test: fresh ones in the PostgreSQL that all test files of
+ * a run share, and private ones with state directories of their own where starting, ending,
+ * upgrading, adopting or breaking PostgreSQL is the subject.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -43,13 +43,19 @@ export const isRoot = process.geteuid?.() === 0;
 
 const distribution = existsSync("/usr/lib/postgresql") ? readdirSync("/usr/lib/postgresql") : [];
 
-/** Folders of PostgreSQL's programs on this machine: the distribution's, where there is one, and the npm package's. */
+/**
+ * Folders of PostgreSQL's programs on this machine: the distribution's, where there is one, and the
+ * npm package's.
+ */
 export const BIN_FOLDERS = {
   distribution: distribution.map((version) => `/usr/lib/postgresql/${version}/bin`).at(-1),
   npm: path.dirname(npmPostgres),
 };
 
-/** A state directory for one test. What runs on it is stopped, and everything removed, at the test's end. */
+/**
+ * A state directory for one test. What runs on it is stopped, and everything removed, at the test's
+ * end.
+ */
 export function stateDirectory(t: Test, ...below: string[]): string {
   const top = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-postgres-")));
   endsWithTest(top);
@@ -72,12 +78,19 @@ export async function removePlace(place: DatabaseFolders): Promise<void> {
     rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 }
 
-/** A private database in a state directory of its own. It is closed and removed at the test's end. */
+/**
+ * A private database in a state directory of its own. It is closed and removed at the test's end.
+ */
 export async function privateDatabase(
   t: Test,
   settings: Partial<DatabaseSettings> = {},
 ): Promise<Database & { settings: DatabaseSettings }> {
-  const all = { state_dir: stateDirectory(t), postgres_bin: undefined, database_url: undefined, ...settings };
+  const all = {
+    state_dir: stateDirectory(t),
+    postgres_bin: undefined,
+    database_url: undefined,
+    ...settings,
+  };
   const database = await openDatabase(all, silent);
   t.teardown(() => database.close());
   return { ...database, settings: all };
@@ -86,8 +99,8 @@ export async function privateDatabase(
 let maker: ((task: MakerTask) => string) | undefined;
 
 /**
- * Starts the thread of database-maker.ts. What it gives waits for the thread's answer without giving way, so that
- * folders for a test can be made without waiting (`bulkPlace`).
+ * Starts the thread of database-maker.ts. What it gives waits for the thread's answer without
+ * giving way, so that folders for a test can be made without waiting (`bulkPlace`).
  * @returns the folder of the socket
  */
 function startMaker(): (task: MakerTask) => string {
@@ -109,7 +122,10 @@ function startMaker(): (task: MakerTask) => string {
   };
 }
 
-/** The URL of a database of the test's own, with the tables of this release; dropped at the test's end. */
+/**
+ * The URL of a database of the test's own, with the tables of this release; dropped at the test's
+ * end.
+ */
 export function databaseUrl(t: Test, { empty = false } = {}): string {
   const make = (maker ??= startMaker());
   const name = `test_${randomBytes(6).toString("hex")}`;
@@ -124,7 +140,10 @@ export async function sharedDatabase(
   options?: { empty?: boolean },
 ): Promise<{ pool: Database["pool"]; url: string }> {
   const url = databaseUrl(t, options);
-  const database = await openDatabase({ state_dir: "", postgres_bin: undefined, database_url: url }, silent);
+  const database = await openDatabase(
+    { state_dir: "", postgres_bin: undefined, database_url: url },
+    silent,
+  );
   t.teardown(() => database.close());
   return { pool: database.pool, url };
 }
@@ -175,7 +194,10 @@ export function childrenOf(pid: number): number[] {
   return readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
 }
 
-/** Between two looks that ask a server or read its processes: a loop without it takes more of the processor than what it waits for. */
+/**
+ * Between two looks that ask a server or read its processes: a loop without it takes more of the
+ * processor than what it waits for.
+ */
 const LOOK_MS = 20;
 
 /** Looks again and again until it holds. */

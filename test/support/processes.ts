@@ -23,5 +23,7 @@ function parentOf(pid: number): number | undefined {
 export function decodersOf(parent: number): number[] {
   return readdirSync("/proc")
     .map(Number)
-    .filter((pid) => parentOf(pid) === parent && commandOf(pid)?.includes("decoder-process.js") === true);
+    .filter(
+      (pid) => parentOf(pid) === parent && commandOf(pid)?.includes("decoder-process.js") === true,
+    );
 }

@@ -1,4 +1,7 @@
-/** TIFF and PNG files written by hand, so that tests do not ask the decoder's own writer what a file means. */
+/**
+ * TIFF and PNG files written by hand, so that tests do not ask the decoder's own writer what a file
+ * means.
+ */
 import { crc32, deflateSync } from "node:zlib";
 
 export interface TiffEntry {
@@ -15,7 +18,10 @@ export interface TiffPage {
   photometric: number;
   pixels: Uint8Array;
   compression?: number;
-  /** Further entries; an entry here replaces the one of the same tag, or removes it where it has no values. */
+  /**
+   * Further entries; an entry here replaces the one of the same tag, or removes it where it has no
+   * values.
+   */
   more?: TiffEntry[];
 }
 

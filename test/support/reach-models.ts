@@ -1,6 +1,7 @@
 /**
- * Models with several inputs and several steps, for tests against references that Python made (test/reference). The
- * graphs are stored beside the references, because the references were computed with these very files.
+ * Models with several inputs and several steps, for tests against references that Python made
+ * (test/reference). The graphs are stored beside the references, because the references were
+ * computed with these very files.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -39,7 +40,10 @@ const EFFUSION_SCORES: ModelOutput = {
   ],
 };
 
-/** Marks two labels from windows of neighbouring slices and two attributes, and scores the slice by all inputs. */
+/**
+ * Marks two labels from windows of neighbouring slices and two attributes, and scores the slice by
+ * all inputs.
+ */
 const severalGraph: ModelDescription = {
   name: "several",
   inputs: [
@@ -59,12 +63,17 @@ const severalGraph: ModelDescription = {
       dtype: "float32",
       shape: [2, CT_CHANNELS, 1, 1],
       // Of the slice before, the slice and the slice after: lung, brain and bone window.
-      data: [...[0, 0.5, -2, -3.5, 1, 6, 0, -0.5, 2], ...[0.25, 0.5, 0, 3, -1, -4, 0.25, -0.5, 0]],
+      data: [0, 0.5, -2, -3.5, 1, 6, 0, -0.5, 2, 0.25, 0.5, 0, 3, -1, -4, 0.25, -0.5, 0],
     },
     { name: "persons", dtype: "float32", shape: [NUMBERS, 2], data: weights(2 * NUMBERS, 0.25) },
     { name: "zeros", dtype: "float32", shape: [2], data: [0, 0] },
     { name: "sides", dtype: "int64", shape: [2], data: [2, 3] },
-    { name: "votes", dtype: "float32", shape: [4 + NUMBERS, 2], data: weights(2 * (4 + NUMBERS), 1) },
+    {
+      name: "votes",
+      dtype: "float32",
+      shape: [4 + NUMBERS, 2],
+      data: weights(2 * (4 + NUMBERS), 1),
+    },
   ],
   nodes: [
     { op: "Conv", inputs: ["ct", "mix"], outputs: ["mixed"] },
@@ -75,7 +84,12 @@ const severalGraph: ModelDescription = {
     { op: "GlobalMaxPool", inputs: ["plain"], outputs: ["most"] },
     { op: "Concat", inputs: ["means", "most"], outputs: ["pooled"], attributes: { axis: int(1) } },
     { op: "Squeeze", inputs: ["pooled", "sides"], outputs: ["features"] },
-    { op: "Concat", inputs: ["features", "clinical"], outputs: ["all"], attributes: { axis: int(1) } },
+    {
+      op: "Concat",
+      inputs: ["features", "clinical"],
+      outputs: ["all"],
+      attributes: { axis: int(1) },
+    },
     { op: "Gemm", inputs: ["all", "votes", "zeros"], outputs: ["scores"] },
   ],
 };
@@ -199,7 +213,10 @@ const several: Manifest = reachManifest({
 });
 
 const SIDE = 64;
-/** cx, cy, w, h in pixels of the tensor, a score for each of two labels, four coefficients; a column for each box. */
+/**
+ * cx, cy, w, h in pixels of the tensor, a score for each of two labels, four coefficients; a column
+ * for each box.
+ */
 const BOXES = [
   [20, 28, 24, 20, 0.9, 0.1, 3, -1, 0.5, 0],
   // Hidden by the first.
@@ -297,7 +314,10 @@ const instances: Manifest = reachManifest({
 
 const FOLD_CHANNELS = 3;
 
-/** One of three networks that see the same image: channels of background, bone and soft tissue, and a score. */
+/**
+ * One of three networks that see the same image: channels of background, bone and soft tissue, and
+ * a score.
+ */
 const foldGraph = (fold: number): ModelDescription => ({
   name: `fold_${fold}`,
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, ROWS, COLUMNS] }],
@@ -320,7 +340,12 @@ const foldGraph = (fold: number): ModelDescription => ({
     { name: "sides", dtype: "int64", shape: [2], data: [2, 3] },
   ],
   nodes: [
-    { op: "Conv", inputs: ["x", "filter"], outputs: ["mask"], attributes: { pads: ints([1, 1, 1, 1]) } },
+    {
+      op: "Conv",
+      inputs: ["x", "filter"],
+      outputs: ["mask"],
+      attributes: { pads: ints([1, 1, 1, 1]) },
+    },
     { op: "GlobalAveragePool", inputs: ["mask"], outputs: ["means"] },
     { op: "Squeeze", inputs: ["means", "sides"], outputs: ["features"] },
     { op: "Gemm", inputs: ["features", "votes", "zeros"], outputs: ["scores"] },
@@ -340,7 +365,11 @@ const folds = (average: NonNullable<Manifest["ensemble"]>["average"]): Manifest 
         kind: "segmentation",
         tensor: "mask",
         activation: "softmax",
-        labels: [BRIGHT_PART, SOFT_PART].map(({ label, code, category }) => ({ label, code, category })),
+        labels: [BRIGHT_PART, SOFT_PART].map(({ label, code, category }) => ({
+          label,
+          code,
+          category,
+        })),
         postprocess: [],
         measurements: ["area"],
       },
@@ -475,7 +504,10 @@ const together: Manifest = reachManifest({
   accepts: { formats: ["dicom"], modality: ["MR"], dimensions: "series" },
   roles: [
     { role: "flair", rules: [{ tag: "SeriesDescription", contains: ["flair"] }] },
-    { role: "t1", rules: [{ tag: "SeriesDescription", contains: ["t1"], not_contains: ["flair"] }] },
+    {
+      role: "t1",
+      rules: [{ tag: "SeriesDescription", contains: ["t1"], not_contains: ["flair"] }],
+    },
     {
       role: "t2",
       rules: [
@@ -497,7 +529,10 @@ const together: Manifest = reachManifest({
       ],
     },
   ],
-  outputs: [{ ...marks([BRIGHT_PART, SOFT_PART]), measurements: ["volume"] } as ModelOutput, EFFUSION_SCORES],
+  outputs: [
+    { ...marks([BRIGHT_PART, SOFT_PART]), measurements: ["volume"] } as ModelOutput,
+    EFFUSION_SCORES,
+  ],
 });
 
 const VIEWS = ["rcc", "lcc", "rmlo", "lmlo"] as const;
@@ -574,10 +609,15 @@ interface ReachModel {
 const MODELS: Record<string, ReachModel> = {
   several: { manifest: several, folder: "inputs", graphs: [severalGraph] },
   instances: { manifest: instances, folder: "prototypes", graphs: [instancesGraph] },
-  finder: { manifest: finder, folder: "cascade", graphs: [finderGraph("finder", [ROWS, COLUMNS], 230)] },
+  finder: {
+    manifest: finder,
+    folder: "cascade",
+    graphs: [finderGraph("finder", [ROWS, COLUMNS], 230)],
+  },
   looker: { manifest: looker, folder: "ensemble", graphs: [foldGraph(0)] },
   "finder-3d": {
-    ...{ manifest: deepFinder, folder: "cascade" },
+    manifest: deepFinder,
+    folder: "cascade",
     graphs: [finderGraph("finder_3d", ["d", "h", "w"], 430)],
   },
   "looker-3d": { manifest: deepLooker, folder: "cascade", graphs: [deepGraph] },

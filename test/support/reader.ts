@@ -1,6 +1,6 @@
 /**
- * A reader who types the commands of the pages: one shell in a throw-away copy of the clone, made of links, with a
- * home and a /srv of its own.
+ * A reader who types the commands of the pages: one shell in a throw-away copy of the clone, made
+ * of links, with a home and a /srv of its own.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -116,7 +116,10 @@ export class Reader {
     );
   }
 
-  /** As root, the private database lies in a folder that names our state directory, beside those of others. */
+  /**
+   * As root, the private database lies in a folder that names our state directory, beside those of
+   * others.
+   */
   #removeRootsDatabase(): void {
     if (!existsSync(ROOTS_DATABASES)) return;
     for (const name of readdirSync(ROOTS_DATABASES)) {

@@ -9,7 +9,10 @@ import { loadModels, type ModelSet } from "../../src/models/set.js";
 
 let opened: Engine | undefined;
 
-/** One engine for a test file, on the CPU: the next file of the process has a new one once this one is closed. */
+/**
+ * One engine for a test file, on the CPU: the next file of the process has a new one once this one
+ * is closed.
+ */
 export function engine(): Engine {
   if (opened !== undefined) return opened;
   const own = createEngine({ provider: "cpu" });
@@ -33,6 +36,9 @@ export function engineWithFolder(t: Test, name: string): { engine: Engine; folde
   return { engine: own, folder };
 }
 
-/** The models of a directory, in the engine of the process unless the test has its own; nothing is logged. */
+/**
+ * The models of a directory, in the engine of the process unless the test has its own; nothing is
+ * logged.
+ */
 export const modelsOf = (directory: string, own: Engine = engine()): Promise<ModelSet> =>
   loadModels({ directory, engine: own, providers: ["cpu"], log: createLog("silent") });

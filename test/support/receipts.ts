@@ -12,25 +12,59 @@ export interface Plan {
 
 const HASH = "0".repeat(64);
 
-export function receiptOf({ week, study, score, scanner = "One", shadow, refused = false }: Plan): Receipt {
+export function receiptOf({
+  week,
+  study,
+  score,
+  scanner = "One",
+  shadow,
+  refused = false,
+}: Plan): Receipt {
   const model = (name: string, shadowed: boolean, value: number) => ({
-    ...{ name, version: "1.0.0", sha256: HASH, site_thresholds: {}, transforms: [], measurements: [] },
-    ...{ outputs: [], warnings: [], status: refused ? ("not_accepted" as const) : ("succeeded" as const) },
+    name,
+    version: "1.0.0",
+    sha256: HASH,
+    site_thresholds: {},
+    transforms: [],
+    measurements: [],
+    outputs: [],
+    warnings: [],
+    status: refused ? ("not_accepted" as const) : ("succeeded" as const),
     ...(shadowed ? { shadow: true as const } : {}),
-    findings: refused ? [] : [{ label: "mass", score: value, threshold: 0.5, present: value >= 0.5 }],
+    findings: refused
+      ? []
+      : [{ label: "mass", score: value, threshold: 0.5, present: value >= 0.5 }],
   });
   const startedAt = new Date(Date.UTC(2026, 8, 7 + 7 * week, 9)).toISOString();
   return {
-    ...{ schema: "radserve.receipt/1", radserve_version: "0.6.0", status: "completed" },
+    schema: "radserve.receipt/1",
+    radserve_version: "0.6.0",
+    status: "completed",
     source: {
-      ...{ name: "x.dcm", format: "dicom", bytes: 1, file_sha256: HASH, pixel_sha256: HASH },
-      ...{ rows: 1, columns: 1, frames: 1, photometric_interpretation: "MONOCHROME2" },
-      ...{ study_instance_uid: `1.2.${week}.${study}`, manufacturer_model_name: scanner },
+      name: "x.dcm",
+      format: "dicom",
+      bytes: 1,
+      file_sha256: HASH,
+      pixel_sha256: HASH,
+      rows: 1,
+      columns: 1,
+      frames: 1,
+      photometric_interpretation: "MONOCHROME2",
+      study_instance_uid: `1.2.${week}.${study}`,
+      manufacturer_model_name: scanner,
     },
-    ...{ transforms: [], warnings: [], outputs_requested: [] },
-    models: [model("cxr", false, score), ...(shadow === true ? [model("cxr-next", true, score + 0.2)] : [])],
+    transforms: [],
+    warnings: [],
+    outputs_requested: [],
+    models: [
+      model("cxr", false, score),
+      ...(shadow === true ? [model("cxr-next", true, score + 0.2)] : []),
+    ],
     timings: {
-      ...{ request_id: "1", started_at: startedAt, finished_at: startedAt, milliseconds: { infer: 5 } },
+      request_id: "1",
+      started_at: startedAt,
+      finished_at: startedAt,
+      milliseconds: { infer: 5 },
     },
   };
 }

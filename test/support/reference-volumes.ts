@@ -1,4 +1,7 @@
-/** The volumes of test/reference/volumes as DICOM series that lie as SimpleITK reads them: to the left, to the back, to the head. */
+/**
+ * The volumes of test/reference/volumes as DICOM series that lie as SimpleITK reads them: to the
+ * left, to the back, to the head.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { decodeNpy } from "../../src/engine/npy.js";
@@ -17,7 +20,10 @@ export const numbersOf = (reference: string, name: string): number[] =>
 
 export interface SeriesOptions {
   modality: string;
-  /** The array, int16 [slices, rows, columns], or [channels, slices, rows, columns] of which `channel` is taken. */
+  /**
+   * The array, int16 [slices, rows, columns], or [channels, slices, rows, columns] of which
+   * `channel` is taken.
+   */
   array?: string;
   channel?: number;
   /** Arrays of what lies between voxels, and of the first one's place; slice, row, column. */
@@ -65,15 +71,17 @@ export function seriesFiles(
         {
           SOPClassUID: CLASSES[modality] ?? CT,
           SOPInstanceUID: `1.2.3.${number}.${z + 1}`,
-          ...{
-            StudyInstanceUID: "1.2.3",
-            SeriesInstanceUID: `1.2.3.${number}`,
-            FrameOfReferenceUID: "1.2.5",
-          },
-          ...{ PatientID: "Nobody", Modality: modality, ImageType: "ORIGINAL\\PRIMARY\\AXIAL" },
-          ...{ ImagePositionPatient: place.map((mm) => mm.toFixed(4)).join("\\") },
-          ...{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0", PixelSpacing: `${row}\\${column}` },
-          ...{ RescaleSlope: "1", RescaleIntercept: "0" },
+          StudyInstanceUID: "1.2.3",
+          SeriesInstanceUID: `1.2.3.${number}`,
+          FrameOfReferenceUID: "1.2.5",
+          PatientID: "Nobody",
+          Modality: modality,
+          ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
+          ImagePositionPatient: place.map((mm) => mm.toFixed(4)).join("\\"),
+          ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
+          PixelSpacing: `${row}\\${column}`,
+          RescaleSlope: "1",
+          RescaleIntercept: "0",
           ...attributes,
         },
       ),

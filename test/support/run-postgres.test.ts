@@ -1,4 +1,7 @@
-/** The PostgreSQL of a run: databases of tests apart from each other, and nothing of it after its run, however that ends. */
+/**
+ * The PostgreSQL of a run: databases of tests apart from each other, and nothing of it after its
+ * run, however that ends.
+ */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
@@ -34,7 +37,8 @@ t.test("it ends with its run, also if that is killed", async (t) => {
   const run = spawn(
     process.execPath,
     [
-      ...["--input-type=module", "--eval"],
+      "--input-type=module",
+      "--eval",
       `import { startRunPostgres } from ${JSON.stringify(module)};
        console.log((await startRunPostgres()).socket);
        setInterval(() => undefined, 1_000);`,

@@ -1,11 +1,12 @@
 /**
- * One PostgreSQL for all the test files of a run. It forgets nothing while it runs and keeps nothing after: what makes
- * a commit durable is off, so it is not for tests of that.
+ * One PostgreSQL for all the test files of a run. It forgets nothing while it runs and keeps
+ * nothing after: what makes a commit durable is off, so it is not for tests of that.
  *
- * The runner calls `startRunPostgres()` once, gives `environment` to the processes of the test files, and calls
- * `stop()` at the end. A file that is run alone starts its own (test/support/database-maker.ts), so nobody has to. It
- * ends with the process that started it, and its folder goes, however that process ends: a shell waits for the end of
- * a pipe that only that process holds. Should the shell be killed, the kernel ends PostgreSQL.
+ * The runner calls `startRunPostgres()` once, gives `environment` to the processes of the test
+ * files, and calls `stop()` at the end. A file that is run alone starts its own
+ * (test/support/database-maker.ts), so nobody has to. It ends with the process that started it, and
+ * its folder goes, however that process ends: a shell waits for the end of a pipe that only that
+ * process holds. Should the shell be killed, the kernel ends PostgreSQL.
  *
  * Test files use test/support/postgres.ts and nothing of this.
  */
@@ -76,7 +77,10 @@ export interface RunPostgres {
 /** Databases of a run, at most a few at once, and the log of their changes take less. */
 const ROOM_BYTES = 2 ** 31;
 
-/** Memory, where a new database's 300 files are made twenty times as fast as on a disk; else the usual place. */
+/**
+ * Memory, where a new database's 300 files are made twenty times as fast as on a disk; else the
+ * usual place.
+ */
 function roomyPlace(): string {
   const memory = "/dev/shm";
   try {
@@ -104,22 +108,48 @@ export async function startRunPostgres(): Promise<RunPostgres> {
   const directory = mkdtempSync(path.join(roomyPlace(), "radserve-run-"));
   chmodSync(directory, 0o755);
   const user = servant();
-  const [data, socket] = ["data", "socket"].map((name) => path.join(directory, name)) as [string, string];
+  const [data, socket] = ["data", "socket"].map((name) => path.join(directory, name)) as [
+    string,
+    string,
+  ];
   for (const folder of [data, socket]) {
     mkdirSync(folder, { mode: 0o700 });
     if (user !== undefined) chownSync(folder, user.uid, user.gid);
   }
   const { folder } = await findBinaries({ account: user, copies: directory });
-  const initdb = ["-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "--no-sync"];
+  const initdb = [
+    "-D",
+    data,
+    "-U",
+    "postgres",
+    "-E",
+    "UTF8",
+    "--locale=C",
+    "-A",
+    "trust",
+    "--no-sync",
+  ];
   execFileSync(path.join(folder, "initdb"), initdb, { ...user, cwd: "/", stdio: "ignore" });
   const settings = Object.entries(SETTINGS).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
-  const identity = user === undefined ? [] : [`--reuid=${user.uid}`, `--regid=${user.gid}`, "--clear-groups"];
+  const identity =
+    user === undefined ? [] : [`--reuid=${user.uid}`, `--regid=${user.gid}`, "--clear-groups"];
   const keeper = spawn(
     "/bin/sh",
     [
-      ...["-c", KEEPER, "keeper", directory],
-      ...["setpriv", ...identity, "--pdeathsig", "QUIT", path.join(folder, "postgres")],
-      ...["-D", data, "-k", socket, ...settings],
+      "-c",
+      KEEPER,
+      "keeper",
+      directory,
+      "setpriv",
+      ...identity,
+      "--pdeathsig",
+      "QUIT",
+      path.join(folder, "postgres"),
+      "-D",
+      data,
+      "-k",
+      socket,
+      ...settings,
     ],
     // In a session of its own: Ctrl-C is not for it
     { cwd: "/", detached: true, stdio: ["pipe", "ignore", "ignore"] },
@@ -191,7 +221,8 @@ async function connected(url: string, log: () => string): Promise<pg.Client> {
       return client;
     } catch (error) {
       await client.end().catch(() => undefined);
-      if (Date.now() > end) throw new Error(`PostgreSQL does not start: ${log()}`, { cause: error });
+      if (Date.now() > end)
+        throw new Error(`PostgreSQL does not start: ${log()}`, { cause: error });
       await delay(20);
     }
   }

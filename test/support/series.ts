@@ -22,7 +22,14 @@ export interface SliceOptions extends Omit<FileOptions, "attributes" | "pixels">
 /** A CT slice of 4 x 6 pixels in 16 bits, 0.8 mm a column and 0.5 mm a row, all of one value. */
 export function slice({ z, fill = z, attributes, frames, ...file }: SliceOptions): Buffer {
   const data = new Uint8Array(Int16Array.from({ length: ROWS * COLUMNS }, () => fill).buffer);
-  const raw = { rows: ROWS, columns: COLUMNS, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true };
+  const raw = {
+    rows: ROWS,
+    columns: COLUMNS,
+    samples: 1,
+    bitsAllocated: 16,
+    bitsStored: 16,
+    signed: true,
+  };
   return dicomFile({
     attributes: attributesOf(
       { ...raw, data },
@@ -49,7 +56,10 @@ export function slice({ z, fill = z, attributes, frames, ...file }: SliceOptions
   });
 }
 
-/** An Enhanced CT with a frame at each place, shared orientation and spacing, and its own position per frame. */
+/**
+ * An Enhanced CT with a frame at each place, shared orientation and spacing, and its own position
+ * per frame.
+ */
 export function multiFrame(places: readonly (number | undefined)[], more: Attributes = {}): Buffer {
   const fillOf = (frame: number) => Int16Array.from({ length: 24 }, () => frame);
   return slice({
@@ -68,7 +78,9 @@ export function multiFrame(places: readonly (number | undefined)[], more: Attrib
       ],
       PerFrameFunctionalGroupsSequence: places.map((z, i) => ({
         FrameContentSequence: [{ TemporalPositionIndex: i }],
-        ...(z === undefined ? {} : { PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] }),
+        ...(z === undefined
+          ? {}
+          : { PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] }),
       })),
       ...more,
     },
@@ -76,7 +88,10 @@ export function multiFrame(places: readonly (number | undefined)[], more: Attrib
   });
 }
 
-/** An RT Dose whose frames lie at `offsets`, the first of them at -10, -20, 30 unless `more` says otherwise. */
+/**
+ * An RT Dose whose frames lie at `offsets`, the first of them at -10, -20, 30 unless `more` says
+ * otherwise.
+ */
 export function doseGrid(offsets: string, frames: number, more: Attributes = {}): Buffer {
   const planes = Array.from({ length: frames }, (_, frame) =>
     Int16Array.from({ length: ROWS * COLUMNS }, () => frame),
@@ -97,11 +112,17 @@ export function doseGrid(offsets: string, frames: number, more: Attributes = {})
 }
 
 /** Writes files under names that say nothing of their order, and gives the folder. */
-export function folderOf(t: Test, files: Record<string, Uint8Array> | readonly Uint8Array[]): string {
+export function folderOf(
+  t: Test,
+  files: Record<string, Uint8Array> | readonly Uint8Array[],
+): string {
   const folder = join(t.testdir({}), "series");
   mkdirSync(folder);
-  const named = Array.isArray(files) ? Object.fromEntries(files.map((file, i) => [`${i}.dcm`, file])) : files;
-  for (const [name, bytes] of Object.entries(named)) writeFileSync(join(folder, name), bytes as Uint8Array);
+  const named = Array.isArray(files)
+    ? Object.fromEntries(files.map((file, i) => [`${i}.dcm`, file]))
+    : files;
+  for (const [name, bytes] of Object.entries(named))
+    writeFileSync(join(folder, name), bytes as Uint8Array);
   return folder;
 }
 

@@ -1,4 +1,7 @@
-/** A real server in processes of its own, with throw-away roots and state, for tests over a real socket. */
+/**
+ * A real server in processes of its own, with throw-away roots and state, for tests over a real
+ * socket.
+ */
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
@@ -32,14 +35,18 @@ export interface Place {
   remove(): void;
 }
 
-/** Where the run of the tests keeps compiled code (scripts/test.mjs), for all that a test starts. */
+/**
+ * Where the run of the tests keeps compiled code (scripts/test.mjs), for all that a test starts.
+ */
 const compiled = process.env["NODE_COMPILE_CACHE"];
 
 /** Folders for one test, and the settings that name them. */
 export function makePlace(extra: Record<string, string> = {}): Place {
   const directory = realpathSync(mkdtempSync(path.join(os.tmpdir(), "radserve-test-")));
   endsWithTest(directory);
-  const [input, output, models] = ["input", "output", "models"].map((name) => path.join(directory, name));
+  const [input, output, models] = ["input", "output", "models"].map((name) =>
+    path.join(directory, name),
+  );
   for (const folder of [input!, output!, models!]) mkdirSync(folder);
   writeFileSync(path.join(input!, "image.png"), PNG);
   return {
@@ -81,10 +88,14 @@ export interface Ran {
 /** Runs a command to its end. */
 export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
   try {
-    const { stdout, stderr } = await promisify(execFile)(process.execPath, [place.main ?? main, ...args], {
-      env: place.environment,
-      cwd: place.directory,
-    });
+    const { stdout, stderr } = await promisify(execFile)(
+      process.execPath,
+      [place.main ?? main, ...args],
+      {
+        env: place.environment,
+        cwd: place.directory,
+      },
+    );
     return { status: 0, stdout, stderr };
   } catch (error) {
     const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
@@ -93,8 +104,8 @@ export async function radserve(place: Place, ...args: string[]): Promise<Ran> {
 }
 
 /**
- * What `radserve serve` refuses to start with, from the same functions in this process. A few tests run the command, for
- * its status and its streams.
+ * What `radserve serve` refuses to start with, from the same functions in this process. A few tests
+ * run the command, for its status and its streams.
  */
 export async function refusedStart(place: Place): Promise<string> {
   const before = process.listeners("SIGHUP");
@@ -172,12 +183,13 @@ interface Dispatcher {
 }
 
 /**
- * Closes the connections that fetch keeps for another request, when nothing is on them: a server that stops waits a
- * moment for what may be on the way.
+ * Closes the connections that fetch keeps for another request, when nothing is on them: a server
+ * that stops waits a moment for what may be on the way.
  */
 function closeQuietConnections(): void {
-  // Where undici, which is Node's fetch, keeps what all requests go through; it is there once there was one. Node.js
-  // 22 has the first name alone, 24 the same object under both, and 26 a wrapper of the second under the first.
+  // Where undici, which is Node's fetch, keeps what all requests go through; it is there once there
+  // was one. Node.js 22 has the first name alone, 24 the same object under both, and 26 a wrapper
+  // of the second under the first.
   const all = globalThis as unknown as Record<symbol, Dispatcher | undefined>;
   const names = ["1", "2"].map((version) => Symbol.for(`undici.globalDispatcher.${version}`));
   const dispatcher = names.map((name) => all[name]).findLast((one) => one !== undefined);
@@ -213,7 +225,9 @@ export async function startServer(place = makePlace()): Promise<TestServer> {
       const before = log.find(fits);
       if (before !== undefined) resolve(before);
       waiting.push({ fits, resolve });
-      void exited.then((status) => reject(new Error(`radserve serve ended with ${status}: ${stderr}`)));
+      void exited.then((status) =>
+        reject(new Error(`radserve serve ended with ${status}: ${stderr}`)),
+      );
     });
   const { port } = (await logged((line) => line.msg === "serving")) as LogLine & { port: number };
   const url = `http://127.0.0.1:${port}`;
@@ -227,7 +241,9 @@ export async function startServer(place = makePlace()): Promise<TestServer> {
     log,
     logged,
     servingPid: () =>
-      Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8").trim().split(" ")[0]),
+      Number(
+        readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8").trim().split(" ")[0],
+      ),
     post: (page, body, headers = {}) =>
       fetch(url + page, {
         method: "POST",

@@ -1,6 +1,6 @@
 /**
- * Loaded before a program (`--import`), so that its clock shows another time: the milliseconds in the file that TEST_CLOCK
- * names are added to it, whenever it is looked at.
+ * Loaded before a program (`--import`), so that its clock shows another time: the milliseconds in
+ * the file that TEST_CLOCK names are added to it, whenever it is looked at.
  */
 import { readFileSync } from "node:fs";
 

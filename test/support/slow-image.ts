@@ -1,21 +1,37 @@
 /**
- * An image that takes one thread long to decode, in one call of the codec that nothing can interrupt from inside; from
- * five tiles on, for fewer may go to the decoder process.
+ * An image that takes one thread long to decode, in one call of the codec that nothing can
+ * interrupt from inside; from five tiles on, for fewer may go to the decoder process.
  */
-import { attributesOf, compress, dicomFile, random, SYNTAXES, type Attributes, type Raw } from "./dicom.js";
+import {
+  attributesOf,
+  compress,
+  dicomFile,
+  random,
+  SYNTAXES,
+  type Attributes,
+  type Raw,
+} from "./dicom.js";
 
-/** A multiple of 64 samples in each of the five decompositions, so that equal tiles are coded by equal bytes. */
+/**
+ * A multiple of 64 samples in each of the five decompositions, so that equal tiles are coded by
+ * equal bytes.
+ */
 const TILE = 2048;
 const SIZ = 0xff51;
 const SOT = 0xff90;
 
 /**
- * Noise in JPEG 2000, which has to be decoded bit by bit: some two seconds of one core for each tile. One tile is
- * coded, and stands in the codestream again and again (ISO/IEC 15444-1 A.4.2, A.5.1).
+ * Noise in JPEG 2000, which has to be decoded bit by bit: some two seconds of one core for each
+ * tile. One tile is coded, and stands in the codestream again and again (ISO/IEC 15444-1 A.4.2,
+ * A.5.1).
  * @param tiles how many of 2048 by 2048 samples lie below each other in a frame
  * @returns a DICOM file
  */
-export async function slowImage(tiles: number, attributes: Attributes = {}, frames = 1): Promise<Buffer> {
+export async function slowImage(
+  tiles: number,
+  attributes: Attributes = {},
+  frames = 1,
+): Promise<Buffer> {
   noise ??= coded();
   const { raw, tile } = await noise;
   const whole = tiled(tile, tiles);

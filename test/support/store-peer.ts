@@ -1,6 +1,13 @@
-/** A small PACS for tests, which can have the faults of real ones: by DICOM's network protocol, and by DICOMweb. */
+/**
+ * A small PACS for tests, which can have the faults of real ones: by DICOM's network protocol, and
+ * by DICOMweb.
+ */
 import { once } from "node:events";
-import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
 import { createServer as createHttpsServer, type ServerOptions } from "node:https";
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer, type TlsOptions } from "node:tls";
@@ -31,9 +38,14 @@ export interface Faults {
   breaks?: (sopInstanceUid: string) => boolean;
   /** It never answers. */
   hangs?: boolean;
-  /** The transfer syntax that it takes of those that are proposed; undefined refuses the context. */
+  /**
+   * The transfer syntax that it takes of those that are proposed; undefined refuses the context.
+   */
   takes?: (sopClassUid: string, proposed: readonly string[]) => string | undefined;
-  /** Where it moves objects to, and where it reports commitments; over the same association if undefined. */
+  /**
+   * Where it moves objects to, and where it reports commitments; over the same association if
+   * undefined.
+   */
   callBack?: () => number;
   /** It answers C-GET and C-MOVE without end that it goes on. */
   pends?: boolean;
@@ -95,7 +107,11 @@ export function dicomPeer(t: Test, faults: Faults = {}, tls?: TlsOptions): Promi
   return listening(t, server, objects, () => visits);
 }
 
-async function serveOne(connection: Socket, objects: Map<string, Buffer>, faults: Faults): Promise<void> {
+async function serveOne(
+  connection: Socket,
+  objects: Map<string, Buffer>,
+  faults: Faults,
+): Promise<void> {
   const socket = new PduSocket(connection, LIMITS);
   const first = await socket.next();
   if (first === undefined) return;
@@ -109,7 +125,9 @@ async function serveOne(connection: Socket, objects: Map<string, Buffer>, faults
       transferSyntax: transferSyntax ?? "1.2.840.10008.1.2",
     };
   });
-  await socket.write(encodeAssociateAccept({ ...request, contexts, maximumLength: LIMITS.mostData }));
+  await socket.write(
+    encodeAssociateAccept({ ...request, contexts, maximumLength: LIMITS.mostData }),
+  );
   const association = new Association(
     socket,
     request,
@@ -132,7 +150,9 @@ async function answer(
 ): Promise<void> {
   const respond = (status: number, more: Partial<Command> = {}) =>
     association.send(context.id, {
-      ...{ commandField: command.commandField | RESPONSE, dataSetType: NO_DATA_SET, status },
+      commandField: command.commandField | RESPONSE,
+      dataSetType: NO_DATA_SET,
+      status,
       ...(command.messageId === undefined ? {} : { messageIdRespondedTo: command.messageId }),
       ...(faults.comment === undefined ? {} : { errorComment: faults.comment }),
       ...more,
@@ -143,11 +163,16 @@ async function answer(
   if (command.commandField === COMMANDS.cStore) {
     if (faults.breaks?.(uid) === true) throw new Error("It breaks off");
     const status = faults.status?.(uid) ?? 0;
-    const file = Buffer.concat([fileHead(context.abstractSyntax, uid, context.transferSyntax), bytes]);
+    const file = Buffer.concat([
+      fileHead(context.abstractSyntax, uid, context.transferSyntax),
+      bytes,
+    ]);
     if (status === 0 && faults.lies !== true) objects.set(uid, faults.spoil?.(file) ?? file);
     return respond(status);
   }
-  const asked = openFile(Buffer.concat([fileHead("1.2", "1.2", context.transferSyntax), bytes])).attributes;
+  const asked = openFile(
+    Buffer.concat([fileHead("1.2", "1.2", context.transferSyntax), bytes]),
+  ).attributes;
   while (faults.pends === true) {
     await respond(0xff00);
     await new Promise((resolve) => setImmediate(resolve));
@@ -159,11 +184,15 @@ async function answer(
   switch (command.commandField) {
     case COMMANDS.cGet: {
       if (meta === undefined) return respond(0);
-      const way = [...association.contexts.values()].find((one) => one.abstractSyntax === meta.sopClassUid);
+      const way = [...association.contexts.values()].find(
+        (one) => one.abstractSyntax === meta.sopClassUid,
+      );
       if (way?.transferSyntax !== meta.transferSyntax) return respond(0xb000);
       const store = { commandField: COMMANDS.cStore, messageId: 7, priority: 0, dataSetType: 0 };
       const names = { affectedSopClassUid: meta.sopClassUid, affectedSopInstanceUid: wanted };
-      await association.send(way.id, { ...store, ...names }, [file?.subarray(meta.end) ?? Buffer.alloc(0)]);
+      await association.send(way.id, { ...store, ...names }, [
+        file?.subarray(meta.end) ?? Buffer.alloc(0),
+      ]);
       await association.receive();
       return respond(0);
     }
@@ -201,16 +230,17 @@ async function answer(
           : { FailedSOPSequence: [{ ...item, FailureReason: failure }] }),
       };
       const event = {
-        ...{
-          commandField: COMMANDS.nEventReport,
-          messageId: 9,
-          dataSetType: 0,
-          eventTypeId: failure === undefined ? 1 : 2,
-        },
-        ...{ affectedSopClassUid: context.abstractSyntax, affectedSopInstanceUid: "1.2.840.10008.1.20.1.1" },
+        commandField: COMMANDS.nEventReport,
+        messageId: 9,
+        dataSetType: 0,
+        eventTypeId: failure === undefined ? 1 : 2,
+        affectedSopClassUid: context.abstractSyntax,
+        affectedSopInstanceUid: "1.2.840.10008.1.20.1.1",
       };
       const way =
-        faults.callBack === undefined ? undefined : await calledBack(faults, callingAe, association.calledAe);
+        faults.callBack === undefined
+          ? undefined
+          : await calledBack(faults, callingAe, association.calledAe);
       const over = way ?? association;
       await over.send(context.id, event, dataSetBytes(report, context.transferSyntax));
       if (way !== undefined) await way.receive();
@@ -234,7 +264,11 @@ const called = (
   );
 
 /** An association over which the commitment is reported, in the role of its SCP. */
-async function calledBack(faults: Faults, calledAe: string, callingAe: string): Promise<Association> {
+async function calledBack(
+  faults: Faults,
+  calledAe: string,
+  callingAe: string,
+): Promise<Association> {
   const socket = new PduSocket(connect(faults.callBack?.() ?? 0, "127.0.0.1"), LIMITS);
   const contexts = [
     { id: 1, abstractSyntax: "1.2.840.10008.1.20.1", transferSyntaxes: ["1.2.840.10008.1.2.1"] },
@@ -251,7 +285,12 @@ async function calledBack(faults: Faults, calledAe: string, callingAe: string): 
   const pdu = await socket.next();
   const accept = readAssociateAccept(pdu?.body ?? Buffer.alloc(0));
   if (accept.roles[0]?.scp !== true) throw new Error("The role of the SCP is not accepted");
-  return new Association(socket, parties, acceptedOf(contexts, accept.contexts), accept.maximumLength);
+  return new Association(
+    socket,
+    parties,
+    acceptedOf(contexts, accept.contexts),
+    accept.maximumLength,
+  );
 }
 
 export interface HttpFaults {
@@ -299,7 +338,9 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
     if (fault === undefined && faults.lies !== true)
       for (const [uid, file] of files) objects.set(uid, faults.spoil?.(file) ?? file);
     const body =
-      fault === undefined ? { "00081199": { vr: "SQ", Value: uids.map((uid) => named(uid)) } } : fault.body;
+      fault === undefined
+        ? { "00081199": { vr: "SQ", Value: uids.map((uid) => named(uid)) } }
+        : fault.body;
     const headers = fault?.location === undefined ? {} : { Location: fault.location };
     response.writeHead(fault?.status ?? 200, headers);
     response.end(typeof body === "string" ? body : JSON.stringify(body));
@@ -309,7 +350,9 @@ export function webPeer(t: Test, faults: HttpFaults = {}, tls?: ServerOptions): 
     const fault = faults.get?.(uid);
     if (fault === "hang") return;
     if (fault !== undefined) {
-      response.writeHead(fault.status, { "Content-Type": fault.type ?? "text/plain" }).end(fault.body);
+      response
+        .writeHead(fault.status, { "Content-Type": fault.type ?? "text/plain" })
+        .end(fault.body);
       return;
     }
     const file = objects.get(uid);

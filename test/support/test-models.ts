@@ -1,6 +1,6 @@
 /**
- * Small models that take any DICOM image, one for each kind of output, with codes. What each of them finds can be said
- * from the brightness of the source.
+ * Small models that take any DICOM image, one for each kind of output, with codes. What each of
+ * them finds can be said from the brightness of the source.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -37,7 +37,10 @@ interface Part {
   outputs: ModelOutput[];
 }
 
-/** The sides of the models that bring their results back to the source; they divide no side of the tests' pictures. */
+/**
+ * The sides of the models that bring their results back to the source; they divide no side of the
+ * tests' pictures.
+ */
 export const SMALL = { rows: 13, columns: 9 };
 const small = stretched(SMALL.rows, SMALL.columns);
 
@@ -48,7 +51,12 @@ const segmenter: Part = {
   outputs: [
     segmentation({
       labels: [
-        { label: "grey", code: sct("87784001", "Soft tissue"), category: TISSUE, colour: [240, 228, 66] },
+        {
+          label: "grey",
+          code: sct("87784001", "Soft tissue"),
+          category: TISSUE,
+          colour: [240, 228, 66],
+        },
         {
           label: "white",
           code: sct("3138006", "Bone"),
@@ -160,21 +168,23 @@ const letterboxed: ImageInput = { ...stretched(32, 32), fit: "letterbox" };
 const table = (name: string, shape: [number, number], data: number[]) =>
   constant(name, "output0", [32, 32], shape, data);
 
-/** Of all three tables: a nodule from (8, 12) to (16, 20) of the tensor, and a mass from (20, 10) to (28, 22). */
+/**
+ * Of all three tables: a nodule from (8, 12) to (16, 20) of the tensor, and a mass from (20, 10) to
+ * (28, 22).
+ */
 const HEADS = {
-  /** As YOLOv8: [1, 4 + classes, boxes]. The second box is the first a pixel further on, the fourth scores too little. */
+  /**
+   * As YOLOv8: [1, 4 + classes, boxes]. The second box is the first a pixel further on, the fourth
+   * scores too little.
+   */
   columns: {
     input: letterboxed,
     graph: table(
       "columns",
       [6, 4],
       [
-        ...[12, 13, 24, 6],
-        ...[16, 16, 16, 16],
-        ...[8, 8, 8, 4],
-        ...[8, 8, 12, 4],
-        ...[0.9, 0.8, 0.1, 0.4],
-        ...[0.2, 0.1, 0.7, 0.1],
+        12, 13, 24, 6, 16, 16, 16, 16, 8, 8, 8, 4, 8, 8, 12, 4, 0.9, 0.8, 0.1, 0.4, 0.2, 0.1, 0.7,
+        0.1,
       ],
     ),
     outputs: [
@@ -197,12 +207,7 @@ const HEADS = {
     graph: table(
       "rows",
       [4, 6],
-      [
-        ...[8, 12, 16, 20, 0.9, 0],
-        ...[20, 10, 28, 22, 0.7, 1],
-        ...[4, 14, 8, 18, 0.4, 0],
-        ...[0, 0, 0, 0, 0, 0],
-      ],
+      [8, 12, 16, 20, 0.9, 0, 20, 10, 28, 22, 0.7, 1, 4, 14, 8, 18, 0.4, 0, 0, 0, 0, 0, 0, 0],
     ),
     outputs: [
       {
@@ -219,16 +224,18 @@ const HEADS = {
       },
     ],
   },
-  /** As YOLOv5: [1, boxes, 5 + classes], from 0 to 1 of the sides, logits. The third is sure of its class alone. */
+  /**
+   * As YOLOv5: [1, boxes, 5 + classes], from 0 to 1 of the sides, logits. The third is sure of its
+   * class alone.
+   */
   objectness: {
     input: letterboxed,
     graph: table(
       "objectness",
       [3, 7],
       [
-        ...[0.375, 0.5, 0.25, 0.25, 9, 3, -3],
-        ...[0.75, 0.5, 0.25, 0.375, 9, -3, 2],
-        ...[0.5, 0.5, 0.25, 0.25, -1, 9, -9],
+        0.375, 0.5, 0.25, 0.25, 9, 3, -3, 0.75, 0.5, 0.25, 0.375, 9, -3, 2, 0.5, 0.5, 0.25, 0.25,
+        -1, 9, -9,
       ],
     ),
     outputs: [
@@ -277,7 +284,11 @@ const regression: Part = {
   outputs: [lengthOf("y")],
 };
 
-const fractions = segmentation({ activation: "none", segment_type: "fractional", labels: [BRIGHT, DARK] });
+const fractions = segmentation({
+  activation: "none",
+  segment_type: "fractional",
+  labels: [BRIGHT, DARK],
+});
 
 const PARTS = {
   segmenter,
@@ -340,7 +351,10 @@ export function manifestOf(name: TestModel): Manifest {
 /** The graph of a test model as a file. */
 export const graphOf = (name: TestModel): Uint8Array => onnxModel(PARTS[name].graph);
 
-/** Writes the folder of a test model, test-NAME, without a canary: `modelsCanary` makes one. Gives its path. */
+/**
+ * Writes the folder of a test model, test-NAME, without a canary: `modelsCanary` makes one. Gives
+ * its path.
+ */
 export function writeTestModel(models: string, name: TestModel): string {
   const manifest = manifestOf(name);
   const folder = join(models, manifest.name);
@@ -367,7 +381,13 @@ export async function loadTestModel(
   change(manifest);
   const { version, inputs, outputs, batching, tiling } = manifest;
   const { id } = await engine.load({
-    ...{ modelPath, name: manifest.name, version, inputs, outputs, batching, tiling },
+    modelPath,
+    name: manifest.name,
+    version,
+    inputs,
+    outputs,
+    batching,
+    tiling,
     provider: "cpu",
   });
   return {

@@ -1,6 +1,7 @@
 /**
- * Loaded before the product (NODE_OPTIONS --import), so that a test can crash the bulk thread from outside: whenever
- * something appears in the folder that TEST_CRASH_FOLDER names, that thread, and no other, throws.
+ * Loaded before the product (NODE_OPTIONS --import), so that a test can crash the bulk thread from
+ * outside: whenever something appears in the folder that TEST_CRASH_FOLDER names, that thread, and
+ * no other, throws.
  */
 import { watch } from "node:fs";
 import { isMainThread, workerData } from "node:worker_threads";

@@ -24,7 +24,10 @@ export const identity: ModelDescription = {
 
 const PRODUCTS = 1_600;
 
-/** Seconds of matrix products, so that a test can catch it running; ends between two of them when asked to. */
+/**
+ * Seconds of matrix products, so that a test can catch it running; ends between two of them when
+ * asked to.
+ */
 export const slow: ModelDescription = {
   name: "slow",
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 512, 512] }],
@@ -82,7 +85,9 @@ export async function untilRunning(engine: Engine): Promise<void> {
 
 export const HEAVY_SIDE = 2048;
 
-/** Its 16 MiB of weights cost as much to read for one image as for many: batches pay, on a CPU too. */
+/**
+ * Its 16 MiB of weights cost as much to read for one image as for many: batches pay, on a CPU too.
+ */
 export const heavy: ModelDescription = {
   name: "heavy",
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 1, HEAVY_SIDE] }],

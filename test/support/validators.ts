@@ -1,4 +1,7 @@
-/** Validators, and their errors that are false or harmless, each with its reason. Nothing else is let pass. */
+/**
+ * Validators, and their errors that are false or harmless, each with its reason. Nothing else is
+ * let pass.
+ */
 import { spawnSync } from "node:child_process";
 
 export interface Allowed {
@@ -17,7 +20,10 @@ export const ALLOWED: readonly Allowed[] = [
   },
 ];
 
-/** dicom3tools of 2022 does not know Label Map Segmentation Storage, which is in the standard since 2024. */
+/**
+ * dicom3tools of 2022 does not know Label Map Segmentation Storage, which is in the standard since
+ * 2024.
+ */
 export const LABEL_MAPS_UNKNOWN: readonly RegExp[] = [
   /^Error - Information Object Not found/,
   /SegmentNumber not monotonically increasing from one by one .* with SegmentNumber of 0/,

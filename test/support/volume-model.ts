@@ -1,4 +1,7 @@
-/** A model of whole series that can be checked by hand: a voxel is marked where its value is 100 or more. */
+/**
+ * A model of whole series that can be checked by hand: a voxel is marked where its value is 100 or
+ * more.
+ */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { onnxModel } from "../../scripts/lib/onnx-model.js";

@@ -29,7 +29,10 @@ export function geometryOf(letters: string, spacing: Vector = [1, 1, 1]): Volume
   };
 }
 
-/** Voxels in slices x rows x columns order as planes of unsigned 16-bit samples, rescaled by `slope`. */
+/**
+ * Voxels in slices x rows x columns order as planes of unsigned 16-bit samples, rescaled by
+ * `slope`.
+ */
 export function slicesOf(voxels: Uint16Array, [slices, rows, columns]: Vector, slope = 1): Plane[] {
   return Array.from({ length: slices }, (_, k) => {
     const made = plane(rows, columns);

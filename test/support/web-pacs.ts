@@ -1,4 +1,7 @@
-/** A PACS with STOW-RS and WADO-RS alone, in this process, which a test lets refuse, lie or stand still. */
+/**
+ * A PACS with STOW-RS and WADO-RS alone, in this process, which a test lets refuse, lie or stand
+ * still.
+ */
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -42,7 +45,9 @@ export function partsOf(body: Buffer, type: string): Buffer[] {
 
 export const uidOf = (file: Buffer) => openFile(file).attributes.string("SOPInstanceUID") ?? "";
 
-export async function webPacs(t: { teardown: (end: () => Promise<void>) => void }): Promise<WebPacs> {
+export async function webPacs(t: {
+  teardown: (end: () => Promise<void>) => void;
+}): Promise<WebPacs> {
   let manner: Manner = "keep";
   let reading: Promise<undefined> = Promise.resolve(undefined);
   const pacs = {
@@ -62,13 +67,18 @@ export async function webPacs(t: { teardown: (end: () => Promise<void>) => void 
       files.forEach((file, i) =>
         pacs.kept.set(uids[i]!, Buffer.concat([file.subarray(0, -8), Buffer.alloc(8, 7)])),
       );
-    const item = (uid: string, more: object = {}) => ({ "00081155": { vr: "UI", Value: [uid] }, ...more });
+    const item = (uid: string, more: object = {}) => ({
+      "00081155": { vr: "UI", Value: [uid] },
+      ...more,
+    });
     const failed = { "00081197": { vr: "US", Value: [0x0122] } };
     const [tag, items] =
       manner === "refuse"
         ? ["00081198", uids.map((uid) => item(uid, failed))]
         : ["00081199", uids.map((uid) => item(uid))];
-    response.writeHead(manner === "refuse" ? 409 : 200, { "Content-Type": "application/dicom+json" });
+    response.writeHead(manner === "refuse" ? 409 : 200, {
+      "Content-Type": "application/dicom+json",
+    });
     response.end(JSON.stringify({ [tag]: { vr: "SQ", Value: items } }));
   };
   const serve = () =>
@@ -87,7 +97,9 @@ export async function webPacs(t: { teardown: (end: () => Promise<void>) => void 
           "Content-Type": 'multipart/related; type="application/dicom"; boundary=next',
         });
         const head = "\r\n--next\r\nContent-Type: application/dicom\r\n\r\n";
-        return response.end(Buffer.concat([Buffer.from(head), file, Buffer.from("\r\n--next--\r\n")]));
+        return response.end(
+          Buffer.concat([Buffer.from(head), file, Buffer.from("\r\n--next--\r\n")]),
+        );
       })();
     });
   let server = serve().listen(0, "127.0.0.1");

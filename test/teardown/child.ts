@@ -1,9 +1,19 @@
-/** A process, or a worker thread of it, that ends in the way its argument says while the engine is busy. */
+/**
+ * A process, or a worker thread of it, that ends in the way its argument says while the engine is
+ * busy.
+ */
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 import { createEngine, type Engine } from "../../src/engine/engine.js";
-import { heatmap, input, loadOptions, plane, slowInput, untilRunning } from "../support/tiny-models.js";
+import {
+  heatmap,
+  input,
+  loadOptions,
+  plane,
+  slowInput,
+  untilRunning,
+} from "../support/tiny-models.js";
 
 const [, , mode, quickPath, slowPath] = process.argv;
 if (mode === undefined || quickPath === undefined || slowPath === undefined)
@@ -11,7 +21,10 @@ if (mode === undefined || quickPath === undefined || slowPath === undefined)
 const quick = loadOptions(quickPath, { inputs: [input], outputs: [heatmap] });
 const slow = loadOptions(slowPath, { inputs: [slowInput] });
 
-/** More work than threads, so that some runs and some waits; how it ends is not this function's concern. */
+/**
+ * More work than threads, so that some runs and some waits; how it ends is not this function's
+ * concern.
+ */
 async function busy(engine: Engine): Promise<void> {
   const { id } = await engine.load(slow);
   for (let i = 0; i < 6; ++i) engine.infer(id, [plane(512, 512)], {}).catch(() => undefined);
@@ -21,7 +34,8 @@ async function busy(engine: Engine): Promise<void> {
 async function answers(engine: Engine, id: number): Promise<void> {
   for (let i = 0; i < 10; ++i) {
     const { outputs } = await engine.infer(id, [plane(1, 2, [i, -i])], {});
-    if (outputs[0]?.kind !== "heatmap" || outputs[0].values[1] !== -i) throw new Error("Wrong answer");
+    if (outputs[0]?.kind !== "heatmap" || outputs[0].values[1] !== -i)
+      throw new Error("Wrong answer");
   }
 }
 

@@ -1,7 +1,8 @@
 /**
- * `node returning-child.js MODE STEP COUNT`: thread pools that are closed while a thread of theirs comes back (MODE idle: after it
- * had nothing to do; ended: after it was ended), COUNT times, each STEP milliseconds later than the one before. Prints
- * how long that took, until the pool was closed, to the time that a thread takes to load.
+ * `node returning-child.js MODE STEP COUNT`: thread pools that are closed while a thread of theirs
+ * comes back (MODE idle: after it had nothing to do; ended: after it was ended), COUNT times, each
+ * STEP milliseconds later than the one before. Prints how long that took, until the pool was
+ * closed, to the time that a thread takes to load.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { MemoryPlaces } from "../../src/base/process-memory.js";
@@ -16,18 +17,31 @@ const IDLE_MS = 20;
 
 /** It is refused at once, since there is no such file. */
 const task: InferTask = {
-  ...{ cancelId: 1, requestId: "r", inputPath: "/nowhere", outputFolder: "/nowhere", startedAt: new Date(0) },
-  ...{ priority: "bulk", roots: { input: undefined, output: undefined } },
+  cancelId: 1,
+  requestId: "r",
+  inputPath: "/nowhere",
+  outputFolder: "/nowhere",
+  startedAt: new Date(0),
+  priority: "bulk",
+  roots: { input: undefined, output: undefined },
 } as unknown as InferTask;
 
 function poolOf(): ThreadPool {
   const idleMs = mode === "idle" ? IDLE_MS : 3_600_000;
   return new ThreadPool({
-    ...{ threads: 1, forRequests: false, oneStays: false, idleMs, places: new MemoryPlaces(4, 1e9) },
+    threads: 1,
+    forRequests: false,
+    oneStays: false,
+    idleMs,
+    places: new MemoryPlaces(4, 1e9),
     workerData: {
-      ...{ engine: { provider: "cpu" }, outputs: undefined, threads: 1 },
+      engine: { provider: "cpu" },
+      outputs: undefined,
+      threads: 1,
       running: new Int32Array(new SharedArrayBuffer(4)),
-      ...{ niceness: 0, operatesAtOnce: false, forms: RESULT_FORMS },
+      niceness: 0,
+      operatesAtOnce: false,
+      forms: RESULT_FORMS,
     },
     failed: (error) => console.error(error),
     answering: () => undefined,

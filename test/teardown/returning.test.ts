@@ -1,4 +1,7 @@
-/** A stop that comes while a worker thread comes back: the thread is loaded first, for Node.js 20 aborts otherwise. */
+/**
+ * A stop that comes while a worker thread comes back: the thread is loaded first, for Node.js 20
+ * aborts otherwise.
+ */
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -13,6 +16,11 @@ for (const [mode, after] of [
   ["ended", "after it was ended"],
 ] as const)
   t.test(`a stop while a thread comes back ${after}`, { skip: needs(ADDON) }, async (t) => {
-    const { stdout } = await promisify(execFile)(process.execPath, [child, mode, "5", String(TRIES)]);
+    const { stdout } = await promisify(execFile)(process.execPath, [
+      child,
+      mode,
+      "5",
+      String(TRIES),
+    ]);
     t.ok(Number(stdout) > 0.3, `the stop waited ${stdout.trim()} of the time that loading takes`);
   });

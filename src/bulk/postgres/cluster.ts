@@ -9,7 +9,10 @@ import { BulkUnavailable } from "../database-trouble.js";
 import { BARE_ENVIRONMENT, type Account, type Binaries } from "./binaries.js";
 import { ROLE, type DatabaseFolders } from "./folders.js";
 
-/** The folder in which a data directory is made. What is left of such a folder belongs to a process that died. */
+/**
+ * The folder in which a data directory is made. What is left of such a folder belongs to a process
+ * that died.
+ */
 const UNFINISHED = "initdb-";
 
 /** Run by a server without connections: nobody can ever connect as the superuser (folders.ts). */
@@ -18,14 +21,21 @@ const FIRST_STATEMENTS = `CREATE ROLE ${ROLE} LOGIN;\nCREATE DATABASE ${ROLE} OW
 const run = promisify(execFile);
 
 /** Runs a program to its end. Throws BulkUnavailable with the end of what it said. */
-async function finished(program: string, args: string[], input: string, account?: Account): Promise<void> {
+async function finished(
+  program: string,
+  args: string[],
+  input: string,
+  account?: Account,
+): Promise<void> {
   const running = run(program, args, { cwd: "/", env: BARE_ENVIRONMENT, ...account });
   running.child.stdin?.on("error", () => undefined).end(input);
   try {
     await running;
   } catch (error) {
     const { stdout = "", stderr = "", code, signal } = error as ExecFileException;
-    const lines = `${stdout}\n${stderr}`.split("\n").filter((line) => /error|fatal|hint/i.test(line));
+    const lines = `${stdout}\n${stderr}`
+      .split("\n")
+      .filter((line) => /error|fatal|hint/i.test(line));
     throw new BulkUnavailable(
       `The bulk queue's database could not be made: ${path.basename(program)} ended with ${signal ?? code}. ${lines.slice(0, 4).join(" ")}`.trim(),
       "Correct that, or set DATABASE_URL.",
@@ -53,8 +63,9 @@ export async function dataVersion(data: string): Promise<number | undefined> {
 }
 
 /**
- * Makes the data directory beside its place and renames it when it is complete, so that a crash in the middle leaves
- * none. The caller holds the lock. UTF-8 and the C locale: order by bytes, the same on every machine.
+ * Makes the data directory beside its place and renames it when it is complete, so that a crash in
+ * the middle leaves none. The caller holds the lock. UTF-8 and the C locale: order by bytes, the
+ * same on every machine.
  */
 export async function createData(folders: DatabaseFolders, { folder }: Binaries): Promise<void> {
   const { base, data, account } = folders;
@@ -64,7 +75,18 @@ export async function createData(folders: DatabaseFolders, { folder }: Binaries)
   const unfinished = await mkdtemp(path.join(base, UNFINISHED));
   try {
     if (account !== undefined) await chown(unfinished, account.uid, account.gid);
-    const initdb = ["-D", unfinished, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "reject", "-k"];
+    const initdb = [
+      "-D",
+      unfinished,
+      "-U",
+      "postgres",
+      "-E",
+      "UTF8",
+      "--locale=C",
+      "-A",
+      "reject",
+      "-k",
+    ];
     await finished(path.join(folder, "initdb"), initdb, "", account);
     const single = ["--single", "-D", unfinished, "-c", "exit_on_error=on", "postgres"];
     await finished(path.join(folder, "postgres"), single, FIRST_STATEMENTS, account);

@@ -1,20 +1,29 @@
 /**
  * Where the private database of a state directory lies, and whose it is.
  *
- * As an ordinary user all of it is in STATE/postgres (0700). PostgreSQL refuses to run as root, and its account cannot
- * reach into root's private state directory; as root it therefore lies in /var/lib/radserve-postgres/<hash of the
- * state directory> (beside /var/lib/radserve, which may well be a state directory and has to stay closed), run by the
- * distribution's `postgres`, else by `nobody`. That folder is root's own, with the configuration files in it, so that
- * the account can neither change them nor lead root astray with links; inside, `data` and `run` (the socket) belong to
- * the account, 0700.
+ * As an ordinary user all of it is in STATE/postgres (0700). PostgreSQL refuses to run as root, and
+ * its account cannot reach into root's private state directory; as root it therefore lies in
+ * /var/lib/radserve-postgres/<hash of the state directory> (beside /var/lib/radserve, which may
+ * well be a state directory and has to stay closed), run by the distribution's `postgres`, else by
+ * `nobody`. That folder is root's own, with the configuration files in it, so that the account can
+ * neither change them nor lead root astray with links; inside, `data` and `run` (the socket) belong
+ * to the account, 0700.
  *
- * Who may connect: the socket is the only way in, and PostgreSQL asks the kernel who is at its other end (`peer`). The
- * user name map lets exactly one in, the operating-system user that runs Radserve, as the role `radserve`, which owns
- * its database and nothing else. So there is no password to keep, leak or lose; and not even the account that runs
- * PostgreSQL can connect.
+ * Who may connect: the socket is the only way in, and PostgreSQL asks the kernel who is at its
+ * other end (`peer`). The user name map lets exactly one in, the operating-system user that runs
+ * Radserve, as the role `radserve`, which owns its database and nothing else. So there is no
+ * password to keep, leak or lose; and not even the account that runs PostgreSQL can connect.
  */
 import { createHash } from "node:crypto";
-import { accessSync, constants, existsSync, lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
+import {
+  accessSync,
+  constants,
+  existsSync,
+  lstatSync,
+  readFileSync,
+  realpathSync,
+  statSync,
+} from "node:fs";
 import { chmod, chown, mkdir, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
@@ -83,13 +92,19 @@ function accountFor(data: string): Account {
 
 const OWNER_FILE = "state_directory";
 
-/** The state directory that a folder of a database belongs to; undefined if this user cannot read it, or there is none. */
+/**
+ * The state directory that a folder of a database belongs to; undefined if this user cannot read
+ * it, or there is none.
+ */
 export function stateOf(base: string): string | undefined {
   if (path.dirname(base) !== ROOTS_PLACE) return path.dirname(base);
   return tried(() => readFileSync(path.join(base, OWNER_FILE), "utf8").trim()) || undefined;
 }
 
-/** The path with its links resolved, also if its end does not exist yet: it must name the same folder once it does. */
+/**
+ * The path with its links resolved, also if its end does not exist yet: it must name the same
+ * folder once it does.
+ */
 function withoutLinks(folder: string): string {
   try {
     return realpathSync(folder);
@@ -129,7 +144,10 @@ function userName(): string {
   }
 }
 
-/** A folder that is the account's alone. In /tmp somebody else may have made one of its name: that is refused. */
+/**
+ * A folder that is the account's alone. In /tmp somebody else may have made one of its name: that
+ * is refused.
+ */
 async function privateFolder(folder: string, account: Account | undefined): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   if (account !== undefined) await chown(folder, account.uid, account.gid);
@@ -151,7 +169,9 @@ export async function makeFolders(folders: DatabaseFolders): Promise<void> {
       await mkdir(folders.base, { recursive: true, mode: 0o755 });
       await chmod(ROOTS_PLACE, 0o755);
       await chmod(folders.base, 0o755);
-      await writeFile(path.join(folders.base, OWNER_FILE), `${path.dirname(folders.own)}\n`, { mode: 0o600 });
+      await writeFile(path.join(folders.base, OWNER_FILE), `${path.dirname(folders.own)}\n`, {
+        mode: 0o600,
+      });
     }
     await privateFolder(folders.run, folders.account);
   } catch (error) {
@@ -167,7 +187,10 @@ function notWritable(folder: string, error: unknown): BulkUnavailable {
   );
 }
 
-/** Whether makeFolders could work, as far as that can be told without doing it. Throws BulkUnavailable. */
+/**
+ * Whether makeFolders could work, as far as that can be told without doing it. Throws
+ * BulkUnavailable.
+ */
 export function checkWritable(folders: DatabaseFolders): void {
   for (const folder of [folders.base, folders.own]) {
     let nearest = folder;
@@ -183,8 +206,9 @@ export function checkWritable(folders: DatabaseFolders): void {
 const quoted = (text: string) => `'${text.replaceAll("'", "''")}'`;
 
 /**
- * Modest memory, since the box is there for inference; nothing of what makes a commit durable is touched. The log says
- * what becomes of the server, and never errors of statements: those quote values, and values hold patients' names.
+ * Modest memory, since the box is there for inference; nothing of what makes a commit durable is
+ * touched. The log says what becomes of the server, and never errors of statements: those quote
+ * values, and values hold patients' names.
  */
 function settings(folders: DatabaseFolders, major: number): Record<string, string | number> {
   return {
@@ -202,7 +226,8 @@ function settings(folders: DatabaseFolders, major: number): Record<string, strin
     shared_buffers: "32MB",
     work_mem: "4MB",
     maintenance_work_mem: "32MB",
-    // Outside its directory nothing of it lies about: systemd removes a user's /dev/shm when he logs out (RemoveIPC).
+    // Outside its directory nothing of it lies about: systemd removes a user's /dev/shm when he
+    // logs out (RemoveIPC).
     dynamic_shared_memory_type: "mmap",
     huge_pages: "off",
     jit: "off",
@@ -231,7 +256,9 @@ function settings(folders: DatabaseFolders, major: number): Record<string, strin
 
 /** Writes the configuration of a server that does not run. */
 export async function writeSettings(folders: DatabaseFolders, major: number): Promise<void> {
-  const lines = Object.entries(settings(folders, major)).map(([name, value]) => `${name} = ${value}`);
+  const lines = Object.entries(settings(folders, major)).map(
+    ([name, value]) => `${name} = ${value}`,
+  );
   const user = `"${userName().replaceAll('"', '""')}"`;
   const files = {
     "postgresql.conf": lines,

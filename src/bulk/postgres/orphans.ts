@@ -1,6 +1,6 @@
 /**
- * Private databases that nobody looks after: a PostgreSQL that outlived its server, and data that no server will open
- * again. They are found and named only; nothing is ended or removed.
+ * Private databases that nobody looks after: a PostgreSQL that outlived its server, and data that
+ * no server will open again. They are found and named only; nothing is ended or removed.
  */
 import { existsSync, lstatSync, readdirSync, readFileSync, statSync, type Dirent } from "node:fs";
 import path from "node:path";
@@ -22,7 +22,10 @@ interface Running {
   data: string;
 }
 
-/** Whether a process sees the same files as this one. In a container its paths would name others here. */
+/**
+ * Whether a process sees the same files as this one. In a container its paths would name others
+ * here.
+ */
 function hasOurRoot(pid: number): boolean {
   try {
     const [theirs, ours] = [statSync(`/proc/${pid}/root`), statSync("/")];
@@ -64,7 +67,9 @@ function sizeOf(folder: string): string {
     return "of unknown size";
   }
   const bytes = entries
-    .map(({ parentPath, name }) => lstatSync(path.join(parentPath, name), { throwIfNoEntry: false }))
+    .map(({ parentPath, name }) =>
+      lstatSync(path.join(parentPath, name), { throwIfNoEntry: false }),
+    )
     .reduce((sum, found) => sum + (found?.blocks ?? 0) * 512, 0);
   return `${Math.ceil(bytes / 2 ** 20)} MiB`;
 }
@@ -125,8 +130,8 @@ function replaced({ base, data }: DatabaseFolders, { database_url }: Settings): 
 }
 
 /**
- * Finds databases that nobody looks after, as far as this user may see them: of this state directory, of other servers
- * of this user, and as root of all on this machine.
+ * Finds databases that nobody looks after, as far as this user may see them: of this state
+ * directory, of other servers of this user, and as root of all on this machine.
  */
 export function orphans(settings: Settings): Orphan[] {
   const folders = databaseFolders(settings.state_dir);

@@ -11,18 +11,27 @@ import { BARE_ENVIRONMENT, type Binaries } from "./binaries.js";
 import { connectionOf, socketOf, type DatabaseFolders } from "./folders.js";
 
 const POLL_MS = 20;
-/** After a crash it reads the log of writes first; as long as it lives it is waited for this long. */
+/**
+ * After a crash it reads the log of writes first; as long as it lives it is waited for this long.
+ */
 const LONGEST_START_MS = 120_000;
-/** A fast stop ends every session and writes a checkpoint; after this an immediate one follows, which loses nothing. */
+/**
+ * A fast stop ends every session and writes a checkpoint; after this an immediate one follows,
+ * which loses nothing.
+ */
 const LONGEST_FAST_STOP_MS = 30_000;
 const LONGEST_STOP_MS = 60_000;
 
-/** The log, which PostgreSQL appends to through a handle of ours: root opens no file in another's folder. */
+/**
+ * The log, which PostgreSQL appends to through a handle of ours: root opens no file in another's
+ * folder.
+ */
 export const logFile = (folders: DatabaseFolders): string => path.join(folders.own, "postgres.log");
 
 /**
- * The living postmaster of a data directory; undefined if none lives. Its number may belong to another process by
- * now, so that one's command line has to name the directory. (Zombies have none, and anybody may read it.)
+ * The living postmaster of a data directory; undefined if none lives. Its number may belong to
+ * another process by now, so that one's command line has to name the directory. (Zombies have none,
+ * and anybody may read it.)
  */
 export function postmasterOf(data: string): number | undefined {
   try {
@@ -42,8 +51,19 @@ export function isPostmaster(pid: number, data: string): boolean {
   }
 }
 
-/** Codes of a server that is not there yet: no socket, nobody behind it, still starting, still stopping. */
-const NOT_YET = new Set(["ENOENT", "ECONNREFUSED", "ECONNRESET", "EPIPE", "57P01", "57P02", "57P03"]);
+/**
+ * Codes of a server that is not there yet: no socket, nobody behind it, still starting, still
+ * stopping.
+ */
+const NOT_YET = new Set([
+  "ENOENT",
+  "ECONNREFUSED",
+  "ECONNRESET",
+  "EPIPE",
+  "57P01",
+  "57P02",
+  "57P03",
+]);
 
 async function answers(folders: DatabaseFolders): Promise<boolean> {
   const client = new pg.Client({ ...connectionOf(folders), connectionTimeoutMillis: 5_000 });
@@ -54,7 +74,8 @@ async function answers(folders: DatabaseFolders): Promise<boolean> {
     return true;
   } catch (error) {
     const code = errno(error);
-    // Without a code: the connection ended or timed out, as while it restarts its processes after a crash.
+    // Without a code: the connection ended or timed out, as while it restarts its processes after a
+    // crash.
     if (code === "" || NOT_YET.has(code)) return false;
     throw error;
   } finally {
@@ -62,7 +83,10 @@ async function answers(folders: DatabaseFolders): Promise<boolean> {
   }
 }
 
-/** The eighth line of postmaster.pid says whether connections are taken; before that line a try is not worth it. */
+/**
+ * The eighth line of postmaster.pid says whether connections are taken; before that line a try is
+ * not worth it.
+ */
 function isReady(data: string): boolean {
   const lines = tried(() => readFileSync(path.join(data, "postmaster.pid"), "utf8").split("\n"));
   return lines?.[7]?.trim() === "ready";
@@ -87,8 +111,8 @@ const LONGEST_SILENCE_MS = 60_000;
 
 /**
  * Takes over what runs on the data directory.
- * @returns its number; undefined if nothing runs (any more): one that cannot be reached, above all because its
- *   socket was removed, is stopped
+ * @returns its number; undefined if nothing runs (any more): one that cannot be reached, above all
+ *   because its socket was removed, is stopped
  */
 export async function adoptPostmaster(folders: DatabaseFolders): Promise<number | undefined> {
   const pid = postmasterOf(folders.data);
@@ -102,8 +126,8 @@ export async function adoptPostmaster(folders: DatabaseFolders): Promise<number 
 }
 
 /**
- * After a crash or a reboot the number in postmaster.pid may be another process's; PostgreSQL then refuses to start
- * over it. Whether it may be removed is for a person to say.
+ * After a crash or a reboot the number in postmaster.pid may be another process's; PostgreSQL then
+ * refuses to start over it. Whether it may be removed is for a person to say.
  */
 function otherHolder(data: string): string | undefined {
   const file = path.join(data, "postmaster.pid");
@@ -125,16 +149,26 @@ function lastErrors(handle: number, from: number): string {
   const buffer = Buffer.alloc(Math.min(8192, Math.max(0, fstatSync(handle).size - from)));
   readSync(handle, buffer, 0, buffer.length, from);
   const lines = buffer.toString("utf8").split("\n");
-  const words = lines.filter((line) => /FATAL|PANIC|error/.test(line)).map((l) => l.replace(/^.*?\] /, ""));
+  const words = lines
+    .filter((line) => /FATAL|PANIC|error/.test(line))
+    .map((l) => l.replace(/^.*?\] /, ""));
   return words.slice(-3).join(" ");
 }
 
 /** Starts one and waits until it answers. In a session of its own: Ctrl-C of ours is not for it. */
-export async function startPostmaster(folders: DatabaseFolders, { folder }: Binaries): Promise<number> {
+export async function startPostmaster(
+  folders: DatabaseFolders,
+  { folder }: Binaries,
+): Promise<number> {
   const log = openSync(logFile(folders), "a+", 0o600);
   try {
     const before = fstatSync(log).size;
-    const args = ["-D", folders.data, "-c", `config_file=${path.join(folders.base, "postgresql.conf")}`];
+    const args = [
+      "-D",
+      folders.data,
+      "-c",
+      `config_file=${path.join(folders.base, "postgresql.conf")}`,
+    ];
     const child = spawn(path.join(folder, "postgres"), args, {
       cwd: "/",
       detached: true,
@@ -146,7 +180,8 @@ export async function startPostmaster(folders: DatabaseFolders, { folder }: Bina
     child.once("error", (error) => (why = errno(error) || error.name));
     child.once("exit", (status, signal) => (why ??= signal ?? `status ${status}`));
     child.unref();
-    if (await answersInTime(folders, () => why === undefined, LONGEST_START_MS)) return child.pid ?? 0;
+    if (await answersInTime(folders, () => why === undefined, LONGEST_START_MS))
+      return child.pid ?? 0;
     throw new BulkUnavailable(
       `The bulk queue's database could not be started (${why ?? "no answer"}). ${lastErrors(log, before)}`.trim(),
       otherHolder(folders.data) ?? `${logFile(folders)} says more.`,
@@ -164,7 +199,10 @@ function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
-/** Stops it: SIGINT is its fast shutdown, SIGQUIT its immediate one. Never SIGKILL, which would leave its children. */
+/**
+ * Stops it: SIGINT is its fast shutdown, SIGQUIT its immediate one. Never SIGKILL, which would
+ * leave its children.
+ */
 export async function endPostmaster(pid: number, data: string): Promise<void> {
   const begin = monotonic();
   let sent: NodeJS.Signals | undefined;

@@ -1,6 +1,7 @@
 /**
- * Which box writes the report of a job that has ended. A claim holds for some seconds and is renewed meanwhile, so that
- * another box takes over what a dead one has begun. The job counts as ended when its report is there.
+ * Which box writes the report of a job that has ended. A claim holds for some seconds and is
+ * renewed meanwhile, so that another box takes over what a dead one has begun. The job counts as
+ * ended when its report is there.
  */
 import { durations } from "../../base/durations.js";
 import type { Pool } from "pg";

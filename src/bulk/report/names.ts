@@ -2,12 +2,15 @@
 const PREFIX = "radserve-report-";
 const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
 
-export const reportName = (jobId: string, kind: "html" | "csv"): string => `${PREFIX}${jobId}.${kind}`;
+export const reportName = (jobId: string, kind: "html" | "csv"): string =>
+  `${PREFIX}${jobId}.${kind}`;
 /** The name of a report while it is written; the token tells those of two boxes apart. */
 export const unfinishedName = (jobId: string, kind: "html" | "csv", token: string): string =>
   `.${PREFIX}${jobId}.${token}.${kind}`;
 
 /** Whether an entry of a folder is a report, or one that is being written. */
 export function isReportName(entry: string): boolean {
-  return new RegExp(`^(?:${PREFIX}${UUID}|\\.${PREFIX}${UUID}\\.${UUID})\\.(?:html|csv)$`).test(entry);
+  return new RegExp(`^(?:${PREFIX}${UUID}|\\.${PREFIX}${UUID}\\.${UUID})\\.(?:html|csv)$`).test(
+    entry,
+  );
 }

@@ -1,6 +1,7 @@
 /**
- * The report of a job as one HTML file, which needs nothing else: no script, no style and no picture from elsewhere, and
- * its policy forbids them. It opens from a share, in dark and light, and can be printed.
+ * The report of a job as one HTML file, which needs nothing else: no script, no style and no
+ * picture from elsewhere, and its policy forbids them. It opens from a share, in dark and light,
+ * and can be printed.
  */
 import { ERRORS } from "../../base/errors.js";
 import type { Distribution } from "../../base/distribution.js";
@@ -51,7 +52,11 @@ main{max-width:none;padding:0}section{border:0;border-radius:0;padding:.5rem 0}t
 `;
 
 /** The page in parts, the first to be written first. */
-export function* pageOf(about: ReportedJob, tally: Tally, pictures: readonly Thumbnail[]): Generator<string> {
+export function* pageOf(
+  about: ReportedJob,
+  tally: Tally,
+  pictures: readonly Thumbnail[],
+): Generator<string> {
   const { job, csv, version } = about;
   yield `<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -65,7 +70,9 @@ export function* pageOf(about: ReportedJob, tally: Tally, pictures: readonly Thu
   if (pictures.length > 0) yield pictureSection(pictures, from);
   yield timings(about, tally);
   yield `<p class="quiet">All images are listed in <a href="${escaped(encodeURIComponent(csv))}">${escaped(csv)}</a>. ${
-    tally.shortened ? "Tables of this page have no room for some rows; that file has them all. " : ""
+    tally.shortened
+      ? "Tables of this page have no room for some rows; that file has them all. "
+      : ""
   }Medians and percentiles are exact to half a percent. Written by Radserve ${escaped(version)} from the receipts of the job. Research software: scores are no diagnosis.</p>
 </main></body></html>\n`;
 }
@@ -100,7 +107,9 @@ const ORDER: readonly Reason["kind"][] = ["failed", "model", "skipped", "refused
 function attention(tally: Tally, from: string | undefined): string {
   const reasons = [...tally.reasons.values()].sort(
     (a, b) =>
-      ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || b.images - a.images || (a.code < b.code ? -1 : 1),
+      ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) ||
+      b.images - a.images ||
+      (a.code < b.code ? -1 : 1),
   );
   const lost =
     tally.receiptsLost === 0
@@ -113,7 +122,10 @@ function attention(tally: Tally, from: string | undefined): string {
   return `<section><h2>What failed or was left out, and what to do</h2>${lost}${body}</section>\n`;
 }
 
-/** An image by its path below the job's folder, which the heading names; of a list of images, as it is. */
+/**
+ * An image by its path below the job's folder, which the heading names; of a list of images, as it
+ * is.
+ */
 const below = (input: string, from: string | undefined) =>
   from !== undefined && input.startsWith(`${from}/`) ? input.slice(from.length + 1) : input;
 
@@ -187,7 +199,10 @@ function valuesOf({ scores, extents }: LabelFacts): [unit: string, values: Distr
   return all.filter(([, { count }]) => count > 0);
 }
 
-/** The first of them in twenty equal parts: scores from 0 to 1 if they lie there, else over their range. */
+/**
+ * The first of them in twenty equal parts: scores from 0 to 1 if they lie there, else over their
+ * range.
+ */
 function bars(facts: LabelFacts): string {
   const [first] = valuesOf(facts);
   if (first === undefined) return "";
@@ -199,7 +214,9 @@ function bars(facts: LabelFacts): string {
   const drawn = counts
     .map((count, i) => {
       const height = count === 0 ? 0 : Math.max(1, Math.round((32 * count) / most));
-      return height === 0 ? "" : `<rect x="${i * 8}" y="${34 - height}" width="7" height="${height}"/>`;
+      return height === 0
+        ? ""
+        : `<rect x="${i * 8}" y="${34 - height}" width="7" height="${height}"/>`;
     })
     .join("");
   const words =
@@ -240,7 +257,10 @@ function pictureSection(pictures: readonly Thumbnail[], from: string | undefined
 function timings({ job, startedAt }: ReportedJob, tally: Tally): string {
   const row = (name: string, values: Distribution) =>
     `<tr><th scope="row">${escaped(name)}</th><td class="n">${count(values.count)}</td><td class="n">${ms(values.quantile(0.5))}</td><td class="n">${ms(values.quantile(0.95))}</td><td class="n">${ms(values.most)}</td></tr>`;
-  const rows = [row("all steps", tally.work), ...[...tally.steps].map(([step, values]) => row(step, values))];
+  const rows = [
+    row("all steps", tally.work),
+    ...[...tally.steps].map(([step, values]) => row(step, values)),
+  ];
   const seconds =
     startedAt === undefined || job.finished_at === null
       ? 0
@@ -282,4 +302,5 @@ const ENTITIES: Record<string, string> = {
   '"': "&quot;",
   "'": "&#39;",
 };
-const escaped = (text: string) => text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? "");
+const escaped = (text: string) =>
+  text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? "");

@@ -1,4 +1,7 @@
-/** A job as a table (RFC 4180): a row for each label of each model on each image, with everything that the report counts. */
+/**
+ * A job as a table (RFC 4180): a row for each label of each model on each image, with everything
+ * that the report counts.
+ */
 import { observedIn, scannerOf, workTime } from "../../results/receipt/observed.js";
 import type { Receipt, ReceiptModel } from "../../results/receipt/receipt.js";
 import { codeOf, type ReportedImage } from "./tally.js";
@@ -46,7 +49,7 @@ const coded = (why: { code: string; message: string } | undefined): Row =>
 /** The rows of one image; one at least. */
 export function rowsOf(image: ReportedImage): string {
   const { index, input_image_path, state, reused = false, error, reason, receipt } = image;
-  const own: Row = { ...{ index, input_image_path, state, reused }, ...coded(codeOf(error) ?? reason) };
+  const own: Row = { index, input_image_path, state, reused, ...coded(codeOf(error) ?? reason) };
   if (receipt === undefined) return line(own);
   return receipt.models.map((model) => rowsOfModel(own, receipt, model)).join("");
 }
@@ -58,8 +61,13 @@ function rowsOfModel(own: Row, receipt: Receipt, model: ReceiptModel): string {
     ...coded(codeOf(model.error) ?? model.reasons?.[0]),
     ...(receipt.source.modality === undefined ? {} : { modality: receipt.source.modality }),
     scanner: scannerOf(receipt),
-    ...{ model: name, version, shadow, model_status: status },
-    warnings: [...new Set([...receipt.warnings, ...model.warnings].map(({ code }) => code))].join(" "),
+    model: name,
+    version,
+    shadow,
+    model_status: status,
+    warnings: [...new Set([...receipt.warnings, ...model.warnings].map(({ code }) => code))].join(
+      " ",
+    ),
     work_ms: Math.round(workTime(receipt)),
   };
   const observed = observedIn(model);
@@ -68,7 +76,8 @@ function rowsOfModel(own: Row, receipt: Receipt, model: ReceiptModel): string {
     .map(({ label, present, score, extent }) =>
       line({
         ...base,
-        ...{ label, present },
+        label,
+        present,
         ...(score === undefined ? {} : { score }),
         ...(extent === undefined ? {} : { extent: extent.value, unit: extent.unit }),
       }),

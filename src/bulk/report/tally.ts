@@ -1,6 +1,7 @@
 /**
- * The facts of a report, gathered image by image. They take the same room for ten images as for a million: numbers
- * go into distributions, and of failures and pictures only some are kept. Equal images in equal order give equal facts.
+ * The facts of a report, gathered image by image. They take the same room for ten images as for a
+ * million: numbers go into distributions, and of failures and pictures only some are kept. Equal
+ * images in equal order give equal facts.
  */
 import { Distribution } from "../../base/distribution.js";
 import type { ErrorObject } from "../../base/errors.js";
@@ -96,7 +97,9 @@ export class Tally {
 
   /** The pictures that speak most for being shown, of every label in turn. */
   candidates(most: number): Candidate[] {
-    const kinds = [...this.#candidates].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, found]) => found);
+    const kinds = [...this.#candidates]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([, found]) => found);
     const chosen = new Map<string, Candidate>();
     for (let rank = 0; rank < MOST_OF_LABEL; rank++)
       for (const found of kinds) {
@@ -147,13 +150,23 @@ export class Tally {
   #factsOf({ name, version, shadow }: ReceiptModel): ModelFacts | undefined {
     const key = `${name}\n${version}\n${shadow === true ? "shadow" : ""}`;
     return this.#entryOf(this.models, key, () => ({
-      ...{ name, version, shadow: shadow === true, succeeded: 0, failed: 0, notAccepted: 0 },
-      ...{ labels: new Map(), scanners: new Map(), warnings: new Map() },
+      name,
+      version,
+      shadow: shadow === true,
+      succeeded: 0,
+      failed: 0,
+      notAccepted: 0,
+      labels: new Map(),
+      scanners: new Map(),
+      warnings: new Map(),
     }));
   }
 
   #scannerOf({ scanners }: ModelFacts, scanner: string) {
-    return this.#entryOf(scanners, scanner, () => ({ images: 0, labels: new Map<string, LabelFacts>() }));
+    return this.#entryOf(scanners, scanner, () => ({
+      images: 0,
+      labels: new Map<string, LabelFacts>(),
+    }));
   }
 
   /** The entry of a map; undefined if a new one has no room. */
@@ -171,14 +184,18 @@ export class Tally {
 
   #countLabel(labels: Map<string, LabelFacts>, { label, present, score, extent }: Observed): void {
     const facts = this.#entryOf(labels, label, () => ({
-      ...{ label, images: 0, found: 0 },
-      ...{ scores: new Distribution(), extents: new Map<string, Distribution>() },
+      label,
+      images: 0,
+      found: 0,
+      scores: new Distribution(),
+      extents: new Map<string, Distribution>(),
     }));
     if (facts === undefined) return;
     facts.images += 1;
     if (present) facts.found += 1;
     if (score !== undefined) facts.scores.add(score);
-    if (present && extent !== undefined) distributionOf(facts.extents, extent.unit).add(extent.value);
+    if (present && extent !== undefined)
+      distributionOf(facts.extents, extent.unit).add(extent.value);
   }
 
   #countReason(
@@ -190,7 +207,11 @@ export class Tally {
     if (why === undefined) return;
     const { code, message } = why;
     const reason = this.#entryOf(this.reasons, `${kind}\n${model ?? ""}\n${code}`, () => ({
-      ...{ kind, code, message, images: 0, examples: [] },
+      kind,
+      code,
+      message,
+      images: 0,
+      examples: [],
       ...(model === undefined ? {} : { model }),
     }));
     if (reason === undefined) return;
@@ -198,9 +219,19 @@ export class Tally {
     if (reason.examples.length < MOST_EXAMPLES) reason.examples.push(image.input_image_path);
   }
 
-  #proposeFinding(image: ReportedImage, model: ReceiptModel, { label, score, extent }: Observed): void {
+  #proposeFinding(
+    image: ReportedImage,
+    model: ReceiptModel,
+    { label, score, extent }: Observed,
+  ): void {
     const words = score === undefined ? label : `${label}, score ${score.toFixed(2)}`;
-    this.#proposePicture(`${model.name}\n${label}`, image, model, words, score ?? extent?.value ?? 0);
+    this.#proposePicture(
+      `${model.name}\n${label}`,
+      image,
+      model,
+      words,
+      score ?? extent?.value ?? 0,
+    );
   }
 
   #proposePicture(

@@ -1,4 +1,7 @@
-/** Small forms of pictures that lie beside receipts. A picture that is not the receipt's, or cannot be read, is left out. */
+/**
+ * Small forms of pictures that lie beside receipts. A picture that is not the receipt's, or cannot
+ * be read, is left out.
+ */
 import { sha256, withPlain } from "../../files/durable-files.js";
 import { readWhole } from "../../files/descriptor.js";
 import { readImage } from "../../images/read-image.js";
@@ -16,7 +19,10 @@ export interface Small {
   height: number;
 }
 
-/** @param file a PNG, decoded in the decoder process; undefined if it is not there, or not the one with this SHA-256 */
+/**
+ * @param file a PNG, decoded in the decoder process; undefined if it is not there, or not the one
+ * with this SHA-256
+ */
 export async function thumbnail(file: string, expected: string): Promise<Small | undefined> {
   const bytes = await withPlain(file, async (fd, { size }) =>
     size > LARGEST_FILE ? undefined : readWhole(fd),

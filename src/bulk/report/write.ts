@@ -1,7 +1,8 @@
 /**
- * Writes the report of a job into its output folder: a page for people and a table for programs. Images are read from
- * the database and their receipts from the folders, some hundred at a time. Both files appear whole or not at all; of
- * equal receipts they are equal. If a box dies in the middle, another begins anew.
+ * Writes the report of a job into its output folder: a page for people and a table for programs.
+ * Images are read from the database and their receipts from the folders, some hundred at a time.
+ * Both files appear whole or not at all; of equal receipts they are equal. If a box dies in the
+ * middle, another begins anew.
  */
 import { closeSync, constants } from "node:fs";
 import path from "node:path";
@@ -74,7 +75,10 @@ export async function writeReport(
 }
 
 /** Names the folder for the report: the job's own, or that of the first image of a list. */
-async function folderOf(pool: Pool, row: JobRow): Promise<Pick<ItemRow, "input" | "output"> | undefined> {
+async function folderOf(
+  pool: Pool,
+  row: JobRow,
+): Promise<Pick<ItemRow, "input" | "output"> | undefined> {
   if (row.request.output_folder_path !== undefined) return { input: "", output: null };
   const [first] = await listItems(pool, row.id, { after: -1, limit: 1 });
   return first;
@@ -155,7 +159,9 @@ class Reporter {
       const found = await readReceipt(`${open}/${result.receipt}`);
       return found.kind === "receipt" ? found.receipt : undefined;
     });
-    return receipt === undefined ? { ...item, receiptLost: true } : { ...item, receiptLost: false, receipt };
+    return receipt === undefined
+      ? { ...item, receiptLost: true }
+      : { ...item, receiptLost: false, receipt };
   }
 
   async #pictures(): Promise<Thumbnail[]> {
@@ -164,7 +170,10 @@ class Reporter {
     for (const candidate of this.#tally.candidates(MOST_PICTURES)) {
       await this.#stillMine();
       const { index, file, sha256 } = candidate;
-      const [row] = await listItems(this.context.database.pool, this.row.id, { after: index - 1, limit: 1 });
+      const [row] = await listItems(this.context.database.pool, this.row.id, {
+        after: index - 1,
+        limit: 1,
+      });
       if (row === undefined) continue;
       const { outputFolder } = this.#pathsOf(row);
       const small = await this.#inFolder(outputFolder, (open) =>
@@ -179,7 +188,10 @@ class Reporter {
   }
 
   /** Reads a folder; undefined if it cannot be read. */
-  #inFolder<T>(folder: string, use: (open: string) => Promise<T | undefined>): Promise<T | undefined> {
+  #inFolder<T>(
+    folder: string,
+    use: (open: string) => Promise<T | undefined>,
+  ): Promise<T | undefined> {
     return inFolder(folder, this.roots, use, () => undefined);
   }
 

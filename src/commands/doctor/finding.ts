@@ -11,13 +11,26 @@ export interface Finding {
 }
 
 export const good = (name: string, found: string): Finding => ({ name, ok: true, found });
-export const bad = (name: string, found: string, fix: string): Finding => ({ name, ok: false, found, fix });
+export const bad = (name: string, found: string, fix: string): Finding => ({
+  name,
+  ok: false,
+  found,
+  fix,
+});
 /** It works, and somebody may want it otherwise. */
-export const advice = (name: string, found: string, fix: string): Finding => ({ name, ok: true, found, fix });
+export const advice = (name: string, found: string, fix: string): Finding => ({
+  name,
+  ok: true,
+  found,
+  fix,
+});
 
 export const wordsOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
 
-/** One check. What it throws is its finding: one broken part must not hide what is wrong with the others. */
+/**
+ * One check. What it throws is its finding: one broken part must not hide what is wrong with the
+ * others.
+ */
 export async function checked(
   name: string,
   look: () => Finding[] | Promise<Finding[]>,

@@ -15,7 +15,9 @@ import { advice, bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
 /** Folders and their disks as the server looks at them, and what only doctor says of them. */
 export async function folders(config: Config): Promise<Finding[]> {
-  const missing = (["input_roots", "output_roots"] as const).filter((key) => config[key].length === 0);
+  const missing = (["input_roots", "output_roots"] as const).filter(
+    (key) => config[key].length === 0,
+  );
   const exposed = await exposures(config);
   const needed = await Promise.all((await neededFolders(config)).map(findingsOf));
   return [
@@ -41,25 +43,38 @@ async function findingsOf({ folder, name, fault }: NeededFolder): Promise<Findin
   if (name === "input root")
     return (await holdsSomething(folder))
       ? [good(name, `${folder} can be read`)]
-      : [advice(name, `${folder} is empty`, "If a share belongs there, it is not mounted: mount it.")];
+      : [
+          advice(
+            name,
+            `${folder} is empty`,
+            "If a share belongs there, it is not mounted: mount it.",
+          ),
+        ];
   const room = await roomOf(folder);
   const free = room === undefined ? Infinity : freeBytes(room);
   const said =
-    free === Infinity ? "its file system does not say how much is" : `${(free / 2 ** 30).toFixed(1)} GiB`;
+    free === Infinity
+      ? "its file system does not say how much is"
+      : `${(free / 2 ** 30).toFixed(1)} GiB`;
   const disk = good("disk", `${folder}: ${said} free`);
   if (name === "output root") return [good(name, `${folder} can be written`), disk];
   const open = [...privacy(name, folder), ...ownership("audit", auditPaths(folder).folder)];
   return [...(open.length > 0 ? open : [good(name, folder)]), disk];
 }
 
-/** A wanted layout for some: results beside their images. For others a slip, by which results lie among originals. */
+/**
+ * A wanted layout for some: results beside their images. For others a slip, by which results lie
+ * among originals.
+ */
 async function overlaps({ input_roots, output_roots }: Config): Promise<Finding[]> {
   const real = (root: string) => realpath(root).catch(() => undefined);
   const inputs = await Promise.all(input_roots.map(real));
   const outputs = await Promise.all(output_roots.map(real));
   return inputs.flatMap((input) =>
     outputs.flatMap((output) =>
-      input !== undefined && output !== undefined && (isInside(input, [output]) || isInside(output, [input]))
+      input !== undefined &&
+      output !== undefined &&
+      (isInside(input, [output]) || isInside(output, [input]))
         ? [
             advice(
               "roots",
@@ -106,7 +121,10 @@ function privacy(name: string, folder: string): Finding[] {
   ];
 }
 
-/** Entries of a folder and of those in it that another user owns, as commands of root once left them. */
+/**
+ * Entries of a folder and of those in it that another user owns, as commands of root once left
+ * them.
+ */
 function strangers(folder: string): string[] {
   const owner = statSync(folder).uid;
   return readdirSync(folder, { withFileTypes: true, recursive: true })
@@ -114,7 +132,10 @@ function strangers(folder: string): string[] {
     .filter((file) => statSync(file, { throwIfNoEntry: false })?.uid !== owner);
 }
 
-/** Keys, revocations, records of tokens and lines of the audit that the server's user could not read. */
+/**
+ * Keys, revocations, records of tokens and lines of the audit that the server's user could not
+ * read.
+ */
 function ownership(name: string, folder: string): Finding[] {
   const found = existsSync(folder) ? strangers(folder) : [];
   if (found.length === 0) return [];
@@ -154,7 +175,11 @@ export async function keys(config: Config): Promise<{ findings: Finding[]; found
     const usable = found.keys.map((key) => `${key.kid} (${key.algorithm})`).join(", ");
     findings.push(
       usable === ""
-        ? bad("keys", `none in ${keys_dir}`, "Run radserve init; serving creates the first one too.")
+        ? bad(
+            "keys",
+            `none in ${keys_dir}`,
+            "Run radserve init; serving creates the first one too.",
+          )
         : good("keys", usable),
     );
     return { found, findings };

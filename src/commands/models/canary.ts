@@ -1,4 +1,7 @@
-/** `radserve models canary`: runs a model on an image here, and writes that as a canary beside its manifest. */
+/**
+ * `radserve models canary`: runs a model on an image here, and writes that as a canary beside its
+ * manifest.
+ */
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { errno } from "../../base/errno.js";
@@ -31,9 +34,10 @@ interface CanaryFile {
 }
 
 /**
- * Runs the model on the image, stores the tensor that goes in and those that come out as .npy files, runs the model on
- * them again as the server will when it loads it, and enters them in model.json. A mistake elsewhere in the manifest,
- * a canary that is there already and a canary that fails are errors, and nothing stays written.
+ * Runs the model on the image, stores the tensor that goes in and those that come out as .npy
+ * files, runs the model on them again as the server will when it loads it, and enters them in
+ * model.json. A mistake elsewhere in the manifest, a canary that is there already and a canary that
+ * fails are errors, and nothing stays written.
  * @throws RadserveError bad_request, model_unavailable; what decoding and the engine throw
  */
 export async function modelsCanary(
@@ -55,7 +59,10 @@ export async function modelsCanary(
   const { absolute = DEFAULT_TOLERANCE.absolute, relative = DEFAULT_TOLERANCE.relative } =
     options.tolerance ?? {};
   const { canary, files } = canaryOf(inputs, outputs, {
-    ...{ provider, precision: effectivePrecision(provider, precision), absolute, relative },
+    provider,
+    precision: effectivePrecision(provider, precision),
+    absolute,
+    relative,
   });
   await writeFiles(folder, files);
   try {
@@ -79,13 +86,19 @@ export async function modelsCanary(
 
 /** The way in which a folder of images is read for a model. */
 export interface FolderReading {
-  /** Chooses the case that the folder is, for a model with roles. Throws no_model_accepts if it is none. */
+  /**
+   * Chooses the case that the folder is, for a model with roles. Throws no_model_accepts if it is
+   * none.
+   */
   caseOf?: (found: Candidates) => Case | undefined;
   /** The tilt and the missing slices that the model takes. */
   tolerance?: StackTolerance | undefined;
 }
 
-/** Nothing for a model whose manifest has mistakes, which whoever reads it next names. Its canary may be missing still. */
+/**
+ * Nothing for a model whose manifest has mistakes, which whoever reads it next names. Its canary
+ * may be missing still.
+ */
 export async function folderReading(directory: string): Promise<FolderReading> {
   const folder = resolve(directory);
   const value = await manifestIn(folder).catch(() => undefined);
@@ -101,7 +114,10 @@ function caseReader(manifest: Manifest): (found: Candidates) => Case | undefined
   return (found) => {
     const chosen = chooseCase([{ name: manifest.name, manifest }], found, () => true);
     if (chosen !== undefined) return chosen;
-    const filled = fill(manifest, manifest.accepts.dimensions === "series" ? found.series() : found.images());
+    const filled = fill(
+      manifest,
+      manifest.accepts.dimensions === "series" ? found.series() : found.images(),
+    );
     const reasons = "reasons" in filled ? filled.reasons : [];
     throw errors.no_model_accepts(
       `Expected a folder that is a case for ${manifest.name}. ${reasons.map(({ message }) => message).join(" ")}`,

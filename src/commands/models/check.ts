@@ -12,9 +12,16 @@ import type { Problem } from "../../models/explain.js";
 import { checkGraphs, inputFault } from "../../models/graph.js";
 import { loadSession, type Provider } from "../../models/load.js";
 import { madeUpProblem } from "../../models/made-up-image.js";
-import { graphPaths, readModelFolder, type FolderReport, type SoundModel } from "../../models/read.js";
+import {
+  graphPaths,
+  readModelFolder,
+  type FolderReport,
+  type SoundModel,
+} from "../../models/read.js";
 
-/** Every mistake of a model's folder. If it has no mistake, the model is loaded and its canary run. */
+/**
+ * Every mistake of a model's folder. If it has no mistake, the model is loaded and its canary run.
+ */
 export async function modelsCheck(
   directory: string,
   options: { engine: Engine; providers: readonly Provider[] },
@@ -39,7 +46,9 @@ export async function modelsCheck(
     problems.length === 0
       ? `${report.name} ${manifest?.version ?? ""}: in order`
       : `${report.name}: ${counted(problems.length, "mistake")}`;
-  const text = [heading, ...problems.map(problemLine), ...notes.map((note) => `  ${note}`)].join("\n");
+  const text = [heading, ...problems.map(problemLine), ...notes.map((note) => `  ${note}`)].join(
+    "\n",
+  );
   const data = { name: report.name, sha256: report.model?.sha256, problems, notes };
   return { text, exitCode: problems.length === 0 ? 0 : 1, data };
 }
@@ -48,7 +57,10 @@ function ranNote(canary: boolean): string {
   return canary ? "It loads and its canary passes." : "It loads and runs; it has no canary.";
 }
 
-/** Disagreements of a manifest with that of the model in whose region it looks, which lies in a folder beside it. */
+/**
+ * Disagreements of a manifest with that of the model in whose region it looks, which lies in a
+ * folder beside it.
+ */
 async function regionProblems(folder: string, report: FolderReport): Promise<Problem[]> {
   const manifest = report.model?.manifest;
   const name = manifest === undefined ? undefined : firstModelOf(manifest);
@@ -61,7 +73,11 @@ async function regionProblems(folder: string, report: FolderReport): Promise<Pro
 }
 
 /** Disagreements of a manifest with its graph, if both can be read. */
-async function graphProblems(folder: string, report: FolderReport, engine: Engine): Promise<Problem[]> {
+async function graphProblems(
+  folder: string,
+  report: FolderReport,
+  engine: Engine,
+): Promise<Problem[]> {
   const manifest = report.model?.manifest;
   if (manifest === undefined) return unfitGraphs(folder, engine);
   try {

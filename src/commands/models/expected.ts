@@ -1,9 +1,17 @@
-/** Compares a model's output with that of another program for the same image, for `models try --expect`. */
+/**
+ * Compares a model's output with that of another program for the same image, for `models try
+ * --expect`.
+ */
 import { isDeepStrictEqual } from "node:util";
 import type { Tensor } from "../../base/tensor.js";
 import type { EngineOutput, InferResult } from "../../engine/types.js";
 import { errors } from "../../base/errors.js";
-import { compareTensors, toNumbers, type Comparison, type Tolerance } from "../../models/compare.js";
+import {
+  compareTensors,
+  toNumbers,
+  type Comparison,
+  type Tolerance,
+} from "../../models/compare.js";
 
 type Segmentation = Extract<EngineOutput, { kind: "segmentation" }>;
 type Plain = Pick<Tensor, "dtype" | "shape" | "data">;
@@ -12,8 +20,8 @@ type Plain = Pick<Tensor, "dtype" | "shape" | "data">;
 const TIE = 1e-5;
 
 /**
- * Whole numbers of the source's shape are labels, floats with the channels before it probabilities, and everything else is
- * held against the first output tensor.
+ * Whole numbers of the source's shape are labels, floats with the channels before it probabilities,
+ * and everything else is held against the first output tensor.
  */
 export function compareExpected(
   expected: Plain,
@@ -36,7 +44,10 @@ export function compareExpected(
   return { what: output.name, ...compareTensors(expected, output, tolerance) };
 }
 
-function isLabels({ dtype, shape }: Plain, { slices, rows, columns, overlapping }: Segmentation): boolean {
+function isLabels(
+  { dtype, shape }: Plain,
+  { slices, rows, columns, overlapping }: Segmentation,
+): boolean {
   if (dtype.startsWith("float") || overlapping) return false;
   // Of a single image other programs have a slice
   const isOne = slices === undefined && shape.length === 2;
@@ -46,7 +57,9 @@ function isLabels({ dtype, shape }: Plain, { slices, rows, columns, overlapping 
 /** Probabilities of the whole source; undefined where they are those of a part. */
 function onGridOf({ mask }: Segmentation, probabilities: Tensor | undefined): Tensor | undefined {
   const [channels = 0, ...sides] = probabilities?.shape ?? [];
-  return channels > 0 && sides.reduce((a, b) => a * b, 1) === mask.length ? probabilities : undefined;
+  return channels > 0 && sides.reduce((a, b) => a * b, 1) === mask.length
+    ? probabilities
+    : undefined;
 }
 
 /** Labels are equal but for ties: voxels whose two best scores are the same up to rounding. */

@@ -26,14 +26,16 @@ export interface InitOptions {
   like?: string | undefined;
   /** Path of a file with one label a line; with `like` alone. */
   labels?: string | undefined;
-  /** The folder of models, in which `like` is looked for; then among those that come with Radserve. */
+  /**
+   * The folder of models, in which `like` is looked for; then among those that come with Radserve.
+   */
   models?: string;
 }
 
 /**
  * Writes a draft model.json beside a graph and says what is still to be filled in.
- * @throws RadserveError bad_request if the file is not an ONNX model, if a model.json is there already, or for labels
- * that fit no output; model_not_found if there is no model to be like
+ * @throws RadserveError bad_request if the file is not an ONNX model, if a model.json is there
+ * already, or for labels that fit no output; model_not_found if there is no model to be like
  */
 export async function modelsInit(
   onnxPath: string,
@@ -52,7 +54,9 @@ export async function modelsInit(
   const { manifest, source, notes } = await filledIn(drafted, graph, options);
   await writeFile(target, `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
   const parsed = manifestSchema.safeParse(manifest);
-  const missing = parsed.success ? [] : explainIssues(manifestSchema, manifest, parsed.error.issues);
+  const missing = parsed.success
+    ? []
+    : explainIssues(manifestSchema, manifest, parsed.error.issues);
   const unfit = graph.inputs.flatMap((info) => Object.values(inputFault(info)));
   const text = [
     `Wrote ${target}`,
@@ -80,7 +84,10 @@ export async function modelsInit(
   return { text, exitCode: 0, data: { path: target, manifest, missing, source, notes } };
 }
 
-/** The draft as the options ask for it, else as the exporter says; where that comes from, and why labels have no code. */
+/**
+ * The draft as the options ask for it, else as the exporter says; where that comes from, and why
+ * labels have no code.
+ */
 async function filledIn(
   draft: Record<string, unknown>,
   graph: GraphInfo,
@@ -88,7 +95,11 @@ async function filledIn(
 ): Promise<{ manifest: Record<string, unknown>; source: string[]; notes: string[] }> {
   if (like === undefined) {
     if (labels === undefined) {
-      const { draft: manifest, source, notes } = draftByExporter(draft, graph, await readConcepts());
+      const {
+        draft: manifest,
+        source,
+        notes,
+      } = draftByExporter(draft, graph, await readConcepts());
       return { manifest, source, notes };
     }
     throw errors.bad_request("Expected --like beside --labels: it says what the labels are of.");
@@ -107,7 +118,10 @@ async function readText(path: string): Promise<string> {
   }
 }
 
-/** A model's manifest by its name: of the folder of models, or of those that come with Radserve (examples/NAME too). */
+/**
+ * A model's manifest by its name: of the folder of models, or of those that come with Radserve
+ * (examples/NAME too).
+ */
 async function manifestNamed(name: string, models: string): Promise<Manifest> {
   const folders = [models, join(packageRoot(), "models")].filter((folder) => folder !== "");
   for (const folder of /^(examples\/)?[a-z0-9_-]+$/.test(name) ? folders : []) {

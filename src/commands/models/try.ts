@@ -22,12 +22,16 @@ import { compareExpected } from "./expected.js";
 export interface TryOptions extends OnceOptions {
   /** Path of the .npy file that the tensor that goes in is written to. */
   dump?: string | undefined;
-  /** A .npy file to compare with the first output tensor, or with probabilities or labels on the source's grid. */
+  /**
+   * A .npy file to compare with the first output tensor, or with probabilities or labels on the
+   * source's grid.
+   */
   expect?: string | undefined;
 }
 
 /**
- * Runs a model on one image whether or not it accepts it, and shows the exact tensor that goes in and what comes out.
+ * Runs a model on one image whether or not it accepts it, and shows the exact tensor that goes in
+ * and what comes out.
  * @throws RadserveError for a folder with mistakes; what inferOnce throws
  */
 export async function modelsTry(
@@ -55,7 +59,9 @@ export async function modelsTry(
     ...inferenceLines(manifest, image, inferred, {
       input: (i) => (dumps[i] === undefined ? [] : [`       written to ${dumps[i]}`]),
     }),
-    ...(compared === undefined ? [] : [`  ${compared.what} against the expected: ${compared.text}`]),
+    ...(compared === undefined
+      ? []
+      : [`  ${compared.what} against the expected: ${compared.text}`]),
   ].join("\n");
   const described = inputs.map(({ name, dtype, shape }) => ({ tensor: name, dtype, shape }));
   const data = {
@@ -85,7 +91,10 @@ export function soundModel({
   );
 }
 
-/** The first tensor's file has the name that was asked for; that of the second ends in -2.npy, and so on. */
+/**
+ * The first tensor's file has the name that was asked for; that of the second ends in -2.npy, and
+ * so on.
+ */
 function dumpName(dump: string | undefined, place: number): string | undefined {
   if (dump === undefined || place === 0) return dump;
   return `${dump.replace(/\.npy$/, "")}-${place + 1}.npy`;
@@ -102,19 +111,27 @@ export function inferenceLines(
   more: { input?: (place: number) => string[]; output?: (tensor: Tensor) => string },
 ): string[] {
   const isVolume = manifest.accepts.dimensions === "series";
-  const part = extent === undefined ? [] : [stepText(regionStep(manifest.region, [extent], isVolume))];
+  const part =
+    extent === undefined ? [] : [stepText(regionStep(manifest.region, [extent], isVolume))];
   return [
     `${manifest.name} ${manifest.version} on ${loaded.provider}`,
     ...accepts({ manifest }, image).map(({ message }) => `  does not accept the image: ${message}`),
     ...[...part, ...warnings.map(({ message }) => message)].map((line) => `  ${line}`),
-    ...tensors.inputs.flatMap((tensor, i) => [`  in   ${tensorText(tensor)}`, ...(more.input?.(i) ?? [])]),
-    ...tensors.outputs.map((tensor) => `  out  ${tensorText(tensor)}${more.output?.(tensor) ?? ""}`),
+    ...tensors.inputs.flatMap((tensor, i) => [
+      `  in   ${tensorText(tensor)}`,
+      ...(more.input?.(i) ?? []),
+    ]),
+    ...tensors.outputs.map(
+      (tensor) => `  out  ${tensorText(tensor)}${more.output?.(tensor) ?? ""}`,
+    ),
     ...outputs.map((output) => `  ${summary(output)}`),
   ];
 }
 
 /** "pixels: float32 [1, 3, 224, 224]". */
-const tensorText = ({ name, dtype, shape }: Tensor): string => `${name}: ${dtype} [${shape.join(", ")}]`;
+const tensorText = ({ name, dtype, shape }: Tensor): string =>
+  `${name}: ${dtype} [${shape.join(", ")}]`;
 
 /** One line for an output, for people. */
-const summary = (output: EngineOutput): string => `${output.tensor}: ${kindOfGiven(output).summary(output)}`;
+const summary = (output: EngineOutput): string =>
+  `${output.tensor}: ${kindOfGiven(output).summary(output)}`;

@@ -1,4 +1,7 @@
-/** Where a peer calls back: objects that a C-MOVE asked for, and reports of its commitment. Nothing else is taken. */
+/**
+ * Where a peer calls back: objects that a C-MOVE asked for, and reports of its commitment. Nothing
+ * else is taken.
+ */
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { durations } from "../../base/durations.js";
@@ -16,7 +19,10 @@ import { fileHead } from "../../results/dicom/elements.js";
 import { gathered } from "./destination.js";
 import type { DicomSettings } from "./destination-settings.js";
 
-/** Storage Commitment Push Model: the SOP class, and the one instance that it has (PS3.4 section J.3). */
+/**
+ * Storage Commitment Push Model: the SOP class, and the one instance that it has (PS3.4 section
+ * J.3).
+ */
 export const COMMITMENT = "1.2.840.10008.1.20.1";
 export const COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1";
 
@@ -85,7 +91,8 @@ export class CallBack {
       taken: (_, proposed) => proposed.filter((uid) => decodable().some((one) => one.uid === uid)),
       store: async (object) => {
         const take = this.#expected.get(object.sopInstanceUid);
-        if (take === undefined) return { status: STATUS.notAuthorized, comment: "Nobody asked for it." };
+        if (take === undefined)
+          return { status: STATUS.notAuthorized, comment: "Nobody asked for it." };
         await take(object);
         return { status: STATUS.success };
       },
@@ -96,7 +103,9 @@ export class CallBack {
     };
     try {
       await serveAssociation(socket, handlers, {
-        ...{ mostData: MOST_DATA, pduTimeout: durations.pduWhole, idleTimeout: durations.associationIdle },
+        mostData: MOST_DATA,
+        pduTimeout: durations.pduWhole,
+        idleTimeout: durations.associationIdle,
       });
     } catch {
       // What was expected does not come, and whoever expects it says so

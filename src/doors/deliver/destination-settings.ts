@@ -1,8 +1,9 @@
-/** Where results are delivered: the settings of one destination, and the files with its credentials. */
+/**
+ * Where results are delivered: the settings of one destination, and the files with its credentials.
+ */
 import { stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { z } from "zod";
-import { described } from "../../base/described.js";
 import { errno } from "../../base/errno.js";
 import { ConfigError } from "../../base/errors.js";
 import { LOOPBACK, Networks, plainAddress } from "../../base/networks.js";
@@ -24,7 +25,10 @@ const timeout = duration
   .default(60)
   .describe('The peer may be silent for so long before it counts as away, for example "60s"');
 
-/** The base of a DICOMweb service; what is behind a question mark, and a password, would go into logs. */
+/**
+ * The base of a DICOMweb service; what is behind a question mark, and a password, would go into
+ * logs.
+ */
 const base = z
   .url({ protocol: /^https?$/ })
   .refine((text) => {
@@ -38,10 +42,14 @@ const stow = z
   .strictObject({
     type: z.literal("stow"),
     ...takes,
-    url: base.describe("Base of the peer's DICOMweb service, for example https://pacs:8443/dicom-web"),
+    url: base.describe(
+      "Base of the peer's DICOMweb service, for example https://pacs:8443/dicom-web",
+    ),
     ca: ca.optional(),
     client: client.optional(),
-    token_file: absolute.optional().describe("File of mode 0600 with the bearer token that is sent"),
+    token_file: absolute
+      .optional()
+      .describe("File of mode 0600 with the bearer token that is sent"),
     basic_file: absolute.optional().describe("File of mode 0600 with USER:PASSWORD for HTTP Basic"),
     prove: z
       .union([z.literal("wado-rs"), z.literal(false)])
@@ -61,6 +69,10 @@ const stow = z
       issue("url", `Expected https beside ${secrets.map(([name]) => name).join(" and ")}`);
   });
 
+const PROVE_MEANING =
+  "c-get, c-move: each object is read back and compared; commitment: the peer commits to it; " +
+  "false: nothing is proven";
+
 const dicom = z
   .strictObject({
     type: z.literal("dicom"),
@@ -73,10 +85,10 @@ const dicom = z
       .strictObject({ ca: ca.optional(), client: client.optional() })
       .optional()
       .describe("The connection has TLS; the peer's certificate has to be of its host"),
-    prove: described(
-      "c-get, c-move: each object is read back and compared; commitment: the peer commits to it; false: nothing is proven",
-      z.union([z.enum(["c-get", "c-move", "commitment"]), z.literal(false)]).default("c-get"),
-    ),
+    prove: z
+      .union([z.enum(["c-get", "c-move", "commitment"]), z.literal(false)])
+      .default("c-get")
+      .describe(PROVE_MEANING),
     listen: z
       .strictObject({
         port: z.int().min(1).max(65535),
@@ -85,18 +97,27 @@ const dicom = z
       })
       .optional()
       .describe("Address on which the peer calls back as calling_ae, for c-move and commitment"),
-    associations: described(
-      "Associations that send objects at the same time",
-      z.int().min(1).max(16).default(1),
-    ),
+    associations: z
+      .int()
+      .min(1)
+      .max(16)
+      .default(1)
+      .describe("Associations that send objects at the same time"),
     timeout,
   })
   .superRefine(({ prove, listen, tls }, context) => {
-    const issue = (path: string[], message: string) => context.addIssue({ code: "custom", path, message });
+    const issue = (path: string[], message: string) =>
+      context.addIssue({ code: "custom", path, message });
     if (prove === "c-move" && listen === undefined)
-      issue(["listen"], "Expected a port to which the peer moves objects; it knows it by calling_ae");
+      issue(
+        ["listen"],
+        "Expected a port to which the peer moves objects; it knows it by calling_ae",
+      );
     if (listen !== undefined && tls !== undefined)
-      issue(["listen"], "Expected none beside tls: what comes there would come without TLS. Prove by c-get");
+      issue(
+        ["listen"],
+        "Expected none beside tls: what comes there would come without TLS. Prove by c-get",
+      );
     if (listen !== undefined && !isLoopback(listen.host) && listen.networks === undefined)
       issue(
         ["listen", "networks"],
@@ -123,8 +144,14 @@ export interface Credentials {
   authorization: string | undefined;
 }
 
-/** @throws ConfigError naming the setting whose file cannot be read, is open to others, or does not hold what it should */
-export async function readCredentials(name: string, settings: DestinationSettings): Promise<Credentials> {
+/**
+ * @throws ConfigError naming the setting whose file cannot be read, is open to others, or does not
+ * hold what it should
+ */
+export async function readCredentials(
+  name: string,
+  settings: DestinationSettings,
+): Promise<Credentials> {
   const at = (field: string) => `RADSERVE_DOORS: destinations.${name}.${field}`;
   if (settings.type === "dicom")
     return {

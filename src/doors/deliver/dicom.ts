@@ -1,6 +1,6 @@
 /**
- * A destination that speaks DICOM's network protocol: objects go there by C-STORE, and are read back by C-GET or C-MOVE, or
- * the peer is asked to commit to them (PS3.4 annexes B, C and J).
+ * A destination that speaks DICOM's network protocol: objects go there by C-STORE, and are read
+ * back by C-GET or C-MOVE, or the peer is asked to commit to them (PS3.4 annexes B, C and J).
  */
 import { randomUUID } from "node:crypto";
 import { ReadableStream } from "node:stream/web";
@@ -21,7 +21,13 @@ import { errno } from "../../base/errno.js";
 import { groupsOf } from "../../base/groups.js";
 import type { AcceptedContext } from "../dimse/association.js";
 import { STATUS } from "../dimse/command.js";
-import { call, type Answer, type Caller, type CallOptions, type Outgoing } from "../dimse/requestor.js";
+import {
+  call,
+  type Answer,
+  type Caller,
+  type CallOptions,
+  type Outgoing,
+} from "../dimse/requestor.js";
 import { CallBack, COMMITMENT, COMMITMENT_INSTANCE, readReport, type Report } from "./call-back.js";
 import {
   bytesToSend,
@@ -86,10 +92,15 @@ export class DicomDestination implements Destination {
     });
   }
 
-  async #sendChunk(objects: readonly ObjectToSend[], tell: Tell, signal: AbortSignal): Promise<void> {
+  async #sendChunk(
+    objects: readonly ObjectToSend[],
+    tell: Tell,
+    signal: AbortSignal,
+  ): Promise<void> {
     const left = [...objects];
     const allAway = (error: unknown) => {
-      for (const object of left.splice(0)) tell(object, { state: "away", reason: faultText(error) });
+      for (const object of left.splice(0))
+        tell(object, { state: "away", reason: faultText(error) });
     };
     // What an association is lost with is away, and what comes after it gets another one
     for (let lost = 0; left.length > 0;) {
@@ -130,7 +141,11 @@ export class DicomDestination implements Destination {
     bytes: Buffer | Unsent,
     options: CallOptions,
   ): Promise<Sent> {
-    const { sop_class_uid: sopClassUid, sop_instance_uid: sopInstanceUid, transfer_syntax_uid: own } = object;
+    const {
+      sop_class_uid: sopClassUid,
+      sop_instance_uid: sopInstanceUid,
+      transfer_syntax_uid: own,
+    } = object;
     if (!Buffer.isBuffer(bytes)) return bytes;
     const isImplicit = caller.contextOf(sopClassUid, own) === undefined;
     if (isImplicit && caller.contextOf(sopClassUid, IMPLICIT_VR_LITTLE_ENDIAN) === undefined)
@@ -141,9 +156,12 @@ export class DicomDestination implements Destination {
     // Read at each use
     options.idleTimeout = patience(this.settings, bytes.length);
     const { status, comment } = await caller.store({
-      ...{ sopClassUid, sopInstanceUid },
+      sopClassUid,
+      sopInstanceUid,
       transferSyntax: isImplicit ? IMPLICIT_VR_LITTLE_ENDIAN : own,
-      dataSet: isImplicit ? inImplicitVr(openFile(bytes)) : [bytes.subarray(readFileMeta(bytes)?.end)],
+      dataSet: isImplicit
+        ? inImplicitVr(openFile(bytes))
+        : [bytes.subarray(readFileMeta(bytes)?.end)],
     });
     return sentBy(status, comment);
   }
@@ -173,9 +191,14 @@ export class DicomDestination implements Destination {
     const more = { contexts: proposals([object]), roles: [{ sopClass, scu: false, scp: true }] };
     return this.#asked(GET, "C-GET", { ...options, ...more }, async (caller, context) => {
       let found: Buffer | undefined;
-      const answer = await caller.get(context, identifier(object, context.transferSyntax), async (one) => {
-        if (one.sopInstanceUid === object.sop_instance_uid) found = await fileOf(one, mostReadBack(sent));
-      });
+      const answer = await caller.get(
+        context,
+        identifier(object, context.transferSyntax),
+        async (one) => {
+          if (one.sopInstanceUid === object.sop_instance_uid)
+            found = await fileOf(one, mostReadBack(sent));
+        },
+      );
       return retrieved("c-get", answer, sent, found);
     });
   }
@@ -189,7 +212,11 @@ export class DicomDestination implements Destination {
     });
     try {
       return await this.#asked(MOVE, "C-MOVE", options, async (caller, context) => {
-        const answer = await caller.move(context, destination, identifier(object, context.transferSyntax));
+        const answer = await caller.move(
+          context,
+          destination,
+          identifier(object, context.transferSyntax),
+        );
         return retrieved("c-move", answer, sent, found);
       });
     } finally {
@@ -252,7 +279,8 @@ export class DicomDestination implements Destination {
         for (;;) await caller.event(async (report) => take(await readReport(report)));
       })();
       // Without a port to be called at, the end of this association is the end of waiting
-      const ended = callBack === undefined ? here : here.catch(() => new Promise<never>(() => undefined));
+      const ended =
+        callBack === undefined ? here : here.catch(() => new Promise<never>(() => undefined));
       const late = delay(options.idleTimeout, undefined, { signal: options.signal, ref: false });
       const silent = late.then((): Proved => ({
         state: "away",
@@ -267,7 +295,8 @@ export class DicomDestination implements Destination {
 
   async #listening(): Promise<CallBack> {
     const { listen } = this.settings;
-    if (listen === undefined) throw new Error("The settings name no port for the peer to call back.");
+    if (listen === undefined)
+      throw new Error("The settings name no port for the peer to call back.");
     this.#callBack ??= new CallBack(this.settings, listen);
     try {
       await this.#callBack.open();
@@ -285,8 +314,12 @@ export class DicomDestination implements Destination {
   /** @param bytes that the peer may have to read before it answers */
   #options(signal: AbortSignal, bytes = 0): CallOptions & { contexts: [] } {
     return {
-      ...{ callingAe: this.settings.calling_ae, calledAe: this.settings.called_ae, contexts: [] },
-      ...{ mostData: MOST_DATA, pduTimeout: durations.pduWhole, idleTimeout: patience(this.settings, bytes) },
+      callingAe: this.settings.calling_ae,
+      calledAe: this.settings.called_ae,
+      contexts: [],
+      mostData: MOST_DATA,
+      pduTimeout: durations.pduWhole,
+      idleTimeout: patience(this.settings, bytes),
       signal: AbortSignal.any([signal, this.#closed.signal]),
     };
   }
@@ -303,7 +336,10 @@ export class DicomDestination implements Destination {
   }
 }
 
-/** Each class in the objects' own transfer syntax, and beside Explicit VR Little Endian in the one that every peer takes. */
+/**
+ * Each class in the objects' own transfer syntax, and beside Explicit VR Little Endian in the one
+ * that every peer takes.
+ */
 function proposals(objects: readonly ObjectToSend[]) {
   const pairs = objects.flatMap(({ sop_class_uid: abstractSyntax, transfer_syntax_uid: own }) =>
     (own === EXPLICIT_VR_LITTLE_ENDIAN ? PLAIN : [own]).map((one) => ({
@@ -336,7 +372,10 @@ async function fileOf(
   }: Outgoing & { dataSet: AsyncIterable<Buffer> },
   most: number,
 ): Promise<Buffer> {
-  return Buffer.concat([fileHead(sopClassUid, sopInstanceUid, syntax), await gathered(dataSet, most)]);
+  return Buffer.concat([
+    fileHead(sopClassUid, sopInstanceUid, syntax),
+    await gathered(dataSet, most),
+  ]);
 }
 
 const cannot = (what: string): Proved => ({ state: "not_provable", reason: `The peer ${what}.` });
@@ -349,12 +388,15 @@ async function retrieved(
   found: Buffer | undefined,
 ): Promise<Proved> {
   if (found !== undefined) return proofBy(how, sent, found);
-  if (status === STATUS.success) return { state: "missing", reason: "The peer has no such object." };
+  if (status === STATUS.success)
+    return { state: "missing", reason: "The peer has no such object." };
   const reason = `Reading it back was answered with ${statusText(status, comment)}.`;
   // Orthanc and others answer so for what they do not have; sending it again does no harm
   if ((status & 0xf000) === 0xc000) return { state: "missing", reason };
   // Sub-operations failed, no such destination, an identifier that does not match, or no such class
-  const isLasting = [0xa801, STATUS.dataSetDoesNotMatch, STATUS.sopClassNotSupported].includes(status);
+  const isLasting = [0xa801, STATUS.dataSetDoesNotMatch, STATUS.sopClassNotSupported].includes(
+    status,
+  );
   return { state: isLasting ? "not_provable" : "away", reason };
 }
 
@@ -362,7 +404,10 @@ async function retrieved(
 const NO_SUCH_OBJECT = 0x0112;
 const OTHER_CLASS = 0x0119;
 
-/** What a report says of the object; undefined where it is about another request (PS3.4 section J.3.3). */
+/**
+ * What a report says of the object; undefined where it is about another request (PS3.4 section
+ * J.3.3).
+ */
 function committed(
   transaction: string,
   { sop_instance_uid: uid }: ObjectToSend,
@@ -374,7 +419,8 @@ function committed(
   const failed = named("FailedSOPSequence");
   if (failed !== undefined) {
     const status = failed.number("FailureReason") ?? STATUS.processingFailure;
-    const state = status === NO_SUCH_OBJECT ? "missing" : status === OTHER_CLASS ? "differs" : "away";
+    const state =
+      status === NO_SUCH_OBJECT ? "missing" : status === OTHER_CLASS ? "differs" : "away";
     return { state, reason: `The peer does not commit to it: ${statusText(status)}.` };
   }
   if (named("ReferencedSOPSequence") === undefined)
@@ -382,4 +428,5 @@ function committed(
   return { state: "proven", how: "commitment", at: new Date().toISOString() };
 }
 
-const faultText = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+const faultText = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);

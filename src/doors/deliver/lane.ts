@@ -1,6 +1,7 @@
 /**
- * The way to one destination: what is due is sent, and read back, some objects at a time. One box at a time sends to a
- * destination, so that what is urgent goes first whoever has it. A destination that is away delays nothing but its own.
+ * The way to one destination: what is due is sent, and read back, some objects at a time. One box
+ * at a time sends to a destination, so that what is urgent goes first whoever has it. A destination
+ * that is away delays nothing but its own.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { durations } from "../../base/durations.js";
@@ -14,7 +15,10 @@ import type { Destination, ObjectToSend, Proved, Sent } from "./destination.js";
 import type { DeliveryTold } from "./messages.js";
 import { isUnderway, objectsFor, objectToSend, type Outbox, type Pending } from "./outbox.js";
 
-/** Objects that are sent over one association or in requests one after the other, before something more urgent may go. */
+/**
+ * Objects that are sent over one association or in requests one after the other, before something
+ * more urgent may go.
+ */
 const MOST_OBJECTS = 64;
 /** Times that a destination may fail with an object, or say that it has one and have it not. */
 const MOST_TRIES = 5;
@@ -31,7 +35,11 @@ function afterSending(sent: Sent, proves: boolean): Change {
       ...(sent.warning === undefined ? {} : { warning: sent.warning }),
     };
   if (sent.state === "refused") return { state: "refused", reason: sent.reason };
-  return { state: "waiting", reason: sent.reason, ...(sent.answered === true ? { failed: true } : {}) };
+  return {
+    state: "waiting",
+    reason: sent.reason,
+    ...(sent.answered === true ? { failed: true } : {}),
+  };
 }
 
 function afterProof(proved: Proved): Change {
@@ -50,19 +58,27 @@ function afterProof(proved: Proved): Change {
   }
 }
 
-/** Writes an answer down. What failed too often is set aside: unproven if the destination said once that it has it. */
+/**
+ * Writes an answer down. What failed too often is set aside: unproven if the destination said once
+ * that it has it.
+ */
 function apply(object: Delivered, { failed, ...change }: Change): void {
   const { state } = object;
   const tries = object.tries + (failed === true ? 1 : 0);
   const next: DeliveryState =
-    tries < MOST_TRIES || failed !== true ? change.state : state === "sent" ? "unproven" : "refused";
+    tries < MOST_TRIES || failed !== true
+      ? change.state
+      : state === "sent"
+        ? "unproven"
+        : "refused";
   const at = next === state ? object.at : new Date().toISOString();
   delete object.how;
   delete object.reason;
   Object.assign(object, change, { tries, at, state: next });
 }
 
-const backOff = (failures: number) => Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** failures);
+const backOff = (failures: number) =>
+  Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** failures);
 
 /** A result on its way. */
 interface Going {
@@ -86,7 +102,9 @@ export interface LaneOptions {
   /** The folder of the queue. */
   queue: string;
   log: Logger;
-  /** Resolves when what a process before has left was looked at, so that what is urgent goes first. */
+  /**
+   * Resolves when what a process before has left was looked at, so that what is urgent goes first.
+   */
   ready: Promise<unknown>;
   /** Writes a line into the audit. @throws RadserveError audit_failed */
   tell: (told: DeliveryTold) => Promise<void>;
@@ -154,7 +172,8 @@ export class Lane {
 
   /** Waits until something is due; while the destination is away, until it is tried again. */
   async #rest(): Promise<void> {
-    // Another box may reach what this one does not, but would send again what does not stand beside its receipt yet
+    // Another box may reach what this one does not, but would send again what does not stand beside
+    // its receipt yet
     if (this.#writing.size === 0) await this.#release();
     const next = this.options.outbox.nextDue(this.options.name);
     const until = this.#failures > 0 ? backOff(this.#failures - 1) : next - monotonic();
@@ -221,7 +240,9 @@ export class Lane {
           const place = [pending.folder, pending.place, object.path].filter((part) => part !== "");
           // Nobody else's file, whatever somebody has written beside the receipt
           const isOurs = belongsTo(pending.name, object.path);
-          const toSend = isOurs ? await objectToSend(place.join("/"), pending.study, object) : undefined;
+          const toSend = isOurs
+            ? await objectToSend(place.join("/"), pending.study, object)
+            : undefined;
           if (toSend === undefined) gone.push([object.sop_instance_uid, GONE]);
           else found.set(object.sop_instance_uid, toSend);
         }
@@ -249,13 +270,20 @@ export class Lane {
     if (some.length === 0) return;
     const began = performance.now();
     // Nothing leaves that is not written down
-    await Promise.all(some.map(({ one, objects }) => this.#tell(one.pending, "asked", objects.length)));
-    const all = new Map(some.flatMap(({ objects }) => objects).map((one) => [one.sop_instance_uid, one]));
+    await Promise.all(
+      some.map(({ one, objects }) => this.#tell(one.pending, "asked", objects.length)),
+    );
+    const all = new Map(
+      some.flatMap(({ objects }) => objects).map((one) => [one.sop_instance_uid, one]),
+    );
     const answers = new Map<string, Sent>();
     for await (const [uid, sent] of destination.send([...all.values()], this.#closing.signal))
       answers.set(uid, sent);
     const answerOf = (uid: string): Sent =>
-      answers.get(uid) ?? { state: "away", reason: "The destination did not say what became of it." };
+      answers.get(uid) ?? {
+        state: "away",
+        reason: "The destination did not say what became of it.",
+      };
     // What a stop has broken off is sent again by the next process, and is no news
     const isTold = (uid: string) => !this.#isClosed() || answerOf(uid).state === "stored";
     for (const { one, objects } of some) {
@@ -318,7 +346,10 @@ export class Lane {
     this.#awaySince = undefined;
   }
 
-  /** Writes answers into the file beside the receipt, and what is new of them into the audit. It never throws. */
+  /**
+   * Writes answers into the file beside the receipt, and what is new of them into the audit. It
+   * never throws.
+   */
   async #write(pending: Pending, answers: Iterable<[string, Change]>): Promise<void> {
     const { outbox, name, log } = this.options;
     const { request_id } = pending.delivery;
@@ -365,6 +396,13 @@ export class Lane {
 
   #tell({ study, delivery }: Pending, outcome: string, count: number): Promise<void> {
     const { subject, request_id } = delivery;
-    return this.options.tell({ outcome, destination: this.options.name, study, subject, request_id, count });
+    return this.options.tell({
+      outcome,
+      destination: this.options.name,
+      study,
+      subject,
+      request_id,
+      count,
+    });
   }
 }

@@ -40,7 +40,10 @@ export type Undelivered = z.infer<typeof undeliveredSchema>;
 export type ToDeliver =
   /** Answered when the disk has it. */
   | { type: "intend"; entry: Entry }
-  /** Answered with the Delivery, or undefined: when it is over if `ms` is there, but so long after at the latest. */
+  /**
+   * Answered with the Delivery, or undefined: when it is over if `ms` is there, but so long after
+   * at the latest.
+   */
   | { type: "outcome"; id: string; folder: string; name: string; ms: number | undefined }
   /** Answered with Undelivered[]. */
   | { type: "list"; filter: DeliveryFilter; most: number }

@@ -4,9 +4,10 @@
  *     ID.json          a result that is to be delivered: where it lies
  *     .to-NAME.lock    held by the box that sends to the destination NAME just now
  *
- * The file beside a receipt says what was asked for and what became of it; the queue only says where to look. Its entry is
- * written before the result is decided: after a crash, what was published is found by it, and where nothing was, the entry
- * is dropped. `radserve deliver scan` makes lost entries again.
+ * The file beside a receipt says what was asked for and what became of it; the queue only says
+ * where to look. Its entry is written before the result is decided: after a crash, what was
+ * published is found by it, and where nothing was, the entry is dropped. `radserve deliver scan`
+ * makes lost entries again.
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
@@ -75,10 +76,13 @@ export interface Pending {
   work: Promise<unknown>;
 }
 
-export const isUnderway = ({ state }: Delivered): boolean => state === "waiting" || state === "sent";
-export const isSetAside = ({ state }: Delivered): boolean => state === "refused" || state === "unproven";
+export const isUnderway = ({ state }: Delivered): boolean =>
+  state === "waiting" || state === "sent";
+export const isSetAside = ({ state }: Delivered): boolean =>
+  state === "refused" || state === "unproven";
 const all = ({ destinations }: Delivery) => Object.values(destinations);
-const isOpen = (delivery: Delivery) => all(delivery).some((objects) => objects?.some(isUnderway) !== false);
+const isOpen = (delivery: Delivery) =>
+  all(delivery).some((objects) => objects?.some(isUnderway) !== false);
 const isOver = (delivery: Delivery) =>
   !isOpen(delivery) &&
   !all(delivery)
@@ -100,7 +104,12 @@ export async function objectToSend(
 ): Promise<ObjectToSend | undefined> {
   const { sop_class_uid, sop_instance_uid, series_instance_uid, sha256 } = object;
   return withPlain(file, async (fd) => ({
-    ...{ path: file, sop_class_uid, sop_instance_uid, series_instance_uid, study_instance_uid, sha256 },
+    path: file,
+    sop_class_uid,
+    sop_instance_uid,
+    series_instance_uid,
+    study_instance_uid,
+    sha256,
     // A file that is none of DICOM any more has another hash
     transfer_syntax_uid: readFileMeta(await readStart(fd, META_BYTES))?.transferSyntax ?? "",
   }));
@@ -122,11 +131,17 @@ interface Located {
 }
 
 const besideReceipt = (name: string, delivery: Delivery): Located => ({
-  ...{ delivery, file: deliveryName(name), receipt: receiptName(name) },
-  ...{ place: "", order: Infinity },
+  delivery,
+  file: deliveryName(name),
+  receipt: receiptName(name),
+  place: "",
+  order: Infinity,
 });
 
-/** Finds a delivery by its id, beside the receipt or set aside by a newer result. @param dir any path of the folder */
+/**
+ * Finds a delivery by its id, beside the receipt or set aside by a newer result. @param dir any
+ * path of the folder
+ */
 async function locate(dir: string, name: string, id: string): Promise<Located | undefined> {
   const current = await readDelivery(`${dir}/${deliveryName(name)}`);
   if (current?.id === id) return besideReceipt(name, current);
@@ -136,8 +151,11 @@ async function locate(dir: string, name: string, id: string): Promise<Located | 
     const delivery = await readDelivery(`${dir}/${folder}/${PREVIOUS_DELIVERY}`);
     if (delivery?.id === id)
       return {
-        ...{ delivery, order, file: `${folder}/${PREVIOUS_DELIVERY}` },
-        ...{ place: `${folder}/previous`, receipt: `${folder}/${PREVIOUS}` },
+        delivery,
+        order,
+        file: `${folder}/${PREVIOUS_DELIVERY}`,
+        place: `${folder}/previous`,
+        receipt: `${folder}/${PREVIOUS}`,
       };
   }
   return undefined;
@@ -180,16 +198,26 @@ export class Outbox {
     for (const { waiters } of this.#pending.values()) for (const wake of [...waiters]) wake();
   }
 
-  /** Writes an entry; the disk has it when this resolves. @throws RadserveError delivery_unavailable */
+  /**
+   * Writes an entry; the disk has it when this resolves. @throws RadserveError delivery_unavailable
+   */
   async keep(entry: Entry): Promise<void> {
     const { folder, minimumFreeBytes } = this.options;
     try {
       const holder = path.dirname(folder);
-      if (isUnmounted(holder, (await stat(holder)).dev)) throw new Error("its share is not mounted");
-      if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined) await syncFolder(holder);
-      await replaceFile(folder, `${entry.delivery.id}.json`, JSON.stringify(entry), minimumFreeBytes);
+      if (isUnmounted(holder, (await stat(holder)).dev))
+        throw new Error("its share is not mounted");
+      if ((await mkdir(folder, { recursive: true, mode: 0o770 })) !== undefined)
+        await syncFolder(holder);
+      await replaceFile(
+        folder,
+        `${entry.delivery.id}.json`,
+        JSON.stringify(entry),
+        minimumFreeBytes,
+      );
     } catch (error) {
-      const why = error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";
+      const why =
+        error instanceof RadserveError ? error.code : errno(error) || "its share is not mounted";
       throw errors.delivery_unavailable(
         `The delivery queue cannot be written (${why}), so no result was written. Correct that and send the request again, or send it with deliver none.`,
         undefined,
@@ -203,7 +231,8 @@ export class Outbox {
   adopt(id: string): Promise<Pending | undefined> {
     const entry = this.#entries.get(id);
     if (entry === undefined) return Promise.resolve(this.#pending.get(id));
-    const adopting = this.#adopting.get(id) ?? this.#adopt(entry).finally(() => this.#adopting.delete(id));
+    const adopting =
+      this.#adopting.get(id) ?? this.#adopt(entry).finally(() => this.#adopting.delete(id));
     this.#adopting.set(id, adopting);
     return adopting;
   }
@@ -221,21 +250,28 @@ export class Outbox {
     }
     const waiting = [...this.#entries.keys()];
     for (let i = 0; i < waiting.length && !this.#closed; i += AT_ONCE)
-      await Promise.all(waiting.slice(i, i + AT_ONCE).map((id) => this.adopt(id).catch(() => undefined)));
+      await Promise.all(
+        waiting.slice(i, i + AT_ONCE).map((id) => this.adopt(id).catch(() => undefined)),
+      );
     const there = new Set(ids);
     for (const pending of this.#pending.values()) {
       if (pending.busy.size > 0) continue;
       // Another box may have gone on with it
       if (!there.has(pending.id) || pending.waiters.size > 0)
         await this.refresh(pending).catch((error: unknown) =>
-          log.warn({ fault: faultForLog(error) }, "a result that is to be delivered cannot be looked at"),
+          log.warn(
+            { fault: faultForLog(error) },
+            "a result that is to be delivered cannot be looked at",
+          ),
         );
     }
   }
 
   async #read(id: string): Promise<Entry | undefined> {
     try {
-      return entrySchema.parse(JSON.parse(await textOfRegular(`${this.options.folder}/${id}.json`)));
+      return entrySchema.parse(
+        JSON.parse(await textOfRegular(`${this.options.folder}/${id}.json`)),
+      );
     } catch (error) {
       if (errno(error) !== "ENOENT" && !this.#told.has(id))
         this.options.log.error({ entry: id }, "an entry of the queue of deliveries cannot be read");
@@ -270,16 +306,29 @@ export class Outbox {
     const { folder, name } = entry;
     // It may have replaced them
     for (const other of this.#pending.values())
-      if (other.folder === folder && other.name === name) await this.refresh(other).catch(() => false);
+      if (other.folder === folder && other.name === name)
+        await this.refresh(other).catch(() => false);
     return this.#enter(entry, found);
   }
 
-  #enter({ folder, name }: Entry, { delivery, place, order, study }: Located & { study: string }): Pending {
+  #enter(
+    { folder, name }: Entry,
+    { delivery, place, order, study }: Located & { study: string },
+  ): Pending {
     const { id } = delivery;
     this.#entries.delete(id);
     const pending = this.#pending.get(id) ?? {
-      ...{ id, folder, name, delivery, study, place, order, work: Promise.resolve() },
-      ...{ busy: new Set<string>(), notBefore: new Map<string, number>(), waiters: new Set<() => void>() },
+      id,
+      folder,
+      name,
+      delivery,
+      study,
+      place,
+      order,
+      work: Promise.resolve(),
+      busy: new Set<string>(),
+      notBefore: new Map<string, number>(),
+      waiters: new Set<() => void>(),
     };
     Object.assign(pending, { delivery, place, order });
     if (!isOver(delivery)) this.#pending.set(id, pending);
@@ -306,7 +355,10 @@ export class Outbox {
     return { ...found, study: receipt.receipt.source.study_instance_uid ?? "" };
   }
 
-  /** Lists the objects for each destination of which that is not known. @returns whether something is new */
+  /**
+   * Lists the objects for each destination of which that is not known. @returns whether something
+   * is new
+   */
   #expand(delivery: Delivery, receipt: Receipt): boolean {
     const at = new Date().toISOString();
     let isNew = false;
@@ -317,7 +369,9 @@ export class Outbox {
       delivery.destinations[name] = objectsOf(receipt)
         .filter((object) => settings === undefined || isTaken(object, settings))
         .map((object) => ({
-          ...{ ...object, at, tries: 0 },
+          ...object,
+          at,
+          tries: 0,
           ...(settings === undefined
             ? { state: "refused", reason: "The settings have no destination of this name." }
             : { state: "waiting" }),
@@ -327,7 +381,10 @@ export class Outbox {
     return isNew;
   }
 
-  /** Does something while NAME is held, after what a dead process left is published or removed; undefined where the folder is gone. */
+  /**
+   * Does something while NAME is held, after what a dead process left is published or removed;
+   * undefined where the folder is gone.
+   */
   async #atResult<T>(
     { folder, name }: Pick<Entry, "folder" | "name">,
     work: (dir: string) => Promise<T>,
@@ -356,7 +413,8 @@ export class Outbox {
   }
 
   /**
-   * Changes what the file beside a receipt says, while NAME is held. A result that is gone is not to be delivered any more.
+   * Changes what the file beside a receipt says, while NAME is held. A result that is gone is not
+   * to be delivered any more.
    * @param edit of the newest text
    */
   change(pending: Pending, edit: (delivery: Delivery) => void): Promise<void> {
@@ -369,7 +427,11 @@ export class Outbox {
         edit(delivery);
         delivery.open = isOpen(delivery);
         if (deliveryText(delivery) !== before)
-          await replaceFile(path.dirname(`${dir}/${file}`), path.basename(file), deliveryText(delivery));
+          await replaceFile(
+            path.dirname(`${dir}/${file}`),
+            path.basename(file),
+            deliveryText(delivery),
+          );
         // Nobody needs a replaced result any more that has arrived
         if (isOver(delivery) && place !== "")
           await rm(path.dirname(`${dir}/${place}`), { recursive: true, force: true });
@@ -388,7 +450,8 @@ export class Outbox {
 
   /**
    * Reads again what another box, or a newer result, may have changed.
-   * @returns false where nothing of it is to be delivered, or it cannot be told while somebody has NAME
+   * @returns false where nothing of it is to be delivered, or it cannot be told while somebody has
+   * NAME
    */
   async refresh(pending: Pending): Promise<boolean> {
     const { folder, name, id } = pending;
@@ -408,15 +471,21 @@ export class Outbox {
     return false;
   }
 
-  /** Whether a result that this one has replaced is still to go to a destination, on whatever box. */
-  async waitsForOlder({ folder, name, order, delivery }: Pending, destination: string): Promise<boolean> {
+  /**
+   * Whether a result that this one has replaced is still to go to a destination, on whatever box.
+   */
+  async waitsForOlder(
+    { folder, name, order, delivery }: Pending,
+    destination: string,
+  ): Promise<boolean> {
     if (delivery.replaces?.open !== true) return false;
     const older = async ({ fdPath }: { fdPath: string }) => {
       for (const entry of await readdir(fdPath)) {
         if ((undeliveredNumber(entry, name) ?? Infinity) >= order) continue;
         const found = await readDelivery(`${fdPath}/${entry}/${PREVIOUS_DELIVERY}`);
         const objects = found?.destinations[destination];
-        if (found === undefined || (objects !== null && objects?.some(isUnderway) !== true)) continue;
+        if (found === undefined || (objects !== null && objects?.some(isUnderway) !== true))
+          continue;
         // Its entry may be lost
         if (!this.#pending.has(found.id) && !this.#entries.has(found.id))
           await this.keep({ folder, name, reused: false, delivery: found });
@@ -433,7 +502,10 @@ export class Outbox {
     this.#pending.delete(id);
   }
 
-  /** What is open for a destination. A newer result of a NAME waits for the one that it has replaced. */
+  /**
+   * What is open for a destination. A newer result of a NAME waits for the one that it has
+   * replaced.
+   */
   #openFor(destination: string): Pending[] {
     const first = new Map<string, Pending>();
     for (const one of this.#pending.values()) {
@@ -445,7 +517,10 @@ export class Outbox {
     return [...first.values()].filter(({ busy }) => !busy.has(destination));
   }
 
-  /** Results that can go to a destination now, of the highest priority that there is, the oldest first. */
+  /**
+   * Results that can go to a destination now, of the highest priority that there is, the oldest
+   * first.
+   */
   due(destination: string, now: number): Pending[] {
     const ready = this.#openFor(destination)
       .filter(({ notBefore }) => (notBefore.get(destination) ?? 0) <= now)
@@ -453,8 +528,13 @@ export class Outbox {
     return ready.filter(({ delivery }) => delivery.priority === ready[0]?.delivery.priority);
   }
 
-  /** When the next result can go to a destination (milliseconds of `monotonic`); without end where none waits. */
+  /**
+   * When the next result can go to a destination (milliseconds of `monotonic`); without end where
+   * none waits.
+   */
   nextDue(destination: string): number {
-    return Math.min(...this.#openFor(destination).map(({ notBefore }) => notBefore.get(destination) ?? 0));
+    return Math.min(
+      ...this.#openFor(destination).map(({ notBefore }) => notBefore.get(destination) ?? 0),
+    );
   }
 }

@@ -1,6 +1,7 @@
 /**
- * Whether an object that was read back is the one that was sent: each attribute at any depth, decoded, so that neither the
- * transfer syntax nor the way in which a peer writes a value counts; and the pixels, byte for byte or decoded.
+ * Whether an object that was read back is the one that was sent: each attribute at any depth,
+ * decoded, so that neither the transfer syntax nor the way in which a peer writes a value counts;
+ * and the pixels, byte for byte or decoded.
  */
 import { RadserveError } from "../../base/errors.js";
 import { textDecoder, type TextDecode } from "../../images/dicom/charset.js";
@@ -17,7 +18,9 @@ import { decimal } from "../../images/dicom/value-forms.js";
 import { readImage } from "../../images/read-image.js";
 import type { ProofBy, Proved } from "./destination.js";
 
-/** What a comparison found. A reason names attributes and quotes no value, which may be a person's. */
+/**
+ * What a comparison found. A reason names attributes and quotes no value, which may be a person's.
+ */
 export type Comparison = { equal: true; coerced: string[] } | { equal: false; reason: string };
 
 const tags = (...lines: string[]): ReadonlySet<Tag> =>
@@ -29,9 +32,9 @@ let lists: { ignored: ReadonlySet<Tag>; coerced: ReadonlySet<Tag> } | undefined;
 const attributes = () =>
   (lists ??= {
     /**
-     * What says where an object lies and how it is written, and nothing of what it is. Besides these the File Meta
-     * Information, group lengths, padding and private attributes are not looked at: a peer may write them anew, or leave
-     * them out (PS3.4 section B.4.1).
+     * What says where an object lies and how it is written, and nothing of what it is. Besides
+     * these the File Meta Information, group lengths, padding and private attributes are not looked
+     * at: a peer may write them anew, or leave them out (PS3.4 section B.4.1).
      */
     ignored: tags(
       // Text is compared decoded
@@ -43,7 +46,10 @@ const attributes = () =>
       // How the fragments lie
       "ExtendedOffsetTable ExtendedOffsetTableLengths",
     ),
-    /** Of the patient and the study, which a PACS sets to what the hospital knows (PS3.4 section B.4.1.3). It is told. */
+    /**
+     * Of the patient and the study, which a PACS sets to what the hospital knows (PS3.4 section
+     * B.4.1.3). It is told.
+     */
     coerced: tags(
       "PatientName PatientID IssuerOfPatientID IssuerOfPatientIDQualifiersSequence TypeOfPatientID OtherPatientIDs",
       "OtherPatientIDsSequence OtherPatientNames PatientBirthDate PatientBirthTime PatientSex PatientAge PatientComments",
@@ -58,12 +64,31 @@ const TEXTS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UR UT".split
 const IN_CHARSET = new Set(["LO", "LT", "PN", "SH", "ST", "UC", "UT"]);
 /** Bytes that are swapped together in Big Endian. */
 const WIDTHS: Readonly<Record<string, number>> = {
-  ...{ AT: 2, OW: 2, SS: 2, US: 2, xs: 2, ox: 2, lt: 2, FL: 4, OF: 4, OL: 4, SL: 4, UL: 4, up: 4 },
-  ...{ FD: 8, OD: 8, OV: 8, SV: 8, UV: 8 },
+  AT: 2,
+  OW: 2,
+  SS: 2,
+  US: 2,
+  xs: 2,
+  ox: 2,
+  lt: 2,
+  FL: 4,
+  OF: 4,
+  OL: 4,
+  SL: 4,
+  UL: 4,
+  up: 4,
+  FD: 8,
+  OD: 8,
+  OV: 8,
+  SV: 8,
+  UV: 8,
 };
 const PIXELS: readonly Tag[] = [0x7fe00008, 0x7fe00009, 0x7fe00010];
 const PADDING = 0xfffcfffc;
-/** What a change between planes and pixels changes beside the pixels, which are then compared decoded. */
+/**
+ * What a change between planes and pixels changes beside the pixels, which are then compared
+ * decoded.
+ */
 const OF_CODING = ["PlanarConfiguration", "PhotometricInterpretation"];
 
 interface Side {
@@ -109,7 +134,9 @@ function listed(all: readonly Tag[]): string {
 
 const SPECIFIC_CHARACTER_SET = 0x00080005;
 
-/** @param decode of the data set around an item, which holds where the item names no character set */
+/**
+ * @param decode of the data set around an item, which holds where the item names no character set
+ */
 function sideOf(file: DicomFile, dataSet: DataSet, decode: TextDecode): Side {
   const charset = dataSet.elements.get(SPECIFIC_CHARACTER_SET);
   if (charset === undefined) return { file, dataSet, decode };
@@ -127,7 +154,9 @@ const isLookedAt = (tag: Tag, recoded: boolean) =>
   !attributes().ignored.has(tag) &&
   !(recoded && OF_CODING.some((keyword) => tagOf(keyword) === tag));
 
-/** Tags of the attributes, of the outermost data set, in which the two differ. Pixels are left out. */
+/**
+ * Tags of the attributes, of the outermost data set, in which the two differ. Pixels are left out.
+ */
 function differing(a: Side, b: Side, recoded: boolean): Tag[] {
   const all = new Set([...a.dataSet.elements.keys(), ...b.dataSet.elements.keys()]);
   return [...all]
@@ -141,7 +170,8 @@ function agree(a: Side, b: Side, tag: Tag): boolean {
   const [items, others] = [itemsIn(a, one), itemsIn(b, other)];
   if (items !== undefined && others !== undefined)
     return (
-      items.length === others.length && items.every((item, i) => agreeInItems(a, b, item, others[i] ?? item))
+      items.length === others.length &&
+      items.every((item, i) => agreeInItems(a, b, item, others[i] ?? item))
     );
   const vr = vrOf(tag, one, other);
   if (TEXTS.has(vr)) return sameTexts(vr, textsIn(a, one, vr), textsIn(b, other, vr));
@@ -163,7 +193,9 @@ const itemsIn = ({ file }: Side, element: Element | undefined): DataSet[] | unde
 
 /** That of the file which says it; one that is written as UN, or without, has the other's. */
 function vrOf(tag: Tag, ...elements: (Element | undefined)[]): string {
-  const said = elements.flatMap((one) => (one?.encoding.explicit === true && one.vr !== "UN" ? one.vr : []));
+  const said = elements.flatMap((one) =>
+    one?.encoding.explicit === true && one.vr !== "UN" ? one.vr : [],
+  );
   return said[0] ?? dictionaryVr(tag);
 }
 
@@ -199,7 +231,10 @@ function valueIn({ file }: Side, element: Element | undefined, vr: string): Uint
   return width === 4 ? swapped.swap32() : swapped.swap64();
 }
 
-/** What is wrong with the pixels; "decoded" where they are the same, but compressed otherwise; undefined where they are the same. */
+/**
+ * What is wrong with the pixels; "decoded" where they are the same, but compressed otherwise;
+ * undefined where they are the same.
+ */
 async function pixelFault(
   files: readonly [DicomFile, DicomFile],
   bytes: readonly [Buffer, Buffer],
@@ -243,5 +278,10 @@ export async function proofBy(how: ProofBy, sent: Buffer, found: Buffer): Promis
   const compared = await compareObjects(sent, found);
   if (!compared.equal) return { state: "differs", reason: compared.reason };
   const { coerced } = compared;
-  return { state: "proven", how, at: new Date().toISOString(), ...(coerced.length === 0 ? {} : { coerced }) };
+  return {
+    state: "proven",
+    how,
+    at: new Date().toISOString(),
+    ...(coerced.length === 0 ? {} : { coerced }),
+  };
 }

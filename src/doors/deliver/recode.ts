@@ -1,4 +1,7 @@
-/** A native data set in Implicit VR Little Endian, which every peer takes (PS3.5 section 10.1): headers change, values do not. */
+/**
+ * A native data set in Implicit VR Little Endian, which every peer takes (PS3.5 section 10.1):
+ * headers change, values do not.
+ */
 import type { DicomFile } from "../../images/dicom/dicom-file.js";
 import { itemsOf, type DataSet } from "../../images/dicom/elements.js";
 import { ITEM, ITEM_END, SEQUENCE_END, UNDEFINED } from "../../images/dicom/headers.js";
@@ -12,7 +15,10 @@ function header(tag: number, length: number): Buffer {
 }
 
 /** @param dataSet that of the file, which is in Explicit VR Little Endian, or of an item */
-export function* inImplicitVr(file: DicomFile, dataSet: DataSet = file.dataSet): Generator<Uint8Array> {
+export function* inImplicitVr(
+  file: DicomFile,
+  dataSet: DataSet = file.dataSet,
+): Generator<Uint8Array> {
   const { walk } = file;
   for (const element of dataSet.elements.values()) {
     const { tag, offset, length } = element;

@@ -1,6 +1,7 @@
 /**
- * Deliveries as the serving process sees them: what is asked for is kept by a thread of its own, which sends it, and tells
- * here what became of it. Off unless the file of doors names destinations.
+ * Deliveries as the serving process sees them: what is asked for is kept by a thread of its own,
+ * which sends it, and tells here what became of it. Off unless the file of doors names
+ * destinations.
  */
 import path from "node:path";
 import type { Audit } from "../../audit/audit.js";
@@ -21,9 +22,14 @@ import type {
   Undelivered,
 } from "./messages.js";
 
-/** Where a box keeps what is to be delivered: in the spool, which all boxes see, or else in its state directory. */
-export const queueOf = ({ spool }: DoorsSettings, { state_dir }: Pick<Config, "state_dir">): string =>
-  path.join(spool ?? state_dir, "deliveries");
+/**
+ * Where a box keeps what is to be delivered: in the spool, which all boxes see, or else in its
+ * state directory.
+ */
+export const queueOf = (
+  { spool }: DoorsSettings,
+  { state_dir }: Pick<Config, "state_dir">,
+): string => path.join(spool ?? state_dir, "deliveries");
 
 export interface DeliveriesOptions {
   config: Config;
@@ -49,12 +55,15 @@ export class DeliveryService {
     this.#thread = new ServiceThread({
       file: new URL("./thread.js", import.meta.url),
       workerData: {
-        ...{ config: { log_level, minimum_free_disk }, outputRoots },
-        ...{ queue: queueOf(settings, config), destinations: settings.destinations },
+        config: { log_level, minimum_free_disk },
+        outputRoots,
+        queue: queueOf(settings, config),
+        destinations: settings.destinations,
       } satisfies DeliverThreadOptions,
       stays: true,
       answering: (message: FromDeliver) => this.#answer(message),
-      failed: (error) => log.error({ fault: faultForLog(error) }, "the thread that delivers failed"),
+      failed: (error) =>
+        log.error({ fault: faultForLog(error) }, "the thread that delivers failed"),
     });
   }
 
@@ -62,7 +71,10 @@ export class DeliveryService {
     return this.#figures;
   }
 
-  /** Keeps what is to be delivered, before the result is decided. @throws RadserveError delivery_unavailable, shutting_down */
+  /**
+   * Keeps what is to be delivered, before the result is decided. @throws RadserveError
+   * delivery_unavailable, shutting_down
+   */
   async intend(delivery: Delivery, place: ResultPlace): Promise<void> {
     await this.#call({ type: "intend", entry: { ...place, delivery } });
   }
@@ -99,7 +111,8 @@ export class DeliveryService {
     try {
       return await this.#thread.call(call);
     } catch (error) {
-      if (error instanceof ThreadEnded) throw errors.shutting_down("The server stops. Send it again.");
+      if (error instanceof ThreadEnded)
+        throw errors.shutting_down("The server stops. Send it again.");
       throw error;
     }
   }

@@ -1,4 +1,7 @@
-/** What a status means that a peer gives an object: of C-STORE (PS3.4 table B.2-1, PS3.7 annex C) and STOW-RS (PS3.18 table 10.5.3-1). */
+/**
+ * What a status means that a peer gives an object: of C-STORE (PS3.4 table B.2-1, PS3.7 annex C)
+ * and STOW-RS (PS3.18 table 10.5.3-1).
+ */
 import { STATUS } from "../dimse/command.js";
 import type { Sent } from "./destination.js";
 
@@ -23,12 +26,17 @@ const WORDS: Readonly<Record<number, string>> = {
   0xc122: "transfer syntax not supported",
 };
 
-/** "0xA700, out of resources", and the peer's comment where it gave one, without what is no plain text. */
+/**
+ * "0xA700, out of resources", and the peer's comment where it gave one, without what is no plain
+ * text.
+ */
 export function statusText(status: number, comment = ""): string {
   const words = WORDS[status] ?? WORDS[status & 0xff00] ?? WORDS[status & 0xf000];
   const said = comment.trim().replace(/[^\x20-\x7e]/g, "?");
   const hex = `0x${status.toString(16).toUpperCase().padStart(4, "0")}`;
-  return [hex, ...(words === undefined ? [] : [words]), ...(said === "" ? [] : [`"${said}"`])].join(", ");
+  return [hex, ...(words === undefined ? [] : [words]), ...(said === "" ? [] : [`"${said}"`])].join(
+    ", ",
+  );
 }
 
 /** Statuses of the general kind that say nothing about the object. */
@@ -43,6 +51,9 @@ export function sentBy(status: number, comment?: string): Sent {
   const block = status & 0xf000;
   if (block === 0xb000 || WARNINGS.includes(status)) return { state: "stored", warning: text };
   if ((status & 0xff00) === 0xa700) return { state: "away", reason: text };
-  const isRefusal = block === 0xa000 || block === 0xc000 || (block === 0 && !OF_THE_PEER.includes(status));
-  return isRefusal ? { state: "refused", reason: text } : { state: "away", reason: text, answered: true };
+  const isRefusal =
+    block === 0xa000 || block === 0xc000 || (block === 0 && !OF_THE_PEER.includes(status));
+  return isRefusal
+    ? { state: "refused", reason: text }
+    : { state: "away", reason: text, answered: true };
 }

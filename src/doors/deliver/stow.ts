@@ -1,4 +1,7 @@
-/** A destination that speaks DICOMweb: objects go there by STOW-RS (PS3.18 section 10.5), and are read back by WADO-RS (10.4). */
+/**
+ * A destination that speaks DICOMweb: objects go there by STOW-RS (PS3.18 section 10.5), and are
+ * read back by WADO-RS (10.4).
+ */
 import { Agent as PlainAgent, request as plainRequest, type IncomingMessage } from "node:http";
 import { Agent as TlsAgent, request as tlsRequest, type RequestOptions } from "node:https";
 import { z } from "zod";
@@ -27,7 +30,10 @@ const MOST_BYTES = 8 * 1024 * 1024;
 const READ_AHEAD = 4;
 const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 
-/** Statuses of HTTP by which a peer says something about what was sent; all others are about itself, or who calls. */
+/**
+ * Statuses of HTTP by which a peer says something about what was sent; all others are about itself,
+ * or who calls.
+ */
 const OF_CONTENT = [400, 406, 409, 411, 413, 415, 422];
 
 const uids = z.object({ Value: z.tuple([z.string().trim()]) });
@@ -65,7 +71,10 @@ export class StowDestination implements Destination {
     this.#agent = new Agent({ keepAlive: true });
   }
 
-  async *send(objects: readonly ObjectToSend[], signal: AbortSignal): AsyncGenerator<[string, Sent]> {
+  async *send(
+    objects: readonly ObjectToSend[],
+    signal: AbortSignal,
+  ): AsyncGenerator<[string, Sent]> {
     const batches = loaded(objects);
     // The next one is read while this one is sent
     let next = batches.next();
@@ -77,7 +86,8 @@ export class StowDestination implements Destination {
   }
 
   async *#sendBatch(batch: readonly Loaded[], signal: AbortSignal): AsyncGenerator<[string, Sent]> {
-    const all = (sent: Sent) => batch.map(({ object }): [string, Sent] => [object.sop_instance_uid, sent]);
+    const all = (sent: Sent) =>
+      batch.map(({ object }): [string, Sent] => [object.sop_instance_uid, sent]);
     let status: number;
     let told: Map<string, Sent>;
     try {
@@ -113,7 +123,11 @@ export class StowDestination implements Destination {
     if (this.settings.prove === false) return { state: "not_provable", reason: NOT_ASKED };
     const sent = await bytesToSend(object);
     if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
-    const { study_instance_uid: study, series_instance_uid: series, sop_instance_uid: instance } = object;
+    const {
+      study_instance_uid: study,
+      series_instance_uid: series,
+      sop_instance_uid: instance,
+    } = object;
     try {
       const { status, type, body } = await this.#request(
         `/studies/${study}/series/${series}/instances/${instance}`,
@@ -224,7 +238,8 @@ function toldIn(text: string): Map<string, Sent> {
   }
   // Last: what is in both sequences is not stored
   for (const failed of parsed.data["00081198"]?.Value ?? [])
-    if (failed !== undefined) told.set(failed["00081155"].Value[0], failure(failed["00081197"]?.Value[0]));
+    if (failed !== undefined)
+      told.set(failed["00081155"].Value[0], failure(failed["00081197"]?.Value[0]));
   return told;
 }
 
@@ -244,11 +259,19 @@ function ofHttp(status: number): Sent {
       : status === 401 || status === 403
         ? "; it does not take the credentials"
         : "";
-  return { state: "away", reason: `HTTP ${status}${hint}`, ...(status === 500 ? { answered: true } : {}) };
+  return {
+    state: "away",
+    reason: `HTTP ${status}${hint}`,
+    ...(status === 500 ? { answered: true } : {}),
+  };
 }
 
 /** The one object of an answer. @throws Error where it has none, or more */
-async function onlyObject(type: string, body: AsyncIterable<Uint8Array>, most: number): Promise<Buffer> {
+async function onlyObject(
+  type: string,
+  body: AsyncIterable<Uint8Array>,
+  most: number,
+): Promise<Buffer> {
   if (/^application\/dicom\s*(?:;|$)/i.test(type)) return gathered(body, most);
   const boundary = /;\s*boundary="?([^\s";,]{1,70})"?/i.exec(type)?.[1];
   if (!/^multipart\/related\s*;/i.test(type) || boundary === undefined)

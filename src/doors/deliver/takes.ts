@@ -19,7 +19,10 @@ export const takes = {
 /** Whether a destination is sent an object, whose name ends in its kind. */
 export function isTaken(
   { path, model }: Pick<Delivered, "path" | "model">,
-  { outputs, models }: { outputs?: readonly string[] | undefined; models?: readonly string[] | undefined },
+  {
+    outputs,
+    models,
+  }: { outputs?: readonly string[] | undefined; models?: readonly string[] | undefined },
 ): boolean {
   const kind = /\.([a-z]+)\.dcm$/.exec(path)?.[1] ?? "";
   return outputs?.includes(kind) !== false && models?.includes(model) !== false;

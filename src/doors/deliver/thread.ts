@@ -1,6 +1,6 @@
 /**
- * The thread that delivers: the queue, the ways to the destinations, and whoever waits for an outcome, so that none of it
- * holds up the thread that serves HTTP.
+ * The thread that delivers: the queue, the ways to the destinations, and whoever waits for an
+ * outcome, so that none of it holds up the thread that serves HTTP.
  */
 import { workerData } from "node:worker_threads";
 import { durations } from "../../base/durations.js";
@@ -31,7 +31,10 @@ let told = "";
 
 const lanes = new Map<string, Lane>();
 const outbox = new Outbox({
-  ...{ folder: queue, outputRoots, destinations, log },
+  folder: queue,
+  outputRoots,
+  destinations,
+  log,
   minimumFreeBytes: config.minimum_free_disk,
   found: () => {
     for (const lane of lanes.values()) lane.wake();
@@ -44,7 +47,12 @@ for (const [name, settings] of Object.entries(destinations))
   lanes.set(
     name,
     new Lane({
-      ...{ name, outbox, queue, log, ready, proves: settings.prove !== false },
+      name,
+      outbox,
+      queue,
+      log,
+      ready,
+      proves: settings.prove !== false,
       destination: openDestination(name, settings),
       tell: async (line) => {
         await owner.call({ type: "tell", told: line });
@@ -136,7 +144,12 @@ async function list({ filter, most }: ToDeliver & { type: "list" }): Promise<Und
 function undelivered({ id, folder, name, place, delivery }: Pending): Undelivered {
   const { subject, request_id, asked_at, priority } = delivery;
   return {
-    ...{ id, subject, request_id, asked_at, priority, replaced: place !== "" },
+    id,
+    subject,
+    request_id,
+    asked_at,
+    priority,
+    replaced: place !== "",
     receipt_path: `${folder}/${receiptName(name)}`,
     destinations: Object.fromEntries(
       Object.entries(delivery.destinations).map(([to, objects]) => [
@@ -154,7 +167,8 @@ async function retry(filter: DeliveryFilter): Promise<number> {
     await outbox.change(pending, (delivery) => {
       for (const [name, objects] of Object.entries(delivery.destinations))
         for (const object of objects ?? []) {
-          if (!isSetAside(object) || (filter.destination ?? name) !== name || !lanes.has(name)) continue;
+          if (!isSetAside(object) || (filter.destination ?? name) !== name || !lanes.has(name))
+            continue;
           count += 1;
           Object.assign(object, { state: "waiting", tries: 0, at: new Date().toISOString() });
           pending.notBefore.delete(name);
@@ -169,7 +183,9 @@ function tellFigures(): void {
   const figures: DeliveryFigures = {};
   const of = (name: string) =>
     (figures[name] ??= {
-      ...{ waiting: 0, sent: 0, set_aside: 0 },
+      waiting: 0,
+      sent: 0,
+      set_aside: 0,
       away_since: lanes.get(name)?.awaySince?.toISOString() ?? null,
       totals: { ...lanes.get(name)?.totals },
     });

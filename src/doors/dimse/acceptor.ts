@@ -1,4 +1,7 @@
-/** The side that is called: negotiates an association, and answers C-ECHO, C-STORE and N-EVENT-REPORT (PS3.7 sections 9.1 and 10.1). */
+/**
+ * The side that is called: negotiates an association, and answers C-ECHO, C-STORE and
+ * N-EVENT-REPORT (PS3.7 sections 9.1 and 10.1).
+ */
 import type { Socket } from "node:net";
 import { acceptedOf, Association, type Message } from "./association.js";
 import { COMMANDS, RESPONSE, responseOf, STATUS, type Command } from "./command.js";
@@ -27,11 +30,17 @@ export interface Incoming {
   sopClassUid: string;
   sopInstanceUid: string;
   transferSyntax: string;
-  /** The data set, without preamble and File Meta Information; a piece holds until the next one is asked for. */
+  /**
+   * The data set, without preamble and File Meta Information; a piece holds until the next one is
+   * asked for.
+   */
   dataSet: AsyncIterable<Buffer>;
 }
 
-/** Status of a C-STORE (PS3.4 table B.2-1), with a comment of at most 64 characters for the peer's log. */
+/**
+ * Status of a C-STORE (PS3.4 table B.2-1), with a comment of at most 64 characters for the peer's
+ * log.
+ */
 export interface StoreAnswer {
   status: number;
   comment?: string;
@@ -40,11 +49,16 @@ export interface StoreAnswer {
 export interface AcceptorHandlers {
   /** Why the association is rejected; undefined if it is accepted. */
   rejection(request: AssociateRequest): Rejection | undefined;
-  /** The proposed transfer syntaxes that are taken for a SOP class, the best first; undefined for a class that is not. */
+  /**
+   * The proposed transfer syntaxes that are taken for a SOP class, the best first; undefined for a
+   * class that is not.
+   */
   taken(sopClassUid: string, proposed: readonly string[]): readonly string[] | undefined;
   /** Resolves when the object is safe. What it throws is answered as 0xC000. */
   store(object: Incoming): Promise<StoreAnswer>;
-  /** Takes a report of the SCP of a SOP class, which calls in that role; absent where none is taken. */
+  /**
+   * Takes a report of the SCP of a SOP class, which calls in that role; absent where none is taken.
+   */
   event?: ((report: EventReport) => Promise<void>) | undefined;
 }
 
@@ -57,7 +71,8 @@ export interface EventReport {
 
 /**
  * Serves one connection until it ends.
- * @returns why it ended other than by a release; undefined after a release or where nothing was said
+ * @returns why it ended other than by a release; undefined after a release or where nothing was
+ * said
  */
 export async function serveAssociation(
   connection: Socket,
@@ -100,14 +115,21 @@ async function negotiated(
   const answers = request.contexts.map((context) => answerContext(context, handlers));
   await socket.write(
     encodeAssociateAccept({
-      ...{ calledAe: request.calledAe, callingAe: request.callingAe, contexts: answers },
+      calledAe: request.calledAe,
+      callingAe: request.callingAe,
+      contexts: answers,
       roles: handlers.event === undefined ? [] : rolesOf(request),
       maximumLength: mostData,
       implementationClassUid: IMPLEMENTATION_CLASS_UID,
       implementationVersion: IMPLEMENTATION_VERSION,
     }),
   );
-  return new Association(socket, request, acceptedOf(request.contexts, answers), request.maximumLength);
+  return new Association(
+    socket,
+    request,
+    acceptedOf(request.contexts, answers),
+    request.maximumLength,
+  );
 }
 
 /** One for each SOP class that was proposed: the answer has room for those. */
@@ -130,9 +152,14 @@ function answerContext(
     : { id, result: CONTEXT_RESULTS.accepted, transferSyntax };
 }
 
-async function answer(association: Association, message: Message, handlers: AcceptorHandlers): Promise<void> {
+async function answer(
+  association: Association,
+  message: Message,
+  handlers: AcceptorHandlers,
+): Promise<void> {
   const { command, context } = message;
-  const respond = (more: Partial<Command>) => association.send(context.id, responseOf(command, more));
+  const respond = (more: Partial<Command>) =>
+    association.send(context.id, responseOf(command, more));
   switch (command.commandField) {
     case COMMANDS.cEcho:
       return respond({ status: STATUS.success, affectedSopClassUid: VERIFICATION });
@@ -162,11 +189,16 @@ async function answer(association: Association, message: Message, handlers: Acce
 async function* nothing() {}
 
 export const eventOf = ({ command, context, dataSet = nothing() }: Message): EventReport => ({
-  ...{ eventTypeId: command.eventTypeId, transferSyntax: context.transferSyntax, dataSet },
+  eventTypeId: command.eventTypeId,
+  transferSyntax: context.transferSyntax,
+  dataSet,
 });
 
 /** What a response to N-EVENT-REPORT has besides that of every response. */
-export const eventResponse = ({ affectedSopInstanceUid, eventTypeId }: Command): Partial<Command> => ({
+export const eventResponse = ({
+  affectedSopInstanceUid,
+  eventTypeId,
+}: Command): Partial<Command> => ({
   status: STATUS.success,
   ...(affectedSopInstanceUid === undefined ? {} : { affectedSopInstanceUid }),
   ...(eventTypeId === undefined ? {} : { eventTypeId }),
@@ -179,9 +211,22 @@ async function stored(
 ): Promise<StoreAnswer> {
   const { affectedSopClassUid: sopClassUid, affectedSopInstanceUid: sopInstanceUid } = command;
   if (dataSet === undefined || sopInstanceUid === undefined || sopClassUid === undefined)
-    return { status: STATUS.cannotUnderstand, comment: "The C-STORE lacks its UIDs or its data set." };
+    return {
+      status: STATUS.cannotUnderstand,
+      comment: "The C-STORE lacks its UIDs or its data set.",
+    };
   if (sopClassUid !== context.abstractSyntax)
-    return { status: STATUS.sopClassNotSupported, comment: "The SOP class is not that of the context." };
+    return {
+      status: STATUS.sopClassNotSupported,
+      comment: "The SOP class is not that of the context.",
+    };
   const { transferSyntax } = context;
-  return handlers.store({ ...{ callingAe, calledAe, sopClassUid, sopInstanceUid, transferSyntax, dataSet } });
+  return handlers.store({
+    callingAe,
+    calledAe,
+    sopClassUid,
+    sopInstanceUid,
+    transferSyntax,
+    dataSet,
+  });
 }

@@ -1,6 +1,9 @@
 import { z } from "zod";
 
-/** PS3.5 section 6.2, AE: 16 characters of the default repertoire, no backslash, spaces at the ends do not count. */
+/**
+ * PS3.5 section 6.2, AE: 16 characters of the default repertoire, no backslash, spaces at the ends
+ * do not count.
+ */
 export const aeTitle = z
   .string()
   .regex(

@@ -1,4 +1,7 @@
-/** An association (PS3.7, PS3.8 section 7): messages, each a command and perhaps a data set, in and out. */
+/**
+ * An association (PS3.7, PS3.8 section 7): messages, each a command and perhaps a data set, in and
+ * out.
+ */
 import { Gathering } from "../../base/gathering.js";
 import { encodeCommand, NO_DATA_SET, readCommand, type Command } from "./command.js";
 import {
@@ -31,8 +34,8 @@ export interface Message {
   context: AcceptedContext;
   command: Command;
   /**
-   * The fragments of the data set, once, each until the next one is asked for; what is not taken is skipped by the next
-   * receive().
+   * The fragments of the data set, once, each until the next one is asked for; what is not taken is
+   * skipped by the next receive().
    */
   dataSet: AsyncIterableIterator<Buffer> | undefined;
 }
@@ -85,7 +88,8 @@ export class Association {
       if (value?.command !== true || value.contextId !== first.contextId)
         throw new ProtocolError("A command is interrupted.", "unexpectedPdu");
       fragments.add(value.data);
-      if (fragments.bytes.length > MOST_COMMAND_BYTES) throw new ProtocolError("A command is too long.");
+      if (fragments.bytes.length > MOST_COMMAND_BYTES)
+        throw new ProtocolError("A command is too long.");
       if (value.last) return fragments.bytes;
     }
   }
@@ -106,20 +110,28 @@ export class Association {
     while (this.#values.length === 0) {
       if (this.#released) return undefined;
       const pdu = await this.socket.next();
-      if (pdu === undefined) throw new ConnectionLost("The peer closed the connection without a release.");
-      if (pdu.type === PDU_TYPES.abort) throw new ConnectionLost("The peer aborted the association.");
+      if (pdu === undefined)
+        throw new ConnectionLost("The peer closed the connection without a release.");
+      if (pdu.type === PDU_TYPES.abort)
+        throw new ConnectionLost("The peer aborted the association.");
       if (pdu.type === PDU_TYPES.data) this.#values = readData(pdu.body);
       else if (pdu.type === PDU_TYPES.releaseRequest) {
         await this.socket.write(encodeRelease("releaseResponse"));
         this.socket.close();
         this.#released = true;
       } else
-        throw new ProtocolError(`A PDU of type ${pdu.type} comes where data were expected.`, "unexpectedPdu");
+        throw new ProtocolError(
+          `A PDU of type ${pdu.type} comes where data were expected.`,
+          "unexpectedPdu",
+        );
     }
     return this.#values.shift();
   }
 
-  /** @param dataSet its bytes in the context's transfer syntax, in pieces of any length, which stay as they are until this resolves */
+  /**
+   * @param dataSet its bytes in the context's transfer syntax, in pieces of any length, which stay
+   * as they are until this resolves
+   */
   async send(
     contextId: number,
     command: Command,

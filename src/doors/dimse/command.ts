@@ -1,4 +1,7 @@
-/** DIMSE commands (PS3.7 section 9 and annex E): command sets, which are in Implicit VR Little Endian, and their status. */
+/**
+ * DIMSE commands (PS3.7 section 9 and annex E): command sets, which are in Implicit VR Little
+ * Endian, and their status.
+ */
 import { ProtocolError } from "./pdu.js";
 
 /** Command Field (0000,0100). A response has the request's value with the highest bit set. */
@@ -12,7 +15,10 @@ export const COMMANDS = {
 } as const;
 export const RESPONSE = 0x8000;
 
-/** Command Data Set Type (0000,0800) of a command without a data set; any other value says that one follows. */
+/**
+ * Command Data Set Type (0000,0800) of a command without a data set; any other value says that one
+ * follows.
+ */
 export const NO_DATA_SET = 0x0101;
 
 /** Status (0000,0900) of a response (PS3.7 annex C, PS3.4 table B.2-1). */
@@ -65,14 +71,17 @@ export const responseOf = (
   { commandField, messageId, affectedSopClassUid }: Command,
   more: Partial<Command>,
 ): Command => ({
-  ...{ commandField: commandField | RESPONSE, dataSetType: NO_DATA_SET },
+  commandField: commandField | RESPONSE,
+  dataSetType: NO_DATA_SET,
   ...(messageId === undefined ? {} : { messageIdRespondedTo: messageId }),
   ...(affectedSopClassUid === undefined ? {} : { affectedSopClassUid }),
   ...more,
 });
 
 const NAMES = Object.keys(ELEMENTS) as Name[];
-const BY_NUMBER: ReadonlyMap<number, Name> = new Map(NAMES.map((name) => [ELEMENTS[name].element, name]));
+const BY_NUMBER: ReadonlyMap<number, Name> = new Map(
+  NAMES.map((name) => [ELEMENTS[name].element, name]),
+);
 
 function encodeElement(element: number, value: Buffer): Buffer {
   const header = Buffer.alloc(8);
@@ -114,7 +123,9 @@ export function readCommand(bytes: Buffer): Command {
     const value = bytes.subarray(at + 8, end);
     if (name !== undefined && found[name] === undefined && value.length > 0)
       found[name] =
-        ELEMENTS[name].vr === "US" ? numberIn(value) : value.toString("latin1").replace(/[\0 ]+$/, "");
+        ELEMENTS[name].vr === "US"
+          ? numberIn(value)
+          : value.toString("latin1").replace(/[\0 ]+$/, "");
     at = end;
   }
   const { commandField, dataSetType } = found;

@@ -1,13 +1,17 @@
 /**
- * PDUs over a connection: one is read when it is asked for, so that a peer which sends faster than its data are used
- * waits in TCP, and memory holds one PDU of each connection. All of them take the same memory one after the other: with
- * new memory for each, V8 collects the thread's heap for every few objects, which takes longer than all else.
+ * PDUs over a connection: one is read when it is asked for, so that a peer which sends faster than
+ * its data are used waits in TCP, and memory holds one PDU of each connection. All of them take the
+ * same memory one after the other: with new memory for each, V8 collects the thread's heap for
+ * every few objects, which takes longer than all else.
  */
 import type { Socket } from "node:net";
 import { release } from "../../addon/bytes.js";
 import { ABORT_REASONS, encodeAbort, PDU_TYPES, ProtocolError } from "./pdu.js";
 
-/** Bytes of an association's PDU: 128 presentation contexts with forty transfer syntaxes each stay below. */
+/**
+ * Bytes of an association's PDU: 128 presentation contexts with forty transfer syntaxes each stay
+ * below.
+ */
 const MOST_ASSOCIATION_BYTES = 1024 * 1024;
 /** Bytes of the PDUs that carry four bytes. */
 const MOST_OTHER_BYTES = 64;
@@ -46,7 +50,8 @@ export class PduSocket {
   ) {
     socket.setNoDelay(true);
     socket.on("error", (error) => (this.#fault ??= error));
-    for (const event of ["readable", "end", "close", "error", "drain"]) socket.on(event, () => this.#wake());
+    for (const event of ["readable", "end", "close", "error", "drain"])
+      socket.on(event, () => this.#wake());
   }
 
   /**
@@ -83,7 +88,10 @@ export class PduSocket {
     }
   }
 
-  /** Exactly so many bytes, until it is called again; undefined where the connection ended before the first. */
+  /**
+   * Exactly so many bytes, until it is called again; undefined where the connection ended before
+   * the first.
+   */
   async #read(length: number, timeout: number): Promise<Buffer | undefined> {
     if (length > this.#room.length) this.#room = Buffer.allocUnsafeSlow(length);
     const bytes = this.#room.subarray(0, length);
@@ -125,10 +133,13 @@ export class PduSocket {
       () => (this.socket.writableNeedDrain && !this.socket.destroyed ? undefined : true),
       this.limits.pduTimeout,
     );
-    if (this.#ended()) throw new ConnectionLost(this.#fault?.message ?? "The connection has ended.");
+    if (this.#ended())
+      throw new ConnectionLost(this.#fault?.message ?? "The connection has ended.");
   }
 
-  /** What `get` gives, as soon as it gives something: it is asked at each event of the connection. */
+  /**
+   * What `get` gives, as soon as it gives something: it is asked at each event of the connection.
+   */
   async #awaited<T>(get: () => T | undefined, timeout: number): Promise<T> {
     const now = get();
     if (now !== undefined) return now;

@@ -1,6 +1,7 @@
 /**
- * Protocol data units of the DICOM upper layer (PS3.8 section 9.3): bytes to typed values and back. What comes from a
- * peer is checked against its own lengths; nothing here reads beyond the PDU that was given.
+ * Protocol data units of the DICOM upper layer (PS3.8 section 9.3): bytes to typed values and back.
+ * What comes from a peer is checked against its own lengths; nothing here reads beyond the PDU that
+ * was given.
  */
 
 /** The DICOM application context (PS3.7 annex A.2.1); there is no other. */
@@ -150,13 +151,24 @@ function roleItem({ sopClass, scu, scp }: Roles): Buffer {
 }
 
 function associate(type: number, parties: Parties, contexts: readonly Buffer[]): Buffer {
-  const { calledAe, callingAe, maximumLength, implementationClassUid, implementationVersion, roles } =
-    parties;
-  const titles = [calledAe, callingAe].map((title) => Buffer.from(title.padEnd(AE_LENGTH), "latin1"));
+  const {
+    calledAe,
+    callingAe,
+    maximumLength,
+    implementationClassUid,
+    implementationVersion,
+    roles,
+  } = parties;
+  const titles = [calledAe, callingAe].map((title) =>
+    Buffer.from(title.padEnd(AE_LENGTH), "latin1"),
+  );
   return pdu(
     type,
     Buffer.concat([
-      ...[uint16(1), Buffer.alloc(2), ...titles, Buffer.alloc(32)],
+      uint16(1),
+      Buffer.alloc(2),
+      ...titles,
+      Buffer.alloc(32),
       text(ITEMS.applicationContext, APPLICATION_CONTEXT),
       ...contexts,
       item(
@@ -184,7 +196,11 @@ export function encodeAssociateRequest(request: AssociateRequest): Buffer {
 
 export function encodeAssociateAccept(accept: AssociateAccept): Buffer {
   const contexts = accept.contexts.map(({ id, result, transferSyntax }) =>
-    item(ITEMS.contextAccept, Buffer.from([id, 0, result, 0]), text(ITEMS.transferSyntax, transferSyntax)),
+    item(
+      ITEMS.contextAccept,
+      Buffer.from([id, 0, result, 0]),
+      text(ITEMS.transferSyntax, transferSyntax),
+    ),
   );
   return associate(PDU_TYPES.associateAccept, accept, contexts);
 }
@@ -199,7 +215,9 @@ export const encodeRelease = (type: "releaseRequest" | "releaseResponse"): Buffe
 export const encodeAbort = (byUser: boolean, reason = 0): Buffer =>
   pdu(PDU_TYPES.abort, Buffer.from([0, 0, byUser ? 0 : 2, byUser ? 0 : reason]));
 
-/** The header of a P-DATA-TF with one value; its data follows as it is, so that nothing is copied. */
+/**
+ * The header of a P-DATA-TF with one value; its data follows as it is, so that nothing is copied.
+ */
 export function dataHeader({ contextId, command, last, data }: DataValue): Buffer {
   const header = Buffer.alloc(12);
   header.writeUInt8(PDU_TYPES.data, 0);
@@ -214,9 +232,11 @@ export function dataHeader({ contextId, command, last, data }: DataValue): Buffe
 function* itemsIn(bytes: Buffer): Generator<{ type: number; body: Buffer }> {
   let at = 0;
   while (at < bytes.length) {
-    if (at + 4 > bytes.length) throw new ProtocolError("An item of the association ends in its header.");
+    if (at + 4 > bytes.length)
+      throw new ProtocolError("An item of the association ends in its header.");
     const end = at + 4 + bytes.readUInt16BE(at + 2);
-    if (end > bytes.length) throw new ProtocolError("An item of the association is longer than the PDU.");
+    if (end > bytes.length)
+      throw new ProtocolError("An item of the association is longer than the PDU.");
     yield { type: bytes.readUInt8(at), body: bytes.subarray(at + 4, end) };
     at = end;
   }
@@ -240,21 +260,26 @@ function titleAt(body: Buffer, at: number): string {
 
 function proposed(body: Buffer): ProposedContext {
   const found: ProposedContext & { transferSyntaxes: string[] } = {
-    ...{ id: idOf(body), abstractSyntax: "", transferSyntaxes: [] },
+    id: idOf(body),
+    abstractSyntax: "",
+    transferSyntaxes: [],
   };
   for (const { type, body: value } of itemsIn(body.subarray(4))) {
     if (type === ITEMS.abstractSyntax) found.abstractSyntax = uidOf(value);
     else if (type === ITEMS.transferSyntax) found.transferSyntaxes.push(uidOf(value));
   }
   if (found.abstractSyntax === "" || found.transferSyntaxes.length === 0)
-    throw new ProtocolError("A presentation context lacks its abstract syntax or its transfer syntaxes.");
+    throw new ProtocolError(
+      "A presentation context lacks its abstract syntax or its transfer syntaxes.",
+    );
   return found;
 }
 
 function idOf(body: Buffer): number {
   if (body.length < 4) throw new ProtocolError("A presentation context is too short.");
   const id = body.readUInt8(0);
-  if (id % 2 === 0) throw new ProtocolError(`A presentation context has the id ${id}, which is not odd.`);
+  if (id % 2 === 0)
+    throw new ProtocolError(`A presentation context has the id ${id}, which is not odd.`);
   return id;
 }
 
@@ -270,7 +295,8 @@ function answered(body: Buffer): AnsweredContext {
 
 function roleOf(body: Buffer): Roles {
   const length = body.length < 2 ? 0 : body.readUInt16BE(0);
-  if (body.length !== length + 4) throw new ProtocolError("A role selection does not have its length.");
+  if (body.length !== length + 4)
+    throw new ProtocolError("A role selection does not have its length.");
   return {
     sopClass: uidOf(body.subarray(2, 2 + length)),
     scu: body.readUInt8(2 + length) === 1,
@@ -291,7 +317,10 @@ function readAssociate<Context extends { id: number }>(
   const found: Parties = {
     calledAe: titleAt(body, 4),
     callingAe: titleAt(body, 4 + AE_LENGTH),
-    ...{ maximumLength: 0, implementationClassUid: "", implementationVersion: "", roles },
+    maximumLength: 0,
+    implementationClassUid: "",
+    implementationVersion: "",
+    roles,
   };
   for (const { type, body: value } of itemsIn(body.subarray(FIXED_LENGTH))) {
     if (type === contextType) contexts.push(contextOf(value));
@@ -299,9 +328,11 @@ function readAssociate<Context extends { id: number }>(
       throw new ProtocolError("The application context is not that of DICOM.");
     if (type !== ITEMS.userInformation) continue;
     for (const { type: kind, body: part } of itemsIn(value)) {
-      if (kind === ITEMS.maximumLength && part.length === 4) found.maximumLength = part.readUInt32BE(0);
+      if (kind === ITEMS.maximumLength && part.length === 4)
+        found.maximumLength = part.readUInt32BE(0);
       if (kind === ITEMS.implementationClass) found.implementationClassUid = uidOf(part);
-      if (kind === ITEMS.implementationVersion) found.implementationVersion = part.toString("latin1").trim();
+      if (kind === ITEMS.implementationVersion)
+        found.implementationVersion = part.toString("latin1").trim();
       if (kind === ITEMS.roles) roles.push(roleOf(part));
     }
   }
@@ -322,8 +353,9 @@ export function readReject(body: Buffer): Rejection {
 }
 
 /**
- * The values of a P-DATA-TF; their data are views of `body`. Fragments of one command or data set that follow each other
- * are one value here, for which `body` is changed: a PDU may have forty thousand, of a byte each or of none.
+ * The values of a P-DATA-TF; their data are views of `body`. Fragments of one command or data set
+ * that follow each other are one value here, for which `body` is changed: a PDU may have forty
+ * thousand, of a byte each or of none.
  */
 export function readData(body: Buffer): DataValue[] {
   const values: DataValue[] = [];

@@ -1,6 +1,6 @@
 /**
- * The side that calls: asks for an association, and sends C-ECHO, C-STORE, C-GET, C-MOVE and N-ACTION over it (PS3.7 sections
- * 9.1 and 10.1).
+ * The side that calls: asks for an association, and sends C-ECHO, C-STORE, C-GET, C-MOVE and
+ * N-ACTION over it (PS3.7 sections 9.1 and 10.1).
  */
 import { addAbortListener } from "node:events";
 import { connect as connectPlain, type Socket } from "node:net";
@@ -94,16 +94,21 @@ export async function call(address: Address, options: CallOptions): Promise<Call
   const connection = await connected(address, options);
   const socket = new PduSocket(connection, options);
   const request: AssociateRequest = {
-    ...{ callingAe: options.callingAe, calledAe: options.calledAe, roles: options.roles ?? [] },
+    callingAe: options.callingAe,
+    calledAe: options.calledAe,
+    roles: options.roles ?? [],
     maximumLength: options.mostData,
     implementationClassUid: IMPLEMENTATION_CLASS_UID,
     implementationVersion: IMPLEMENTATION_VERSION,
-    contexts: options.contexts.slice(0, MOST_CONTEXTS).map((context, i) => ({ ...context, id: 2 * i + 1 })),
+    contexts: options.contexts
+      .slice(0, MOST_CONTEXTS)
+      .map((context, i) => ({ ...context, id: 2 * i + 1 })),
   };
   try {
     await socket.write(encodeAssociateRequest(request));
     const pdu = await socket.next();
-    if (pdu === undefined) throw new ConnectionLost("The peer closed the connection without an answer.");
+    if (pdu === undefined)
+      throw new ConnectionLost("The peer closed the connection without an answer.");
     if (pdu.type === PDU_TYPES.associateReject) throw new AssociationRejected(readReject(pdu.body));
     if (pdu.type === PDU_TYPES.abort) throw new ConnectionLost("The peer aborted the association.");
     if (pdu.type !== PDU_TYPES.associateAccept)
@@ -123,9 +128,12 @@ function connected(
   { idleTimeout: timeout, signal }: Pick<CallOptions, "idleTimeout" | "signal">,
 ): Promise<Socket> {
   return new Promise((resolve, reject) => {
-    const socket = tls === undefined ? connectPlain({ host, port }) : connectTls({ ...tls, host, port });
+    const socket =
+      tls === undefined ? connectPlain({ host, port }) : connectTls({ ...tls, host, port });
     if (signal !== undefined) {
-      const listening = addAbortListener(signal, () => socket.destroy(new Error("It was interrupted.")));
+      const listening = addAbortListener(signal, () =>
+        socket.destroy(new Error("It was interrupted.")),
+      );
       socket.once("close", () => listening[Symbol.dispose]());
     }
     const failed = (error: Error) => {
@@ -161,19 +169,25 @@ export class Caller {
   /** C-ECHO: whether the peer is there and speaks DICOM. */
   async echo(context: AcceptedContext): Promise<Answer> {
     const affectedSopClassUid = context.abstractSyntax;
-    const messageId = await this.#send(context, { commandField: COMMANDS.cEcho, affectedSopClassUid });
+    const messageId = await this.#send(context, {
+      commandField: COMMANDS.cEcho,
+      affectedSopClassUid,
+    });
     return answerOf(await this.#response(messageId, COMMANDS.cEcho));
   }
 
   /** C-STORE. Throws ProtocolError where no context fits the object. */
   async store({ sopClassUid, sopInstanceUid, transferSyntax, dataSet }: Outgoing): Promise<Answer> {
     const context = this.contextOf(sopClassUid, transferSyntax);
-    if (context === undefined) throw new ProtocolError("No accepted presentation context fits the object.");
+    if (context === undefined)
+      throw new ProtocolError("No accepted presentation context fits the object.");
     const messageId = await this.#send(
       context,
       {
-        ...{ commandField: COMMANDS.cStore, priority: MEDIUM },
-        ...{ affectedSopClassUid: sopClassUid, affectedSopInstanceUid: sopInstanceUid },
+        commandField: COMMANDS.cStore,
+        priority: MEDIUM,
+        affectedSopClassUid: sopClassUid,
+        affectedSopInstanceUid: sopInstanceUid,
       },
       dataSet,
     );
@@ -205,12 +219,22 @@ export class Caller {
   }
 
   /**
-   * C-MOVE: the peer sends the objects that the identifier names to the AE title `moveDestination`, whose address it knows.
+   * C-MOVE: the peer sends the objects that the identifier names to the AE title `moveDestination`,
+   * whose address it knows.
    * @param identifier as `get` takes it
    */
-  async move(context: AcceptedContext, moveDestination: string, identifier: Uint8Array): Promise<Answer> {
+  async move(
+    context: AcceptedContext,
+    moveDestination: string,
+    identifier: Uint8Array,
+  ): Promise<Answer> {
     const affectedSopClassUid = context.abstractSyntax;
-    const move = { commandField: COMMANDS.cMove, priority: MEDIUM, affectedSopClassUid, moveDestination };
+    const move = {
+      commandField: COMMANDS.cMove,
+      priority: MEDIUM,
+      affectedSopClassUid,
+      moveDestination,
+    };
     const messageId = await this.#send(context, move, [identifier]);
     for (;;) {
       const answer = answerOf(await this.#response(messageId, COMMANDS.cMove));
@@ -218,7 +242,10 @@ export class Caller {
     }
   }
 
-  /** N-ACTION on an instance of the context's SOP class. @param dataSet in the context's transfer syntax */
+  /**
+   * N-ACTION on an instance of the context's SOP class. @param dataSet in the context's transfer
+   * syntax
+   */
   async action(
     context: AcceptedContext,
     requestedSopInstanceUid: string,
@@ -251,10 +278,16 @@ export class Caller {
     take: (object: Outgoing & { dataSet: AsyncIterable<Buffer> }) => Promise<void>,
   ): Promise<void> {
     const { affectedSopClassUid, affectedSopInstanceUid } = command;
-    if (dataSet === undefined || affectedSopClassUid === undefined || affectedSopInstanceUid === undefined)
+    if (
+      dataSet === undefined ||
+      affectedSopClassUid === undefined ||
+      affectedSopInstanceUid === undefined
+    )
       throw new ProtocolError("A C-STORE lacks its UIDs or its data set.");
     await take({
-      ...{ sopClassUid: affectedSopClassUid, sopInstanceUid: affectedSopInstanceUid, dataSet },
+      sopClassUid: affectedSopClassUid,
+      sopInstanceUid: affectedSopInstanceUid,
+      dataSet,
       transferSyntax: context.transferSyntax,
     });
     const response = responseOf(command, { status: STATUS.success, affectedSopInstanceUid });
@@ -294,7 +327,10 @@ export class Caller {
 }
 
 function responseTo({ command }: Message, messageId: number, commandField: number): Command {
-  if (command.commandField !== (commandField | RESPONSE) || command.messageIdRespondedTo !== messageId)
+  if (
+    command.commandField !== (commandField | RESPONSE) ||
+    command.messageIdRespondedTo !== messageId
+  )
     throw new ProtocolError("The response is not to the request that was sent.", "unexpectedPdu");
   return command;
 }

@@ -1,15 +1,15 @@
 /**
- * What becomes of received objects: a series, or all series of a study that a rule takes, becomes a job when nothing of it
- * has come for the rule's time, or when somebody says that it is complete; and is removed when it was kept as long as
- * set and its job has ended.
+ * What becomes of received objects: a series, or all series of a study that a rule takes, becomes a
+ * job when nothing of it has come for the rule's time, or when somebody says that it is complete;
+ * and is removed when it was kept as long as set and its job has ended.
  *
  *     marks/PEER/STUDY/SERIES.json     which objects of a series are of which job
- *     studies/RULE/PEER/STUDY/...      the objects of a study in one folder, where a rule takes studies
+ *     studies/RULE/PEER/STUDY/...      the objects of a study in one folder, for a rule of studies
  *     removing/RULE/PEER/STUDY/SERIES  series that are removed just now
  *
- * Nothing here is known by memory alone: what has no mark, or came after its mark, is found when the spool is looked
- * through. The key of a job follows from what it is of, so that boxes which share a spool, and processes which follow one
- * another, make one job of it.
+ * Nothing here is known by memory alone: what has no mark, or came after its mark, is found when
+ * the spool is looked through. The key of a job follows from what it is of, so that boxes which
+ * share a spool, and processes which follow one another, make one job of it.
  */
 import { closeSync } from "node:fs";
 import { link, lstat, readdir, readFile, rename, rm, rmdir, stat } from "node:fs/promises";
@@ -127,7 +127,9 @@ async function namesIn(folder: string): Promise<string[]> {
 }
 
 export class Arrivals {
-  /** The group of each series that waits; undefined of one that no rule takes, which is told once. */
+  /**
+   * The group of each series that waits; undefined of one that no rule takes, which is told once.
+   */
   readonly #groups = new Map<string, Promise<Group | undefined>>();
   readonly #waiting = new Map<string, Group>();
   #withoutRule = 0;
@@ -136,7 +138,10 @@ export class Arrivals {
 
   constructor(private readonly options: ArrivalsOptions) {}
 
-  /** Series and studies that wait, series that no rule takes, and why some cannot become jobs: codes. */
+  /**
+   * Series and studies that wait, series that no rule takes, and why some cannot become jobs:
+   * codes.
+   */
   get figures(): { waiting: number; withoutRule: number; faults: string[] } {
     const faults = [...this.#waiting.values()].flatMap(({ fault }) => fault ?? []);
     return { waiting: this.#waiting.size, withoutRule: this.#withoutRule, faults };
@@ -183,7 +188,10 @@ export class Arrivals {
   /** Looks through the spool now, and again and again. */
   async look(): Promise<void> {
     try {
-      for (const [rule = "", peer = "", study = "", series = ""] of await this.#foldersIn("removing", 4))
+      for (const [rule = "", peer = "", study = "", series = ""] of await this.#foldersIn(
+        "removing",
+        4,
+      ))
         await this.#endRemoval(rule, { peer, study, series });
       const made: Made[] = [];
       for (const [peer = "", study = "", series = ""] of await this.#foldersIn("series", 3))
@@ -196,9 +204,13 @@ export class Arrivals {
         ),
       );
     } catch (error) {
-      this.options.log.error({ fault: faultForLog(error) }, "the spool could not be looked through");
+      this.options.log.error(
+        { fault: faultForLog(error) },
+        "the spool could not be looked through",
+      );
     }
-    if (!this.#closed) this.#lookTimer = setTimeout(() => void this.look(), durations.spoolLook).unref();
+    if (!this.#closed)
+      this.#lookTimer = setTimeout(() => void this.look(), durations.spoolLook).unref();
   }
 
   close(): void {
@@ -262,7 +274,8 @@ export class Arrivals {
       const state = mark.ended ? "ended" : await this.options.jobState(mark.job_id);
       if (state === "gone") await this.#await(one);
       if (state !== "ended") continue;
-      if (Date.now() - mark.at > this.options.keep * 1000) await this.#remove(one, names, mark.rule);
+      if (Date.now() - mark.at > this.options.keep * 1000)
+        await this.#remove(one, names, mark.rule);
       else if (!mark.ended) await this.#writeMark(one, { ...mark, ended: true });
     }
   }
@@ -287,10 +300,23 @@ export class Arrivals {
       );
       return undefined;
     }
-    const key = [rule.name, one.peer, one.study, ...(rule.group === "series" ? [one.series] : [])].join("/");
+    const key = [
+      rule.name,
+      one.peer,
+      one.study,
+      ...(rule.group === "series" ? [one.series] : []),
+    ].join("/");
     const group = this.#waiting.get(key) ?? {
-      ...{ peer: one.peer, study: one.study, rule, series: new Set<string>(), known: 0, arrivals: 0 },
-      ...{ timer: undefined, failures: 0, fault: undefined, work: Promise.resolve() },
+      peer: one.peer,
+      study: one.study,
+      rule,
+      series: new Set<string>(),
+      known: 0,
+      arrivals: 0,
+      timer: undefined,
+      failures: 0,
+      fault: undefined,
+      work: Promise.resolve(),
     };
     this.#waiting.set(key, group);
     group.series.add(one.series);
@@ -308,7 +334,9 @@ export class Arrivals {
         ({ from, when }) =>
           from?.includes(peer) !== false &&
           when?.every(
-            (rule) => head !== undefined && tagReasons({ ...rule, reason: "" }, head.attributes).length === 0,
+            (rule) =>
+              head !== undefined &&
+              tagReasons({ ...rule, reason: "" }, head.attributes).length === 0,
           ) !== false,
       );
     } finally {
@@ -327,7 +355,9 @@ export class Arrivals {
   async #due(group: Group): Promise<void> {
     try {
       await this.#inTurn(group, async () => {
-        const counts = await Promise.all([...group.series].map(async (one) => this.#objects(of(group, one))));
+        const counts = await Promise.all(
+          [...group.series].map(async (one) => this.#objects(of(group, one))),
+        );
         const found = counts.flat().length;
         const more = found > group.known;
         group.known = found;
@@ -342,7 +372,10 @@ export class Arrivals {
         "received images could not become a job; it is tried again",
       );
       group.fault = error.code;
-      this.#wait(group, Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** group.failures));
+      this.#wait(
+        group,
+        Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** group.failures),
+      );
       group.failures += 1;
     }
   }
@@ -355,8 +388,8 @@ export class Arrivals {
 
   async #submit(group: Group): Promise<{ job_id: string; series: string[]; objects: number }> {
     const { peer, study, rule, arrivals } = group;
-    // A study is those of its series too that were of a job before, because its folder holds them. In one order, whichever came
-    // first here: the key of the job has to be the same on all boxes
+    // A study is those of its series too that were of a job before, because its folder holds them.
+    // In one order, whichever came first here: the key of the job has to be the same on all boxes
     const there = rule.group === "study" ? await namesIn(this.#path("series", peer, study)) : [];
     const looked = await Promise.all(
       [...new Set([...group.series, ...there])].sort().map(async (series) => {
@@ -365,12 +398,19 @@ export class Arrivals {
         return { series, names, objects: hashOf(names), mark };
       }),
     );
-    const all = looked.filter(({ series, mark }) => group.series.has(series) || mark?.rule === rule.name);
+    const all = looked.filter(
+      ({ series, mark }) => group.series.has(series) || mark?.rule === rule.name,
+    );
     const objects = all.flatMap(({ names }) => names);
-    const made = all.every(({ mark, objects }) => mark?.objects === objects) ? all[0]?.mark : undefined;
+    const made = all.every(({ mark, objects }) => mark?.objects === objects)
+      ? all[0]?.mark
+      : undefined;
     let jobId = made?.job_id;
     if (made?.ended === false && (await this.options.jobState(made.job_id)) === "gone") {
-      this.options.log.warn({ peer, job: jobId }, "the job of received images was lost: it is made again");
+      this.options.log.warn(
+        { peer, job: jobId },
+        "the job of received images was lost: it is made again",
+      );
       jobId = undefined;
     }
     if (jobId === undefined) {
@@ -387,7 +427,9 @@ export class Arrivals {
             ? { deliver: "none" }
             : { destinations: deliver }),
       };
-      const births = await Promise.all(all.map(({ series, names }) => this.#birth(of(group, series), names)));
+      const births = await Promise.all(
+        all.map(({ series, names }) => this.#birth(of(group, series), names)),
+      );
       const idempotency_key = `received-${sha256(JSON.stringify([request, births, [...objects].sort()]))}`;
       jobId = await this.options.submit({
         peer,
@@ -398,7 +440,14 @@ export class Arrivals {
       for (const { series, names, objects } of all)
         await this.#writeMark(
           { peer, study, series },
-          { objects, count: names.length, rule: rule.name, job_id: jobId, ended: false, at: Date.now() },
+          {
+            objects,
+            count: names.length,
+            rule: rule.name,
+            job_id: jobId,
+            ended: false,
+            at: Date.now(),
+          },
         );
     }
     group.fault = undefined;
@@ -419,18 +468,23 @@ export class Arrivals {
     return (await stat(this.#path(...seriesPath(peer, study, series), first))).mtimeMs;
   }
 
-  /** The folder that the job reads: that of the series, or one with a further name of each object of the study. */
+  /**
+   * The folder that the job reads: that of the series, or one with a further name of each object of
+   * the study.
+   */
   async #inputOf(
     { peer, study, rule }: Group,
     all: readonly { series: string; names: string[] }[],
   ): Promise<string> {
-    if (rule.group === "series") return this.#path(...seriesPath(peer, study, all[0]?.series ?? ""));
+    if (rule.group === "series")
+      return this.#path(...seriesPath(peer, study, all[0]?.series ?? ""));
     const folder = await this.options.spool.made("studies", rule.name, peer, study);
     for (const { series, names } of all)
       for (const name of names)
-        await link(this.#path(...seriesPath(peer, study, series), name), path.join(folder, name)).catch(
-          ifThere,
-        );
+        await link(
+          this.#path(...seriesPath(peer, study, series), name),
+          path.join(folder, name),
+        ).catch(ifThere);
     await syncFolder(folder);
     return folder;
   }
@@ -440,7 +494,10 @@ export class Arrivals {
     await replaceFile(folder, `${series}.json`, JSON.stringify(mark));
   }
 
-  /** The series goes as a whole and at once: no job may be made of a part of it. What came meanwhile stays. */
+  /**
+   * The series goes as a whole and at once: no job may be made of a part of it. What came meanwhile
+   * stays.
+   */
   async #remove(one: Series, names: readonly string[], rule: string): Promise<void> {
     const { peer, study, series } = one;
     await this.options.removing({ peer, study, objects: names.length });
@@ -467,7 +524,8 @@ export class Arrivals {
       await rm(path.join(inStudies, name), { force: true });
       // Another peer's series may have it, too
       const links = (await lstat(path.join(leaving, name)).catch(ifMissing(undefined)))?.nlink ?? 0;
-      if (links <= 2) await rm(this.#path(...objectPath(name.slice(0, -".dcm".length))), { force: true });
+      if (links <= 2)
+        await rm(this.#path(...objectPath(name.slice(0, -".dcm".length))), { force: true });
       await rm(path.join(leaving, name), { force: true });
     }
     const mark = this.#path("marks", peer, study, `${series}.json`);

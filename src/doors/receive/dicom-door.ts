@@ -1,13 +1,23 @@
 /**
- * The door for DICOM: listens for associations of peers that the settings name, and keeps what they send in the spool. An
- * AE title is no proof of who calls; a peer is one by its title and its address, or by its certificate.
+ * The door for DICOM: listens for associations of peers that the settings name, and keeps what they
+ * send in the spool. An AE title is no proof of who calls; a peer is one by its title and its
+ * address, or by its certificate.
  */
 import { createServer, type Server, type Socket } from "node:net";
-import { createServer as createTlsServer, type Server as TlsServer, type TlsOptions } from "node:tls";
+import {
+  createServer as createTlsServer,
+  type Server as TlsServer,
+  type TlsOptions,
+} from "node:tls";
 import { asRadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { endsOf, Networks, plainAddress } from "../../base/networks.js";
-import { serveAssociation, VERIFICATION, type AcceptorHandlers, type Incoming } from "../dimse/acceptor.js";
+import {
+  serveAssociation,
+  VERIFICATION,
+  type AcceptorHandlers,
+  type Incoming,
+} from "../dimse/acceptor.js";
 import { STATUS } from "../dimse/command.js";
 import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
@@ -34,7 +44,11 @@ export interface CameOfSeries {
 export function count(all: Map<string, CameOfSeries>, kept: Kept): void {
   const { studyInstanceUid, seriesInstanceUid, bytes } = kept;
   const before = all.get(seriesInstanceUid) ?? { studyInstanceUid, objects: 0, bytes: 0 };
-  all.set(seriesInstanceUid, { ...before, objects: before.objects + 1, bytes: before.bytes + bytes });
+  all.set(seriesInstanceUid, {
+    ...before,
+    objects: before.objects + 1,
+    bytes: before.bytes + bytes,
+  });
 }
 
 export interface Ended {
@@ -83,7 +97,8 @@ export class DicomDoor {
       from: peer.networks === undefined ? undefined : new Networks(peer.networks),
     }));
     const serve = (connection: Socket) => void this.serve(connection);
-    this.server = options.tls === undefined ? createServer(serve) : createTlsServer(options.tls, serve);
+    this.server =
+      options.tls === undefined ? createServer(serve) : createTlsServer(options.tls, serve);
     this.server.on("connection", (connection: Socket) => this.#admit(connection));
     this.server.on("tlsClientError", () => options.refused("tls"));
   }
@@ -92,7 +107,10 @@ export class DicomDoor {
     return this.#open.size;
   }
 
-  /** Counts a connection before TLS is done. Whoever has asked for nothing makes room for others, so that it keeps no peer out. */
+  /**
+   * Counts a connection before TLS is done. Whoever has asked for nothing makes room for others, so
+   * that it keeps no peer out.
+   */
   #admit(connection: Socket): void {
     const ends = endsOf(connection);
     this.#silent.set(ends, connection);
@@ -108,7 +126,11 @@ export class DicomDoor {
     const visit = new Visit(this.options, this.#rejection(connection, address));
     try {
       const fault = await serveAssociation(connection, visit, this.options);
-      const told = { ...visit.told, address, ...(fault === undefined ? {} : { why: fault.message }) };
+      const told = {
+        ...visit.told,
+        address,
+        ...(fault === undefined ? {} : { why: fault.message }),
+      };
       this.options.log[fault === undefined ? "info" : "warn"](told, "association ended");
     } catch (error) {
       this.options.log.error({ ...visit.told, fault: faultForLog(error) }, "association failed");
@@ -135,7 +157,9 @@ export class DicomDoor {
     };
   }
 
-  /** Takes no more connections, and ends those that are open: what was not answered is sent again. */
+  /**
+   * Takes no more connections, and ends those that are open: what was not answered is sent again.
+   */
   close(): void {
     this.server.close();
     for (const connection of [...this.#open, ...this.#silent.values()]) connection.destroy();

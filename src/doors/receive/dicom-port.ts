@@ -39,7 +39,10 @@ export class DicomPort {
       const delay = Math.min(durations.doorRetryMost, durations.doorRetry * 2 ** this.#tries);
       if (this.#tries === 0)
         this.shared.log.error(
-          { port: this.dicom.port, ...(why === "" ? { fault: faultForLog(error) } : { errno: why }) },
+          {
+            port: this.dicom.port,
+            ...(why === "" ? { fault: faultForLog(error) } : { errno: why }),
+          },
           "the port for DICOM cannot be opened; it is tried again",
         );
       this.#tries += 1;
@@ -59,11 +62,16 @@ export class DicomPort {
       ));
     const door = new DicomDoor({
       ...this.shared,
-      ...{ aeTitle, mostAssociations: associations, mostData: MOST_DATA },
-      ...{ pduTimeout: durations.pduWhole, idleTimeout: durations.associationIdle },
+      aeTitle,
+      mostAssociations: associations,
+      mostData: MOST_DATA,
+      pduTimeout: durations.pduWhole,
+      idleTimeout: durations.associationIdle,
       tls: this.#certificates?.options,
       peers: Object.entries(this.peers).map(([name, { ae_title, networks }]) => ({
-        ...{ name, aeTitle: ae_title, networks },
+        name,
+        aeTitle: ae_title,
+        networks,
       })),
     });
     door.server.listen(port, host);
@@ -95,7 +103,9 @@ export class DicomPort {
         : [{ condition: "certificate_refused" as const, where, message: refused }]),
       ...expiries.flatMap((expiry) => {
         const message = expiryWarning(expiry);
-        return message === undefined ? [] : [{ condition: "certificate_expires" as const, where, message }];
+        return message === undefined
+          ? []
+          : [{ condition: "certificate_expires" as const, where, message }];
       }),
     ];
   }

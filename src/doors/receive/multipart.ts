@@ -1,4 +1,7 @@
-/** The parts of a multipart body (RFC 2046 section 5.1), as they come: memory holds a piece of one of them. */
+/**
+ * The parts of a multipart body (RFC 2046 section 5.1), as they come: memory holds a piece of one
+ * of them.
+ */
 import { asRadserveError, errors, type RadserveError } from "../../base/errors.js";
 
 /** Bytes of the headers of a part. */
@@ -31,7 +34,10 @@ export class Multipart {
     return this.#fault;
   }
 
-  /** The parts in their order. What the body of one was not asked for is skipped. @throws RadserveError bad_request */
+  /**
+   * The parts in their order. What the body of one was not asked for is skipped. @throws
+   * RadserveError bad_request
+   */
   async *parts(): AsyncGenerator<Part> {
     await this.#skip();
     for (;;) {

@@ -1,12 +1,14 @@
 /**
- * Where received objects lie until they are removed: a folder inside a root, which all boxes see. Each object has one
- * file, by its SOPInstanceUID, so that a second object of that UID is found whatever series it says it is of:
+ * Where received objects lie until they are removed: a folder inside a root, which all boxes see.
+ * Each object has one file, by its SOPInstanceUID, so that a second object of that UID is found
+ * whatever series it says it is of:
  *
  *     objects/3f/1.2.840.113619.2.55.dcm
- *     series/PEER/STUDY/SERIES/1.2.840.113619.2.55.dcm      the same file, under the names that inference reads
+ *     series/PEER/STUDY/SERIES/1.2.840.113619.2.55.dcm
+ *                                         the same file, under the names that inference reads
  *
- * All names are UIDs that were checked (PS3.5 section 9.1) and names of peers from the settings, never other text of an
- * object. The file is whole and synced before it has a name.
+ * All names are UIDs that were checked (PS3.5 section 9.1) and names of peers from the settings,
+ * never other text of an object. The file is whole and synced before it has a name.
  */
 import { createHash } from "node:crypto";
 import { closeSync, constants, linkSync, lstatSync, readlinkSync, unlinkSync } from "node:fs";
@@ -32,7 +34,10 @@ export interface Arriving {
   sopClassUid: string;
   sopInstanceUid: string;
   transferSyntax: string;
-  /** The data set, without preamble and File Meta Information; a piece holds until the next one is asked for. */
+  /**
+   * The data set, without preamble and File Meta Information; a piece holds until the next one is
+   * asked for.
+   */
   dataSet: AsyncIterable<Buffer>;
 }
 
@@ -64,7 +69,9 @@ const OBJECTS = "objects";
 /** All at once: later each would ask the disk for a sync of its own. */
 async function makeDrawers(objects: string): Promise<void> {
   for (let i = 0; i < 0x100; i++)
-    await mkdir(path.join(objects, i.toString(16).padStart(2, "0")), { mode: 0o770 }).catch(ifThere);
+    await mkdir(path.join(objects, i.toString(16).padStart(2, "0")), { mode: 0o770 }).catch(
+      ifThere,
+    );
   await syncFolder(objects);
 }
 
@@ -98,8 +105,9 @@ export class Spool {
   /**
    * Keeps an object: when this resolves, the disk has it under both names.
    * @param peer a name from the settings
-   * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were announced; file_exists
-   * for another object of the same SOPInstanceUID; body_too_large, disk_full, corrupt_image
+   * @throws RadserveError bad_request for UIDs that are missing, malformed or not those that were
+   * announced; file_exists for another object of the same SOPInstanceUID; body_too_large,
+   * disk_full, corrupt_image
    */
   async keep(peer: string, object: Arriving): Promise<Kept> {
     const { dev } = await stat(this.folder);
@@ -109,7 +117,9 @@ export class Spool {
       return await this.#kept(peer, object, dev);
     } catch (error) {
       const explained = explainedFault(error, "input");
-      throw explained instanceof RadserveError && explained.code === "disk_full" ? explained : error;
+      throw explained instanceof RadserveError && explained.code === "disk_full"
+        ? explained
+        : error;
     }
   }
 
@@ -131,7 +141,8 @@ export class Spool {
         // By its path: a folder that was taken away for removal is not there any more
         await linkOnce(first, path.join(series.path, name), file.sha256);
       } catch (error) {
-        // Nobody was told that it is kept, nothing would remove it, and its UID would refuse other bytes
+        // Nobody was told that it is kept, nothing would remove it, and its UID would refuse other
+        // bytes
         if (file.outcome === "created" && lstatSync(first).nlink === 1) unlinkSync(first);
         throw error;
       }
@@ -186,7 +197,8 @@ export class Spool {
   }
 }
 
-const noFolder = () => errors.path_not_allowed("Expected folders in the spool; found something else.");
+const noFolder = () =>
+  errors.path_not_allowed("Expected folders in the spool; found something else.");
 
 function badUid(keyword: string): RadserveError {
   return errors.bad_request(
@@ -238,27 +250,39 @@ function namesOf(
         `Expected ${keyword} of the data set to be the one that was announced; found another, or none. Correct the object at its source.`,
         { attribute: keyword },
       );
-  const [studyInstanceUid, seriesInstanceUid] = ["StudyInstanceUID", "SeriesInstanceUID"].map((keyword) => {
-    const uid = attributes.string(keyword);
-    if (!isUid(uid)) throw badUid(keyword);
-    return uid;
-  });
-  if (studyInstanceUid === undefined || seriesInstanceUid === undefined) throw badUid("StudyInstanceUID");
+  const [studyInstanceUid, seriesInstanceUid] = ["StudyInstanceUID", "SeriesInstanceUID"].map(
+    (keyword) => {
+      const uid = attributes.string(keyword);
+      if (!isUid(uid)) throw badUid(keyword);
+      return uid;
+    },
+  );
+  if (studyInstanceUid === undefined || seriesInstanceUid === undefined)
+    throw badUid("StudyInstanceUID");
   return { studyInstanceUid, seriesInstanceUid };
 }
 
-async function* resumed(begun: readonly Buffer[], pieces: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
+async function* resumed(
+  begun: readonly Buffer[],
+  pieces: AsyncIterator<Buffer>,
+): AsyncGenerator<Buffer> {
   yield* begun;
-  for (let next = await pieces.next(); next.done !== true; next = await pieces.next()) yield next.value;
+  for (let next = await pieces.next(); next.done !== true; next = await pieces.next())
+    yield next.value;
 }
 
-/** Gives the file its second name; what has that name already is the same file, or has the same bytes. */
+/**
+ * Gives the file its second name; what has that name already is the same file, or has the same
+ * bytes.
+ */
 async function linkOnce(from: string, to: string, sha256: string): Promise<void> {
   try {
     linkSync(from, to);
   } catch (error) {
     if (errno(error) !== "EEXIST") throw error;
     if ((await hashFile(to)) !== sha256)
-      throw errors.file_exists("Expected no file of that name in the spool; found one with other bytes.");
+      throw errors.file_exists(
+        "Expected no file of that name in the spool; found one with other bytes.",
+      );
   }
 }

@@ -1,4 +1,7 @@
-/** STOW-RS (PS3.18 section 10.5): the objects of one request into the spool, and the answer that says what became of each. */
+/**
+ * STOW-RS (PS3.18 section 10.5): the objects of one request into the spool, and the answer that
+ * says what became of each.
+ */
 import { asRadserveError, errors, type RadserveError } from "../../base/errors.js";
 import { faultForLog, type Logger } from "../../base/log.js";
 import { readFileMeta } from "../../images/dicom/dicom-file.js";
@@ -35,7 +38,10 @@ export interface StowOptions {
   log: Logger;
 }
 
-/** Keeps the objects of a body one after the other. @throws RadserveError bad_request for a body that is no multipart one */
+/**
+ * Keeps the objects of a body one after the other. @throws RadserveError bad_request for a body
+ * that is no multipart one
+ */
 export async function storeParts(
   pieces: AsyncIterable<Uint8Array>,
   boundary: string,
@@ -46,7 +52,9 @@ export async function storeParts(
   const multipart = new Multipart(pieces, boundary);
   for await (const part of multipart.parts()) {
     if (stored.length + failed.length >= MOST_PARTS)
-      throw errors.body_too_large(`Expected at most ${MOST_PARTS} objects in one request; found more.`);
+      throw errors.body_too_large(
+        `Expected at most ${MOST_PARTS} objects in one request; found more.`,
+      );
     let object: StoredObject | undefined;
     try {
       const arriving = await beginning(part);
@@ -59,7 +67,10 @@ export async function storeParts(
       if (multipart.fault !== undefined) throw multipart.fault;
       const refusal = asRadserveError(error);
       if (refusal.code === "internal")
-        options.log.error({ peer: options.peer, fault: faultForLog(error) }, "an object could not be kept");
+        options.log.error(
+          { peer: options.peer, fault: faultForLog(error) },
+          "an object could not be kept",
+        );
       options.refused(refusal.code);
       failed.push({ object, reason: reasonOf(refusal) });
     }
@@ -97,17 +108,27 @@ const sequence = (tag: string, items: DicomJson[]): DicomJson =>
 /** Failure Reason (PS3.18 table 10.5.3-1). */
 function reasonOf(error: RadserveError): number {
   if (error.code === "unsupported_format") return STATUS.sopClassNotSupported;
-  return error.code === "unsupported_transfer_syntax" ? STATUS.transferSyntaxNotSupported : statusOf(error);
+  return error.code === "unsupported_transfer_syntax"
+    ? STATUS.transferSyntaxNotSupported
+    : statusOf(error);
 }
 
-function refuseOthers({ sopClassUid, transferSyntax }: StoredObject & { transferSyntax: string }): void {
+function refuseOthers({
+  sopClassUid,
+  transferSyntax,
+}: StoredObject & { transferSyntax: string }): void {
   if (!isImageClass(sopClassUid))
     throw errors.unsupported_format("Expected an object with an image; found another SOP class.");
   if (!isTakenSyntax(transferSyntax))
-    throw errors.unsupported_transfer_syntax("Expected a transfer syntax that is read; found another.");
+    throw errors.unsupported_transfer_syntax(
+      "Expected a transfer syntax that is read; found another.",
+    );
 }
 
-/** What the File Meta Information of a part says, and the data set behind it. @throws RadserveError corrupt_image */
+/**
+ * What the File Meta Information of a part says, and the data set behind it. @throws RadserveError
+ * corrupt_image
+ */
 async function beginning({ headers, body }: Part) {
   const type = headers.get("content-type") ?? "application/dicom";
   let begun = Buffer.alloc(0);
@@ -118,7 +139,9 @@ async function beginning({ headers, body }: Part) {
   }
   const meta = readFileMeta(begun);
   if (meta === undefined || !/^application\/dicom(?:$|[\s;])/i.test(type))
-    throw errors.corrupt_image("Expected a DICOM file (PS3.10) in each part; found something else.");
+    throw errors.corrupt_image(
+      "Expected a DICOM file (PS3.10) in each part; found something else.",
+    );
   const { end, ...rest } = meta;
   async function* dataSet() {
     yield begun.subarray(end);

@@ -1,6 +1,11 @@
-/** Which objects are taken through a door, and the status (PS3.4 table B.2-1) of those that are not. */
+/**
+ * Which objects are taken through a door, and the status (PS3.4 table B.2-1) of those that are not.
+ */
 import type { ErrorCode, RadserveError } from "../../base/errors.js";
-import { decodable, DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
+import {
+  decodable,
+  DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN,
+} from "../../images/dicom/transfer-syntax.js";
 import { STATUS } from "../dimse/command.js";
 
 /** Status for each error that the spool gives; any other is a processing failure. */
@@ -15,7 +20,10 @@ const STATUS_OF: Partial<Record<ErrorCode, number>> = {
   unsupported_format: STATUS.cannotUnderstand,
 };
 
-/** The status of a refusal: the fault of the object, or, where the system refused something, of this side. */
+/**
+ * The status of a refusal: the fault of the object, or, where the system refused something, of this
+ * side.
+ */
 export function statusOf({ code, details }: RadserveError): number {
   const ofSystem = details?.["errno"] !== undefined && code !== "disk_full";
   return (ofSystem ? undefined : STATUS_OF[code]) ?? STATUS.processingFailure;

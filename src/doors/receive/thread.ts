@@ -1,6 +1,6 @@
 /**
- * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of it live here, so that
- * none of it holds up the thread that serves HTTP.
+ * The thread of the doors: connections of peers, bodies of STOW-RS, the spool and what becomes of
+ * it live here, so that none of it holds up the thread that serves HTTP.
  */
 import { workerData } from "node:worker_threads";
 import { durations } from "../../base/durations.js";
@@ -9,7 +9,14 @@ import { answerOwner } from "../../base/service-thread.js";
 import { Arrivals, type JobState } from "./arrivals.js";
 import { count, type CameOfSeries } from "./dicom-door.js";
 import { DicomPort } from "./dicom-port.js";
-import type { DoorFigures, DoorsThreadOptions, DoorTrouble, FromDoors, Told, ToDoors } from "./messages.js";
+import type {
+  DoorFigures,
+  DoorsThreadOptions,
+  DoorTrouble,
+  FromDoors,
+  Told,
+  ToDoors,
+} from "./messages.js";
 import { Spool, type Kept } from "./spool.js";
 import { storeParts, type Stored } from "./stow.js";
 
@@ -29,7 +36,11 @@ const spool = new Spool(settings.spool, {
   minimumFreeBytes: config.minimum_free_disk,
 });
 const arrivals = new Arrivals({
-  ...{ folder: settings.spool, spool, rules: settings.rules, keep: settings.keep, log },
+  folder: settings.spool,
+  spool,
+  rules: settings.rules,
+  keep: settings.keep,
+  log,
   submit: async (submission) => (await owner.call({ type: "submit", submission })) as string,
   jobState: async (jobId) => (await owner.call({ type: "state", jobId })) as JobState,
   removing: async ({ objects: count, ...of }) => tell({ kind: "removed", count, ...of }),
@@ -38,11 +49,16 @@ const door =
   settings.dicom === undefined
     ? undefined
     : new DicomPort(settings.dicom, settings.peers, {
-        ...{ spool, log, refused },
+        spool,
+        log,
+        refused,
         kept: (object, peer) => arrived("dicom", object, peer),
         ended: ({ peer, address, series, ms }) => {
           came(peer, series.values(), { address, ms }).catch((error: unknown) => {
-            log.error({ peer, fault: faultForLog(error) }, "what came could not be written into the audit");
+            log.error(
+              { peer, fault: faultForLog(error) },
+              "what came could not be written into the audit",
+            );
           });
         },
       });
@@ -56,7 +72,10 @@ async function tell(told: Told): Promise<void> {
   await owner.call({ type: "tell", told });
 }
 
-/** Objects that came: of one request, or over one association. The objects are there, and the line of the audit follows. */
+/**
+ * Objects that came: of one request, or over one association. The objects are there, and the line
+ * of the audit follows.
+ */
 function came(
   peer: string,
   all: Iterable<CameOfSeries>,
@@ -73,7 +92,10 @@ function arrived(by: "dicom" | "stow", kept: Kept, peer: string): void {
   counts.bytes[by] += kept.bytes;
   arrivals.arrived(peer, kept).catch((error: unknown) => {
     // It is found when the spool is looked through
-    log.error({ peer, fault: faultForLog(error) }, "what came of a received object could not be noted");
+    log.error(
+      { peer, fault: faultForLog(error) },
+      "what came of a received object could not be noted",
+    );
   });
 }
 
@@ -82,7 +104,8 @@ function tellFigures(): void {
   const troubles: DoorTrouble[] = [
     ...(door?.troubles() ?? []),
     ...[...new Set(faults)].map((code) => ({
-      ...{ condition: "received_waiting" as const, where: `received images: ${code}` },
+      condition: "received_waiting" as const,
+      where: `received images: ${code}`,
       message: `Received images wait, because no job can be made of them: ${code}.`,
     })),
   ];
@@ -106,7 +129,12 @@ async function answer(call: ToDoors): Promise<unknown> {
   }
 }
 
-async function store({ peer, address, boundary, body }: ToDoors & { type: "store" }): Promise<Stored> {
+async function store({
+  peer,
+  address,
+  boundary,
+  body,
+}: ToDoors & { type: "store" }): Promise<Stored> {
   const began = performance.now();
   const series = new Map<string, CameOfSeries>();
   const kept = (object: Kept) => {

@@ -1,7 +1,8 @@
 /**
- * A decoder process: foreign bytes come in over its channel, pixels go out. Before the first of them it gives up files,
- * sockets, programs and memory for code (native/confine), so that what takes it over finds nothing to reach. It does
- * one thing after another, and waits for the channel without an event loop.
+ * A decoder process: foreign bytes come in over its channel, pixels go out. Before the first of
+ * them it gives up files, sockets, programs and memory for code (native/confine), so that what
+ * takes it over finds nothing to reach. It does one thing after another, and waits for the channel
+ * without an event loop.
  */
 import { closeSync, constants, fstatSync, readdirSync, readSync, writeSync } from "node:fs";
 import { confine, leave } from "../../addon/confine.js";
@@ -12,8 +13,8 @@ import { decodeRaster, warmUp } from "../raster/raster-decoder.js";
 import { CHANNEL, frameHead, FrameInParts, type Frame, type Order } from "./frames.js";
 
 /**
- * Writable memory: the longest file (2 GiB), the largest picture (2^27 pixels of six bytes), and what a codec keeps
- * beside them.
+ * Writable memory: the longest file (2 GiB), the largest picture (2^27 pixels of six bytes), and
+ * what a codec keeps beside them.
  */
 const MOST_DATA = 4 * 2 ** 30;
 
@@ -23,7 +24,10 @@ interface Decoded {
 }
 
 /** Messages over the channel are of the program's own making; only the bytes are foreign. */
-const DECODERS: Record<Order["decoder"], (bytes: Uint8Array, what: never) => Decoded | Promise<Decoded>> = {
+const DECODERS: Record<
+  Order["decoder"],
+  (bytes: Uint8Array, what: never) => Decoded | Promise<Decoded>
+> = {
   raster: decodeRaster,
   jpeg2000: decodeJpeg2000,
 };
@@ -31,8 +35,8 @@ const DECODERS: Record<Order["decoder"], (bytes: Uint8Array, what: never) => Dec
 const files = new Map<number, Buffer>();
 
 /**
- * Files, sockets, devices and pipes that whoever started the server left open: they come through all its processes. The
- * runtime itself has none of them but pipes with both ends here.
+ * Files, sockets, devices and pipes that whoever started the server left open: they come through
+ * all its processes. The runtime itself has none of them but pipes with both ends here.
  */
 function closeStrangers(): void {
   const strangers = new Map<string | number, number>();

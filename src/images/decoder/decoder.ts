@@ -1,8 +1,9 @@
 /**
- * Decoders that are native code work in a process apart (decoder-process.ts), where hostile bytes reach nothing. Each
- * thread that needs one starts its own; it does one thing after another, is killed when its work takes too long or
- * nobody waits for it any more, and ends when nothing came for a while. A process that ends in the middle fails what it
- * was doing; the next file gets a fresh one.
+ * Decoders that are native code work in a process apart (decoder-process.ts), where hostile bytes
+ * reach nothing. Each thread that needs one starts its own; it does one thing after another, is
+ * killed when its work takes too long or nobody waits for it any more, and ends when nothing came
+ * for a while. A process that ends in the middle fails what it was doing; the next file gets a
+ * fresh one.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -12,11 +13,21 @@ import { z } from "zod";
 import { endWithThread, hasEnded } from "../../addon/confine.js";
 import { durations } from "../../base/durations.js";
 import { asRadserveError, errors, type RadserveError } from "../../base/errors.js";
-import { frameHead, FrameInParts, type Answer, type Frame, type Greeting, type Order } from "./frames.js";
+import {
+  frameHead,
+  FrameInParts,
+  type Answer,
+  type Frame,
+  type Greeting,
+  type Order,
+} from "./frames.js";
 
 /** How often it is asked whether the work is still wanted. */
 const CHECK_MS = 100;
-/** Seconds of one core; the largest pictures take some five. Not of the clock, by which a busy box is slow too. */
+/**
+ * Seconds of one core; the largest pictures take some five. Not of the clock, by which a busy box
+ * is slow too.
+ */
 const MOST_WORK_SECONDS = 60;
 const WATCH_MS = 1_000;
 /** A process that has not said after so long that it is confined is started anew. */
@@ -31,14 +42,18 @@ const MOST_FILES = 4;
 const MOST_HELD_BYTES = 1 << 29;
 
 /**
- * No code is made at run time, so that the process can give up memory for code. Its environment is empty but for
- * this: no ring of io_uring that the kernel looks at by itself, through which calls would pass the filter by (the runtime has
- * others, and to tell the kernel of what is in those ends the process), and one thread, for it does one thing.
+ * No code is made at run time, so that the process can give up memory for code. Its environment is
+ * empty but for this: no ring of io_uring that the kernel looks at by itself, through which calls
+ * would pass the filter by (the runtime has others, and to tell the kernel of what is in those ends
+ * the process), and one thread, for it does one thing.
  */
 const FLAGS = ["--jitless", fileURLToPath(new URL("./decoder-process.js", import.meta.url))];
 const ENVIRONMENT = { UV_USE_IO_URING: "0", UV_THREADPOOL_SIZE: "1" };
 
-const greetingSchema: z.ZodType<Greeting> = z.object({ confined: z.boolean(), why: z.string().optional() });
+const greetingSchema: z.ZodType<Greeting> = z.object({
+  confined: z.boolean(),
+  why: z.string().optional(),
+});
 const answerSchema: z.ZodType<Answer> = z.union([
   z.object({ done: z.unknown() }),
   z.object({ failed: z.string() }),
@@ -72,9 +87,9 @@ export interface FileApart {
    * @param what for the decoder
    * @param schema what it may say
    * @param expected how many bytes have to come with what it says
-   * @throws DecodingFailed with what the decoder said; RadserveError corrupt_image where it crashed, took too long or
-   * answered what it should not; internal where it cannot be started, confined, or was killed from outside; what the
-   * check throws
+   * @throws DecodingFailed with what the decoder said; RadserveError corrupt_image where it
+   * crashed, took too long or answered what it should not; internal where it cannot be started,
+   * confined, or was killed from outside; what the check throws
    */
   ask<Said>(
     what: unknown,
@@ -169,7 +184,9 @@ const ADMITS_NOTHING = () => false;
 class DecoderProcess {
   readonly #child: ChildProcess;
   readonly #channel: Socket;
-  #frame = new FrameInParts((header, bytes) => greetingSchema.safeParse(header).success && bytes === 0);
+  #frame = new FrameInParts(
+    (header, bytes) => greetingSchema.safeParse(header).success && bytes === 0,
+  );
   #isConfined = false;
   #work: Work | undefined;
   #limit: NodeJS.Timeout | undefined;
@@ -194,7 +211,8 @@ class DecoderProcess {
     });
     // Not before its last words were heard
     this.#child.on("close", (status, signal) => this.#ended(signal ?? `status ${status}`));
-    if (!(stdio[3] instanceof Socket)) throw new TypeError("Expected a channel to the decoder process");
+    if (!(stdio[3] instanceof Socket))
+      throw new TypeError("Expected a channel to the decoder process");
     this.#channel = stdio[3];
     this.#channel.on("data", (chunk: Buffer) => this.#hear(chunk));
     // Its end says why
@@ -318,7 +336,10 @@ class DecoderProcess {
     if (this.#files.has(file)) this.#released.add(file);
   }
 
-  /** Kills it; another takes its place when there is work. What it works on is the caller's to settle. */
+  /**
+   * Kills it; another takes its place when there is work. What it works on is the caller's to
+   * settle.
+   */
   end(): void {
     this.#work = undefined;
     this.#leave();
@@ -349,7 +370,8 @@ function refuseAll(error: RadserveError): void {
 /** CPU time of a process; zero if it has gone. */
 function secondsWorked(pid: number | undefined): number {
   try {
-    // The name in parentheses may hold anything; utime and stime are the twelfth and thirteenth behind it
+    // The name in parentheses may hold anything; utime and stime are the twelfth and thirteenth
+    // behind it
     const fields = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ").at(-1)?.split(" ") ?? [];
     return (Number(fields[11]) + Number(fields[12])) / TICKS_A_SECOND;
   } catch {
@@ -369,7 +391,10 @@ function tookTooLong(format: string): RadserveError {
   );
 }
 
-/** Who kills from outside is an operator, or the system when memory runs out: that says nothing of the file. */
+/**
+ * Who kills from outside is an operator, or the system when memory runs out: that says nothing of
+ * the file.
+ */
 function ended(format: string, how: string): RadserveError {
   if (how === "SIGKILL" || how === "SIGTERM")
     return errors.internal(

@@ -1,6 +1,6 @@
 /**
- * The messages between a decoder process and its owner: a header in JSON and bytes, with the length of
- * each before them (two numbers of 32 bits, little endian).
+ * The messages between a decoder process and its owner: a header in JSON and bytes, with the length
+ * of each before them (two numbers of 32 bits, little endian).
  */
 
 /** The child's descriptor of the channel. */
@@ -51,7 +51,9 @@ export class FrameInParts {
   #byteLength = 0;
   #header: unknown;
 
-  /** @param admits says of a header whether it and the number of bytes behind it are what may come */
+  /**
+   * @param admits says of a header whether it and the number of bytes behind it are what may come
+   */
   constructor(private readonly admits: (header: unknown, bytes: number) => boolean) {}
 
   /** Where the next bytes go; never empty before the frame is whole. */
@@ -79,7 +81,9 @@ export class FrameInParts {
       const headerLength = this.#room.readUInt32LE(0);
       this.#byteLength = this.#room.readUInt32LE(4);
       if (headerLength > MOST_HEADER_BYTES)
-        throw new Error(`Expected a header of at most ${MOST_HEADER_BYTES} bytes, found ${headerLength}`);
+        throw new Error(
+          `Expected a header of at most ${MOST_HEADER_BYTES} bytes, found ${headerLength}`,
+        );
       this.#part = "header";
       this.#room = Buffer.alloc(headerLength);
       return;

@@ -1,7 +1,8 @@
 /**
- * The attributes that are read of a source, and what one with a wrong value does to its file. Those that decide pixels,
- * places, quantities or whose image it is refuse it by name: nobody can know what was meant. The others are read as
- * absent, with a warning: what needs them says that it lacks them. What only goes into our objects is checked there.
+ * The attributes that are read of a source, and what one with a wrong value does to its file. Those
+ * that decide pixels, places, quantities or whose image it is refuse it by name: nobody can know
+ * what was meant. The others are read as absent, with a warning: what needs them says that it lacks
+ * them. What only goes into our objects is checked there.
  */
 import { describeTag, dictionaryVr, multiplicityOf, tagOf, type Tag } from "./dictionary.js";
 import { decimal, FORMS } from "./value-forms.js";
@@ -46,7 +47,9 @@ export const IGNORED: readonly string[] = words(
   "AnatomicRegionModifierSequence ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
 );
 
-/** Beyond what is physical: magnitudes from the least to the most, or 0 where that has a meaning. */
+/**
+ * Beyond what is physical: magnitudes from the least to the most, or 0 where that has a meaning.
+ */
 interface Limits {
   least: number;
   most: number;
@@ -69,9 +72,9 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
     "ImagePositionPatient GridFrameOffsetVector XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem",
     "ZOffsetInSlideCoordinateSystem SpacingBetweenSlices",
   ).map((each) => [each, PLACE] as const),
-  ...words("RescaleSlope RescaleIntercept DoseGridScaling RealWorldValueSlope RealWorldValueIntercept").map(
-    (each) => [each, SCALE] as const,
-  ),
+  ...words(
+    "RescaleSlope RescaleIntercept DoseGridScaling RealWorldValueSlope RealWorldValueIntercept",
+  ).map((each) => [each, SCALE] as const),
   // Whole numbers
   ["PixelAspectRatio", { least: 1, most: 1e6, positive: true }],
   // Centimetres between the pixels of an ultrasound region, or other units
@@ -157,7 +160,8 @@ export function numberFault(
   )
     return { found: "a number that is no integer of this attribute" };
   if (limits === undefined) return undefined;
-  if (limits.positive === true && known.every((number) => number === 0)) return { found: "0", unsaid: true };
+  if (limits.positive === true && known.every((number) => number === 0))
+    return { found: "0", unsaid: true };
   const { least, most, positive } = limits;
   const isPossible = (number: number) =>
     (Math.abs(number) >= least && Math.abs(number) <= most && !(positive === true && number < 0)) ||
@@ -190,7 +194,10 @@ const ENUMERATED: ReadonlyMap<string, readonly string[]> = new Map([
 ]);
 
 /** The fault of texts of a VR that has a form; names of types are left as devices write them. */
-export function textFault({ vr, tag, keyword }: Reading, values: readonly string[]): Fault | undefined {
+export function textFault(
+  { vr, tag, keyword }: Reading,
+  values: readonly string[],
+): Fault | undefined {
   if (vr !== "CS" || AS_WRITTEN.includes(tag)) return undefined;
   const known = ENUMERATED.get(keyword);
   if (known !== undefined && !values.every((value) => known.includes(value)))

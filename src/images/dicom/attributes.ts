@@ -28,7 +28,10 @@ const TEXT_VRS = new Set("AE AS CS DA DS DT IS LO LT PN SH ST TM UC UI UN UR UT"
 /** Values of an attribute that are read at most: as many as an image may have frames. */
 const MOST_VALUES = 1_000_000;
 
-/** How many values a text has: a multi-byte character may hold the code of a backslash, so that it is an upper bound. */
+/**
+ * How many values a text has: a multi-byte character may hold the code of a backslash, so that it
+ * is an upper bound.
+ */
 function valuesIn(text: Uint8Array): number {
   let values = 1;
   for (let at = text.indexOf(BACKSLASH); at >= 0; at = text.indexOf(BACKSLASH, at + 1)) values += 1;
@@ -68,7 +71,10 @@ const NUMBER_READERS: Readonly<Record<string, { size: number; read: NumberReader
   OB: { size: 1, read: (v, o) => v.getUint8(o) },
 };
 
-/** `Attributes` of one data set or item. Items that have no character set or Pixel Representation inherit them. */
+/**
+ * `Attributes` of one data set or item. Items that have no character set or Pixel Representation
+ * inherit them.
+ */
 export class DataSetAttributes implements Attributes {
   readonly #walk: Walk;
   readonly #dataSet: DataSet;
@@ -88,7 +94,9 @@ export class DataSetAttributes implements Attributes {
     if (charset !== undefined || pixelRepresentation !== undefined)
       this.#context = {
         decode:
-          charset === undefined ? this.#context.decode : textDecoder(this.#text(charset), walk.warnings),
+          charset === undefined
+            ? this.#context.decode
+            : textDecoder(this.#text(charset), walk.warnings),
         signed:
           pixelRepresentation === undefined
             ? this.#context.signed
@@ -123,7 +131,8 @@ export class DataSetAttributes implements Attributes {
   #fault(element: Element, reading: Reading): Fault | undefined {
     const vr = this.#vr(element);
     const otherVr = { found: `VR ${element.vr}` };
-    if (reading.vr === "SQ") return element.vr === "SQ" || element.vr === "UN" ? undefined : otherVr;
+    if (reading.vr === "SQ")
+      return element.vr === "SQ" || element.vr === "UN" ? undefined : otherVr;
     if (TEXT_VRS.has(vr)) {
       const texts = this.#text(element);
       if (texts.every((text) => text === ""))
@@ -140,7 +149,8 @@ export class DataSetAttributes implements Attributes {
     if (size === undefined || vr === "OB" || !isNumber) return otherVr;
     if (element.length % size !== 0) return { found: `${element.length} bytes` };
     return (
-      multiplicityFault(reading, element.length / size) ?? numberFault(reading, this.#binary(element, vr))
+      multiplicityFault(reading, element.length / size) ??
+      numberFault(reading, this.#binary(element, vr))
     );
   }
 
@@ -148,7 +158,8 @@ export class DataSetAttributes implements Attributes {
     const element = this.element(keyword);
     if (element === undefined) return undefined;
     if (TEXT_VRS.has(this.#vr(element))) return this.#text(element);
-    const isText = TEXT_VRS.has(dictionaryVr(element.tag)) && !NUMBER_TEXTS.has(dictionaryVr(element.tag));
+    const isText =
+      TEXT_VRS.has(dictionaryVr(element.tag)) && !NUMBER_TEXTS.has(dictionaryVr(element.tag));
     return isText ? [UNEXPLAINED] : this.#numbers(element).map(String);
   }
 
@@ -186,7 +197,8 @@ export class DataSetAttributes implements Attributes {
       const items = itemsOf(this.#walk, element, this.number("NumberOfFrames"));
       if (items === undefined) return undefined;
       let empty: DataSetAttributes | undefined;
-      const attributesOf = (item: DataSet) => new DataSetAttributes(this.#walk, item, this.#context);
+      const attributesOf = (item: DataSet) =>
+        new DataSetAttributes(this.#walk, item, this.#context);
       // There may be very many that hold nothing
       found = items.map((item) =>
         item.elements.size === 0 ? (empty ??= attributesOf(item)) : attributesOf(item),
@@ -205,7 +217,9 @@ export class DataSetAttributes implements Attributes {
     return this.#dataSet.elements.size;
   }
 
-  /** Whether the attributes are the same, with the same values, however their numbers are written. */
+  /**
+   * Whether the attributes are the same, with the same values, however their numbers are written.
+   */
   equals(other: DataSetAttributes): boolean {
     return this.#compared() === other.#compared();
   }
@@ -215,11 +229,15 @@ export class DataSetAttributes implements Attributes {
     return (this.#comparedText ??= JSON.stringify(this.#comparable()));
   }
 
-  /** Whether another data set has the same values of an attribute, however its numbers are written. */
+  /**
+   * Whether another data set has the same values of an attribute, however its numbers are written.
+   */
   agreesWith(other: DataSetAttributes, keyword: string): boolean {
     const [own, theirs] = [this, other].map((set) => {
       const numbers = set.numbers(keyword);
-      return JSON.stringify(numbers === undefined || numbers.length === 0 ? set.strings(keyword) : numbers);
+      return JSON.stringify(
+        numbers === undefined || numbers.length === 0 ? set.strings(keyword) : numbers,
+      );
     });
     return own === theirs;
   }
@@ -228,7 +246,9 @@ export class DataSetAttributes implements Attributes {
     return [...this.#dataSet.elements.values()].map((element) => {
       const items = itemsOf(this.#walk, element);
       if (items !== undefined)
-        return items.map((item) => new DataSetAttributes(this.#walk, item, this.#context).#comparable());
+        return items.map((item) =>
+          new DataSetAttributes(this.#walk, item, this.#context).#comparable(),
+        );
       const vr = this.#vr(element);
       const isText = TEXT_VRS.has(vr) && vr !== "DS" && vr !== "IS";
       return [element.tag, isText ? this.#text(element) : this.#numbers(element)];
@@ -241,16 +261,18 @@ export class DataSetAttributes implements Attributes {
   }
 
   /**
-   * First value as text of a private element (PS3.5 section 7.8.1): the one numbered `element` in the block of `group`
-   * that `creator` has reserved. Undefined if there is no such block, or if it is absent or empty.
-   * Throws corrupt_image if the element, or what reserves a block before it, stands twice with different values.
+   * First value as text of a private element (PS3.5 section 7.8.1): the one numbered `element` in
+   * the block of `group` that `creator` has reserved. Undefined if there is no such block, or if it
+   * is absent or empty. Throws corrupt_image if the element, or what reserves a block before it,
+   * stands twice with different values.
    */
   privateValue(creator: string, group: number, element: number): string | undefined {
     for (let block = 0x10; block <= 0xff; block++) {
       const reserving = group * 0x10000 + block;
       const reservation = this.#dataSet.elements.get(reserving);
       this.#requireOnce((tag) => tag === reserving);
-      if (reservation === undefined || this.#text({ ...reservation, vr: "LO" })[0] !== creator) continue;
+      if (reservation === undefined || this.#text({ ...reservation, vr: "LO" })[0] !== creator)
+        continue;
       const asked = group * 0x10000 + block * 0x100 + element;
       this.#requireOnce((tag) => tag === asked);
       const found = this.#dataSet.elements.get(asked);
@@ -264,7 +286,10 @@ export class DataSetAttributes implements Attributes {
     return undefined;
   }
 
-  /** The bytes that hold these attributes, and how many elements and items they are where they were counted. */
+  /**
+   * The bytes that hold these attributes, and how many elements and items they are where they were
+   * counted.
+   */
   get extent(): { bytes: number; elements: number } {
     return { bytes: this.#walk.bytes.length, elements: this.#walk.all };
   }
@@ -285,16 +310,21 @@ export class DataSetAttributes implements Attributes {
   }
 
   /**
-   * The same attributes on a copy of their own bytes, up to the pixel data, so that a series need not keep the pixels
-   * of all its files. What follows the pixel data is left out.
+   * The same attributes on a copy of their own bytes, up to the pixel data, so that a series need
+   * not keep the pixels of all its files. What follows the pixel data is left out.
    * @param warnings gets the warnings about items that are read later
    */
   withoutPixels(warnings: Warning[]): DataSetAttributes {
     const pixels = ["FloatPixelData", "DoubleFloatPixelData", "PixelData"].map((keyword) =>
       this.element(keyword),
     );
-    const end = Math.min(this.#walk.bytes.length, ...pixels.map((element) => element?.offset ?? Infinity));
-    const kept = [...this.#dataSet.elements].filter(([, { offset, available }]) => offset + available <= end);
+    const end = Math.min(
+      this.#walk.bytes.length,
+      ...pixels.map((element) => element?.offset ?? Infinity),
+    );
+    const kept = [...this.#dataSet.elements].filter(
+      ([, { offset, available }]) => offset + available <= end,
+    );
     const bytes = new Uint8Array(this.#walk.bytes.subarray(0, end));
     const walk: Walk = { ...newWalk(bytes), all: this.#walk.all, warnings, counts: false };
     return new DataSetAttributes(walk, { ...this.#dataSet, elements: new Map(kept) });
@@ -314,7 +344,8 @@ export class DataSetAttributes implements Attributes {
   /** The VR in force: the file's, or the dictionary's if the file says UN or leaves it open. */
   #vr(element: Element): string {
     const known = dictionaryVr(element.tag);
-    // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3 C.7.6.3); text stays text
+    // Which of US and SS it is follows from the pixels, whatever an explicit VR says (PS3.3
+    // C.7.6.3); text stays text
     if (known === "xs" && ["UN", "US", "SS", "OW", "xs"].includes(element.vr))
       return this.#context.signed ? "SS" : "US";
     if (element.vr === "UN" && known !== "UN") return known;
@@ -333,7 +364,8 @@ export class DataSetAttributes implements Attributes {
     if (element.length === 0) return [];
     const vr = this.#vr(element);
     const raw = this.bytes(element);
-    if (!SINGLE_VALUE_VRS.has(vr)) requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
+    if (!SINGLE_VALUE_VRS.has(vr))
+      requireFew(element.tag, raw.length > MOST_VALUES ? valuesIn(raw) : 0);
     const hasCharset = CHARSET_VRS.has(vr) || CHARSET_VRS.has(dictionaryVr(element.tag));
     const decoded = hasCharset ? this.#context.decode(raw) : textDecoder([])(raw);
     if (SINGLE_VALUE_VRS.has(vr)) return [decoded.replace(/[\0 ]+$/, "")];

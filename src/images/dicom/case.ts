@@ -15,7 +15,10 @@ import {
 } from "../image.js";
 import { seriesOf, type SeriesFile } from "./series.js";
 
-/** The candidates of a folder for the members of a case: every series as a volume, or every file as an image of its own. */
+/**
+ * The candidates of a folder for the members of a case: every series as a volume, or every file as
+ * an image of its own.
+ */
 export interface Candidates {
   series(): readonly Candidate[];
   images(): readonly Candidate[];
@@ -77,8 +80,8 @@ class FileImage implements Image {
 }
 
 /**
- * The members of a case as one image: the frames, the geometry and the attributes are those of the first, in which
- * results lie; identity, warnings and steps are those of all.
+ * The members of a case as one image: the frames, the geometry and the attributes are those of the
+ * first, in which results lie; identity, warnings and steps are those of all.
  */
 export class CaseImage implements Image {
   readonly source: SourceIdentity;

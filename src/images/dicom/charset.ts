@@ -1,8 +1,13 @@
-/** Specific Character Set (PS3.3 C.12.1.1.2, PS3.5 section 6.1): bytes of a text value to a string. */
+/**
+ * Specific Character Set (PS3.3 C.12.1.1.2, PS3.5 section 6.1): bytes of a text value to a string.
+ */
 import { TextDecoder } from "node:util";
 import { warn, type Warning } from "../image.js";
 
-/** The decoder of the bytes that are not ASCII, by the number of the repertoire in ISO_IR; 6 is ASCII alone. */
+/**
+ * The decoder of the bytes that are not ASCII, by the number of the repertoire in ISO_IR; 6 is
+ * ASCII alone.
+ */
 const ENCODINGS: ReadonlyMap<string, string | undefined> = new Map([
   ["6", undefined],
   ["100", "windows-1252"],
@@ -28,7 +33,9 @@ const ENCODINGS: ReadonlyMap<string, string | undefined> = new Map([
 /** Encodings of more than one byte a character. */
 const MULTI_BYTE = new Set(["utf-8", "euc-kr", "gb18030", "gbk"]);
 
-/** Other names of repertoires, without what is no letter or digit, by which people mean the same. */
+/**
+ * Other names of repertoires, without what is no letter or digit, by which people mean the same.
+ */
 const ALIASES: ReadonlyMap<string, string> = new Map([
   ["", "6"],
   ["ASCII", "6"],
@@ -51,7 +58,9 @@ const ALIASES: ReadonlyMap<string, string> = new Map([
 
 type CharacterSet = "ascii" | "jisx0208" | "jisx0212";
 
-/** Escape sequences (PS3.3 tables C.12-3 and C.12-4), without the ESC: what they put into G0 or G1. */
+/**
+ * Escape sequences (PS3.3 tables C.12-3 and C.12-4), without the ESC: what they put into G0 or G1.
+ */
 const ESCAPES: readonly { bytes: string; g0?: CharacterSet; g1?: string }[] = [
   { bytes: "$)C", g1: "euc-kr" },
   { bytes: "$)A", g1: "gb18030" },
@@ -100,7 +109,10 @@ function multiByte(encoding: string): TextDecode {
 
 const BEYOND_ASCII = /[\x80-\xff]/;
 
-/** ASCII, and what the encoding has for the bytes of G1: C1 is in no repertoire of DICOM, and JIS X 0201 ends early. */
+/**
+ * ASCII, and what the encoding has for the bytes of G1: C1 is in no repertoire of DICOM, and JIS X
+ * 0201 ends early.
+ */
 function singleByte(encoding: string | undefined): TextDecode {
   const decoding = new TextDecoder(encoding);
   const [first, last] =
@@ -139,10 +151,10 @@ function termOf(text: string, several: boolean): Term {
 }
 
 /**
- * A decoder for the values of Specific Character Set. Bytes that no declared set explains become U+FFFD, one for each:
- * those of an unknown set, and those beyond ASCII where none is declared. A set that is misspelled and can be no other
- * is taken, with a warning. Text is decoded before it is split at backslashes, because the second byte of a multi-byte
- * character can be one.
+ * A decoder for the values of Specific Character Set. Bytes that no declared set explains become
+ * U+FFFD, one for each: those of an unknown set, and those beyond ASCII where none is declared. A
+ * set that is misspelled and can be no other is taken, with a warning. Text is decoded before it is
+ * split at backslashes, because the second byte of a multi-byte character can be one.
  */
 export function textDecoder(terms: readonly string[], warnings: Warning[] = []): TextDecode {
   const several = terms.length > 1;
@@ -158,12 +170,17 @@ export function textDecoder(terms: readonly string[], warnings: Warning[] = []):
         `SpecificCharacterSet holds ${said}, which is no character set of DICOM; text beyond ASCII was not read.`,
       );
     else
-      warn(warnings, "character_set_spelling", `SpecificCharacterSet holds ${said}; it was read as ${name}.`);
+      warn(
+        warnings,
+        "character_set_spelling",
+        `SpecificCharacterSet holds ${said}; it was read as ${name}.`,
+      );
   });
   const alone = found.find(({ encoding }) => STANDING_ALONE.has(encoding ?? ""));
   if (alone !== undefined && several) {
     // Text in another set does not look like UTF-8 by chance; any other set would be a guess
-    const isSure = alone.encoding === "utf-8" || found.every((one) => one === alone || !one.encoding);
+    const isSure =
+      alone.encoding === "utf-8" || found.every((one) => one === alone || !one.encoding);
     warn(
       warnings,
       isSure ? "character_set_spelling" : "character_set_unknown",
@@ -215,7 +232,8 @@ function decodeExtended(bytes: Uint8Array, initial: string | undefined): string 
       g0 === "ascii" &&
       (byte === 0x5c || byte === 0x5e || byte === 0x3d || byte === 10 || byte === 13)
     ) {
-      // Delimiters reset the sets (PS3.5 section 6.1.2.5.3); in a multi-byte G0 the same byte is half a character
+      // Delimiters reset the sets (PS3.5 section 6.1.2.5.3); in a multi-byte G0 the same byte is
+      // half a character
       if (g1 !== initial && !multiByteTail(bytes, start, i, g1)) {
         flush(i);
         g1 = initial;
@@ -227,7 +245,12 @@ function decodeExtended(bytes: Uint8Array, initial: string | undefined): string 
 }
 
 /** True if the byte at `at` is the second half of a GB 18030 character rather than a delimiter. */
-function multiByteTail(bytes: Uint8Array, start: number, at: number, g1: string | undefined): boolean {
+function multiByteTail(
+  bytes: Uint8Array,
+  start: number,
+  at: number,
+  g1: string | undefined,
+): boolean {
   if (g1 !== "gb18030") return false;
   let high = 0;
   for (let i = at - 1; i >= start && (bytes[i] ?? 0) >= 0x80; i--) high++;

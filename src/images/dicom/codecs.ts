@@ -1,11 +1,14 @@
 /**
- * The codecs: NativeCodecs of dcmjs-codecs (DCMTK's JPEG, OpenJPEG, OpenJPH, libjxl in one WebAssembly module), and
- * CharLS for JPEG-LS (jpeg-ls.ts); one instance a thread, frame by frame. What the system's OpenJPEG can decode goes there
- * first (jpeg2000.ts). The calls are wrapped because they
- * - trust the sizes given: rows, columns, samples and depth are compared with the codestream first (codestream.ts);
- * - go on over damage: libjpeg gives grey after the data ends, OpenJPH is set to be resilient; what they say while
- *   they decode is collected, and a complaint about the data fails the frame;
- * - throw through WebAssembly frames, which leaves its stack where it was: after any error the instance is replaced.
+ * The codecs: NativeCodecs of dcmjs-codecs (DCMTK's JPEG, OpenJPEG, OpenJPH, libjxl in one
+ * WebAssembly module), and CharLS for JPEG-LS (jpeg-ls.ts); one instance a thread, frame by frame.
+ * What the system's OpenJPEG can decode goes there first (jpeg2000.ts). The calls are wrapped
+ * because they
+ * - trust the sizes given: rows, columns, samples and depth are compared with the codestream first
+ *   (codestream.ts);
+ * - go on over damage: libjpeg gives grey after the data ends, OpenJPH is set to be resilient; what
+ *   they say while they decode is collected, and a complaint about the data fails the frame;
+ * - throw through WebAssembly frames, which leaves its stack where it was: after any error the
+ *   instance is replaced.
  */
 import { createRequire } from "node:module";
 import type codecs from "dcmjs-codecs";
@@ -20,7 +23,10 @@ import { interleaved, narrowed, widened } from "./samples.js";
 type Library = typeof codecs;
 let loaded: Library | undefined;
 
-/** Loaded by the first frame that needs it: its 4 MB of WebAssembly take a thread time, and memory for ever. */
+/**
+ * Loaded by the first frame that needs it: its 4 MB of WebAssembly take a thread time, and memory
+ * for ever.
+ */
 function library(): Library {
   if (loaded === undefined) {
     loaded = createRequire(import.meta.url)("dcmjs-codecs") as Library;
@@ -29,7 +35,10 @@ function library(): Library {
   return loaded;
 }
 
-/** The codecs write to the console by default; here their messages are evidence about the frame being decoded. */
+/**
+ * The codecs write to the console by default; here their messages are evidence about the frame
+ * being decoded.
+ */
 let messages: string[] = [];
 const collect = (...parts: unknown[]) => {
   if (messages.length < 1000) messages.push(parts.map(String).join(" "));
@@ -43,10 +52,16 @@ export async function loadCodecs(): Promise<void> {
   if (!usable) await (starting ??= start());
 }
 
-/** A frame after which the instance is dropped, because its memory has grown to hold several of its size. */
+/**
+ * A frame after which the instance is dropped, because its memory has grown to hold several of its
+ * size.
+ */
 const LARGE_FRAME_BYTES = 1 << 27;
 
-/** A frame after which an idle thread drops its codecs: to make them again (30 ms) costs less than what they keep. */
+/**
+ * A frame after which an idle thread drops its codecs: to make them again (30 ms) costs less than
+ * what they keep.
+ */
 const GROWING_FRAME_BYTES = 1 << 23;
 /** A frame of that size was decoded by the codecs that are loaded. */
 let grown = false;
@@ -57,7 +72,10 @@ function release(): void {
   library().NativeCodecs.release();
 }
 
-/** Is called when a thread has no work: codecs whose memory large frames have grown are made again by the next frame. */
+/**
+ * Is called when a thread has no work: codecs whose memory large frames have grown are made again
+ * by the next frame.
+ */
 export function dropGrownCodecs(): void {
   if (!grown) return;
   grown = false;
@@ -72,17 +90,19 @@ async function start(): Promise<void> {
 }
 
 /**
- * Bytes that decoding takes for each sample of at most 8 bits, and of more, beside the file and the frame that comes of it:
- * what was measured most, of one component and of three, of noise and not (bench/RESULTS.md, Memory of hostile files).
+ * Bytes that decoding takes for each sample of at most 8 bits, and of more, beside the file and the
+ * frame that comes of it: what was measured most, of one component and of three, of noise and not
+ * (bench/RESULTS.md, Memory of hostile files).
  */
-const BYTES_A_SAMPLE: Record<CodestreamHeader["kind"] | "progressive", readonly [number, number]> = {
-  jpeg: [2, 4],
-  progressive: [3.5, 5.5],
-  "jpeg-ls": [2, 4.5],
-  jpeg2000: [8.5, 10.5],
-  htj2k: [5.5, 10.5],
-  "jpeg-xl": [5.5, 10],
-};
+const BYTES_A_SAMPLE: Record<CodestreamHeader["kind"] | "progressive", readonly [number, number]> =
+  {
+    jpeg: [2, 4],
+    progressive: [3.5, 5.5],
+    "jpeg-ls": [2, 4.5],
+    jpeg2000: [8.5, 10.5],
+    htj2k: [5.5, 10.5],
+    "jpeg-xl": [5.5, 10],
+  };
 /** For each pixel of a frame whose components have fewer samples than pixels (growFor). */
 const BYTES_A_SUBSAMPLED_PIXEL = 32;
 
@@ -94,7 +114,10 @@ export function codecOf({ kind, rows, columns, components, ...header }: Codestre
   return { kind, bytes: pixels * (components * (header.precision > 8 ? ofMore : ofByte) + beyond) };
 }
 
-/** Complaints after which the pixels cannot be trusted (libjpeg jerror.h, OpenJPEG, OpenJPH), and which mean a short file. */
+/**
+ * Complaints after which the pixels cannot be trusted (libjpeg jerror.h, OpenJPEG, OpenJPH), and
+ * which mean a short file.
+ */
 const ENDED_EARLY = /premature end|truncated|unexpected end|not enough|too short|stream too/i;
 const DAMAGED =
   /corrupt jpeg data: (?!\d+ extraneous)|bad huffman|inconsistent progression|ojph (error|warning)|failed to decode|decoding error|segment too long|invalid|expected (sot|soc)/i;
@@ -122,7 +145,9 @@ const NAMES = {
   "jpeg-xl": "JPEG XL",
 } as const;
 
-/** Compares the codestream with the data set. Throws corrupt_image or unsupported_transfer_syntax. */
+/**
+ * Compares the codestream with the data set. Throws corrupt_image or unsupported_transfer_syntax.
+ */
 export function checkHeader(header: CodestreamHeader, format: PixelFormat): void {
   const name = NAMES[header.kind];
   if (header.rows !== format.rows || header.columns !== format.columns)
@@ -138,7 +163,8 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
       `BitsAllocated is ${format.bitsAllocated} but the ${name} frame has ${header.precision} bits a sample.`,
     );
   const isJpeg2000 = header.kind === "jpeg2000" || header.kind === "htj2k";
-  const colour16 = isJpeg2000 && !isForOpenJph(header) && header.components > 1 && header.precision > 8;
+  const colour16 =
+    isJpeg2000 && !isForOpenJph(header) && header.components > 1 && header.precision > 8;
   if (header.precision > 16 || colour16)
     throw errors.unsupported_transfer_syntax(
       `${name} with ${header.components} components of ${header.precision} bits cannot be decoded. ` +
@@ -146,12 +172,17 @@ export function checkHeader(header: CodestreamHeader, format: PixelFormat): void
     );
 }
 
-/** OpenJPH has HTJ2K but where components have fewer samples: its wrapper hands those out in no order. OpenJPEG has them. */
-const isForOpenJph = ({ kind, sampling }: CodestreamHeader) => kind === "htj2k" && sampling === undefined;
+/**
+ * OpenJPH has HTJ2K but where components have fewer samples: its wrapper hands those out in no
+ * order. OpenJPEG has them.
+ */
+const isForOpenJph = ({ kind, sampling }: CodestreamHeader) =>
+  kind === "htj2k" && sampling === undefined;
 
 /** Arguments of the call into the codec: sizes of the codestream, never of the data set. */
 function contextOf(header: CodestreamHeader): CodecContext {
-  // OpenJPH clips signed 8-bit samples to 0..255 and unsigned 16-bit samples to a signed range if told so
+  // OpenJPH clips signed 8-bit samples to 0..255 and unsigned 16-bit samples to a signed range if
+  // told so
   const wide = header.precision > 8 || (isForOpenJph(header) && header.signed);
   return new (library().Context)({
     width: header.columns,
@@ -170,9 +201,9 @@ function contextOf(header: CodestreamHeader): CodecContext {
 let roomBeyond = 0;
 
 /**
- * The wrapper of OpenJPEG reads as many samples of each component as there are pixels, those that a subsampled one does
- * not have from what lies behind it in memory. They are dropped, but the memory has to reach that far: it grows by more
- * than the decoder and they take together.
+ * The wrapper of OpenJPEG reads as many samples of each component as there are pixels, those that a
+ * subsampled one does not have from what lies behind it in memory. They are dropped, but the memory
+ * has to reach that far: it grows by more than the decoder and they take together.
  */
 function growFor({ rows, columns, data }: CodestreamHeader): void {
   const { wasmApi } = library().NativeCodecs as unknown as {
@@ -187,7 +218,9 @@ function call(header: CodestreamHeader): Uint8Array | undefined {
   const { NativeCodecs } = library();
   switch (header.kind) {
     case "jpeg":
-      return NativeCodecs.decodeJpeg(contextOf(header), { convertColorspaceToRgb: false }).getDecodedBuffer();
+      return NativeCodecs.decodeJpeg(contextOf(header), {
+        convertColorspaceToRgb: false,
+      }).getDecodedBuffer();
     case "jpeg-ls":
       return decodeJpegLs(header);
     case "jpeg2000":
@@ -202,8 +235,8 @@ function call(header: CodestreamHeader): Uint8Array | undefined {
 }
 
 /**
- * Decodes one frame whose header was checked, to the layout of `format`: colour by pixel, colour space as coded
- * (JPEG 2000 and JPEG XL undo their own transforms), containers of BitsAllocated.
+ * Decodes one frame whose header was checked, to the layout of `format`: colour by pixel, colour
+ * space as coded (JPEG 2000 and JPEG XL undo their own transforms), containers of BitsAllocated.
  * Throws RadserveError: corrupt_image, truncated_image.
  */
 export async function decodeFrame(
@@ -237,7 +270,11 @@ export async function decodeFrame(
   judgeMessages(header, name, warnings);
   const expected = header.rows * header.columns * header.components * bytes;
   if (decoded?.length !== expected)
-    throw fail("corrupt_image", name, `${decoded?.length ?? 0} bytes decoded, ${expected} expected`);
+    throw fail(
+      "corrupt_image",
+      name,
+      `${decoded?.length ?? 0} bytes decoded, ${expected} expected`,
+    );
   return rearranged(decoded, header, format, bytes);
 }
 
@@ -252,9 +289,14 @@ function judgeMessages(header: CodestreamHeader, name: string, warnings: Warning
   const early = complaints.find((m) => ENDED_EARLY.test(m));
   if (early !== undefined) throw fail("truncated_image", name, early);
   const damage = complaints.find((m) => DAMAGED.test(m));
-  if (damage !== undefined) throw fail(header.ended ? "corrupt_image" : "truncated_image", name, damage);
+  if (damage !== undefined)
+    throw fail(header.ended ? "corrupt_image" : "truncated_image", name, damage);
   if (!header.ended)
-    warn(warnings, "missing_end_marker", `A ${name} frame has no end marker, but all of its pixels.`);
+    warn(
+      warnings,
+      "missing_end_marker",
+      `A ${name} frame has no end marker, but all of its pixels.`,
+    );
 }
 
 /** Brings the codec's samples into the container and order of `format`. */
@@ -289,10 +331,11 @@ function unscaled(data: Uint8Array, precision: number, bytes: 1 | 2): Uint8Array
 }
 
 /**
- * Samples of components by pixel, those of subsampled components at all the pixels that they stand for, as
- * opj_decompress does. The wrapper of OpenJPEG puts the nth sample of each component at the nth pixel. Without a component
- * transform OpenJPH hands out all lines of one component after the other, and the wrapper puts them down as if they came
- * pixel row by pixel row: line k of the sequence is at row k / n, sample k % n.
+ * Samples of components by pixel, those of subsampled components at all the pixels that they stand
+ * for, as opj_decompress does. The wrapper of OpenJPEG puts the nth sample of each component at the
+ * nth pixel. Without a component transform OpenJPH hands out all lines of one component after the
+ * other, and the wrapper puts them down as if they came pixel row by pixel row: line k of the
+ * sequence is at row k / n, sample k % n.
  */
 function byPixel(data: Uint8Array, header: CodestreamHeader, bytes: 1 | 2): Uint8Array {
   const { rows, columns, components, sampling } = header;

@@ -1,15 +1,22 @@
 /**
- * Reads what a compressed frame declares of itself, without decoding it. The codecs below trust sizes that
- * the caller gives and read or write past their buffers if the codestream differs, so every frame is checked here
- * first; and the codec is chosen by these bytes, not by the transfer syntax alone.
+ * Reads what a compressed frame declares of itself, without decoding it. The codecs below trust
+ * sizes that the caller gives and read or write past their buffers if the codestream differs, so
+ * every frame is checked here first; and the codec is chosen by these bytes, not by the transfer
+ * syntax alone.
  */
 import { errors, type RadserveError } from "../../base/errors.js";
 import type { Codec } from "../image.js";
 
-/** The kinds of codestream that a transfer syntax can allow; what is found in the bytes is checked against it. */
+/**
+ * The kinds of codestream that a transfer syntax can allow; what is found in the bytes is checked
+ * against it.
+ */
 export type Codestream = Codec["kind"];
 
-/** Pixels from one sample of a component to the next, along a row and down (XRsiz and YRsiz of ISO 15444-1 A.5.1). */
+/**
+ * Pixels from one sample of a component to the next, along a row and down (XRsiz and YRsiz of ISO
+ * 15444-1 A.5.1).
+ */
 export interface Sampling {
   dx: number;
   dy: number;
@@ -22,7 +29,10 @@ export interface CodestreamHeader {
   rows: number;
   columns: number;
   components: number;
-  /** JPEG 2000 and HTJ2K with components of fewer samples than pixels: how far apart they lie; else undefined. */
+  /**
+   * JPEG 2000 and HTJ2K with components of fewer samples than pixels: how far apart they lie; else
+   * undefined.
+   */
   sampling: readonly Sampling[] | undefined;
   precision: number;
   /** JPEG 2000 only: components are signed. */
@@ -35,15 +45,26 @@ export interface CodestreamHeader {
   byPlane: boolean;
   /** JPEG of a lossless process. */
   lossless: boolean;
-  /** JPEG whose scans come one over the other: the codec holds all coefficients (ITU-T T.81, SOF2, 6, 10 and 14). */
+  /**
+   * JPEG whose scans come one over the other: the codec holds all coefficients (ITU-T T.81, SOF2,
+   * 6, 10 and 14).
+   */
   progressive: boolean;
-  /** Values may leave the range of the original by rounding: DCT, the irreversible wavelet, near-lossless JPEG-LS. */
+  /**
+   * Values may leave the range of the original by rounding: DCT, the irreversible wavelet,
+   * near-lossless JPEG-LS.
+   */
   lossy: boolean;
-  /** Lossless JPEG: bits of the code for a sample that is as predicted, if all tables agree; else undefined. */
+  /**
+   * Lossless JPEG: bits of the code for a sample that is as predicted, if all tables agree; else
+   * undefined.
+   */
   sameSampleBits: number | undefined;
   /** JPEG 2000: wavelet decomposition levels. */
   decompositions: number;
-  /** Bytes of entropy-coded data, tables and comments left out; what the decode gate compares with. */
+  /**
+   * Bytes of entropy-coded data, tables and comments left out; what the decode gate compares with.
+   */
   entropyBytes: number;
   /** False if the end marker is missing. */
   ended: boolean;
@@ -69,7 +90,9 @@ function startsWith(bytes: Uint8Array, ...signature: number[]): boolean {
   return signature.every((byte, i) => bytes[i] === byte);
 }
 
-/** True if the bytes begin a compressed image: how frames are told apart when no offset table helps. */
+/**
+ * True if the bytes begin a compressed image: how frames are told apart when no offset table helps.
+ */
 export function beginsCodestream(bytes: Uint8Array): boolean {
   return (
     startsWith(bytes, 0xff, 0xd8, 0xff) ||
@@ -109,7 +132,9 @@ function endMarker(bytes: Uint8Array): number {
   return -1;
 }
 
-/** JPEG (ISO 10918-1 annex B) and JPEG-LS (ISO 14495-1 annex C): the markers up to the first scan. */
+/**
+ * JPEG (ISO 10918-1 annex B) and JPEG-LS (ISO 14495-1 annex C): the markers up to the first scan.
+ */
 function readJpeg(bytes: Uint8Array): CodestreamHeader {
   let at = 2;
   let frame: { marker: number; at: number } | undefined;
@@ -118,21 +143,36 @@ function readJpeg(bytes: Uint8Array): CodestreamHeader {
   const sameSampleBits = new Set<number>();
   for (;;) {
     // Bytes between the segments are skipped, as libjpeg does; the codec complains of them
-    while (at < bytes.length && (bytes[at] !== 0xff || bytes[at + 1] === 0xff || bytes[at + 1] === 0)) at++;
+    while (
+      at < bytes.length &&
+      (bytes[at] !== 0xff || bytes[at + 1] === 0xff || bytes[at + 1] === 0)
+    )
+      at++;
     if (at + 4 > bytes.length) throw headerCut();
     const marker = bytes[at + 1] ?? 0;
-    // Readers differ in what follows these, and see another size behind them; DCMTK looks at TEM for ever
+    // Readers differ in what follows these, and see another size behind them; DCMTK looks at TEM
+    // for ever
     if (marker === 0x01 || (marker >= 0xd0 && marker <= 0xd9))
-      throw corrupt("A JPEG frame has a marker without parameters in its header. The file is damaged.");
+      throw corrupt(
+        "A JPEG frame has a marker without parameters in its header. The file is damaged.",
+      );
     const length = u16(bytes, at + 2);
     if (length < 2)
       throw corrupt("A JPEG frame has a marker segment of impossible length. The file is damaged.");
     const body = at + 4;
     if (marker === 0xda) break;
     if (body + length - 2 > bytes.length) throw headerCut();
-    if (marker === 0xe0 && length >= 7 && startsWith(bytes.subarray(body), 0x4a, 0x46, 0x49, 0x46, 0))
+    if (
+      marker === 0xe0 &&
+      length >= 7 &&
+      startsWith(bytes.subarray(body), 0x4a, 0x46, 0x49, 0x46, 0)
+    )
       jfif = true;
-    if (marker === 0xee && length >= 14 && startsWith(bytes.subarray(body), 0x41, 0x64, 0x6f, 0x62, 0x65))
+    if (
+      marker === 0xee &&
+      length >= 14 &&
+      startsWith(bytes.subarray(body), 0x41, 0x64, 0x6f, 0x62, 0x65)
+    )
       adobe = bytes[body + 11];
     if (marker === 0xc4) codeLengthsOfZero(bytes.subarray(body, body + length - 2), sameSampleBits);
     const isFrame =
@@ -150,7 +190,8 @@ function codeLengthsOfZero(segment: Uint8Array, found: Set<number>): void {
   for (let at = 0; at + 17 <= segment.length;) {
     let symbol = at + 17;
     for (let bits = 1; bits <= 16; bits++)
-      for (let i = segment[at + bits] ?? 0; i > 0; i--) if (segment[symbol++] === 0) found.add(bits);
+      for (let i = segment[at + bits] ?? 0; i > 0; i--)
+        if (segment[symbol++] === 0) found.add(bits);
     at = symbol;
   }
 }
@@ -159,7 +200,11 @@ function jpegHeader(
   bytes: Uint8Array,
   frame: { marker: number; at: number },
   scan: number,
-  { adobe, jfif, sameSampleBits }: { adobe: number | undefined; jfif: boolean; sameSampleBits: Set<number> },
+  {
+    adobe,
+    jfif,
+    sameSampleBits,
+  }: { adobe: number | undefined; jfif: boolean; sameSampleBits: Set<number> },
 ): CodestreamHeader {
   const components = bytes[frame.at + 5] ?? 0;
   const ids = Array.from({ length: components }, (_, i) => bytes[frame.at + 6 + i * 3]);
@@ -167,7 +212,8 @@ function jpegHeader(
   const lossless = [0xc3, 0xc7, 0xcb, 0xcf].includes(frame.marker);
   const isLs = frame.marker === 0xf7;
   const end = endMarker(bytes);
-  // SOS: length, component count, (selector, tables) each, then near, interleave mode, point transform
+  // SOS: length, component count, (selector, tables) each, then near, interleave mode, point
+  // transform
   const nearAt = scan + 5 + (bytes[scan + 4] ?? 0) * 2;
   const interleave = bytes[nearAt + 1] ?? 0;
   const [sameBits] = sameSampleBits;
@@ -179,7 +225,8 @@ function jpegHeader(
     rows: u16(bytes, frame.at + 1),
     columns: u16(bytes, frame.at + 3),
     components,
-    colour: components === 3 && !isLs ? jpegColour(adobe, jfif && !lossless, ids, sampling) : undefined,
+    colour:
+      components === 3 && !isLs ? jpegColour(adobe, jfif && !lossless, ids, sampling) : undefined,
     byPlane: isLs && components > 1 && interleave === 0,
     lossless,
     progressive: [0xc2, 0xc6, 0xca, 0xce].includes(frame.marker),
@@ -190,7 +237,10 @@ function jpegHeader(
   };
 }
 
-/** The rules of libjpeg (jdapimin.c, default_decompress_parms), less its last guess: if nothing says, the tag does. */
+/**
+ * The rules of libjpeg (jdapimin.c, default_decompress_parms), less its last guess: if nothing
+ * says, the tag does.
+ */
 function jpegColour(
   adobe: number | undefined,
   jfif: boolean,
@@ -204,7 +254,10 @@ function jpegColour(
   return sampling[0] !== sampling[1] ? "YBR" : undefined;
 }
 
-/** The boxes of a JP2 or JPEG XL file (ISO 15444-1 annex I): the type, and where the contents begin and end. */
+/**
+ * The boxes of a JP2 or JPEG XL file (ISO 15444-1 annex I): the type, and where the contents begin
+ * and end.
+ */
 function* boxesOf(bytes: Uint8Array): Generator<{ type: string; start: number; end: number }> {
   let at = 0;
   while (at + 8 <= bytes.length) {
@@ -220,13 +273,15 @@ function* boxesOf(bytes: Uint8Array): Generator<{ type: string; start: number; e
 
 /** The contiguous codestream of a JP2 file; its colour boxes do not count in DICOM. */
 function unboxed(bytes: Uint8Array): Uint8Array {
-  for (const { type, start, end } of boxesOf(bytes)) if (type === "jp2c") return bytes.subarray(start, end);
+  for (const { type, start, end } of boxesOf(bytes))
+    if (type === "jp2c") return bytes.subarray(start, end);
   throw corrupt("A JPEG 2000 frame is a JP2 file without a codestream. The file is damaged.");
 }
 
 /** JPEG 2000 and HTJ2K (ISO 15444-1 annex A): SIZ, CAP and COD of the main header. */
 function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
-  if (!startsWith(bytes, 0xff, 0x4f, 0xff, 0x51)) throw corrupt("A JP2 file holds no JPEG 2000 codestream.");
+  if (!startsWith(bytes, 0xff, 0x4f, 0xff, 0x51))
+    throw corrupt("A JP2 file holds no JPEG 2000 codestream.");
   if (bytes.length < 46) throw headerCut();
   const components = u16(bytes, 40);
   const sizes = Array.from({ length: components }, (_, i) => ({
@@ -241,7 +296,11 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
     components === 3 &&
     u32(bytes, 16) + u32(bytes, 20) === 0 &&
     sizes.every(({ dx, dy }, i) => dx >= 1 && dy >= 1 && (i > 0 || dx * dy === 1));
-  if (first === undefined || !(isPlain || isSubsampled) || sizes.some(({ depth }) => depth !== first.depth))
+  if (
+    first === undefined ||
+    !(isPlain || isSubsampled) ||
+    sizes.some(({ depth }) => depth !== first.depth)
+  )
     throw errors.unsupported_transfer_syntax(
       "A JPEG 2000 frame has components of different depth, or of a size that is not known here, which cannot be decoded.",
     );
@@ -290,15 +349,18 @@ function readJpeg2000(bytes: Uint8Array): CodestreamHeader {
 }
 
 /**
- * Walks the tile-parts (ISO 15444-1 A.4.2): every tile of SIZ has to be there, whole, because OpenJPH leaves blank what
- * is missing and says nothing. Throws truncated_image.
+ * Walks the tile-parts (ISO 15444-1 A.4.2): every tile of SIZ has to be there, whole, because
+ * OpenJPH leaves blank what is missing and says nothing. Throws truncated_image.
  */
 function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void {
-  // XOsiz, XTsiz and XTOsiz, and those of Y: the first tile holds the image's corner (B.3), or OpenJPH counts tiles for ever
+  // XOsiz, XTsiz and XTOsiz, and those of Y: the first tile holds the image's corner (B.3), or
+  // OpenJPH counts tiles for ever
   for (const at of [0, 4]) {
     const [corner, size, first] = [u32(bytes, 16 + at), u32(bytes, 24 + at), u32(bytes, 32 + at)];
     if (first > corner || first + size <= corner)
-      throw corrupt("A JPEG 2000 frame has tiles that do not begin at its corner. The file is damaged.");
+      throw corrupt(
+        "A JPEG 2000 frame has tiles that do not begin at its corner. The file is damaged.",
+      );
   }
   const across = Math.ceil((u32(bytes, 8) - u32(bytes, 24 + 8)) / u32(bytes, 24));
   const down = Math.ceil((u32(bytes, 12) - u32(bytes, 24 + 12)) / u32(bytes, 28));
@@ -316,7 +378,8 @@ function checkTiles(bytes: Uint8Array, firstPart: number, ended: boolean): void 
     if (length === 0) break;
     at += length;
   }
-  if (parts.size !== across * down || [...parts.values()].some((p) => p.found < p.expected)) throw tilesCut();
+  if (parts.size !== across * down || [...parts.values()].some((p) => p.found < p.expected))
+    throw tilesCut();
 }
 
 function tilesCut(): RadserveError {
@@ -388,7 +451,9 @@ function readSize(bits: Bits): { rows: number; columns: number } {
   return { rows, columns: Math.floor((rows * numerator) / denominator) };
 }
 
-/** The codestream, out of its container if it has one (ISO 18181-2): `jxlc`, or the first of `jxlp`. */
+/**
+ * The codestream, out of its container if it has one (ISO 18181-2): `jxlc`, or the first of `jxlp`.
+ */
 function codestreamOf(bytes: Uint8Array): Uint8Array {
   if (bytes[0] === 0xff && bytes[1] === 0x0a) return bytes;
   for (const { type, start } of boxesOf(bytes)) {
@@ -399,8 +464,9 @@ function codestreamOf(bytes: Uint8Array): Uint8Array {
 }
 
 /**
- * The size and depth of a JPEG XL image (ISO 18181-1 annex D), bit by bit: its decoder here reports neither.
- * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax (floating point, turned).
+ * The size and depth of a JPEG XL image (ISO 18181-1 annex D), bit by bit: its decoder here reports
+ * neither. Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax
+ * (floating point, turned).
  */
 function readJpegXlHeader(
   bytes: Uint8Array,

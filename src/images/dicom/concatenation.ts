@@ -1,6 +1,7 @@
 /**
- * Concatenations (PS3.3 C.7.6.16): one multi-frame image that lies in several objects, its parts. A part holds some of
- * the frames; taken for the whole it would be a body that ends where the part ends.
+ * Concatenations (PS3.3 C.7.6.16): one multi-frame image that lies in several objects, its parts. A
+ * part holds some of the frames; taken for the whole it would be a body that ends where the part
+ * ends.
  */
 import type { RadserveError } from "../../base/errors.js";
 import type { Attributes, Warning } from "../image.js";
@@ -30,7 +31,9 @@ function partOf(attributes: Attributes, frames: number): Part | undefined {
     frames,
   };
   const { uid, number, total } = part;
-  return (uid === undefined && number === undefined && total === undefined) || total === 1 ? undefined : part;
+  return (uid === undefined && number === undefined && total === undefined) || total === 1
+    ? undefined
+    : part;
 }
 
 /** For messages: "part 1 of 2 of a concatenation". */
@@ -46,7 +49,10 @@ export function partCaveats(attributes: Attributes | undefined): Warning[] {
   return [{ code: "incomplete_concatenation", message }];
 }
 
-/** @throws series_invalid (incomplete_concatenation) if a file that is to be a volume by itself is a part of one */
+/**
+ * @throws series_invalid (incomplete_concatenation) if a file that is to be a volume by itself is a
+ * part of one
+ */
 export function checkNoPart(attributes: Attributes | undefined): void {
   const part = attributes === undefined ? undefined : partOf(attributes, 0);
   if (part === undefined) return;
@@ -57,9 +63,11 @@ export function checkNoPart(attributes: Attributes | undefined): void {
 }
 
 /**
- * Every concatenation in a folder has all its parts, each once, and their frames follow each other without a gap.
+ * Every concatenation in a folder has all its parts, each once, and their frames follow each other
+ * without a gap.
  * @returns caveats about concatenations that do not say how many parts they have
- * @throws series_invalid (incomplete_concatenation) with the numbers of the parts that are missing or doubled
+ * @throws series_invalid (incomplete_concatenation) with the numbers of the parts that are missing
+ * or doubled
  */
 export function checkConcatenations(
   files: readonly { attributes: Attributes; frames: readonly unknown[] }[],
@@ -75,7 +83,9 @@ export function checkConcatenations(
 function checkParts(parts: readonly Part[]): Warning[] {
   const totals = [...new Set(parts.flatMap(({ total }) => total ?? []))];
   const [total, ...others] = totals;
-  const unnumbered = parts.filter(({ uid, number }) => uid === undefined || number === undefined).length;
+  const unnumbered = parts.filter(
+    ({ uid, number }) => uid === undefined || number === undefined,
+  ).length;
   if (unnumbered > 0 || others.length > 0)
     throw incomplete(
       `Expected ConcatenationUID, InConcatenationNumber and one InConcatenationTotalNumber in the ${parts.length} parts of a concatenation; ` +
@@ -88,7 +98,9 @@ function checkParts(parts: readonly Part[]): Warning[] {
   const numbers = parts.map(({ number = 0 }) => number);
   const most = total ?? Math.max(...numbers);
   const missing = Array.from({ length: most }, (_, i) => i + 1).filter((n) => !numbers.includes(n));
-  const doubled = [...new Set(numbers.filter((n, i) => numbers.indexOf(n) !== i))].sort((a, b) => a - b);
+  const doubled = [...new Set(numbers.filter((n, i) => numbers.indexOf(n) !== i))].sort(
+    (a, b) => a - b,
+  );
   const beyond = numbers.filter((n) => n < 1 || n > most);
   const faults = [
     ...faultOf(missing, "missing"),
@@ -110,13 +122,17 @@ function checkParts(parts: readonly Part[]): Warning[] {
 function faultOf(numbers: readonly number[], what: string): string[] {
   if (numbers.length === 0) return [];
   const more = numbers.length > LISTED ? ` and ${numbers.length - LISTED} more` : "";
-  return [`${numbers.slice(0, LISTED).join(", ")}${more} ${numbers.length === 1 ? "is" : "are"} ${what}`];
+  return [
+    `${numbers.slice(0, LISTED).join(", ")}${more} ${numbers.length === 1 ? "is" : "are"} ${what}`,
+  ];
 }
 
 /** The frames before a part are those of the parts before it. */
 function checkOffsets(parts: readonly Part[]): void {
   let before = 0;
-  for (const { number, offset, frames } of [...parts].sort((a, b) => (a.number ?? 0) - (b.number ?? 0))) {
+  for (const { number, offset, frames } of [...parts].sort(
+    (a, b) => (a.number ?? 0) - (b.number ?? 0),
+  )) {
     if (offset !== undefined && offset !== before)
       throw incomplete(
         `Expected ConcatenationFrameOffsetNumber ${before} in part ${number ?? 0} of a concatenation, behind the frames of the parts before it; found ${offset}. Send the parts again from their source.`,

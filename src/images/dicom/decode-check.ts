@@ -1,7 +1,7 @@
 /**
- * The decode gate: 12-bit lossless JPEG that a codec turns into zeros, and similar failures, must not become a result.
- * It refuses decoded frames of compressed pixel data only; for native ones, whose containers may contain anything beside
- * the image, it warns.
+ * The decode gate: 12-bit lossless JPEG that a codec turns into zeros, and similar failures, must
+ * not become a result. It refuses decoded frames of compressed pixel data only; for native ones,
+ * whose containers may contain anything beside the image, it warns.
  */
 import { findStray } from "../../addon/bytes.js";
 import { errors, type RadserveError } from "../../base/errors.js";
@@ -19,9 +19,10 @@ export function isConstant(data: Uint8Array, pixelBytes: number): boolean {
 }
 
 /**
- * Bytes of entropy-coded data that a constant frame can take at most. A predictor codes one symbol a sample, hardly
- * ever of more than 2 bits; a DCT block of 64 samples two symbols; wavelets code the lowest band in full and little
- * else; JPEG-LS and JPEG XL code runs. 2 KiB are left for tiles, restart markers and padding.
+ * Bytes of entropy-coded data that a constant frame can take at most. A predictor codes one symbol
+ * a sample, hardly ever of more than 2 bits; a DCT block of 64 samples two symbols; wavelets code
+ * the lowest band in full and little else; JPEG-LS and JPEG XL code runs. 2 KiB are left for tiles,
+ * restart markers and padding.
  */
 export function constantFrameLimit(header: CodestreamHeader): number {
   const samples = header.rows * header.columns * header.components;
@@ -32,8 +33,9 @@ export function constantFrameLimit(header: CodestreamHeader): number {
 }
 
 /**
- * True if there is more entropy-coded data than a constant frame takes. Coders with a fixed Huffman table spend many bits
- * on every sample of a constant frame too: if the table says how many, and the data is that long, all is well.
+ * True if there is more entropy-coded data than a constant frame takes. Coders with a fixed Huffman
+ * table spend many bits on every sample of a constant frame too: if the table says how many, and
+ * the data is that long, all is well.
  */
 export function isTooLongForConstant(header: CodestreamHeader): boolean {
   if (header.entropyBytes <= constantFrameLimit(header)) return false;
@@ -43,7 +45,8 @@ export function isTooLongForConstant(header: CodestreamHeader): boolean {
 }
 
 /**
- * The first value with bits above HighBit that are neither zero nor the sign; undefined if there is none.
+ * The first value with bits above HighBit that are neither zero nor the sign; undefined if there is
+ * none.
  * @param overlays bits of the container that overlays lie in
  */
 export function strayBits(data: Uint8Array, format: PixelFormat, overlays = 0): number | undefined {
@@ -57,12 +60,14 @@ export function strayBits(data: Uint8Array, format: PixelFormat, overlays = 0): 
 const MOST_OVERSHOOT = 1 / 8;
 
 /**
- * Values of a lossy frame that leave BitsStored become the nearest that does not; cut off at the high bit instead, white
- * would turn black. In place. Only for what is coded with more bits than are stored.
+ * Values of a lossy frame that leave BitsStored become the nearest that does not; cut off at the
+ * high bit instead, white would turn black. In place. Only for what is coded with more bits than
+ * are stored.
  */
 export function clampOvershoot(data: Uint8Array, format: PixelFormat, warnings: Warning[]): void {
   const { bitsAllocated, bitsStored, highBit, signed } = format;
-  if (bitsAllocated > 16 || highBit + 1 !== bitsStored || strayBits(data, format) === undefined) return;
+  if (bitsAllocated > 16 || highBit + 1 !== bitsStored || strayBits(data, format) === undefined)
+    return;
   const [low, high] = storedRange(format);
   const { buffer, byteOffset, length } = data;
   const values =
@@ -107,8 +112,8 @@ function hasBitsBelow(
 }
 
 /**
- * Bits of a container outside BitsStored may contain anything (PS3.5 section 8.1.1), but if no overlay lies there,
- * BitsStored or HighBit may be wrong.
+ * Bits of a container outside BitsStored may contain anything (PS3.5 section 8.1.1), but if no
+ * overlay lies there, BitsStored or HighBit may be wrong.
  */
 export function warnOfStrayBits(
   data: Uint8Array,

@@ -1,9 +1,9 @@
 /**
- * Decoder threads: they shorten a request that is alone on an idle box, by decoding frames of one file, or files of one
- * series, at the same time.
- * On a busy box every core has an image of its own already, so they rest; frames are then decoded on the thread that
- * asks for them, as they are when all decoder threads have enough to do. Each has its own codecs (some 60 MB, 0.1 s), so
- * they start when first needed and end when idle.
+ * Decoder threads: they shorten a request that is alone on an idle box, by decoding frames of one
+ * file, or files of one series, at the same time. On a busy box every core has an image of its own
+ * already, so they rest; frames are then decoded on the thread that asks for them, as they are when
+ * all decoder threads have enough to do. Each has its own codecs (some 60 MB, 0.1 s), so they start
+ * when first needed and end when idle.
  */
 import os from "node:os";
 import { ServiceThread, ThreadEnded } from "../../base/service-thread.js";
@@ -22,12 +22,17 @@ export interface DecodedFrame {
 }
 
 const MOST_THREADS = 7;
-/** One frame is decoded while the next waits: this thread may be busy decoding when an answer comes. */
+/**
+ * One frame is decoded while the next waits: this thread may be busy decoding when an answer comes.
+ */
 const ORDERS_A_THREAD = 2;
 const IDLE_MILLISECONDS = 2000;
 /** Bytes of decoded frames that wait for their turn. */
 const MOST_BYTES_AHEAD = 1 << 28;
-/** Threads are started only if all frames together take this long to decode: a start takes a tenth of a second. */
+/**
+ * Threads are started only if all frames together take this long to decode: a start takes a tenth
+ * of a second.
+ */
 const LEAST_MILLISECONDS = 200;
 /** One that is there already is asked for less. */
 const LEAST_WITH_A_THREAD = 20;
@@ -49,7 +54,11 @@ let isAlone: () => boolean = () => true;
  * @param most threads to start, 7 at most; one less than the cores if absent
  * @param least milliseconds of decoding that an image has to need before a thread is started for it
  */
-export function shareDecoding(alone: () => boolean, most = mostThreads, least = LEAST_MILLISECONDS): void {
+export function shareDecoding(
+  alone: () => boolean,
+  most = mostThreads,
+  least = LEAST_MILLISECONDS,
+): void {
   isAlone = alone;
   leastMilliseconds = least;
   mostThreads = Math.min(MOST_THREADS, most);
@@ -59,10 +68,15 @@ export function shareDecoding(alone: () => boolean, most = mostThreads, least = 
 export const mostHelpers = (): number => mostThreads;
 
 /** The most frames that are begun ahead, whatever they are. */
-export const mostFramesAhead = (): number => (mostThreads < 1 ? 0 : mostThreads * ORDERS_A_THREAD + 1);
+export const mostFramesAhead = (): number =>
+  mostThreads < 1 ? 0 : mostThreads * ORDERS_A_THREAD + 1;
 
 /** How many of `count` frames of that coding to begin ahead; 0 if that would not pay. */
-export function framesAhead(coding: CodestreamHeader["kind"], format: PixelFormat, count: number): number {
+export function framesAhead(
+  coding: CodestreamHeader["kind"],
+  format: PixelFormat,
+  count: number,
+): number {
   if (mostThreads < 1 || !isAlone()) return 0;
   const samples = format.rows * format.columns * format.samplesPerPixel;
   const least = threads.some(({ isRunning }) => isRunning)
@@ -96,7 +110,8 @@ function freeThread(): ServiceThread<DecodeOrder, DecodedFrame> | undefined {
   const running = threads.filter(({ isRunning }) => isRunning);
   const [least] = running.sort((a, b) => a.pending - b.pending);
   if (least?.pending === 0) return least;
-  if (running.length < mostThreads) return threads.find(({ isRunning }) => !isRunning) ?? newThread();
+  if (running.length < mostThreads)
+    return threads.find(({ isRunning }) => !isRunning) ?? newThread();
   return least !== undefined && least.pending < ORDERS_A_THREAD ? least : undefined;
 }
 
@@ -109,7 +124,9 @@ function newThread(): ServiceThread<DecodeOrder, DecodedFrame> {
   return thread;
 }
 
-/** Undefined if the thread ended first: the frame is decoded here, and tells what is wrong with it. */
+/**
+ * Undefined if the thread ended first: the frame is decoded here, and tells what is wrong with it.
+ */
 async function decodeOn(
   thread: ServiceThread<DecodeOrder, DecodedFrame>,
   header: CodestreamHeader,

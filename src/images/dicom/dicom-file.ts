@@ -1,4 +1,7 @@
-/** The DICOM file around a data set (PS3.10 section 7): preamble, file meta information, transfer syntax. */
+/**
+ * The DICOM file around a data set (PS3.10 section 7): preamble, file meta information, transfer
+ * syntax.
+ */
 import type { Transform } from "node:stream";
 import { createInflate, createInflateRaw, inflateRawSync, inflateSync } from "node:zlib";
 import { errno } from "../../base/errno.js";
@@ -29,7 +32,10 @@ export interface DicomFile extends DicomHead {
 }
 
 const META_ENCODING: Encoding = { explicit: true, littleEndian: true };
-/** A deflated data set may not unfold to more than this, 512 MiB: a few kilobytes of it can claim any length. */
+/**
+ * A deflated data set may not unfold to more than this, 512 MiB: a few kilobytes of it can claim
+ * any length.
+ */
 export const MAX_INFLATED_BYTES = 1 << 29;
 /** How a stream with a zlib header begins (RFC 1950), which ours should not have. */
 const ZLIB_HEADER = 0x78;
@@ -55,15 +61,26 @@ function guessEncoding(head: Uint8Array, offset: number): Encoding | undefined {
   return undefined;
 }
 
-/** True if the bytes (160 are enough) begin a DICOM file, or a data set that lost its preamble or its meta information. */
+/**
+ * True if the bytes (160 are enough) begin a DICOM file, or a data set that lost its preamble or
+ * its meta information.
+ */
 export function isDicom(head: Uint8Array): boolean {
   return dataOffset(head) !== undefined || guessEncoding(head, 0) !== undefined;
 }
 
-/** Offset behind "DICM". A data set without a preamble can hold these letters at the same place, in a text. */
+/**
+ * Offset behind "DICM". A data set without a preamble can hold these letters at the same place, in
+ * a text.
+ */
 function dataOffset(head: Uint8Array): number | undefined {
   for (const at of [128, 0])
-    if (head[at] === 0x44 && head[at + 1] === 0x49 && head[at + 2] === 0x43 && head[at + 3] === 0x4d) {
+    if (
+      head[at] === 0x44 &&
+      head[at + 1] === 0x49 &&
+      head[at + 2] === 0x43 &&
+      head[at + 3] === 0x4d
+    ) {
       const inText =
         guessEncoding(head, 0) !== undefined &&
         guessEncoding(head, at + 4) === undefined &&
@@ -113,8 +130,8 @@ export function readableInHead(keyword: string): boolean {
 
 /**
  * The attributes of a file's beginning, up to SeriesInstanceUID.
- * @param whole the bytes are all of the file
- * Throws what openFile throws; truncated_image if the bytes end before. A deflated data set counts as corrupt.
+ * @param whole the bytes are all of the file Throws what openFile throws; truncated_image if the
+ * bytes end before. A deflated data set counts as corrupt.
  */
 export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
   const walk = newWalk(bytes);
@@ -143,15 +160,21 @@ function readMeta(walk: Walk, start: number) {
   };
 }
 
-/** What the File Meta Information of a file's beginning names, and where it ends; undefined where it is not whole, or lacks a name. */
+/**
+ * What the File Meta Information of a file's beginning names, and where it ends; undefined where it
+ * is not whole, or lacks a name.
+ */
 export function readFileMeta(
   bytes: Uint8Array,
-): { end: number; transferSyntax: string; sopClassUid: string; sopInstanceUid: string } | undefined {
+):
+  { end: number; transferSyntax: string; sopClassUid: string; sopInstanceUid: string } | undefined {
   const start = dataOffset(bytes);
   if (start === undefined) return undefined;
   const { end, attributes } = walkMeta(newWalk(bytes), start);
   const [transferSyntax, sopClassUid, sopInstanceUid] = [
-    ...["TransferSyntaxUID", "MediaStorageSOPClassUID", "MediaStorageSOPInstanceUID"],
+    "TransferSyntaxUID",
+    "MediaStorageSOPClassUID",
+    "MediaStorageSOPInstanceUID",
   ].map((keyword) => attributes.string(keyword));
   if (transferSyntax === undefined || sopClassUid === undefined || sopInstanceUid === undefined)
     return undefined;
@@ -171,14 +194,18 @@ function syntaxOf(walk: Walk, declared: string | undefined, offset: number): Tra
 }
 
 /**
- * How many bytes a file's data set is inflated to while it is read; 0 where it is not deflated. They are counted as they
- * come and not kept.
+ * How many bytes a file's data set is inflated to while it is read; 0 where it is not deflated.
+ * They are counted as they come and not kept.
  * @param check asked meanwhile; what it throws ends the counting
  * @param most elements that its file meta information may have
  * @throws RadserveError unsupported_format, as openFile does, beyond the most that is read
  * @throws TooManyElements if it has more
  */
-export async function inflatedBytes(bytes: Uint8Array, check: () => void, most = MOST_SEEN): Promise<number> {
+export async function inflatedBytes(
+  bytes: Uint8Array,
+  check: () => void,
+  most = MOST_SEEN,
+): Promise<number> {
   let meta;
   try {
     meta = readMeta(newWalk(bytes, most), dataOffset(bytes) ?? 0);
@@ -189,13 +216,24 @@ export async function inflatedBytes(bytes: Uint8Array, check: () => void, most =
   }
   if (!meta.syntax.deflated) return 0;
   const deflated = bytes.subarray(meta.end);
-  const raw = await countInflated(createInflateRaw({ chunkSize: COUNTED_AT_ONCE }), deflated, check);
+  const raw = await countInflated(
+    createInflateRaw({ chunkSize: COUNTED_AT_ONCE }),
+    deflated,
+    check,
+  );
   if (deflated[0] !== ZLIB_HEADER) return raw;
   // A fault as one form may come late in the data, and then the data is read as the other form
-  return Math.max(raw, await countInflated(createInflate({ chunkSize: COUNTED_AT_ONCE }), deflated, check));
+  return Math.max(
+    raw,
+    await countInflated(createInflate({ chunkSize: COUNTED_AT_ONCE }), deflated, check),
+  );
 }
 
-async function countInflated(inflate: Transform, deflated: Uint8Array, check: () => void): Promise<number> {
+async function countInflated(
+  inflate: Transform,
+  deflated: Uint8Array,
+  check: () => void,
+): Promise<number> {
   let counted = 0;
   inflate.end(deflated);
   try {
@@ -211,7 +249,10 @@ async function countInflated(inflate: Transform, deflated: Uint8Array, check: ()
   return counted;
 }
 
-/** The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no zlib header. */
+/**
+ * The data set of Deflated Explicit VR Little Endian (PS3.5 section A.5): a raw deflate stream, no
+ * zlib header.
+ */
 function inflated(walk: Walk, offset: number): Walk {
   const deflated = walk.bytes.subarray(offset);
   const inflatedBy = (inflate: typeof inflateRawSync): Walk => ({
@@ -240,12 +281,13 @@ function inflated(walk: Walk, offset: number): Walk {
 const TOO_LARGE = "ERR_BUFFER_TOO_LARGE";
 
 /**
- * Inflates into one buffer that is as large as the limit from the start: zlib would gather small ones and join them,
- * at twice the memory. The system gives pages only to what is written. One byte more than the limit lets zlib see
- * that the stream goes on without a second buffer.
+ * Inflates into one buffer that is as large as the limit from the start: zlib would gather small
+ * ones and join them, at twice the memory. The system gives pages only to what is written. One byte
+ * more than the limit lets zlib see that the stream goes on without a second buffer.
  */
 function inflateWhole(inflate: typeof inflateRawSync, deflated: Uint8Array): Uint8Array {
-  const within = (limit: number) => inflate(deflated, { maxOutputLength: limit, chunkSize: limit + 1 });
+  const within = (limit: number) =>
+    inflate(deflated, { maxOutputLength: limit, chunkSize: limit + 1 });
   try {
     return within(USUAL_INFLATED_BYTES);
   } catch (error) {
@@ -266,7 +308,10 @@ function notInflated(cause: unknown): RadserveError {
     case TOO_LARGE:
       return tooLarge(cause);
     default:
-      return refusal("corrupt_image", "The deflated data set cannot be inflated. The file is damaged.");
+      return refusal(
+        "corrupt_image",
+        "The deflated data set cannot be inflated. The file is damaged.",
+      );
   }
 }
 
@@ -280,5 +325,7 @@ function tooLarge(cause?: unknown): RadserveError {
 
 /** By ImageType, in whatever case devices write it. */
 export function isLocalizer(attributes: DataSetAttributes): boolean {
-  return (attributes.strings("ImageType") ?? []).some((value) => value.toUpperCase() === "LOCALIZER");
+  return (attributes.strings("ImageType") ?? []).some(
+    (value) => value.toUpperCase() === "LOCALIZER",
+  );
 }

@@ -1,4 +1,6 @@
-/** A DICOM file as an Image: frames are found when it is read and decoded when they are asked for. */
+/**
+ * A DICOM file as an Image: frames are found when it is read and decoded when they are asked for.
+ */
 import { createHash } from "node:crypto";
 import { release } from "../../addon/bytes.js";
 import { errors } from "../../base/errors.js";
@@ -34,8 +36,8 @@ export interface DicomFileImage extends Image {
 
 /**
  * Reads a DICOM file. Nothing is decoded yet, but every frame is accounted for.
- * @param mostElements as openFile takes it, which throws TooManyElements
- * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
+ * @param mostElements as openFile takes it, which throws TooManyElements Throws RadserveError:
+ * corrupt_image, truncated_image, unsupported_transfer_syntax, unsupported_format, no_pixel_data.
  */
 export function readDicom(bytes: Uint8Array, mostElements?: number): DicomFileImage {
   return new DicomImage(openFile(bytes, mostElements), bytes);
@@ -83,12 +85,14 @@ class DicomImage implements DicomFileImage {
     this.#frames = new ReadAhead(
       this.frameCount,
       (index, ahead) => this.#reader.read(index, ahead),
-      () => (this.codec === undefined ? 0 : framesAhead(this.codec.kind, this.format, this.frameCount)),
+      () =>
+        this.codec === undefined ? 0 : framesAhead(this.codec.kind, this.format, this.frameCount),
     );
     this.source = identity(file, bytes.length, () => this.hash());
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
     this.#geometry = frameGeometry(attributes, this.frameCount, this.warnings);
-    // Attributes that all frames share are read now, so that a wrong one refuses the file and not its first model
+    // Attributes that all frames share are read now, so that a wrong one refuses the file and not
+    // its first model
     this.#interpret(0);
     this.#geometry(0);
   }
@@ -98,7 +102,10 @@ class DicomImage implements DicomFileImage {
   }
 
   async frameElsewhere(index: number): Promise<Uint8Array> {
-    return this.#plausible(await this.#reader.read(checkedFrame(index, this.frameCount), true), index);
+    return this.#plausible(
+      await this.#reader.read(checkedFrame(index, this.frameCount), true),
+      index,
+    );
   }
 
   /** Takes over what was odd about a frame, and looks whether it can be what was compressed. */
@@ -138,7 +145,10 @@ class DicomImage implements DicomFileImage {
     if (frame.buffer !== this.bytes.buffer) this.release();
   }
 
-  /** False for a suspicious frame among good ones. Throws decode_suspect if all frames are suspicious. */
+  /**
+   * False for a suspicious frame among good ones. Throws decode_suspect if all frames are
+   * suspicious.
+   */
   async #isPlausible(decoded: Decoded, index: number): Promise<boolean> {
     if (!isSuspect(decoded, this.format)) {
       this.#someFrameVaries = true;
@@ -152,7 +162,10 @@ class DicomImage implements DicomFileImage {
   }
 }
 
-/** A frame without its item would silently lose what the others have: its own rescale, its own place. */
+/**
+ * A frame without its item would silently lose what the others have: its own rescale, its own
+ * place.
+ */
 function checkGroups(attributes: DataSetAttributes, frames: number, warnings: Warning[]): void {
   const groups = attributes.sequence("PerFrameFunctionalGroupsSequence")?.length ?? 0;
   if (groups > 0 && groups < frames)
@@ -173,7 +186,10 @@ function isSuspect(decoded: Decoded, format: PixelFormat): boolean {
   return decoded.suspectBytes > 0 && isConstant(decoded.data, pixelBytes);
 }
 
-/** @param hash of the file: it takes longer than all else that is read, and whoever needs it first waits for it */
+/**
+ * @param hash of the file: it takes longer than all else that is read, and whoever needs it first
+ * waits for it
+ */
 function identity(file: DicomFile, bytes: number, hash: () => string): SourceIdentity {
   const { attributes } = file;
   return {

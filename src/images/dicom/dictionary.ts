@@ -7,8 +7,9 @@ type Data = (typeof dcmjs)["data"];
 let loaded: Data | undefined;
 
 /**
- * dcmjs as dcmjs-codecs requires it: to import it would load its other build beside that one, 4 MB more in every thread.
- * It is loaded when a thread first needs it, which takes tens of milliseconds; the thread that serves HTTP does not.
+ * dcmjs as dcmjs-codecs requires it: to import it would load its other build beside that one, 4 MB
+ * more in every thread. It is loaded when a thread first needs it, which takes tens of
+ * milliseconds; the thread that serves HTTP does not.
  */
 export function dcmjsData(): Data {
   return (loaded ??= (createRequire(import.meta.url)("dcmjs") as typeof dcmjs).data);
@@ -27,7 +28,8 @@ const entries = new Map<Tag, Entry>();
 function entryOf(tag: Tag): Entry | undefined {
   const known = entries.get(tag);
   if (known !== undefined) return known;
-  const entry: Entry | undefined = dcmjsData().DicomMetaDictionary.dictionary[tagName(tag).toUpperCase()];
+  const entry: Entry | undefined =
+    dcmjsData().DicomMetaDictionary.dictionary[tagName(tag).toUpperCase()];
   if (entry !== undefined) entries.set(tag, entry);
   return entry;
 }
@@ -45,8 +47,8 @@ export function describeTag(tag: Tag): string {
 }
 
 /**
- * VR of a tag in the dictionary, "UN" if it has none. The choices of the standard stay open as dcmjs writes them:
- * "xs" (US or SS), "ox" (OB or OW), "lt" (US, SS or OW).
+ * VR of a tag in the dictionary, "UN" if it has none. The choices of the standard stay open as
+ * dcmjs writes them: "xs" (US or SS), "ox" (OB or OW), "lt" (US, SS or OW).
  */
 export function dictionaryVr(tag: Tag): string {
   if ((tag & 0xffff) === 0) return "UL";
@@ -74,7 +76,9 @@ export function tagOf(keyword: string): Tag | undefined {
   return tag;
 }
 
-/** SOP classes that arrive in image folders and that dcmjs has no name for (PS3.4 annex B, PS3.3 F). */
+/**
+ * SOP classes that arrive in image folders and that dcmjs has no name for (PS3.4 annex B, PS3.3 F).
+ */
 const OTHER_SOP_CLASSES: Readonly<Record<string, string>> = {
   "1.2.840.10008.1.3.10": "Media Storage Directory (DICOMDIR)",
   "1.2.840.10008.5.1.4.1.1.1.1": "Digital X-Ray Image Storage - For Presentation",

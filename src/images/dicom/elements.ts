@@ -1,9 +1,11 @@
 /**
- * The walker over an encoded data set (PS3.5 section 7): where each element lies, nothing decoded, nothing copied.
+ * The walker over an encoded data set (PS3.5 section 7): where each element lies, nothing decoded,
+ * nothing copied.
  *
- * It is our own on purpose. dcmjs's reader throws on multi-valued character sets and on a missing preamble, leaves
- * big-endian pixels unswapped and copies the pixels; a reader of medical pixels must also check every length against
- * the real size of the file and say which attribute broke. dcmjs stays the data dictionary and the serialiser.
+ * It is our own on purpose. dcmjs's reader throws on multi-valued character sets and on a missing
+ * preamble, leaves big-endian pixels unswapped and copies the pixels; a reader of medical pixels
+ * must also check every length against the real size of the file and say which attribute broke.
+ * dcmjs stays the data dictionary and the serialiser.
  */
 import { RadserveError } from "../../base/errors.js";
 import { warn } from "../image.js";
@@ -64,7 +66,9 @@ const MOST_KEPT = 1 << 16;
 const MOST_ITEMS = 1 << 18;
 const IMPLICIT_LITTLE: Encoding = { explicit: false, littleEndian: true };
 
-/** Walks a whole data set, in the byte order that its first element shows; otherwise as walkDataSet. */
+/**
+ * Walks a whole data set, in the byte order that its first element shows; otherwise as walkDataSet.
+ */
 export function walkWhole(
   walk: Walk,
   offset: number,
@@ -76,10 +80,10 @@ export function walkWhole(
 }
 
 /**
- * Walks the elements from `offset` to `end` or to a delimiter, and keeps them; what their sequences hold is counted, and
- * made when it is asked for. At the top level (`depth` 0) damage behind the pixel data is a warning and the walk ends;
- * damage before it is an error.
- * Throws RadserveError: corrupt_image, truncated_image, unsupported_format.
+ * Walks the elements from `offset` to `end` or to a delimiter, and keeps them; what their sequences
+ * hold is counted, and made when it is asked for. At the top level (`depth` 0) damage behind the
+ * pixel data is a warning and the walk ends; damage before it is an error. Throws RadserveError:
+ * corrupt_image, truncated_image, unsupported_format.
  */
 export function walkDataSet(
   walk: Walk,
@@ -101,7 +105,8 @@ export function walkDataSet(
       strayFrom = last;
       return;
     }
-    // Tags ascend (PS3.5 section 7.1): what begins again from below belongs to the item without a sequence
+    // Tags ascend (PS3.5 section 7.1): what begins again from below belongs to the item without a
+    // sequence
     const { tag } = element;
     const first = tag >= strayFrom ? elements.get(tag) : undefined;
     if (first !== undefined) noteDoubled(walk, first, element, doubled);
@@ -167,7 +172,10 @@ function walkElements(
   return offset;
 }
 
-/** True for what is wrong with some bytes; false for what is too much altogether, and for faults of the program. */
+/**
+ * True for what is wrong with some bytes; false for what is too much altogether, and for faults of
+ * the program.
+ */
 function isDamage(error: unknown): boolean {
   return error instanceof RadserveError && !(error instanceof OverBudget);
 }
@@ -177,28 +185,42 @@ function tooDeep(): OverBudget {
   return new OverBudget("corrupt_image", message, { most: MAX_DEPTH });
 }
 
-/** Readers differ in which of two elements of one tag they take; if their values are the same, no matter. */
+/**
+ * Readers differ in which of two elements of one tag they take; if their values are the same, no
+ * matter.
+ */
 function noteDoubled(walk: Walk, first: Element, second: Element, doubled: Tag[]): void {
   const { tag } = first;
   if ((tag & 0xffff) === 0) return;
   const bytes = ({ offset, available }: Element) => walk.bytes.subarray(offset, offset + available);
   if (first.vr === second.vr && Buffer.compare(bytes(first), bytes(second)) === 0)
-    warn(walk.warnings, "doubled_element", `${describeTag(tag)} stands twice, with the same value.`);
+    warn(
+      walk.warnings,
+      "doubled_element",
+      `${describeTag(tag)} stands twice, with the same value.`,
+    );
   else doubled.push(tag);
 }
 
 /**
- * Where the walk goes on behind an item or delimiter that lies in no sequence, as behind sequences whose length is
- * written as 0: over a whole item, or over the head alone if the item's length is 0 too.
+ * Where the walk goes on behind an item or delimiter that lies in no sequence, as behind sequences
+ * whose length is written as 0: over a whole item, or over the head alone if the item's length is 0
+ * too.
  */
-function behindStray(walk: Walk, { tag, length, value }: Header, end: number, encoding: Encoding): number {
+function behindStray(
+  walk: Walk,
+  { tag, length, value }: Header,
+  end: number,
+  encoding: Encoding,
+): number {
   warn(
     walk.warnings,
     "stray_item",
     "An item or delimiter lies outside any sequence; what it holds was ignored.",
   );
   if (tag !== ITEM) return value;
-  if (length === UNDEFINED) return walkElements(walk, value, end, encodingAt(walk, value, end, encoding), 1);
+  if (length === UNDEFINED)
+    return walkElements(walk, value, end, encodingAt(walk, value, end, encoding), 1);
   return value + length <= end ? value + length : value;
 }
 
@@ -215,7 +237,11 @@ function readElement(
   const element: Element = { tag, vr, offset: value, length, available: length, encoding };
   if (length === UNDEFINED) return ofUndefinedLength(walk, element, end, depth, kept);
   if (length % 2 === 1)
-    warn(walk.warnings, "odd_length", `The length of ${describeTag(tag)} is odd; even lengths are required.`);
+    warn(
+      walk.warnings,
+      "odd_length",
+      `The length of ${describeTag(tag)} is odd; even lengths are required.`,
+    );
   if (value + length > end) {
     // A file cut short in its pixels is judged where the frames are counted
     if (depth > 0 || !PIXEL_TAGS.has(tag)) throw truncated(tag, value + length, walk.bytes.length);
@@ -226,7 +252,13 @@ function readElement(
 }
 
 /** Fragments or items up to their delimiter, which gives the element its length. */
-function ofUndefinedLength(walk: Walk, element: Element, end: number, depth: number, kept: boolean): Element {
+function ofUndefinedLength(
+  walk: Walk,
+  element: Element,
+  end: number,
+  depth: number,
+  kept: boolean,
+): Element {
   const { tag, vr, offset, encoding } = element;
   // Fragments are not only in the image's own pixels: icons and private elements have them too
   if (PIXEL_TAGS.has(tag) || vr.startsWith("O")) {
@@ -239,7 +271,8 @@ function ofUndefinedLength(walk: Walk, element: Element, end: number, depth: num
   }
   // UN of undefined length is a sequence in implicit little endian (PS3.5 section 6.2.2, note 4)
   element.inner = vr === "UN" && encoding.explicit ? IMPLICIT_LITTLE : encoding;
-  element.length = element.available = walkItems(walk, offset, end, element.inner, depth + 1, true) - offset;
+  element.length = element.available =
+    walkItems(walk, offset, end, element.inner, depth + 1, true) - offset;
   return element;
 }
 
@@ -263,11 +296,15 @@ function walkItems(
     if (tag === SEQUENCE_END) return offset + 8;
     if (tag !== ITEM) {
       if (!toDelimiter)
-        throw corrupt(`Expected an item of a sequence at byte ${offset} but found ${tagName(tag)}.`, tag);
+        throw corrupt(
+          `Expected an item of a sequence at byte ${offset} but found ${tagName(tag)}.`,
+          tag,
+        );
       warn(walk.warnings, "missing_delimiter", "A sequence ends without its delimiter.");
       return offset;
     }
-    if (length !== UNDEFINED && offset + 8 + length > end) throw truncated(ITEM, offset + 8 + length, end);
+    if (length !== UNDEFINED && offset + 8 + length > end)
+      throw truncated(ITEM, offset + 8 + length, end);
     const start = offset + 8;
     const stop = length === UNDEFINED ? end : start + length;
     count(walk);
@@ -292,7 +329,10 @@ function innerOf({ vr, tag, encoding }: Element): Encoding | undefined {
   return vr === "SQ" ? encoding : undefined;
 }
 
-/** Counts what a sequence of defined length holds. What is odd or broken in it is told to whoever asks for it. */
+/**
+ * Counts what a sequence of defined length holds. What is odd or broken in it is told to whoever
+ * asks for it.
+ */
 function countInside(walk: Walk, element: Element, depth: number): void {
   const inner = element.length === 0 ? undefined : innerOf(element);
   if (inner === undefined) return;
@@ -311,11 +351,11 @@ function countInside(walk: Walk, element: Element, depth: number): void {
 const EMPTY: DataSet = { elements: new Map(), encoding: IMPLICIT_LITTLE, end: 0 };
 
 /**
- * Items of a sequence; undefined if the element is not a sequence. UN of a defined length is tried as implicit little
- * endian.
+ * Items of a sequence; undefined if the element is not a sequence. UN of a defined length is tried
+ * as implicit little endian.
  * @param frames of the image, each of which may have an item
- * @throws RadserveError corrupt_image or truncated_image if the items contradict the element's length,
- * unsupported_format if there are more
+ * @throws RadserveError corrupt_image or truncated_image if the items contradict the element's
+ * length, unsupported_format if there are more
  */
 export function itemsOf(walk: Walk, element: Element, frames = 1): DataSet[] | undefined {
   const inner = element.inner ?? innerOf(element);

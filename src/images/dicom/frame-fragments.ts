@@ -1,4 +1,7 @@
-/** Encapsulated pixel data (PS3.5 annex A.4): its offset tables and fragments, and which of those make up which frame. */
+/**
+ * Encapsulated pixel data (PS3.5 annex A.4): its offset tables and fragments, and which of those
+ * make up which frame.
+ */
 import { errors, type RadserveError } from "../../base/errors.js";
 import { warn, type Warning } from "../image.js";
 import { beginsCodestream } from "./codestream.js";
@@ -67,7 +70,8 @@ export function readFragments(
           "Encapsulated data begins with a frame instead of its Basic Offset Table.",
         );
       if (first < 0) first = offset;
-      if (kept) result.fragments.push({ relative: offset - first, offset: offset + 8, length: available });
+      if (kept)
+        result.fragments.push({ relative: offset - first, offset: offset + 8, length: available });
     }
     if (available < length) return { ...result, truncated: true };
     offset += 8 + length;
@@ -96,10 +100,10 @@ interface Input {
 }
 
 /**
- * Finds the fragments of every frame. One fragment a frame is taken as it is; otherwise the first bytes of the
- * fragments decide, and the offset tables only if those do not tell the frames apart: tables in circulation are wrong
- * more often than signatures.
- * Throws RadserveError: corrupt_image, truncated_image.
+ * Finds the fragments of every frame. One fragment a frame is taken as it is; otherwise the first
+ * bytes of the fragments decide, and the offset tables only if those do not tell the frames apart:
+ * tables in circulation are wrong more often than signatures. Throws RadserveError: corrupt_image,
+ * truncated_image.
  */
 export function findFrames(given: Input): FrameSource[] {
   const input = withoutEmpty(given);
@@ -114,7 +118,11 @@ export function findFrames(given: Input): FrameSource[] {
     );
   }
   if (!encapsulated.delimited)
-    warn(warnings, "missing_delimiter", "The pixel data ends without its Sequence Delimitation Item.");
+    warn(
+      warnings,
+      "missing_delimiter",
+      "The pixel data ends without its Sequence Delimitation Item.",
+    );
   const byTable = framesByTable(input);
   if (fragments.length === frameCount)
     return byTable ?? fragments.map((fragment) => ({ fragments: [fragment] }));
@@ -132,7 +140,10 @@ export function findFrames(given: Input): FrameSource[] {
   );
 }
 
-/** Some writers append an empty fragment. If there are more fragments than frames, empty fragments are not frames. */
+/**
+ * Some writers append an empty fragment. If there are more fragments than frames, empty fragments
+ * are not frames.
+ */
 function withoutEmpty(input: Input): Input {
   const { encapsulated, frameCount } = input;
   if (encapsulated.fragments.length <= frameCount) return input;
@@ -148,7 +159,11 @@ function cut(input: Input, where: string): RadserveError {
 }
 
 function warnTable(warnings: Warning[], problem: string): void {
-  warn(warnings, "offset_table_wrong", `The offset table of the pixel data was not used: ${problem}.`);
+  warn(
+    warnings,
+    "offset_table_wrong",
+    `The offset table of the pixel data was not used: ${problem}.`,
+  );
 }
 
 function sameFrames(a: FrameSource[], b: FrameSource[]): boolean {
@@ -157,10 +172,17 @@ function sameFrames(a: FrameSource[], b: FrameSource[]): boolean {
 
 /** Groups fragments into frames; `starts` are the indices of the frames' first fragments. */
 function group(fragments: Fragment[], starts: number[]): FrameSource[] {
-  return starts.map((start, i) => ({ fragments: fragments.slice(start, starts[i + 1] ?? fragments.length) }));
+  return starts.map((start, i) => ({
+    fragments: fragments.slice(start, starts[i + 1] ?? fragments.length),
+  }));
 }
 
-function framesBySignature({ bytes, encapsulated, frameCount, warnings }: Input): FrameSource[] | undefined {
+function framesBySignature({
+  bytes,
+  encapsulated,
+  frameCount,
+  warnings,
+}: Input): FrameSource[] | undefined {
   const { fragments } = encapsulated;
   const starts = fragments
     .map((f, i) => (beginsCodestream(bytes.subarray(f.offset, f.offset + f.length)) ? i : -1))
@@ -207,7 +229,9 @@ function framesByTable(input: Input): FrameSource[] | undefined {
 
 /** The bytes of one frame; a view of the file if it is one fragment. */
 export function frameBytes(bytes: Uint8Array, source: FrameSource): Uint8Array {
-  const parts = source.fragments.map(({ offset, length }) => bytes.subarray(offset, offset + length));
+  const parts = source.fragments.map(({ offset, length }) =>
+    bytes.subarray(offset, offset + length),
+  );
   const [only] = parts;
   const whole = only !== undefined && parts.length === 1 ? only : Buffer.concat(parts);
   return whole.subarray(0, source.length ?? whole.length);

@@ -5,7 +5,12 @@ import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type Codec, type PixelFormat, type Warning } from "../image.js";
 import { checkHeader, codecOf } from "./codecs.js";
 import { readCodestream, type CodestreamHeader } from "./codestream.js";
-import { checkStoredBits, clampOvershoot, isTooLongForConstant, warnOfStrayBits } from "./decode-check.js";
+import {
+  checkStoredBits,
+  clampOvershoot,
+  isTooLongForConstant,
+  warnOfStrayBits,
+} from "./decode-check.js";
 import { decode } from "./decoders.js";
 import type { DicomFile } from "./dicom-file.js";
 import type { Element } from "./elements.js";
@@ -33,8 +38,9 @@ export interface FrameReader {
 }
 
 /**
- * How the frames of a file are read: by its transfer syntax, unless the bytes are something else, which is warned of.
- * Throws RadserveError: corrupt_image, truncated_image, unsupported_transfer_syntax.
+ * How the frames of a file are read: by its transfer syntax, unless the bytes are something else,
+ * which is warned of. Throws RadserveError: corrupt_image, truncated_image,
+ * unsupported_transfer_syntax.
  */
 export function frameReader(file: DicomFile, element: Element, pixel: ImagePixel): FrameReader {
   const encoded = encodedFrames(file, element, pixel);
@@ -75,7 +81,10 @@ function lookedThrough(data: Uint8Array, format: PixelFormat, overlays: number):
   return { data, suspectBytes: 0, warnings };
 }
 
-/** Bits of the container that overlays lie in (PS3.5 section 8.1.2, retired): 60xx groups with a position and no data. */
+/**
+ * Bits of the container that overlays lie in (PS3.5 section 8.1.2, retired): 60xx groups with a
+ * position and no data.
+ */
 function overlayBits({ dataSet, walk }: DicomFile): number {
   let bits = 0;
   for (let group = 0x6000; group <= 0x601e; group += 2) {
@@ -111,7 +120,10 @@ function rleReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames): 
   };
 }
 
-/** Frames that are raw deflate streams (PS3.5 annex A.4.13), or encapsulated without compression (annex A.4.11). */
+/**
+ * Frames that are raw deflate streams (PS3.5 annex A.4.13), or encapsulated without compression
+ * (annex A.4.11).
+ */
 function rawFrameReader(
   file: DicomFile,
   element: Element,
@@ -175,20 +187,26 @@ function codecReader(file: DicomFile, pixel: ImagePixel, encoded: EncodedFrames)
       const header = readCodestream(encoded.bytesOf(index));
       checkHeader(header, format);
       if (decodedColour(tag, header, []) !== format.photometricInterpretation)
-        throw errors.corrupt_image(`Frame ${index + 1} is coded in another colour space than the first.`);
+        throw errors.corrupt_image(
+          `Frame ${index + 1} is coded in another colour space than the first.`,
+        );
       const decoded = await decode(header, format, ahead);
       const { data } = decoded;
       if ((lossy || header.lossy) && header.precision > format.bitsStored)
         clampOvershoot(data, format, decoded.warnings);
       checkStoredBits(data, format, overlays, header.kind);
       // Above HighBit they were looked for
-      if (format.highBit >= format.bitsStored) warnOfStrayBits(data, format, overlays, decoded.warnings);
+      if (format.highBit >= format.bitsStored)
+        warnOfStrayBits(data, format, overlays, decoded.warnings);
       return { ...decoded, suspectBytes: isTooLongForConstant(header) ? header.entropyBytes : 0 };
     },
   };
 }
 
-/** Codecs give values in the low bits: if the codestream has too few for HighBit, that cannot be the place. */
+/**
+ * Codecs give values in the low bits: if the codestream has too few for HighBit, that cannot be the
+ * place.
+ */
 function codedHighBit(format: PixelFormat, header: CodestreamHeader, warnings: Warning[]): number {
   const { bitsStored, highBit } = format;
   if (highBit === bitsStored - 1 || header.precision > highBit) return highBit;

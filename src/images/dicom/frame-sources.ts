@@ -1,4 +1,7 @@
-/** The encoded frames of encapsulated pixel data: where the bytes of each lie in the file, and what they are coded as. */
+/**
+ * The encoded frames of encapsulated pixel data: where the bytes of each lie in the file, and what
+ * they are coded as.
+ */
 import { errors } from "../../base/errors.js";
 import { warn, type PixelFormat } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -16,7 +19,11 @@ import {
 import { ITEM, tagAt } from "./headers.js";
 import { frameLength } from "./native-pixels.js";
 import type { ImagePixel } from "./pixel-format.js";
-import { ENCAPSULATED_UNCOMPRESSED, type PixelCoding, type TransferSyntax } from "./transfer-syntax.js";
+import {
+  ENCAPSULATED_UNCOMPRESSED,
+  type PixelCoding,
+  type TransferSyntax,
+} from "./transfer-syntax.js";
 
 /** A frame larger than this has to be at least a 5,000th of its size when compressed. */
 const IMPLAUSIBLE_BYTES = 1 << 26;
@@ -29,9 +36,9 @@ export interface EncodedFrames {
 }
 
 /**
- * Finds the encoded frames of a file; undefined if its pixel data is not encapsulated. Their coding is that of the
- * transfer syntax unless the bytes are something else, which is warned of.
- * Throws RadserveError: corrupt_image, truncated_image.
+ * Finds the encoded frames of a file; undefined if its pixel data is not encapsulated. Their coding
+ * is that of the transfer syntax unless the bytes are something else, which is warned of. Throws
+ * RadserveError: corrupt_image, truncated_image.
  */
 export function encodedFrames(
   file: DicomFile,
@@ -50,7 +57,9 @@ export function encodedFrames(
   });
   const bytesOf = (index: number) => frameBytes(walk.bytes, sources[index] ?? { fragments: [] });
   if (pixel.format.float)
-    throw errors.corrupt_image("Float Pixel Data is compressed, which the standard does not allow.");
+    throw errors.corrupt_image(
+      "Float Pixel Data is compressed, which the standard does not allow.",
+    );
   checkPlausible(sources, pixel.format);
   const coding = codingOf(bytesOf(0), syntax, pixel.format);
   if (coding !== syntax.coding)
@@ -63,7 +72,10 @@ export function encodedFrames(
   return { coding, bytesOf };
 }
 
-/** Tells by its first bytes what the first frame is: codestreams begin with markers, RLE with its segments' number and place. */
+/**
+ * Tells by its first bytes what the first frame is: codestreams begin with markers, RLE with its
+ * segments' number and place.
+ */
 function codingOf(frame: Uint8Array, syntax: TransferSyntax, format: PixelFormat): PixelCoding {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
   const isRle =
@@ -83,8 +95,8 @@ function codingOf(frame: Uint8Array, syntax: TransferSyntax, format: PixelFormat
 }
 
 /**
- * Compressed frames whose element has a defined length, as some writers leave it: as items or as one bare codestream.
- * Undefined for native pixels.
+ * Compressed frames whose element has a defined length, as some writers leave it: as items or as
+ * one bare codestream. Undefined for native pixels.
  */
 function withDefinedLength(
   { walk, transferSyntax, attributes }: DicomFile,
@@ -136,8 +148,12 @@ function extendedOffsets(attributes: DataSetAttributes): ExtendedOffsets | undef
     if (element === undefined) return undefined;
     const bytes = attributes.bytes(element);
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    return Array.from({ length: bytes.length >>> 3 }, (_, i) => Number(view.getBigUint64(i * 8, true)));
+    return Array.from({ length: bytes.length >>> 3 }, (_, i) =>
+      Number(view.getBigUint64(i * 8, true)),
+    );
   };
   const offsets = read("ExtendedOffsetTable");
-  return offsets === undefined ? undefined : { offsets, lengths: read("ExtendedOffsetTableLengths") };
+  return offsets === undefined
+    ? undefined
+    : { offsets, lengths: read("ExtendedOffsetTableLengths") };
 }

@@ -1,11 +1,15 @@
-/** Functional groups (PS3.3 C.7.6.16): what multi-frame objects say of each frame, or of all of them. */
+/**
+ * Functional groups (PS3.3 C.7.6.16): what multi-frame objects say of each frame, or of all of
+ * them.
+ */
 import { warn, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 
 /**
- * The items of one functional group macro for a frame (from 0): those of the frame itself override the shared ones. A
- * macro may stand in one of the two places only (PS3.3 C.7.6.16.1.1); where it stands in both and they differ, that is a
- * warning. Undefined if the object has neither; then the attributes at the top of the data set count.
+ * The items of one functional group macro for a frame (from 0): those of the frame itself override
+ * the shared ones. A macro may stand in one of the two places only (PS3.3 C.7.6.16.1.1); where it
+ * stands in both and they differ, that is a warning. Undefined if the object has neither; then the
+ * attributes at the top of the data set count.
  */
 export function functionalGroups(
   attributes: DataSetAttributes,
@@ -33,8 +37,8 @@ export function functionalGroups(
 }
 
 /**
- * The holder of the attributes of a macro of one item: that item, as functionalGroups finds it, or the top of the data set.
- * Several items that differ, and other values at the top, are a warning.
+ * The holder of the attributes of a macro of one item: that item, as functionalGroups finds it, or
+ * the top of the data set. Several items that differ, and other values at the top, are a warning.
  * @param keywords of the macro that are read
  */
 export function holderOf(
@@ -59,7 +63,9 @@ export function holderOf(
 /** The items of a macro that hold something: they are looked at for each frame. */
 const filledItems = new WeakMap<readonly DataSetAttributes[], readonly DataSetAttributes[]>();
 
-function filled(items: readonly DataSetAttributes[] | undefined): readonly DataSetAttributes[] | undefined {
+function filled(
+  items: readonly DataSetAttributes[] | undefined,
+): readonly DataSetAttributes[] | undefined {
   // Most have one item, and files with many frames have it for each
   if (items === undefined || (items.length === 1 && (items[0]?.size ?? 0) > 0)) return items;
   const known = filledItems.get(items) ?? items.filter((item) => item.size > 0);
@@ -67,7 +73,10 @@ function filled(items: readonly DataSetAttributes[] | undefined): readonly DataS
   return known;
 }
 
-/** The only item of a macro that has one, as functionalGroups finds it. Several that differ are a warning. */
+/**
+ * The only item of a macro that has one, as functionalGroups finds it. Several that differ are a
+ * warning.
+ */
 export function functionalGroup(
   attributes: DataSetAttributes,
   frame: number,
@@ -86,7 +95,8 @@ export function onlyItem(
   const first = items?.[0];
   if (items === undefined || first === undefined || items.length === 1) return first;
   // Each frame asks, and there may be very many
-  const differ = differing.get(items) ?? items.some((item) => item !== first && !item.equals(first));
+  const differ =
+    differing.get(items) ?? items.some((item) => item !== first && !item.equals(first));
   differing.set(items, differ);
   if (differ)
     warn(
@@ -101,7 +111,10 @@ export function onlyItem(
 const differing = new WeakMap<readonly DataSetAttributes[], boolean>();
 
 /** Calls `read` once a frame if frames can differ, else once in all. */
-export function perFrame<T>(attributes: DataSetAttributes, read: (frame: number) => T): (frame: number) => T {
+export function perFrame<T>(
+  attributes: DataSetAttributes,
+  read: (frame: number) => T,
+): (frame: number) => T {
   const varies = attributes.has("PerFrameFunctionalGroupsSequence");
   const known = new Map<number, T>();
   return (frame) => {

@@ -21,8 +21,8 @@ export interface FrameGeometry {
 }
 
 /**
- * Geometry by frame (from 0), read when first asked for. What is said twice, or cannot be, is a warning.
- * Throws corrupt_image if the planes of a dose grid cannot be told.
+ * Geometry by frame (from 0), read when first asked for. What is said twice, or cannot be, is a
+ * warning. Throws corrupt_image if the planes of a dose grid cannot be told.
  */
 export function frameGeometry(
   attributes: DataSetAttributes,
@@ -30,7 +30,9 @@ export function frameGeometry(
   warnings: Warning[],
 ): (frame: number) => FrameGeometry {
   const placed = planeReader(attributes, frames, warnings);
-  const read = perFrame(attributes, (frame) => readGeometry(attributes, frame, placed(frame), warnings));
+  const read = perFrame(attributes, (frame) =>
+    readGeometry(attributes, frame, placed(frame), warnings),
+  );
   return (frame) => {
     const { plane, fault } = placed(frame);
     return { ...read(frame), plane, planeFault: fault };
@@ -56,13 +58,21 @@ function readGeometry(
       `PixelAspectRatio is ${shortly(stated)}, and by their spacing pixels are ${shortly(pixelAspect)} times as high as wide; the spacing was believed.`,
     );
   return {
-    // The lengths in a mosaic are right within each of its slices, and nobody knows where those begin
-    spacing: spacing !== undefined && fault?.reason === "mosaic" ? { ...spacing, patient: false } : spacing,
-    ...{ regions, pixelAspect },
+    // The lengths in a mosaic are right within each of its slices, and nobody knows where those
+    // begin
+    spacing:
+      spacing !== undefined && fault?.reason === "mosaic"
+        ? { ...spacing, patient: false }
+        : spacing,
+    regions,
+    pixelAspect,
   };
 }
 
-/** `row \ column`: of a spacing in mm (PS3.3 10.7.1.3), the first value is the distance between rows. */
+/**
+ * `row \ column`: of a spacing in mm (PS3.3 10.7.1.3), the first value is the distance between
+ * rows.
+ */
 function pair(
   attributes: DataSetAttributes | undefined,
   keyword: string,
@@ -86,7 +96,8 @@ function readSpacing(
     return { ...pixel, source: "PixelSpacing", patient: true };
   const imager = pair(attributes, "ImagerPixelSpacing");
   const scanned = pair(attributes, "NominalScannedPixelSpacing");
-  // Equal to the detector's but for rounding, PixelSpacing says that nothing was corrected (PS3.3 10.7.1.1)
+  // Equal to the detector's but for rounding, PixelSpacing says that nothing was corrected (PS3.3
+  // 10.7.1.1)
   const isOther = (other: PixelScale | undefined) =>
     other === undefined || pixel === undefined || !isSameScale(pixel, other);
   if (pixel !== undefined && isOther(imager) && isOther(scanned)) {
@@ -94,14 +105,16 @@ function readSpacing(
     return { ...pixel, source: "PixelSpacing", patient: !unknown };
   }
   if (imager !== undefined) return { ...imager, source: "ImagerPixelSpacing", patient: false };
-  if (scanned !== undefined) return { ...scanned, source: "NominalScannedPixelSpacing", patient: false };
+  if (scanned !== undefined)
+    return { ...scanned, source: "NominalScannedPixelSpacing", patient: false };
   return undefined;
 }
 
 /**
- * Whether a frame is a plane in the patient, so that its PixelSpacing is in the patient too, however far apart the
- * pixels of a detector or of a film were (PS3.3 C.7.6.2.1.1, C.7.6.16.2.1; A.8.1.3 for secondary captures). Projections
- * have planes by functional groups alone, as tomosynthesis and other X-ray 3D reconstructions have.
+ * Whether a frame is a plane in the patient, so that its PixelSpacing is in the patient too,
+ * however far apart the pixels of a detector or of a film were (PS3.3 C.7.6.2.1.1, C.7.6.16.2.1;
+ * A.8.1.3 for secondary captures). Projections have planes by functional groups alone, as
+ * tomosynthesis and other X-ray 3D reconstructions have.
  * @param measured whether PixelSpacing is that of a functional group
  */
 function isPlane(
@@ -116,7 +129,9 @@ function isPlane(
     if (directionsOf(turned) !== undefined) return true;
   }
   const isCapture = attributes.string("SOPClassUID")?.startsWith(SECONDARY_CAPTURE) === true;
-  return plane !== undefined && (isCapture || !PROJECTIONS.includes(attributes.string("Modality") ?? ""));
+  return (
+    plane !== undefined && (isCapture || !PROJECTIONS.includes(attributes.string("Modality") ?? ""))
+  );
 }
 
 /** How the UIDs of all SOP classes of secondary captures begin. */
@@ -124,7 +139,10 @@ export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
 const PROJECTIONS = ["CR", "DX", "IO", "MG", "PX", "RF", "RG", "XA"];
 
-/** Whether a projection that does not say how it was calibrated was calibrated at all is unknown (PS3.3 10.7.1.1). */
+/**
+ * Whether a projection that does not say how it was calibrated was calibrated at all is unknown
+ * (PS3.3 10.7.1.1).
+ */
 function isProjection(attributes: DataSetAttributes): boolean {
   return (
     PROJECTIONS.includes(attributes.string("Modality") ?? "") &&
@@ -133,7 +151,10 @@ function isProjection(attributes: DataSetAttributes): boolean {
   );
 }
 
-/** RegionSpatialFormat (PS3.3 C.8.5.5.1.1): of a plane; of M-mode, spectra and waveforms, along which time runs. */
+/**
+ * RegionSpatialFormat (PS3.3 C.8.5.5.1.1): of a plane; of M-mode, spectra and waveforms, along
+ * which time runs.
+ */
 const TWO_DIMENSIONAL = 1;
 const OF_TIME = [2, 3, 4];
 const CENTIMETRES = 3;
@@ -141,14 +162,17 @@ const CENTIMETRES = 3;
 /** Bit 0 of RegionFlags (PS3.3 C.8.5.5.1.3): 0 is high priority, 1 is low. */
 const LOW_PRIORITY = 1;
 
-/** How far a scale may be from PixelSpacing that says the same, as a part of it: both are rounded. */
+/**
+ * How far a scale may be from PixelSpacing that says the same, as a part of it: both are rounded.
+ */
 const SAME_SCALE = 1e-3;
 
 /**
- * The spacing of the image, and the regions of ultrasound outside of which it does not hold. Regions that have a scale
- * count before PixelSpacing, which is one for the whole picture. Regions that reach beyond the image are those of a larger
- * one, before somebody shrank it, and so are their scales: then none is believed, and no PixelSpacing that says the same.
- * Regions that do not say where they lie are not believed either, nor is a PixelSpacing that says otherwise.
+ * The spacing of the image, and the regions of ultrasound outside of which it does not hold.
+ * Regions that have a scale count before PixelSpacing, which is one for the whole picture. Regions
+ * that reach beyond the image are those of a larger one, before somebody shrank it, and so are
+ * their scales: then none is believed, and no PixelSpacing that says the same. Regions that do not
+ * say where they lie are not believed either, nor is a PixelSpacing that says otherwise.
  */
 function withRegions(
   attributes: DataSetAttributes,
@@ -179,7 +203,8 @@ function withRegions(
   const isPlaced = regions.length === planes.length + ofTime.length;
   // Some writers give one beyond the last pixel, a size instead of a position
   if (!isPlaced || !regions.every(({ x1, y1 }) => x1 <= columns && y1 <= rows)) {
-    const believed = agrees !== isPlaced && (isPlaced || scales.length === planes.length + ofTime.length);
+    const believed =
+      agrees !== isPlaced && (isPlaced || scales.length === planes.length + ofTime.length);
     warn(
       warnings,
       "regions_ignored",
@@ -188,7 +213,10 @@ function withRegions(
           ? "."
           : `, and ${believed ? "PixelSpacing was believed" : "so was PixelSpacing"}.`),
     );
-    return { spacing: pixel && { ...pixel, patient: pixel.patient && believed }, regions: undefined };
+    return {
+      spacing: pixel && { ...pixel, patient: pixel.patient && believed },
+      regions: undefined,
+    };
   }
   if (pixel !== undefined && agrees && scales.length === regions.length)
     return { spacing: pixel, regions: undefined };
@@ -210,14 +238,25 @@ type PixelScale = Pick<Spacing, "row" | "column">;
 
 const shortly = (mm: number): string => String(Number(mm.toPrecision(6)));
 
-/** The pixels that a region of an ultrasound image covers (PS3.3 C.8.5.5); undefined if it does not say. */
+/**
+ * The pixels that a region of an ultrasound image covers (PS3.3 C.8.5.5); undefined if it does not
+ * say.
+ */
 function regionOf(item: DataSetAttributes, scale: Region["scale"]): Region | undefined {
   const [x0, y0, x1, y1] = ["MinX0", "MinY0", "MaxX1", "MaxY1"].map((end) =>
     item.number(`RegionLocation${end}`),
   );
-  if (x0 === undefined || y0 === undefined || x1 === undefined || y1 === undefined) return undefined;
+  if (x0 === undefined || y0 === undefined || x1 === undefined || y1 === undefined)
+    return undefined;
   if (x1 < x0 || y1 < y0) return undefined;
-  return { x0, y0, x1, y1, scale, highPriority: ((item.number("RegionFlags") ?? 0) & LOW_PRIORITY) === 0 };
+  return {
+    x0,
+    y0,
+    x1,
+    y1,
+    scale,
+    highPriority: ((item.number("RegionFlags") ?? 0) & LOW_PRIORITY) === 0,
+  };
 }
 
 function scaleOf(region: DataSetAttributes): Region["scale"] {
@@ -232,7 +271,10 @@ function scaleOf(region: DataSetAttributes): Region["scale"] {
 /** The scale of all regions; undefined if they differ. */
 function commonSpacing(scales: readonly PixelScale[]): Spacing | undefined {
   const [first] = scales;
-  if (first === undefined || scales.some(({ row, column }) => row !== first.row || column !== first.column))
+  if (
+    first === undefined ||
+    scales.some(({ row, column }) => row !== first.row || column !== first.column)
+  )
     return undefined;
   return { ...first, source: "SequenceOfUltrasoundRegions", patient: true };
 }

@@ -1,6 +1,6 @@
 /**
- * The headers of elements (PS3.5 section 7.1): tag, value representation and length, in the byte order and with or
- * without explicit VRs, whatever the file declares.
+ * The headers of elements (PS3.5 section 7.1): tag, value representation and length, in the byte
+ * order and with or without explicit VRs, whatever the file declares.
  */
 import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type Warning } from "../image.js";
@@ -21,15 +21,18 @@ export interface Walk {
   seen: number;
   /** How many may be seen. */
   most: number;
-  /** False where they have been counted already, and are seen again because somebody asks for them. */
+  /**
+   * False where they have been counted already, and are seen again because somebody asks for them.
+   */
   counts: boolean;
   /** How many there are in the whole file. */
   all: number;
 }
 
 /**
- * Elements, items and fragments that are walked at most. Each takes time and memory whatever its length, so a file of
- * empty ones would stop its thread. An enhanced object of 20,000 frames has some 500,000.
+ * Elements, items and fragments that are walked at most. Each takes time and memory whatever its
+ * length, so a file of empty ones would stop its thread. An enhanced object of 20,000 frames has
+ * some 500,000.
  */
 export const MOST_SEEN = 2_000_000;
 
@@ -72,7 +75,9 @@ export const ITEM_END = 0xfffee00d;
 export const SEQUENCE_END = 0xfffee0dd;
 export const UNDEFINED = 0xffffffff;
 
-const SHORT_VRS = new Set("AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US".split(" "));
+const SHORT_VRS = new Set(
+  "AE AS AT CS DA DS DT FD FL IS LO LT PN SH SL SS ST TM UI UL US".split(" "),
+);
 const LONG_VRS = new Set("OB OD OF OL OV OW SQ SV UC UN UR UT UV".split(" "));
 const LIKE_A_VR = /^[A-Z]{2}$/;
 
@@ -131,8 +136,9 @@ export function withByteOrder(walk: Walk, offset: number, declared: Encoding): E
 }
 
 /**
- * The encoding of the data set that begins at `offset`. Its first element is believed against the declared encoding:
- * files exist whose explicit sequences hold implicit items, and files whose transfer syntax names the wrong one.
+ * The encoding of the data set that begins at `offset`. Its first element is believed against the
+ * declared encoding: files exist whose explicit sequences hold implicit items, and files whose
+ * transfer syntax names the wrong one.
  */
 export function encodingAt(walk: Walk, offset: number, end: number, declared: Encoding): Encoding {
   if (offset + 8 > end || !declared.littleEndian) return declared;
@@ -149,17 +155,31 @@ export function encodingAt(walk: Walk, offset: number, end: number, declared: En
   const known = dictionaryVr(tag);
   const fits = known !== vr && offset + 8 + length <= end;
   if (fits && !(known === "UN" && readsOnAsExplicit(walk, offset, end, tag))) return declared;
-  warn(walk.warnings, "explicit_in_implicit", "Explicit VR elements were found in an implicit VR data set.");
+  warn(
+    walk.warnings,
+    "explicit_in_implicit",
+    "Explicit VR elements were found in an implicit VR data set.",
+  );
   return { ...declared, explicit: true };
 }
 
 function warnOfImplicit({ warnings }: Walk): void {
-  warn(warnings, "implicit_in_explicit", "Implicit VR elements were found in an explicit VR data set.");
+  warn(
+    warnings,
+    "implicit_in_explicit",
+    "Implicit VR elements were found in an explicit VR data set.",
+  );
 }
 
-/** For a tag that no dictionary knows: true if another element follows when it is read as explicit, and only then. */
+/**
+ * For a tag that no dictionary knows: true if another element follows when it is read as explicit,
+ * and only then.
+ */
 function readsOnAsExplicit(walk: Walk, offset: number, end: number, tag: Tag): boolean {
-  if (offset + 12 > end || goesOn(walk, offset + 8 + walk.view.getUint32(offset + 4, true), end, tag, true))
+  if (
+    offset + 12 > end ||
+    goesOn(walk, offset + 8 + walk.view.getUint32(offset + 4, true), end, tag, true)
+  )
     return false;
   const { value, length } = readHeader(walk, offset, end, { explicit: true, littleEndian: true });
   return goesOn(walk, value + length, end, tag, true);
@@ -170,7 +190,9 @@ function goesOn(walk: Walk, offset: number, end: number, after: Tag, little: boo
   if (offset === end) return true;
   if (offset + 8 > end) return false;
   const tag = tagAt(walk, offset, little);
-  return tag > after && (isDelimiter(tag) || tag >>> 16 === after >>> 16 || isVr(vrAt(walk, offset + 4)));
+  return (
+    tag > after && (isDelimiter(tag) || tag >>> 16 === after >>> 16 || isVr(vrAt(walk, offset + 4)))
+  );
 }
 
 /** Throws RadserveError: corrupt_image, truncated_image. */
@@ -192,8 +214,13 @@ export function readHeader(walk: Walk, offset: number, end: number, encoding: En
     return { tag, vr: known, length: view.getUint32(offset + 8, little), value: offset + 12 };
   }
   const follows = (at: number) => goesOn(walk, at, end, tag, little);
-  // Some writers put these for a representation that they do not know, with the short form behind it
-  if (/^(?: {2}|\?\?|--|\0\0)$/.test(vr) && !follows(offset + 8 + length) && follows(offset + 8 + short)) {
+  // Some writers put these for a representation that they do not know, with the short form behind
+  // it
+  if (
+    /^(?: {2}|\?\?|--|\0\0)$/.test(vr) &&
+    !follows(offset + 8 + length) &&
+    follows(offset + 8 + short)
+  ) {
     warn(
       walk.warnings,
       "vr_unknown",

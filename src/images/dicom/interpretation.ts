@@ -1,4 +1,7 @@
-/** Stored values to meaning: modality transform, units, VOI, padding, palette (PS3.3 C.11, C.7.5.1.1.2, C.7.6.3). */
+/**
+ * Stored values to meaning: modality transform, units, VOI, padding, palette (PS3.3 C.11,
+ * C.7.5.1.1.2, C.7.6.3).
+ */
 import { errors } from "../../base/errors.js";
 import {
   warn,
@@ -23,8 +26,8 @@ const CT_CLASSES = new Set([
 ]);
 
 /**
- * Interpretation by frame (from 0). Per-frame functional groups override shared ones, and those the top of the data
- * set. Reading throws corrupt_image for broken tables.
+ * Interpretation by frame (from 0). Per-frame functional groups override shared ones, and those the
+ * top of the data set. Reading throws corrupt_image for broken tables.
  */
 export function interpretationReader(
   attributes: DataSetAttributes,
@@ -38,7 +41,13 @@ export function interpretationReader(
   const suv = readSuv(attributes);
   checkPolarity(attributes, format, warnings);
   return perFrame(attributes, (frame) => {
-    const group = holderOf(attributes, frame, "PixelValueTransformationSequence", RESCALE, warnings);
+    const group = holderOf(
+      attributes,
+      frame,
+      "PixelValueTransformationSequence",
+      RESCALE,
+      warnings,
+    );
     const modality = readModality(attributes, group, format, warnings);
     return {
       modality,
@@ -65,8 +74,15 @@ function checkUnusedPalette(attributes: DataSetAttributes, warnings: Warning[]):
     );
 }
 
-/** Presentation LUT Shape goes with the photometric interpretation (PS3.3 C.8.11.3); viewers differ in which they follow. */
-function checkPolarity(attributes: DataSetAttributes, format: PixelFormat, warnings: Warning[]): void {
+/**
+ * Presentation LUT Shape goes with the photometric interpretation (PS3.3 C.8.11.3); viewers differ
+ * in which they follow.
+ */
+function checkPolarity(
+  attributes: DataSetAttributes,
+  format: PixelFormat,
+  warnings: Warning[],
+): void {
   const expected = { MONOCHROME1: "INVERSE", MONOCHROME2: "IDENTITY" }[
     format.photometricInterpretation as string
   ];
@@ -87,12 +103,16 @@ const X_RAY_CLASSES = new Set([
 ]);
 
 /**
- * The Modality LUT of XA and XRF leads back to X-ray intensity if pixels are not linear to it; windows are for the
- * stored values and display leaves the LUT out (PS3.3 C.8.7.1, PS3.4 N.2.5), so models and readers do not see it.
+ * The Modality LUT of XA and XRF leads back to X-ray intensity if pixels are not linear to it;
+ * windows are for the stored values and display leaves the LUT out (PS3.3 C.8.7.1, PS3.4 N.2.5), so
+ * models and readers do not see it.
  */
 function isOfIntensity(attributes: DataSetAttributes, warnings: Warning[]): boolean {
   const relationship = attributes.string("PixelIntensityRelationship")?.toUpperCase() ?? "";
-  if (!X_RAY_CLASSES.has(attributes.string("SOPClassUID") ?? "") || !["LOG", "DISP"].includes(relationship))
+  if (
+    !X_RAY_CLASSES.has(attributes.string("SOPClassUID") ?? "") ||
+    !["LOG", "DISP"].includes(relationship)
+  )
     return false;
   warn(
     warnings,
@@ -112,7 +132,11 @@ function filled(
     ["LUTDescriptor", "LUTData"].every((part) => (item.element(part)?.length ?? 0) === 0);
   const kept = (items ?? []).filter((item) => !isEmpty(item));
   if (kept.length < (items?.length ?? 0))
-    warn(warnings, "lut_empty", `An item of ${keyword} has neither descriptor nor data and was ignored.`);
+    warn(
+      warnings,
+      "lut_empty",
+      `An item of ${keyword} has neither descriptor nor data and was ignored.`,
+    );
   return kept;
 }
 
@@ -139,9 +163,11 @@ function readModality(
     return { kind: "lut", lut: readLut(item, format.signed) };
   }
   if (slope === undefined && intercept === undefined) return { kind: "identity" };
-  // Elsewhere slopes of their own are as common as right: an intercept is 0 unless something else is known of it
+  // Elsewhere slopes of their own are as common as right: an intercept is 0 unless something else
+  // is known of it
   const needsBoth = CT_CLASSES.has(attributes.string("SOPClassUID") ?? "") || source !== attributes;
-  if (slope === undefined) warn(warnings, "missing_attribute", "RescaleSlope is absent; 1 was taken.");
+  if (slope === undefined)
+    warn(warnings, "missing_attribute", "RescaleSlope is absent; 1 was taken.");
   else if (intercept === undefined && (needsBoth || source.string("RescaleType") === "HU"))
     warn(warnings, "missing_attribute", "RescaleIntercept is absent; 0 was taken.");
   if (slope === 0) {
@@ -152,9 +178,8 @@ function readModality(
 }
 
 /**
- * Whether an attribute's slope of 0 does no harm, because every stored value of the frame is 0 too, as in the empty
- * slices of some PET scanners.
- * Throws corrupt_image if a value is not.
+ * Whether an attribute's slope of 0 does no harm, because every stored value of the frame is 0 too,
+ * as in the empty slices of some PET scanners. Throws corrupt_image if a value is not.
  */
 export function checkEmpty(
   { modality, padding }: Interpretation,
@@ -175,7 +200,10 @@ export function checkEmpty(
   );
 }
 
-/** HU only if the object says so, or if its SOP class defines the rescaled values as HU (PS3.3 C.8.2.1). */
+/**
+ * HU only if the object says so, or if its SOP class defines the rescaled values as HU (PS3.3
+ * C.8.2.1).
+ */
 function readUnits(
   attributes: DataSetAttributes,
   source: DataSetAttributes,
@@ -193,7 +221,9 @@ function readUnits(
   if (type !== undefined) return type === "US" ? undefined : type;
   const imageTypes = [
     ...(attributes.strings("ImageType") ?? []),
-    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence", warnings)?.strings("FrameType") ?? []),
+    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence", warnings)?.strings(
+      "FrameType",
+    ) ?? []),
   ];
   if (CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
     return imageTypes.some((type) => type.toUpperCase() === "LOCALIZER") ? undefined : "HU";
@@ -228,7 +258,10 @@ function readVoi(
   return [...readWindows(source, warnings), ...luts];
 }
 
-/** Whether the modality transform can give negative values; a Modality LUT gives no sign (PS3.3 C.11.1.1.1). */
+/**
+ * Whether the modality transform can give negative values; a Modality LUT gives no sign (PS3.3
+ * C.11.1.1.1).
+ */
 function canBeNegative(format: PixelFormat, modality: ModalityTransform): boolean {
   if (modality.kind === "lut") return false;
   return storedRange(format).some((stored) => modalityValue(modality, stored) < 0);
@@ -248,13 +281,18 @@ function readWindows(source: DataSetAttributes, warnings: Warning[]): VoiTransfo
   return centers.flatMap((text, i): VoiTransform[] => {
     const [center, width] = [decimal(text), decimal(widths[i] ?? "")];
     if (center === undefined || width === undefined || width <= 0) {
-      if (text !== "") warn(warnings, "window_ignored", `Window ${i + 1} has no usable centre and width.`);
+      if (text !== "")
+        warn(warnings, "window_ignored", `Window ${i + 1} has no usable centre and width.`);
       return [];
     }
     // LINEAR divides by width - 1 and needs 1 at least (PS3.3 C.11.2.1.2.1)
     const narrow = named === "LINEAR" && width < 1;
     if (narrow)
-      warn(warnings, "window_narrow", `Window ${i + 1} is narrower than 1 and was taken as LINEAR_EXACT.`);
+      warn(
+        warnings,
+        "window_narrow",
+        `Window ${i + 1} is narrower than 1 and was taken as LINEAR_EXACT.`,
+      );
     const explanation = explanations[i];
     return [
       {
@@ -286,7 +324,9 @@ function readPadding(
 ): Interpretation["padding"] {
   if (format.samplesPerPixel > 1) return undefined;
   const prefix = format.float ? (format.bitsAllocated === 64 ? "DoubleFloat" : "Float") : "";
-  const [from, to] = ["Value", "RangeLimit"].map((end) => attributes.number(`${prefix}PixelPadding${end}`));
+  const [from, to] = ["Value", "RangeLimit"].map((end) =>
+    attributes.number(`${prefix}PixelPadding${end}`),
+  );
   if (from === undefined && to !== undefined)
     warn(
       warnings,

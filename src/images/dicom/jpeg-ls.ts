@@ -1,12 +1,15 @@
 /**
- * JPEG-LS by CharLS as @cornerstonejs/codec-charls builds it: the same library as in dcmjs-codecs, at half the time.
- * One instance a thread. An exception leaves its WebAssembly stack and memory where they were, so after any error the
- * instance is dropped and the next frame makes another (5 ms).
+ * JPEG-LS by CharLS as @cornerstonejs/codec-charls builds it: the same library as in dcmjs-codecs,
+ * at half the time. One instance a thread. An exception leaves its WebAssembly stack and memory
+ * where they were, so after any error the instance is dropped and the next frame makes another (5
+ * ms).
  */
 import createCharLs, { type CharLS } from "@cornerstonejs/codec-charls/decodewasmjs";
 import type { CodestreamHeader } from "./codestream.js";
 
-/** WebAssembly memory never shrinks: an instance that grew beyond this is given up after its frame. */
+/**
+ * WebAssembly memory never shrinks: an instance that grew beyond this is given up after its frame.
+ */
 const MOST_KEPT_BYTES = 1 << 28;
 
 let instance: CharLS | undefined;
@@ -28,14 +31,15 @@ export async function loadCharLs(): Promise<void> {
 }
 
 /**
- * Decodes one frame; charLsIsLoaded has to be true. Colour is by pixel, or by plane if the scans are by component; one
- * byte a sample up to 8 bits, else two.
- * Throws Error with the library's reason.
+ * Decodes one frame; charLsIsLoaded has to be true. Colour is by pixel, or by plane if the scans
+ * are by component; one byte a sample up to 8 bits, else two. Throws Error with the library's
+ * reason.
  */
 export function decodeJpegLs(header: CodestreamHeader): Uint8Array {
   if (instance === undefined) throw new Error("CharLS is not loaded");
   const library = instance;
-  // With an end marker: CharLS counts to 2^31 (6 s) if the data ends inside a code, but at a marker it fails at once
+  // With an end marker: CharLS counts to 2^31 (6 s) if the data ends inside a code, but at a marker
+  // it fails at once
   const data = header.ended ? header.data : Buffer.concat([header.data, Buffer.from([0xff, 0xd9])]);
   let failed = true;
   try {

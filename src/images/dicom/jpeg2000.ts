@@ -1,7 +1,8 @@
 /**
- * Frames of JPEG 2000 whose wavelet is reversible, by the system's OpenJPEG where it has one: they have one decoding only,
- * so that it gives the pixels that the WebAssembly codec gives, in less time and on several cores. It works in the decoder
- * process. Where it says anything but pixels, the WebAssembly codec decides what is wrong with the frame.
+ * Frames of JPEG 2000 whose wavelet is reversible, by the system's OpenJPEG where it has one: they
+ * have one decoding only, so that it gives the pixels that the WebAssembly codec gives, in less
+ * time and on several cores. It works in the decoder process. Where it says anything but pixels,
+ * the WebAssembly codec decides what is wrong with the frame.
  */
 import os from "node:os";
 import { z } from "zod";
@@ -18,7 +19,10 @@ export interface Jpeg2000Order {
 
 /** Below it the way to the process takes what the library saves. */
 const LEAST_SAMPLES = 1 << 16;
-/** Frames that take the WebAssembly codec about as long as a process takes to start; for less none is started. */
+/**
+ * Frames that take the WebAssembly codec about as long as a process takes to start; for less none
+ * is started.
+ */
 const WORTH_A_PROCESS = 1 << 21;
 /** Some seconds of a core. A larger frame stays on its thread, which ends with its deadline. */
 const MOST_SAMPLES = 1 << 24;
@@ -30,12 +34,13 @@ let isThere: boolean | undefined;
 let samplesLeft = 0;
 
 /**
- * Whether a frame is for the system's library. Small frames are not worth a process while there is none, until many of
- * them have come.
+ * Whether a frame is for the system's library. Small frames are not worth a process while there is
+ * none, until many of them have come.
  */
 export function isForOpenJpeg({ kind, lossy, ended, ...header }: CodestreamHeader): boolean {
   const { rows, columns, components, precision } = header;
-  if (kind !== "jpeg2000" || lossy || !ended || precision > 16 || header.sampling !== undefined) return false;
+  if (kind !== "jpeg2000" || lossy || !ended || precision > 16 || header.sampling !== undefined)
+    return false;
   const samples = rows * columns * components;
   if (samples < LEAST_SAMPLES || samples > MOST_SAMPLES || !(components === 1 || components === 3))
     return false;
@@ -46,7 +51,10 @@ export function isForOpenJpeg({ kind, lossy, ended, ...header }: CodestreamHeade
 
 const nothing = z.object({});
 
-/** The frame's samples as the codec has them (openjpeg.ts); undefined where they are not beyond doubt. */
+/**
+ * The frame's samples as the codec has them (openjpeg.ts); undefined where they are not beyond
+ * doubt.
+ */
 export async function decodeByOpenJpeg(header: CodestreamHeader): Promise<Uint8Array | undefined> {
   const { rows, columns, components, precision, signed } = header;
   const order: Jpeg2000Order = {

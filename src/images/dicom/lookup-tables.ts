@@ -1,4 +1,7 @@
-/** Lookup tables: modality and VOI (PS3.3 C.11.1.1, C.11.2.1), palettes and segmented palettes (C.7.6.3.1.5, C.7.9.2). */
+/**
+ * Lookup tables: modality and VOI (PS3.3 C.11.1.1, C.11.2.1), palettes and segmented palettes
+ * (C.7.6.3.1.5, C.7.9.2).
+ */
 import { errors, type RadserveError } from "../../base/errors.js";
 import { warn, type LookupTable, type Palette, type Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
@@ -10,18 +13,22 @@ interface Descriptor {
 }
 
 function corrupt(attribute: string, problem: string): RadserveError {
-  return errors.corrupt_image(`${attribute} ${problem}. Correct the attribute at the source.`, { attribute });
+  return errors.corrupt_image(`${attribute} ${problem}. Correct the attribute at the source.`, {
+    attribute,
+  });
 }
 
 /**
- * The first and third value are always unsigned; the second has the sign of the stored values, or for VOI LUTs of
- * what comes out of the modality transform (PS3.3 C.11.2.1.1). 0 entries are 65,536.
+ * The first and third value are always unsigned; the second has the sign of the stored values, or
+ * for VOI LUTs of what comes out of the modality transform (PS3.3 C.11.2.1.1). 0 entries are
+ * 65,536.
  */
 function descriptor(item: DataSetAttributes, keyword: string, signed: boolean): Descriptor {
   const [entries, first, bits] = item.numbersAs(keyword, "US") ?? [];
   if (entries === undefined || first === undefined || bits === undefined)
     throw corrupt(keyword, "needs three values");
-  if (bits < 8 || bits > 16) throw corrupt(keyword, `says ${bits} bits an entry where 8 to 16 are possible`);
+  if (bits < 8 || bits > 16)
+    throw corrupt(keyword, `says ${bits} bits an entry where 8 to 16 are possible`);
   return {
     entries: entries === 0 ? 65536 : entries,
     firstMapped: signed && first > 32767 ? first - 65536 : first,
@@ -33,7 +40,10 @@ function descriptor(item: DataSetAttributes, keyword: string, signed: boolean): 
 function unpacked(words: number[], { entries }: Descriptor, keyword: string): Uint16Array {
   if (words.length >= entries) return Uint16Array.from(words.slice(0, entries));
   if (words.length !== Math.ceil(entries / 2))
-    throw corrupt(keyword, `has ${words.length} words where its descriptor says ${entries} entries`);
+    throw corrupt(
+      keyword,
+      `has ${words.length} words where its descriptor says ${entries} entries`,
+    );
   const out = new Uint16Array(entries);
   for (let i = 0; i < entries; i++) out[i] = ((words[i >>> 1] ?? 0) >>> ((i & 1) * 8)) & 0xff;
   return out;
@@ -47,11 +57,16 @@ function dataOf(item: DataSetAttributes, keyword: string, table: Descriptor): Ui
     return unpacked(item.numbersAs(keyword, "US") ?? [], table, keyword);
   const bytes = item.numbersAs(keyword, "OB") ?? [];
   if (bytes.length < table.entries)
-    throw corrupt(keyword, `has ${bytes.length} bytes where its descriptor says ${table.entries} entries`);
+    throw corrupt(
+      keyword,
+      `has ${bytes.length} bytes where its descriptor says ${table.entries} entries`,
+    );
   return Uint16Array.from(bytes.slice(0, table.entries));
 }
 
-/** Bits of a table whose entries are wider than its descriptor says, which happens with 8 for 16. */
+/**
+ * Bits of a table whose entries are wider than its descriptor says, which happens with 8 for 16.
+ */
 function realBits(bits: number, ...tables: Uint16Array[]): number {
   return tables.some((t) => t.some((entry) => entry > 2 ** bits - 1)) ? 16 : bits;
 }
@@ -67,13 +82,21 @@ export function readLut(item: DataSetAttributes, signed: boolean): LookupTable {
 }
 
 /** A VOI LUT, as readLut; its bits say what white is. */
-export function readVoiLut(item: DataSetAttributes, signed: boolean, warnings: Warning[]): LookupTable {
+export function readVoiLut(
+  item: DataSetAttributes,
+  signed: boolean,
+  warnings: Warning[],
+): LookupTable {
   const lut = readLut(item, signed);
   return { ...lut, bits: shownBits(lut.bits, [lut.entries], warnings) };
 }
 
 /** The palette of PALETTE COLOR images. Throws corrupt_image if a table is absent or wrong. */
-export function readPalette(attributes: DataSetAttributes, signed: boolean, warnings: Warning[]): Palette {
+export function readPalette(
+  attributes: DataSetAttributes,
+  signed: boolean,
+  warnings: Warning[],
+): Palette {
   const table = (colour: string) => {
     const found = descriptor(attributes, `${colour}PaletteColorLookupTableDescriptor`, signed);
     return { ...found, data: paletteEntries(attributes, colour, found) };
@@ -94,7 +117,10 @@ export function readPalette(attributes: DataSetAttributes, signed: boolean, warn
   };
 }
 
-/** Tables said to be of more than 8 bits whose every entry fits 8 would show nothing but black: they are of 8. */
+/**
+ * Tables said to be of more than 8 bits whose every entry fits 8 would show nothing but black: they
+ * are of 8.
+ */
 function shownBits(bits: number, tables: Uint16Array[], warnings: Warning[]): number {
   if (bits <= 8 || tables.some((table) => table.some((entry) => entry > 255)))
     return realBits(bits, ...tables);
@@ -106,19 +132,31 @@ function shownBits(bits: number, tables: Uint16Array[], warnings: Warning[]): nu
   return 8;
 }
 
-function paletteEntries(attributes: DataSetAttributes, colour: string, found: Descriptor): Uint16Array {
+function paletteEntries(
+  attributes: DataSetAttributes,
+  colour: string,
+  found: Descriptor,
+): Uint16Array {
   const plain = `${colour}PaletteColorLookupTableData`;
   if (attributes.has(plain)) return dataOf(attributes, plain, found);
   const segmented = `Segmented${plain}`;
   if (!attributes.has(segmented)) throw corrupt(plain, "is absent");
   const bytewise = found.bits <= 8 && attributes.element(segmented)?.vr === "OB";
   const codes = attributes.numbersAs(segmented, bytewise ? "OB" : "US") ?? [];
-  // Codes of 8 bits lie in words as the entries of a plain table do: low byte first, in either byte order
+  // Codes of 8 bits lie in words as the entries of a plain table do: low byte first, in either byte
+  // order
   const packed = found.bits <= 8 && !bytewise;
-  return expandSegments(packed ? codes.flatMap((w) => [w & 0xff, w >>> 8]) : codes, found, segmented);
+  return expandSegments(
+    packed ? codes.flatMap((w) => [w & 0xff, w >>> 8]) : codes,
+    found,
+    segmented,
+  );
 }
 
-/** Discrete, linear and indirect segments (PS3.3 C.7.9.2). `codes` are words for 16-bit tables, bytes for 8-bit ones. */
+/**
+ * Discrete, linear and indirect segments (PS3.3 C.7.9.2). `codes` are words for 16-bit tables,
+ * bytes for 8-bit ones.
+ */
 function expandSegments(codes: number[], found: Descriptor, keyword: string): Uint16Array {
   const out: number[] = [];
   const wordBytes = found.bits > 8 ? 2 : 1;

@@ -16,7 +16,9 @@ export interface NativePixels {
 
 export function frameLength(format: PixelFormat): number {
   const pixels = format.rows * format.columns;
-  return format.packed422 ? pixels * 2 : (pixels * format.samplesPerPixel * format.bitsAllocated) / 8;
+  return format.packed422
+    ? pixels * 2
+    : (pixels * format.samplesPerPixel * format.bitsAllocated) / 8;
 }
 
 /** Bits of one frame as stored; with one bit allocated frames need not begin on a byte. */
@@ -27,9 +29,10 @@ function storedBits(pixel: ImagePixel): number {
 }
 
 /**
- * Big endian swaps words of the VR (PS3.5 section 7.3 and annex A.3): OW holds eight-bit samples in swapped pairs.
- * Samples of 32 bits in OW are swapped as 32-bit words, as pydicom and the files in circulation have it; DCMTK swaps
- * the 16-bit words in place, and nothing in a file says which: nativePixels warns.
+ * Big endian swaps words of the VR (PS3.5 section 7.3 and annex A.3): OW holds eight-bit samples in
+ * swapped pairs. Samples of 32 bits in OW are swapped as 32-bit words, as pydicom and the files in
+ * circulation have it; DCMTK swaps the 16-bit words in place, and nothing in a file says which:
+ * nativePixels warns.
  */
 function swapUnit(element: Element, bitsAllocated: number): number {
   if (element.encoding.littleEndian || element.vr === "OB") return 1;
@@ -41,8 +44,9 @@ function swapUnit(element: Element, bitsAllocated: number): number {
 }
 
 /**
- * Checks that all frames are there. YBR_FULL_422 of full length is stored without subsampling, whatever it says.
- * Throws truncated_image, or corrupt_image for 4:2:2 with an odd number of columns.
+ * Checks that all frames are there. YBR_FULL_422 of full length is stored without subsampling,
+ * whatever it says. Throws truncated_image, or corrupt_image for 4:2:2 with an odd number of
+ * columns.
  */
 export function nativePixels(
   bytes: Uint8Array,
@@ -65,7 +69,12 @@ export function nativePixels(
         `${format.rows} x ${format.columns}, ${counted(format.samplesPerPixel, "sample")} of ${pixel.bitsAllocated} bits. Send the file again from its source.`,
       { expected_bytes: expected, found_bytes: bytes.length },
     );
-  if (pixel.bitsAllocated === 32 && element.vr === "OW" && !element.encoding.littleEndian && !format.float)
+  if (
+    pixel.bitsAllocated === 32 &&
+    element.vr === "OW" &&
+    !element.encoding.littleEndian &&
+    !format.float
+  )
     warn(
       warnings,
       "big_endian_32_bit",
@@ -115,8 +124,8 @@ function subsampled(
 }
 
 /**
- * One frame. A view of the file if nothing has to be moved: little endian, by pixel, and aligned so that typed arrays
- * can lie over it.
+ * One frame. A view of the file if nothing has to be moved: little endian, by pixel, and aligned so
+ * that typed arrays can lie over it.
  */
 export function nativeFrame(pixels: NativePixels, index: number): Uint8Array {
   const { pixel } = pixels;
@@ -135,7 +144,11 @@ export function nativeFrame(pixels: NativePixels, index: number): Uint8Array {
 }
 
 /** Eight-bit frames of odd length begin in the middle of a swapped word. */
-function sliceSwapped({ bytes, swapUnit: unit }: NativePixels, start: number, length: number): Uint8Array {
+function sliceSwapped(
+  { bytes, swapUnit: unit }: NativePixels,
+  start: number,
+  length: number,
+): Uint8Array {
   if (unit === 1) return bytes.subarray(start, start + length);
   const from = start - (start % unit);
   const to = Math.min(bytes.length, Math.ceil((start + length) / unit) * unit);

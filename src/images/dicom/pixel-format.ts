@@ -27,7 +27,12 @@ function bad(attribute: string, expected: string, found: unknown): RadserveError
   );
 }
 
-function integer(attributes: DataSetAttributes, keyword: string, low: number, high: number): number {
+function integer(
+  attributes: DataSetAttributes,
+  keyword: string,
+  low: number,
+  high: number,
+): number {
   const value = attributes.number(keyword);
   if (value === undefined || !Number.isInteger(value) || value < low || value > high)
     throw bad(keyword, low === high ? `${low}` : `an integer from ${low} to ${high}`, value);
@@ -48,14 +53,14 @@ const SAMPLES: Readonly<Record<string, number>> = {
 };
 
 /**
- * 134 megapixels, the same as for other picture files: five times a mammogram. A segmentation of a frame on its own grid
- * takes some 24 bytes a pixel at its peak, 3 GiB here.
+ * 134 megapixels, the same as for other picture files: five times a mammogram. A segmentation of a
+ * frame on its own grid takes some 24 bytes a pixel at its peak, 3 GiB here.
  */
 const MAX_FRAME_PIXELS = 2 ** 27;
 
 /**
- * Reads and checks the module. Throws corrupt_image naming the attribute that is wrong, or unsupported_format for
- * retired photometric interpretations (HSV, ARGB, CMYK, YBR_PARTIAL_422).
+ * Reads and checks the module. Throws corrupt_image naming the attribute that is wrong, or
+ * unsupported_format for retired photometric interpretations (HSV, ARGB, CMYK, YBR_PARTIAL_422).
  */
 export function readImagePixel(
   attributes: DataSetAttributes,
@@ -79,7 +84,8 @@ export function readImagePixel(
     );
   const tag = photometric(attributes, element, warnings);
   const samples = samplesPerPixel(attributes, tag, warnings);
-  const bits = element === "PixelData" ? integerBits(attributes, samples, warnings) : floatBits(element);
+  const bits =
+    element === "PixelData" ? integerBits(attributes, samples, warnings) : floatBits(element);
   const stated = samples > 1 ? attributes.number("PlanarConfiguration") : 0;
   const planar = stated ?? 0;
   if (planar !== 0 && planar !== 1) throw bad("PlanarConfiguration", "0 or 1", planar);
@@ -99,10 +105,16 @@ export function readImagePixel(
   };
 }
 
-/** Each frame takes time and memory, however small it is. The largest whole slide images have some 500,000. */
+/**
+ * Each frame takes time and memory, however small it is. The largest whole slide images have some
+ * 500,000.
+ */
 const MOST_FRAMES = 1_000_000;
 
-/** Some writers of single frames put 0 there; the length of the pixel data is checked against the one frame. */
+/**
+ * Some writers of single frames put 0 there; the length of the pixel data is checked against the
+ * one frame.
+ */
 function frameCount(attributes: DataSetAttributes, warnings: Warning[]): number {
   if (attributes.string("NumberOfFrames") === undefined) return 1;
   const frames = attributes.number("NumberOfFrames");
@@ -111,10 +123,15 @@ function frameCount(attributes: DataSetAttributes, warnings: Warning[]): number 
   return 1;
 }
 
-function photometric(attributes: DataSetAttributes, element: PixelElement, warnings: Warning[]): string {
+function photometric(
+  attributes: DataSetAttributes,
+  element: PixelElement,
+  warnings: Warning[],
+): string {
   const tag = attributes.string("PhotometricInterpretation")?.toUpperCase();
   if (tag === undefined && element !== "PixelData") return "MONOCHROME2";
-  // ACR-NEMA, before DICOM, had grey images alone and no such attribute; it had Image Dimensions (0028,0005)
+  // ACR-NEMA, before DICOM, had grey images alone and no such attribute; it had Image Dimensions
+  // (0028,0005)
   if (
     tag === undefined &&
     attributes.has("RETIRED_ImageDimensions") &&
@@ -136,9 +153,14 @@ function photometric(attributes: DataSetAttributes, element: PixelElement, warni
   return tag;
 }
 
-/** The photometric interpretation after decoding: JPEG 2000 and JPEG XL undo their transforms, so those end as RGB. */
+/**
+ * The photometric interpretation after decoding: JPEG 2000 and JPEG XL undo their transforms, so
+ * those end as RGB.
+ */
 function baseColour(tag: string): PhotometricInterpretation {
-  return tag === "YBR_ICT" || tag === "YBR_RCT" || tag === "XYB" ? "RGB" : (tag as PhotometricInterpretation);
+  return tag === "YBR_ICT" || tag === "YBR_RCT" || tag === "XYB"
+    ? "RGB"
+    : (tag as PhotometricInterpretation);
 }
 
 function samplesPerPixel(attributes: DataSetAttributes, tag: string, warnings: Warning[]): number {
@@ -176,7 +198,10 @@ const SIGNED_AS_PIXELS = [
   "PixelPaddingValue",
 ];
 
-/** The sign if Pixel Representation is absent, told by other attributes. Throws corrupt_image if none tells it. */
+/**
+ * The sign if Pixel Representation is absent, told by other attributes. Throws corrupt_image if
+ * none tells it.
+ */
 function signFound(attributes: DataSetAttributes, unsigned: boolean, warnings: Warning[]): boolean {
   const vr = SIGNED_AS_PIXELS.map((keyword) => attributes.element(keyword)?.vr).find(
     (found) => found === "US" || found === "SS",
@@ -199,7 +224,11 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
   let highBit = attributes.number("HighBit");
   if (highBit === undefined) {
     highBit = bitsStored - 1;
-    warn(warnings, "missing_attribute", `HighBit is absent; BitsStored - 1 (${highBit}) was taken.`);
+    warn(
+      warnings,
+      "missing_attribute",
+      `HighBit is absent; BitsStored - 1 (${highBit}) was taken.`,
+    );
   }
   if (!Number.isInteger(highBit) || highBit < bitsStored - 1 || highBit >= declared)
     throw bad(
@@ -211,16 +240,24 @@ function integerBits(attributes: DataSetAttributes, samples: number, warnings: W
     ? integer(attributes, "PixelRepresentation", 0, 1) === 1
     : signFound(attributes, samples === 3 || declared === 1, warnings);
   if (declared === 1 && signed) throw bad("PixelRepresentation", "0 with BitsAllocated 1", 1);
-  if (samples > 1 && signed) throw bad("PixelRepresentation", `0 with SamplesPerPixel ${samples}`, 1);
+  if (samples > 1 && signed)
+    throw bad("PixelRepresentation", `0 with SamplesPerPixel ${samples}`, 1);
   return {
     declared,
-    format: { bitsAllocated: declared === 1 ? 8 : declared, bitsStored, highBit, signed, float: false },
+    format: {
+      bitsAllocated: declared === 1 ? 8 : declared,
+      bitsStored,
+      highBit,
+      signed,
+      float: false,
+    },
   };
 }
 
 /**
- * Photometric interpretation of decoded frames: without what the codec undoes, and by the codestream if it and the
- * attribute disagree. Where no transform is in the codestream, the attribute says what the components are (PS3.5 8.2.4).
+ * Photometric interpretation of decoded frames: without what the codec undoes, and by the
+ * codestream if it and the attribute disagree. Where no transform is in the codestream, the
+ * attribute says what the components are (PS3.5 8.2.4).
  * @param tag PhotometricInterpretation in capitals
  * @throws RadserveError corrupt_image if neither says it
  */

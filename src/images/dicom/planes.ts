@@ -5,7 +5,10 @@ import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { holderOf, perFrame } from "./functional-groups.js";
 
-/** A frame's plane, or why it has none although it says something of it. A frame that says nothing has neither. */
+/**
+ * A frame's plane, or why it has none although it says something of it. A frame that says nothing
+ * has neither.
+ */
 export interface Placed {
   plane?: PlanePosition | undefined;
   fault?: PlaneFault | undefined;
@@ -29,12 +32,19 @@ export function planeReader(
   const stated = perFrame(attributes, (frame) => {
     const [position, orientation] = [
       holderOf(attributes, frame, "PlanePositionSequence", ["ImagePositionPatient"], warnings),
-      holderOf(attributes, frame, "PlaneOrientationSequence", ["ImageOrientationPatient"], warnings),
+      holderOf(
+        attributes,
+        frame,
+        "PlaneOrientationSequence",
+        ["ImageOrientationPatient"],
+        warnings,
+      ),
     ];
     return placedBy(position, orientation);
   });
   const planes =
-    reconstructedSlices(attributes, frames, warnings) ?? dosePlanes(attributes, frames, stated(0).plane);
+    reconstructedSlices(attributes, frames, warnings) ??
+    dosePlanes(attributes, frames, stated(0).plane);
   return planes === undefined ? stated : (frame) => planes[frame] ?? {};
 }
 
@@ -48,20 +58,30 @@ function placedBy(position: DataSetAttributes, orientation: DataSetAttributes): 
     : {};
 }
 
-/** Cosines of three digits still make unit vectors at right angles by this much; coarser ones are no directions. */
+/**
+ * Cosines of three digits still make unit vectors at right angles by this much; coarser ones are no
+ * directions.
+ */
 const UNIT_TOLERANCE = 1e-3;
 
-/** ImageOrientationPatient, if it is two unit vectors at right angles as far as rounding lets it be. */
+/**
+ * ImageOrientationPatient, if it is two unit vectors at right angles as far as rounding lets it be.
+ */
 export function directionsOf(attributes: DataSetAttributes | undefined): Orientation | undefined {
   const found = attributes?.numbers("ImageOrientationPatient");
   const [a, b, c, d, e, f] = found ?? [];
-  if (found?.length !== 6 || a === undefined || b === undefined || c === undefined) return undefined;
+  if (found?.length !== 6 || a === undefined || b === undefined || c === undefined)
+    return undefined;
   if (d === undefined || e === undefined || f === undefined) return undefined;
   const [along, down]: [Vector, Vector] = [
     [a, b, c],
     [d, e, f],
   ];
-  const worst = Math.max(Math.abs(length(along) - 1), Math.abs(length(down) - 1), Math.abs(dot(along, down)));
+  const worst = Math.max(
+    Math.abs(length(along) - 1),
+    Math.abs(length(down) - 1),
+    Math.abs(dot(along, down)),
+  );
   return worst <= UNIT_TOLERANCE ? [a, b, c, d, e, f] : undefined;
 }
 
@@ -75,7 +95,10 @@ const SIDES: ReadonlyMap<string, readonly [axis: 0 | 1 | 2, sign: 1 | -1]> = new
   ["F", [2, -1]],
 ]);
 
-/** Whether PatientOrientation (PS3.3 C.7.6.1.1.1) names directions that a plane has, and that lie across each other. */
+/**
+ * Whether PatientOrientation (PS3.3 C.7.6.1.1.1) names directions that a plane has, and that lie
+ * across each other.
+ */
 export function checkSides(
   attributes: DataSetAttributes,
   plane: PlanePosition | undefined,
@@ -87,7 +110,8 @@ export function checkSides(
   const [along, down] = stated;
   if (along === undefined || down === undefined) return;
   const turned = stated.some(
-    (side, i) => side !== undefined && (plane?.orientation[3 * i + side[0]] ?? side[1]) * side[1] <= 0,
+    (side, i) =>
+      side !== undefined && (plane?.orientation[3 * i + side[0]] ?? side[1]) * side[1] <= 0,
   );
   if (along[0] !== down[0] && !turned) return;
   warn(
@@ -117,8 +141,8 @@ const imageTypes = (attributes: DataSetAttributes): string[] =>
 const SLICES_IN_MOSAIC = { creator: "SIEMENS MR HEADER", group: 0x0019, element: 0x0a };
 
 /**
- * A mosaic is one frame that shows many slices side by side, as scanners of Siemens store functional MR. The position
- * that it states is that of the large frame, in which no slice lies.
+ * A mosaic is one frame that shows many slices side by side, as scanners of Siemens store
+ * functional MR. The position that it states is that of the large frame, in which no slice lies.
  */
 function mosaicFault(attributes: DataSetAttributes): PlaneFault | undefined {
   const { creator, group, element } = SLICES_IN_MOSAIC;
@@ -135,7 +159,10 @@ function mosaicFault(attributes: DataSetAttributes): PlaneFault | undefined {
 }
 
 /** Parallel planes that lie so many mm from the first along its normal. */
-function stacked({ position: [x, y, z], orientation }: PlanePosition, offsets: readonly number[]): Placed[] {
+function stacked(
+  { position: [x, y, z], orientation }: PlanePosition,
+  offsets: readonly number[],
+): Placed[] {
   const [a, b, c, d, e, f] = orientation;
   const normal = unit(cross([a, b, c], [d, e, f]));
   return offsets.map((offset) => ({
@@ -159,9 +186,10 @@ const NUCLEAR_KINDS = new Set([
 ]);
 
 /**
- * The slices of a reconstruction in nuclear medicine. The first lies where the detector's item says (PS3.3 C.8.4.11), or
- * the image if no item does. The others follow along its normal, or against it where SpacingBetweenSlices is negative
- * (C.8.4.15), by their numbers in SliceVector (C.8.4.8). Undefined for other images.
+ * The slices of a reconstruction in nuclear medicine. The first lies where the detector's item says
+ * (PS3.3 C.8.4.11), or the image if no item does. The others follow along its normal, or against it
+ * where SpacingBetweenSlices is negative (C.8.4.15), by their numbers in SliceVector (C.8.4.8).
+ * Undefined for other images.
  */
 function reconstructedSlices(
   attributes: DataSetAttributes,
@@ -211,11 +239,11 @@ const SAME_DIRECTION = 1e-4;
 const TRANSVERSE = [1, 0, 0, 0, 1, 0];
 
 /**
- * The planes of a dose grid with several frames (PS3.3 C.8.8.3.2). GridFrameOffsetVector begins with 0 and says how far
- * each frame lies from the first along the cross product of row and column direction; or it begins with the z of
- * ImagePositionPatient, the frames are transverse (1\0\0\0\1\0), and it holds the z of each frame. Undefined if there is
- * none, or no plane to begin at.
- * Throws corrupt_image if it is neither of the two, or has not one value for each frame.
+ * The planes of a dose grid with several frames (PS3.3 C.8.8.3.2). GridFrameOffsetVector begins
+ * with 0 and says how far each frame lies from the first along the cross product of row and column
+ * direction; or it begins with the z of ImagePositionPatient, the frames are transverse
+ * (1\0\0\0\1\0), and it holds the z of each frame. Undefined if there is none, or no plane to begin
+ * at. Throws corrupt_image if it is neither of the two, or has not one value for each frame.
  */
 function dosePlanes(
   attributes: DataSetAttributes,

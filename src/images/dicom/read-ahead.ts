@@ -1,8 +1,11 @@
-/** Begins to read frames before they are asked for, while they are asked for one after the other. */
+/**
+ * Begins to read frames before they are asked for, while they are asked for one after the other.
+ */
 
 /**
- * Gives what `begin(index)` promises, each once, and begins the next `depth()` ones meanwhile when indices follow each
- * other. A promise that fails fails for whoever asks for its index, and for nobody else.
+ * Gives what `begin(index)` promises, each once, and begins the next `depth()` ones meanwhile when
+ * indices follow each other. A promise that fails fails for whoever asks for its index, and for
+ * nobody else.
  */
 export class ReadAhead<T> {
   readonly #begun = new Map<number, Promise<T>>();
@@ -11,7 +14,8 @@ export class ReadAhead<T> {
   /**
    * @param count how many there are
    * @param begin whether the index was asked for or is only expected to be is its second argument
-   * @param depth how many to begin ahead of the one asked for, asked each time; 0 if that does not pay
+   * @param depth how many to begin ahead of the one asked for, asked each time; 0 if that does not
+   * pay
    */
   constructor(
     private readonly count: number,

@@ -1,11 +1,15 @@
-/** Real World Value Mapping (PS3.3 C.7.6.16.2.11): what stored values are beside their modality transform. */
+/**
+ * Real World Value Mapping (PS3.3 C.7.6.16.2.11): what stored values are beside their modality
+ * transform.
+ */
 import type { RealWorldMapping, Warning } from "../image.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { functionalGroups } from "./functional-groups.js";
 
 /**
- * The mappings of a frame (from 0): those of its functional group, else those that all frames share, else those at the
- * top of the data set. Items without a range are left out: nobody can say what they map.
+ * The mappings of a frame (from 0): those of its functional group, else those that all frames
+ * share, else those at the top of the data set. Items without a range are left out: nobody can say
+ * what they map.
  */
 export function readRealWorld(
   attributes: DataSetAttributes,
@@ -13,15 +17,18 @@ export function readRealWorld(
   warnings: Warning[],
 ): RealWorldMapping[] {
   const keyword = "RealWorldValueMappingSequence";
-  const items = functionalGroups(attributes, frame, keyword, warnings) ?? attributes.sequence(keyword) ?? [];
+  const items =
+    functionalGroups(attributes, frame, keyword, warnings) ?? attributes.sequence(keyword) ?? [];
   return items.flatMap((item) => mappingOf(item) ?? []);
 }
 
 function mappingOf(item: DataSetAttributes): RealWorldMapping | undefined {
   const first =
-    item.number("DoubleFloatRealWorldValueFirstValueMapped") ?? item.number("RealWorldValueFirstValueMapped");
+    item.number("DoubleFloatRealWorldValueFirstValueMapped") ??
+    item.number("RealWorldValueFirstValueMapped");
   const last =
-    item.number("DoubleFloatRealWorldValueLastValueMapped") ?? item.number("RealWorldValueLastValueMapped");
+    item.number("DoubleFloatRealWorldValueLastValueMapped") ??
+    item.number("RealWorldValueLastValueMapped");
   if (first === undefined || last === undefined) return undefined;
   const slope = item.number("RealWorldValueSlope");
   const intercept = item.number("RealWorldValueIntercept");
@@ -31,6 +38,9 @@ function mappingOf(item: DataSetAttributes): RealWorldMapping | undefined {
     label: item.string("LUTLabel"),
     first: Math.min(first, last),
     last: Math.max(first, last),
-    linear: usable && Number.isFinite(slope) && Number.isFinite(intercept) ? { slope, intercept } : undefined,
+    linear:
+      usable && Number.isFinite(slope) && Number.isFinite(intercept)
+        ? { slope, intercept }
+        : undefined,
   };
 }

@@ -7,15 +7,18 @@ export const COARSE_MM = 0.1;
 /** The error of calculation with decimal numbers. */
 const EXACT_MM = 1e-4;
 
-/** How far positions that were rounded may be from each other without a difference: along the normal, and beside it by axis. */
+/**
+ * How far positions that were rounded may be from each other without a difference: along the
+ * normal, and beside it by axis.
+ */
 export interface Rounding {
   along: number;
   beside: Vector;
 }
 
 /**
- * Undefined where positions are not rounded to COARSE_MM, or where that is so much of the distance of two slices that one
- * might be missing.
+ * Undefined where positions are not rounded to COARSE_MM, or where that is so much of the distance
+ * of two slices that one might be missing.
  */
 export function roundingOf(
   positions: readonly Vector[],
@@ -24,14 +27,19 @@ export function roundingOf(
 ): Rounding | undefined {
   const isCoarse = (mm: number) => Math.abs(mm - Math.round(mm / COARSE_MM) * COARSE_MM) < EXACT_MM;
   const mean = ((sorted.at(-1) ?? NaN) - (sorted[0] ?? NaN)) / (sorted.length - 1);
-  if (mean < COARSE_MM * 4 || !positions.every((position) => position.every(isCoarse))) return undefined;
+  if (mean < COARSE_MM * 4 || !positions.every((position) => position.every(isCoarse)))
+    return undefined;
   const all = Math.abs(normal[0]) + Math.abs(normal[1]) + Math.abs(normal[2]);
   const beside = normal.map((n) => COARSE_MM * (1 - n * n + Math.abs(n) * (all - Math.abs(n))));
   return { along: COARSE_MM * all, beside: beside as Vector };
 }
 
 /** Whether slices lie beside their normal by no more than rounding does. */
-export function isBesideBy({ beside }: Rounding, positions: readonly Vector[], normal: Vector): boolean {
+export function isBesideBy(
+  { beside }: Rounding,
+  positions: readonly Vector[],
+  normal: Vector,
+): boolean {
   return beside.every((width, axis) => {
     const off = positions.map(
       (position) => (position[axis] ?? NaN) - dot(position, normal) * (normal[axis] ?? NaN),
@@ -42,8 +50,9 @@ export function isBesideBy({ beside }: Rounding, positions: readonly Vector[], n
 }
 
 /**
- * Whether places are those of an even line but for the rounding: whether some distance leaves a width of no more than that
- * when it is taken from them. The width is convex in the distance, so that thirds find its least.
+ * Whether places are those of an even line but for the rounding: whether some distance leaves a
+ * width of no more than that when it is taken from them. The width is convex in the distance, so
+ * that thirds find its least.
  * @param places which of the even slices each is
  * @param mean their distance by the first and the last
  */

@@ -1,4 +1,6 @@
-/** Rearrangements of sample bytes (PS3.5 section 8.1, PS3.3 C.7.6.3.1.3); each gives a new buffer. */
+/**
+ * Rearrangements of sample bytes (PS3.5 section 8.1, PS3.3 C.7.6.3.1.3); each gives a new buffer.
+ */
 
 /** Colour by plane to colour by pixel. */
 export function interleaved(planes: Uint8Array, samples: number, bytes: number): Uint8Array {
@@ -14,7 +16,10 @@ export function interleaved(planes: Uint8Array, samples: number, bytes: number):
   return out;
 }
 
-/** Bytes reversed in units of 2, 4 or 8: big endian to little endian. A last unit that is cut short stays as it is. */
+/**
+ * Bytes reversed in units of 2, 4 or 8: big endian to little endian. A last unit that is cut short
+ * stays as it is.
+ */
 export function swapped(data: Uint8Array, unit: number): Uint8Array {
   const out = Buffer.from(data);
   const whole = out.subarray(0, out.length - (out.length % unit));
@@ -24,7 +29,9 @@ export function swapped(data: Uint8Array, unit: number): Uint8Array {
   return out;
 }
 
-/** Samples of `from` bytes in containers of `to` bytes, little endian, sign-extended if `signed`. */
+/**
+ * Samples of `from` bytes in containers of `to` bytes, little endian, sign-extended if `signed`.
+ */
 export function widened(data: Uint8Array, from: number, to: number, signed: boolean): Uint8Array {
   const count = data.length / from;
   const out = new Uint8Array(count * to);

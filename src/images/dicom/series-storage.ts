@@ -1,4 +1,7 @@
-/** Slices that are stored with different bits or signs, kept as one format that holds the values of all. */
+/**
+ * Slices that are stored with different bits or signs, kept as one format that holds the values of
+ * all.
+ */
 import { errors } from "../../base/errors.js";
 import type { Image, PixelFormat, TransformStep, Warning } from "../image.js";
 import { commonFormat, isStoredAlike, storedAs } from "../stored-values.js";
@@ -16,7 +19,10 @@ export function storageOf(files: readonly Stored[]): PixelFormat {
   );
 }
 
-/** The warning about slices that are stored in another format than they are kept in; undefined if there are none. */
+/**
+ * The warning about slices that are stored in another format than they are kept in; undefined if
+ * there are none.
+ */
 export function mixedStorage(
   files: readonly Stored[],
   kept: PixelFormat,
@@ -32,7 +38,10 @@ export function mixedStorage(
   };
 }
 
-/** The values of a frame in the format in which they are kept. Throws decode_suspect where the file's sign is doubtful. */
+/**
+ * The values of a frame in the format in which they are kept. Throws decode_suspect where the
+ * file's sign is doubtful.
+ */
 export function storedAlike(
   data: Uint8Array,
   { format, warnings }: Stored & Pick<Image, "warnings">,

@@ -1,4 +1,7 @@
-/** The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are read when asked for. */
+/**
+ * The DICOM files of one series as one Image whose frames are the slices, sorted; their pixels are
+ * read when asked for.
+ */
 import {
   ANY_STACK,
   checkedFrame,
@@ -34,14 +37,19 @@ import { sha256 } from "../../files/durable-files.js";
 import { SECONDARY_CAPTURE, type FrameGeometry } from "./geometry.js";
 
 const SEGMENTATIONS = ["1.2.840.10008.5.1.4.1.1.66.4", "1.2.840.10008.5.1.4.1.1.66.7"];
-/** Processing Equipment (PS3.16 CID 7005): the purpose of equipment that made an object out of other images (IHE AI Results). */
+/**
+ * Processing Equipment (PS3.16 CID 7005): the purpose of equipment that made an object out of other
+ * images (IHE AI Results).
+ */
 const PROCESSING_EQUIPMENT = "109102";
 /** A UID (PS3.5 section 9.1). */
 const isUid = (text: string) => text.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(text);
 /** Series that a refusal lists. */
 const LISTED = 50;
 
-/** Why a readable object is not a slice: the end of its warning's code, and what it is called there. */
+/**
+ * Why a readable object is not a slice: the end of its warning's code, and what it is called there.
+ */
 export interface LeftOut {
   code: string;
   what: string;
@@ -55,7 +63,8 @@ export interface SeriesFile {
   frames: FrameFacts[];
   warnings: Warning[];
   /**
-   * The file itself: as it was first read where it stayed in memory, the first time; read again otherwise.
+   * The file itself: as it was first read where it stayed in memory, the first time; read again
+   * otherwise.
    * @throws RadserveError series_invalid where its bytes are not those of before
    */
   open(): Promise<DicomFileImage>;
@@ -81,7 +90,11 @@ export interface Again extends Pick<SeriesFile, "filesAhead"> {
  * @param mostElements as openFile takes it, which throws TooManyElements
  * Throws what readDicom throws for an image that cannot be used.
  */
-export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: number): SeriesFile | LeftOut {
+export function seriesFile(
+  bytes: Uint8Array,
+  again: Again,
+  mostElements?: number,
+): SeriesFile | LeftOut {
   let image: DicomFileImage;
   try {
     image = readDicom(bytes, mostElements);
@@ -108,7 +121,11 @@ export function seriesFile(bytes: Uint8Array, again: Again, mostElements?: numbe
   // Those of its pixels come to the image itself
   for (const { code, message } of image.warnings) warn(warnings, code, message);
   return {
-    ...{ source: image.source, format: image.format, attributes, frames, warnings },
+    source: image.source,
+    format: image.format,
+    attributes,
+    frames,
+    warnings,
     ...(image.codec && { codec: image.codec }),
     open: opener(image, again),
     filesAhead: again.filesAhead,
@@ -126,8 +143,12 @@ function opener(image: DicomFileImage, again: Again): SeriesFile["open"] {
 }
 
 /** Objects with pixels that lie beside a series and are not slices of it. */
-function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIdentity): LeftOut | undefined {
-  if (SEGMENTATIONS.includes(sopClassUid ?? "")) return { code: "segmentation", what: "segmentations" };
+function derivedObject(
+  attributes: DataSetAttributes,
+  { sopClassUid }: SourceIdentity,
+): LeftOut | undefined {
+  if (SEGMENTATIONS.includes(sopClassUid ?? ""))
+    return { code: "segmentation", what: "segmentations" };
   if (isLocalizer(attributes)) return { code: "localizer", what: "localizers (ImageType)" };
   const makers = attributes.sequence("ContributingEquipmentSequence") ?? [];
   const processed = makers.some((maker) =>
@@ -136,7 +157,10 @@ function derivedObject(attributes: DataSetAttributes, { sopClassUid }: SourceIde
     ),
   );
   if (processed && (sopClassUid ?? "").startsWith(SECONDARY_CAPTURE))
-    return { code: "result", what: "pictures that an analysis made (ContributingEquipmentSequence)" };
+    return {
+      code: "result",
+      what: "pictures that an analysis made (ContributingEquipmentSequence)",
+    };
   return undefined;
 }
 
@@ -148,7 +172,10 @@ export interface Stacking {
   grouped?: boolean | undefined;
 }
 
-/** What models say of a series: whether one takes it and prefers no other, and why the others do not. */
+/**
+ * What models say of a series: whether one takes it and prefers no other, and why the others do
+ * not.
+ */
 export interface Verdict extends Pick<NotChosen, "why"> {
   taken: boolean;
 }
@@ -162,10 +189,11 @@ export interface SeriesChoice extends Stacking {
 }
 
 /**
- * One image from the files of a folder, in any order: of the only series, or of the one that is chosen.
- * @param leftOut caveats about what else was found
- * Throws series_invalid, with a list of the series, if none or several fit the choice; if the files of the series lack a
- * part of a concatenation, or are not a volume.
+ * One image from the files of a folder, in any order: of the only series, or of the one that is
+ * chosen.
+ * @param leftOut caveats about what else was found Throws series_invalid, with a list of the
+ * series, if none or several fit the choice; if the files of the series lack a part of a
+ * concatenation, or are not a volume.
  */
 export function seriesImage(
   files: readonly SeriesFile[],
@@ -199,7 +227,8 @@ export function studySeries(
 ): { uid: string; alone: boolean; image: Image | RadserveError }[] {
   const groups = groupsOf(files);
   return groups.map(([uid, found]) => ({
-    ...{ uid, alone: groups.length === 1 },
+    uid,
+    alone: groups.length === 1,
     image: imageOrFault(found, leftOut, groups.length - 1, stacking),
   }));
 }
@@ -218,12 +247,18 @@ function imageOrFault(
   }
 }
 
-/** Each series of a folder as a candidate for a case. One that is no volume has its fault beside its first file. */
+/**
+ * Each series of a folder as a candidate for a case. One that is no volume has its fault beside its
+ * first file.
+ */
 export function seriesOf(
   files: readonly SeriesFile[],
 ): { series: readonly SeriesFile[]; image: Image | RadserveError }[] {
   const groups = groupsOf(files);
-  return groups.map(([, found]) => ({ series: found, image: imageOrFault(found, [], groups.length - 1) }));
+  return groups.map(([, found]) => ({
+    series: found,
+    image: imageOrFault(found, [], groups.length - 1),
+  }));
 }
 
 function imageOf(
@@ -283,7 +318,10 @@ function groupsOf(files: readonly SeriesFile[]): Group[] {
 }
 
 /** Lists the series that a client may choose from, without a word about the patient. */
-function listOf(groups: readonly Group[], verdicts: readonly Verdict[] = []): Record<string, unknown> {
+function listOf(
+  groups: readonly Group[],
+  verdicts: readonly Verdict[] = [],
+): Record<string, unknown> {
   return {
     found: groups.length,
     series: groups.slice(0, LISTED).map(([uid, files], i) => ({
@@ -353,11 +391,27 @@ function chooseSeries(
   );
 }
 
-/** Attributes that images of one patient, study and acquisition have in common, where they have them. */
+/**
+ * Attributes that images of one patient, study and acquisition have in common, where they have
+ * them.
+ */
 const IN_COMMON = [
-  ...["StudyDate", "PatientAge", "PatientSize", "PatientWeight", "BodyPartExamined", "Laterality"],
-  ...["EchoTime", "InversionTime", "FlipAngle", "DiffusionBValue", "ScanningSequence", "MRAcquisitionType"],
-  ...["ConvolutionKernel", "KVP", "ContrastBolusAgent", "TemporalPositionIdentifier"],
+  "StudyDate",
+  "PatientAge",
+  "PatientSize",
+  "PatientWeight",
+  "BodyPartExamined",
+  "Laterality",
+  "EchoTime",
+  "InversionTime",
+  "FlipAngle",
+  "DiffusionBValue",
+  "ScanningSequence",
+  "MRAcquisitionType",
+  "ConvolutionKernel",
+  "KVP",
+  "ContrastBolusAgent",
+  "TemporalPositionIdentifier",
 ];
 
 /** Slices of two acquisitions may form an even stack by chance. */
@@ -408,9 +462,10 @@ function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
 }
 
 /**
- * Images of one series share their frame of reference (PS3.3 C.7.4.1). If several files do and others do not, they
- * are several acquisitions. If every single file has one of its own, or none has any, a de-identification replaced
- * them: then SeriesInstanceUID and the evenness of the stack have to vouch for the positions, and a warning says so.
+ * Images of one series share their frame of reference (PS3.3 C.7.4.1). If several files do and
+ * others do not, they are several acquisitions. If every single file has one of its own, or none
+ * has any, a de-identification replaced them: then SeriesInstanceUID and the evenness of the stack
+ * have to vouch for the positions, and a warning says so.
  */
 function frameOfReferenceCaveats(files: readonly SeriesFile[]): Warning[] {
   const found = new Set(files.map(({ attributes }) => attributes.string("FrameOfReferenceUID")));
@@ -440,19 +495,33 @@ interface Slice {
   facts: FrameFacts;
 }
 
-/** The slices as a volume, or why they are none, and the order in which they are the series' frames. */
-function stacked(slices: readonly Slice[], files: readonly SeriesFile[], { tolerance, grouped }: Stacking) {
-  const facts = slices.map(({ file: { format }, facts: { interpretation, ...geometry } }): SliceFacts => {
-    return { ...geometry, format, units: () => interpretation.units };
-  });
+/**
+ * The slices as a volume, or why they are none, and the order in which they are the series' frames.
+ */
+function stacked(
+  slices: readonly Slice[],
+  files: readonly SeriesFile[],
+  { tolerance, grouped }: Stacking,
+) {
+  const facts = slices.map(
+    ({ file: { format }, facts: { interpretation, ...geometry } }): SliceFacts => {
+      return { ...geometry, format, units: () => interpretation.units };
+    },
+  );
   try {
     const caveats = frameOfReferenceCaveats(files);
     // How a group lies must not depend on the models that were asked
     const { frames: order, ...body } = assemble(facts, grouped === true ? ANY_STACK : tolerance);
     const volume = { ...body, frames: order.map((_, i) => i) };
-    return { volume, order, caveats: [...caveats, ...volumeCaveats(volume)], step: sortingStep(volume) };
+    return {
+      volume,
+      order,
+      caveats: [...caveats, ...volumeCaveats(volume)],
+      step: sortingStep(volume),
+    };
   } catch (error) {
-    if (grouped !== true || !(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
+    if (grouped !== true || !(error instanceof RadserveError) || error.code !== "series_invalid")
+      throw error;
     checkFormats(facts);
     const message = `The slices do not form a volume, and were analysed one by one. ${error.message}`;
     const caveats = slices.length === 1 ? [] : [{ code: "no_volume", message }];
@@ -461,16 +530,18 @@ function stacked(slices: readonly Slice[], files: readonly SeriesFile[], { toler
   }
 }
 
-/** Images without an InstanceNumber come last, and equal ones in the order of their UIDs and frames. */
+/**
+ * Images without an InstanceNumber come last, and equal ones in the order of their UIDs and frames.
+ */
 function byNumber(slices: readonly Slice[]): number[] {
   const keys = slices.map(({ file: { attributes, source } }, i) => ({
-    ...{
-      i,
-      number: attributes.number("InstanceNumber") ?? Number.MAX_VALUE,
-      uid: source.sopInstanceUid ?? "",
-    },
+    i,
+    number: attributes.number("InstanceNumber") ?? Number.MAX_VALUE,
+    uid: source.sopInstanceUid ?? "",
   }));
-  const inOrder = keys.sort((a, b) => a.number - b.number || (a.uid === b.uid ? 0 : a.uid < b.uid ? -1 : 1));
+  const inOrder = keys.sort(
+    (a, b) => a.number - b.number || (a.uid === b.uid ? 0 : a.uid < b.uid ? -1 : 1),
+  );
   return inOrder.map(({ i }) => i);
 }
 
@@ -491,7 +562,8 @@ class SeriesImage implements Image {
   readonly spacing = (frame: number) => this.#slice(frame).facts.spacing;
   readonly regions = (frame: number) => this.#slice(frame).facts.regions;
   /** Planes of several frames of reference say nothing together. */
-  readonly plane = (frame: number) => (this.#isScattered ? undefined : this.#slice(frame).facts.plane);
+  readonly plane = (frame: number) =>
+    this.#isScattered ? undefined : this.#slice(frame).facts.plane;
   readonly planeFault = (frame: number) => this.#slice(frame).facts.planeFault;
   readonly #isScattered: boolean;
   readonly pixelAspect = (frame: number) => this.#slice(frame).facts.pixelAspect;
@@ -504,8 +576,15 @@ class SeriesImage implements Image {
   /** How files of one frame are compressed; undefined before one was opened. */
   #coding: Codec["kind"] | "none" | undefined;
 
-  constructor(files: readonly SeriesFile[], leftOut: readonly Warning[], others: number, stacking: Stacking) {
-    const found = files.flatMap((file) => file.frames.map((facts, frame): Slice => ({ file, frame, facts })));
+  constructor(
+    files: readonly SeriesFile[],
+    leftOut: readonly Warning[],
+    others: number,
+    stacking: Stacking,
+  ) {
+    const found = files.flatMap((file) =>
+      file.frames.map((facts, frame): Slice => ({ file, frame, facts })),
+    );
     const { volume, order, caveats, step } = stacked(found, files, stacking);
     this.#slices = order.flatMap((frame) => found[frame] ?? []);
     const inOrder = [...new Set(this.#slices.map(({ file }) => file))];
@@ -560,13 +639,22 @@ class SeriesImage implements Image {
     return data;
   }
 
-  /** @param ahead a file of one frame is decoded on another thread; the others begin their next frames themselves */
-  async #read(index: number, ahead: boolean): Promise<{ data: Uint8Array; warnings: readonly Warning[] }> {
+  /**
+   * @param ahead a file of one frame is decoded on another thread; the others begin their next
+   * frames themselves
+   */
+  async #read(
+    index: number,
+    ahead: boolean,
+  ): Promise<{ data: Uint8Array; warnings: readonly Warning[] }> {
     const { file, frame } = this.#slice(index);
     if (file.frames.length > 1) {
       if (this.#opened?.file !== file) this.#opened = { file, image: file.open() };
       const image = await this.#opened.image;
-      return { data: storedAlike(await image.frame(frame), image, this.format), warnings: image.warnings };
+      return {
+        data: storedAlike(await image.frame(frame), image, this.format),
+        warnings: image.warnings,
+      };
     }
     const image = await file.open();
     this.#coding ??= image.codec?.kind ?? "none";

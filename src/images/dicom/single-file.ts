@@ -4,13 +4,14 @@ import { partCaveats } from "./concatenation.js";
 import { readDicom } from "./dicom-image.js";
 
 /**
- * Reads a DICOM file as readDicom does. A part of a concatenation is read with a caveat: models of single frames take
- * its frames, and it is no volume. So is a file whose frames lie nowhere.
- * Throws what readDicom throws.
+ * Reads a DICOM file as readDicom does. A part of a concatenation is read with a caveat: models of
+ * single frames take its frames, and it is no volume. So is a file whose frames lie nowhere. Throws
+ * what readDicom throws.
  */
 export function readSingleFile(bytes: Uint8Array, mostElements?: number): Image {
   const image = readDicom(bytes, mostElements);
-  for (const { code, message } of partCaveats(image.attributes)) warn(image.warnings, code, message);
+  for (const { code, message } of partCaveats(image.attributes))
+    warn(image.warnings, code, message);
   // Reading a frame's geometry says what is wrong with it
   for (let frame = 0; frame < image.frameCount; frame++) image.plane(frame);
   return image;

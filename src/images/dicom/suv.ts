@@ -1,9 +1,11 @@
 /**
- * Standardised uptake values by body weight: SUV = activity concentration / (decayed dose / weight), by the
- * vendor-neutral computation of QIBA's FDG-PET/CT Profile and the Attributes of PS3.3 C.8.9.1 and C.8.9.2. What it
- * needs and the file does not say, or says twice, is a reason why there is no SUV. Two things are assumed: a dose of which
- * only the hour is said was given within the day before the scan, and where the series says another time than that of the
- * scan, decay was corrected to the start by its frames, or to its earliest acquisition. The second is a caveat.
+ * Standardised uptake values by body weight: SUV = activity concentration / (decayed dose /
+ * weight), by the vendor-neutral computation of QIBA's FDG-PET/CT Profile and the Attributes of
+ * PS3.3 C.8.9.1 and C.8.9.2. What it needs and the file does not say, or says twice, is a reason
+ * why there is no SUV. Two things are assumed: a dose of which only the hour is said was given
+ * within the day before the scan, and where the series says another time than that of the scan,
+ * decay was corrected to the start by its frames, or to its earliest acquisition. The second is a
+ * caveat.
  */
 import { rangeOf } from "../../base/range.js";
 import type { SuvScale, Warning } from "../image.js";
@@ -19,15 +21,28 @@ import {
 
 const GRAMS_PER_KILOGRAM = 1000;
 const MILLISECONDS = 1000;
-/** The smallest dose in Bq that a scanner can make an image of; less is a number in MBq or in mCi. */
+/**
+ * The smallest dose in Bq that a scanner can make an image of; less is a number in MBq or in mCi.
+ */
 const LEAST_DOSE_BQ = 1e5;
 const DAY_SECONDS = 86_400;
 
-/** Private elements with the scan's start, and with factors of its own, where the public ones do not serve. */
+/**
+ * Private elements with the scan's start, and with factors of its own, where the public ones do not
+ * serve.
+ */
 const GE = { creator: "GEMS_PETD_01", group: 0x0009, scanStart: 0x0d };
-const PHILIPS = { creator: "Philips PET Private Group", group: 0x7053, suv: 0x00, concentration: 0x09 };
+const PHILIPS = {
+  creator: "Philips PET Private Group",
+  group: 0x7053,
+  suv: 0x00,
+  concentration: 0x09,
+};
 
-/** A longer half-life leaves much of a dose from the days before, so that its hour does not tell when it was given. */
+/**
+ * A longer half-life leaves much of a dose from the days before, so that its hour does not tell
+ * when it was given.
+ */
 const LONGEST_HALF_LIFE_BY_HOUR = 6 * 3600;
 /** How far two statements of one time may differ. */
 const SAME_SECONDS = 1;
@@ -40,7 +55,10 @@ const OTHER_FACTOR = 0.01;
 interface ImageTimes {
   /** Seconds since 1970 on the clock of the place; NaN if the image does not say it. */
   acquired: number;
-  /** Seconds from the scan's start to the time of the average count rate, and that the frame took; NaN if not said. */
+  /**
+   * Seconds from the scan's start to the time of the average count rate, and that the frame took;
+   * NaN if not said.
+   */
   reference: number;
   lasted: number;
 }
@@ -57,9 +75,9 @@ function seriesTimes(images: readonly DataSetAttributes[]): ImageTimes[] {
 }
 
 /**
- * When the scan began, counted back from each image's AcquisitionTime: FrameReferenceTime leads from there to the time
- * within the frame at which the count rate was its average, ln(d / (1 - e^-d)) / lambda of a frame of d = lambda * duration
- * (PS3.3 C.8.9.4.1.5, QIBA).
+ * When the scan began, counted back from each image's AcquisitionTime: FrameReferenceTime leads
+ * from there to the time within the frame at which the count rate was its average, ln(d / (1 -
+ * e^-d)) / lambda of a frame of d = lambda * duration (PS3.3 C.8.9.4.1.5, QIBA).
  * @returns the earliest; undefined if an image lacks its times, or if they lead to SUV that differ
  */
 function startByFrames(times: readonly ImageTimes[], halfLife: number): number | undefined {
@@ -73,10 +91,12 @@ function startByFrames(times: readonly ImageTimes[], halfLife: number): number |
 }
 
 /** How far times may differ without other SUV, or because they are rounded. */
-const sameSeconds = (halfLife: number) => Math.max(SAME_SECONDS, halfLife * Math.log2(1 + SAME_FACTOR));
+const sameSeconds = (halfLife: number) =>
+  Math.max(SAME_SECONDS, halfLife * Math.log2(1 + SAME_FACTOR));
 
 /**
- * The factor from modality values to SUV in g/ml; undefined if the image is not of positron emission.
+ * The factor from modality values to SUV in g/ml; undefined if the image is not of positron
+ * emission.
  * @param times of all images of the series that are there
  */
 export function readSuv(
@@ -98,7 +118,10 @@ export function readSuv(
   }
 }
 
-/** The SUV scale that all files of a series together give; undefined for those that are not of positron emission. */
+/**
+ * The SUV scale that all files of a series together give; undefined for those that are not of
+ * positron emission.
+ */
 export function suvOf<File extends { attributes: DataSetAttributes }>(
   files: readonly File[],
 ): Map<File, SuvScale> {
@@ -128,7 +151,8 @@ function ofCounts(attributes: DataSetAttributes, times: readonly ImageTimes[]): 
 function ofConcentration(attributes: DataSetAttributes, times: readonly ImageTimes[]): SuvScale {
   const corrected = attributes.strings("CorrectedImage") ?? [];
   for (const correction of ["ATTN", "DECY"])
-    if (!corrected.includes(correction)) return { missing: `CorrectedImage does not hold ${correction}` };
+    if (!corrected.includes(correction))
+      return { missing: `CorrectedImage does not hold ${correction}` };
   const weight = positive(attributes.string("PatientWeight"));
   if (weight === undefined) return { missing: "PatientWeight is absent or not above 0 kg" };
   const [given, another] = attributes.sequence("RadiopharmaceuticalInformationSequence") ?? [];
@@ -143,13 +167,15 @@ function ofConcentration(attributes: DataSetAttributes, times: readonly ImageTim
       return { factor: perKilogram / dose };
     case "START": {
       const halfLife = positive(given.string("RadionuclideHalfLife"));
-      if (halfLife === undefined) return { missing: "RadionuclideHalfLife is absent or not above 0 s" };
+      if (halfLife === undefined)
+        return { missing: "RadionuclideHalfLife is absent or not above 0 s" };
       const scan = scanStart(attributes, times, halfLife);
       if (typeof scan === "string") return { missing: scan };
       const decay = decaySeconds(attributes, given, scan.local, halfLife);
       if (typeof decay === "string") return { missing: decay };
       const left = dose * 2 ** (-decay / halfLife);
-      // More than was given where the times are in the wrong order, too little where one of them is of another day
+      // More than was given where the times are in the wrong order, too little where one of them is
+      // of another day
       if (left > dose || left < LEAST_DOSE_BQ)
         return {
           missing:
@@ -165,15 +191,18 @@ function ofConcentration(attributes: DataSetAttributes, times: readonly ImageTim
   }
 }
 
-/** Seconds from the administration to the time that decay was corrected to; or why they are not known. */
+/**
+ * Seconds from the administration to the time that decay was corrected to; or why they are not
+ * known.
+ */
 function decaySeconds(
   attributes: DataSetAttributes,
   given: DataSetAttributes,
   scan: number,
   halfLife: number,
 ): number | string {
-  const [stated, hour] = ["RadiopharmaceuticalStartDateTime", "RadiopharmaceuticalStartTime"].map((keyword) =>
-    given.string(keyword),
+  const [stated, hour] = ["RadiopharmaceuticalStartDateTime", "RadiopharmaceuticalStartTime"].map(
+    (keyword) => given.string(keyword),
   );
   const time = secondsOfTime(hour);
   if (hour !== undefined && time === undefined)
@@ -202,8 +231,8 @@ function fromMidnight(seconds: number): number {
 }
 
 /**
- * A moment in seconds since 1970 on the clock that the dates and times of the file are of (PS3.3 C.12.1.1.8); or why it is
- * not known. One that names no offset is of that clock (PS3.5 6.2).
+ * A moment in seconds since 1970 on the clock that the dates and times of the file are of (PS3.3
+ * C.12.1.1.8); or why it is not known. One that names no offset is of that clock (PS3.5 6.2).
  * @param time what the file says of the same moment on its own clock
  */
 function onTheClockOf(
@@ -227,9 +256,9 @@ function elapsed(seconds: number): string {
 }
 
 /**
- * The time that decay was corrected to (PS3.3 C.8.9.1.1.7): the start of the series, unless its times are those of a
- * later computation; then the scan's own start, where a scanner keeps it; or else that by the frames' own times, or the
- * earliest acquisition of the series.
+ * The time that decay was corrected to (PS3.3 C.8.9.1.1.7): the start of the series, unless its
+ * times are those of a later computation; then the scan's own start, where a scanner keeps it; or
+ * else that by the frames' own times, or the earliest acquisition of the series.
  */
 function scanStart(
   attributes: DataSetAttributes,
@@ -268,10 +297,16 @@ function scanStart(
   );
 }
 
-const caveated = (local: number, message: string) => ({ local, caveat: { code: "suv_scan_start", message } });
+const caveated = (local: number, message: string) => ({
+  local,
+  caveat: { code: "suv_scan_start", message },
+});
 
 function joined(attributes: DataSetAttributes, date: string, time: string): number | undefined {
-  const [day, seconds] = [secondsOfDate(attributes.string(date)), secondsOfTime(attributes.string(time))];
+  const [day, seconds] = [
+    secondsOfDate(attributes.string(date)),
+    secondsOfTime(attributes.string(time)),
+  ];
   return day === undefined || seconds === undefined ? undefined : day + seconds;
 }
 

@@ -1,4 +1,6 @@
-/** Transfer syntaxes (PS3.5 annex A, PS3.6 table A-1): how the data set and the pixels are encoded. */
+/**
+ * Transfer syntaxes (PS3.5 annex A, PS3.6 table A-1): how the data set and the pixels are encoded.
+ */
 import { errors } from "../../base/errors.js";
 import { ownValue } from "../../base/own-value.js";
 import type { Codestream } from "./codestream.js";
@@ -31,7 +33,11 @@ interface Row {
   codestream?: Codestream;
 }
 
-const codec = (codestream: Codestream, name: string): Row => ({ name, coding: "codec", codestream });
+const codec = (codestream: Codestream, name: string): Row => ({
+  name,
+  coding: "codec",
+  codestream,
+});
 const native = (name: string): Row => ({ name, coding: "native" });
 
 const SUPPORTED: Readonly<Record<string, Row>> = {
@@ -51,7 +57,10 @@ const SUPPORTED: Readonly<Record<string, Row>> = {
   [`${J}.56`]: codec("jpeg", "JPEG Full Progression (Process 11 and 13) (Retired)"),
   [`${J}.57`]: codec("jpeg", "JPEG Lossless (Process 14)"),
   [`${J}.58`]: codec("jpeg", "JPEG Lossless (Process 15) (Retired)"),
-  [`${J}.70`]: codec("jpeg", "JPEG Lossless, First-Order Prediction (Process 14, Selection Value 1)"),
+  [`${J}.70`]: codec(
+    "jpeg",
+    "JPEG Lossless, First-Order Prediction (Process 14, Selection Value 1)",
+  ),
   [`${J}.80`]: codec("jpeg-ls", "JPEG-LS Lossless"),
   [`${J}.81`]: codec("jpeg-ls", "JPEG-LS Lossy (Near-Lossless)"),
   [`${J}.90`]: codec("jpeg2000", "JPEG 2000 (Lossless Only)"),
@@ -94,13 +103,16 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
 export const decodable = (): { uid: string; name: string }[] =>
   Object.entries(SUPPORTED).map(([uid, { name }]) => ({ uid, name }));
 
-/** Looks a UID up. Throws unsupported_transfer_syntax, naming it, if its pixels cannot be decoded. */
+/**
+ * Looks a UID up. Throws unsupported_transfer_syntax, naming it, if its pixels cannot be decoded.
+ */
 export function transferSyntax(uid: string): TransferSyntax {
   const row = ownValue(SUPPORTED, uid);
   if (row === undefined) {
     const fragmentable = /\.10[0-6]\.1$/.test(uid);
     const name = ownValue(UNSUPPORTED, fragmentable ? uid.slice(0, -2) : uid);
-    const known = name === undefined ? uid : `${fragmentable ? "Fragmentable " : ""}${name} (${uid})`;
+    const known =
+      name === undefined ? uid : `${fragmentable ? "Fragmentable " : ""}${name} (${uid})`;
     throw errors.unsupported_transfer_syntax(
       `The transfer syntax ${known} cannot be decoded. ` +
         "Convert the object to Explicit VR Little Endian or to a still-image compression.",

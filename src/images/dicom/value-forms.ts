@@ -1,6 +1,7 @@
 /**
- * The forms of text values (PS3.5 section 6.2): which texts have them, and what those mean. Everything that is read as a
- * number or a time goes through here: what JavaScript takes for a number besides (0x10, 1_000, blanks inside) is none.
+ * The forms of text values (PS3.5 section 6.2): which texts have them, and what those mean.
+ * Everything that is read as a number or a time goes through here: what JavaScript takes for a
+ * number besides (0x10, 1_000, blanks inside) is none.
  */
 
 /** Forms by VR; values of other VRs are taken as they are. */
@@ -22,8 +23,8 @@ export const FORMS: ReadonlyMap<string, RegExp> = new Map([
 const DECIMAL = /^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/;
 
 /**
- * The number that a Decimal String or an Integer String is. More than its 16 or 12 characters are read too: they leave
- * no doubt about the number.
+ * The number that a Decimal String or an Integer String is. More than its 16 or 12 characters are
+ * read too: they leave no doubt about the number.
  * @returns undefined if it is none, or none that a double can hold
  */
 export function decimal(text: string): number | undefined {
@@ -47,7 +48,10 @@ const TIME = /^([01]\d|2[0-3])(:?)([0-5]\d)(?:\2((?:[0-5]\d|60)(?:\.\d{1,6})?))?
 const DATE_TIME = /^(\d{8})([\d.]{4,13})([-+]\d{4})?$/;
 const OFFSET = /^([-+])(0\d|1[0-4])([0-5]\d)$/;
 
-/** Seconds from the beginning of 1970 to that of the day of a DA; undefined if it is none, or names a day that there is not. */
+/**
+ * Seconds from the beginning of 1970 to that of the day of a DA; undefined if it is none, or names
+ * a day that there is not.
+ */
 export function secondsOfDate(text: string | undefined): number | undefined {
   const [, year, , month, day] = DATE.exec(text ?? "") ?? [];
   if (year === undefined) return undefined;
@@ -58,7 +62,10 @@ export function secondsOfDate(text: string | undefined): number | undefined {
     : undefined;
 }
 
-/** Seconds from midnight to a TM, a leap second among them; undefined if it is none, or does not say the minute. */
+/**
+ * Seconds from midnight to a TM, a leap second among them; undefined if it is none, or does not say
+ * the minute.
+ */
 export function secondsOfTime(text: string | undefined): number | undefined {
   const [, hours, , minutes, seconds = "0"] = TIME.exec(text ?? "") ?? [];
   if (hours === undefined) return undefined;

@@ -1,6 +1,7 @@
 /**
- * Slices to one volume (PS3.3 C.7.6.2): sorted along their normal, and refused if they are not an even stack. A network
- * that is given a gap, a doubled slice or a sheared stack measures a body that does not exist.
+ * Slices to one volume (PS3.3 C.7.6.2): sorted along their normal, and refused if they are not an
+ * even stack. A network that is given a gap, a doubled slice or a sheared stack measures a body
+ * that does not exist.
  */
 import { rangeOf } from "../../base/range.js";
 import {
@@ -22,24 +23,40 @@ import { checkNoPart } from "./concatenation.js";
 import { COARSE_MM, isBesideBy, isEvenBut, roundingOf } from "./rounded-positions.js";
 import { seriesInvalid } from "./series-fault.js";
 
-/** Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no distance. */
+/**
+ * Positions are decimal text; scanners round it, mostly to two or more digits. Less than this is no
+ * distance.
+ */
 const ROUNDING_MM = 0.01;
-/** How far the distance of two neighbours may be from the usual one, as a part of it: table feeds are more exact. */
+/**
+ * How far the distance of two neighbours may be from the usual one, as a part of it: table feeds
+ * are more exact.
+ */
 const SPACING_TOLERANCE = 0.01;
-/** How far a slice may be from where the even stack has it, in spacings: small differences of one sign add up. */
+/**
+ * How far a slice may be from where the even stack has it, in spacings: small differences of one
+ * sign add up.
+ */
 const PLACE_TOLERANCE = 0.1;
-/** How far a slice may be off the line along the normal, in pixels: below it, no voxel gets another one's value. */
+/**
+ * How far a slice may be off the line along the normal, in pixels: below it, no voxel gets another
+ * one's value.
+ */
 const SHEAR_TOLERANCE = 0.1;
 /** A distance from here on means a missing slice, in spacings. */
 const GAP = 1.5;
 /** Direction cosines of parallel slices: 0.0001 moves a corner 250 mm away by 0.025 mm. */
 const PARALLEL_TOLERANCE = 1e-4;
-/** How far in-plane spacings may differ, as a part of them; the last of 512 pixels of 0.7 mm moves by 0.04 mm. */
+/**
+ * How far in-plane spacings may differ, as a part of them; the last of 512 pixels of 0.7 mm moves
+ * by 0.04 mm.
+ */
 const IN_PLANE_TOLERANCE = 1e-4;
 
 /**
- * The fields of the pixel format that have to be equal in all slices. How many bits a value has, and where, tells
- * nothing of what it means: that is decided by each slice's own modality transform.
+ * The fields of the pixel format that have to be equal in all slices. How many bits a value has,
+ * and where, tells nothing of what it means: that is decided by each slice's own modality
+ * transform.
  */
 const MEANING: readonly (keyof PixelFormat)[] = [
   "samplesPerPixel",
@@ -70,14 +87,18 @@ interface LocatedSlice extends SliceFacts {
 }
 
 /**
- * The slices as one volume. They are sorted by the projection of ImagePositionPatient on the normal, which is the
- * cross product of the direction along a row and the direction along a column: so column, row and slice index always
- * make a right-handed system, whatever way the scanner went. The spacing of the slices comes from those projections,
- * never from SliceThickness, which may overlap or leave gaps.
+ * The slices as one volume. They are sorted by the projection of ImagePositionPatient on the
+ * normal, which is the cross product of the direction along a row and the direction along a column:
+ * so column, row and slice index always make a right-handed system, whatever way the scanner went.
+ * The spacing of the slices comes from those projections, never from SliceThickness, which may
+ * overlap or leave gaps.
  * @param tolerance tilt and missing slices up to it become flaws of the volume, and are no error
  * Throws series_invalid, with the fault as `details.reason` and its numbers.
  */
-export function assemble(slices: readonly SliceFacts[], tolerance: StackTolerance = STRAIGHT): Volume {
+export function assemble(
+  slices: readonly SliceFacts[],
+  tolerance: StackTolerance = STRAIGHT,
+): Volume {
   const [first, ...others] = located(slices);
   if (first === undefined || others.length === 0)
     throw seriesInvalid(
@@ -99,7 +120,8 @@ export function assemble(slices: readonly SliceFacts[], tolerance: StackToleranc
   const explained =
     beside !== undefined && rounding !== undefined && isBesideBy(rounding, positions, axes.normal);
   const shear = explained ? undefined : beside;
-  if (shear !== undefined && (!shear.even || shear.angle > tolerance.tiltDegrees)) throw shear.fault;
+  if (shear !== undefined && (!shear.even || shear.angle > tolerance.tiltDegrees))
+    throw shear.fault;
   const even = evenSpacing(sorted, tolerance.missing, rounding?.along ?? 0);
   const { spacing: sliceSpacing, places, missing, gap } = even;
   const [x, y, z] = shear?.aside ?? [0, 0, 0];
@@ -127,8 +149,8 @@ export function assemble(slices: readonly SliceFacts[], tolerance: StackToleranc
 }
 
 /**
- * The volume that an image's frames are. Throws series_invalid if they are not one, or not one that is as straight and
- * as whole as the tolerance asks.
+ * The volume that an image's frames are. Throws series_invalid if they are not one, or not one that
+ * is as straight and as whole as the tolerance asks.
  */
 export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Volume {
   if (image.series !== undefined) {
@@ -276,15 +298,19 @@ interface Shear {
 }
 
 /**
- * Gantry tilt and every other shear: slices that do not follow each other along their normal (PS3.3 C.8.2.1,
- * Gantry/Detector Tilt). Undefined if they do.
+ * Gantry tilt and every other shear: slices that do not follow each other along their normal (PS3.3
+ * C.8.2.1, Gantry/Detector Tilt). Undefined if they do.
  */
 function shearOf(positions: readonly Vector[], normal: Vector, pixel: number): Shear | undefined {
   const [origin] = positions;
   const last = positions.at(-1);
   if (origin === undefined || last === undefined) return undefined;
   const beside = (position: Vector): { along: number; off: Vector } => {
-    const from: Vector = [position[0] - origin[0], position[1] - origin[1], position[2] - origin[2]];
+    const from: Vector = [
+      position[0] - origin[0],
+      position[1] - origin[1],
+      position[2] - origin[2],
+    ];
     const along = dot(from, normal);
     return {
       along,
@@ -303,7 +329,10 @@ function shearOf(positions: readonly Vector[], normal: Vector, pixel: number): S
   const aside: Vector = [end.off[0] / end.along, end.off[1] / end.along, end.off[2] / end.along];
   const even = positions.every((position) => {
     const { along, off } = beside(position);
-    return length([off[0] - along * aside[0], off[1] - along * aside[1], off[2] - along * aside[2]]) <= most;
+    return (
+      length([off[0] - along * aside[0], off[1] - along * aside[1], off[2] - along * aside[2]]) <=
+      most
+    );
   });
   return {
     angle: Math.atan(length(aside)) * DEGREES,
@@ -343,7 +372,13 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
   const gaps = steps.flatMap((step, i) =>
     step < GAP * usual
       ? []
-      : [{ after_mm: at(sorted, i), before_mm: at(sorted, i + 1), missing: Math.round(step / usual) - 1 }],
+      : [
+          {
+            after_mm: at(sorted, i),
+            before_mm: at(sorted, i + 1),
+            missing: Math.round(step / usual) - 1,
+          },
+        ],
   );
   const missing = gaps.reduce((sum, gap) => sum + gap.missing, 0);
   const gap =
@@ -360,7 +395,9 @@ function evenSpacing(sorted: readonly number[], mostMissing: number, rounding: n
   for (const [i, step] of steps.entries())
     places.push(at(places, i) + (step < GAP * usual ? 1 : Math.round(step / usual)));
   const mean = (at(sorted, sorted.length - 1) - at(sorted, 0)) / at(places, places.length - 1);
-  const unlike = steps.map((step, i) => Math.abs(step - (at(places, i + 1) - at(places, i)) * usual));
+  const unlike = steps.map((step, i) =>
+    Math.abs(step - (at(places, i + 1) - at(places, i)) * usual),
+  );
   const [, astray] = rangeOf(
     sorted.map((place, i) => Math.abs(place - at(sorted, 0) - at(places, i) * mean)),
   );

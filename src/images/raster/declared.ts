@@ -1,4 +1,7 @@
-/** Reads what PNG, JPEG and TIFF files declare and the decoder does not tell, before a pixel is decoded. */
+/**
+ * Reads what PNG, JPEG and TIFF files declare and the decoder does not tell, before a pixel is
+ * decoded.
+ */
 import { errors, RadserveError } from "../../base/errors.js";
 import { readCodestream, type CodestreamHeader } from "../dicom/codestream.js";
 import { PIXEL_LIMIT } from "./raster-orders.js";
@@ -40,15 +43,22 @@ export function declaredBy(bytes: Uint8Array, format: RasterFormat): Declared {
   }
   const pages = readTiffPages(bytes);
   const { photometric = 1, bits = 8 } = pages[0] ?? {};
-  return { ...plain, pages: pages.length, bits, inverted: photometric === 0, palette: photometric === 3 };
+  return {
+    ...plain,
+    pages: pages.length,
+    bits,
+    inverted: photometric === 0,
+    palette: photometric === 3,
+  };
 }
 
 /** Samples of a pixel of JPEG, at most. */
 const MOST_SAMPLES = 3;
 
 /**
- * Bytes of the first frame when it is decoded, as the file declares it; the most that is read of a JPEG whose header
- * cannot be read, for there the decoder may still find a picture. 0 where nothing will be decoded.
+ * Bytes of the first frame when it is decoded, as the file declares it; the most that is read of a
+ * JPEG whose header cannot be read, for there the decoder may still find a picture. 0 where nothing
+ * will be decoded.
  */
 export function firstFrameBytes(bytes: Uint8Array, format: RasterFormat): number {
   try {
@@ -71,9 +81,13 @@ const SIZE_READERS: Record<RasterFormat, (bytes: Uint8Array) => DeclaredSize> = 
   tiff: tiffSize,
 };
 
-const bytesOfSamples = (samples: number, bits: number): number => (bits > 8 ? 2 * samples : samples);
+const bytesOfSamples = (samples: number, bits: number): number =>
+  bits > 8 ? 2 * samples : samples;
 
-/** The IHDR chunk (PNG third edition, section 11.2.1): colour types 2 and 6 are colour, 3 is a palette. */
+/**
+ * The IHDR chunk (PNG third edition, section 11.2.1): colour types 2 and 6 are colour, 3 is a
+ * palette.
+ */
 function pngSize(bytes: Uint8Array): DeclaredSize {
   const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const samples = [2, 3, 6].includes(data.readUInt8(HEADER_AT + 17)) ? 3 : 1;
@@ -111,9 +125,12 @@ function checkJpeg(bytes: Uint8Array): void {
   );
 }
 
-const SAYS_TRUNCATED = /premature end|truncat|unexpected end|read error|not enough data|out of data/i;
+const SAYS_TRUNCATED =
+  /premature end|truncat|unexpected end|read error|not enough data|out of data/i;
 
-/** PNG and JPEG have an end that is there or is not; a TIFF has none, and only the decoder can say. */
+/**
+ * PNG and JPEG have an end that is there or is not; a TIFF has none, and only the decoder can say.
+ */
 export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string): boolean {
   if (format === "png") return !pngIsEnded(bytes);
   if (format === "tiff") return SAYS_TRUNCATED.test(said);
@@ -128,7 +145,10 @@ export function isCutShort(bytes: Uint8Array, format: RasterFormat, said: string
 const MOST_CHUNKS = 1000;
 const HEADER_AT = 8;
 
-/** Reads what a PNG declares before its pixels (PNG third edition, W3C 2025). It checks nothing: the decoder does. */
+/**
+ * Reads what a PNG declares before its pixels (PNG third edition, W3C 2025). It checks nothing: the
+ * decoder does.
+ */
 function readPngHeader(bytes: Uint8Array): Pick<Declared, "bits" | "palette" | "animated"> {
   const data = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let animated = false;

@@ -10,7 +10,10 @@ import {
 
 export interface Decoded {
   done: RasterMetadata | PixelsSaid;
-  /** As stored, rows top to bottom, colour by pixel, little endian; empty if the answer says another size. */
+  /**
+   * As stored, rows top to bottom, colour by pixel, little endian; empty if the answer says another
+   * size.
+   */
   pixels: Uint8Array;
 }
 
@@ -33,9 +36,17 @@ export async function decodeRaster(file: Uint8Array, order: RasterOrder): Promis
 }
 
 async function metadataOf(file: Uint8Array): Promise<Decoded> {
-  const { format, space, depth, hasAlpha, orientation, pages, autoOrient } = await open(file, 0).metadata();
+  const { format, space, depth, hasAlpha, orientation, pages, autoOrient } = await open(
+    file,
+    0,
+  ).metadata();
   const done = {
-    ...{ format, space, depth, hasAlpha, width: autoOrient.width, height: autoOrient.height },
+    format,
+    space,
+    depth,
+    hasAlpha,
+    width: autoOrient.width,
+    height: autoOrient.height,
     ...(orientation === undefined ? {} : { orientation }),
     ...(pages === undefined ? {} : { pages }),
   };
@@ -56,7 +67,10 @@ async function pixelsOf(
   const said = { width: info.width, height: info.height, channels: info.channels };
   if (info.width !== width || info.height !== height || info.channels !== layout.samples)
     return { done: { ...said, opaque: true }, pixels: NOTHING };
-  return { done: { ...said, opaque: !hasAlpha || (await isOpaque(open(file, page), depth)) }, pixels: data };
+  return {
+    done: { ...said, opaque: !hasAlpha || (await isOpaque(open(file, page), depth)) },
+    pixels: data,
+  };
 }
 
 async function isOpaque(picture: Sharp, depth: "uchar" | "ushort"): Promise<boolean> {
@@ -80,6 +94,13 @@ export async function warmUp(): Promise<void> {
   for (const format of ["png", "jpeg", "tiff"] as const) {
     const file = await small.clone().toFormat(format).toBuffer();
     await decodeRaster(file, { do: "metadata" });
-    await decodeRaster(file, { do: "pixels", page: 0, layout, width: 2, height: 2, hasAlpha: false });
+    await decodeRaster(file, {
+      do: "pixels",
+      page: 0,
+      layout,
+      width: 2,
+      height: 2,
+      hasAlpha: false,
+    });
   }
 }

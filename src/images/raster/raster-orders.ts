@@ -1,6 +1,9 @@
 /** Questions to the decoder process about a PNG, JPEG or TIFF, and its answers. */
 
-/** 134 megapixels, the same as for DICOM frames: more than any radiograph, less than what exhausts a server. */
+/**
+ * 134 megapixels, the same as for DICOM frames: more than any radiograph, less than what exhausts a
+ * server.
+ */
 export const PIXEL_LIMIT = 1 << 27;
 
 export interface Layout {

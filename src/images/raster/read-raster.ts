@@ -1,6 +1,6 @@
 /**
- * PNG, JPEG and TIFF as Images: values as stored, 8 or 16 bits, upright, colour profiles left out. A decoder process
- * decodes them; nothing that it says is believed without a check.
+ * PNG, JPEG and TIFF as Images: values as stored, 8 or 16 bits, upright, colour profiles left out.
+ * A decoder process decodes them; nothing that it says is believed without a check.
  */
 import { createHash } from "node:crypto";
 import { z } from "zod";
@@ -16,7 +16,13 @@ import {
   type TransformStep,
   type Warning,
 } from "../image.js";
-import { declaredBy, firstFrameBytes, isCutShort, type Declared, type RasterFormat } from "./declared.js";
+import {
+  declaredBy,
+  firstFrameBytes,
+  isCutShort,
+  type Declared,
+  type RasterFormat,
+} from "./declared.js";
 import {
   PIXEL_LIMIT,
   type Layout,
@@ -76,8 +82,12 @@ const pixelsSchema: z.ZodType<PixelsSaid> = z.object({
 function stepsOf(declared: Declared, layout: Layout): TransformStep[] {
   const { bits, palette } = declared;
   if (palette)
-    return [{ step: layout.samples === 3 ? "palette_to_rgb" : "palette_to_grey", bits, to_bits: 8 }];
-  return bits < 8 ? [{ step: "scale_samples", bits, to_bits: 8, factor: 255 / (2 ** bits - 1) }] : [];
+    return [
+      { step: layout.samples === 3 ? "palette_to_rgb" : "palette_to_grey", bits, to_bits: 8 },
+    ];
+  return bits < 8
+    ? [{ step: "scale_samples", bits, to_bits: 8, factor: 255 / (2 ** bits - 1) }]
+    : [];
 }
 
 function layoutOf(metadata: RasterMetadata, format: RasterFormat): Layout {
@@ -93,26 +103,34 @@ function layoutOf(metadata: RasterMetadata, format: RasterFormat): Layout {
   return { colourspace: bits === 8 ? "srgb" : "rgb16", samples: 3, bits };
 }
 
-/** Frames in memory while one is decoded: what the decoder works on, what it sends, and what comes from it. */
+/**
+ * Frames in memory while one is decoded: what the decoder works on, what it sends, and what comes
+ * from it.
+ */
 const FRAMES_AT_ONCE = 3;
 
 /**
- * Bytes that reading the file takes in all processes beside its own, by its header: the file once more, and its first
- * frame.
+ * Bytes that reading the file takes in all processes beside its own, by its header: the file once
+ * more, and its first frame.
  */
 export function rasterBytes(bytes: Uint8Array, format: RasterFormat): number {
   return bytes.length + FRAMES_AT_ONCE * firstFrameBytes(bytes, format);
 }
 
 /**
- * Reads a PNG, JPEG or TIFF; pages of a TIFF are frames. An EXIF orientation is applied and recorded as a transform,
- * so coordinates are those of the upright picture; transparency is dropped with a warning. A TIFF whose white is zero
- * keeps its stored values and is MONOCHROME1. Samples of 1, 2 and 4 bits are spread to 0..255, and said to be.
- * @param check asked while the decoder works; what it throws stops the decoder
- * Throws RadserveError: unsupported_format, corrupt_image, truncated_image; internal where the decoder cannot be
- * confined; what the check throws.
+ * Reads a PNG, JPEG or TIFF; pages of a TIFF are frames. An EXIF orientation is applied and
+ * recorded as a transform, so coordinates are those of the upright picture; transparency is dropped
+ * with a warning. A TIFF whose white is zero keeps its stored values and is MONOCHROME1. Samples of
+ * 1, 2 and 4 bits are spread to 0..255, and said to be.
+ * @param check asked while the decoder works; what it throws stops the decoder Throws
+ * RadserveError: unsupported_format, corrupt_image, truncated_image; internal where the decoder
+ * cannot be confined; what the check throws.
  */
-export async function readRaster(bytes: Uint8Array, format: RasterFormat, check: () => void): Promise<Image> {
+export async function readRaster(
+  bytes: Uint8Array,
+  format: RasterFormat,
+  check: () => void,
+): Promise<Image> {
   const declared = declaredBy(bytes, format);
   const file = decodeApart("raster", bytes, format.toUpperCase(), check);
   let metadata: RasterMetadata;
@@ -123,7 +141,9 @@ export async function readRaster(bytes: Uint8Array, format: RasterFormat, check:
     throw failure(error, format, bytes);
   }
   if (metadata.format !== format)
-    throw errors.unsupported_format(`The file starts like a ${format.toUpperCase()} but is not a valid one.`);
+    throw errors.unsupported_format(
+      `The file starts like a ${format.toUpperCase()} but is not a valid one.`,
+    );
   if (declared.pages !== undefined && declared.pages !== (metadata.pages ?? 1))
     throw errors.corrupt_image(
       `The TIFF file has ${declared.pages} directories, of which ${metadata.pages ?? 1} are pages. It is damaged.`,
@@ -181,7 +201,11 @@ class RasterImage implements Image {
     };
     this.transforms.push(...stepsOf(declared, this.#layout));
     if (declared.animated)
-      warn(this.warnings, "animation_dropped", "The PNG is animated; only its first picture was read.");
+      warn(
+        this.warnings,
+        "animation_dropped",
+        "The PNG is animated; only its first picture was read.",
+      );
     const orientation = metadata.orientation ?? 1;
     if (orientation !== 1) this.transforms.push({ step: "exif_orientation", orientation });
     this.source = {
@@ -204,16 +228,26 @@ class RasterImage implements Image {
   }
 
   async #decode(index: number): Promise<Uint8Array> {
-    const { rows: height, columns: width, samplesPerPixel: samples, bitsAllocated: bits } = this.format;
+    const {
+      rows: height,
+      columns: width,
+      samplesPerPixel: samples,
+      bitsAllocated: bits,
+    } = this.format;
     const { bytes, file, kind, declared } = this.of;
     const same = (found: PixelsSaid) =>
       found.width === width && found.height === height && found.channels === samples;
     const order: RasterOrder = {
       do: "pixels",
-      ...{ page: index, layout: this.#layout, width, height, hasAlpha: this.#hasAlpha },
+      page: index,
+      layout: this.#layout,
+      width,
+      height,
+      hasAlpha: this.#hasAlpha,
     };
     try {
-      const expected = (found: PixelsSaid) => (same(found) ? (width * height * samples * bits) / 8 : 0);
+      const expected = (found: PixelsSaid) =>
+        same(found) ? (width * height * samples * bits) / 8 : 0;
       const { said, bytes: data } = await file.ask(order, pixelsSchema, expected);
       if (!same(said))
         throw errors.unsupported_format(

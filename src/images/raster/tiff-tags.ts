@@ -1,7 +1,7 @@
 /**
- * Reads the pages of a TIFF from its tags, without decoding (TIFF 6.0; BigTIFF as libtiff has it). The
- * decoder converts some photometrics, passes others through as they are and says of neither what it did; so the tags
- * decide here, from a closed list, what is read and what its values mean.
+ * Reads the pages of a TIFF from its tags, without decoding (TIFF 6.0; BigTIFF as libtiff has it).
+ * The decoder converts some photometrics, passes others through as they are and says of neither
+ * what it did; so the tags decide here, from a closed list, what is read and what its values mean.
  */
 import { errors, type RadserveError } from "../../base/errors.js";
 
@@ -17,7 +17,10 @@ export interface TiffPage {
 
 /** More pages than the longest stacks have, and few enough to look through. */
 const MOST_PAGES = 10_000;
-/** Values of one entry of a tag that is read here: more samples or numbers than these are refused anyway. */
+/**
+ * Values of one entry of a tag that is read here: more samples or numbers than these are refused
+ * anyway.
+ */
 const MOST_VALUES = 16;
 
 const PHOTOMETRIC: Readonly<Record<number, string>> = {
@@ -113,7 +116,11 @@ const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
  */
 export function readTiffPages(bytes: Uint8Array): TiffPage[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const form: Form = { view, littleEndian: bytes[0] === 0x49, big: bytes[2] === 43 || bytes[3] === 43 };
+  const form: Form = {
+    view,
+    littleEndian: bytes[0] === 0x49,
+    big: bytes[2] === 43 || bytes[3] === 43,
+  };
   const first = directories(form).map(pageOf);
   const [model] = first;
   if (model === undefined) throw corrupt("The TIFF file has no page.");
@@ -152,7 +159,9 @@ function directories(form: Form): Directory[] {
 function number({ view, littleEndian }: Form, at: number, size: number): number {
   if (at + size > view.byteLength) throw cut();
   if (size === 2) return view.getUint16(at, littleEndian);
-  return size === 4 ? view.getUint32(at, littleEndian) : Number(view.getBigUint64(at, littleEndian));
+  return size === 4
+    ? view.getUint32(at, littleEndian)
+    : Number(view.getBigUint64(at, littleEndian));
 }
 
 function readEntry(form: Form, at: number, directory: Directory): void {
@@ -167,7 +176,9 @@ function readEntry(form: Form, at: number, directory: Directory): void {
   if (type === undefined || count === 0)
     throw corrupt(`The TIFF file's tag ${tag} holds no number of a type that it may have.`);
   if (count > MOST_VALUES)
-    throw unsupported(`The TIFF file's tag ${tag} has ${count} values; at most ${MOST_VALUES} are read.`);
+    throw unsupported(
+      `The TIFF file's tag ${tag} has ${count} values; at most ${MOST_VALUES} are read.`,
+    );
   const length = count * type.size;
   const from = length <= word ? at + 4 + word : number(form, at + 4 + word, word);
   if (from + length > view.byteLength) throw cut();
@@ -179,7 +190,8 @@ function readEntry(form: Form, at: number, directory: Directory): void {
 
 function one(directory: Directory, tag: number, absent?: number): number {
   const value = directory.get(tag)?.[0] ?? absent;
-  if (value === undefined) throw corrupt(`The TIFF file has no tag ${tag}, which every page needs.`);
+  if (value === undefined)
+    throw corrupt(`The TIFF file has no tag ${tag}, which every page needs.`);
   return value;
 }
 
@@ -224,7 +236,8 @@ function pageOf(directory: Directory): TiffPage {
   };
 }
 
-const isRead = (photometric: number): photometric is TiffPage["photometric"] => photometric in DEPTHS;
+const isRead = (photometric: number): photometric is TiffPage["photometric"] =>
+  photometric in DEPTHS;
 
 function listed(values: readonly (number | string)[]): string {
   return `${values.slice(0, -1).join(", ")}${values.length > 1 ? " and " : ""}${values.at(-1) ?? ""}`;
@@ -239,11 +252,16 @@ function depthOf(directory: Directory, photometric: TiffPage["photometric"]): nu
         `are ${listed(depths)}. Convert it.`,
     );
   if (one(directory, TAG.compression, 1) === JPEG && bits !== 8)
-    throw unsupported(`The TIFF image is JPEG of ${bits} bits a sample; supported are 8. Convert it.`);
+    throw unsupported(
+      `The TIFF image is JPEG of ${bits} bits a sample; supported are 8. Convert it.`,
+    );
   return bits;
 }
 
-/** One grey, index or three colour samples, and at most one more: an alpha channel that the colours are not multiplied by. */
+/**
+ * One grey, index or three colour samples, and at most one more: an alpha channel that the colours
+ * are not multiplied by.
+ */
 function checkSamples(directory: Directory, photometric: TiffPage["photometric"]): void {
   const colours = photometric === 2 || photometric === 6 ? 3 : 1;
   const samples = one(directory, TAG.samples, 1);
@@ -262,7 +280,9 @@ function checkSamples(directory: Directory, photometric: TiffPage["photometric"]
     );
 }
 
-/** JPEG's YCbCr is what libjpeg undoes: coded by pixel, with the coefficients and the range of JFIF. */
+/**
+ * JPEG's YCbCr is what libjpeg undoes: coded by pixel, with the coefficients and the range of JFIF.
+ */
 function checkYcc(directory: Directory, compression: number): void {
   if (compression !== JPEG)
     throw unsupported(
@@ -272,7 +292,8 @@ function checkYcc(directory: Directory, compression: number): void {
   const like = (tag: number, expected: readonly number[]) =>
     expected.every((value, i) => Math.abs((directory.get(tag)?.[i] ?? value) - value) < 0.001);
   const isJfif =
-    like(TAG.coefficients, [0.299, 0.587, 0.114]) && like(TAG.reference, [0, 255, 128, 255, 128, 255]);
+    like(TAG.coefficients, [0.299, 0.587, 0.114]) &&
+    like(TAG.reference, [0, 255, 128, 255, 128, 255]);
   if (!isJfif || one(directory, TAG.planar, 1) !== 1)
     throw unsupported(
       "The TIFF image is YCbCr with coefficients, a range or a layout that differ from JPEG's own. Convert it to RGB.",

@@ -1,6 +1,5 @@
 /** Scores of labels for an image or a volume. */
 import { z } from "zod";
-import { described } from "../../base/described.js";
 import { text } from "../texts.js";
 import { labels } from "./fields.js";
 import { scoreFaults } from "./graph-fit.js";
@@ -17,30 +16,37 @@ const calibration = z.discriminatedUnion("kind", [
   }),
 ]);
 
+const ACTIVATION_MEANING =
+  "softmax: over the classes, which lie along the last side of the tensor that is longer than " +
+  "one; [1, 25, 3] holds 25 times three classes";
+const DECISION_MEANING =
+  "thresholds (where absent): each label is present at or above its own; highest: of labels " +
+  "that exclude each other the one with the highest score is present, with its margin to the " +
+  "second, and no label has a threshold";
+const OVER_FRAMES_MEANING =
+  "For a multi-frame image, or a series taken slice by slice: one more finding for each label, " +
+  "from its scores over all frames: their maximum, their mean, or noisy_or (1 minus the " +
+  "product of 1 minus each probability, as if frames were independent)";
+
 const schema = z.strictObject({
   kind: z.literal("classification"),
   tensor: text,
-  activation: described(
-    "softmax: over the classes, which lie along the last side of the tensor that is longer than one; [1, 25, 3] holds 25 times three classes",
-    z.enum(["none", "sigmoid", "softmax"]),
-  ),
+  activation: z.enum(["none", "sigmoid", "softmax"]).describe(ACTIVATION_MEANING),
   calibration,
   labels,
-  decision: described(
-    "thresholds (where absent): each label is present at or above its own; highest: of labels that exclude each other the one with the highest score is present, with its margin to the second, and no label has a threshold",
-    z.enum(["thresholds", "highest"]).optional(),
-  ),
-  over_frames: described(
-    "For a multi-frame image, or a series taken slice by slice: one more finding for each label, from its scores over all frames: their maximum, their mean, or noisy_or (1 minus the product of 1 minus each probability, as if frames were independent)",
-    z.enum(["maximum", "mean", "noisy_or"]).optional(),
-  ),
+  decision: z.enum(["thresholds", "highest"]).optional().describe(DECISION_MEANING),
+  over_frames: z.enum(["maximum", "mean", "noisy_or"]).optional().describe(OVER_FRAMES_MEANING),
 });
 export type Classification = z.infer<typeof schema>;
 
 export const classification: Kind<Classification> & { schema: typeof schema } = {
   schema,
-  ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: false },
-  ...{ blends: false, hasMean: true },
+  ofVolumes: true,
+  placed: false,
+  laidBack: true,
+  canBeEmpty: false,
+  blends: false,
+  hasMean: true,
   noMeanAfterActivation: (output) =>
     output.calibration.kind === "temperature"
       ? "Calibration by temperature divides logits; expected before_activation"
@@ -48,7 +54,8 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
   labels: (output) => output.labels,
   names: (output) => labelNames(output.labels),
   needsThresholds: ({ decision }) => decision !== "highest",
-  hasUnitScores: ({ activation, calibration: { kind } }) => activation !== "none" || kind !== "none",
+  hasUnitScores: ({ activation, calibration: { kind } }) =>
+    activation !== "none" || kind !== "none",
   givesProbabilities: (output) => output.calibration.kind !== "none",
   checkWhole: (output, { volume }, issue) => {
     const { activation, calibration: curve, labels: list, decision, over_frames: over } = output;
@@ -61,7 +68,10 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
     }
     if (over !== undefined && volume) issue(["over_frames"], "A volume has one score already");
     if (over === "noisy_or" && !classification.hasUnitScores(output))
-      issue(["over_frames"], "noisy_or is of probabilities: expected an activation or a calibration");
+      issue(
+        ["over_frames"],
+        "noisy_or is of probabilities: expected an activation or a calibration",
+      );
     if (curve.kind === "temperature" && activation === "none")
       issue(
         ["calibration"],
@@ -74,5 +84,9 @@ export const classification: Kind<Classification> & { schema: typeof schema } = 
       issue(["calibration"], "Isotonic calibration needs rising x and as many y");
   },
   graphFaults: (output, graph) => scoreFaults(output.tensor, output.labels.length, "labels", graph),
-  native: ({ tensor, activation, calibration: curve }) => ({ tensor, activation, calibration: curve }),
+  native: ({ tensor, activation, calibration: curve }) => ({
+    tensor,
+    activation,
+    calibration: curve,
+  }),
 };

@@ -1,6 +1,8 @@
-/** The columns of a tensor that holds boxes, scores and classes in one table, as detection networks are exported. */
+/**
+ * The columns of a tensor that holds boxes, scores and classes in one table, as detection networks
+ * are exported.
+ */
 import { z } from "zod";
-import { described } from "../../base/described.js";
 import { text } from "../texts.js";
 import { OF_BOXES, toBoxes } from "./detection.js";
 import { labels, maxBoxes, normalised, onInput, score } from "./fields.js";
@@ -16,86 +18,118 @@ import { type Kind, type NativeFields } from "./kind.js";
 
 /** The radians clockwise that an angle of 1 stands for. */
 const RADIANS = {
-  ...{ radians_clockwise: 1, radians_counterclockwise: -1 },
-  ...{ degrees_clockwise: Math.PI / 180, degrees_counterclockwise: -Math.PI / 180 },
+  radians_clockwise: 1,
+  radians_counterclockwise: -1,
+  degrees_clockwise: Math.PI / 180,
+  degrees_counterclockwise: -Math.PI / 180,
 };
 const ANGLES = Object.keys(RADIANS) as (keyof typeof RADIANS)[];
 
+const OVERLAP_MEANING =
+  "Required for rotated boxes. polygon: intersection over union of their outlines; " +
+  "probabilistic: of Gaussian distributions instead of outlines (probiou of Ultralytics)";
+
 const nmsFields = {
   per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
-  overlap: described(
-    "Required for rotated boxes. polygon: intersection over union of their outlines; probabilistic: of Gaussian distributions instead of outlines (probiou of Ultralytics)",
-    z.enum(["polygon", "probabilistic"]).optional(),
-  ),
+  overlap: z.enum(["polygon", "probabilistic"]).optional().describe(OVERLAP_MEANING),
 };
+
+const COLUMNS_MEANING =
+  "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x " +
+  "and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a " +
+  "box) with class (a number), or class_scores, which is one column for each label, in the " +
+  "order of labels; objectness is multiplied with every score; mask_coefficients stands for as " +
+  "many columns as the field of that name says; angle is how much a box cx cy w h is turned; " +
+  "unused may be there more than once";
+const LABELS_PER_BOX_MEANING =
+  "With class_scores. one: a box is a finding of its best label; several: of every label whose " +
+  "threshold it reaches";
+const ANGLE_MEANING =
+  "With a column angle: its unit, and the way in which a positive one turns the box's width " +
+  "from the rows of the image, as seen. radians_clockwise: Ultralytics (OBB), MMRotate; " +
+  "degrees_counterclockwise: Detectron2";
+const IOU_MEANING =
+  "A box goes if it shares more than this with a better one, whether that stays or not " +
+  "(YOLACT; Ultralytics for turned boxes)";
 
 const schema = z
   .strictObject({
     kind: z.literal("detection_table"),
     tensor: text,
     input: onInput,
-    axes: described(
-      "boxes_columns: [1, boxes, columns]; columns_boxes: [1, columns, boxes], as YOLOv8 is exported",
-      z.enum(["boxes_columns", "columns_boxes"]),
-    ),
+    axes: z
+      .enum(["boxes_columns", "columns_boxes"])
+      .describe(
+        "boxes_columns: [1, boxes, columns]; columns_boxes: [1, columns, boxes], as YOLOv8 is exported",
+      ),
     columns: z
       .array(
         z.enum([
           ...(["x1", "y1", "x2", "y2", "x", "y", "w", "h", "cx", "cy"] as const),
-          ...(["score", "class", "objectness", "class_scores", "mask_coefficients", "unused"] as const),
+          ...([
+            "score",
+            "class",
+            "objectness",
+            "class_scores",
+            "mask_coefficients",
+            "unused",
+          ] as const),
           "angle",
         ]),
       )
       .min(5)
       .max(4096)
-      .describe(
-        "What the tensor's columns are, in their order. The box: x1 y1 x2 y2 (edges), or x y w h (x and y of the upper left corner), or cx cy w h (x and y of the centre). Then score (one a box) with class (a number), or class_scores, which is one column for each label, in the order of labels; objectness is multiplied with every score; mask_coefficients stands for as many columns as the field of that name says; angle is how much a box cx cy w h is turned; unused may be there more than once",
-      ),
+      .describe(COLUMNS_MEANING),
     normalised,
     scores: z.strictObject({
       activation: z
         .enum(["none", "sigmoid", "softmax"])
-        .describe("none: they are probabilities already; anything else than 0 to 1 is an error then"),
-      labels_per_box: described(
-        "With class_scores. one: a box is a finding of its best label; several: of every label whose threshold it reaches",
-        z.enum(["one", "several"]).optional(),
-      ),
+        .describe(
+          "none: they are probabilities already; anything else than 0 to 1 is an error then",
+        ),
+      labels_per_box: z.enum(["one", "several"]).optional().describe(LABELS_PER_BOX_MEANING),
     }),
-    mask_coefficients: described(
-      "With a column mask_coefficients: the number of coefficients, one for each prototype",
-      z.int().min(1).max(1024).optional(),
-    ),
-    angle: described(
-      "With a column angle: its unit, and the way in which a positive one turns the box's width from the rows of the image, as seen. radians_clockwise: Ultralytics (OBB), MMRotate; degrees_counterclockwise: Detectron2",
-      z.enum(ANGLES).optional(),
-    ),
+    mask_coefficients: z
+      .int()
+      .min(1)
+      .max(1024)
+      .optional()
+      .describe(
+        "With a column mask_coefficients: the number of coefficients, one for each prototype",
+      ),
+    angle: z.enum(ANGLES).optional().describe(ANGLE_MEANING),
     objectness: z.strictObject({ activation: z.enum(["none", "sigmoid"]) }).optional(),
     classes: z
       .strictObject({ first: z.int().min(0).describe("Number of the first label") })
       .optional()
       .describe("With a column class"),
-    nms: described(
-      "Non-maximum suppression, of what reaches its threshold; greedy is the same as torchvision.ops.nms",
-      z.discriminatedUnion("kind", [
-        z.strictObject({ kind: z.literal("none") }).describe("The graph has done it, or needs none"),
+    nms: z
+      .discriminatedUnion("kind", [
+        z
+          .strictObject({ kind: z.literal("none") })
+          .describe("The graph has done it, or needs none"),
         z.strictObject({
           kind: z.literal("greedy"),
-          iou: score.describe("A box goes if it shares more than this with a better one that stays"),
+          iou: score.describe(
+            "A box goes if it shares more than this with a better one that stays",
+          ),
           ...nmsFields,
         }),
         z.strictObject({
           kind: z.literal("fast"),
-          iou: score.describe(
-            "A box goes if it shares more than this with a better one, whether that stays or not (YOLACT; Ultralytics for turned boxes)",
-          ),
+          iou: score.describe(IOU_MEANING),
           ...nmsFields,
         }),
-      ]),
-    ),
+      ])
+      .describe(
+        "Non-maximum suppression, of what reaches its threshold; greedy is the same as torchvision.ops.nms",
+      ),
     max_boxes: maxBoxes,
     labels,
   })
-  .describe("Boxes, scores and classes in the columns of one tensor, as detection networks are exported");
+  .describe(
+    "Boxes, scores and classes in the columns of one tensor, as detection networks are exported",
+  );
 export type DetectionTable = z.infer<typeof schema>;
 export type Column = DetectionTable["columns"][number];
 
@@ -115,7 +149,10 @@ export const detectionTable: Kind<DetectionTable> & { schema: typeof schema } = 
     return [
       {
         step: "table",
-        ...{ tensor, axes, columns, normalised: relative },
+        tensor,
+        axes,
+        columns,
+        normalised: relative,
         ...(mask_coefficients === undefined ? {} : { mask_coefficients }),
         ...(angle === undefined ? {} : { angle }),
       },
@@ -169,7 +206,11 @@ function tableLayout({ columns, labels, mask_coefficients = 1 }: Columns): Table
   for (const column of columns) {
     starts.set(column, count);
     count +=
-      column === "class_scores" ? labels.length : column === "mask_coefficients" ? mask_coefficients : 1;
+      column === "class_scores"
+        ? labels.length
+        : column === "mask_coefficients"
+          ? mask_coefficients
+          : 1;
   }
   const format = formatOf(columns);
   const score = starts.get("class_scores") ?? starts.get("score");
@@ -253,7 +294,9 @@ function columnMistakes(output: DetectionTable): { path: string[]; message: stri
   expect(
     output.nms.kind === "none" || has("angle") === (output.nms.overlap !== undefined),
     ["nms", "overlap"],
-    has("angle") ? "Expected polygon or probabilistic: boxes are turned" : "Only with a column angle",
+    has("angle")
+      ? "Expected polygon or probabilistic: boxes are turned"
+      : "Only with a column angle",
   );
   expect(
     has("class_scores") === (scores.labels_per_box !== undefined),
@@ -282,7 +325,10 @@ function native(output: DetectionTable): NativeFields {
     several_labels: output.scores.labels_per_box === "several",
     table: {
       columns_first: output.axes === "columns_boxes",
-      ...{ columns, box, score: scores, score_a_label: scoreALabel },
+      columns,
+      box,
+      score: scores,
+      score_a_label: scoreALabel,
       ...(classColumn === undefined ? {} : { class_column: classColumn }),
       ...(objectness === undefined || output.objectness === undefined
         ? {}
@@ -300,8 +346,10 @@ function native(output: DetectionTable): NativeFields {
 }
 
 const nativeNms = (nms: Exclude<DetectionTable["nms"], { kind: "none" }>) => ({
-  ...{ iou: nms.iou, per_class: nms.per_class },
-  ...{ fast: nms.kind === "fast", overlap: nms.overlap ?? "edges" },
+  iou: nms.iou,
+  per_class: nms.per_class,
+  fast: nms.kind === "fast",
+  overlap: nms.overlap ?? "edges",
 });
 
 /** Read the other way round, the numbers of a table would be another box's. */

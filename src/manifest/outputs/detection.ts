@@ -13,7 +13,11 @@ export const classes = z
 const schema = z.strictObject({
   kind: z.literal("detection"),
   input: onInput,
-  boxes: z.strictObject({ tensor: text, format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]), normalised }),
+  boxes: z.strictObject({
+    tensor: text,
+    format: z.enum(["xyxy", "xywh", "cxcywh", "yxyx"]),
+    normalised,
+  }),
   scores: z.strictObject({ tensor: text, activation: z.enum(["none", "sigmoid", "softmax"]) }),
   classes,
   nms: z.strictObject({ iou: score, per_class: z.boolean() }).optional(),
@@ -24,8 +28,12 @@ export type Detection = z.infer<typeof schema>;
 
 /** The traits of every kind whose network gives boxes with a score for each label. */
 export const OF_BOXES = {
-  ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
-  ...{ blends: false, hasMean: false },
+  ofVolumes: false,
+  placed: true,
+  laidBack: true,
+  canBeEmpty: true,
+  blends: false,
+  hasMean: false,
   labels: (output: { labels: Label[] }) => output.labels,
   names: (output: { labels: Label[] }) => labelNames(output.labels),
   needsThresholds: () => true,
@@ -85,11 +93,19 @@ export function toBoxes(
   ];
 }
 
-/** Boxes and scores lie one after the other: in a tensor that runs the other way each score is another box's. */
+/**
+ * Boxes and scores lie one after the other: in a tensor that runs the other way each score is
+ * another box's.
+ */
 export function listFaults(output: List, numbers: number, { tensors }: GraphSide): Fault[] {
   const columns = output.classes === undefined ? output.labels.length : 1;
   const parts = [
-    { part: "boxes", tensor: output.boxes.tensor, last: numbers, what: `the ${numbers} numbers of a box` },
+    {
+      part: "boxes",
+      tensor: output.boxes.tensor,
+      last: numbers,
+      what: `the ${numbers} numbers of a box`,
+    },
     // A tensor of one score a box may or may not have a dimension for it.
     {
       part: "scores",

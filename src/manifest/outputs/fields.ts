@@ -9,7 +9,10 @@ export const label = z.strictObject({
   finding_site: code.optional(),
   laterality: code.optional(),
   colour: colour.optional(),
-  threshold: z.number().optional().describe("Present where the score is at or above; site.json may override"),
+  threshold: z
+    .number()
+    .optional()
+    .describe("Present where the score is at or above; site.json may override"),
 });
 export type Label = z.infer<typeof label>;
 
@@ -18,7 +21,9 @@ export const score = z.number().min(0).max(1);
 export const onInput = text
   .optional()
   .describe("The image tensor on whose grid it is; required if there are several image inputs");
-export const normalised = z.boolean().describe("0 to 1 of the input tensor's sides, instead of its pixels");
+export const normalised = z
+  .boolean()
+  .describe("0 to 1 of the input tensor's sides, instead of its pixels");
 export const maxBoxes = z
   .int()
   .min(1)

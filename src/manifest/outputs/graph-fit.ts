@@ -68,7 +68,12 @@ export const unfit = (field: string, expected: string, info: TensorInfo): Fault 
 });
 
 /** The fault that keeps a tensor from holding one value for each label. */
-export function scoreFaults(tensor: string, wanted: number, field: string, { tensors }: GraphSide): Fault[] {
+export function scoreFaults(
+  tensor: string,
+  wanted: number,
+  field: string,
+  { tensors }: GraphSide,
+): Fault[] {
   const info = outputTensor(tensor, tensors, ["tensor"]);
   if (isFault(info)) return [info];
   const known = info.shape.filter((side) => side >= 0).reduce((a, b) => a * b, 1);
@@ -78,7 +83,8 @@ export function scoreFaults(tensor: string, wanted: number, field: string, { ten
 }
 
 /**
- * The fault that keeps a tensor from holding a map as native/postprocess/maps.h reads it: a side of length one may be left out.
+ * The fault that keeps a tensor from holding a map as native/postprocess/maps.h reads it: a side of
+ * length one may be left out.
  * @param field says how many channels there are
  */
 export function mapFaults(

@@ -16,8 +16,12 @@ export type Heatmap = z.infer<typeof schema>;
 
 export const heatmap: Kind<Heatmap> & { schema: typeof schema } = {
   schema,
-  ...{ ofVolumes: false, placed: true, laidBack: false, canBeEmpty: false },
-  ...{ blends: true, hasMean: true },
+  ofVolumes: false,
+  placed: true,
+  laidBack: false,
+  canBeEmpty: false,
+  blends: true,
+  hasMean: true,
   labels: (output) => [output.label],
   names: () => [],
   needsThresholds: () => false,

@@ -1,26 +1,36 @@
-import { described } from "../../base/described.js";
 /** The places of named points, one for each label, as networks that find landmarks give them. */
 import { z } from "zod";
 import { code, text } from "../texts.js";
 import { labels, normalised, onInput, type Label } from "./fields.js";
-import { isFault, mapFaults, outputTensor, unfit, type Fault, type GraphSide } from "./graph-fit.js";
+import {
+  isFault,
+  mapFaults,
+  outputTensor,
+  unfit,
+  type Fault,
+  type GraphSide,
+} from "./graph-fit.js";
 import { labelNames, type Kind, type Name, type Report } from "./kind.js";
 
-const table = described(
-  "The tensor is [1, labels, columns], or the same in one row. Without this field it holds heatmaps [1, labels, height, width] over the input tensor, and a label's point is the middle of the pixel with the highest value, the first of equal ones, which is its score",
-  z.strictObject({
+const TABLE_MEANING =
+  "The tensor is [1, labels, columns], or the same in one row. Without this field it holds " +
+  "heatmaps [1, labels, height, width] over the input tensor, and a label's point is the " +
+  "middle of the pixel with the highest value, the first of equal ones, which is its score";
+const COUNTED_FROM_MEANING =
+  "edges: 0 is the outer edge of the input tensor's first pixel, and its middle is 0.5; " +
+  "centres: 0 is the middle of the first pixel, and of normalised ones 1 is that of the last";
+
+const table = z
+  .strictObject({
     columns: z
       .array(z.enum(["x", "y", "score", "unused"]))
       .min(2)
       .max(64)
       .describe("Meaning of the numbers of a label, in order; unused may stand more than once"),
     normalised,
-    counted_from: described(
-      "edges: 0 is the outer edge of the input tensor's first pixel, and its middle is 0.5; centres: 0 is the middle of the first pixel, and of normalised ones 1 is that of the last",
-      z.enum(["edges", "centres"]),
-    ),
-  }),
-);
+    counted_from: z.enum(["edges", "centres"]).describe(COUNTED_FROM_MEANING),
+  })
+  .describe(TABLE_MEANING);
 
 const point = z.string().min(1).max(64);
 const line = z.tuple([point, point]);
@@ -30,21 +40,39 @@ const named = {
   name: point.describe("Name of the measurement, unique in the model"),
   code: code.optional().describe("What is measured; required in stage final"),
 };
-const along = described(
-  "Distances are counted along the image's rows or columns, or the line through two points, instead of straight",
-  z.union([z.enum(["rows", "columns"]), line]).optional(),
-);
+const along = z
+  .union([z.enum(["rows", "columns"]), line])
+  .optional()
+  .describe(
+    "Distances are counted along the image's rows or columns, or the line through two points, instead of straight",
+  );
 
-const measure = described(
-  "A number that is made of points. distance: between two, mm; line_distance: of the first from the straight line through the other two, mm; angle: at the second, between the lines to the first and the third, 0 to 180 degrees; line_angle: between the direction from the first to the second and that from the third to the fourth, as the angle of Cobb, 0 to 180 degrees; ratio: the distance of the first two by that of the other two, times 100 with percent, and below 0 where they lie the other way round along a line. Distances are in pixels, with a warning, where the image does not tell the size of its pixels in the patient; all are in the patient's proportions where pixels are not square. If a point is not there nothing is measured, which a warning says",
-  z.discriminatedUnion("type", [
+const MEASURE_MEANING =
+  "A number that is made of points. distance: between two, mm; line_distance: of the first " +
+  "from the straight line through the other two, mm; angle: at the second, between the lines " +
+  "to the first and the third, 0 to 180 degrees; line_angle: between the direction from the " +
+  "first to the second and that from the third to the fourth, as the angle of Cobb, 0 to 180 " +
+  "degrees; ratio: the distance of the first two by that of the other two, times 100 with " +
+  "percent, and below 0 where they lie the other way round along a line. Distances are in " +
+  "pixels, with a warning, where the image does not tell the size of its pixels in the " +
+  "patient; all are in the patient's proportions where pixels are not square. If a point is " +
+  "not there nothing is measured, which a warning says";
+
+const measure = z
+  .discriminatedUnion("type", [
     z.strictObject({ ...named, type: z.literal("distance"), points: line, along }),
     z.strictObject({ ...named, type: z.literal("line_distance"), points: corner }),
     z.strictObject({ ...named, type: z.literal("angle"), points: corner }),
     z.strictObject({ ...named, type: z.literal("line_angle"), points: lines }),
-    z.strictObject({ ...named, type: z.literal("ratio"), points: lines, along, percent: z.boolean() }),
-  ]),
-);
+    z.strictObject({
+      ...named,
+      type: z.literal("ratio"),
+      points: lines,
+      along,
+      percent: z.boolean(),
+    }),
+  ])
+  .describe(MEASURE_MEANING);
 export type Measure = z.infer<typeof measure>;
 
 const schema = z.strictObject({
@@ -64,8 +92,12 @@ export const hasScores = ({ table }: Keypoints): boolean =>
 
 export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
   schema,
-  ...{ ofVolumes: false, placed: true, laidBack: true, canBeEmpty: true },
-  ...{ blends: false, hasMean: false },
+  ofVolumes: false,
+  placed: true,
+  laidBack: true,
+  canBeEmpty: true,
+  blends: false,
+  hasMean: false,
   labels: (output) => output.labels,
   names: ({ labels: list, measures = [] }) => [
     ...labelNames(list),
@@ -75,14 +107,20 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
   hasUnitScores: ({ activation }) => activation === "sigmoid",
   checkWhole: (output, { final }, issue) => {
     output.measures?.forEach((one, i) =>
-      checkMeasure(one, output.labels, final, (path, message) => issue(["measures", i, ...path], message)),
+      checkMeasure(one, output.labels, final, (path, message) =>
+        issue(["measures", i, ...path], message),
+      ),
     );
     if (output.table !== undefined) checkColumns(output.table.columns, issue);
     if (hasScores(output)) return;
-    if (output.activation !== "none") issue(["activation"], "Expected none: there is no column score");
+    if (output.activation !== "none")
+      issue(["activation"], "Expected none: there is no column score");
     output.labels.forEach(({ threshold }, i) => {
       if (threshold !== undefined)
-        issue(["labels", i, "threshold"], "Only with a column score, which it would be compared with");
+        issue(
+          ["labels", i, "threshold"],
+          "Only with a column score, which it would be compared with",
+        );
     });
   },
   graphFaults: (output, graph) =>
@@ -90,7 +128,8 @@ export const keypoints: Kind<Keypoints> & { schema: typeof schema } = {
       ? mapFaults(output.tensor, output.labels.length, "labels", graph)
       : tableFaults(output, output.table.columns.length, graph),
   native: ({ tensor, activation, table: found }) => ({
-    ...{ tensor, activation },
+    tensor,
+    activation,
     ...(found === undefined ? {} : { table: nativeTable(found) }),
   }),
   decoding: ({ tensor, table: found, activation, measures }, thresholds) => [
@@ -111,7 +150,8 @@ function checkMeasure(one: Measure, list: readonly Label[], final: boolean, issu
   one.points.forEach((name, i) => unknown(name, ["points", i]));
   const across = "along" in one && Array.isArray(one.along) ? one.along : [];
   across.forEach((name, i) => unknown(name, ["along", i]));
-  const pairs = one.points.length === 4 ? [one.points.slice(0, 2), one.points.slice(2)] : [one.points];
+  const pairs =
+    one.points.length === 4 ? [one.points.slice(0, 2), one.points.slice(2)] : [one.points];
   if ([...pairs, across].some((some) => new Set(some).size < some.length))
     issue(["points"], "Expected different points: a line from a point to itself has no direction");
   if (final && one.code === undefined) issue(["code"], "Required in stage final");
@@ -122,7 +162,11 @@ type Table = z.infer<typeof table>;
 function nativeTable({ columns, normalised: relative, counted_from }: Table) {
   const [x, y, score] = (["x", "y", "score"] as const).map((column) => columns.indexOf(column));
   return {
-    ...{ columns: columns.length, x, y, normalised: relative, centres: counted_from === "centres" },
+    columns: columns.length,
+    x,
+    y,
+    normalised: relative,
+    centres: counted_from === "centres",
     ...(score === -1 ? {} : { score }),
   };
 }
@@ -131,7 +175,8 @@ function checkColumns(columns: Table["columns"], issue: Report): void {
   for (const column of ["x", "y", "score"] as const) {
     const count = columns.filter((one) => one === column).length;
     if (count > 1) issue(["table", "columns"], `The column ${column} is there ${count} times`);
-    if (count === 0 && column !== "score") issue(["table", "columns"], `Expected a column ${column}`);
+    if (count === 0 && column !== "score")
+      issue(["table", "columns"], `Expected a column ${column}`);
   }
 }
 

@@ -1,6 +1,7 @@
 /**
- * A kind of output: its fields, its abilities, its rules, how it fits a graph, and the form in which the addon
- * reads it. Each kind is one file beside this one, and one line in the table of outputs.ts.
+ * A kind of output: its fields, its abilities, its rules, how it fits a graph, and the form in
+ * which the addon reads it. Each kind is one file beside this one, and one line in the table of
+ * outputs.ts.
  */
 import type { z } from "zod";
 import type { Label } from "./fields.js";
@@ -50,13 +51,19 @@ export interface Kind<Output extends AnyOutput> {
   mergesWindows?: true;
   /** It has a mean over several graphs: its numbers stand for the same in each. */
   hasMean: boolean;
-  /** Its tensor holds numbers of labels, or prototypes of masks: neither can be blended or has a mean. */
+  /**
+   * Its tensor holds numbers of labels, or prototypes of masks: neither can be blended or has a
+   * mean.
+   */
   holdsLabels?: (output: Output) => boolean;
   /** Why there is no mean of what its activation gives; undefined if there is one. */
   noMeanAfterActivation?: (output: Output) => string | undefined;
   /** Its labels, in the manifest's order. */
   labels: (output: Output) => Label[];
-  /** The names by which its findings and measurements are told apart; none where they are those of another output. */
+  /**
+   * The names by which its findings and measurements are told apart; none where they are those of
+   * another output.
+   */
   names: (output: Output) => Name[];
   /** Each label needs a threshold, from which on it is present. */
   needsThresholds: (output: Output) => boolean;

@@ -14,13 +14,19 @@ import { segmentation } from "./segmentation.js";
 import { volumeDetection } from "./volume-detection.js";
 
 const KINDS = [
-  ...[classification, regression, segmentation],
-  ...[detection, detectionTable, probabilityMap],
+  classification,
+  regression,
+  segmentation,
+  detection,
+  detectionTable,
+  probabilityMap,
   heatmap,
   keypoints,
   volumeDetection,
 ];
-const byName = new Map(KINDS.map((kind) => [kind.schema.shape.kind.value as string, kind as unknown]));
+const byName = new Map(
+  KINDS.map((kind) => [kind.schema.shape.kind.value as string, kind as unknown]),
+);
 
 type Schema = (typeof KINDS)[number]["schema"];
 const schemas = KINDS.map(({ schema }) => schema);
@@ -31,8 +37,12 @@ export type ModelOutput = z.infer<typeof modelOutput>;
 /** The stand-in for a kind that does not exist, beside other mistakes of a manifest. */
 const UNKNOWN: Kind<AnyOutput> = {
   schema: z.object({ kind: z.literal("") }),
-  ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: true },
-  ...{ blends: true, hasMean: true },
+  ofVolumes: true,
+  placed: false,
+  laidBack: true,
+  canBeEmpty: true,
+  blends: true,
+  hasMean: true,
   labels: () => [],
   names: () => [],
   needsThresholds: () => false,

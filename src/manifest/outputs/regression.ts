@@ -1,9 +1,13 @@
 /** Numbers with a unit for an image or a volume. */
 import { z } from "zod";
-import { described } from "../../base/described.js";
 import { code, text } from "../texts.js";
 import { scoreFaults } from "./graph-fit.js";
 import type { Kind } from "./kind.js";
+
+const BINS_MEANING =
+  "The tensor holds a score for each of these values (ages, for example): the result is their " +
+  "mean, weighted by the scores, and their standard deviation is given with it. For an output " +
+  "with one value";
 
 const schema = z.strictObject({
   kind: z.literal("regression"),
@@ -20,10 +24,7 @@ const schema = z.strictObject({
         unit: code.describe("UCUM, for example mm"),
         multiply: z.number(),
         add: z.number(),
-        bins: described(
-          "The tensor holds a score for each of these values (ages, for example): the result is their mean, weighted by the scores, and their standard deviation is given with it. For an output with one value",
-          z.array(z.number()).min(2).max(4096).optional(),
-        ),
+        bins: z.array(z.number()).min(2).max(4096).optional().describe(BINS_MEANING),
       }),
     )
     .min(1),
@@ -32,10 +33,15 @@ export type Regression = z.infer<typeof schema>;
 
 export const regression: Kind<Regression> & { schema: typeof schema } = {
   schema,
-  ...{ ofVolumes: true, placed: false, laidBack: true, canBeEmpty: false },
-  ...{ blends: false, hasMean: true },
+  ofVolumes: true,
+  placed: false,
+  laidBack: true,
+  canBeEmpty: false,
+  blends: false,
+  hasMean: true,
   labels: () => [],
-  names: ({ values }) => values.map(({ name }, i) => ({ what: "value", name, at: ["values", i, "name"] })),
+  names: ({ values }) =>
+    values.map(({ name }, i) => ({ what: "value", name, at: ["values", i, "name"] })),
   needsThresholds: () => false,
   hasUnitScores: () => false,
   check: ({ values }, { final }, issue) => {
@@ -51,12 +57,21 @@ export const regression: Kind<Regression> & { schema: typeof schema } = {
     if (binned === 0 && activation === "softmax") issue(["activation"], "Only with bins");
   },
   graphFaults: (output, graph) =>
-    scoreFaults(output.tensor, output.values[0]?.bins?.length ?? output.values.length, "values", graph),
+    scoreFaults(
+      output.tensor,
+      output.values[0]?.bins?.length ?? output.values.length,
+      "values",
+      graph,
+    ),
   native: ({ tensor, activation = "none", values: [first, ...others] }) => {
     // Scores come as they are; what is made of their mean is the value
-    const given = first?.bins?.map(() => ({ multiply: 1, add: 0 })) ?? [...(first ? [first] : []), ...others];
+    const given = first?.bins?.map(() => ({ multiply: 1, add: 0 })) ?? [
+      ...(first ? [first] : []),
+      ...others,
+    ];
     return {
-      ...{ tensor, activation },
+      tensor,
+      activation,
       multiply: given.map(({ multiply }) => multiply),
       add: given.map(({ add }) => add),
     };

@@ -1,81 +1,114 @@
 /** Masks of labels, for an image or a volume. */
 import { z } from "zod";
-import { described } from "../../base/described.js";
 import { text } from "../texts.js";
 import { isDetectionTable, type DetectionTable } from "./detection-table.js";
 import { labels, onInput } from "./fields.js";
 import { mapFaults, type AnyOutput } from "./graph-fit.js";
 import { labelNames, type Around, type Kind, type Report } from "./kind.js";
 
+const MASK_STEP_MEANING =
+  "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding " +
+  "become background. In volumes the border is that of each slice; the first and last slice " +
+  "are none";
+const CONNECTED_BY_MEANING =
+  "edges (where absent): 4 neighbours, 6 in volumes; corners: 8, 26 in volumes (MONAI's " +
+  "KeepLargestConnectedComponent)";
+
 const maskStep = z.discriminatedUnion("step", [
-  described(
-    "Regions (4-connected; 6-connected in volumes) that touch the image border or Pixel Padding become background. In volumes the border is that of each slice; the first and last slice are none",
-    z.strictObject({ step: z.literal("drop_border_connected"), labels: z.array(z.string()).min(1) }),
-  ),
+  z
+    .strictObject({ step: z.literal("drop_border_connected"), labels: z.array(z.string()).min(1) })
+    .describe(MASK_STEP_MEANING),
   z.strictObject({
     step: z.literal("largest_component"),
     labels: z.array(z.string()).min(1),
-    connected_by: described(
-      "edges (where absent): 4 neighbours, 6 in volumes; corners: 8, 26 in volumes (MONAI's KeepLargestConnectedComponent)",
-      z.enum(["edges", "corners"]).optional(),
-    ),
+    connected_by: z.enum(["edges", "corners"]).optional().describe(CONNECTED_BY_MEANING),
   }),
   z.strictObject({
     step: z.literal("minimum_area"),
     labels: z.array(z.string()).min(1),
     pixels: z.int().min(1).describe("Pixels; for volumes, voxels"),
   }),
-  described(
-    "In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
-    z.strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) }),
-  ),
+  z
+    .strictObject({ step: z.literal("fill_holes"), labels: z.array(z.string()).min(1) })
+    .describe(
+      "In volumes a hole is closed on all sides; a cavity that is open at the first or last slice is not a hole",
+    ),
 ]);
 
 /** Of the values of a segment's pixels, in HU, SUV or another unit that is known. */
 export const STATISTICS = [
-  ...(["mean", "sd", "minimum", "maximum", "median", "p5", "p10", "p25", "p75", "p90", "p95"] as const),
+  ...([
+    "mean",
+    "sd",
+    "minimum",
+    "maximum",
+    "median",
+    "p5",
+    "p10",
+    "p25",
+    "p75",
+    "p90",
+    "p95",
+  ] as const),
   ...(["iqr", "range", "skewness", "kurtosis", "energy", "rms", "entropy", "uniformity"] as const),
 ] as const;
 /** Of a segment's form, in mm and mm2. */
 export const FORMS = ["diameter_in_plane", "diameter_3d", "surface"] as const;
 
+const ACTIVATION_MEANING =
+  "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that " +
+  "holds probabilities already; softmax and argmax: channel 0 is background, then one a label; " +
+  "label_map: the tensor holds label indices; prototypes: the tensor holds prototypes [1, K, " +
+  "height, width], of which the boxes of a detection table are masks";
+const BOXES_MEANING =
+  "With prototypes: the tensor of the detection_table whose boxes have the coefficients. A " +
+  "label's mask is the union of those of its boxes: sigmoid of the coefficients times the " +
+  "prototypes at or above the label's threshold, within the box";
+const MEASUREMENTS_MEANING =
+  "Of each label's final mask, on the source's grid. Statistics are of the values before any " +
+  "preparation, in the unit that the model's values have, as IBSI defines them; percentiles " +
+  "are interpolated, kurtosis is that beyond a normal distribution's. Forms: the longest " +
+  "distance in a slice and in all (mm), and the surface (mm2), by marching cubes; the latter " +
+  "two of volumes. What cannot be measured is told by a warning";
+const BIN_WIDTH_MEANING =
+  "For entropy and uniformity, which need it: the width of the histogram's bins in the unit of " +
+  "the values; bins begin at its multiples";
+const SEGMENT_TYPE_MEANING =
+  "Form of the SEG object: binary (default), the mask; fractional, the probability of each " +
+  "pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or " +
+  "none) and have no postprocess";
+const SEGMENT_GRID_MEANING =
+  "For volumes, the grid of the SEG object: source (default): the frames of the source, to " +
+  "which the output is resampled before thresholds; model: the grid of the output's tensor. " +
+  "Findings, measurements and pictures are of the source's grid in both";
+
 const schema = z.strictObject({
   kind: z.literal("segmentation"),
   tensor: text,
   input: onInput,
-  activation: described(
-    "sigmoid: one channel a label, thresholds, may overlap; none: the same, of a tensor that holds probabilities already; softmax and argmax: channel 0 is background, then one a label; label_map: the tensor holds label indices; prototypes: the tensor holds prototypes [1, K, height, width], of which the boxes of a detection table are masks",
-    z.enum(["none", "sigmoid", "softmax", "argmax", "label_map", "prototypes"]),
-  ),
-  boxes: described(
-    "With prototypes: the tensor of the detection_table whose boxes have the coefficients. A label's mask is the union of those of its boxes: sigmoid of the coefficients times the prototypes at or above the label's threshold, within the box",
-    text.optional(),
-  ),
+  activation: z
+    .enum(["none", "sigmoid", "softmax", "argmax", "label_map", "prototypes"])
+    .describe(ACTIVATION_MEANING),
+  boxes: text.optional().describe(BOXES_MEANING),
   labels: labels.describe("Label index 1 is the first; 0 is background"),
   postprocess: z.array(maskStep),
-  measurements: described(
-    "Of each label's final mask, on the source's grid. Statistics are of the values before any preparation, in the unit that the model's values have, as IBSI defines them; percentiles are interpolated, kurtosis is that beyond a normal distribution's. Forms: the longest distance in a slice and in all (mm), and the surface (mm2), by marching cubes; the latter two of volumes. What cannot be measured is told by a warning",
-    z.array(z.enum(["area", "volume", ...FORMS, ...STATISTICS])),
-  ),
-  bin_width: described(
-    "For entropy and uniformity, which need it: the width of the histogram's bins in the unit of the values; bins begin at its multiples",
-    z.number().positive().optional(),
-  ),
-  segment_type: described(
-    "Form of the SEG object: binary (default), the mask; fractional, the probability of each pixel in steps of 1/255, for outputs that are probabilities (activation sigmoid, softmax or none) and have no postprocess",
-    z.enum(["binary", "fractional"]).optional(),
-  ),
-  segment_grid: described(
-    "For volumes, the grid of the SEG object: source (default): the frames of the source, to which the output is resampled before thresholds; model: the grid of the output's tensor. Findings, measurements and pictures are of the source's grid in both",
-    z.enum(["source", "model"]).optional(),
-  ),
+  measurements: z
+    .array(z.enum(["area", "volume", ...FORMS, ...STATISTICS]))
+    .describe(MEASUREMENTS_MEANING),
+  bin_width: z.number().positive().optional().describe(BIN_WIDTH_MEANING),
+  segment_type: z.enum(["binary", "fractional"]).optional().describe(SEGMENT_TYPE_MEANING),
+  segment_grid: z.enum(["source", "model"]).optional().describe(SEGMENT_GRID_MEANING),
 });
 export type Segmentation = z.infer<typeof schema>;
 
 export const segmentation: Kind<Segmentation> & { schema: typeof schema } = {
   schema,
-  ...{ ofVolumes: true, placed: true, laidBack: true, canBeEmpty: true },
-  ...{ blends: true, hasMean: true },
+  ofVolumes: true,
+  placed: true,
+  laidBack: true,
+  canBeEmpty: true,
+  blends: true,
+  hasMean: true,
   holdsLabels: ({ activation }) => activation === "label_map" || activation === "prototypes",
   noMeanAfterActivation: ({ activation }) =>
     activation === "argmax"
@@ -102,7 +135,8 @@ export const segmentation: Kind<Segmentation> & { schema: typeof schema } = {
     const table = tableOf(outputs, output);
     return {
       ...(table === undefined ? {} : { boxes_output: outputs.indexOf(table) }),
-      ...{ tensor, activation },
+      tensor,
+      activation,
       steps: postprocess.map((step) => ({
         ...step,
         labels: step.labels.flatMap((name) => index.get(name) ?? []),
@@ -122,9 +156,13 @@ export const segmentation: Kind<Segmentation> & { schema: typeof schema } = {
       : [],
 };
 
-export const isSegmentation = (output: AnyOutput): output is Segmentation => output.kind === "segmentation";
+export const isSegmentation = (output: AnyOutput): output is Segmentation =>
+  output.kind === "segmentation";
 
-/** Whether a segmentation has one channel for each label, judged by thresholds, instead of one label for each pixel. */
+/**
+ * Whether a segmentation has one channel for each label, judged by thresholds, instead of one label
+ * for each pixel.
+ */
 export function mayOverlap(activation: Segmentation["activation"]): boolean {
   return activation === "sigmoid" || activation === "none" || activation === "prototypes";
 }
@@ -138,7 +176,10 @@ export const isInModelGrid = (output: AnyOutput): boolean =>
   isSegmentation(output) && output.segment_grid === "model";
 
 /** The detection table whose boxes have the masks of a segmentation by prototypes. */
-export function tableOf(outputs: readonly AnyOutput[], output: AnyOutput): DetectionTable | undefined {
+export function tableOf(
+  outputs: readonly AnyOutput[],
+  output: AnyOutput,
+): DetectionTable | undefined {
   if (!isSegmentation(output) || output.activation !== "prototypes") return undefined;
   return outputs.filter(isDetectionTable).find(({ tensor }) => tensor === output.boxes);
 }
@@ -154,7 +195,8 @@ function channels(output: Segmentation, outputs: readonly AnyOutput[]): number {
 function check(output: Segmentation, { final }: Around, issue: Report): void {
   const names = output.labels.flatMap(({ label }) => label || []);
   output.labels.forEach(({ category }, i) => {
-    if (final && category === undefined) issue(["labels", i, "category"], "Required in stage final");
+    if (final && category === undefined)
+      issue(["labels", i, "category"], "Required in stage final");
   });
   output.postprocess.forEach((step, i) =>
     step.labels.forEach((name, j) => {
@@ -174,21 +216,33 @@ function check(output: Segmentation, { final }: Around, issue: Report): void {
   if (output.segment_type === "fractional") checkFractional(output, issue);
 }
 
-/** Steps after the threshold change the mask and not the probabilities: the two would tell different things. */
+/**
+ * Steps after the threshold change the mask and not the probabilities: the two would tell different
+ * things.
+ */
 function checkFractional({ activation, postprocess }: Segmentation, issue: Report): void {
   if (activation === "prototypes")
-    issue(["segment_type"], "fractional gives one probability a pixel; masks of several boxes have more");
+    issue(
+      ["segment_type"],
+      "fractional gives one probability a pixel; masks of several boxes have more",
+    );
   if (activation === "argmax" || activation === "label_map")
     issue(["segment_type"], `fractional needs probabilities; activation "${activation}" has none`);
   if (postprocess.length > 0)
-    issue(["segment_type"], "fractional gives the model's own probabilities: expected no postprocess");
+    issue(
+      ["segment_type"],
+      "fractional gives the model's own probabilities: expected no postprocess",
+    );
 }
 
 /** Masks by prototypes belong to the boxes of a table, label by label. */
 function checkPrototypes(output: Segmentation, { outputs, volume }: Around, issue: Report): void {
   const by = output.activation === "prototypes";
   if (by !== (output.boxes !== undefined))
-    issue(["boxes"], by ? "Expected the tensor of a detection_table" : 'Only with activation "prototypes"');
+    issue(
+      ["boxes"],
+      by ? "Expected the tensor of a detection_table" : 'Only with activation "prototypes"',
+    );
   if (!by) return;
   if (volume) issue(["activation"], "Volumes have no boxes; expected another");
   const table = tableOf(outputs, output);
@@ -199,5 +253,8 @@ function checkPrototypes(output: Segmentation, { outputs, volume }: Around, issu
   if (table.input !== output.input) issue(["input"], "Expected the input of its detection_table");
   const names = (list: typeof output.labels) => list.map(({ label }) => label).join(", ");
   if (names(table.labels) !== names(output.labels))
-    issue(["labels"], `Expected the labels of its detection_table in their order: ${names(table.labels)}`);
+    issue(
+      ["labels"],
+      `Expected the labels of its detection_table in their order: ${names(table.labels)}`,
+    );
 }

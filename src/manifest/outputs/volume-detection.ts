@@ -1,5 +1,7 @@
-import { described } from "../../base/described.js";
-/** Boxes in volumes: from a graph that lists them, or from the maps of one with anchors (MONAI's RetinaNet). */
+/**
+ * Boxes in volumes: from a graph that lists them, or from the maps of one with anchors (MONAI's
+ * RetinaNet).
+ */
 import { z } from "zod";
 import { text } from "../texts.js";
 import { checkActivation, classes, listFaults, OF_BOXES, toBoxes } from "./detection.js";
@@ -10,22 +12,36 @@ import type { Kind, NativeFields, Report } from "./kind.js";
 const AXES = ["depth", "height", "width"] as const;
 const PARTS = ["min", "max", "centre", "size"] as const;
 
-const listed = described(
-  "The graph ends in boxes, in voxels of its input; the graph does not know where these lie in the patient",
-  z.strictObject({
+const COLUMNS_MEANING =
+  "What the six numbers of a box are, in their order: along each axis of the input tensor min " +
+  "and max, or centre and size. Boxes xyzxyz of a graph that takes [1, channels, x, y, z] are " +
+  "depth_min height_min width_min depth_max height_max width_max";
+
+const listed = z
+  .strictObject({
     kind: z.literal("listed"),
     tensor: text.describe("[1, boxes, 6], or without the 1"),
-    columns: described(
-      "What the six numbers of a box are, in their order: along each axis of the input tensor min and max, or centre and size. Boxes xyzxyz of a graph that takes [1, channels, x, y, z] are depth_min height_min width_min depth_max height_max width_max",
-      z.array(z.enum(AXES.flatMap((axis) => PARTS.map((part) => `${axis}_${part}` as const)))).length(6),
-    ),
+    columns: z
+      .array(z.enum(AXES.flatMap((axis) => PARTS.map((part) => `${axis}_${part}` as const))))
+      .length(6)
+      .describe(COLUMNS_MEANING),
     normalised,
-  }),
-);
+  })
+  .describe(
+    "The graph ends in boxes, in voxels of its input; the graph does not know where these lie in the patient",
+  );
 
-const anchors = described(
-  "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole one",
-  z.strictObject({
+const ANCHORS_MEANING =
+  "The graph gives scores and moves of anchors on maps of several levels, as MONAI's RetinaNet " +
+  "does; a map's place lies in the middle of the voxels that it stands for, cut off to a whole " +
+  "one";
+const LEVELS_ANCHORS_MEANING =
+  "Sides of each anchor along depth, height and width, in voxels of the input tensor (MONAI: " +
+  "base_anchor_shapes times the level's feature_map_scales); half a side is rounded to whole " +
+  "voxels, halves to even";
+
+const anchors = z
+  .strictObject({
     kind: z.literal("anchors"),
     levels: z
       .array(
@@ -36,9 +52,7 @@ const anchors = described(
             .array(z.array(z.number().min(1)).length(3))
             .min(1)
             .max(64)
-            .describe(
-              "Sides of each anchor along depth, height and width, in voxels of the input tensor (MONAI: base_anchor_shapes times the level's feature_map_scales); half a side is rounded to whole voxels, halves to even",
-            ),
+            .describe(LEVELS_ANCHORS_MEANING),
         }),
       )
       .min(1)
@@ -47,17 +61,25 @@ const anchors = described(
       .array(z.number().positive())
       .length(6)
       .describe("Divisors of the network's numbers (weights of the BoxCoder; MONAI: 1 1 1 1 1 1)"),
-  }),
-);
+  })
+  .describe(ANCHORS_MEANING);
 
 const greedy = {
   iou: score.describe("A box goes if it shares more than this with a better one that stays"),
   per_class: z.boolean().describe("Among the boxes of each label, instead of among all"),
 };
 
-const schema = described(
-  "Boxes in volumes, given back in pixels and slices of the source and in millimetres of the patient",
-  z.strictObject({
+const COUNTED_FROM_MEANING =
+  "edges: 0 is the outer edge of the input tensor's first voxel; centres: 0 is its middle " +
+  "(MONAI, whose boxes go through the affine matrix of the image; nnDetection)";
+const WINDOWS_MEANING =
+  "With tiling, how boxes of different windows are merged. nms: the best stays, greedily; " +
+  "weighted: those of a label that share more than iou with its best become one in their " +
+  "weighted mean, whose score falls where windows that see it found nothing (nnDetection's " +
+  "weighted box clustering)";
+
+const schema = z
+  .strictObject({
     kind: z.literal("volume_detection"),
     input: onInput,
     boxes: z.discriminatedUnion("kind", [listed, anchors]),
@@ -66,43 +88,46 @@ const schema = described(
       activation: z.enum(["none", "sigmoid", "softmax"]),
     }),
     classes,
-    counted_from: described(
-      "edges: 0 is the outer edge of the input tensor's first voxel; centres: 0 is its middle (MONAI, whose boxes go through the affine matrix of the image; nnDetection)",
-      z.enum(["edges", "centres"]),
-    ),
-    candidates: described(
-      "MONAI: score_thresh, topk_candidates_per_level; nnDetection: model_score_thresh, model_topk",
-      z.strictObject({
-        least_score: score.describe("Boxes below it are not looked at, unless a label's threshold is lower"),
+    counted_from: z.enum(["edges", "centres"]).describe(COUNTED_FROM_MEANING),
+    candidates: z
+      .strictObject({
+        least_score: score.describe(
+          "Boxes below it are not looked at, unless a label's threshold is lower",
+        ),
         least_size: z
           .number()
           .min(0)
           .describe("Voxels; a box goes that is thinner where image and window end (MONAI: 1)"),
-        most: described(
-          "Number of the best boxes of each level, or list, that are considered",
-          z.int().min(1).max(100_000),
-        ),
-      }),
-    ),
+        most: z
+          .int()
+          .min(1)
+          .max(100_000)
+          .describe("Number of the best boxes of each level, or list, that are considered"),
+      })
+      .describe(
+        "MONAI: score_thresh, topk_candidates_per_level; nnDetection: model_score_thresh, model_topk",
+      ),
     nms: z
       .discriminatedUnion("kind", [
         z.strictObject({ kind: z.literal("none") }),
         z.strictObject({ kind: z.literal("greedy"), ...greedy }),
       ])
-      .describe("Non-maximum suppression of what one run of the graph gives, over a window or the volume"),
+      .describe(
+        "Non-maximum suppression of what one run of the graph gives, over a window or the volume",
+      ),
     windows: z
       .discriminatedUnion("kind", [
         z.strictObject({ kind: z.literal("nms"), ...greedy }),
         z.strictObject({ kind: z.literal("weighted"), iou: score }),
       ])
       .optional()
-      .describe(
-        "With tiling, how boxes of different windows are merged. nms: the best stays, greedily; weighted: those of a label that share more than iou with its best become one in their weighted mean, whose score falls where windows that see it found nothing (nnDetection's weighted box clustering)",
-      ),
+      .describe(WINDOWS_MEANING),
     max_boxes: maxBoxes,
     labels,
-  }),
-);
+  })
+  .describe(
+    "Boxes in volumes, given back in pixels and slices of the source and in millimetres of the patient",
+  );
 export type VolumeDetection = z.infer<typeof schema>;
 
 export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } = {
@@ -117,13 +142,24 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
     if (tiled !== (windows !== undefined))
       issue(
         ["windows"],
-        tiled ? "Expected nms or weighted: boxes of several windows are merged" : "Only with tiling",
+        tiled
+          ? "Expected nms or weighted: boxes of several windows are merged"
+          : "Only with tiling",
       );
     if (boxes.kind === "listed") checkColumns(boxes.columns, issue);
     if ((boxes.kind === "listed") !== (scores.tensor !== undefined))
-      issue(["scores", "tensor"], boxes.kind === "listed" ? "Expected its name" : "Only with listed boxes");
-    if (boxes.kind === "anchors" && (output.classes !== undefined || scores.activation === "softmax"))
-      issue(["boxes", "kind"], "Anchors have a score for each label by itself: no classes, and no softmax");
+      issue(
+        ["scores", "tensor"],
+        boxes.kind === "listed" ? "Expected its name" : "Only with listed boxes",
+      );
+    if (
+      boxes.kind === "anchors" &&
+      (output.classes !== undefined || scores.activation === "softmax")
+    )
+      issue(
+        ["boxes", "kind"],
+        "Anchors have a score for each label by itself: no classes, and no softmax",
+      );
     checkActivation({ ...output, boxes: { tensor: "" } }, issue);
   },
   graphFaults: (output, graph) =>
@@ -135,7 +171,11 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
     const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
     return [
       { step: "boxes", ...boxes, counted_from },
-      { step: "scores", ...scores, ...(output.classes === undefined ? {} : { classes: output.classes }) },
+      {
+        step: "scores",
+        ...scores,
+        ...(output.classes === undefined ? {} : { classes: output.classes }),
+      },
       { step: "candidates", ...candidates },
       ...(nms.kind === "none" ? [] : [{ step: "nms", iou: nms.iou, per_class: nms.per_class }]),
       ...(windows === undefined ? [] : [{ step: "merge_windows", ...windows }]),
@@ -147,7 +187,10 @@ export const volumeDetection: Kind<VolumeDetection> & { schema: typeof schema } 
 type Anchors = Extract<VolumeDetection["boxes"], { kind: "anchors" }>;
 type Columns = Extract<VolumeDetection["boxes"], { kind: "listed" }>["columns"];
 
-/** Where the two numbers along an axis stand, and whether they are its middle and its side: -1 for what is not there. */
+/**
+ * Where the two numbers along an axis stand, and whether they are its middle and its side: -1 for
+ * what is not there.
+ */
 function columnsOf(
   columns: Columns,
   axis: (typeof AXES)[number],
@@ -162,30 +205,46 @@ function checkColumns(columns: Columns, issue: Report): void {
     columns.filter((column) => column.startsWith(axis)).length === 2;
   const missing = AXES.filter((axis) => !isWhole(axis));
   if (missing.length > 0)
-    issue(["boxes", "columns"], `Expected of ${missing.join(" and ")} each min and max, or centre and size`);
+    issue(
+      ["boxes", "columns"],
+      `Expected of ${missing.join(" and ")} each min and max, or centre and size`,
+    );
 }
 
 function native(output: VolumeDetection): NativeFields {
   const { boxes, scores, counted_from, candidates, nms, windows, max_boxes } = output;
   const common = {
-    ...{ ...candidates, max_boxes, activation: scores.activation, centres: counted_from === "centres" },
+    ...candidates,
+    max_boxes,
+    activation: scores.activation,
+    centres: counted_from === "centres",
     normalised: boxes.kind === "listed" && boxes.normalised,
-    ...(nms.kind === "none" ? {} : { iou: nms.iou, per_class: nms.per_class, fast: false, overlap: "edges" }),
-    ...(windows === undefined ? {} : { windows_iou: windows.iou, weighted: windows.kind === "weighted" }),
+    ...(nms.kind === "none"
+      ? {}
+      : { iou: nms.iou, per_class: nms.per_class, fast: false, overlap: "edges" }),
+    ...(windows === undefined
+      ? {}
+      : { windows_iou: windows.iou, weighted: windows.kind === "weighted" }),
     windows_per_class: windows?.kind === "nms" && windows.per_class,
   };
   if (boxes.kind === "anchors") {
     const { levels, coder } = boxes;
     const names = { tensor: levels[0]?.boxes ?? "", scores: levels[0]?.scores ?? "" };
     return {
-      ...{ ...common, ...names, coder },
+      ...common,
+      ...names,
+      coder,
       levels: levels.map((level) => ({ ...level, anchors: level.anchors.flat() })),
     };
   }
   return {
-    ...{ ...common, tensor: boxes.tensor, scores: scores.tensor },
+    ...common,
+    tensor: boxes.tensor,
+    scores: scores.tensor,
     columns: AXES.flatMap((axis) => columnsOf(boxes.columns, axis)),
-    ...(output.classes === undefined ? {} : { classes: output.classes.tensor, first: output.classes.first }),
+    ...(output.classes === undefined
+      ? {}
+      : { classes: output.classes.tensor, first: output.classes.first }),
   };
 }
 

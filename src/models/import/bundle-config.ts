@@ -1,6 +1,7 @@
 /**
- * A configuration file of a MONAI bundle, JSON or YAML: its values, the lines on which they stand, and what references
- * (@name) and the simplest expressions ($True) mean, as monai.bundle.ConfigParser has them. No expression is run.
+ * A configuration file of a MONAI bundle, JSON or YAML: its values, the lines on which they stand,
+ * and what references (@name) and the simplest expressions ($True) mean, as
+ * monai.bundle.ConfigParser has them. No expression is run.
  */
 import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, type Node } from "yaml";
 import { errors } from "../../base/errors.js";
@@ -23,7 +24,10 @@ export class Reference {
 /** References that lead to references; more are a circle. */
 const LONGEST_CHAIN = 16;
 
-/** One of two constants, by a truth elsewhere in the file: $[1.5, 1.5, 1.5] if @highres else [3.0, 3.0, 3.0]. */
+/**
+ * One of two constants, by a truth elsewhere in the file: $[1.5, 1.5, 1.5] if @highres else [3.0,
+ * 3.0, 3.0].
+ */
 const CHOICE = /^\$\s*([\d[][\d., [\]]*) if (@[\w:#]+) else ([\d[][\d., [\]]*)$/;
 
 const CONSTANTS = new Map<string, unknown>([
@@ -39,7 +43,8 @@ const CONSTANTS = new Map<string, unknown>([
 export const isFields = (value: unknown): value is Fields =>
   typeof value === "object" && value !== null && Object.getPrototypeOf(value) === null;
 
-export const isComponent = (value: unknown): value is Fields => isFields(value) && "_target_" in value;
+export const isComponent = (value: unknown): value is Fields =>
+  isFields(value) && "_target_" in value;
 
 /** A value as it stands in the file, for messages. */
 export function shown(value: unknown): string {
@@ -73,7 +78,9 @@ export class BundleConfig {
     const root = error === undefined ? this.plain(document.contents, counter) : undefined;
     if (!isFields(root)) {
       const why =
-        error === undefined ? "" : ` (line ${counter.linePos(error.pos[0]).line}: ${error.message})`;
+        error === undefined
+          ? ""
+          : ` (line ${counter.linePos(error.pos[0]).line}: ${error.message})`;
       throw errors.bad_request(
         `Expected ${json ? "JSON" : "YAML"} with named parts in ${file}; it cannot be read as that${why}.`,
       );
@@ -87,14 +94,19 @@ export class BundleConfig {
     return line === undefined ? this.file : `${this.file} line ${line}`;
   }
 
-  /** The meaning of a value: references are followed as far as a component, constants are worked out. */
+  /**
+   * The meaning of a value: references are followed as far as a component, constants are worked
+   * out.
+   */
   resolve(value: unknown, chain = 0): unknown {
     if (Array.isArray(value)) return value.map((one) => this.resolve(one, chain + 1));
     if (typeof value !== "string" || !/^[@$%]/.test(value)) return value;
     const [, met, condition = "", otherwise] = CHOICE.exec(value) ?? [];
     if (met !== undefined) {
       const chosen = this.resolve(condition, chain + 1);
-      return typeof chosen === "boolean" ? literal(chosen ? met : otherwise, value) : new Expression(value);
+      return typeof chosen === "boolean"
+        ? literal(chosen ? met : otherwise, value)
+        : new Expression(value);
     }
     const [, reference] = /^(?:\$\s*)?@([\w:#]+)\s*$/.exec(value) ?? [];
     if (reference === undefined) return constant(value);
@@ -106,10 +118,15 @@ export class BundleConfig {
       : this.resolve(found, chain + 1);
   }
 
-  /** A node as plain data. Its objects have no prototype, so that a name from the file is never one of its. */
+  /**
+   * A node as plain data. Its objects have no prototype, so that a name from the file is never one
+   * of its.
+   */
   private plain(node: unknown, counter: LineCounter): unknown {
     if (isAlias(node))
-      throw errors.bad_request(`Expected no alias in ${this.file}, found *${node.source}: write it out.`);
+      throw errors.bad_request(
+        `Expected no alias in ${this.file}, found *${node.source}: write it out.`,
+      );
     if (isScalar(node)) return node.value;
     if (isSeq(node)) return node.items.map((item) => this.plain(item, counter));
     if (!isMap(node)) return undefined;

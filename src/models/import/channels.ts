@@ -1,7 +1,7 @@
 /**
- * The channels of a network as roles: each image channel is a series of its own. By which attributes a series is known,
- * and what values a channel of positron emission had, no file of the network says: a file of the person who imports it
- * does, or it is left open in the manifest.
+ * The channels of a network as roles: each image channel is a series of its own. By which
+ * attributes a series is known, and what values a channel of positron emission had, no file of the
+ * network says: a file of the person who imports it does, or it is left open in the manifest.
  */
 import { z } from "zod";
 import { roleSchema, valuesSchema } from "../../manifest/manifest.js";
@@ -28,7 +28,8 @@ export interface ChannelRoles {
 }
 
 /**
- * @param given the content of the file of roles: by a channel's name its rules, and what is said beside them
+ * @param given the content of the file of roles: by a channel's name its rules, and what is said
+ * beside them
  * @param modalities of DICOM that the network takes
  * @throws RadserveError bad_request for a file that is none of roles
  */
@@ -42,11 +43,17 @@ export function rolesOf(
   const names = channels.map(({ name }) => name);
   const unknown = Object.keys(file ?? {}).filter((name) => !names.includes(name));
   if (unknown.length > 0)
-    gaps.refuse("--roles", `No channel is called ${unknown.join(", ")}; channels are ${names.join(", ")}`);
+    gaps.refuse(
+      "--roles",
+      `No channel is called ${unknown.join(", ")}; channels are ${names.join(", ")}`,
+    );
   const roles: ChannelRoles["roles"] = [];
   const ofInput: ChannelRoles["ofInput"] = [];
   channels.forEach(({ name, prepared }, place) => {
-    const role = roleName(name, names.indexOf(name) !== names.lastIndexOf(name) ? place : undefined);
+    const role = roleName(
+      name,
+      names.indexOf(name) !== names.lastIndexOf(name) ? place : undefined,
+    );
     const said = file?.[name];
     if (file !== undefined && said === undefined)
       gaps.refuse("--roles", `Expected the channel "${name}" too: the network was trained with it`);

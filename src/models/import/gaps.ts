@@ -17,7 +17,9 @@ export class Gaps {
     this.all.push({ field, message, wrong: true });
   }
 
-  /** Whether something is refused at a field that matches: what follows of it need not be said too. */
+  /**
+   * Whether something is refused at a field that matches: what follows of it need not be said too.
+   */
   have(field: RegExp): boolean {
     return this.all.some((gap) => gap.wrong && field.test(gap.field));
   }
@@ -37,8 +39,8 @@ export interface ImportChoices {
   /** Which configuration of plans.json. */
   configuration?: string;
   /**
-   * The patient's sides to which depth, height and width of the training images grow; of nnU-Net before
-   * transpose_forward, of MONAI in the order of its arrays.
+   * The patient's sides to which depth, height and width of the training images grow; of nnU-Net
+   * before transpose_forward, of MONAI in the order of its arrays.
    */
   orientation?: string;
   modality?: string;
@@ -48,7 +50,10 @@ export interface ImportChoices {
   mirror?: string;
   /** The folder's name of the model whose labels a cascade is given. */
   previous?: string;
-  /** nnU-Net, several channels: a JSON file that says by a channel's name which series it is (rolesOf). */
+  /**
+   * nnU-Net, several channels: a JSON file that says by a channel's name which series it is
+   * (rolesOf).
+   */
   roles?: string;
 }
 

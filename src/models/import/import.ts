@@ -1,4 +1,7 @@
-/** `radserve models import`: networks of nnU-Net v2 and MONAI bundles, with a manifest that says what they did. */
+/**
+ * `radserve models import`: networks of nnU-Net v2 and MONAI bundles, with a manifest that says
+ * what they did.
+ */
 import { existsSync } from "node:fs";
 import { copyFile, mkdir, readdir, writeFile } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
@@ -29,9 +32,10 @@ export interface ImportOptions extends ImportChoices {
 }
 
 /**
- * Writes the manifest of an exported network beside its graph, or into another folder together with it.
- * @throws RadserveError bad_request for files that are missing or not as expected, for a model.json that is there
- * already, and, with all gaps in `details`, where results would be wrong
+ * Writes the manifest of an exported network beside its graph, or into another folder together with
+ * it.
+ * @throws RadserveError bad_request for files that are missing or not as expected, for a model.json
+ * that is there already, and, with all gaps in `details`, where results would be wrong
  */
 export async function modelsImport(
   directory: string,
@@ -67,7 +71,9 @@ export async function modelsImport(
       await mkdir(dirname(join(target, path)), { recursive: true });
       await copyFile(join(base, path), join(target, path));
     }
-  await writeFile(join(target, "model.json"), `${JSON.stringify(manifest, null, 2)}\n`, { flag: "wx" });
+  await writeFile(join(target, "model.json"), `${JSON.stringify(manifest, null, 2)}\n`, {
+    flag: "wx",
+  });
   const text = [
     `Wrote ${join(target, "model.json")}`,
     ...(gaps.all.length === 0 ? [] : ["", "Not expressed:", ...gaps.all.map(gapLine)]),
@@ -83,10 +89,16 @@ export async function modelsImport(
     `  radserve models check ${join(dirname(target), name)}`,
     `  radserve models try ${join(dirname(target), name)} ${parts.roles === undefined ? "SERIES" : "FOLDER"} --expect probabilities.npy`,
   ].join("\n");
-  return { text, exitCode: 0, data: { path: join(target, "model.json"), manifest, gaps: gaps.all, open } };
+  return {
+    text,
+    exitCode: 0,
+    data: { path: join(target, "model.json"), manifest, gaps: gaps.all, open },
+  };
 }
 
-/** What export_nnunet.py knows of a network beside its plans; an option takes the place of a field. */
+/**
+ * What export_nnunet.py knows of a network beside its plans; an option takes the place of a field.
+ */
 const exportSchema = z
   .strictObject({ configuration: z.string(), mirror: z.string(), orientation: z.string() })
   .partial({ orientation: true });
@@ -100,15 +112,27 @@ const BUNDLE_FILES = ["inference.json", "inference.yaml", "inference.yml"];
 const gapLine = ({ field, message }: Gap): string => `  ${field}: ${message}.`;
 
 function refusal(wrong: readonly Gap[], problems: readonly Problem[]): RadserveError {
-  const lines = [...wrong.map(gapLine), ...problems.map(({ path, message }) => `  ${path}: ${message}.`)];
-  return errors.bad_request(`Nothing was written, because results would be wrong:\n${lines.join("\n")}`, {
-    gaps: wrong,
-    problems,
-  });
+  const lines = [
+    ...wrong.map(gapLine),
+    ...problems.map(({ path, message }) => `  ${path}: ${message}.`),
+  ];
+  return errors.bad_request(
+    `Nothing was written, because results would be wrong:\n${lines.join("\n")}`,
+    {
+      gaps: wrong,
+      problems,
+    },
+  );
 }
 
-async function read(folder: string, graph: GraphInfo, options: ImportOptions, gaps: Gaps): Promise<Imported> {
-  const roles = options.roles === undefined ? {} : { roles: await readJson(resolve(options.roles)) };
+async function read(
+  folder: string,
+  graph: GraphInfo,
+  options: ImportOptions,
+  gaps: Gaps,
+): Promise<Imported> {
+  const roles =
+    options.roles === undefined ? {} : { roles: await readJson(resolve(options.roles)) };
   const inference = [join(folder, "configs"), folder]
     .flatMap((at) => BUNDLE_FILES.map((name) => join(at, name)))
     .find((path) => existsSync(path));
@@ -118,7 +142,9 @@ async function read(folder: string, graph: GraphInfo, options: ImportOptions, ga
     const text = await readText(inference);
     return importMonai({ inference: { file, text }, metadata, ...roles }, graph, options, gaps);
   }
-  const plansFile = ["plans.json", "nnUNetPlans.json"].find((name) => existsSync(join(folder, name)));
+  const plansFile = ["plans.json", "nnUNetPlans.json"].find((name) =>
+    existsSync(join(folder, name)),
+  );
   if (plansFile === undefined)
     throw errors.bad_request(
       `Expected plans.json and dataset.json (nnU-Net v2) or configs/inference.json (or .yaml) and configs/metadata.json (a MONAI bundle) in ${folder}, found neither.`,
@@ -132,7 +158,9 @@ async function read(folder: string, graph: GraphInfo, options: ImportOptions, ga
       "It is not read, and nnUNetv2_predict does not apply it by itself either",
     );
   const beside = join(folder, "export.json");
-  const exported = existsSync(beside) ? parsedAs(exportSchema, await readJson(beside), "export.json") : {};
+  const exported = existsSync(beside)
+    ? parsedAs(exportSchema, await readJson(beside), "export.json")
+    : {};
   return importNnunet(
     { plans, dataset, folder: basename(folder), ...roles },
     { ...exported, ...options },
@@ -199,9 +227,13 @@ async function manifestOf(
   const [x, ...moreInputs] = graph.inputs;
   const [y, ...moreOutputs] = graph.outputs;
   const positron = (accepts["modality"] as string[] | undefined)?.includes("PT") === true;
-  if (moreInputs.length > 0) gaps.refuse("the graph", `It has ${graph.inputs.length} inputs; expected one`);
+  if (moreInputs.length > 0)
+    gaps.refuse("the graph", `It has ${graph.inputs.length} inputs; expected one`);
   if (moreOutputs.length > 0)
-    gaps.note("the graph", `Of its outputs ${graph.outputs.map(tensorText).join(", ")} the first one counts`);
+    gaps.note(
+      "the graph",
+      `Of its outputs ${graph.outputs.map(tensorText).join(", ")} the first one counts`,
+    );
   return {
     $schema: "../model.schema.json",
     name,
@@ -215,7 +247,9 @@ async function manifestOf(
     ...(roles === undefined ? {} : { roles }),
     inputs: [
       {
-        ...{ tensor: x?.name, dtype: x?.dtype, ...input },
+        tensor: x?.name,
+        dtype: x?.dtype,
+        ...input,
         // SUV or Bq/ml: the network's own files do not say it
         ...(roles === undefined && positron ? { values: null } : {}),
       },

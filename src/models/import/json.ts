@@ -27,6 +27,8 @@ export async function readJson(path: string): Promise<unknown> {
 export function parsedAs<T>(schema: z.ZodType<T>, value: unknown, file: string): T {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
-  const found = parsed.error.issues.slice(0, 5).map(({ path, message }) => `${path.join(".")}: ${message}`);
+  const found = parsed.error.issues
+    .slice(0, 5)
+    .map(({ path, message }) => `${path.join(".")}: ${message}`);
   throw errors.bad_request(`${file} is not as expected. ${found.join(". ")}.`);
 }

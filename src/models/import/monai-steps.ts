@@ -1,7 +1,8 @@
 /**
- * The transforms and inferers of MONAI that a manifest can express, each with all its arguments (MONAI 1.5). An argument
- * is one that changes neither values nor places here (`any`), or has a meaning, or ends the import by its name. What is
- * not in these tables is not known, and ends it too.
+ * The transforms and inferers of MONAI that a manifest can express, each with all its arguments
+ * (MONAI 1.5). An argument is one that changes neither values nor places here (`any`), or has a
+ * meaning, or ends the import by its name. What is not in these tables is not known, and ends it
+ * too.
  */
 import { z } from "zod";
 import {
@@ -68,10 +69,17 @@ const PREDICTION = "pred";
 
 const any = z.unknown().optional();
 const number = z.number({ error: "Expected a number" });
-/** As Python has it. A text is true unless it is empty, "False" too: what was meant is for a person to say. */
+/**
+ * As Python has it. A text is true unless it is empty, "False" too: what was meant is for a person
+ * to say.
+ */
 const truth = any.transform((value, context): boolean => {
   if (value === undefined || value === null || value === false || value === 0) return false;
-  if (value === true || value === 1 || (typeof value === "string" && value.toLowerCase() === "true"))
+  if (
+    value === true ||
+    value === 1 ||
+    (typeof value === "string" && value.toLowerCase() === "true")
+  )
     return true;
   const text = typeof value === "string" ? "; MONAI takes any text for true" : "";
   context.addIssue({ code: "custom", message: `Expected true or false${text}` });
@@ -83,25 +91,32 @@ const none = z.null({ error: "Expected none" }).optional();
 const floating = z.enum(["float32", "float64"], { error: "Expected float32 or float64" }).nullish();
 const usual = (...wanted: unknown[]) =>
   any.refine(
-    (value) => value === undefined || wanted.some((one) => JSON.stringify(one) === JSON.stringify(value)),
+    (value) =>
+      value === undefined || wanted.some((one) => JSON.stringify(one) === JSON.stringify(value)),
     { error: `Expected ${wanted.map((one) => JSON.stringify(one)).join(" or ")}` },
   );
 const percent = number.min(0, "Expected 0 to 100").max(100, "Expected 0 to 100");
-const three = z.array(number.positive("Expected numbers above 0"), { error: "Expected three numbers" });
+const three = z.array(number.positive("Expected numbers above 0"), {
+  error: "Expected three numbers",
+});
 const sides = three.length(3, "Expected three numbers");
 const letters = z
   .string({ error: "Expected three letters" })
   .regex(/^[LRAPSI]{3}$/, "Expected three letters");
 /** Which text stands for a reference to a part of the file. */
 const part = (id: string) =>
-  z
-    .unknown()
-    .refine((value) => value instanceof Reference && value.id === id, { error: `Expected "@${id}"` });
+  z.unknown().refine((value) => value instanceof Reference && value.id === id, {
+    error: `Expected "@${id}"`,
+  });
 
 /** Arguments that say nothing of values or places. */
 const anyOf = (...names: string[]) => Object.fromEntries(names.map((name) => [name, any]));
 
-const SPECIAL = { _target_: any, ...anyOf("_disabled_", "_requires_", "_desc_"), _mode_: usual("default") };
+const SPECIAL = {
+  _target_: any,
+  ...anyOf("_disabled_", "_requires_", "_desc_"),
+  _mode_: usual("default"),
+};
 
 /**
  * A component by its arguments.
@@ -133,14 +148,17 @@ function step<S extends z.ZodRawShape>(
     }
     for (const name of each) {
       const list = given[name];
-      if (Array.isArray(list)) given[name] = list[list.length === 1 ? 0 : keys.indexOf(acts)] as unknown;
+      if (Array.isArray(list))
+        given[name] = list[list.length === 1 ? 0 : keys.indexOf(acts)] as unknown;
     }
     const parsed = schema.safeParse(given);
     if (parsed.success) apply?.(parsed.data as z.output<z.ZodObject<S>>, chain, refuse, at);
     else
       for (const issue of parsed.error.issues)
         if (issue.code === "unrecognized_keys")
-          issue.keys.forEach((name) => refuse(name, `This argument is not known: ${shown(given[name])}`));
+          issue.keys.forEach((name) =>
+            refuse(name, `This argument is not known: ${shown(given[name])}`),
+          );
         else {
           const name = String(issue.path[0]);
           refuse(name, `${issue.message}, found ${shown(given[name])}`);
@@ -169,14 +187,23 @@ const HARMLESS: Record<string, Step> = {
     ...anyOf("simple_keys", "prune_meta_pattern", "prune_meta_sep", "expanduser"),
   }),
   // Colours are behind the sides of a picture, whether this says it or its reader
-  EnsureChannelFirstd: step({ ...of, strict_check: any, channel_dim: usual("no_channel", null, -1, 2) }),
+  EnsureChannelFirstd: step({
+    ...of,
+    strict_check: any,
+    channel_dim: usual("no_channel", null, -1, 2),
+  }),
   EnsureTyped: step({
     ...of,
     ...anyOf("data_type", "device", "wrap_sequence"),
     dtype: floating,
     track_meta: on.nullable(),
   }),
-  ToTensord: step({ ...of, ...anyOf("device", "wrap_sequence"), dtype: floating, track_meta: on.nullable() }),
+  ToTensord: step({
+    ...of,
+    ...anyOf("device", "wrap_sequence"),
+    dtype: floating,
+    track_meta: on.nullable(),
+  }),
   ToDeviced: step({ ...of, ...anyOf("device", "non_blocking") }),
   CastToTyped: step({ ...of, dtype: floating }),
   DeleteItemsd: step({ keys: any, sep: any, use_re: off }, ({ keys }, _, refuse) => {
@@ -200,7 +227,10 @@ const PREPROCESSING = stepsOf({
     },
     ({ axcodes }, chain, refuse) => {
       if (chain.orientation !== undefined || isPlaced(chain))
-        refuse(undefined, "Expected it once, and before Spacingd, whose pixdim is along the axes then");
+        refuse(
+          undefined,
+          "Expected it once, and before Spacingd, whose pixdim is along the axes then",
+        );
       chain.orientation = axcodes;
     },
     IMAGE,
@@ -212,8 +242,14 @@ const PREPROCESSING = stepsOf({
       mode: usual("bilinear"),
       padding_mode: usual("border"),
       dtype: floating,
-      ...{ diagonal: off, align_corners: off, scale_extent: off, recompute_affine: off, lazy: off },
-      ...{ min_pixdim: none, max_pixdim: none, ensure_same_shape: any },
+      diagonal: off,
+      align_corners: off,
+      scale_extent: off,
+      recompute_affine: off,
+      lazy: off,
+      min_pixdim: none,
+      max_pixdim: none,
+      ensure_same_shape: any,
     },
     ({ pixdim }, chain, refuse) => {
       if (isPlaced(chain)) refuse(undefined, "Expected it once, and no Resized");
@@ -225,9 +261,12 @@ const PREPROCESSING = stepsOf({
   Resized: step(
     {
       ...of,
-      spatial_size: z.array(number.int("Expected whole numbers").positive("Expected numbers above 0"), {
-        error: "Expected a list of numbers",
-      }),
+      spatial_size: z.array(
+        number.int("Expected whole numbers").positive("Expected numbers above 0"),
+        {
+          error: "Expected a list of numbers",
+        },
+      ),
       size_mode: usual("all"),
       mode: z
         .enum(["area", "bilinear", "bicubic"], { error: "Expected area, bilinear or bicubic" })
@@ -254,7 +293,11 @@ const PREPROCESSING = stepsOf({
     {
       ...of,
       source_key: z.literal(IMAGE, { error: `Expected "${IMAGE}"` }),
-      ...{ select_fn: none, channel_indices: none, margin: usual(0), k_divisible: usual(1), lazy: off },
+      select_fn: none,
+      channel_indices: none,
+      margin: usual(0),
+      k_divisible: usual(1),
+      lazy: off,
       ...anyOf("allow_smaller", "mode", "start_coord_key", "end_coord_key"),
     },
     (_, chain) => {
@@ -263,11 +306,21 @@ const PREPROCESSING = stepsOf({
     IMAGE,
   ),
   ScaleIntensityRanged: step(
-    { ...of, a_min: number, a_max: number, b_min: number, b_max: number, clip: truth, dtype: floating },
+    {
+      ...of,
+      a_min: number,
+      a_max: number,
+      b_min: number,
+      b_max: number,
+      clip: truth,
+      dtype: floating,
+    },
     ({ a_min: from, a_max: to, b_min: low, b_max: high, clip }, chain, refuse) => {
       const multiply = (high - low) / (to - from);
-      if (!Number.isFinite(multiply)) refuse("a_max", `Expected another number than a_min, found ${to}`);
-      if (clip && !(from < to && low < high)) refuse("clip", "Expected a_min below a_max, b_min below b_max");
+      if (!Number.isFinite(multiply))
+        refuse("a_max", `Expected another number than a_min, found ${to}`);
+      if (clip && !(from < to && low < high))
+        refuse("clip", "Expected a_min below a_max, b_min below b_max");
       if (clip) chain.clip = { range: [from, to], after: isPlaced(chain) };
       normalise(chain, { kind: "scale", multiply, add: low - from * multiply }, refuse);
     },
@@ -283,19 +336,37 @@ const PREPROCESSING = stepsOf({
       dtype: floating,
     },
     ({ minv, maxv, channel_wise: eachChannel }, chain, refuse) =>
-      measure(chain, { step: { kind: "min_max", to: [minv, maxv] }, nonzero: false, eachChannel }, refuse),
+      measure(
+        chain,
+        { step: { kind: "min_max", to: [minv, maxv] }, nonzero: false, eachChannel },
+        refuse,
+      ),
     IMAGE,
   ),
   ScaleIntensityRangePercentilesd: step(
     {
       ...of,
-      ...{ lower: percent, upper: percent, b_min: number, b_max: number },
-      ...{ clip: truth, relative: off, channel_wise: truth, dtype: floating },
+      lower: percent,
+      upper: percent,
+      b_min: number,
+      b_max: number,
+      clip: truth,
+      relative: off,
+      channel_wise: truth,
+      dtype: floating,
     },
-    ({ lower: low, upper: high, b_min: from, b_max: to, clip, channel_wise: eachChannel }, chain, refuse) =>
+    (
+      { lower: low, upper: high, b_min: from, b_max: to, clip, channel_wise: eachChannel },
+      chain,
+      refuse,
+    ) =>
       measure(
         chain,
-        { step: { kind: "percentile", low, high, to: [from, to], clip }, nonzero: false, eachChannel },
+        {
+          step: { kind: "percentile", low, high, to: [from, to], clip },
+          nonzero: false,
+          eachChannel,
+        },
         refuse,
       ),
     IMAGE,
@@ -329,11 +400,15 @@ function numbersOfChannels() {
 }
 
 /** Whether the image has been resampled. */
-const isPlaced = ({ spacing, resized }: Chain): boolean => spacing !== undefined || resized !== undefined;
+const isPlaced = ({ spacing, resized }: Chain): boolean =>
+  spacing !== undefined || resized !== undefined;
 
 function normalise(chain: Chain, normalisation: Record<string, unknown>, refuse: Refuse): void {
   if (chain.normalisation !== undefined || chain.measured.length > 0)
-    refuse(undefined, "Values are changed by numbers after they were changed before: expected it first");
+    refuse(
+      undefined,
+      "Values are changed by numbers after they were changed before: expected it first",
+    );
   checkForeground(chain, refuse);
   chain.normalisation = normalisation;
 }
@@ -360,13 +435,35 @@ const POSTPROCESSING = stepsOf({
       "resample",
       "mode",
     ),
-    ...anyOf("padding_mode", "scale", "dtype", "output_dtype", "squeeze_end_dims", "data_root_dir", "writer"),
-    ...anyOf("separate_folder", "print_log", "output_format", "output_name_formatter", "folder_layout"),
+    ...anyOf(
+      "padding_mode",
+      "scale",
+      "dtype",
+      "output_dtype",
+      "squeeze_end_dims",
+      "data_root_dir",
+      "writer",
+    ),
+    ...anyOf(
+      "separate_folder",
+      "print_log",
+      "output_format",
+      "output_name_formatter",
+      "folder_layout",
+    ),
     savepath_in_metadict: any,
   }),
   SaveClassificationd: step({
     ...of,
-    ...anyOf("meta_keys", "meta_key_postfix", "saver", "output_dir", "filename", "delimiter", "overwrite"),
+    ...anyOf(
+      "meta_keys",
+      "meta_key_postfix",
+      "saver",
+      "output_dir",
+      "filename",
+      "delimiter",
+      "overwrite",
+    ),
   }),
   KeepLargestConnectedComponentd: step(
     {
@@ -374,7 +471,9 @@ const POSTPROCESSING = stepsOf({
       applied_labels: z
         .union([number, z.array(number)], { error: "Expected label numbers" })
         .nullish()
-        .transform((labels) => (labels === undefined || labels === null ? undefined : [labels].flat())),
+        .transform((labels) =>
+          labels === undefined || labels === null ? undefined : [labels].flat(),
+        ),
       independent: on,
       connectivity: z.literal([1, null], { error: "Expected 1 or none" }).default(null),
       num_components: usual(1),
@@ -418,7 +517,10 @@ const POSTPROCESSING = stepsOf({
           undefined,
           "Expected it before Invertd: of pictures probabilities go back to the source's pixels, not logits",
         );
-      chain.activation = { kind: softmax ? "softmax" : "sigmoid", inverted: chain.inverted !== undefined };
+      chain.activation = {
+        kind: softmax ? "softmax" : "sigmoid",
+        inverted: chain.inverted !== undefined,
+      };
     },
     PREDICTION,
     ["sigmoid", "softmax", "other"],
@@ -454,21 +556,28 @@ const POSTPROCESSING = stepsOf({
       // Labels stay the same, one to a channel
       to_onehot: number.nullish(),
       rounding: none,
-      ...{ dim: usual(0), keepdim: on, dtype: any },
+      dim: usual(0),
+      keepdim: on,
+      dtype: any,
     },
     ({ argmax, threshold, to_onehot: channels }, chain, refuse) => {
       const sigmoid = chain.activation?.kind === "sigmoid";
       if (chain.decided !== undefined) refuse(undefined, "Expected it once");
       if (typeof threshold === "number") {
         if (argmax)
-          refuse("threshold", "Expected it without argmax: a threshold of label numbers joins labels");
-        else if (!sigmoid) refuse("threshold", "Expected it after Activationsd with sigmoid true alone");
+          refuse(
+            "threshold",
+            "Expected it without argmax: a threshold of label numbers joins labels",
+          );
+        else if (!sigmoid)
+          refuse("threshold", "Expected it after Activationsd with sigmoid true alone");
         if (typeof channels === "number") refuse("to_onehot", "Expected it with argmax alone");
         chain.decided = { threshold };
         return;
       }
       if (!argmax) refuse(undefined, "Expected argmax true, or a number for threshold");
-      else if (sigmoid) refuse("argmax", "Expected a threshold after Activationsd with sigmoid true");
+      else if (sigmoid)
+        refuse("argmax", "Expected a threshold after Activationsd with sigmoid true");
       chain.decided = "argmax";
     },
     PREDICTION,
@@ -476,26 +585,40 @@ const POSTPROCESSING = stepsOf({
   ),
 });
 
-/** Functions that are known to the letter: of brats_mri_segmentation, and of endoscopic_tool_segmentation. */
+/**
+ * Functions that are known to the letter: of brats_mri_segmentation, and of
+ * endoscopic_tool_segmentation.
+ */
 const BRATS_LABELS =
   "$lambda x: torch.where(x[[2]] > 0, 4, torch.where(x[[0]] > 0, 1, torch.where(x[[1]] > 0, 2, 0)))";
 const WITHOUT_BACKGROUND = "$lambda x : x[1:]";
 
 /** A list of the same number for each side is that number. */
 const perSide = any
-  .transform((value) => (Array.isArray(value) && new Set(value).size === 1 ? (value[0] as unknown) : value))
+  .transform((value) =>
+    Array.isArray(value) && new Set(value).size === 1 ? (value[0] as unknown) : value,
+  )
   .pipe(number.optional());
 
 const WINDOWS = {
   overlap: perSide,
-  mode: z.enum(["constant", "gaussian"], { error: "Expected constant or gaussian" }).default("constant"),
+  mode: z
+    .enum(["constant", "gaussian"], { error: "Expected constant or gaussian" })
+    .default("constant"),
   sigma_scale: perSide,
   padding_mode: z
     .enum(["constant", "replicate"], { error: "Expected constant or replicate" })
     .default("constant"),
   cval: number.default(0),
   with_coord: off,
-  ...anyOf("sw_batch_size", "sw_device", "device", "progress", "cache_roi_weight_map", "cpu_thresh"),
+  ...anyOf(
+    "sw_batch_size",
+    "sw_device",
+    "device",
+    "progress",
+    "cache_roi_weight_map",
+    "cpu_thresh",
+  ),
   ...anyOf("buffer_steps", "buffer_dim"),
 };
 
@@ -511,7 +634,9 @@ function tilingOf(
   }: z.output<z.ZodObject<typeof WINDOWS>>,
 ): Record<string, unknown> {
   return {
-    ...{ window, overlap, steps: "stride" },
+    window,
+    overlap,
+    steps: "stride",
     weights:
       mode === "gaussian"
         ? { kind: "gaussian", sigma, centre: "middle", least: 0.001 }
@@ -540,7 +665,15 @@ const INFERERS = stepsOf({
 
 const DATASET = step({
   transform: part("preprocessing"),
-  ...anyOf("data", "cache_num", "cache_rate", "num_workers", "progress", "copy_cache", "as_contiguous"),
+  ...anyOf(
+    "data",
+    "cache_num",
+    "cache_rate",
+    "num_workers",
+    "progress",
+    "copy_cache",
+    "as_contiguous",
+  ),
   ...anyOf("hash_as_key", "hash_func", "runtime_cache"),
 });
 
@@ -549,8 +682,16 @@ const WIRING = stepsOf({
   SupervisedEvaluator: step({
     inferer: part("inferer"),
     postprocessing: part("postprocessing"),
-    ...{ prepare_batch: none, iteration_update: none },
-    ...anyOf("device", "val_data_loader", "epoch_length", "network", "non_blocking", "key_val_metric"),
+    prepare_batch: none,
+    iteration_update: none,
+    ...anyOf(
+      "device",
+      "val_data_loader",
+      "epoch_length",
+      "network",
+      "non_blocking",
+      "key_val_metric",
+    ),
     ...anyOf("additional_metrics", "metric_cmp_fn", "val_handlers", "amp", "mode", "event_names"),
     ...anyOf("event_to_attr", "decollate", "to_kwargs", "amp_kwargs", "compile", "compile_kwargs"),
   }),
@@ -622,7 +763,10 @@ export function runStep(value: unknown, known: Steps, { path, ...at }: At): void
     );
 }
 
-/** A class of MONAI by its shortest name: Spacingd for SpacingDict and monai.transforms.SpacingD. Others keep theirs. */
+/**
+ * A class of MONAI by its shortest name: Spacingd for SpacingDict and monai.transforms.SpacingD.
+ * Others keep theirs.
+ */
 function nameOf(target: unknown): string {
   const text = typeof target === "string" ? target : shown(target);
   const [, name = text] = /^(?:monai\.(?:\w+\.)*)?(\w+)$/.exec(text) ?? [];

@@ -1,7 +1,8 @@
 /**
- * A MONAI bundle's configs/inference.json (or .yaml) and configs/metadata.json as parts of a manifest, as far as they are
- * declarative: the steps of monai-steps.ts with all their arguments, numbers, and references (@name). Expressions ($...)
- * are not run; where one decides what goes in or comes out, it is a gap.
+ * A MONAI bundle's configs/inference.json (or .yaml) and configs/metadata.json as parts of a
+ * manifest, as far as they are declarative: the steps of monai-steps.ts with all their arguments,
+ * numbers, and references (@name). Expressions ($...) are not run; where one decides what goes in
+ * or comes out, it is a gap.
  */
 import { z } from "zod";
 import { errors } from "../../base/errors.js";
@@ -59,9 +60,13 @@ export function importMonai(
   const [output, ...moreOutputs] = Object.values(outputs);
   const chain: Chain = { measured: [] };
   for (const option of ["configuration", "mirror", "previous"] as const)
-    if (choices[option] !== undefined) gaps.refuse(`--${option}`, "It is for networks of nnU-Net alone");
-  const parts = PARTS.filter(([path]) => path in config.root || (path !== "dataset" && path !== "evaluator"));
-  for (const [path, known] of parts) runStep(config.root[path], known, { chain, config, path, gaps });
+    if (choices[option] !== undefined)
+      gaps.refuse(`--${option}`, "It is for networks of nnU-Net alone");
+  const parts = PARTS.filter(
+    ([path]) => path in config.root || (path !== "dataset" && path !== "evaluator"),
+  );
+  for (const [path, known] of parts)
+    runStep(config.root[path], known, { chain, config, path, gaps });
   const network = {
     pictures: graph.inputs[0]?.shape.length === 4 && chain.sliced === undefined,
     channels: input?.num_channels ?? 0,
@@ -78,7 +83,10 @@ export function importMonai(
         .join(" and ")}`,
     );
   if (output === undefined || moreOutputs.length > 0)
-    gaps.refuse("metadata.json: outputs", `Expected one, found ${Object.keys(outputs).join(", ") || "none"}`);
+    gaps.refuse(
+      "metadata.json: outputs",
+      `Expected one, found ${Object.keys(outputs).join(", ") || "none"}`,
+    );
   const modality = choices.modality ?? input?.modality;
   const accepted = accepts(modality, pictures, gaps);
   const several = !pictures && channels > 1;
@@ -87,7 +95,10 @@ export function importMonai(
   const values = valuesOf(chain, network);
   const names = namesOf(channels, input?.channel_def);
   if (several && names === undefined)
-    gaps.refuse("metadata.json: inputs.channel_def", `Expected a name for each of ${channels} channels`);
+    gaps.refuse(
+      "metadata.json: inputs.channel_def",
+      `Expected a name for each of ${channels} channels`,
+    );
   const roles = several
     ? rolesOf(
         (names ?? []).map((name) => ({ name, prepared: {} })),
@@ -118,7 +129,9 @@ export function importMonai(
     ),
     tiling: chain.tiling,
     about: {
-      version: /^[0-9A-Za-z.+-]{1,64}$/.test(metadata.version ?? "") ? (metadata.version ?? "1") : "1",
+      version: /^[0-9A-Za-z.+-]{1,64}$/.test(metadata.version ?? "")
+        ? (metadata.version ?? "1")
+        : "1",
       manufacturer: (metadata.authors ?? "").slice(0, 64) || "not stated",
       description: metadata.description ?? metadata.name ?? "A MONAI bundle",
       intended_use: metadata.intended_use ?? "Not stated in metadata.json.",
@@ -127,13 +140,20 @@ export function importMonai(
 }
 
 /**
- * Of a network that finds boxes, what its own code does with them says no field: its manifest is written by hand.
+ * Of a network that finds boxes, what its own code does with them says no field: its manifest is
+ * written by hand.
  * @throws RadserveError bad_request that names the parts of the file that hold its numbers
  */
 function refuseBoxes(config: BundleConfig): void {
   const { detector } = config.root;
   if (!isComponent(detector) || !/Detector"$/.test(shown(detector["_target_"]))) return;
-  const parts = ["preprocessing", "anchor_generator", "size_divisible", "infer_patch_size", "detector_ops"];
+  const parts = [
+    "preprocessing",
+    "anchor_generator",
+    "size_divisible",
+    "infer_patch_size",
+    "detector_ops",
+  ];
   const places = parts
     .filter((part) => part in config.root)
     .map((part) => `  ${config.placeOf(config.root, part)}: ${part}`);
@@ -159,7 +179,10 @@ function valuesOf(
   // Of several series each is by itself
   for (const { eachChannel, refuse } of measured)
     if (several && !pictures && !eachChannel)
-      refuse("channel_wise", "Expected true: statistics of several series together are not offered");
+      refuse(
+        "channel_wise",
+        "Expected true: statistics of several series together are not offered",
+      );
   // Statistics of the image as it comes, all channels together, are those of `normalisation`
   const [first, ...others] = measured;
   const isBefore = ({ after }: Measured): boolean => placed && !after;
@@ -174,12 +197,17 @@ function valuesOf(
   const steps = plain ? others : measured;
   for (const step of steps)
     if (isBefore(step) && normalisation !== undefined)
-      step.refuse(undefined, "Expected it behind Spacingd or Resized, or before all other changes of values");
+      step.refuse(
+        undefined,
+        "Expected it behind Spacingd or Resized, or before all other changes of values",
+      );
   const over = pictures ? "image" : "volume";
   return {
     ...(clip === undefined ? {} : { clip: clip.range }),
     // What is not cut off has no word there
-    normalisation: plain ? { ...first.step, clip: undefined, over } : (normalisation ?? { kind: "none" }),
+    normalisation: plain
+      ? { ...first.step, clip: undefined, over }
+      : (normalisation ?? { kind: "none" }),
     ...(steps.length === 0
       ? {}
       : {
@@ -201,7 +229,8 @@ function pictureInput(
   gaps: Gaps,
   file: string,
 ): Record<string, unknown> {
-  if (choices.orientation !== undefined) gaps.refuse("--orientation", "It is for networks of volumes alone");
+  if (choices.orientation !== undefined)
+    gaps.refuse("--orientation", "It is for networks of volumes alone");
   if (orientation !== undefined || spacing !== undefined || foreground !== undefined)
     gaps.refuse(
       `${file}: preprocessing`,
@@ -239,7 +268,9 @@ function volumeInput(
   resized?.refuse(undefined, "It is offered for pictures alone, not for volumes");
   // The network looks at slices across the axis that is named
   const sorted = <T>(axes: readonly T[]): T[] =>
-    sliced === undefined ? [...axes] : [...axes.slice(sliced, sliced + 1), ...axes.toSpliced(sliced, 1)];
+    sliced === undefined
+      ? [...axes]
+      : [...axes.slice(sliced, sliced + 1), ...axes.toSpliced(sliced, 1)];
   const [depth = -1, height = -1, width = -1] = graph.inputs[0]?.shape.slice(2) ?? [];
   const fixed = chain.tiling === undefined && Math.min(depth, height, width) > 0;
   const resampled = spacing !== undefined || foreground === true;
@@ -247,20 +278,23 @@ function volumeInput(
   return {
     layout: "NCDHW",
     size: fixed ? { kind: "fixed", depth, height, width } : { kind: "source" },
-    ...(resampled ? { fit: "stretch", interpolation: "spline" } : { fit: "none", interpolation: "linear" }),
+    ...(resampled
+      ? { fit: "stretch", interpolation: "spline" }
+      : { fit: "none", interpolation: "linear" }),
     values: { kind: "modality" },
     channels: "grayscale",
     colour_source: "refuse",
     ...(resampled
       ? {
           resampling: {
-            ...{ grid: "first_voxel", spacing_mm: sorted(spacing ?? [null, null, null]), order: 1 },
-            ...{ order_back: chain.inverted?.nearest === true ? 0 : 1, keep_range: false },
-            ...{
-              clip: clip?.after === true ? "after" : "before",
-              crop: foreground === true ? "foreground" : "none",
-              activation: chain.activation?.inverted === false ? "before" : "after",
-            },
+            grid: "first_voxel",
+            spacing_mm: sorted(spacing ?? [null, null, null]),
+            order: 1,
+            order_back: chain.inverted?.nearest === true ? 0 : 1,
+            keep_range: false,
+            clip: clip?.after === true ? "after" : "before",
+            crop: foreground === true ? "foreground" : "none",
+            activation: chain.activation?.inverted === false ? "before" : "after",
           },
         }
       : {}),
@@ -294,7 +328,10 @@ function orientationOf(
   gaps: Gaps,
 ): string | undefined {
   if (turned !== undefined && said !== undefined && said !== turned)
-    gaps.refuse("--orientation", `Orientationd turns images to ${turned}: expected no other, found ${said}`);
+    gaps.refuse(
+      "--orientation",
+      `Orientationd turns images to ${turned}: expected no other, found ${said}`,
+    );
   const unread = gaps.have(/: preprocessing(\.Compose|\.\d+\.Orientationd|$)/);
   if (turned === undefined && !isOrientation(said) && !unread)
     gaps.refuse(
@@ -335,7 +372,8 @@ function outputOf(
     connected_by: largest?.corners === true ? "corners" : "edges",
   };
   const common = {
-    ...{ kind: "segmentation", postprocess: largest === undefined ? [] : [keep] },
+    kind: "segmentation",
+    postprocess: largest === undefined ? [] : [keep],
     measurements: [pictures ? "area" : "volume"],
   };
   if (!exclusive) {
@@ -345,7 +383,11 @@ function outputOf(
         place,
         "There is no AsDiscreted, so that nothing says from which probability on a label is present",
       );
-    return { ...common, activation: "sigmoid", labels: labels.map(({ label }) => ({ label, threshold })) };
+    return {
+      ...common,
+      activation: "sigmoid",
+      labels: labels.map(({ label }) => ({ label, threshold })),
+    };
   }
   if (decided === undefined && activation === undefined && !unread)
     gaps.refuse(
@@ -363,7 +405,10 @@ function outputOf(
   return { ...common, activation: activation?.kind ?? "argmax", labels: labels.slice(1) };
 }
 
-/** Scores of an image; from which on a label is present is for the person to say, unless the higher one of two counts. */
+/**
+ * Scores of an image; from which on a label is present is for the person to say, unless the higher
+ * one of two counts.
+ */
 function classificationOf(
   labels: { label: string }[],
   { activation, decided }: Chain,
@@ -383,7 +428,9 @@ function classificationOf(
   const two = decided === "argmax" && labels.length === 2 ? 0.5 : null;
   const threshold = typeof decided === "object" ? decided.threshold : two;
   return {
-    ...{ kind: "classification", activation: activation?.kind ?? "softmax", calibration: { kind: "none" } },
+    kind: "classification",
+    activation: activation?.kind ?? "softmax",
+    calibration: { kind: "none" },
     labels: labels.map(({ label }) => ({ label, threshold })),
   };
 }

@@ -1,6 +1,7 @@
 /**
- * nnU-Net v2's plans.json and dataset.json as parts of a manifest (Isensee et al., Nature Methods 18, 2021). What is not
- * expressed is a gap; the steps themselves are those of nnunetv2's DefaultPreprocessor, predictor and export.
+ * nnU-Net v2's plans.json and dataset.json as parts of a manifest (Isensee et al., Nature Methods
+ * 18, 2021). What is not expressed is a gap; the steps themselves are those of nnunetv2's
+ * DefaultPreprocessor, predictor and export.
  */
 import { ownValue } from "../../base/own-value.js";
 import { z } from "zod";
@@ -26,7 +27,10 @@ const kwargs = z.strictObject({
   force_separate_z: separate.default(false),
 });
 
-/** Those of resample_torch_fornnunet: linear, and the nearest of slices that are resampled apart, as order 1 is. */
+/**
+ * Those of resample_torch_fornnunet: linear, and the nearest of slices that are resampled apart, as
+ * order 1 is.
+ */
 const torchKwargs = z
   .strictObject({
     ...ofBoth,
@@ -60,17 +64,22 @@ type Configuration = z.infer<typeof configuration>;
 
 /** Fields of a configuration that are of training, or of the network that the graph is. */
 const OF_TRAINING = [
-  ...[
-    "data_identifier",
-    "batch_size",
-    "median_image_size_in_voxels",
-    "batch_dice",
-    "architecture",
-    "next_stage",
-  ],
-  ...["resampling_fn_seg", "resampling_fn_seg_kwargs", "UNet_class_name", "UNet_base_num_features"],
-  ...["n_conv_per_stage_encoder", "n_conv_per_stage_decoder", "num_pool_per_axis", "pool_op_kernel_sizes"],
-  ...["conv_kernel_sizes", "unet_max_num_features"],
+  "data_identifier",
+  "batch_size",
+  "median_image_size_in_voxels",
+  "batch_dice",
+  "architecture",
+  "next_stage",
+  "resampling_fn_seg",
+  "resampling_fn_seg_kwargs",
+  "UNet_class_name",
+  "UNet_base_num_features",
+  "n_conv_per_stage_encoder",
+  "n_conv_per_stage_decoder",
+  "num_pool_per_axis",
+  "pool_op_kernel_sizes",
+  "conv_kernel_sizes",
+  "unet_max_num_features",
 ];
 const KNOWN_FIELDS = new Set([...OF_TRAINING, ...Object.keys(configuration.shape)]);
 
@@ -83,7 +92,12 @@ const plansSchema = z.object({
   configurations: z.record(z.string(), configuration),
   foreground_intensity_properties_per_channel: z.record(
     z.string(),
-    z.object({ mean: z.number(), std: z.number(), percentile_00_5: z.number(), percentile_99_5: z.number() }),
+    z.object({
+      mean: z.number(),
+      std: z.number(),
+      percentile_00_5: z.number(),
+      percentile_99_5: z.number(),
+    }),
   ),
 });
 
@@ -103,7 +117,12 @@ const datasetSchema = z.object({
 const LEAST_WEIGHT = 1e-12;
 const AXES = ["depth", "height", "width"] as const;
 /** Readers of volumes in millimetres. */
-const VOLUME_READERS = ["SimpleITKIO", "SimpleITKIOWithReorient", "NibabelIO", "NibabelIOWithReorient"];
+const VOLUME_READERS = [
+  "SimpleITKIO",
+  "SimpleITKIOWithReorient",
+  "NibabelIO",
+  "NibabelIOWithReorient",
+];
 /** The reader of pictures: single images, whose pixels have no size. */
 const PICTURES = "NaturalImage2DIO";
 /** Formats of pictures that both read, by the ending of the training files. */
@@ -121,15 +140,20 @@ export interface NnunetFiles {
   roles?: unknown;
 }
 
-/** @throws RadserveError bad_request for files that are not what nnU-Net v2 writes, and for choices that they lack. */
+/**
+ * @throws RadserveError bad_request for files that are not what nnU-Net v2 writes, and for choices
+ * that they lack.
+ */
 export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: Gaps): Imported {
   const plans = parsedAs(plansSchema, files.plans, "plans.json");
   const dataset = parsedAs(datasetSchema, files.dataset, "dataset.json");
-  const [, trainer, , folderConfiguration] = /^(nnUNetTrainer\w*?)__(\w+?)__(\w+)$/.exec(files.folder) ?? [];
+  const [, trainer, , folderConfiguration] =
+    /^(nnUNetTrainer\w*?)__(\w+?)__(\w+)$/.exec(files.folder) ?? [];
   const name = choices.configuration ?? folderConfiguration;
   const chosen = chosenConfiguration(plans.configurations, name, gaps);
   const names = Object.values(dataset.channel_names ?? dataset.modality ?? {});
-  if (names.length === 0) gaps.refuse("dataset.json: channel_names", "Expected at least one channel");
+  if (names.length === 0)
+    gaps.refuse("dataset.json: channel_names", "Expected at least one channel");
   const reader = plans.image_reader_writer;
   const pictures = reader === PICTURES;
   if (!pictures && !VOLUME_READERS.includes(reader))
@@ -141,7 +165,10 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
   if (back.join() !== "0,1,2")
     gaps.refuse("plans.json: transpose_backward", "Expected the way back of transpose_forward");
   if ((plans.label_manager ?? "LabelManager") !== "LabelManager")
-    gaps.refuse("plans.json: label_manager", `${plans.label_manager} is not known; LabelManager is`);
+    gaps.refuse(
+      "plans.json: label_manager",
+      `${plans.label_manager} is not known; LabelManager is`,
+    );
   const channels = names.map((channel, place) => ({
     name: channel,
     prepared: valuesOf(
@@ -163,7 +190,10 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
       ? rolesOf(channels, files.roles, accepts.modality ?? [], gaps)
       : undefined;
   if (several === undefined && files.roles !== undefined)
-    gaps.refuse("--roles", "The network has one channel, which is one series, or is one of pictures");
+    gaps.refuse(
+      "--roles",
+      "The network has one channel, which is one series, or is one of pictures",
+    );
   const prepared =
     several === undefined
       ? channels[0]?.prepared
@@ -185,7 +215,10 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
       };
   if (choices.single === true) {
     if (reader !== "SimpleITKIO" || channels.length > 1 || chosen.patch_size?.length !== 2)
-      gaps.refuse("--single", "Expected a 2d configuration of one channel, whose images SimpleITKIO reads");
+      gaps.refuse(
+        "--single",
+        "Expected a 2d configuration of one channel, whose images SimpleITKIO reads",
+      );
     if (plans.transpose_forward.join() !== "0,1,2")
       gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for single images");
   }
@@ -198,7 +231,9 @@ export function importNnunet(files: NnunetFiles, choices: ImportChoices, gaps: G
     output,
     tiling: tilingOf(chosen, trainer, choices.mirror, gaps),
     about: {
-      version: /^[0-9A-Za-z.+-]{1,64}$/.test(dataset.release ?? "") ? (dataset.release ?? "1") : "1",
+      version: /^[0-9A-Za-z.+-]{1,64}$/.test(dataset.release ?? "")
+        ? (dataset.release ?? "1")
+        : "1",
       manufacturer: (dataset.reference ?? "").slice(0, 64) || "not stated",
       description:
         dataset.description ??
@@ -256,7 +291,8 @@ function cascadeOf(
       field,
       `The network is also given the labels of ${[stage].flat().join(", ")}: import that first, beside this one, and name its folder with --previous`,
     );
-  if (output["activation"] !== "softmax") gaps.refuse(field, "Regions of the stage before are not offered");
+  if (output["activation"] !== "softmax")
+    gaps.refuse(field, "Regions of the stage before are not offered");
   const labels = (output["labels"] as { label: string }[]).map(({ label }) => label);
   return { cascade: { model: previous ?? "?", labels } };
 }
@@ -285,7 +321,10 @@ function volumeInput(
   // A single image has no sides of its own: it is taken as it lies
   const letters = choices.orientation ?? (choices.single === true ? "SPL" : turned);
   if (turned !== undefined && letters !== turned)
-    gaps.refuse("--orientation", `${reader} turns images to ${turned}: expected no other, found ${letters}`);
+    gaps.refuse(
+      "--orientation",
+      `${reader} turns images to ${turned}: expected no other, found ${letters}`,
+    );
   if (!isOrientation(letters))
     gaps.refuse(
       "plans.json: image_reader_writer",
@@ -312,12 +351,18 @@ function pictureInput(
     gaps.refuse("plans.json: transpose_forward", "Expected 0, 1, 2 for pictures");
   if (spacing.join() !== "1,1")
     gaps.refuse("plans.json: spacing", `Expected 1, 1 for pictures, found ${spacing.join(", ")}`);
-  if (masked.includes(true)) gaps.refuse("plans.json: use_mask_for_norm", "Expected false for pictures");
+  if (masked.includes(true))
+    gaps.refuse("plans.json: use_mask_for_norm", "Expected false for pictures");
   const colour = channels.length === 3;
   const alike = channels.every((one) => JSON.stringify(one) === JSON.stringify(channels[0]));
-  const measured = ["z_score", "min_max"].includes((channels[0]?.["normalisation"] as { kind: string }).kind);
+  const measured = ["z_score", "min_max"].includes(
+    (channels[0]?.["normalisation"] as { kind: string }).kind,
+  );
   if (channels.length !== 1 && !colour)
-    gaps.refuse("dataset.json: channel_names", `Expected one channel or three, found ${channels.length}`);
+    gaps.refuse(
+      "dataset.json: channel_names",
+      `Expected one channel or three, found ${channels.length}`,
+    );
   if (colour && (!alike || measured))
     gaps.refuse(
       "plans.json: normalization_schemes",
@@ -362,7 +407,11 @@ function valuesOf(
     }
     case "ZScoreNormalization":
       return {
-        normalisation: { kind: "z_score", over, ...(masked[place] === true ? { of: "nonzero" } : {}) },
+        normalisation: {
+          kind: "z_score",
+          over,
+          ...(masked[place] === true ? { of: "nonzero" } : {}),
+        },
         background: 0,
       };
     case "RescaleTo01Normalization":
@@ -384,7 +433,10 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
     const found = chosen[key] ?? "no function";
     const known = RESAMPLING.get(found);
     if (known === undefined)
-      gaps.refuse(`plans.json: ${key}`, `${found} is not known; ${[...RESAMPLING.keys()].join(" and ")} are`);
+      gaps.refuse(
+        `plans.json: ${key}`,
+        `${found} is not known; ${[...RESAMPLING.keys()].join(" and ")} are`,
+      );
     const parsed = (known ?? kwargs).safeParse(chosen[`${key}_kwargs`]);
     if (parsed.success) return parsed.data;
     for (const { path, message } of parsed.error.issues)
@@ -394,14 +446,18 @@ function resamplingOf(chosen: Configuration, gaps: Gaps): Record<string, unknown
   const forward = given("data");
   const back = given("probabilities");
   if (![0, 1, 3].includes(forward.order))
-    gaps.refuse("plans.json: resampling_fn_data_kwargs.order", `Expected 0, 1 or 3, found ${forward.order}`);
+    gaps.refuse(
+      "plans.json: resampling_fn_data_kwargs.order",
+      `Expected 0, 1 or 3, found ${forward.order}`,
+    );
   if (![0, 1].includes(back.order))
     gaps.refuse(
       "plans.json: resampling_fn_probabilities_kwargs.order",
       `Expected 0 or 1, found ${back.order}`,
     );
   for (const key of ["force_separate_z", "separate_z_anisotropy_threshold"] as const)
-    if (forward[key] !== back[key]) gaps.refuse(`plans.json: ${key}`, "Data and probabilities differ in it");
+    if (forward[key] !== back[key])
+      gaps.refuse(`plans.json: ${key}`, "Data and probabilities differ in it");
   if (spacing.length !== patch.length || spacing.length < 2)
     gaps.refuse(
       "plans.json: spacing",
@@ -451,7 +507,8 @@ function acceptsPictures(
 
 function acceptsOf(channels: readonly string[], asked: string | undefined, gaps: Gaps) {
   const other = channels.find((channel) => channel !== "CT");
-  const modality = asked?.split(",").map((name) => name.trim()) ?? (other === undefined ? ["CT"] : ["?"]);
+  const modality =
+    asked?.split(",").map((name) => name.trim()) ?? (other === undefined ? ["CT"] : ["?"]);
   if (asked === undefined && other !== undefined)
     gaps.refuse(
       "dataset.json: channel_names",
@@ -510,7 +567,11 @@ function tilingOf(
   const mirror = choice ?? ownValue(known, trainer ?? "");
   const axes = AXES.slice(3 - window.length);
   const chosen =
-    mirror === "all" ? axes.map((_, i) => i) : mirror === "none" ? [] : (mirror ?? "").split(",").map(Number);
+    mirror === "all"
+      ? axes.map((_, i) => i)
+      : mirror === "none"
+        ? []
+        : (mirror ?? "").split(",").map(Number);
   if (mirror === undefined || chosen.some((axis) => axes[axis] === undefined))
     gaps.refuse(
       "the trainer",

@@ -1,19 +1,24 @@
 /**
- * Commit of one image's results: all files appear, or none. Everything is written, synced and read back in the
- * staging folder `.NAME.radserve/`; the staged receipt, renamed there last, marks it complete. From then on the
- * result is decided: the files move into place, the receipt last, and whoever takes NAME next finishes what a killed
- * process left. Before the mark, the next taker deletes the folder and the old result stays.
+ * Commit of one image's results: all files appear, or none. Everything is written, synced and read
+ * back in the staging folder `.NAME.radserve/`; the staged receipt, renamed there last, marks it
+ * complete. From then on the result is decided: the files move into place, the receipt last, and
+ * whoever takes NAME next finishes what a killed process left. Before the mark, the next taker
+ * deletes the folder and the old result stays.
  *
  *     .NAME.radserve/receipt.json    the mark; moves to NAME.json
  *     .NAME.radserve/files/          new files not yet in place
- *     .NAME.radserve/previous/       the old result's files, if there are any: to be deleted, or to go back if this one fails
+ *     .NAME.radserve/previous/       the old result's files, if there are any: to be deleted, or to
+ *                                    go back if this one fails
  *     .NAME.radserve/previous.json   the old result's receipt
- *     .NAME.radserve/delivery.json, previous.delivery.json   the same of the files that say to where it is delivered
+ *     .NAME.radserve/delivery.json, previous.delivery.json
+ *                                    the same of the files that say to where it is delivered
  *
- * An old result that is not delivered yet is not deleted: its staging folder becomes `.NAME.delivery.N`, until it is.
+ * An old result that is not delivered yet is not deleted: its staging folder becomes
+ * `.NAME.delivery.N`, until it is.
  *
- * A receipt without files that replaces no result needs none of this. It is written into a file without a name, which
- * is then given its name. On a file system without such files it is staged and renamed straight into place.
+ * A receipt without files that replaces no result needs none of this. It is written into a file
+ * without a name, which is then given its name. On a file system without such files it is staged
+ * and renamed straight into place.
  */
 import { errors } from "../../base/errors.js";
 import { anyThere, rename } from "../../files/disk.js";
@@ -36,14 +41,18 @@ export interface HoldOptions extends LockOptions {
 
 /** NAME while its lock is held. */
 export interface Held {
-  /** The thing that lies under NAME.json: nothing, a receipt, or a file that is not a receipt of Radserve. */
+  /**
+   * The thing that lies under NAME.json: nothing, a receipt, or a file that is not a receipt of
+   * Radserve.
+   */
   existing(): Promise<Existing>;
   /**
-   * Publishes the files and the receipt that lists exactly them. Replaces an earlier result of the same image.
+   * Publishes the files and the receipt that lists exactly them. Replaces an earlier result of the
+   * same image.
    * @param allowed what has to be done before the result is decided; it goes on beside the staging
    * @param delivery what is asked for of a result with files: it appears with them
-   * @throws RadserveError output_name_taken, disk_full, path_not_allowed, overloaded (the lock was lost), and what
-   * `allowed` throws; then the folder holds what it held before
+   * @throws RadserveError output_name_taken, disk_full, path_not_allowed, overloaded (the lock was
+   * lost), and what `allowed` throws; then the folder holds what it held before
    */
   commit(
     files: readonly ResultFile[],
@@ -54,9 +63,10 @@ export interface Held {
 }
 
 /**
- * Runs `work` while holding NAME in the folder `dir` (any path that names it, `/proc/self/fd/N` too), after what an
- * earlier holder left behind is finished or removed.
- * @throws RadserveError bad_request (NAME), deadline_exceeded (waiting), disk_full, path_not_allowed; what `work` throws
+ * Runs `work` while holding NAME in the folder `dir` (any path that names it, `/proc/self/fd/N`
+ * too), after what an earlier holder left behind is finished or removed.
+ * @throws RadserveError bad_request (NAME), deadline_exceeded (waiting), disk_full,
+ * path_not_allowed; what `work` throws
  */
 export async function withName<T>(
   dir: string,
@@ -98,10 +108,14 @@ interface Result {
   wasFree: boolean;
 }
 
-async function commit(target: Target, { files, receipt, allowed, delivery, wasFree }: Result): Promise<void> {
+async function commit(
+  target: Target,
+  { files, receipt, allowed, delivery, wasFree }: Result,
+): Promise<void> {
   const text = checked(target, files, receipt);
   const place = `${target.dir}/${receiptName(target.name)}`;
-  // A file that has appeared since keeps its name: neither way of publishing a lone receipt writes over it
+  // A file that has appeared since keeps its name: neither way of publishing a lone receipt writes
+  // over it
   const alone = files.length === 0 && (wasFree || !(await exists(place)));
   if (alone && (await publishUnnamed(target, text, allowed))) return;
   const staging = await Staging.make(target);
@@ -113,8 +127,8 @@ async function commit(target: Target, { files, receipt, allowed, delivery, wasFr
       await publish(target, staging, receipt);
     }
   } catch (error) {
-    // After a lost lock nothing more is touched: another may be publishing what is staged here. In that case, and if
-    // putting things back fails, the next taker of NAME decides by the mark.
+    // After a lost lock nothing more is touched: another may be publishing what is staged here. In
+    // that case, and if putting things back fails, the next taker of NAME decides by the mark.
     if (await target.lock.isHeld().catch(() => false))
       await rollBack(target, staging, receipt).catch(() => undefined);
     throw error;
@@ -123,7 +137,10 @@ async function commit(target: Target, { files, receipt, allowed, delivery, wasFr
   }
 }
 
-/** The receipt's text. The caller has to list exactly the files that it gives, each with the hash of its bytes. */
+/**
+ * The receipt's text. The caller has to list exactly the files that it gives, each with the hash of
+ * its bytes.
+ */
 function checked(target: Target, files: readonly ResultFile[], receipt: Receipt): Buffer {
   const listed = filesOf(receipt);
   for (const { name, sha256 } of files) {
@@ -136,8 +153,9 @@ function checked(target: Target, files: readonly ResultFile[], receipt: Receipt)
 }
 
 /**
- * A receipt that lists no file and replaces none is whole by itself: its name is its mark too. A file without a name
- * leaves nothing behind when its process is killed, and never takes a name that something else has.
+ * A receipt that lists no file and replaces none is whole by itself: its name is its mark too. A
+ * file without a name leaves nothing behind when its process is killed, and never takes a name that
+ * something else has.
  * @returns false if it could not be made, written or named so; then nothing has happened
  */
 async function publishUnnamed(
@@ -162,8 +180,8 @@ async function publishUnnamed(
 }
 
 /**
- * Publishes such a receipt through the staging folder. Before the rename, the next taker of NAME finds a folder without
- * a mark and deletes it.
+ * Publishes such a receipt through the staging folder. Before the rename, the next taker of NAME
+ * finds a folder without a mark and deletes it.
  */
 async function publishAlone(
   { dir, name, lock, step }: Target,
@@ -224,7 +242,10 @@ async function stageDelivery(
   await writeAndReadBack(staging.at(DELIVERY), Buffer.from(deliveryText(whole)));
 }
 
-/** Waits for all of them even if one fails, so that nothing is written any more into what is put back. */
+/**
+ * Waits for all of them even if one fails, so that nothing is written any more into what is put
+ * back.
+ */
 async function allOf(works: readonly Promise<void>[]): Promise<void> {
   const endings = await Promise.allSettled(works);
   const failed = endings.find((ending) => ending.status === "rejected");

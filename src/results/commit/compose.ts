@@ -1,4 +1,7 @@
-/** Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps of that. */
+/**
+ * Composes a receipt, the answer that a client reads from it, and the summary that a bulk job keeps
+ * of that.
+ */
 import type { Stopwatch } from "../../base/stopwatch.js";
 import { VERSION } from "../../base/version.js";
 import { translateIn, type PathMapping } from "../../files/path-map.js";
@@ -87,7 +90,10 @@ function uidsOf({ source, series }: Image) {
 /** Characters of a Long String (PS3.5 section 6.2), of which both attributes are. */
 const LONGEST_LO = 64;
 
-/** The attributes by which a reader of many receipts tells scanners apart (PS3.3 C.7.5.1); of a series, those of its first slice. */
+/**
+ * The attributes by which a reader of many receipts tells scanners apart (PS3.3 C.7.5.1); of a
+ * series, those of its first slice.
+ */
 function equipment({ attributes }: Image, keyword: string): string | undefined {
   const text = attributes
     ?.string(keyword)
@@ -179,7 +185,12 @@ export function answerText(
     ...model,
     outputs: model.outputs.map((file) => ({ ...file, path: back(file.path) })),
   }));
-  const named = { ...answer, input_image_path: asked.input, receipt_path: back(answer.receipt_path), models };
+  const named = {
+    ...answer,
+    input_image_path: asked.input,
+    receipt_path: back(answer.receipt_path),
+    models,
+  };
   const statuses = models.map(({ name, status, error, reasons }) => {
     return { name, status, error: error?.error, reasons: reasons?.map(({ code }) => code) };
   });
@@ -198,7 +209,10 @@ export interface Summary {
   models: { name: string; status: "succeeded" | "failed" | "not_accepted"; found?: string[] }[];
 }
 
-/** Labels that are present; of hundreds of classes 50, so that what names them is not longer than the receipt. */
+/**
+ * Labels that are present; of hundreds of classes 50, so that what names them is not longer than
+ * the receipt.
+ */
 export const foundIn = (findings: Answer["models"][number]["findings"]): string[] =>
   [...new Set(findings.flatMap(({ label, present }) => (present ? [label] : [])))].slice(0, 50);
 
@@ -211,6 +225,10 @@ export function summaryOf(answer: Answer): Summary {
       outputs.map((file) => ({ ...file, path: path.posix.basename(file.path) })),
     ),
     warnings: answer.warnings,
-    models: answer.models.map(({ name, status, findings }) => ({ name, status, found: foundIn(findings) })),
+    models: answer.models.map(({ name, status, findings }) => ({
+      name,
+      status,
+      found: foundIn(findings),
+    })),
   };
 }

@@ -1,12 +1,13 @@
 /**
- * Lists the known faults of results of earlier versions, so that `verify` and `explain` warn of a receipt that shows
- * one. CHANGELOG.md lists the same conditions.
+ * Lists the known faults of results of earlier versions, so that `verify` and `explain` warn of a
+ * receipt that shows one. CHANGELOG.md lists the same conditions.
  *
- * To add one: append an entry to KNOWN_FAULTS, evidence of it to CASES in its test, and a line to CHANGELOG.md. `shows` decides from the receipt alone where that is enough; otherwise from the
- * source (`image`) or the manifest, which are there in `verify` only, and only where their SHA-256 are the receipt's. It
- * is false where it cannot know, and throws nothing. `text` names the attribute or the manifest's field first, then what
- * was wrong, and what to do if it is more than to run the image again. Entries are appended, so that texts keep their
- * order.
+ * To add one: append an entry to KNOWN_FAULTS, evidence of it to CASES in its test, and a line to
+ * CHANGELOG.md. `shows` decides from the receipt alone where that is enough; otherwise from the
+ * source (`image`) or the manifest, which are there in `verify` only, and only where their SHA-256
+ * are the receipt's. It is false where it cannot know, and throws nothing. `text` names the
+ * attribute or the manifest's field first, then what was wrong, and what to do if it is more than
+ * to run the image again. Entries are appended, so that texts keep their order.
  */
 import type { Image } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
@@ -27,7 +28,8 @@ export interface KnownFault {
   text: string;
 }
 
-const succeeded = ({ receipt }: Evidence) => receipt.models.filter(({ status }) => status === "succeeded");
+const succeeded = ({ receipt }: Evidence) =>
+  receipt.models.filter(({ status }) => status === "succeeded");
 
 /** Models of the receipt that have written an object of DICOM. */
 const withObjects = (evidence: Evidence) =>
@@ -37,12 +39,17 @@ const withObjects = (evidence: Evidence) =>
 
 /** Models of the receipt that have measured areas. */
 const withAreas = (evidence: Evidence) =>
-  succeeded(evidence).filter(({ findings }) => findings.some(({ area }) => area?.cm2 !== undefined));
+  succeeded(evidence).filter(({ findings }) =>
+    findings.some(({ area }) => area?.cm2 !== undefined),
+  );
 
 const isWarned = ({ image }: Evidence, ...codes: string[]): boolean =>
   image?.warnings.some(({ code }) => codes.includes(code)) === true;
 
-/** Whether SUV were computed with another factor than this version takes for the first frame, or has none. */
+/**
+ * Whether SUV were computed with another factor than this version takes for the first frame, or has
+ * none.
+ */
 function hasOtherSuv(evidence: Evidence): boolean {
   const { image } = evidence;
   if (image === undefined) return false;
@@ -50,7 +57,8 @@ function hasOtherSuv(evidence: Evidence): boolean {
     const { suv } = member.interpretation(0);
     return suv === undefined ? [] : "factor" in suv ? suv.factor : NaN;
   });
-  const isSame = (taken: number) => factors.some((factor) => Math.abs(factor - taken) <= 1e-6 * factor);
+  const isSame = (taken: number) =>
+    factors.some((factor) => Math.abs(factor - taken) <= 1e-6 * factor);
   const taken = succeeded(evidence)
     .flatMap(({ transforms }) => transforms.filter(({ step }) => step === "suv_bw"))
     .map(({ multiply }) => Number(multiply));
@@ -63,7 +71,8 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     shows: ({ receipt }) =>
       receipt.warnings.some(
         ({ code, message }) =>
-          code === "photometric_mismatch" && message.includes("the codestream has no such transform"),
+          code === "photometric_mismatch" &&
+          message.includes("the codestream has no such transform"),
       ),
     text:
       "PhotometricInterpretation YBR_RCT or YBR_ICT over JPEG 2000 without a component transform: the components were " +
@@ -113,7 +122,9 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     before: "0.6.0",
     shows: (evidence) =>
       withObjects(evidence).some(({ findings, measurements }) =>
-        [...findings, ...measurements].some(({ code }) => /^(?:urn|https?):/i.test(code?.value ?? "")),
+        [...findings, ...measurements].some(({ code }) =>
+          /^(?:urn|https?):/i.test(code?.value ?? ""),
+        ),
       ),
     text: "A code of the manifest is a URN or URL: the objects have it as Code Value or Long Code Value and not as URN Code Value.",
   },
@@ -165,7 +176,9 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     before: "0.6.0",
     shows: (evidence) => {
       const named = (evidence.receipt.source.slices ?? []).flatMap((slice) =>
-        slice.sop_instance_uid === undefined ? [] : `${slice.sop_instance_uid} ${slice.frame ?? ""}`,
+        slice.sop_instance_uid === undefined
+          ? []
+          : `${slice.sop_instance_uid} ${slice.frame ?? ""}`,
       );
       return withObjects(evidence).length > 0 && new Set(named).size < named.length;
     },
@@ -177,7 +190,9 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
       source.case !== undefined &&
       models.some(({ name, region }) => {
         const finder = models.find((model) => model.name === region?.model);
-        const isFound = finder?.findings.some(({ label, present }) => label === region?.label && present);
+        const isFound = finder?.findings.some(
+          ({ label, present }) => label === region?.label && present,
+        );
         return isFound === true && name < (region?.model ?? "");
       }),
     text:
@@ -195,10 +210,13 @@ function isBefore(version: string, other: string): boolean {
   return at >= 0 && (left[at] ?? 0) < (right[at] ?? 0);
 }
 
-/** Faults that the result of a receipt has, or may have, as far as the evidence shows; none if a later version made it. */
+/**
+ * Faults that the result of a receipt has, or may have, as far as the evidence shows; none if a
+ * later version made it.
+ */
 export function knownFaults(evidence: Evidence): string[] {
   const { radserve_version: version } = evidence.receipt;
-  return KNOWN_FAULTS.filter(({ before, shows }) => isBefore(version, before) && shows(evidence)).map(
-    ({ text }) => text,
-  );
+  return KNOWN_FAULTS.filter(
+    ({ before, shows }) => isBefore(version, before) && shows(evidence),
+  ).map(({ text }) => text);
 }

@@ -1,4 +1,6 @@
-/** How much room a result takes at most: a disk that cannot hold it is found full before any work. */
+/**
+ * How much room a result takes at most: a disk that cannot hold it is found full before any work.
+ */
 import type { Image } from "../../images/image.js";
 import type { Manifest, OutputKind } from "../../manifest/manifest.js";
 import { labelsOf } from "../../manifest/outputs/outputs.js";

@@ -1,6 +1,6 @@
 /**
- * Moves what a staging folder holds into place, or puts the output folder back as it was. A killed process may have done
- * any of the steps before.
+ * Moves what a staging folder holds into place, or puts the output folder back as it was. A killed
+ * process may have done any of the steps before.
  */
 import { errno } from "../../base/errno.js";
 import { RadserveError } from "../../base/errors.js";
@@ -29,14 +29,18 @@ import {
   type Target,
 } from "./staging.js";
 
-/** Moves a complete staging folder's files into place. Each step may have been done before: it is also the recovery. */
+/**
+ * Moves a complete staging folder's files into place. Each step may have been done before: it is
+ * also the recovery.
+ */
 export async function publish(target: Target, staging: Staging, receipt: Receipt): Promise<void> {
   const { dir, name, step } = target;
   const old = await refuseForeign(target, receipt, staging);
   const [place, delivery] = [`${dir}/${receiptName(name)}`, `${dir}/${deliveryName(name)}`];
   await step("move the old delivery aside");
   // While the old receipt is in its place, so is the old file of its delivery
-  if (await exists(place)) await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY)).catch(ifTooLong);
+  if (await exists(place))
+    await moveIfThere(delivery, staging.at(PREVIOUS_DELIVERY)).catch(ifTooLong);
   await step("move the old receipt aside");
   await moveIfThere(place, staging.at(PREVIOUS));
   const fresh = [...filesOf(receipt).keys()];
@@ -62,17 +66,23 @@ export async function publish(target: Target, staging: Staging, receipt: Receipt
   await leave(target, staging).catch(() => undefined);
 }
 
-/** Removes a staging folder without a mark, unless the old result in it is still to be delivered. */
+/**
+ * Removes a staging folder without a mark, unless the old result in it is still to be delivered.
+ */
 async function leave({ dir, name }: Target, staging: Staging): Promise<void> {
   const old = await readDelivery(staging.at(PREVIOUS_DELIVERY));
   if (old?.open !== true) return staging.remove();
-  const last = Math.max(0, ...(await readdir(dir)).map((entry) => undeliveredNumber(entry, name) ?? 0));
+  const last = Math.max(
+    0,
+    ...(await readdir(dir)).map((entry) => undeliveredNumber(entry, name) ?? 0),
+  );
   await staging.keepAs(`${dir}/${undeliveredName(name, last + 1)}`);
 }
 
 /**
- * Old files that make room: those of the same names, and those the new result no longer has, unless somebody changed
- * them. A new file that already lies in place is not old: it has left the staging folder.
+ * Old files that make room: those of the same names, and those the new result no longer has, unless
+ * somebody changed them. A new file that already lies in place is not old: it has left the staging
+ * folder.
  */
 async function replaced(
   { dir, name }: Target,
@@ -117,7 +127,10 @@ async function refuseForeign(
   return old;
 }
 
-/** Puts the folder back as it was before the commit, and the mark away before anything it vouches for. */
+/**
+ * Puts the folder back as it was before the commit, and the mark away before anything it vouches
+ * for.
+ */
 export async function rollBack(target: Target, staging: Staging, receipt: Receipt): Promise<void> {
   const { dir, name, step } = target;
   if (await exists(staging.at(MARK))) {
@@ -130,7 +143,8 @@ export async function rollBack(target: Target, staging: Staging, receipt: Receip
     }
     for (const file of await readdir(staging.at("previous")).catch(ifMissing([]))) {
       await step(`put the old ${file} back`);
-      if (!(await exists(`${dir}/${file}`))) await rename(staging.at(`previous/${file}`), `${dir}/${file}`);
+      if (!(await exists(`${dir}/${file}`)))
+        await rename(staging.at(`previous/${file}`), `${dir}/${file}`);
     }
     await step("put the old receipt back");
     const delivery = `${dir}/${deliveryName(name)}`;
@@ -180,16 +194,23 @@ async function dropDelivery({ dir, name }: Target): Promise<void> {
       .catch(ifTooLong);
 }
 
-/** A file system that cannot hold the name of the file of a delivery has none, and nothing is to be delivered there. */
+/**
+ * A file system that cannot hold the name of the file of a delivery has none, and nothing is to be
+ * delivered there.
+ */
 function ifTooLong(error: unknown): void {
   if (errno(error) !== "ENAMETOOLONG") throw error;
 }
 
-/** Whether each file that a staged receipt lists is there, staged or in place, unharmed, with nothing foreign in its way. */
+/**
+ * Whether each file that a staged receipt lists is there, staged or in place, unharmed, with
+ * nothing foreign in its way.
+ */
 async function isWhole(target: Target, staging: Staging, receipt: Receipt): Promise<boolean> {
   for (const [file, hash] of filesOf(receipt)) {
     if (!belongsTo(target.name, file)) return false;
-    const found = (await hashFile(staging.at(`files/${file}`))) ?? (await hashFile(`${target.dir}/${file}`));
+    const found =
+      (await hashFile(staging.at(`files/${file}`))) ?? (await hashFile(`${target.dir}/${file}`));
     if (found !== hash) return false;
   }
   try {

@@ -1,4 +1,7 @@
-/** Receipts that lie in an output folder: whose image they are of, and whether what they list can be used again. */
+/**
+ * Receipts that lie in an output folder: whose image they are of, and whether what they list can be
+ * used again.
+ */
 import { closeSync, fstatSync } from "node:fs";
 import { fillFrom } from "../../files/descriptor.js";
 import { openPlain } from "../../files/disk.js";
@@ -15,9 +18,13 @@ import { receiptName } from "../receipt/names.js";
 /** Larger than any receipt; a file beyond it is not read into memory to find out what it is. */
 const LARGEST_RECEIPT = 256 * 1024 * 1024;
 
-export type Existing = { kind: "none" } | { kind: "foreign" } | { kind: "receipt"; receipt: Receipt };
+export type Existing =
+  { kind: "none" } | { kind: "foreign" } | { kind: "receipt"; receipt: Receipt };
 
-/** The thing that lies at a receipt's path. A link, a folder, or a file that does not obey the schema is foreign. */
+/**
+ * The thing that lies at a receipt's path. A link, a folder, or a file that does not obey the
+ * schema is foreign.
+ */
 export async function readReceipt(path: string): Promise<Existing> {
   let fd;
   try {
@@ -46,23 +53,30 @@ export function filesOf(receipt: Receipt): Map<string, string> {
   return new Map(receipt.models.flatMap((m) => m.outputs).map((o) => [o.path, o.sha256]));
 }
 
-/** The names of a source in DICOM. A series has no SOP Instance UID of its own; PNG and the like have neither. */
+/**
+ * The names of a source in DICOM. A series has no SOP Instance UID of its own; PNG and the like
+ * have neither.
+ */
 interface Called {
   sop_instance_uid?: string | undefined;
   series_instance_uid?: string | undefined;
 }
 
-/** Whether a receipt's source has these names: the same SOP Instance UID or, if neither has one, the same series. */
+/**
+ * Whether a receipt's source has these names: the same SOP Instance UID or, if neither has one, the
+ * same series.
+ */
 function sameObject({ source }: Receipt, called: Called): boolean {
   return (
     source.sop_instance_uid === called.sop_instance_uid &&
-    (source.sop_instance_uid !== undefined || source.series_instance_uid === called.series_instance_uid)
+    (source.sop_instance_uid !== undefined ||
+      source.series_instance_uid === called.series_instance_uid)
   );
 }
 
 /**
- * Whether a receipt is of this image: the same object or series, and the same pixels. The file may differ: a PACS may
- * add or correct attributes. A group that has got more slices since is the same.
+ * Whether a receipt is of this image: the same object or series, and the same pixels. The file may
+ * differ: a PACS may add or correct attributes. A group that has got more slices since is the same.
  */
 export function sameImage(
   receipt: Receipt,
@@ -70,7 +84,8 @@ export function sameImage(
 ): boolean {
   const { pixel_sha256: pixels, slices, group } = receipt.source;
   const files = new Set(source.slices?.map(({ file_sha256 }) => file_sha256));
-  const hasGrown = group === source.group && slices?.every(({ file_sha256 }) => files.has(file_sha256));
+  const hasGrown =
+    group === source.group && slices?.every(({ file_sha256 }) => files.has(file_sha256));
   return (
     (pixels === source.pixel_sha256 || (group !== undefined && hasGrown === true)) &&
     sameObject(receipt, source)
@@ -82,7 +97,11 @@ export interface ResultKey extends Called {
   file_sha256: string;
   group?: Receipt["source"]["group"];
   /** Every model that the request asks about, those that may not accept the image too. */
-  models: readonly { name: string; sha256: string; site_thresholds: Readonly<Record<string, number>> }[];
+  models: readonly {
+    name: string;
+    sha256: string;
+    site_thresholds: Readonly<Record<string, number>>;
+  }[];
   outputs_requested: readonly string[];
   outputs_from?: Receipt["outputs_from"];
   radserve_version?: string;
@@ -90,7 +109,11 @@ export interface ResultKey extends Called {
 
 export function keyOf(
   { source, series }: Image,
-  plan: { models: readonly { entry: ModelEntry }[]; outputs: string[]; from: Receipt["outputs_from"] },
+  plan: {
+    models: readonly { entry: ModelEntry }[];
+    outputs: string[];
+    from: Receipt["outputs_from"];
+  },
 ): ResultKey {
   return {
     file_sha256: source.fileSha256,
@@ -98,7 +121,9 @@ export function keyOf(
     series_instance_uid: source.seriesInstanceUid,
     ...(series?.grouped === true ? { group: "series" } : {}),
     models: plan.models.map(({ entry: { name, sha256, site } }) => ({
-      ...{ name, sha256, site_thresholds: site.thresholds },
+      name,
+      sha256,
+      site_thresholds: site.thresholds,
     })),
     outputs_requested: plan.outputs,
     outputs_from: plan.from,
@@ -107,14 +132,16 @@ export function keyOf(
 }
 
 /**
- * Whether a receipt found in `dir` is what the request would write again: the same file, models, thresholds and
- * outputs, no model failed, and every file it lists lies there unchanged.
+ * Whether a receipt found in `dir` is what the request would write again: the same file, models,
+ * thresholds and outputs, no model failed, and every file it lists lies there unchanged.
  */
 export async function reusable(dir: string, receipt: Receipt, key: ResultKey): Promise<boolean> {
   const { source } = receipt;
   if (source.file_sha256 !== key.file_sha256 || source.group !== key.group) return false;
-  if (key.radserve_version !== undefined && receipt.radserve_version !== key.radserve_version) return false;
-  if (receipt.status !== "completed" || receipt.models.some((m) => m.status === "failed")) return false;
+  if (key.radserve_version !== undefined && receipt.radserve_version !== key.radserve_version)
+    return false;
+  if (receipt.status !== "completed" || receipt.models.some((m) => m.status === "failed"))
+    return false;
   if (!sameNames(receipt.outputs_requested, key.outputs_requested)) return false;
   if (receipt.outputs_from !== key.outputs_from) return false;
   if (!sameNames(receipt.models.map(identity), key.models.map(identity))) return false;
@@ -133,7 +160,8 @@ function sameNames(left: readonly string[], right: readonly string[]): boolean {
 }
 
 /**
- * The earlier result of this object or series under NAME, and whether it is what the request would write again.
+ * The earlier result of this object or series under NAME, and whether it is what the request would
+ * write again.
  * @param dir folder that the receipt was found in
  * @param keyOfRequest is asked for only where there is a receipt: it hashes the file
  * @throws RadserveError output_name_taken if something else lies there
@@ -154,8 +182,9 @@ export async function earlierResult(
 }
 
 /**
- * Refuses to replace an earlier result by one of other pixels, or by one in which a model failed that succeeded before:
- * the fault may pass, and what the model said about this image would be gone.
+ * Refuses to replace an earlier result by one of other pixels, or by one in which a model failed
+ * that succeeded before: the fault may pass, and what the model said about this image would be
+ * gone.
  * @throws RadserveError output_name_taken, or the model's error; the earlier result stays
  */
 export function refuseLoss(name: string, earlier: Receipt, now: Receipt): void {

@@ -9,7 +9,10 @@ import { ifMissing, syncFolder } from "../../files/durable-files.js";
 import { stagingName } from "../../files/helper-names.js";
 import type { NameLock } from "../../files/name-lock.js";
 
-/** Names in the staging folder: the staged receipt, which is the mark, and the receipt that is being replaced. */
+/**
+ * Names in the staging folder: the staged receipt, which is the mark, and the receipt that is being
+ * replaced.
+ */
 export const MARK = "receipt.json";
 export const PREVIOUS = "previous.json";
 /** Names in it of the files that say to where the new and the old result are delivered. */
@@ -28,8 +31,8 @@ export interface Target {
 }
 
 /**
- * The staging folder, open by its descriptor: if another holder of NAME deletes it and makes its own, the old path
- * would lead to that one.
+ * The staging folder, open by its descriptor: if another holder of NAME deletes it and makes its
+ * own, the old path would lead to that one.
  */
 export class Staging {
   private constructor(
@@ -91,7 +94,8 @@ export class Staging {
   }
 }
 
-export const exists = (path: string): Promise<boolean> => lstat(path).then(() => true, ifMissing(false));
+export const exists = (path: string): Promise<boolean> =>
+  lstat(path).then(() => true, ifMissing(false));
 
 export function nameTaken(found: string): RadserveError {
   return errors.output_name_taken(

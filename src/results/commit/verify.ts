@@ -1,6 +1,6 @@
 /**
- * Verifies a result without computing it again: whether the receipt is as it was written, whether its files
- * are there and unchanged, and whether each DICOM object says the same as the receipt.
+ * Verifies a result without computing it again: whether the receipt is as it was written, whether
+ * its files are there and unchanged, and whether each DICOM object says the same as the receipt.
  */
 import { readdir } from "node:fs/promises";
 import { openFile } from "../../images/dicom/dicom-file.js";
@@ -17,8 +17,8 @@ import type { OutputFile, Receipt, ReceiptModel } from "../receipt/receipt.js";
 import { gridFaults } from "../dicom/segmentation-grid.js";
 
 /**
- * ok: equal; differs; missing; not_replayed: it could not be computed again here; known_fault: the version that made the
- * result is known to be wrong in such a case.
+ * ok: equal; differs; missing; not_replayed: it could not be computed again here; known_fault: the
+ * version that made the result is known to be wrong in such a case.
  */
 export type Verdict = "ok" | "differs" | "missing" | "not_replayed" | "known_fault";
 
@@ -29,7 +29,11 @@ export interface Check {
   detail: string;
 }
 
-export const check = (what: string, verdict: Verdict, detail: string): Check => ({ what, verdict, detail });
+export const check = (what: string, verdict: Verdict, detail: string): Check => ({
+  what,
+  verdict,
+  detail,
+});
 
 /** Known faults of results of the version that made this one. */
 export function checkFaults(evidence: Evidence): Check[] {
@@ -38,7 +42,8 @@ export function checkFaults(evidence: Evidence): Check[] {
 }
 
 /**
- * The files that a receipt lists, what it lists twice, and objects of ours beside it that it does not list.
+ * The files that a receipt lists, what it lists twice, and objects of ours beside it that it does
+ * not list.
  * @param dir folder of the receipt
  */
 export async function checkFiles(dir: string, receipt: Receipt): Promise<Check[]> {
@@ -60,8 +65,8 @@ function checkLists({ models, outputs_requested }: Receipt): Check[] {
 }
 
 /**
- * Objects of a model that was cut out of the receipt, or of an earlier result: whoever takes all objects of a folder
- * takes them too.
+ * Objects of a model that was cut out of the receipt, or of an earlier result: whoever takes all
+ * objects of a folder takes them too.
  */
 async function checkUnlisted(dir: string, receipt: Receipt): Promise<Check[]> {
   const listed = new Set(receipt.models.flatMap(({ outputs }) => outputs.map(({ path }) => path)));
@@ -73,7 +78,11 @@ async function checkUnlisted(dir: string, receipt: Receipt): Promise<Check[]> {
     const bytes = await withPlain(`${dir}/${name}`, readWhole);
     if (bytes !== undefined && isOurs(bytes))
       checks.push(
-        check(name, "differs", "an object of Radserve under this name that the receipt does not list"),
+        check(
+          name,
+          "differs",
+          "an object of Radserve under this name that the receipt does not list",
+        ),
       );
   }
   return checks;
@@ -155,7 +164,10 @@ function contentOf(item: Attributes): Attributes[] {
   return [item, ...(item.sequence("ContentSequence") ?? []).flatMap(contentOf)];
 }
 
-/** Equipment, observer and algorithm identification name the receipt's model, its version and its hash. */
+/**
+ * Equipment, observer and algorithm identification name the receipt's model, its version and its
+ * hash.
+ */
 function algorithmFaults(attributes: Attributes, model: ReceiptModel): string[] {
   const name = oneLine(model.name, 64);
   const device = deviceUid(model);
@@ -185,13 +197,23 @@ function algorithmFaults(attributes: Attributes, model: ReceiptModel): string[] 
   return [...new Set(wrong.map(([what]) => `its ${what} is not the receipt's model`))];
 }
 
-/** Everything that an object refers to is the source, a file of the same model, or the report that it replaces. */
-function referenceFaults(attributes: Attributes, model: ReceiptModel, { source }: Receipt): string[] {
+/**
+ * Everything that an object refers to is the source, a file of the same model, or the report that
+ * it replaces.
+ */
+function referenceFaults(
+  attributes: Attributes,
+  model: ReceiptModel,
+  { source }: Receipt,
+): string[] {
   const slices = [source, ...(source.case ?? [])].flatMap((member) => [
     member.sop_instance_uid,
     ...(member.slices ?? []).map(({ sop_instance_uid }) => sop_instance_uid),
   ]);
-  const known = new Set([...slices, ...model.outputs.map(({ sop_instance_uid }) => sop_instance_uid)]);
+  const known = new Set([
+    ...slices,
+    ...model.outputs.map(({ sop_instance_uid }) => sop_instance_uid),
+  ]);
   const instances = (holder: Attributes, ...path: string[]): Attributes[] => {
     const [keyword, ...rest] = path;
     if (keyword === undefined) return [holder];
@@ -203,13 +225,16 @@ function referenceFaults(attributes: Attributes, model: ReceiptModel, { source }
     ...instances(attributes, "ReferencedSeriesSequence", "ReferencedInstanceSequence"),
     ...instances(
       attributes,
-      ...["PerFrameFunctionalGroupsSequence", "DerivationImageSequence", "SourceImageSequence"],
+      "PerFrameFunctionalGroupsSequence",
+      "DerivationImageSequence",
+      "SourceImageSequence",
     ),
     ...instances(attributes, "CurrentRequestedProcedureEvidenceSequence", ...series),
     ...instances(attributes, "PertinentOtherEvidenceSequence", ...series),
     ...instances(
       attributes,
-      ...["StudiesContainingOtherReferencedInstancesSequence", "ReferencedSeriesSequence"],
+      "StudiesContainingOtherReferencedInstancesSequence",
+      "ReferencedSeriesSequence",
       "ReferencedInstanceSequence",
     ),
     ...contentOf(attributes).flatMap((item) => instances(item, "ReferencedSOPSequence")),

@@ -1,6 +1,7 @@
 /**
- * The last look before anything is written: each object is read back with the reader that sources are read with, and
- * compared with the source, the model and the masks. What was written wrongly is refused whole, never repaired.
+ * The last look before anything is written: each object is read back with the reader that sources
+ * are read with, and compared with the source, the model and the masks. What was written wrongly is
+ * refused whole, never repaired.
  */
 import { openFile, type DicomFile } from "../../images/dicom/dicom-file.js";
 import { errors, RadserveError } from "../../base/errors.js";
@@ -40,7 +41,9 @@ let tagsThatMayBeEmpty: ReadonlySet<Tag> | undefined;
 /** Attributes of an object of ours that are empty, at any depth, and must have a value. */
 export function emptyFaults({ attributes }: DicomFile): string[] {
   tagsThatMayBeEmpty ??= new Set([...MAY_BE_EMPTY].map((keyword) => attributeOf(keyword).tag));
-  const empty = [...attributes.emptyElements()].filter((tag) => tagsThatMayBeEmpty?.has(tag) !== true);
+  const empty = [...attributes.emptyElements()].filter(
+    (tag) => tagsThatMayBeEmpty?.has(tag) !== true,
+  );
   return empty.map((tag) => `its ${describeTag(tag)} is empty`);
 }
 
@@ -61,13 +64,21 @@ function readBack(kind: DicomKind, { bytes }: DicomObject): DicomFile {
 }
 
 /** SOP Instance UID to SOP Class UID of everything that an object may refer to. */
-function knownObjects({ ids, others }: Subject, written: readonly Written[]): ReadonlyMap<string, string> {
+function knownObjects(
+  { ids, others }: Subject,
+  written: readonly Written[],
+): ReadonlyMap<string, string> {
   const sources = [ids, ...others].flatMap(({ frames }) => frames);
   const objects = [...sources, ...written.map(({ object }) => object)];
   return new Map(objects.map(({ sopInstanceUid, sopClassUid }) => [sopInstanceUid, sopClassUid]));
 }
 
-function checkNames(kind: DicomKind, object: DicomObject, attributes: Attributes, subject: Subject): void {
+function checkNames(
+  kind: DicomKind,
+  object: DicomObject,
+  attributes: Attributes,
+  subject: Subject,
+): void {
   const expected: [string, string][] = [
     ["SOPClassUID", object.sopClassUid],
     ["SOPInstanceUID", object.sopInstanceUid],
@@ -75,15 +86,24 @@ function checkNames(kind: DicomKind, object: DicomObject, attributes: Attributes
     ["StudyInstanceUID", subject.ids.studyInstanceUid],
   ];
   for (const [keyword, value] of expected)
-    if (attributes.string(keyword) !== value) throw wrong(kind, `its ${keyword} is not the one it was given`);
-  for (const keyword of ["Manufacturer", "ManufacturerModelName", "DeviceSerialNumber", "SoftwareVersions"])
+    if (attributes.string(keyword) !== value)
+      throw wrong(kind, `its ${keyword} is not the one it was given`);
+  for (const keyword of [
+    "Manufacturer",
+    "ManufacturerModelName",
+    "DeviceSerialNumber",
+    "SoftwareVersions",
+  ])
     if (attributes.string(keyword) === undefined) throw wrong(kind, `its ${keyword} is empty`);
   const [processor] = attributes.sequence("ContributingEquipmentSequence") ?? [];
   if (processor?.string("DeviceUID") !== deviceUid(subject.model))
     throw wrong(kind, "its Contributing Equipment is not the model");
 }
 
-/** Patient, study and side read the same from our object as from the source, through both character sets. */
+/**
+ * Patient, study and side read the same from our object as from the source, through both character
+ * sets.
+ */
 function checkCopies(kind: DicomKind, attributes: Attributes, subject: Subject): void {
   const { attributes: source, ids } = subject;
   const expected = {

@@ -4,7 +4,10 @@ import type { Code } from "../../manifest/texts.js";
 import type { Dataset } from "./elements.js";
 import { oneLine } from "./values.js";
 
-/** Code Value holds 16 characters; longer ones, and those that are URN or URL, have attributes of their own (PS3.3 section 8.1). */
+/**
+ * Code Value holds 16 characters; longer ones, and those that are URN or URL, have attributes of
+ * their own (PS3.3 section 8.1).
+ */
 const LONGEST_CODE_VALUE = 16;
 const URN = /^(?:urn|https?):/i;
 
@@ -18,8 +21,8 @@ export function codeItem({ value, scheme, meaning }: Code): Dataset {
 }
 
 /**
- * The concept of a label or of a value. Models without codes are refused when they are loaded; this is the last check
- * that nothing is written without one.
+ * The concept of a label or of a value. Models without codes are refused when they are loaded; this
+ * is the last check that nothing is written without one.
  * @throws RadserveError output_invalid
  */
 export function codeOf(named: { label: string; code?: Code | undefined }): Code {

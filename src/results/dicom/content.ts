@@ -1,4 +1,7 @@
-/** Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and its children. */
+/**
+ * Content items of structured reports (PS3.3 C.17.3), each a function of its concept, its value and
+ * its children.
+ */
 import type { Vector } from "../../images/vectors.js";
 import type { Code } from "../../manifest/texts.js";
 import type { Point } from "../kinds/kind.js";
@@ -8,7 +11,12 @@ import { referenced, type SourceFrame } from "./source.js";
 import { decimalString, freeText } from "./values.js";
 
 export type Relationship =
-  "CONTAINS" | "HAS CONCEPT MOD" | "HAS OBS CONTEXT" | "SELECTED FROM" | "INFERRED FROM" | "HAS PROPERTIES";
+  | "CONTAINS"
+  | "HAS CONCEPT MOD"
+  | "HAS OBS CONTEXT"
+  | "SELECTED FROM"
+  | "INFERRED FROM"
+  | "HAS PROPERTIES";
 
 function item(
   relationship: Relationship | undefined,
@@ -63,7 +71,10 @@ export function uidRef(relationship: Relationship, name: Code, uid: string): Dat
   return item(relationship, "UIDREF", name, { UID: uid });
 }
 
-/** A number with its unit; if the decimal string is not exact, the double stands beside it (PS3.3 C.18.1). */
+/**
+ * A number with its unit; if the decimal string is not exact, the double stands beside it (PS3.3
+ * C.18.1).
+ */
 export function num(
   name: Code,
   value: number,
@@ -101,8 +112,8 @@ export function segmentReference(name: Code, reference: Dataset): Dataset {
 }
 
 /**
- * A point, or a line through several, in a frame's pixels: the first one's upper left corner is 0\0 and its middle
- * 0.5\0.5 (PS3.3 C.18.6). A line that goes back to its first point is closed.
+ * A point, or a line through several, in a frame's pixels: the first one's upper left corner is 0\0
+ * and its middle 0.5\0.5 (PS3.3 C.18.6). A line that goes back to its first point is closed.
  */
 export function spatialCoordinates(
   relationship: Relationship,
@@ -118,7 +129,8 @@ export function spatialCoordinates(
 }
 
 /**
- * The surface of a body as flat polygons, one item each, in the patient's millimetres (PS3.3 C.18.9).
+ * The surface of a body as flat polygons, one item each, in the patient's millimetres (PS3.3
+ * C.18.9).
  * @param frameOfReference of the positions
  */
 export function volumeSurface(

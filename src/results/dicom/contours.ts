@@ -1,10 +1,13 @@
 /**
- * Closed lines around the pixels of a mask. They run along the edges of pixels, so that a contour encloses exactly the
- * mask's pixels and its area is theirs. A hole is joined to the line around it by a cut of no width, as PS3.3 C.8.8.6.3
- * says of closed planar contours (the keyhole technique): every contour is one line that readers may fill by any rule.
+ * Closed lines around the pixels of a mask. They run along the edges of pixels, so that a contour
+ * encloses exactly the mask's pixels and its area is theirs. A hole is joined to the line around it
+ * by a cut of no width, as PS3.3 C.8.8.6.3 says of closed planar contours (the keyhole technique):
+ * every contour is one line that readers may fill by any rule.
  */
 
-/** x and y of one point after the other, in pixels: 0 is the left or upper edge of the first pixel. */
+/**
+ * x and y of one point after the other, in pixels: 0 is the left or upper edge of the first pixel.
+ */
 export type Contour = readonly number[];
 
 /** A part of a plane of labels, one byte a pixel, and the label whose pixels are meant. */
@@ -31,7 +34,10 @@ interface MaskPlane {
   isSet: (x: number, y: number) => boolean;
 }
 
-/** A line along pixel edges, a vertex at every corner of a pixel that it passes, its pixels at its right hand. */
+/**
+ * A line along pixel edges, a vertex at every corner of a pixel that it passes, its pixels at its
+ * right hand.
+ */
 interface Loop {
   /** Each vertex as y * (columns + 1) + x. */
   vertices: number[];
@@ -54,7 +60,8 @@ const AHEAD = [
 ] as const;
 
 /**
- * The contours of a label, one for each group of its pixels that share edges, in the order of their first rows.
+ * The contours of a label, one for each group of its pixels that share edges, in the order of their
+ * first rows.
  * @returns points in pixels of the plane; pixels outside the box are not looked at
  */
 export function contoursOf({ labels, stride, label, box }: LabelPlane): Contour[] {
@@ -67,7 +74,9 @@ export function contoursOf({ labels, stride, label, box }: LabelPlane): Contour[
   const cuts = cutsOf(mask, loops);
   return loops
     .filter(({ isHole }) => !isHole)
-    .map((loop) => pointsOf(loop, cuts, columns + 1).map((at, i) => at + (i % 2 === 0 ? box.x0 : box.y0)));
+    .map((loop) =>
+      pointsOf(loop, cuts, columns + 1).map((at, i) => at + (i % 2 === 0 ? box.x0 : box.y0)),
+    );
 }
 
 /** The box of every label from 1 on that a plane has, in one pass. */
@@ -101,8 +110,17 @@ function loopsOf(mask: MaskPlane): Loop[] {
   return loops;
 }
 
-/** Follows the loop that begins along the upper edge of a pixel. Pixels that share no more than a corner stay apart. */
-function follow(mask: MaskPlane, startX: number, startY: number, seen: Uint8Array, stride: number): Loop {
+/**
+ * Follows the loop that begins along the upper edge of a pixel. Pixels that share no more than a
+ * corner stay apart.
+ */
+function follow(
+  mask: MaskPlane,
+  startX: number,
+  startY: number,
+  seen: Uint8Array,
+  stride: number,
+): Loop {
   const vertices: number[] = [];
   let [x, y, direction, doubledArea] = [startX, startY, 0, 0];
   do {
@@ -119,12 +137,15 @@ function follow(mask: MaskPlane, startX: number, startY: number, seen: Uint8Arra
   return { vertices, isHole: doubledArea < 0 };
 }
 
-/** Where a hole is joined: the vertex on the other loop, and the hole's vertices from the cut on. */
+/**
+ * Where a hole is joined: the vertex on the other loop, and the hole's vertices from the cut on.
+ */
 type Cuts = ReadonlyMap<number, readonly number[]>;
 
 /**
- * A cut runs from the leftmost vertex of a hole to the left, through pixels of the mask, to the first vertex of another
- * loop. That loop reaches further to the left, so that the cuts of all holes end at a loop that is no hole.
+ * A cut runs from the leftmost vertex of a hole to the left, through pixels of the mask, to the
+ * first vertex of another loop. That loop reaches further to the left, so that the cuts of all
+ * holes end at a loop that is no hole.
  */
 function cutsOf(mask: MaskPlane, loops: readonly Loop[]): Cuts {
   const stride = mask.columns + 1;

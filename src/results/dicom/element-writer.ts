@@ -1,7 +1,8 @@
 /**
- * Elements in Explicit or Implicit VR Little Endian (PS3.5 section 7.1), one behind the other in one growing buffer. It writes what
- * our objects hold and checks what would make an element unreadable; dcmjs, which can write anything, makes several
- * streams for each element, and the tests hold this writer's bytes against its.
+ * Elements in Explicit or Implicit VR Little Endian (PS3.5 section 7.1), one behind the other in
+ * one growing buffer. It writes what our objects hold and checks what would make an element
+ * unreadable; dcmjs, which can write anything, makes several streams for each element, and the
+ * tests hold this writer's bytes against its.
  */
 import { cached } from "../../base/cached.js";
 import { dictionaryVr, tagOf, type Tag } from "../../images/dicom/dictionary.js";
@@ -18,7 +19,10 @@ type Form =
 const SPACE = 0x20;
 const ascii = (longest: number, pad = SPACE): Form => ({ kind: "ascii", pad, longest });
 const TEXT: Form = { kind: "text" };
-const number = (bytes: number, write: (buffer: Buffer, value: number, at: number) => void): Form => ({
+const number = (
+  bytes: number,
+  write: (buffer: Buffer, value: number, at: number) => void,
+): Form => ({
   kind: "number",
   bytes,
   write,
@@ -118,14 +122,15 @@ export class ElementWriter {
       this.put(SEQUENCE_END);
       return;
     }
-    if (form === undefined) throw new Error(`Expected a settled VR that our objects have, found ${vr}`);
+    if (form === undefined)
+      throw new Error(`Expected a settled VR that our objects have, found ${vr}`);
     if (form.kind === "number") this.#numbers(tag, vr, form, value);
     else this.#text(tag, vr, form, textOf(vr, value));
   }
 
   /**
-   * The header of an element whose value comes next; its length is even, or undefined. A value that is too long for its
-   * VR is written as UN (PS3.5 section 6.2.2, note 6).
+   * The header of an element whose value comes next; its length is even, or undefined. A value that
+   * is too long for its VR is written as UN (PS3.5 section 6.2.2, note 6).
    */
   #header(tag: Tag, vr: string, length: number): void {
     this.#room(HEADER_BYTES);
@@ -219,7 +224,9 @@ const PADDING = new Uint8Array(1);
 /** A Basic Offset Table of one frame, which begins at 0. */
 const FIRST_FRAME = Buffer.from("feff00e00400000000000000", "hex");
 
-/** Sequences and items are of undefined length and end with their delimiters (PS3.5 section 7.5). */
+/**
+ * Sequences and items are of undefined length and end with their delimiters (PS3.5 section 7.5).
+ */
 export const ITEM = Buffer.from("feff00e0ffffffff", "hex");
 export const ITEM_END = Buffer.from("feff0de000000000", "hex");
 export const SEQUENCE_END = Buffer.from("feffdde000000000", "hex");

@@ -1,8 +1,14 @@
-/** Objects as bytes: Explicit VR Little Endian, or Implicit if it is asked for; text in UTF-8 (PS3.5 sections 6 and 7). */
+/**
+ * Objects as bytes: Explicit VR Little Endian, or Implicit if it is asked for; text in UTF-8 (PS3.5
+ * sections 6 and 7).
+ */
 import { createHash } from "node:crypto";
 import { sha256 } from "../../files/durable-files.js";
 import { VERSION } from "../../base/version.js";
-import { EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN } from "../../images/dicom/transfer-syntax.js";
+import {
+  EXPLICIT_VR_LITTLE_ENDIAN,
+  IMPLICIT_VR_LITTLE_ENDIAN,
+} from "../../images/dicom/transfer-syntax.js";
 import {
   attributeOf,
   ElementWriter,
@@ -14,14 +20,17 @@ import {
 } from "./element-writer.js";
 import { derivedUid } from "./uid.js";
 
-export type Value = string | number | readonly (string | number)[] | readonly Dataset[] | Uint8Array;
+export type Value =
+  string | number | readonly (string | number)[] | readonly Dataset[] | Uint8Array;
 
 /** Keyword to value. Undefined leaves an attribute out, "" and [] write it empty. */
 export interface Dataset {
   [keyword: string]: Value | undefined;
 }
 
-function isDatasets(value: readonly (string | number)[] | readonly Dataset[]): value is readonly Dataset[] {
+function isDatasets(
+  value: readonly (string | number)[] | readonly Dataset[],
+): value is readonly Dataset[] {
   return typeof value[0] === "object";
 }
 
@@ -55,8 +64,9 @@ function write(dataset: Dataset, encapsulated: boolean, writer: ElementWriter): 
 
 /**
  * The bytes of a data set, in pieces, one behind the other. Pixel Data is put in as it is.
- * @param transferSyntaxUid of a compression if Pixel Data is one encapsulated frame; Implicit VR Little Endian if a value
- * may be longer than the 65,534 bytes that Explicit VR has room for (PS3.5 section 7.1.2)
+ * @param transferSyntaxUid of a compression if Pixel Data is one encapsulated frame; Implicit VR
+ * Little Endian if a value may be longer than the 65,534 bytes that Explicit VR has room for (PS3.5
+ * section 7.1.2)
  */
 export function dataSetBytes(dataset: Dataset, transferSyntaxUid: string): Uint8Array[] {
   const implicit = transferSyntaxUid === IMPLICIT_VR_LITTLE_ENDIAN;
@@ -92,10 +102,11 @@ export interface DicomObject {
 }
 
 /**
- * Names and serialises an object. Its SOP Instance UID comes from all other bytes of its data set, which say when
- * the analysis began: equal UIDs are equal bytes, and other bytes have another UID.
+ * Names and serialises an object. Its SOP Instance UID comes from all other bytes of its data set,
+ * which say when the analysis began: equal UIDs are equal bytes, and other bytes have another UID.
  * @param dataset without SOPInstanceUID; with SOPClassUID and SeriesInstanceUID
- * @param seed what else tells the object from others: the source's and the model's hashes, the configuration
+ * @param seed what else tells the object from others: the source's and the model's hashes, the
+ * configuration
  * @param transferSyntaxUid of a compression if Pixel Data is one encapsulated frame
  */
 export function dicomObject(
@@ -126,7 +137,11 @@ const VERSION_BYTES = new Uint8Array([0, 1]);
 const PREAMBLE = Buffer.concat([Buffer.alloc(128), Buffer.from("DICM")]);
 
 /** Preamble and file meta information (PS3.10 section 7.1). */
-export function fileHead(sopClassUid: string, sopInstanceUid: string, transferSyntaxUid: string): Uint8Array {
+export function fileHead(
+  sopClassUid: string,
+  sopInstanceUid: string,
+  transferSyntaxUid: string,
+): Uint8Array {
   const meta = new ElementWriter();
   meta.binary(META_VERSION, VERSION_BYTES);
   meta.plain({ tag: 0x00020002, vr: "UI" }, sopClassUid);

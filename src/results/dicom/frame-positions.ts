@@ -1,6 +1,6 @@
 /**
- * Functional groups and dimensions of a segmentation (PS3.3 C.7.6.16, C.7.6.17): which segment each frame is of, which
- * frame of the source, and where that lies.
+ * Functional groups and dimensions of a segmentation (PS3.3 C.7.6.16, C.7.6.17): which segment each
+ * frame is of, which frame of the source, and where that lies.
  */
 import { dcm } from "../../manifest/texts.js";
 import { rangeOf } from "../../base/range.js";
@@ -63,7 +63,11 @@ export function framePositions(
       ? { PatientOrientation: patientOrientation(attributes) }
       : { FrameOfReferenceUID: frameOfReference, PositionReferenceIndicator: indicator }),
     DimensionOrganizationSequence: [{ DimensionOrganizationUID: organization }],
-    DimensionIndexSequence: dimensions(organization, bySegment, geometry !== undefined && geometry.distinct),
+    DimensionIndexSequence: dimensions(
+      organization,
+      bySegment,
+      geometry !== undefined && geometry.distinct,
+    ),
     SharedFunctionalGroupsSequence: [geometry?.shared ?? {}],
     PerFrameFunctionalGroupsSequence: perFrame,
   };
@@ -74,7 +78,10 @@ export function frameOfReferenceOf(attributes: Attributes): Dataset[string] | un
   return takeOver(attributes, ["FrameOfReferenceUID"])["FrameOfReferenceUID"];
 }
 
-/** The frames of one place in their order, whether segments are a dimension, and the UIDs of the dimensions. */
+/**
+ * The frames of one place in their order, whether segments are a dimension, and the UIDs of the
+ * dimensions.
+ */
 function channelsOf(segments: readonly Segment[] | undefined) {
   const channels: readonly (Segment | undefined)[] = segments ?? [undefined];
   const form = segments === undefined ? ["labelmap"] : [];
@@ -85,10 +92,14 @@ function channelsOf(segments: readonly Segment[] | undefined) {
   };
 }
 
-/** Patient Orientation; empty if the source gives none that the standard allows (PS3.3 C.7.6.1.1.1). */
+/**
+ * Patient Orientation; empty if the source gives none that the standard allows (PS3.3 C.7.6.1.1.1).
+ */
 function patientOrientation(attributes: Attributes): string[] {
   const values = attributes.strings("PatientOrientation") ?? [];
-  return values.length === 2 && values.every((value) => /^[LRAPHF]{1,3}$/.test(value)) ? values : [];
+  return values.length === 2 && values.every((value) => /^[LRAPHF]{1,3}$/.test(value))
+    ? values
+    : [];
 }
 
 interface Geometry {
@@ -109,14 +120,23 @@ interface FramePosition {
   thickness: number | undefined;
 }
 
-/** @param between the distance of the frames, if they have one: the thickness of those that declare none */
+/**
+ * @param between the distance of the frames, if they have one: the thickness of those that declare
+ * none
+ */
 function geometryOf(positions: readonly FramePosition[], between: number | undefined): Geometry {
   const distance = between === undefined ? {} : { SpacingBetweenSlices: between };
   const groups = positions.map(({ plane, spacing, thickness = between }) => ({
-    orientation: { PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }] },
+    orientation: {
+      PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }],
+    },
     measures: {
       PixelMeasuresSequence: [
-        { PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0], SliceThickness: thickness, ...distance },
+        {
+          PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0],
+          SliceThickness: thickness,
+          ...distance,
+        },
       ],
     },
     position: { PlanePositionSequence: [{ ImagePositionPatient: plane?.position ?? [] }] },
@@ -127,9 +147,14 @@ function geometryOf(positions: readonly FramePosition[], between: number | undef
   const [oneOrientation, oneMeasure] = [same("orientation"), same("measures")];
   const keys = groups.map(({ position }) => JSON.stringify(position));
   const along = positions.map(({ plane }) => (plane === undefined ? 0 : alongNormal(plane)));
-  const order = along.map((_, frame) => frame).sort((a, b) => (along[a] ?? 0) - (along[b] ?? 0) || a - b);
+  const order = along
+    .map((_, frame) => frame)
+    .sort((a, b) => (along[a] ?? 0) - (along[b] ?? 0) || a - b);
   return {
-    shared: { ...(oneOrientation ? first?.orientation : {}), ...(oneMeasure ? first?.measures : {}) },
+    shared: {
+      ...(oneOrientation ? first?.orientation : {}),
+      ...(oneMeasure ? first?.measures : {}),
+    },
     own: groups.map(({ orientation, measures, position }) => ({
       ...position,
       ...(oneOrientation ? {} : orientation),
@@ -143,11 +168,16 @@ function geometryOf(positions: readonly FramePosition[], between: number | undef
 /** Direction cosines of scanners differ in their last digits from slice to slice. */
 const PARALLEL = 1e-3;
 
-/** Distance of the slices along their normal; undefined if they are not parallel, or not evenly spaced. */
+/**
+ * Distance of the slices along their normal; undefined if they are not parallel, or not evenly
+ * spaced.
+ */
 function sliceSpacing(planes: readonly (PlanePosition | undefined)[]): number | undefined {
   const [first] = planes;
   const isParallel = (plane: PlanePosition | undefined) =>
-    plane?.orientation.every((cosine, i) => Math.abs(cosine - (first?.orientation[i] ?? NaN)) < PARALLEL);
+    plane?.orientation.every(
+      (cosine, i) => Math.abs(cosine - (first?.orientation[i] ?? NaN)) < PARALLEL,
+    );
   if (!planes.every(isParallel)) return undefined;
   const along = planes.map((plane) => (plane === undefined ? NaN : alongNormal(plane)));
   const sorted = [...along].sort((a, b) => a - b);
@@ -168,7 +198,14 @@ function dimensions(organization: string, bySegment: boolean, byPosition: boolea
 
 function segmentDimension(organization: string, bySegment: boolean): Dataset[] {
   return bySegment
-    ? [dimension(organization, "ReferencedSegmentNumber", "SegmentIdentificationSequence", "Segment")]
+    ? [
+        dimension(
+          organization,
+          "ReferencedSegmentNumber",
+          "SegmentIdentificationSequence",
+          "Segment",
+        ),
+      ]
     : [];
 }
 
@@ -182,8 +219,9 @@ function dimension(organization: string, keyword: string, group: string, label: 
 }
 
 /**
- * The modules of a segmentation of tiles on a slide (PS3.3 C.8.12.14, A.51.5.1): each frame says which tile it is, and
- * rows and columns of the total pixel matrix are dimensions, unless several frames show one tile.
+ * The modules of a segmentation of tiles on a slide (PS3.3 C.8.12.14, A.51.5.1): each frame says
+ * which tile it is, and rows and columns of the total pixel matrix are dimensions, unless several
+ * frames show one tile.
  */
 function tilePositions({
   image,
@@ -198,7 +236,8 @@ function tilePositions({
 }): Dataset {
   const { channels, bySegment, organization: organizationOf } = channelsOf(segments);
   const { tiles, origin, spacing } = slide;
-  const distinct = new Set(tiles.map(({ row, column }) => `${row} ${column}`)).size === tiles.length;
+  const distinct =
+    new Set(tiles.map(({ row, column }) => `${row} ${column}`)).size === tiles.length;
   const organization = organizationOf(distinct ? "tile" : "stack");
   const ranks = {
     row: rankOf(tiles.map(({ row }) => row)),
@@ -216,8 +255,18 @@ function tilePositions({
   const thickness = declaredThickness(image, attributes, 0);
   const byTile = [
     ...segmentDimension(organization, bySegment),
-    dimension(organization, "RowPositionInTotalImagePixelMatrix", "PlanePositionSlideSequence", "Row"),
-    dimension(organization, "ColumnPositionInTotalImagePixelMatrix", "PlanePositionSlideSequence", "Column"),
+    dimension(
+      organization,
+      "RowPositionInTotalImagePixelMatrix",
+      "PlanePositionSlideSequence",
+      "Row",
+    ),
+    dimension(
+      organization,
+      "ColumnPositionInTotalImagePixelMatrix",
+      "PlanePositionSlideSequence",
+      "Column",
+    ),
   ];
   return {
     // It is the patient's, and of a slide mostly unknown
@@ -284,7 +333,10 @@ function frameItem(
 ): Dataset {
   return {
     FrameContentSequence: [
-      { ...stack, DimensionIndexValues: [...(segment === undefined ? [] : [segment.number]), ...place] },
+      {
+        ...stack,
+        DimensionIndexValues: [...(segment === undefined ? [] : [segment.number]), ...place],
+      },
     ],
     ...(segment === undefined
       ? {}
@@ -294,7 +346,10 @@ function frameItem(
   };
 }
 
-/** Derivation Image (PS3.3 C.7.6.16.2.6): for frames that are those of the source; others have their place alone (A.51.5). */
+/**
+ * Derivation Image (PS3.3 C.7.6.16.2.6): for frames that are those of the source; others have their
+ * place alone (A.51.5).
+ */
 function derivation(source: SourceFrame | undefined): Dataset {
   if (source === undefined) throw new Error("Every frame has its source");
   return {

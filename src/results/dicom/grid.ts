@@ -1,6 +1,6 @@
 /**
- * The grid in which a segmentation lies: that of the source, frame for frame, or one of its own, which the frame of
- * reference ties to the source (PS3.3 A.51.5.1).
+ * The grid in which a segmentation lies: that of the source, frame for frame, or one of its own,
+ * which the frame of reference ties to the source (PS3.3 A.51.5.1).
  */
 import type { Attributes, Image, PlanePosition, Spacing } from "../../images/image.js";
 import { dot, type Vector } from "../../images/vectors.js";
@@ -20,7 +20,10 @@ export interface Grid {
   thickness(frame: number): number | undefined;
   /** Whether the planes are those of the frames. */
   hasOwnPositions: boolean;
-  /** The frames of the source to which those of the grid belong pixel by pixel; undefined if there are none. */
+  /**
+   * The frames of the source to which those of the grid belong pixel by pixel; undefined if there
+   * are none.
+   */
   sources: readonly SourceFrame[] | undefined;
   /** Which frame an item of PerFrameFunctionalGroupsSequence tells of; undefined for none. */
   frameOf(groups: Attributes): number | undefined;
@@ -32,7 +35,11 @@ export interface Masks {
   outputs: FrameOutputs;
 }
 
-export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "attributes" | "ids">): Grid {
+export function sourceGrid({
+  image,
+  attributes,
+  ids,
+}: Pick<Subject, "image" | "attributes" | "ids">): Grid {
   const frameOf = frameFinder(ids);
   return {
     rows: image.format.rows,
@@ -44,7 +51,9 @@ export function sourceGrid({ image, attributes, ids }: Pick<Subject, "image" | "
     hasOwnPositions: hasOwnPositions(image, attributes),
     sources: ids.frames,
     frameOf: (groups) =>
-      frameOf(groups.sequence("DerivationImageSequence")?.[0]?.sequence("SourceImageSequence")?.[0]),
+      frameOf(
+        groups.sequence("DerivationImageSequence")?.[0]?.sequence("SourceImageSequence")?.[0],
+      ),
   };
 }
 
@@ -53,7 +62,9 @@ export function volumeGrid({ slices, rows, columns, geometry }: ModelGrid): Grid
   const { origin, columnDirection, rowDirection, sliceDirection } = geometry;
   const { columnSpacing, rowSpacing, sliceSpacing } = geometry;
   return {
-    ...{ rows, columns, frames: slices },
+    rows,
+    columns,
+    frames: slices,
     plane: (frame) => ({
       position: [
         origin[0] + frame * sliceSpacing * sliceDirection[0],
@@ -81,10 +92,15 @@ export function frameFinder({
   frames,
 }: SourceIds): (reference: Attributes | undefined) => number | undefined {
   const keyOf = (uid = "", frame: number | undefined) => `${uid} ${frame ?? ""}`;
-  const byKey = new Map(frames.map((one, frame) => [keyOf(one.sopInstanceUid, one.frameNumber), frame]));
+  const byKey = new Map(
+    frames.map((one, frame) => [keyOf(one.sopInstanceUid, one.frameNumber), frame]),
+  );
   return (reference) =>
     byKey.get(
-      keyOf(reference?.string("ReferencedSOPInstanceUID"), reference?.number("ReferencedFrameNumber")),
+      keyOf(
+        reference?.string("ReferencedSOPInstanceUID"),
+        reference?.number("ReferencedFrameNumber"),
+      ),
     );
 }
 
@@ -92,7 +108,10 @@ export function frameFinder({
 export const WRITTEN_TOLERANCE = 1e-6;
 
 /** Whether numbers that were written, in mm or as direction cosines, are those that were meant. */
-export const isNear = (expected: readonly number[], found: readonly number[] | undefined): boolean =>
+export const isNear = (
+  expected: readonly number[],
+  found: readonly number[] | undefined,
+): boolean =>
   found?.length === expected.length &&
   expected.every((value, i) => Math.abs(value - (found[i] ?? NaN)) <= WRITTEN_TOLERANCE);
 
@@ -105,8 +124,14 @@ interface Turned {
   thickness: number;
 }
 
-/** Whether the shared functional groups of a segmentation say that its frames are turned and spaced so. */
-export function isTurned(attributes: Attributes, { orientation, spacing, thickness }: Turned): boolean {
+/**
+ * Whether the shared functional groups of a segmentation say that its frames are turned and spaced
+ * so.
+ */
+export function isTurned(
+  attributes: Attributes,
+  { orientation, spacing, thickness }: Turned,
+): boolean {
   const [shared] = attributes.sequence("SharedFunctionalGroupsSequence") ?? [];
   const [measures] = shared?.sequence("PixelMeasuresSequence") ?? [];
   const [turned] = shared?.sequence("PlaneOrientationSequence") ?? [];
@@ -122,20 +147,29 @@ export function positionOf(groups: Attributes): number[] | undefined {
 }
 
 /**
- * Whether the planes are those of the frames. Many frames without functional groups share the attributes of the first,
- * and the positions of the others are given elsewhere or nowhere; those of a dose grid are given by its offsets, those of a
- * reconstruction in nuclear medicine by the numbers of its slices.
+ * Whether the planes are those of the frames. Many frames without functional groups share the
+ * attributes of the first, and the positions of the others are given elsewhere or nowhere; those of
+ * a dose grid are given by its offsets, those of a reconstruction in nuclear medicine by the
+ * numbers of its slices.
  */
 export function hasOwnPositions(image: Image, attributes: Attributes): boolean {
   const { frameCount, series } = image;
   const inVolume = series?.grouped === false;
-  const single = frameCount === 1 || inVolume || series?.slices.every((slice) => slice.frame === undefined);
+  const single =
+    frameCount === 1 || inVolume || series?.slices.every((slice) => slice.frame === undefined);
   const given = ["PerFrameFunctionalGroupsSequence", "GridFrameOffsetVector", "SliceVector"];
   return single === true || given.some((keyword) => attributes.has(keyword));
 }
 
-/** SliceThickness in the frame's functional groups, else in the object or, in a series, in the slice's file. */
-export function declaredThickness(image: Image, attributes: Attributes, frame: number): number | undefined {
+/**
+ * SliceThickness in the frame's functional groups, else in the object or, in a series, in the
+ * slice's file.
+ */
+export function declaredThickness(
+  image: Image,
+  attributes: Attributes,
+  frame: number,
+): number | undefined {
   const { series } = image;
   const slice = series?.slices[frame];
   const own = series?.attributes[slice?.file ?? 0] ?? attributes;

@@ -71,17 +71,26 @@ interface Known {
 }
 
 export interface Groups {
-  /** Children of Imaging Measurements: findings in their order, then measurements that belong to no finding. */
+  /**
+   * Children of Imaging Measurements: findings in their order, then measurements that belong to no
+   * finding.
+   */
   groups: Dataset[];
-  /** Children of Qualitative Evaluations: what was looked for and not found, if regions were found. */
+  /**
+   * Children of Qualitative Evaluations: what was looked for and not found, if regions were found.
+   */
   absent: Dataset[];
 }
 
 /**
- * Groups of a report. If regions were found, what was not found stands apart from them: validators tell the template of
- * a group by its siblings (PixelMed 2022), and readers look for regions there.
+ * Groups of a report. If regions were found, what was not found stands apart from them: validators
+ * tell the template of a group by its siblings (PixelMed 2022), and readers look for regions there.
  */
-export function measurementGroups(subject: Subject, said: Said, seg: Companion | undefined): Groups {
+export function measurementGroups(
+  subject: Subject,
+  said: Said,
+  seg: Companion | undefined,
+): Groups {
   const { outputs } = subject.model.manifest;
   const known = outputs.flatMap((output, o) =>
     labelsOf(output).map((label, index): Known => ({ label, output, o, index })),
@@ -100,7 +109,9 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
     const ordinal = ordinals.get(key) ?? 0;
     ordinals.set(key, ordinal + 1);
     const own = measurements.get(key) ?? [];
-    const segment = segments.find(({ output, index }) => output === found.o && index === found.index);
+    const segment = segments.find(
+      ({ output, index }) => output === found.o && index === found.index,
+    );
     return { subject, finding, known: found, ordinal, own, seg, segment };
   });
   const apart = all.some(isRegion);
@@ -115,13 +126,16 @@ export function measurementGroups(subject: Subject, said: Said, seg: Companion |
   };
 }
 
-/** What findings and measurements of one label on one frame, or of one box of a volume, have in common. */
+/**
+ * What findings and measurements of one label on one frame, or of one box of a volume, have in
+ * common.
+ */
 const placeOf = ({ label, frame, number }: Pick<Measurement, "label" | "frame" | "number">) =>
   `${frame ?? 0} ${number ?? 0} ${label ?? ""}`;
 
 /**
- * The findings that a report tells: a box below its threshold is left out, and a label of which only such boxes were
- * found on a frame is absent there.
+ * The findings that a report tells: a box below its threshold is left out, and a label of which
+ * only such boxes were found on a frame is absent there.
  */
 function foundOf({ findings }: Said): Finding[] {
   const strong = new Set(findings.filter(({ present }) => present).map(placeOf));
@@ -152,7 +166,10 @@ function isRegion({ subject, finding, seg, segment }: Group): boolean {
 
 function absentItem({ subject, finding, known, own }: Group): Dataset {
   const source = images("INFERRED FROM", SOURCE_OF_MEASUREMENT, lookedAt(subject, finding.frame));
-  return coded("CONTAINS", codeOf(known.label), ABSENT, [...source, ...measured(own, "HAS PROPERTIES")]);
+  return coded("CONTAINS", codeOf(known.label), ABSENT, [
+    ...source,
+    ...measured(own, "HAS PROPERTIES"),
+  ]);
 }
 
 interface Group {
@@ -171,8 +188,10 @@ function groupOf(group: Group): Dataset {
   const outline = outlineOf(finding, subject);
   if (finding.frames !== undefined && finding.present) return solidGroup(group, finding.frames);
   if (outline !== undefined && finding.present) return outlineGroup(group, outline);
-  const isSegment = finding.present && (finding.over_frames === undefined || finding.volume !== undefined);
-  if (isSegment && seg !== undefined && segment !== undefined) return segmentGroup(group, seg, segment);
+  const isSegment =
+    finding.present && (finding.over_frames === undefined || finding.volume !== undefined);
+  if (isSegment && seg !== undefined && segment !== undefined)
+    return segmentGroup(group, seg, segment);
   return wholeGroup(group);
 }
 
@@ -215,9 +234,12 @@ function algorithmItems(subject: Subject): Dataset[] {
 function findingItems(subject: Subject, label: Label, frame: number | undefined): Dataset[] {
   const { category, finding_site } = label;
   const side = sideOf(subject.image, label, frame);
-  const sided = side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
+  const sided =
+    side === undefined ? [] : [coded("HAS CONCEPT MOD", sct("272741003", "Laterality"), side)];
   return [
-    ...(category === undefined ? [] : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
+    ...(category === undefined
+      ? []
+      : [coded("CONTAINS", sct("276214006", "Finding category"), category)]),
     coded("CONTAINS", dcm("121071", "Finding"), codeOf(label)),
     ...(finding_site === undefined
       ? []
@@ -235,10 +257,14 @@ function headItems({ subject, finding, known }: Group, id: string, uid: string):
 function scoreItems({ finding, known }: Pick<Group, "finding" | "known">): Dataset[] {
   const { score, threshold, margin, angle, over_frames: over } = finding;
   const how =
-    over === undefined || over === "total" ? [] : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
+    over === undefined || over === "total"
+      ? []
+      : [coded("HAS CONCEPT MOD", DERIVATION, TOGETHER[over])];
   const calibrated = kindOf(known.output).givesProbabilities?.(known.output) === true;
   return [
-    ...(score === undefined ? [] : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS, undefined, how)]),
+    ...(score === undefined
+      ? []
+      : [num(calibrated ? PROBABILITY : SCORE, score, NO_UNITS, undefined, how)]),
     ...(threshold === undefined ? [] : [num(THRESHOLD, threshold, NO_UNITS)]),
     ...(margin === undefined ? [] : [num(MARGIN, margin, NO_UNITS)]),
     ...(angle === undefined ? [] : [num(ANGLE, angle, DEGREE)]),
@@ -274,7 +300,10 @@ function outlineOf({ box, corners, point }: Finding, { image }: Subject): Point[
   return [...outline, ...outline.slice(0, 1)];
 }
 
-/** The part of a convex outline, or of a line, within the image: coordinates end there (PS3.3 C.18.6.1.2). */
+/**
+ * The part of a convex outline, or of a line, within the image: coordinates end there (PS3.3
+ * C.18.6.1.2).
+ */
 function withinImage(
   points: readonly Point[],
   { rows, columns }: { rows: number; columns: number },
@@ -371,11 +400,17 @@ function solidGroup(group: Group, frames: readonly number[]): Dataset {
   ]);
 }
 
-/** TID 1411 with a segment through all slices or of a label map, or TID 1410 with a segment on one frame. */
+/**
+ * TID 1411 with a segment through all slices or of a label map, or TID 1410 with a segment on one
+ * frame.
+ */
 function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
   const { subject, finding, own } = group;
   const { id, uid } = segmentTracking(subject, segment);
-  const object = { ReferencedSOPClassUID: seg.sopClassUid, ReferencedSOPInstanceUID: seg.sopInstanceUid };
+  const object = {
+    ReferencedSOPClassUID: seg.sopClassUid,
+    ReferencedSOPInstanceUID: seg.sopInstanceUid,
+  };
   const isVolume = finding.frame === undefined && finding.volume !== undefined;
   // A frame of a label map is of all segments
   const byNumber = isVolume || seg.sopClassUid === LABEL_MAP_SEGMENTATION;
@@ -397,8 +432,18 @@ function segmentGroup(group: Group, seg: Companion, segment: Segment): Dataset {
     ...headItems(group, id, uid),
     region,
     ...(isVolume && subject.image.series !== undefined
-      ? [uidRef("CONTAINS", dcm("121232", "Source series for segmentation"), subject.ids.seriesInstanceUid)]
-      : images("CONTAINS", dcm("121233", "Source image for segmentation"), framesOf(subject, finding.frame))),
+      ? [
+          uidRef(
+            "CONTAINS",
+            dcm("121232", "Source series for segmentation"),
+            subject.ids.seriesInstanceUid,
+          ),
+        ]
+      : images(
+          "CONTAINS",
+          dcm("121233", "Source image for segmentation"),
+          framesOf(subject, finding.frame),
+        )),
     ...scoreItems(group),
     ...measured(own),
   ]);

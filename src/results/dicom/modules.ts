@@ -1,4 +1,7 @@
-/** Modules that every result object has: patient, study, series, equipment, and who processed what (IHE AI Results). */
+/**
+ * Modules that every result object has: patient, study, series, equipment, and who processed what
+ * (IHE AI Results).
+ */
 import { dcm, OWN_SCHEME } from "../../manifest/texts.js";
 import { VERSION } from "../../base/version.js";
 import type { Attributes, Image } from "../../images/image.js";
@@ -17,7 +20,10 @@ const SERIES: Readonly<Record<DicomKind, { number: number; what: string }>> = {
   rtstruct: { number: 9704, what: "structure set" },
 };
 
-/** Patient, study, series, equipment and the common attributes of an object (PS3.3 C.7.1 to C.7.3, C.7.5, C.12.1). */
+/**
+ * Patient, study, series, equipment and the common attributes of an object (PS3.3 C.7.1 to C.7.3,
+ * C.7.5, C.12.1).
+ */
 export function commonModules(subject: Subject, kind: DicomKind): Dataset {
   const { attributes, ids, model, image, startedAt, utcOffset } = subject;
   const zone = zoneOf(attributes);
@@ -71,9 +77,13 @@ function equipment(model: Subject["model"]): Dataset {
 }
 
 const PROCESSING_EQUIPMENT = dcm("109102", "Processing Equipment");
-/** Begins the description of our equipment item: by it, our own objects are known and never taken as inputs. */
+/**
+ * Begins the description of our equipment item: by it, our own objects are known and never taken as
+ * inputs.
+ */
 const RUN_BY = "Run by Radserve";
-const NO_ZONE = ". The source gives no time zone, so that dates and times without an offset have none here";
+const NO_ZONE =
+  ". The source gives no time zone, so that dates and times without an offset have none here";
 
 function contributingEquipment(model: Subject["model"]): Dataset {
   return {
@@ -121,7 +131,10 @@ export function lossiness(image: Image, attributes: Attributes): Dataset {
   };
 }
 
-/** Transfer syntaxes that lose something, with their Lossy Image Compression Method (PS3.3 C.7.6.1.1.5.1). */
+/**
+ * Transfer syntaxes that lose something, with their Lossy Image Compression Method (PS3.3
+ * C.7.6.1.1.5.1).
+ */
 const LOSSY: Readonly<Record<string, string>> = {
   "1.2.840.10008.1.2.4.50": "ISO_10918_1",
   "1.2.840.10008.1.2.4.51": "ISO_10918_1",

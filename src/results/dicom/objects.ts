@@ -1,4 +1,6 @@
-/** The DICOM objects of one model's results over one image: which can be made, made, and checked. */
+/**
+ * The DICOM objects of one model's results over one image: which can be made, made, and checked.
+ */
 import type { Attributes, Image, Warning } from "../../images/image.js";
 import type { DicomKind, OutputKind } from "../../manifest/manifest.js";
 import { objectName, type ResultFile } from "../receipt/names.js";
@@ -38,7 +40,10 @@ interface ObjectsRequest {
   segmentationType: SegmentationType;
   /** Base name of the results. */
   name: string;
-  /** The overlay, the frames (from 0) that it shows, and its opacity; called if a secondary capture is asked for. */
+  /**
+   * The overlay, the frames (from 0) that it shows, and its opacity; called if a secondary capture
+   * is asked for.
+   */
   picture: () => Promise<{ pixels: Picture; frames: readonly number[]; opacity: number }>;
   predecessor?: ReceiptModel["predecessor"];
   /** The series or image that the model took in each role of a case. */
@@ -93,13 +98,19 @@ function isAdrift({ attributes }: Image): boolean {
 }
 
 /**
- * A DICOM source that nothing can refer to, or in which nothing can be placed, is a fault of the source, and said even if
- * nobody asked; so is a SEG that is too long.
+ * A DICOM source that nothing can refer to, or in which nothing can be placed, is a fault of the
+ * source, and said even if nobody asked; so is a SEG that is too long.
  */
-function isUnforeseen({ image, ...request }: ObjectsRequest, ids: SourceIds | { missing: string }): boolean {
+function isUnforeseen(
+  { image, ...request }: ObjectsRequest,
+  ids: SourceIds | { missing: string },
+): boolean {
   const places = request.ownGrid !== undefined || request.model.manifest.outputs.some(isInPatient);
-  const isTooLong = request.kinds.includes("seg") && tooLong(materialOf({ image, ...request })) !== undefined;
-  return image.attributes !== undefined && ("missing" in ids || isTooLong || (places && isAdrift(image)));
+  const isTooLong =
+    request.kinds.includes("seg") && tooLong(materialOf({ image, ...request })) !== undefined;
+  return (
+    image.attributes !== undefined && ("missing" in ids || isTooLong || (places && isAdrift(image)))
+  );
 }
 
 function whyNot(
@@ -120,10 +131,20 @@ function whyNoMasks({ manifest, outputs }: Material): string | undefined {
   return !segments || outputs === undefined ? "the model does not segment" : undefined;
 }
 
-function materialOf({ image, model, outputs, ownGrid, segmentationType }: ObjectsRequest): Material {
+function materialOf({
+  image,
+  model,
+  outputs,
+  ownGrid,
+  segmentationType,
+}: ObjectsRequest): Material {
   const isAdriftHere = ownGrid !== undefined && isAdrift(image);
   const size = ownGrid?.volume ?? { ...image.format, slices: image.frameCount };
-  const form = segmentationForm({ image, model }, ownGrid?.outputs ?? outputs ?? [], segmentationType);
+  const form = segmentationForm(
+    { image, model },
+    ownGrid?.outputs ?? outputs ?? [],
+    segmentationType,
+  );
   const segBytes = segBytesOf(model.manifest.outputs, size, form);
   return { image, manifest: model.manifest, outputs, isAdrift: isAdriftHere, segBytes };
 }
@@ -142,13 +163,17 @@ function valuesLeftOut(attributes: Attributes): Warning[] {
   return [...lacking("identity_left_out", identity), ...lacking("value_left_out", others)];
 }
 
-/** Objects beside the SEG refer to it. They are made together: other threads draw the picture meanwhile. */
+/**
+ * Objects beside the SEG refer to it. They are made together: other threads draw the picture
+ * meanwhile.
+ */
 async function make(kinds: readonly DicomKind[], making: Making): Promise<Written[]> {
   const seg = kinds.includes("seg") ? await OBJECTS.seg.make(making) : undefined;
   return Promise.all(
     kinds.map(async (kind) => ({
       kind,
-      object: kind === "seg" && seg !== undefined ? seg : await OBJECTS[kind].make({ ...making, seg }),
+      object:
+        kind === "seg" && seg !== undefined ? seg : await OBJECTS[kind].make({ ...making, seg }),
     })),
   );
 }
@@ -159,7 +184,11 @@ function listed(
   written: readonly Written[],
 ): Pick<Objects, "files" | "outputs"> {
   const listed = written.map(({ kind, object }) => {
-    const file = { name: objectName(name, model, kind), bytes: object.bytes, sha256: object.sha256 };
+    const file = {
+      name: objectName(name, model, kind),
+      bytes: object.bytes,
+      sha256: object.sha256,
+    };
     const output = {
       path: file.name,
       media_type: "application/dicom",

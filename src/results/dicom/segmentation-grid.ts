@@ -1,4 +1,7 @@
-/** Segments in the grid of the model, as a receipt describes them, and the check of an object against it. */
+/**
+ * Segments in the grid of the model, as a receipt describes them, and the check of an object
+ * against it.
+ */
 import type { EngineOutput } from "../../engine/types.js";
 import type { DicomFile } from "../../images/dicom/dicom-file.js";
 import { imageOf } from "../../images/dicom/dicom-image.js";
@@ -12,7 +15,8 @@ import { modelGridOf } from "../findings/volume-outputs.js";
 type Facts = NonNullable<ReceiptModel["segmentation_grid"]>;
 
 /**
- * Where the grid lies and what each segment has in it; undefined for segments in the source's frames.
+ * Where the grid lies and what each segment has in it; undefined for segments in the source's
+ * frames.
  * @param outputs those of the model, in the order of the manifest's
  * @throws RadserveError output_invalid if they are not all in one grid
  */
@@ -23,10 +27,13 @@ export function gridFacts(
   const grid = modelGridOf(outputs);
   if (grid === undefined) return undefined;
   const { slices, rows, columns, geometry } = grid;
-  const { origin, columnDirection, rowDirection, columnSpacing, rowSpacing, sliceSpacing } = geometry;
+  const { origin, columnDirection, rowDirection, columnSpacing, rowSpacing, sliceSpacing } =
+    geometry;
   const ml = (columnSpacing * rowSpacing * sliceSpacing) / CUBIC_MM_PER_ML;
   return {
-    ...{ slices, rows, columns },
+    slices,
+    rows,
+    columns,
     image_position_patient: [...origin],
     image_orientation_patient: [...columnDirection, ...rowDirection],
     pixel_spacing: [rowSpacing, columnSpacing],
@@ -68,7 +75,9 @@ export async function gridFaults(
   const image = imageOf(file, bytes, sha256);
   const counts = new Map<number, number>();
   for (const [frame, groups] of frames.entries()) {
-    const number = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
+    const number = groups
+      .sequence("SegmentIdentificationSequence")?.[0]
+      ?.number("ReferencedSegmentNumber");
     for (const value of await image.frame(frame)) {
       if (value === 0) continue;
       const segment = number ?? value;
@@ -76,5 +85,7 @@ export async function gridFaults(
     }
   }
   const wrong = facts.segments.filter(({ number, voxels }) => (counts.get(number) ?? 0) !== voxels);
-  return wrong.map(({ label, voxels }) => `its segment ${label} has not the receipt's ${voxels} voxels`);
+  return wrong.map(
+    ({ label, voxels }) => `its segment ${label} has not the receipt's ${voxels} voxels`,
+  );
 }

@@ -40,13 +40,16 @@ export function segmentTracking(subject: Subject, segment: Segment): { id: strin
 /** The model's output for each frame of the image, in its order. */
 export type FrameOutputs = readonly (readonly EngineOutput[])[];
 
-/** How the frames of a segmentation are laid out: one for each segment and source frame, or one for all segments. */
+/**
+ * How the frames of a segmentation are laid out: one for each segment and source frame, or one for
+ * all segments.
+ */
 export type SegmentationForm = "binary" | "fractional" | "labelmap";
 
 /**
- * The form of a model's segmentation over an image. A label map has one label a pixel, so that labels must not overlap;
- * and what a report says of one frame of several it could not refer to there, because a reference names frames or
- * segments and not both (PS3.3 table 10-3).
+ * The form of a model's segmentation over an image. A label map has one label a pixel, so that
+ * labels must not overlap; and what a report says of one frame of several it could not refer to
+ * there, because a reference names frames or segments and not both (PS3.3 table 10-3).
  * @param wanted what the site has chosen
  */
 export function segmentationForm(
@@ -66,7 +69,9 @@ export function areExclusive(outputs: FrameOutputs): boolean {
   return masks.length === 1 && !masks[0]?.overlapping && masks[0]?.fractions === undefined;
 }
 
-/** Number of a SEG frame (from 1): all source frames of the first segment, then those of the second. */
+/**
+ * Number of a SEG frame (from 1): all source frames of the first segment, then those of the second.
+ */
 export function segFrameNumber(segment: number, frame: number, frames: number): number {
   return (segment - 1) * frames + frame + 1;
 }
@@ -83,17 +88,23 @@ export function labelPlane(
 ): Uint8Array {
   const given = outputs[frame]?.[model.findIndex(({ kind }) => kind === "segmentation")];
   if (given?.kind !== "segmentation" || given.overlapping || given.mask.length !== pixels)
-    throw new Error("A label map has one label of the source's size for every pixel of every frame");
+    throw new Error(
+      "A label map has one label of the source's size for every pixel of every frame",
+    );
   return given.mask;
 }
 
-/** The pixels of a segment on a frame, one byte each: 0 or 1 in a mask, 0 to 255 among probabilities. */
+/**
+ * The pixels of a segment on a frame, one byte each: 0 or 1 in a mask, 0 to 255 among
+ * probabilities.
+ */
 type PlanesOf = (segment: Pick<Segment, "output" | "index">, frame: number) => Uint8Array;
 
 /**
- * All segments of a model are written in one way: as probabilities, in steps of 1/255, if the manifest says so of one
- * of its outputs, else as masks.
- * @throws Error if an output is not a segmentation of the image's size: the engine's contract is broken
+ * All segments of a model are written in one way: as probabilities, in steps of 1/255, if the
+ * manifest says so of one of its outputs, else as masks.
+ * @throws Error if an output is not a segmentation of the image's size: the engine's contract is
+ * broken
  */
 export function segmentPlanes(
   model: readonly ModelOutput[],
@@ -107,7 +118,8 @@ export function segmentPlanes(
       throw new Error("A segmentation has a mask of the source's size for every frame");
     const { mask, overlapping, fractions } = given;
     const plane = (all: Uint8Array) => all.subarray(index * pixels, (index + 1) * pixels);
-    if (!fractional) return overlapping ? nonZero(plane(mask), pixels) : equalTo(mask, index + 1, pixels);
+    if (!fractional)
+      return overlapping ? nonZero(plane(mask), pixels) : equalTo(mask, index + 1, pixels);
     if (fractions === undefined || fractions.length < (index + 1) * pixels)
       throw new Error("A fractional segmentation has a plane of probabilities for every label");
     return plane(fractions);

@@ -1,6 +1,7 @@
 /**
- * Where the tiles of a whole slide lie: in the total pixel matrix and on the slide (PS3.3 C.8.12.14, C.8.12.6.1,
- * C.7.6.17.3). Positions that the source does not give and that do not follow from it are never made up.
+ * Where the tiles of a whole slide lie: in the total pixel matrix and on the slide (PS3.3
+ * C.8.12.14, C.8.12.6.1, C.7.6.17.3). Positions that the source does not give and that do not
+ * follow from it are never made up.
  */
 import type { Attributes, Image } from "../../images/image.js";
 
@@ -28,7 +29,10 @@ export interface SlideGeometry {
   tiles: readonly TilePosition[];
 }
 
-/** The geometry of a whole slide image (PS3.3 A.32.8); undefined if it is none, or does not say all of it. */
+/**
+ * The geometry of a whole slide image (PS3.3 A.32.8); undefined if it is none, or does not say all
+ * of it.
+ */
 export function slideGeometry(image: Image, attributes: Attributes): SlideGeometry | undefined {
   const orientation = attributes.numbers("ImageOrientationSlide");
   const [origin] = attributes.sequence("TotalPixelMatrixOriginSequence") ?? [];
@@ -44,7 +48,8 @@ export function slideGeometry(image: Image, attributes: Attributes): SlideGeomet
   const { row, column } = spacing;
   const matrix = { rows, columns, origin: { x, y, z }, orientation, spacing: { row, column } };
   const isFull = attributes.string("DimensionOrganizationType") === "TILED_FULL";
-  const tiles = givenTiles(image, attributes) ?? (isFull ? fullTiles(image, attributes, matrix) : undefined);
+  const tiles =
+    givenTiles(image, attributes) ?? (isFull ? fullTiles(image, attributes, matrix) : undefined);
   return tiles === undefined ? undefined : { ...matrix, tiles };
 }
 
@@ -64,16 +69,18 @@ function givenTiles({ frameCount }: Image, attributes: Attributes): TilePosition
       group?.number("YOffsetInSlideCoordinateSystem"),
       group?.number("ZOffsetInSlideCoordinateSystem"),
     ];
-    if (row === undefined || column === undefined || x === undefined || y === undefined) return undefined;
+    if (row === undefined || column === undefined || x === undefined || y === undefined)
+      return undefined;
     tiles.push({ row, column, x, y, z: z ?? 0 });
   }
   return tiles;
 }
 
 /**
- * The positions that TILED_FULL implies (PS3.3 C.7.6.17.3): tiles follow each other along the rows of the total pixel
- * matrix, then along its columns; then the same tiles come again for each optical path. Undefined if the frames are not
- * as many, or if there are several focal planes, whose distance has no place here.
+ * The positions that TILED_FULL implies (PS3.3 C.7.6.17.3): tiles follow each other along the rows
+ * of the total pixel matrix, then along its columns; then the same tiles come again for each
+ * optical path. Undefined if the frames are not as many, or if there are several focal planes,
+ * whose distance has no place here.
  */
 function fullTiles(
   image: Image,
@@ -84,11 +91,15 @@ function fullTiles(
   const across = Math.ceil(matrix.columns / format.columns);
   const down = Math.ceil(matrix.rows / format.rows);
   const paths =
-    attributes.number("NumberOfOpticalPaths") ?? attributes.sequence("OpticalPathSequence")?.length ?? 1;
+    attributes.number("NumberOfOpticalPaths") ??
+    attributes.sequence("OpticalPathSequence")?.length ??
+    1;
   const offset = attributes.number("ConcatenationFrameOffsetNumber");
   const isPart = attributes.has("ConcatenationUID") || offset !== undefined;
   const frames = across * down * paths;
-  const fits = isPart ? offset !== undefined && offset + frameCount <= frames : frameCount === frames;
+  const fits = isPart
+    ? offset !== undefined && offset + frameCount <= frames
+    : frameCount === frames;
   if ((attributes.number("TotalPixelMatrixFocalPlanes") ?? 1) !== 1 || !fits) return undefined;
   return Array.from({ length: frameCount }, (_, frame) => {
     const tile = ((offset ?? 0) + frame) % (across * down);

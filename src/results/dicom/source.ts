@@ -1,4 +1,7 @@
-/** The attributes that result objects take over from the source: patient, study, frame of reference, and the frames they refer to. */
+/**
+ * The attributes that result objects take over from the source: patient, study, frame of reference,
+ * and the frames they refer to.
+ */
 import { dcm } from "../../manifest/texts.js";
 import { sha256 } from "../../files/durable-files.js";
 import { dictionaryVr, multiplicityOf, tagOf } from "../../images/dicom/dictionary.js";
@@ -37,7 +40,8 @@ export function sourceIds(image: Image): SourceIds | { missing: string } {
     const slice = series?.slices[frame];
     const sopInstanceUid = slice === undefined ? source.sopInstanceUid : slice.sopInstanceUid;
     if (!isUid(sopInstanceUid)) return { missing: "the source has no valid SOPInstanceUID" };
-    // Frame numbers are for multi-frame objects alone (PS3.3 section 10.3), those with a single frame among them
+    // Frame numbers are for multi-frame objects alone (PS3.3 section 10.3), those with a single
+    // frame among them
     const ofMany =
       series === undefined &&
       (image.frameCount > 1 || image.attributes.has("SharedFunctionalGroupsSequence"));
@@ -60,7 +64,10 @@ export interface ReferencedSeries {
   frames: readonly SourceFrame[];
 }
 
-/** Everything that results refer to, by study and series; the study and the series in which results lie come first. */
+/**
+ * Everything that results refer to, by study and series; the study and the series in which results
+ * lie come first.
+ */
 export function bySeries({
   ids,
   others,
@@ -80,7 +87,10 @@ export function bySeries({
   }));
 }
 
-/** Items of a reference sequence, one an object, with its frames if it has several (PS3.3 tables 10-3, 10-11). */
+/**
+ * Items of a reference sequence, one an object, with its frames if it has several (PS3.3 tables
+ * 10-3, 10-11).
+ */
 export function referenced(frames: readonly SourceFrame[]): Dataset[] {
   const objects = new Map<string, Dataset & { ReferencedFrameNumber?: number[] }>();
   for (const { sopClassUid, sopInstanceUid, frameNumber } of frames) {
@@ -102,7 +112,8 @@ export function referencedObjects(frames: readonly SourceFrame[]): Dataset[] {
 /**
  * Items of SourceImageSequence for what an analysis was made from (PS3.3 C.7.6.16.2.6, C.12.4).
  * @param references of `referenced` or `referencedObjects`
- * @param preserved whether pixels lie where those of the source lie; undefined for a picture, of which it is not said
+ * @param preserved whether pixels lie where those of the source lie; undefined for a picture, of
+ * which it is not said
  */
 export function analysed(references: readonly Dataset[], preserved?: "YES" | "NO"): Dataset[] {
   const purpose = codeItem(dcm("121322", "Source image for image processing operation"));
@@ -113,7 +124,10 @@ export function analysed(references: readonly Dataset[], preserved?: "YES" | "NO
   }));
 }
 
-/** An attribute's value; undefined too if the standard does not allow it: it would make our object invalid. */
+/**
+ * An attribute's value; undefined too if the standard does not allow it: it would make our object
+ * invalid.
+ */
 function taken(attributes: Attributes, keyword: string): Value | undefined {
   const values = attributes.strings(keyword);
   const tag = tagOf(keyword) ?? 0;
@@ -137,20 +151,46 @@ const SEQUENCES: Readonly<Record<string, readonly string[]>> = {
   PatientSpeciesCodeSequence: CODE,
   ProcedureCodeSequence: CODE,
   ReferencedStudySequence: ["ReferencedSOPClassUID", "ReferencedSOPInstanceUID"],
-  IssuerOfAccessionNumberSequence: ["LocalNamespaceEntityID", "UniversalEntityID", "UniversalEntityIDType"],
-  IssuerOfPatientIDQualifiersSequence: ["UniversalEntityID", "UniversalEntityIDType", "IdentifierTypeCode"],
+  IssuerOfAccessionNumberSequence: [
+    "LocalNamespaceEntityID",
+    "UniversalEntityID",
+    "UniversalEntityIDType",
+  ],
+  IssuerOfPatientIDQualifiersSequence: [
+    "UniversalEntityID",
+    "UniversalEntityIDType",
+    "IdentifierTypeCode",
+  ],
   ReferencedPatientSequence: ["ReferencedSOPClassUID", "ReferencedSOPInstanceUID"],
   OtherPatientIDsSequence: ["PatientID", "IssuerOfPatientID", "TypeOfPatientID"],
 };
 
 export const PATIENT = [
-  ...["PatientName", "PatientID", "PatientBirthDate", "PatientSex", "IssuerOfPatientID", "TypeOfPatientID"],
-  ...["PatientBirthTime", "OtherPatientIDs", "OtherPatientNames", "EthnicGroup", "PatientComments"],
-  ...["PatientSpeciesDescription", "PatientSpeciesCodeSequence", "PatientBreedDescription"],
-  ...["PatientBreedCodeSequence", "PatientIdentityRemoved", "DeidentificationMethod"],
-  ...["IssuerOfPatientIDQualifiersSequence", "OtherPatientIDsSequence", "DeidentificationMethodCodeSequence"],
-  ...["ReferencedPatientSequence"],
-  ...["QualityControlSubject", "ResponsiblePerson", "ResponsiblePersonRole", "ResponsibleOrganization"],
+  "PatientName",
+  "PatientID",
+  "PatientBirthDate",
+  "PatientSex",
+  "IssuerOfPatientID",
+  "TypeOfPatientID",
+  "PatientBirthTime",
+  "OtherPatientIDs",
+  "OtherPatientNames",
+  "EthnicGroup",
+  "PatientComments",
+  "PatientSpeciesDescription",
+  "PatientSpeciesCodeSequence",
+  "PatientBreedDescription",
+  "PatientBreedCodeSequence",
+  "PatientIdentityRemoved",
+  "DeidentificationMethod",
+  "IssuerOfPatientIDQualifiersSequence",
+  "OtherPatientIDsSequence",
+  "DeidentificationMethodCodeSequence",
+  "ReferencedPatientSequence",
+  "QualityControlSubject",
+  "ResponsiblePerson",
+  "ResponsiblePersonRole",
+  "ResponsibleOrganization",
 ];
 
 /** Clinical Trial Subject (PS3.3 C.7.1.3): Type 1, one of Type 1C, Type 3, Type 2. */
@@ -158,28 +198,62 @@ const TRIAL_NAMES = ["ClinicalTrialSponsorName", "ClinicalTrialProtocolID"];
 const TRIAL_SUBJECT = ["ClinicalTrialSubjectID", "ClinicalTrialSubjectReadingID"];
 const TRIAL_MORE = ["ClinicalTrialTimePointID", "ClinicalTrialTimePointDescription"];
 const TRIAL_NEVER_ABSENT: Dataset = {
-  ...{ ClinicalTrialProtocolName: "", ClinicalTrialSiteID: "", ClinicalTrialSiteName: "" },
+  ClinicalTrialProtocolName: "",
+  ClinicalTrialSiteID: "",
+  ClinicalTrialSiteName: "",
 };
 
 export const STUDY = [
-  ...["StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber", "StudyDescription"],
-  ...["PhysiciansOfRecord", "NameOfPhysiciansReadingStudy", "ConsultingPhysicianName"],
-  ...["IssuerOfAccessionNumberSequence", "ProcedureCodeSequence", "ReferencedStudySequence"],
-  ...["PatientAge", "PatientSize", "PatientWeight", "AdmittingDiagnosesDescription", "Occupation"],
-  ...["AdditionalPatientHistory", "AdmissionID", "MedicalAlerts", "Allergies", "PatientState"],
-  ...["PregnancyStatus", "LastMenstrualDate", "SmokingStatus", "SpecialNeeds", "PatientSexNeutered"],
+  "StudyDate",
+  "StudyTime",
+  "ReferringPhysicianName",
+  "StudyID",
+  "AccessionNumber",
+  "StudyDescription",
+  "PhysiciansOfRecord",
+  "NameOfPhysiciansReadingStudy",
+  "ConsultingPhysicianName",
+  "IssuerOfAccessionNumberSequence",
+  "ProcedureCodeSequence",
+  "ReferencedStudySequence",
+  "PatientAge",
+  "PatientSize",
+  "PatientWeight",
+  "AdmittingDiagnosesDescription",
+  "Occupation",
+  "AdditionalPatientHistory",
+  "AdmissionID",
+  "MedicalAlerts",
+  "Allergies",
+  "PatientState",
+  "PregnancyStatus",
+  "LastMenstrualDate",
+  "SmokingStatus",
+  "SpecialNeeds",
+  "PatientSexNeutered",
 ];
 
 /** Type 2: present even if the source leaves them out. */
 const NEVER_ABSENT: Dataset = {
-  ...{ PatientName: "", PatientID: "", PatientBirthDate: "", PatientSex: "" },
-  ...{ StudyDate: "", StudyTime: "", ReferringPhysicianName: "", StudyID: "", AccessionNumber: "" },
+  PatientName: "",
+  PatientID: "",
+  PatientBirthDate: "",
+  PatientSex: "",
+  StudyDate: "",
+  StudyTime: "",
+  ReferringPhysicianName: "",
+  StudyID: "",
+  AccessionNumber: "",
 };
 
 /** Type 2C: present if the species is not human. */
 const OF_ANIMALS: Dataset = {
-  ...{ PatientBreedDescription: "", PatientBreedCodeSequence: [], BreedRegistrationSequence: [] },
-  ...{ ResponsiblePerson: "", ResponsibleOrganization: "", PatientSexNeutered: "" },
+  PatientBreedDescription: "",
+  PatientBreedCodeSequence: [],
+  BreedRegistrationSequence: [],
+  ResponsiblePerson: "",
+  ResponsibleOrganization: "",
+  PatientSexNeutered: "",
 };
 
 export function takeOver(attributes: Attributes, keywords: readonly string[]): Dataset {
@@ -199,11 +273,14 @@ export function takeOver(attributes: Attributes, keywords: readonly string[]): D
 /** Codes need their value, scheme and meaning, references both UIDs; other items need something. */
 function isWhole(item: Dataset, keywords: readonly string[]): boolean {
   const has = (keyword: string) => isFilled(item[keyword]);
-  if (keywords === CODE) return CODE_VALUES.some(has) && ["CodingSchemeDesignator", "CodeMeaning"].every(has);
+  if (keywords === CODE)
+    return CODE_VALUES.some(has) && ["CodingSchemeDesignator", "CodeMeaning"].every(has);
   return keywords[0]?.startsWith("Referenced") === true ? keywords.every(has) : keywords.some(has);
 }
 
-/** Patient and study as the source has them; values that the standard does not allow are left out. */
+/**
+ * Patient and study as the source has them; values that the standard does not allow are left out.
+ */
 export function patientAndStudy(attributes: Attributes, studyInstanceUid: string): Dataset {
   return {
     ...NEVER_ABSENT,
@@ -213,29 +290,37 @@ export function patientAndStudy(attributes: Attributes, studyInstanceUid: string
   };
 }
 
-/** Attributes that our objects may hold empty: Type 2, and Type 3 as the source has them (PS3.5 section 7.4). */
+/**
+ * Attributes that our objects may hold empty: Type 2, and Type 3 as the source has them (PS3.5
+ * section 7.4).
+ */
 export const MAY_BE_EMPTY: ReadonlySet<string> = new Set([
-  ...[
-    ...PATIENT,
-    ...STUDY,
-    ...Object.keys(OF_ANIMALS),
-    ...Object.keys(TRIAL_NEVER_ABSENT),
-    "BodyPartExamined",
-  ],
-  ...[
-    "Laterality",
-    "PatientOrientation",
-    "PositionReferenceIndicator",
-    "ContentCreatorName",
-    "OperatorsName",
-  ],
-  ...["RTROIInterpretedType", "ROIInterpreter", "RequestedProcedureID", "RequestedProcedureDescription"],
-  ...["RequestedProcedureCodeSequence", "PlacerOrderNumberImagingServiceRequest"],
-  ...["FillerOrderNumberImagingServiceRequest", "ReferencedPerformedProcedureStepSequence"],
-  ...["PerformedProcedureCodeSequence", "AcquisitionContextSequence"],
+  ...PATIENT,
+  ...STUDY,
+  ...Object.keys(OF_ANIMALS),
+  ...Object.keys(TRIAL_NEVER_ABSENT),
+  "BodyPartExamined",
+  "Laterality",
+  "PatientOrientation",
+  "PositionReferenceIndicator",
+  "ContentCreatorName",
+  "OperatorsName",
+  "RTROIInterpretedType",
+  "ROIInterpreter",
+  "RequestedProcedureID",
+  "RequestedProcedureDescription",
+  "RequestedProcedureCodeSequence",
+  "PlacerOrderNumberImagingServiceRequest",
+  "FillerOrderNumberImagingServiceRequest",
+  "ReferencedPerformedProcedureStepSequence",
+  "PerformedProcedureCodeSequence",
+  "AcquisitionContextSequence",
 ]);
 
-/** For an animal, breed and responsible person are present, empty if they are unknown (PS3.3 C.7.1.1, C.7.2.2). */
+/**
+ * For an animal, breed and responsible person are present, empty if they are unknown (PS3.3
+ * C.7.1.1, C.7.2.2).
+ */
 function withSpecies({ PatientSpeciesDescription: species, ...patient }: Dataset): Dataset {
   const named = isFilled(species);
   if (!named && patient["PatientSpeciesCodeSequence"] === undefined) return patient;
@@ -243,7 +328,11 @@ function withSpecies({ PatientSpeciesDescription: species, ...patient }: Dataset
 }
 
 /** A person who answers for a patient has a role (Type 1C). */
-function withRole({ ResponsiblePerson: person, ResponsiblePersonRole: role, ...patient }: Dataset): Dataset {
+function withRole({
+  ResponsiblePerson: person,
+  ResponsiblePersonRole: role,
+  ...patient
+}: Dataset): Dataset {
   const whole = isFilled(person) && isFilled(role);
   return whole ? { ...patient, ResponsiblePerson: person, ResponsiblePersonRole: role } : patient;
 }
@@ -252,11 +341,17 @@ function withRole({ ResponsiblePerson: person, ResponsiblePersonRole: role, ...p
 function clinicalTrial(attributes: Attributes): Dataset {
   const names = takeOver(attributes, TRIAL_NAMES);
   const subject = filled(takeOver(attributes, TRIAL_SUBJECT));
-  if (!TRIAL_NAMES.every((keyword) => isFilled(names[keyword])) || Object.keys(subject).length === 0)
+  if (
+    !TRIAL_NAMES.every((keyword) => isFilled(names[keyword])) ||
+    Object.keys(subject).length === 0
+  )
     return {};
   const others = takeOver(attributes, Object.keys(TRIAL_NEVER_ABSENT));
   return {
-    ...{ ...names, ...subject, ...TRIAL_NEVER_ABSENT, ...others },
+    ...names,
+    ...subject,
+    ...TRIAL_NEVER_ABSENT,
+    ...others,
     ...filled(takeOver(attributes, TRIAL_MORE)),
   };
 }
@@ -270,7 +365,12 @@ function filled(dataset: Dataset): Dataset {
 
 /** The attributes that tell whose images they are. */
 const IDENTITY = [
-  ...["PatientName", "PatientID", "IssuerOfPatientID", "PatientBirthDate", "PatientSex", "AccessionNumber"],
+  "PatientName",
+  "PatientID",
+  "IssuerOfPatientID",
+  "PatientBirthDate",
+  "PatientSex",
+  "AccessionNumber",
 ];
 
 /** Which attributes have a value that is not taken over, or an item with one. */
@@ -279,7 +379,10 @@ function lackingIn(attributes: Attributes, keywords: readonly string[]): string[
   return keywords.filter((keyword) => {
     const inner = SEQUENCES[keyword];
     if (inner === undefined)
-      return ours[keyword] === undefined && (attributes.strings(keyword) ?? []).some((value) => value !== "");
+      return (
+        ours[keyword] === undefined &&
+        (attributes.strings(keyword) ?? []).some((value) => value !== "")
+      );
     const items = attributes.sequence(keyword);
     // Under another VR than SQ
     if (items === undefined) return attributes.has(keyword);
@@ -290,7 +393,10 @@ function lackingIn(attributes: Attributes, keywords: readonly string[]): string[
   });
 }
 
-/** The attributes that the source has and our objects cannot have: nobody should believe that it has none. */
+/**
+ * The attributes that the source has and our objects cannot have: nobody should believe that it has
+ * none.
+ */
 export function leftOut(attributes: Attributes): { identity: string[]; others: string[] } {
   const lacking = lackingIn(attributes, [...PATIENT, ...STUDY]);
   return {
@@ -301,18 +407,73 @@ export function leftOut(attributes: Attributes): { identity: string[]; others: s
 
 /** Parts of the body that there is one of (PS3.16 table L-1), as Body Part Examined names them. */
 const UNPAIRED = new Set([
-  ...["ABDOMEN", "ABDOMENPELVIS", "AORTA", "BACK", "BLADDER", "BRAIN", "CEREBELLUM", "CERVIX", "CHEST"],
-  ...["CHESTABDOMEN", "CHESTABDPELVIS", "CIRCLEOFWILLIS", "COCCYX", "COLON", "CSPINE", "CTSPINE", "DUODENUM"],
-  ...["ESOPHAGUS", "FACE", "GALLBLADDER", "HEAD", "HEADNECK", "HEART", "ILEUM", "JAW", "JEJUNUM", "LARYNX"],
-  ...["LIVER", "LSPINE", "LSSPINE", "MEDIASTINUM", "MOUTH", "NECK", "NECKCHEST", "NECKCHESTABDOMEN"],
-  ...["NECKCHESTABDPELV", "NOSE", "PANCREAS", "PELVIS", "PENIS", "PHARYNX", "PROSTATE", "RECTUM", "SCALP"],
-  ...["SKULL", "SPINE", "SPLEEN", "SSPINE", "STERNUM", "STOMACH", "THYMUS", "THYROID", "TLSPINE", "TONGUE"],
-  ...["TRACHEA", "TSPINE", "URETHRA", "UTERUS", "VAGINA", "VULVA", "WHOLEBODY"],
+  "ABDOMEN",
+  "ABDOMENPELVIS",
+  "AORTA",
+  "BACK",
+  "BLADDER",
+  "BRAIN",
+  "CEREBELLUM",
+  "CERVIX",
+  "CHEST",
+  "CHESTABDOMEN",
+  "CHESTABDPELVIS",
+  "CIRCLEOFWILLIS",
+  "COCCYX",
+  "COLON",
+  "CSPINE",
+  "CTSPINE",
+  "DUODENUM",
+  "ESOPHAGUS",
+  "FACE",
+  "GALLBLADDER",
+  "HEAD",
+  "HEADNECK",
+  "HEART",
+  "ILEUM",
+  "JAW",
+  "JEJUNUM",
+  "LARYNX",
+  "LIVER",
+  "LSPINE",
+  "LSSPINE",
+  "MEDIASTINUM",
+  "MOUTH",
+  "NECK",
+  "NECKCHEST",
+  "NECKCHESTABDOMEN",
+  "NECKCHESTABDPELV",
+  "NOSE",
+  "PANCREAS",
+  "PELVIS",
+  "PENIS",
+  "PHARYNX",
+  "PROSTATE",
+  "RECTUM",
+  "SCALP",
+  "SKULL",
+  "SPINE",
+  "SPLEEN",
+  "SSPINE",
+  "STERNUM",
+  "STOMACH",
+  "THYMUS",
+  "THYROID",
+  "TLSPINE",
+  "TONGUE",
+  "TRACHEA",
+  "TSPINE",
+  "URETHRA",
+  "UTERUS",
+  "VAGINA",
+  "VULVA",
+  "WHOLEBODY",
 ]);
 
 /**
- * Side and part of the body as the source's series has them (PS3.3 C.7.3.1). If it names no side, Laterality is empty:
- * it is required, and unknown, unless the part of the body is known to be unpaired.
+ * Side and part of the body as the source's series has them (PS3.3 C.7.3.1). If it names no side,
+ * Laterality is empty: it is required, and unknown, unless the part of the body is known to be
+ * unpaired.
  */
 export function anatomyOfSeries(attributes: Attributes): Dataset {
   const side = attributes.string("Laterality");
@@ -336,13 +497,20 @@ export function dateAndTime(at: Date, zone: string): { date: string; time: strin
   const sign = zone.startsWith("-") ? -1 : 1;
   const minutes = sign * (Number(zone.slice(1, 3)) * 60 + Number(zone.slice(3, 5)));
   const text = new Date(at.getTime() + minutes * 60_000).toISOString();
-  return { date: text.slice(0, 10).replaceAll("-", ""), time: text.slice(11, 23).replaceAll(":", "") };
+  return {
+    date: text.slice(0, 10).replaceAll("-", ""),
+    time: text.slice(11, 23).replaceAll(":", ""),
+  };
 }
 
 /** Short text, for UIDs, that only tells whether two sources are the same. */
 export function fingerprint(image: Image): string {
   const { source } = image;
-  const named = image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid) ?? [source.sopInstanceUid];
+  const named = image.series?.slices.map(({ sopInstanceUid }) => sopInstanceUid) ?? [
+    source.sopInstanceUid,
+  ];
   const others = image.case?.members.slice(1).map(fingerprint) ?? [];
-  return sha256(JSON.stringify([source.studyInstanceUid, source.seriesInstanceUid, named, ...others]));
+  return sha256(
+    JSON.stringify([source.studyInstanceUid, source.seriesInstanceUid, named, ...others]),
+  );
 }

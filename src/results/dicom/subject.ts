@@ -1,4 +1,7 @@
-/** One model's results over one image, as far as every DICOM object needs them, and the UIDs that follow from them. */
+/**
+ * One model's results over one image, as far as every DICOM object needs them, and the UIDs that
+ * follow from them.
+ */
 import { ensembleText } from "../../manifest/ensemble.js";
 import { cascadeText, regionText } from "../../manifest/region.js";
 import { VERSION } from "../../base/version.js";
@@ -19,18 +22,25 @@ export interface Subject {
   others: readonly SourceIds[];
   /** The series or image that the model took in each role of a case. */
   roles?: ReceiptModel["roles"];
-  model: Pick<ModelEntry, "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first">;
+  model: Pick<
+    ModelEntry,
+    "name" | "version" | "sha256" | "manifest" | "site" | "thresholds" | "first"
+  >;
   /** When the analysis began: admission. */
   startedAt: Date;
   /** Offset from UTC of the machine on which it began: "+0100". */
   utcOffset: string;
 }
 
-/** Everything beside input and model on which the result depends: the model that found the region, and this hospital's thresholds; calibration is in the model's hash. */
+/**
+ * Everything beside input and model on which the result depends: the model that found the region,
+ * and this hospital's thresholds; calibration is in the model's hash.
+ */
 function configuration({ image, model, roles }: Subject): unknown {
   const { site, first } = model;
   // A model that takes the whole series says the same of it, grouped or not
-  const isGrouped = image.series?.grouped === true && model.manifest.accepts.dimensions !== "series";
+  const isGrouped =
+    image.series?.grouped === true && model.manifest.accepts.dimensions !== "series";
   return {
     thresholds: site.thresholds,
     ...(first === undefined ? {} : { first }),
@@ -39,8 +49,14 @@ function configuration({ image, model, roles }: Subject): unknown {
   };
 }
 
-/** TID 4019 and PS3.3 table 10-19, Algorithm Parameters: what else went into the result; undefined if nothing did. */
-export function algorithmParameters({ model, roles }: Pick<Subject, "model" | "roles">): string | undefined {
+/**
+ * TID 4019 and PS3.3 table 10-19, Algorithm Parameters: what else went into the result; undefined
+ * if nothing did.
+ */
+export function algorithmParameters({
+  model,
+  roles,
+}: Pick<Subject, "model" | "roles">): string | undefined {
   const { manifest, first } = model;
   const parts = [
     ensembleText(manifest),
@@ -68,7 +84,10 @@ export function deviceUid(model: Pick<Subject["model"], "sha256">): string {
   return derivedUid("device", [model.sha256]);
 }
 
-/** The UID of the result series: one for each series of sources, model, configuration and kind of object. */
+/**
+ * The UID of the result series: one for each series of sources, model, configuration and kind of
+ * object.
+ */
 export function seriesUid(subject: Subject, kind: DicomKind | "labelmap"): string {
   const { ids, model } = subject;
   const source = [ids.studyInstanceUid, ids.seriesInstanceUid];
@@ -79,11 +98,25 @@ export function seriesUid(subject: Subject, kind: DicomKind | "labelmap"): strin
 export function seedOf(subject: Subject): unknown[] {
   const { image, model, startedAt } = subject;
   const { source } = image;
-  return [source.fileSha256, model.sha256, configuration(subject), startedAt.toISOString(), VERSION];
+  return [
+    source.fileSha256,
+    model.sha256,
+    configuration(subject),
+    startedAt.toISOString(),
+    VERSION,
+  ];
 }
 
-/** The UID of a thing that is followed from one object to the next: stable while source, model and configuration are. */
+/**
+ * The UID of a thing that is followed from one object to the next: stable while source, model and
+ * configuration are.
+ */
 export function trackingUid(subject: Subject, what: readonly unknown[]): string {
   const { image, model } = subject;
-  return derivedUid("tracking", [fingerprint(image), model.sha256, configuration(subject), ...what]);
+  return derivedUid("tracking", [
+    fingerprint(image),
+    model.sha256,
+    configuration(subject),
+    ...what,
+  ]);
 }

@@ -1,10 +1,13 @@
-/** UIDs that follow from what they name: the same input, model and configuration give the same UIDs on every box. */
+/**
+ * UIDs that follow from what they name: the same input, model and configuration give the same UIDs
+ * on every box.
+ */
 import { createHash } from "node:crypto";
 import { canonicalJson } from "../../base/canonical-json.js";
 
 /**
- * A UID under 2.25 (PS3.5 section B.2): the decimal form of a UUID of version 8 (RFC 9562), whose free bits are the
- * first of a SHA-256 over what it is derived from.
+ * A UID under 2.25 (PS3.5 section B.2): the decimal form of a UUID of version 8 (RFC 9562), whose
+ * free bits are the first of a SHA-256 over what it is derived from.
  * @param kind what is named; UIDs of different kinds never meet
  * @param parts anything that JSON can say
  */

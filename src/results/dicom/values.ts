@@ -1,11 +1,18 @@
-/** Values in the forms that the standard allows (PS3.5 section 6.2): which texts have them, and how ours get them. */
+/**
+ * Values in the forms that the standard allows (PS3.5 section 6.2): which texts have them, and how
+ * ours get them.
+ */
 import { FORMS } from "../../images/dicom/value-forms.js";
 
 const LONGEST_DS = 16;
 
-/** A number as a Decimal String: the shortest form that is exact, else as many digits as 16 characters hold. */
+/**
+ * A number as a Decimal String: the shortest form that is exact, else as many digits as 16
+ * characters hold.
+ */
 export function decimalString(value: number): string {
-  if (!Number.isFinite(value)) throw new RangeError(`Expected a finite number for a DS, found ${value}`);
+  if (!Number.isFinite(value))
+    throw new RangeError(`Expected a finite number for a DS, found ${value}`);
   const exact = String(value);
   if (exact.length <= LONGEST_DS) return exact;
   for (let digits = 15; digits > 0; digits--) {
@@ -49,15 +56,22 @@ export function isUid(text: string | undefined): text is string {
 
 export const isCodeString = (text: string): boolean => FORMS.get("CS")?.test(text) === true;
 
-/** U+FFFD stands for bytes that the source's character set does not have: what they were is not known. */
+/**
+ * U+FFFD stands for bytes that the source's character set does not have: what they were is not
+ * known.
+ */
 export function isOfForm(keyword: string, vr: string, value: string): boolean {
   if (value === "") return true;
-  if (value.includes("\ufffd") || (LINES.has(vr) ? CONTROL_IN_LINES : CONTROL).test(value)) return false;
+  if (value.includes("\ufffd") || (LINES.has(vr) ? CONTROL_IN_LINES : CONTROL).test(value))
+    return false;
   if (vr === "PN") return isPersonName(value);
   return (FORMS.get(vr)?.test(value) ?? true) && (ENUMERATED[keyword]?.includes(value) ?? true);
 }
 
-/** A person's name: up to three component groups of 64 characters, of up to five components each (PS3.5 section 6.2.1). */
+/**
+ * A person's name: up to three component groups of 64 characters, of up to five components each
+ * (PS3.5 section 6.2.1).
+ */
 function isPersonName(value: string): boolean {
   const groups = value.split("=");
   const fits = (group: string) => Array.from(group).length <= 64 && group.split("^").length <= 5;

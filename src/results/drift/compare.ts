@@ -1,8 +1,14 @@
-/** The last week of each model, version and scanner against the weeks before it, and what is marked as a change. */
+/**
+ * The last week of each model, version and scanner against the weeks before it, and what is marked
+ * as a change.
+ */
 import { benjaminiHochberg, fisher, mannWhitney, mcNemar } from "./statistics.js";
 import type { Line, Pair, Week, Weeks } from "./weeks.js";
 
-/** With fewer studies on either side nothing is tested: the normal approximation does not hold, and little would be seen. */
+/**
+ * With fewer studies on either side nothing is tested: the normal approximation does not hold, and
+ * little would be seen.
+ */
 export const FEWEST_STUDIES = 20;
 /** Expected share of false marks among all marks. */
 export const FALSE_MARKS = 0.05;
@@ -35,7 +41,10 @@ export interface WeekFacts {
   refused: number;
   failed: number;
   caveats: number;
-  /** Median over the studies, of the image that took longest; not tested, because a busy box is slow too. */
+  /**
+   * Median over the studies, of the image that took longest; not tested, because a busy box is slow
+   * too.
+   */
   work_ms: number | null;
   labels: { label: string; found: number; median_score: number | null }[];
 }
@@ -50,7 +59,10 @@ export interface Drift {
 
 type Untold = Omit<Change, "q" | "marked">;
 
-/** @param last the Monday of the week that is compared; without it the last one that there are receipts of */
+/**
+ * @param last the Monday of the week that is compared; without it the last one that there are
+ * receipts of
+ */
 export function driftOf(weeks: Weeks, last?: string): Drift {
   const lines = [...weeks.lines].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, line]) => line);
   const week =
@@ -61,7 +73,9 @@ export function driftOf(weeks: Weeks, last?: string): Drift {
   const tested = lines.flatMap((line) => changesOf(line, week));
   const adjusted = benjaminiHochberg(tested.map(({ p }) => p));
   const changes = tested.map((one, i) => ({ ...one, ...verdictOf(adjusted[i]) }));
-  const pairs = [...weeks.pairs.values()].filter(({ onlyShadow, onlyActive }) => onlyShadow + onlyActive > 0);
+  const pairs = [...weeks.pairs.values()].filter(
+    ({ onlyShadow, onlyActive }) => onlyShadow + onlyActive > 0,
+  );
   const ofPairs = pairs.map(({ onlyShadow, onlyActive }) => mcNemar(onlyShadow, onlyActive));
   const pairsAdjusted = benjaminiHochberg(ofPairs);
   return {
@@ -69,7 +83,10 @@ export function driftOf(weeks: Weeks, last?: string): Drift {
     tested: tested.length,
     changes: changes.sort((a, b) => a.q - b.q),
     lines: lines.map(({ weeks: byMonday, model, version, shadow, scanner }) => ({
-      ...{ model, version, shadow, scanner },
+      model,
+      version,
+      shadow,
+      scanner,
       weeks: [...byMonday.values()].sort((a, b) => (a.monday < b.monday ? -1 : 1)).map(factsOf),
     })),
     shadow: [...weeks.pairs.values()].map((pair) => {
@@ -91,7 +108,9 @@ function changesOf(line: Line, last: string): Untold[] {
   const { model, version, shadow, scanner } = line;
   const whose = { model, version, shadow, scanner };
   const [ranBefore, ranNow] = [before, now].map((studies) => studies.filter(({ ran }) => ran));
-  const labels = new Set([...(ranBefore ?? []), ...(ranNow ?? [])].flatMap(({ found }) => [...found.keys()]));
+  const labels = new Set(
+    [...(ranBefore ?? []), ...(ranNow ?? [])].flatMap(({ found }) => [...found.keys()]),
+  );
   const shares: [string, Study[], Study[], (study: Study) => boolean][] = [
     ["refused", before, now, ({ refused }) => refused],
     ["failed", before, now, ({ failed }) => failed],
@@ -115,7 +134,12 @@ function changesOf(line: Line, last: string): Untold[] {
 
 type Whose = Pick<Change, "model" | "version" | "shadow" | "scanner" | "measure" | "label">;
 
-function share(whose: Whose, was: Study[], is: Study[], holds: (study: Study) => boolean): Untold[] {
+function share(
+  whose: Whose,
+  was: Study[],
+  is: Study[],
+  holds: (study: Study) => boolean,
+): Untold[] {
   if (Math.min(was.length, is.length) < FEWEST_STUDIES) return [];
   const [a, b] = [was, is].map((studies) => studies.filter(holds).length);
   const [hitsBefore, hitsNow] = [a ?? 0, b ?? 0];
@@ -124,8 +148,11 @@ function share(whose: Whose, was: Study[], is: Study[], holds: (study: Study) =>
   return [
     {
       ...whose,
-      ...{ before: hitsBefore / was.length, now: hitsNow / is.length, test: "Fisher" },
-      ...{ studies_before: was.length, studies_now: is.length },
+      before: hitsBefore / was.length,
+      now: hitsNow / is.length,
+      test: "Fisher",
+      studies_before: was.length,
+      studies_now: is.length,
       p: fisher(hitsBefore, was.length, hitsNow, is.length),
     },
   ];
@@ -140,8 +167,11 @@ function scores(whose: Whose, was: Study[], is: Study[]): Untold[] {
   return [
     {
       ...whose,
-      ...{ before: median(before) ?? 0, now: median(now) ?? 0, test: "Mann-Whitney" },
-      ...{ studies_before: before.length, studies_now: now.length },
+      before: median(before) ?? 0,
+      now: median(now) ?? 0,
+      test: "Mann-Whitney",
+      studies_before: before.length,
+      studies_now: now.length,
       ...mannWhitney(before, now),
     },
   ];
@@ -157,7 +187,8 @@ function factsOf({ monday, studies }: Week): WeekFacts {
   const ran = all.filter((study) => study.ran);
   const labels = [...new Set(ran.flatMap(({ found }) => [...found.keys()]))].sort();
   return {
-    ...{ monday, studies: all.length },
+    monday,
+    studies: all.length,
     refused: all.filter(({ refused }) => refused).length,
     failed: all.filter(({ failed }) => failed).length,
     caveats: ran.filter(({ caveat }) => caveat).length,

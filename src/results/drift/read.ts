@@ -1,4 +1,7 @@
-/** The receipts of a folder and of those below it, for the comparison of weeks and the list of results. */
+/**
+ * The receipts of a folder and of those below it, for the comparison of weeks and the list of
+ * results.
+ */
 import { opendir } from "node:fs/promises";
 import path from "node:path";
 import { errno } from "../../base/errno.js";
@@ -24,7 +27,11 @@ export interface Reading {
  * Links are not followed, and what is no receipt is left out.
  * @returns false where there is more than was read
  */
-export async function readReceipts(folder: string, to: Gathering, reading: Reading = {}): Promise<boolean> {
+export async function readReceipts(
+  folder: string,
+  to: Gathering,
+  reading: Reading = {},
+): Promise<boolean> {
   const { most = Infinity, unreadable } = reading;
   const entries = await opendir(folder).catch((error: unknown) => {
     unreadable?.(folder, errno(error));

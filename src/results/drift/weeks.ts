@@ -1,6 +1,7 @@
 /**
- * How models do, week by week, gathered from receipts alone. One study counts once in a week: images of a study are of one
- * patient and one scan, and a test that takes them for independent sees changes where there are none.
+ * How models do, week by week, gathered from receipts alone. One study counts once in a week:
+ * images of a study are of one patient and one scan, and a test that takes them for independent
+ * sees changes where there are none.
  */
 import { observedIn, scannerOf, workTime } from "../receipt/observed.js";
 import type { Receipt, ReceiptModel } from "../receipt/receipt.js";
@@ -70,15 +71,31 @@ export class Weeks {
     this.#compare(receipt);
   }
 
-  #factsOf({ name, version, shadow }: ReceiptModel, scanner: string, monday: string, study: string) {
+  #factsOf(
+    { name, version, shadow }: ReceiptModel,
+    scanner: string,
+    monday: string,
+    study: string,
+  ) {
     const key = [name, version, shadow === true ? "shadow" : "", scanner].join("\n");
     const line = entry(this.lines, key, () => ({
-      ...{ model: name, version, shadow: shadow === true, scanner },
+      model: name,
+      version,
+      shadow: shadow === true,
+      scanner,
       weeks: new Map<string, Week>(),
     }));
-    const week = entry(line.weeks, monday, () => ({ monday, studies: new Map<string, StudyFacts>() }));
+    const week = entry(line.weeks, monday, () => ({
+      monday,
+      studies: new Map<string, StudyFacts>(),
+    }));
     return entry(week.studies, study, () => ({
-      ...{ scores: new Map(), found: new Map(), refused: false, failed: false, caveat: false, ran: false },
+      scores: new Map(),
+      found: new Map(),
+      refused: false,
+      failed: false,
+      caveat: false,
+      ran: false,
       work: 0,
     }));
   }
@@ -99,7 +116,13 @@ export class Weeks {
     const names = [shadow, active].map(({ name, version }) => `${name} ${version}`);
     const [first = "", second = ""] = names;
     const pair = entry(this.pairs, [first, second, label].join("\n"), () => ({
-      ...{ shadow: first, active: second, label, both: 0, neither: 0, onlyShadow: 0, onlyActive: 0 },
+      shadow: first,
+      active: second,
+      label,
+      both: 0,
+      neither: 0,
+      onlyShadow: 0,
+      onlyActive: 0,
     }));
     return {
       add(inShadow: boolean, inActive: boolean) {
@@ -121,7 +144,8 @@ function note(facts: StudyFacts, model: ReceiptModel, work: number): void {
   facts.caveat ||= model.warnings.length > 0;
   for (const { label, present, score } of observedIn(model)) {
     facts.found.set(label, present || facts.found.get(label) === true);
-    if (score !== undefined) facts.scores.set(label, Math.max(score, facts.scores.get(label) ?? score));
+    if (score !== undefined)
+      facts.scores.set(label, Math.max(score, facts.scores.get(label) ?? score));
   }
 }
 

@@ -1,7 +1,9 @@
 /** Where the patient's left, front and head are on an image. */
 import type { PlanePosition } from "../../images/image.js";
 
-/** Which part of the patient lies towards each edge of the image: L, R, A, P, H, F, or two of them. */
+/**
+ * Which part of the patient lies towards each edge of the image: L, R, A, P, H, F, or two of them.
+ */
 export interface Edges {
   left: string;
   right: string;
@@ -10,12 +12,15 @@ export interface Edges {
 }
 
 const OPPOSITE: Record<string, string> = { L: "R", R: "L", A: "P", P: "A", H: "F", F: "H" };
-/** Cosine of 70 degrees: a second letter is shown if the image is turned by more than 20 degrees. */
+/**
+ * Cosine of 70 degrees: a second letter is shown if the image is turned by more than 20 degrees.
+ */
 const OBLIQUE = 0.342;
 
 /**
- * Letters for the image's edges, from its plane (PS3.3 C.7.6.2.1.1) or else Patient Orientation (PS3.3 C.7.6.1.1.1:
- * direction of the rows, then of the columns). Undefined if neither says it, or if it is not a biped's.
+ * Letters for the image's edges, from its plane (PS3.3 C.7.6.2.1.1) or else Patient Orientation
+ * (PS3.3 C.7.6.1.1.1: direction of the rows, then of the columns). Undefined if neither says it, or
+ * if it is not a biped's.
  */
 export function edgesOf(
   plane: PlanePosition | undefined,

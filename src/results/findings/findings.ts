@@ -1,17 +1,25 @@
 /**
- * Says what the engine gave in the words of the manifest: findings and measurements of a receipt. A score counts as
- * present at or above its threshold; a label that was looked for and not found is a finding too, `present: false`.
+ * Says what the engine gave in the words of the manifest: findings and measurements of a receipt. A
+ * score counts as present at or above its threshold; a label that was looked for and not found is a
+ * finding too, `present: false`.
  */
 import type { ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Finding } from "../receipt/receipt.js";
-import { invalid, type FrameResult, type GroupGeometry, type Interpreted } from "../kinds/finding.js";
+import {
+  invalid,
+  type FrameResult,
+  type GroupGeometry,
+  type Interpreted,
+} from "../kinds/finding.js";
 import { resultKindOf } from "../kinds/kinds.js";
 
 /**
  * Findings and measurements of one frame or of a volume, in the order of outputs and labels.
  * @param outputs the manifest's outputs; those of `result` lie in the same order
- * @param thresholds for each output those of its labels in order, site.json applied; NaN for a label without one
- * @throws RadserveError output_invalid if the engine's outputs are not those of the manifest, or are not numbers
+ * @param thresholds for each output those of its labels in order, site.json applied; NaN for a
+ * label without one
+ * @throws RadserveError output_invalid if the engine's outputs are not those of the manifest, or
+ * are not numbers
  */
 export function interpret(
   outputs: readonly ModelOutput[],
@@ -50,6 +58,7 @@ export const interpretOver = (
 ): Interpreted =>
   joined(
     outputs.map(
-      (output, i) => resultKindOf(output).overFrames?.(output, thresholds[i] ?? [], findings, group) ?? {},
+      (output, i) =>
+        resultKindOf(output).overFrames?.(output, thresholds[i] ?? [], findings, group) ?? {},
     ),
   );

@@ -1,6 +1,7 @@
 /**
- * The side guard: it compares the side that a model names with the side that the image says it shows. A finding of the
- * other side is never written; a finding that the image cannot confirm carries a caveat.
+ * The side guard: it compares the side that a model names with the side that the image says it
+ * shows. A finding of the other side is never written; a finding that the image cannot confirm
+ * carries a caveat.
  */
 import type { EngineOutput } from "../../engine/types.js";
 import { errors, type RadserveError } from "../../base/errors.js";
@@ -38,11 +39,13 @@ export function checkSides(claimed: Claimed): Warning[] {
   if (all.size > 1 && !perFrame(image) && image.case === undefined)
     warnings.push({
       code: "laterality_contradictory",
-      message: "The image calls itself left in one place and right in another; no side is taken from it.",
+      message:
+        "The image calls itself left in one place and right in another; no side is taken from it.",
     });
   for (const { output, label, o, index } of sidedLabels(outputs)) {
     for (const finding of findings) {
-      if (!finding.present || finding.label !== label.label || !resultKindOf(output).isOf(finding)) continue;
+      if (!finding.present || finding.label !== label.label || !resultKindOf(output).isOf(finding))
+        continue;
       const [leading] = image.case?.members ?? [];
       const isPlaced = finding.box ?? finding.point ?? finding.area ?? finding.volume;
       const views = leading !== undefined && isPlaced === undefined;
@@ -69,14 +72,18 @@ function sidedLabels(outputs: readonly ModelOutput[]): Sided[] {
   return outputs.flatMap((output, o) =>
     labelsOf(output).flatMap((label, index): Sided[] => {
       const { laterality } = label;
-      const side = laterality === undefined ? undefined : sideOfCode(laterality.value, laterality.scheme);
+      const side =
+        laterality === undefined ? undefined : sideOfCode(laterality.value, laterality.scheme);
       if (laterality === undefined || side === undefined) return [];
       return [{ output, o, index, label: { ...label, laterality, side } }];
     }),
   );
 }
 
-/** Frames of one object may show different sides, each by its own functional groups, and so may the images of a group. */
+/**
+ * Frames of one object may show different sides, each by its own functional groups, and so may the
+ * images of a group.
+ */
 function perFrame(image: Image): boolean {
   if (image.series?.grouped === true) return true;
   return image.frameCount > 1 && image.attributes?.has("PerFrameFunctionalGroupsSequence") === true;
@@ -92,7 +99,10 @@ function unconfirmed(
   const name = `"${label.label}" is a finding of the ${NAMES[label.side]} side`;
   if (leftness === undefined)
     return [
-      { code: "laterality_unconfirmed", message: `${name}; the image does not say which side it shows.` },
+      {
+        code: "laterality_unconfirmed",
+        message: `${name}; the image does not say which side it shows.`,
+      },
     ];
   if (leftness > 0.5 === (label.side === "L")) return [];
   const message = `${name}, and lies in the other half of the image by the image's orientation.`;
@@ -110,7 +120,10 @@ function pointOf(
   return result === undefined ? undefined : kindOfGiven(result).middle?.(result, index);
 }
 
-/** How far to the patient's left a point lies, 0 to 1; undefined if the image's orientation does not say. */
+/**
+ * How far to the patient's left a point lies, 0 to 1; undefined if the image's orientation does not
+ * say.
+ */
 function leftnessOf(image: Image, frame: number, { x, y }: Point): number | undefined {
   const edges = edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation"));
   const [across, down] = [x / image.format.columns, y / image.format.rows];

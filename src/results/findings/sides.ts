@@ -15,16 +15,21 @@ const CODES: Readonly<Record<string, Side>> = {
   "SNM3 G-A100": "R",
 };
 
-export const sideOfCode = (value: string, scheme: string): Side | undefined => CODES[`${scheme} ${value}`];
+export const sideOfCode = (value: string, scheme: string): Side | undefined =>
+  CODES[`${scheme} ${value}`];
 
-/** What the whole of an image states, or the file of a slice: findings ask for it on each of very many frames. */
+/**
+ * What the whole of an image states, or the file of a slice: findings ask for it on each of very
+ * many frames.
+ */
 const statedByAll = new WeakMap<Image | Attributes, ReadonlySet<Side>>();
 
 /**
- * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3), Frame Laterality
- * (C.7.6.16.2.8), and the modifiers of its anatomic regions (table 10-5). "Both" and "unpaired" are no side. View
- * positions are not read: a left lateral view shows both lungs.
- * @param frame from 1: what is said of other frames of the object does not count; all frames if undefined
+ * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3),
+ * Frame Laterality (C.7.6.16.2.8), and the modifiers of its anatomic regions (table 10-5). "Both"
+ * and "unpaired" are no side. View positions are not read: a left lateral view shows both lungs.
+ * @param frame from 1: what is said of other frames of the object does not count; all frames if
+ * undefined
  */
 export function statedSides(image: Image, frame: number | undefined): ReadonlySet<Side> {
   const slice = frame === undefined ? undefined : image.series?.slices[frame - 1];
@@ -33,7 +38,8 @@ export function statedSides(image: Image, frame: number | undefined): ReadonlySe
   const known = one === undefined ? statedByAll.get(file ?? image) : undefined;
   if (known !== undefined) return known;
   const all = (image.case?.members ?? [image]).flatMap(
-    ({ series, attributes }) => series?.attributes ?? (attributes === undefined ? [] : [attributes]),
+    ({ series, attributes }) =>
+      series?.attributes ?? (attributes === undefined ? [] : [attributes]),
   );
   const sets = file === undefined ? all : [file];
   const sides = new Set(sets.flatMap((set) => statedIn(set, one)));
@@ -62,7 +68,10 @@ function modifiers(holder: Attributes): Side[] {
   return regions
     .flatMap((region) => region.sequence("AnatomicRegionModifierSequence") ?? [])
     .flatMap((code) => {
-      const side = sideOfCode(code.string("CodeValue") ?? "", code.string("CodingSchemeDesignator") ?? "");
+      const side = sideOfCode(
+        code.string("CodeValue") ?? "",
+        code.string("CodingSchemeDesignator") ?? "",
+      );
       return side ?? [];
     });
 }
@@ -73,7 +82,8 @@ const SIDES: Readonly<Record<Side, Code>> = {
 };
 
 /**
- * The side of a label's finding site: the manifest's, else the one that the source shows, if it states one only.
+ * The side of a label's finding site: the manifest's, else the one that the source shows, if it
+ * states one only.
  * @param slice of a series, from 1, whose file alone counts
  */
 export function sideOf(image: Image, label: Label, slice?: number): Code | undefined {

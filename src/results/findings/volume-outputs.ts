@@ -13,8 +13,8 @@ interface Marked {
 }
 
 /**
- * Counts marked pixels. A mask has groups of `slices` planes; a group is one label that may overlap others, or all
- * labels together.
+ * Counts marked pixels. A mask has groups of `slices` planes; a group is one label that may overlap
+ * others, or all labels together.
  */
 export function markedPixels(outputs: readonly EngineOutput[], slices: number): Marked {
   const marked: Marked = { slices: new Array<number>(slices).fill(0), rows: [] };
@@ -44,10 +44,13 @@ export interface Crossing {
 }
 
 /**
- * The row that has most marked, and of the columns the one that has most marked in that row: so both planes go through
- * the same. Of equals, the middle one. Undefined if nothing is marked.
+ * The row that has most marked, and of the columns the one that has most marked in that row: so
+ * both planes go through the same. Of equals, the middle one. Undefined if nothing is marked.
  */
-export function fullestCrossing(outputs: readonly EngineOutput[], { rows }: Marked): Crossing | undefined {
+export function fullestCrossing(
+  outputs: readonly EngineOutput[],
+  { rows }: Marked,
+): Crossing | undefined {
   const row = fullest(rows);
   if (row === undefined) return undefined;
   const columns: number[] = [];
@@ -69,7 +72,10 @@ function fullest(counts: readonly number[]): number | undefined {
   return equals[Math.floor((equals.length - 1) / 2)];
 }
 
-/** The outputs for one slice: its part of each mask, and everything else as it is for the whole volume. */
+/**
+ * The outputs for one slice: its part of each mask, and everything else as it is for the whole
+ * volume.
+ */
 export const sliceOutputs = (outputs: readonly EngineOutput[], slice: number): EngineOutput[] =>
   outputs.map((output) => kindOfGiven(output).inSlice?.(output, slice) ?? output);
 
@@ -91,13 +97,23 @@ export function modelGridOf(outputs: readonly EngineOutput[]): ModelGrid | undef
   return first;
 }
 
-/** The outputs for one slice of the model's grid, as `sliceOutputs` gives those for one of the source's. */
+/**
+ * The outputs for one slice of the model's grid, as `sliceOutputs` gives those for one of the
+ * source's.
+ */
 export function modelGridSlice(outputs: readonly EngineOutput[], slice: number): EngineOutput[] {
   const inGrid = outputs.map((output): EngineOutput => {
     if (output.kind !== "segmentation" || output.model === undefined) return output;
     const { slices, rows, columns, overlapping, mask, counts, fractions } = output.model;
     return {
-      ...{ kind: output.kind, tensor: output.tensor, slices, rows, columns, overlapping, mask, counts },
+      kind: output.kind,
+      tensor: output.tensor,
+      slices,
+      rows,
+      columns,
+      overlapping,
+      mask,
+      counts,
       ...(fractions === undefined ? {} : { fractions }),
     };
   });

@@ -9,7 +9,15 @@ import type { ProbabilityMap } from "../../manifest/outputs/probability-map.js";
 import type { VolumeDetection } from "../../manifest/outputs/volume-detection.js";
 import { dcm, sct } from "../../manifest/texts.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
-import { finite, invalid, isPresent, named, pixelAspect, thresholdOf, type Part } from "./finding.js";
+import {
+  finite,
+  invalid,
+  isPresent,
+  named,
+  pixelAspect,
+  thresholdOf,
+  type Part,
+} from "./finding.js";
 import { framesWith, highest, scoreText, type Scope } from "./legend-row.js";
 import type { Given, Point, ResultKind } from "./kind.js";
 import { MILLIMETER } from "./measurements.js";
@@ -29,17 +37,27 @@ export const boxes: ResultKind<
     const counts = new Map<number, number>();
     const found = given.map((box): Finding => {
       const label = labels[box.label];
-      if (label === undefined) throw invalid(`label numbers below ${labels.length}`, `${box.label}`);
+      if (label === undefined)
+        throw invalid(`label numbers below ${labels.length}`, `${box.label}`);
       const score = finite(box.score);
       const threshold = thresholdOf(label, thresholds[box.label]);
       const { x0, y0, x1, y1 } = box;
       const edges = { x0: finite(x0), y0: finite(y0), x1: finite(x1), y1: finite(y1) };
       const turned = box.corners === undefined ? {} : turnedBox(box.corners, pixelAspect(part));
-      const said = { ...named(label, part), score, threshold, present: isPresent(score, threshold) };
+      const said = {
+        ...named(label, part),
+        score,
+        threshold,
+        present: isPresent(score, threshold),
+      };
       if (box.z0 === undefined || box.z1 === undefined) return { ...said, box: edges, ...turned };
       const number = (counts.get(box.label) ?? 0) + 1;
       counts.set(box.label, number);
-      return { ...said, ...inVolume({ ...edges, z0: finite(box.z0), z1: finite(box.z1) }, part), number };
+      return {
+        ...said,
+        ...inVolume({ ...edges, z0: finite(box.z0), z1: finite(box.z1) }, part),
+        number,
+      };
     });
     const missing = labels.flatMap((label, i): Finding[] =>
       given.some((box) => box.label === i)
@@ -48,17 +66,26 @@ export const boxes: ResultKind<
     );
     return { findings: [...found, ...missing], measurements: found.flatMap(measured) };
   },
-  overFrames: (output, _, findings, group) => (group === undefined ? {} : totals(labelsOf(output), findings)),
+  overFrames: (output, _, findings, group) =>
+    group === undefined ? {} : totals(labelsOf(output), findings),
   isOf: ({ box, score, area, volume }) =>
     area === undefined && volume === undefined && (box !== undefined || score === undefined),
   row: (label, findings, colour, scope) => ({
-    ...{ label, present: findings.some((f) => f.present), colour },
-    ...{ hollow: true, scored: true, gauge: undefined, value: boxesText(findings, scope) },
+    label,
+    present: findings.some((f) => f.present),
+    colour,
+    hollow: true,
+    scored: true,
+    gauge: undefined,
+    value: boxesText(findings, scope),
   }),
   laidBack: (result, { left, top, slice }) => ({
     ...result,
     boxes: result.boxes.map(({ x0, y0, x1, y1, z0, z1, corners, ...rest }) => ({
-      ...{ x0: x0 + left, y0: y0 + top, x1: x1 + left, y1: y1 + top },
+      x0: x0 + left,
+      y0: y0 + top,
+      x1: x1 + left,
+      y1: y1 + top,
       ...(z0 === undefined || z1 === undefined ? {} : { z0: z0 + slice, z1: z1 + slice }),
       ...rest,
       ...(corners && { corners: corners.map(({ x, y }) => ({ x: x + left, y: y + top })) }),
@@ -71,9 +98,13 @@ export const boxes: ResultKind<
 function turnedBox(given: readonly Point[], aspect: number): Pick<Finding, "corners" | "angle"> {
   const corners = given.map(({ x, y }) => ({ x: finite(x), y: finite(y) }));
   const [first, second] = corners;
-  if (first === undefined || second === undefined) throw invalid("four corners", `${corners.length}`);
+  if (first === undefined || second === undefined)
+    throw invalid("four corners", `${corners.length}`);
   const degrees = (Math.atan2((second.y - first.y) * aspect, second.x - first.x) * 180) / Math.PI;
-  return { corners, angle: degrees > 90 ? degrees - 180 : degrees <= -90 ? degrees + 180 : degrees };
+  return {
+    corners,
+    angle: degrees > 90 ? degrees - 180 : degrees <= -90 ? degrees + 180 : degrees,
+  };
 }
 
 function tensorOf(output: Detection | DetectionTable | ProbabilityMap | VolumeDetection): string {
@@ -103,7 +134,10 @@ export function inPatient(geometry: VolumeGeometry, x: number, y: number, z: num
 /** A box lies in a slice if more than rounding of it does, and in one at least. */
 const TOUCHES = 1e-6;
 
-function inVolume(box: Solid, { volume, slices = [] }: Part): Pick<Finding, "box" | "frames" | "patient_mm"> {
+function inVolume(
+  box: Solid,
+  { volume, slices = [] }: Part,
+): Pick<Finding, "box" | "frames" | "patient_mm"> {
   if (volume === undefined) throw new RangeError("A box with slices is one of a volume");
   const { x0, y0, z0, x1, y1, z1 } = box;
   const { columnSpacing, rowSpacing, sliceSpacing } = volume;
@@ -124,12 +158,18 @@ function measured({ label, number, patient_mm }: Finding): Measurement[] {
   const { size } = patient_mm;
   return [
     {
-      ...{ name: "Volume of the box", label, number, unit: MILLILITER },
+      name: "Volume of the box",
+      label,
+      number,
+      unit: MILLILITER,
       code: dcm("121219", "Volume of bounding three dimensional region"),
       value: size.reduce((a, b) => a * b, 1) / CUBIC_MM_PER_ML,
     },
     {
-      ...{ name: "Longest side of the box", label, number, unit: MILLIMETER },
+      name: "Longest side of the box",
+      label,
+      number,
+      unit: MILLIMETER,
       code: sct("103339001", "Long axis"),
       value: Math.max(...size),
     },
@@ -142,7 +182,8 @@ function boxesText(findings: readonly Finding[], { frames, called }: Scope): str
   const limit = threshold === undefined ? "" : `threshold ${threshold.toFixed(2)}`;
   if (found.length === 0) {
     const best = highest(findings, (f) => f.score ?? -Infinity)?.score ?? -Infinity;
-    if (threshold === undefined || best === -Infinity) return limit === "" ? "none" : `none, ${limit}`;
+    if (threshold === undefined || best === -Infinity)
+      return limit === "" ? "none" : `none, ${limit}`;
     return `none, ${scoreText(best, threshold, false)}`;
   }
   const scores = found.map((f) => f.score ?? NaN).filter((s) => !Number.isNaN(s));
@@ -153,7 +194,8 @@ function boxesText(findings: readonly Finding[], { frames, called }: Scope): str
     frames === 1 ? "" : ` in ${framesWith(found)} of ${frames} ${called}s`
   }`;
   if (scores.length === 0) return count;
-  if (threshold !== undefined && found.length === 1) return `${count}, ${scoreText(high, threshold, true)}`;
+  if (threshold !== undefined && found.length === 1)
+    return `${count}, ${scoreText(high, threshold, true)}`;
   const range =
     low.toFixed(2) === high.toFixed(2) ? low.toFixed(2) : `${low.toFixed(2)} to ${high.toFixed(2)}`;
   return [count, `scores ${range}`, limit].filter((part) => part !== "").join(", ");

@@ -24,12 +24,17 @@ export const classification: ResultKind<Classification, Given<"classification">>
     const scores = labels.map(({ label }) =>
       TOGETHER[over](findings.flatMap((one) => (one.label === label ? (one.score ?? []) : []))),
     );
-    const { findings: whole, warnings } = judged(output, thresholds, scores, { spacing: undefined });
+    const { findings: whole, warnings } = judged(output, thresholds, scores, {
+      spacing: undefined,
+    });
     return { findings: whole.map((one) => ({ ...one, over_frames: over })), warnings };
   },
 };
 
-const TOGETHER: Record<NonNullable<Classification["over_frames"]>, (scores: readonly number[]) => number> = {
+const TOGETHER: Record<
+  NonNullable<Classification["over_frames"]>,
+  (scores: readonly number[]) => number
+> = {
   maximum: (scores) => scores.reduce((a, b) => Math.max(a, b), -Infinity),
   mean: (scores) => scores.reduce((a, b) => a + b, 0) / scores.length,
   noisy_or: (scores) => 1 - scores.reduce((left, score) => left * (1 - score), 1),
@@ -48,7 +53,11 @@ function judged(
     const score = finite(scores[i]);
     const told = { ...named(label, part), score };
     if (decision === "highest")
-      return { ...told, present: i === winner, ...(i === winner ? { margin: highest - second } : {}) };
+      return {
+        ...told,
+        present: i === winner,
+        ...(i === winner ? { margin: highest - second } : {}),
+      };
     const threshold = thresholdOf(label, thresholds[i]);
     return { ...told, threshold, present: isPresent(score, threshold) };
   });

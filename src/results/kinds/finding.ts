@@ -21,7 +21,10 @@ export interface FrameResult {
   slices?: readonly number[] | undefined;
   /** Whether its slices do not follow each other straight and evenly. */
   flawed?: boolean | undefined;
-  /** The pixels of the frame, or of the volume's slices in their order, with the meaning that the model gives them. */
+  /**
+   * The pixels of the frame, or of the volume's slices in their order, with the meaning that the
+   * model gives them.
+   */
   planes?: readonly Plane[] | undefined;
 }
 
@@ -38,10 +41,15 @@ export interface Interpreted {
 }
 
 export function named(label: Label, part: Part): Pick<Finding, "label" | "code" | "frame"> {
-  return { label: label.label, ...(label.code === undefined ? {} : { code: label.code }), ...frameOf(part) };
+  return {
+    label: label.label,
+    ...(label.code === undefined ? {} : { code: label.code }),
+    ...frameOf(part),
+  };
 }
 
-export const frameOf = ({ frame }: Part): { frame?: number } => (frame === undefined ? {} : { frame });
+export const frameOf = ({ frame }: Part): { frame?: number } =>
+  frame === undefined ? {} : { frame };
 
 /** Height of a pixel divided by its width, as it is in the patient. */
 export const pixelAspect = ({ spacing, planes }: Part): number =>
@@ -57,7 +65,10 @@ export const noPatientSpacing = ({ spacing }: Part, what: string): Warning => ({
   }; ${what}.`,
 });
 
-/** Scores are float32: a score of 0.7 arrives as 0.69999999, so the threshold is rounded in the same way. */
+/**
+ * Scores are float32: a score of 0.7 arrives as 0.69999999, so the threshold is rounded in the same
+ * way.
+ */
 export const isPresent = (score: number, threshold: number): boolean =>
   Math.fround(score) >= Math.fround(threshold);
 
@@ -70,7 +81,8 @@ export function thresholdOf(label: Label, threshold: number | undefined): number
 
 /** @throws RadserveError output_invalid */
 export function finite(value: number | undefined): number {
-  if (value === undefined || !Number.isFinite(value)) throw invalid("finite numbers", String(value));
+  if (value === undefined || !Number.isFinite(value))
+    throw invalid("finite numbers", String(value));
   return value;
 }
 

@@ -23,15 +23,22 @@ export const keypoints: ResultKind<Keypoints, Given<"points">> = {
       const score = threshold === undefined ? undefined : finite(found.score);
       const reached = score === undefined || threshold === undefined || isPresent(score, threshold);
       const scored = { ...said, ...(score === undefined ? {} : { score }) };
-      if (Number.isFinite(x) && Number.isFinite(y)) return { ...scored, present: reached, point: { x, y } };
+      if (Number.isFinite(x) && Number.isFinite(y))
+        return { ...scored, present: reached, point: { x, y } };
       if (reached) warnings.push(outside(label.label));
       return { ...scored, present: false };
     });
     const there = new Map(
-      findings.flatMap(({ label, present, point }) => (present && point ? [[label, point] as const] : [])),
+      findings.flatMap(({ label, present, point }) =>
+        present && point ? [[label, point] as const] : [],
+      ),
     );
     const measured = measurePoints(output.measures ?? [], there, part);
-    return { findings, measurements: measured.measurements, warnings: [...warnings, ...measured.warnings] };
+    return {
+      findings,
+      measurements: measured.measurements,
+      warnings: [...warnings, ...measured.warnings],
+    };
   },
   isOf: ({ box, area, volume }) => box === undefined && area === undefined && volume === undefined,
   row: (label, findings, colour, scope) => {

@@ -1,6 +1,6 @@
 /**
- * The results of a kind of output: findings, rows and marks of the picture, and the output on another grid. Each kind
- * is one file beside this one, and one line in the table of kinds.ts.
+ * The results of a kind of output: findings, rows and marks of the picture, and the output on
+ * another grid. Each kind is one file beside this one, and one line in the table of kinds.ts.
  */
 import type { PanelLayers } from "../../addon/picture.js";
 import type { EngineOutput } from "../../engine/types.js";
@@ -35,8 +35,9 @@ export interface Point {
 export type Marks = PanelLayers["marks"][number];
 
 /**
- * `Output` is what the manifest says of it, `Result` what the engine gave. Only what a kind has is there: an output that
- * marks nothing has no marks, and one that holds no pixels is the same on every grid.
+ * `Output` is what the manifest says of it, `Result` what the engine gave. Only what a kind has is
+ * there: an output that marks nothing has no marks, and one that holds no pixels is the same on
+ * every grid.
  */
 export interface ResultKind<Output extends ModelOutput, Result extends EngineOutput> {
   gives: EngineOutput["kind"];
@@ -45,7 +46,8 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   /**
    * Findings and measurements of a frame or a volume, in the order of labels.
    * @param thresholds those of its labels in order, site.json applied; NaN for a label without one
-   * @throws RadserveError output_invalid for what is not a number, or not as many as the manifest says
+   * @throws RadserveError output_invalid for what is not a number, or not as many as the manifest
+   * says
    */
   interpret: (
     output: Output,
@@ -56,7 +58,8 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   /**
    * Findings about all frames of an image, made of those of each frame.
    * @param thresholds as for `interpret`
-   * @param group how the frames lie, if they are the slices of a group, for which labels have totals
+   * @param group how the frames lie, if they are the slices of a group, for which labels have
+   * totals
    */
   overFrames?: (
     output: Output,
@@ -67,7 +70,12 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   /** Whether a finding of one of its labels is of this kind, told by what it holds. */
   isOf: (finding: Finding) => boolean;
   /** A row of the legend for the findings of a label, at least one. */
-  row?: (label: string, findings: readonly Finding[], colour: Rgb | undefined, scope: Scope) => LegendRow;
+  row?: (
+    label: string,
+    findings: readonly Finding[],
+    colour: Rgb | undefined,
+    scope: Scope,
+  ) => LegendRow;
   /** Rows for an output that has no findings. */
   fixedRows?: (output: Output, scope: Scope) => LegendRow[];
   /** The layers over a panel. */
@@ -78,9 +86,14 @@ export interface ResultKind<Output extends ModelOutput, Result extends EngineOut
   isMarked?: (result: Result) => boolean;
   /** The middle of what is marked of a label. */
   middle?: (result: Result, label: number) => Point | undefined;
-  /** Lays the output for a part into the whole: outside it nothing is marked. Memory of the part is given back. */
+  /**
+   * Lays the output for a part into the whole: outside it nothing is marked. Memory of the part is
+   * given back.
+   */
   laidBack?: (result: Result, box: Cuboid, whole: Sides) => EngineOutput;
-  /** The output of a model that did not run because there was nothing to look at: nothing is there. */
+  /**
+   * The output of a model that did not run because there was nothing to look at: nothing is there.
+   */
   nothing?: (output: Output, whole: Sides, isVolume: boolean) => EngineOutput;
   /** The part of a volume's output that one slice shows. */
   inSlice?: (result: Result, slice: number) => EngineOutput;

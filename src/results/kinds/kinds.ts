@@ -19,7 +19,9 @@ const KINDS = {
   heatmap,
   keypoints,
   volume_detection: boxes,
-} satisfies { [Name in ModelOutput["kind"]]: ResultKind<Extract<ModelOutput, { kind: Name }>, never> };
+} satisfies {
+  [Name in ModelOutput["kind"]]: ResultKind<Extract<ModelOutput, { kind: Name }>, never>;
+};
 
 const byGiven = new Map<string, unknown>(Object.values(KINDS).map((kind) => [kind.gives, kind]));
 

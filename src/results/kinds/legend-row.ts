@@ -61,7 +61,10 @@ export function partOf(
 export const framesWith = (findings: readonly Finding[]): number =>
   new Set(findings.filter((f) => f.present).flatMap((f) => f.frames ?? [f.frame])).size;
 
-/** "score 0.62, threshold 0.50", with as many digits as it takes not to show a score on the wrong side. */
+/**
+ * "score 0.62, threshold 0.50", with as many digits as it takes not to show a score on the wrong
+ * side.
+ */
 export function scoreText(score: number, threshold: number, present: boolean): string {
   for (let digits = 2; digits < 8; digits++) {
     const [s, t] = [score.toFixed(digits), threshold.toFixed(digits)];
@@ -73,8 +76,8 @@ export function scoreText(score: number, threshold: number, present: boolean): s
 const TOGETHER = { maximum: "highest", mean: "mean", noisy_or: "noisy-or", total: "" };
 
 /**
- * A row of a label that is told by its score alone: the highest, or that of all frames, and its threshold, or how far the
- * second is below.
+ * A row of a label that is told by its score alone: the highest, or that of all frames, and its
+ * threshold, or how far the second is below.
  */
 export function scoreRow(label: string, findings: readonly Finding[], scope: Scope): LegendRow {
   const frames = findings.filter((f) => f.over_frames === undefined);
@@ -86,9 +89,12 @@ export function scoreRow(label: string, findings: readonly Finding[], scope: Sco
   if (score === undefined) return { ...row, value: "" };
   const unjudged = `score ${score.toFixed(2)}${margin === undefined ? "" : `, ${margin.toFixed(2)} above the second`}`;
   const value = threshold === undefined ? unjudged : scoreText(score, threshold, present);
-  const within = threshold !== undefined && score >= 0 && score <= 1 && threshold >= 0 && threshold <= 1;
+  const within =
+    threshold !== undefined && score >= 0 && score <= 1 && threshold >= 0 && threshold <= 1;
   const part =
-    whole === undefined ? partOf(best, frames, scope) : `  ·  in ${framesWith(frames)} of ${scope.frames}`;
+    whole === undefined
+      ? partOf(best, frames, scope)
+      : `  ·  in ${framesWith(frames)} of ${scope.frames}`;
   return {
     ...row,
     value: scope.frames === 1 ? value : `${TOGETHER[over]} ${value}${part}`,

@@ -1,6 +1,7 @@
 /**
- * Statistics and forms of segments, by the definitions of IBSI (Zwanenburg et al. 2020, reference manual sections 3.1, 3.3
- * and 3.4). Statistics are of the values of the source's own pixels, before any preparation.
+ * Statistics and forms of segments, by the definitions of IBSI (Zwanenburg et al. 2020, reference
+ * manual sections 3.1, 3.3 and 3.4). Statistics are of the values of the source's own pixels,
+ * before any preparation.
  */
 import { isDeepStrictEqual } from "node:util";
 import {
@@ -93,10 +94,18 @@ interface Row {
   of: (d: Distribution, binWidth: number) => number;
 }
 
-const valued = (name: string, code: Code, of: Row["of"]): Row => ({ name, code, unit: "value", of });
+const valued = (name: string, code: Code, of: Row["of"]): Row => ({
+  name,
+  code,
+  unit: "value",
+  of,
+});
 const pure = (name: string, code: Code, of: Row["of"]): Row => ({ name, code, unit: "none", of });
 
-/** Codes of PS3.16 CID 7464, and of IBSI (CID 7478 and the reference manual) for what that does not have. */
+/**
+ * Codes of PS3.16 CID 7464, and of IBSI (CID 7478 and the reference manual) for what that does not
+ * have.
+ */
 const ROWS: Record<Statistic, Row> = {
   mean: valued("Mean", sct("373098007", "Mean"), ({ mean }) => mean),
   sd: valued("SD", sct("386136009", "Standard Deviation"), sd),
@@ -104,10 +113,14 @@ const ROWS: Record<Statistic, Row> = {
   maximum: valued("Maximum", sct("56851009", "Maximum"), most),
   median: valued("Median", sct("373099004", "Median"), (d) => quantile(d, 0.5)),
   p5: valued("5th percentile", percentile(5), (d) => quantile(d, 0.05)),
-  p10: valued("10th percentile", ibsi("QG58", "10th intensity percentile"), (d) => quantile(d, 0.1)),
+  p10: valued("10th percentile", ibsi("QG58", "10th intensity percentile"), (d) =>
+    quantile(d, 0.1),
+  ),
   p25: valued("25th percentile", percentile(25), (d) => quantile(d, 0.25)),
   p75: valued("75th percentile", percentile(75), (d) => quantile(d, 0.75)),
-  p90: valued("90th percentile", ibsi("8DWT", "90th intensity percentile"), (d) => quantile(d, 0.9)),
+  p90: valued("90th percentile", ibsi("8DWT", "90th intensity percentile"), (d) =>
+    quantile(d, 0.9),
+  ),
   p95: valued("95th percentile", percentile(95), (d) => quantile(d, 0.95)),
   iqr: valued(
     "Interquartile range",
@@ -120,10 +133,14 @@ const ROWS: Record<Statistic, Row> = {
     d.moments[0] === 0 ? 0 : standardised(d, 2) - 3,
   ),
   energy: {
-    ...{ name: "Energy", code: ibsi("N8CA", "Intensity-based energy"), unit: "square" },
+    name: "Energy",
+    code: ibsi("N8CA", "Intensity-based energy"),
+    unit: "square",
     of: (d) => d.total * square(d),
   },
-  rms: valued("Root mean square", ibsi("5ZWQ", "Root mean square intensity"), (d) => Math.sqrt(square(d))),
+  rms: valued("Root mean square", ibsi("5ZWQ", "Root mean square intensity"), (d) =>
+    Math.sqrt(square(d)),
+  ),
   entropy: pure("Entropy", ibsi("TLU2", "Intensity Histogram Entropy"), (d, width) =>
     binned(d, width).reduce((all, part) => all - part * Math.log2(part), 0),
   ),
@@ -143,7 +160,10 @@ interface Quantity {
 
 const QUANTITIES: Readonly<Record<string, Quantity>> = {
   HU: { code: dcm("112031", "Attenuation Coefficient"), unit: ucum("[hnsf'U]", "Hounsfield unit") },
-  SUV: { code: dcm("126401", "SUVbw"), unit: ucum("{SUVbw}g/ml", "Standardized Uptake Value body weight") },
+  SUV: {
+    code: dcm("126401", "SUVbw"),
+    unit: ucum("{SUVbw}g/ml", "Standardized Uptake Value body weight"),
+  },
   BQML: {
     code: dcm("110821", "Nuclear Medicine Tomographic Activity"),
     unit: ucum("Bq/ml", "Becquerels per milliliter"),
@@ -153,7 +173,10 @@ const QUANTITIES: Readonly<Record<string, Quantity>> = {
 const DIFFUSION = dcm("113041", "Apparent Diffusion Coefficient");
 const MAPPED = own("mapped-value", "Real world value");
 
-/** The quantity of a plane's values; undefined if the image does not say it, or only in words of its own. */
+/**
+ * The quantity of a plane's values; undefined if the image does not say it, or only in words of its
+ * own.
+ */
 function quantityOf({ units, suv, realWorld = [] }: Interpretation): Quantity | undefined {
   if (units === undefined) return undefined;
   if (realWorld.some((mapping) => mapping.units === units))
@@ -189,27 +212,45 @@ export function measure(
   part: Part,
   steps: readonly (Step | undefined)[],
 ): Measured {
-  const asked = output.measurements.filter((name): name is Statistic | Form => name in ROWS || isForm(name));
+  const asked = output.measurements.filter(
+    (name): name is Statistic | Form => name in ROWS || isForm(name),
+  );
   const measurements: Measurement[][] = output.labels.map(() => []);
   const warnings: Warning[] = [];
   if (asked.length === 0) return { measurements, warnings };
   const { planes = [], volume, flawed = false } = part;
   const quantity = quantityFor(asked, planes, warnings);
   const isWhole = volume !== undefined && !flawed;
-  const unmeasured = asked.filter((name) => !isWhole && (name === "diameter_3d" || name === "surface"));
-  if (unmeasured.length > 0) warnings.push(unformed(unmeasured, volume === undefined ? "single" : "flawed"));
+  const unmeasured = asked.filter(
+    (name) => !isWhole && (name === "diameter_3d" || name === "surface"),
+  );
+  if (unmeasured.length > 0)
+    warnings.push(unformed(unmeasured, volume === undefined ? "single" : "flawed"));
   if (steps.includes(undefined) && asked.includes("diameter_in_plane"))
     warnings.push(unformed(["diameter_in_plane"], "unscaled"));
   const meanings = distinct(planes.map(({ interpretation }) => interpretation));
-  const missing = output.labels.flatMap(({ label }, i) => (given.counts[i] === 0 ? `"${label}"` : []));
+  const missing = output.labels.flatMap(({ label }, i) =>
+    given.counts[i] === 0 ? `"${label}"` : [],
+  );
   // Of frames each label by itself, so that it is said once
-  for (const some of part.frame === undefined && missing.length > 0 ? [missing.join(", ")] : missing)
+  for (const some of part.frame === undefined && missing.length > 0
+    ? [missing.join(", ")]
+    : missing)
     warnings.push(empty(some, asked, part));
   for (const step of new Set(steps)) {
-    const spacing: SegmentedImage["spacing"] = [step?.column ?? 0, step?.row ?? 0, step?.slice ?? 0];
+    const spacing: SegmentedImage["spacing"] = [
+      step?.column ?? 0,
+      step?.row ?? 0,
+      step?.slice ?? 0,
+    ];
     const counted = countSegments({
-      ...{ mask: given.mask, overlapping: given.overlapping, labels: output.labels.length },
-      ...{ rows: given.rows, columns: given.columns, meanings: meanings.numbers, spacing },
+      mask: given.mask,
+      overlapping: given.overlapping,
+      labels: output.labels.length,
+      rows: given.rows,
+      columns: given.columns,
+      meanings: meanings.numbers,
+      spacing,
       slices: planes.map(({ data }) => (quantity === undefined ? NO_VALUES : data)),
       wordBytes: (planes[0]?.format.bitsAllocated ?? 8) / 8,
       shape: step !== undefined && asked.some(isForm),
@@ -222,7 +263,9 @@ export function measure(
       const common = { label, ...frameOf(part) };
       measurements[i] = asked.flatMap((name): Measurement[] => {
         if (!isForm(name))
-          return quantity && values ? [{ ...common, ...told(name, quantity, values, output.bin_width) }] : [];
+          return quantity && values
+            ? [{ ...common, ...told(name, quantity, values, output.bin_width) }]
+            : [];
         if (step === undefined || unmeasured.includes(name)) return [];
         const { of, ...row } = FORM_ROWS[name];
         return [{ ...common, ...row, value: of(counts, spacing) }];
@@ -245,15 +288,21 @@ interface FormRow {
 
 const FORM_ROWS: Record<Form, FormRow> = {
   diameter_in_plane: {
-    ...{ name: "Longest diameter in a slice", code: sct("103339001", "Long Axis"), unit: MILLIMETER },
+    name: "Longest diameter in a slice",
+    code: sct("103339001", "Long Axis"),
+    unit: MILLIMETER,
     of: ({ inPlane }) => inPlane,
   },
   diameter_3d: {
-    ...{ name: "Longest diameter", code: ibsi("L0JK", "Maximum 3D Diameter of a Mesh"), unit: MILLIMETER },
+    name: "Longest diameter",
+    code: ibsi("L0JK", "Maximum 3D Diameter of a Mesh"),
+    unit: MILLIMETER,
     of: ({ anywhere }) => anywhere,
   },
   surface: {
-    ...{ name: "Surface", code: ibsi("C0JK", "Surface Area of Mesh"), unit: SQUARE_MILLIMETER },
+    name: "Surface",
+    code: ibsi("C0JK", "Surface Area of Mesh"),
+    unit: SQUARE_MILLIMETER,
     of: ({ cells }, spacing) => surfaceArea(cells, spacing),
   },
 };
@@ -294,7 +343,8 @@ function quantityFor(
 const UNFORMED = {
   single: "that needs a series of slices",
   flawed: "the slices do not follow each other straight and without gaps",
-  unscaled: "the size of the pixels in the patient is not known, or not the same for all of the segment",
+  unscaled:
+    "the size of the pixels in the patient is not known, or not the same for all of the segment",
 };
 
 const unformed = (asked: readonly string[], why: keyof typeof UNFORMED): Warning => ({
@@ -322,7 +372,10 @@ function distinct(all: readonly Interpretation[]): { numbers: number[]; each: In
   return { numbers, each };
 }
 
-/** The values of a label's pixels; undefined, with a warning, if there are none that can be measured. */
+/**
+ * The values of a label's pixels; undefined, with a warning, if there are none that can be
+ * measured.
+ */
 function distributionOf(
   { words }: SegmentCounts,
   plane: Plane | undefined,
@@ -337,7 +390,9 @@ function distributionOf(
   }
   const found = new Map<number, number>();
   const many = plane.format.bitsAllocated > 16;
-  const each = new Float64Array(many ? words.reduce((all, { counts }) => all + counts.reduce(sum, 0), 0) : 0);
+  const each = new Float64Array(
+    many ? words.reduce((all, { counts }) => all + counts.reduce(sum, 0), 0) : 0,
+  );
   let [total, left] = [0, 0];
   for (const { meaning, words: stored, counts } of words) {
     const { modality, padding } = meanings[meaning] ?? {};

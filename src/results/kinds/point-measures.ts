@@ -27,7 +27,8 @@ interface Scale {
 
 /**
  * @param points those that are there, by label
- * @returns a measurement for each measure whose points are there, and a warning for each of the others
+ * @returns a measurement for each measure whose points are there, and a warning for each of the
+ * others
  */
 export function measurePoints(
   measures: readonly Measure[],
@@ -48,17 +49,24 @@ export function measurePoints(
       return [{ name, ...(code && { code }), ...frameOf(part), ...found }];
     }
     const where = part.frame === undefined ? "" : " on some frames";
-    warnings.push({ code: "not_measured", message: `"${name}" is not measured${where}: ${found}.` });
+    warnings.push({
+      code: "not_measured",
+      message: `"${name}" is not measured${where}: ${found}.`,
+    });
     return [];
   });
-  if (inPixels.length > 0) warnings.push(noPatientSpacing(part, `in pixels only: ${inPixels.join(", ")}`));
+  if (inPixels.length > 0)
+    warnings.push(noPatientSpacing(part, `in pixels only: ${inPixels.join(", ")}`));
   return { measurements, warnings };
 }
 
 const missingText = (labels: readonly string[]): string =>
   `${[...new Set(labels)].map((label) => `"${label}"`).join(", ")} ${labels.length === 1 ? "is" : "are"} not there`;
 
-/** In which proportions points are measured; undefined where parts of an ultrasound image have different ones. */
+/**
+ * In which proportions points are measured; undefined where parts of an ultrasound image have
+ * different ones.
+ */
 function scaleOf(part: Part, points: readonly Point[]): Scale | undefined {
   const { spacing, regions } = part;
   if (regions !== undefined) {
@@ -70,7 +78,10 @@ function scaleOf(part: Part, points: readonly Point[]): Scale | undefined {
   return { row: aspect, column: 1, unit: Math.abs(aspect - 1) < SQUARE ? PIXELS : undefined };
 }
 
-/** The number with its unit, and the lines that it is of in pixels of the source; or why there is none. */
+/**
+ * The number with its unit, and the lines that it is of in pixels of the source; or why there is
+ * none.
+ */
 function told(
   measure: Measure,
   at: readonly Point[],
@@ -123,8 +134,13 @@ function told(
   const axis = Array.isArray(along) ? at.slice(-2) : [];
   const way = { rows: { x: 1, y: 0 }, columns: { x: 0, y: 1 } };
   const direction =
-    typeof along === "string" ? way[along] : axis[0] && axis[1] ? from(axis[0], axis[1]) : undefined;
-  if (direction !== undefined && length(direction) === 0) return "the points of its line lie in one place";
+    typeof along === "string"
+      ? way[along]
+      : axis[0] && axis[1]
+        ? from(axis[0], axis[1])
+        : undefined;
+  if (direction !== undefined && length(direction) === 0)
+    return "the points of its line lie in one place";
   const measured = (start: Point, end: Point): { size: number; line: Point[] } => {
     if (direction === undefined) return { size: length(from(start, end)), line: [start, end] };
     const size = dot(from(start, end), direction) / length(direction);
@@ -142,7 +158,8 @@ function told(
   };
 }
 
-const OBLONG = "its pixels are not square, and the image does not say how large they are in the patient";
+const OBLONG =
+  "its pixels are not square, and the image does not say how large they are in the patient";
 
 const length = ({ x, y }: Vector): number => Math.hypot(x, y);
 const dot = (a: Vector, b: Vector): number => a.x * b.x + a.y * b.y;

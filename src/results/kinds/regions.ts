@@ -1,4 +1,7 @@
-/** Which region of an ultrasound image a label lies in, and so which scale its area has (PS3.3 C.8.5.5). */
+/**
+ * Which region of an ultrasound image a label lies in, and so which scale its area has (PS3.3
+ * C.8.5.5).
+ */
 import type { Region } from "../../images/image.js";
 import type { Given, Point } from "./kind.js";
 
@@ -10,9 +13,9 @@ const DISPUTED = 1;
 const FIRST = 2;
 
 /**
- * For each label the scale that all of its pixels have; `outside` if some lie beyond the regions that have a scale, else
- * `several` if they have different ones, or lie where regions of one priority and different scales overlap. A label
- * without pixels has the first scale.
+ * For each label the scale that all of its pixels have; `outside` if some lie beyond the regions
+ * that have a scale, else `several` if they have different ones, or lie where regions of one
+ * priority and different scales overlap. A label without pixels has the first scale.
  */
 export function scalesOfLabels(
   { mask, rows, columns, overlapping, counts }: Given<"segmentation">,
@@ -23,11 +26,13 @@ export function scalesOfLabels(
   const labels = counts.map(() => ({ outside: false, several: false, found: NOWHERE }));
   for (let i = 0; i < mask.length; i++) {
     const value = mask[i] ?? 0;
-    const label = value === 0 ? undefined : labels[overlapping ? Math.floor(i / map.length) : value - 1];
+    const label =
+      value === 0 ? undefined : labels[overlapping ? Math.floor(i / map.length) : value - 1];
     if (label === undefined) continue;
     const place = map[i % map.length] ?? NOWHERE;
     if (place === NOWHERE) label.outside = true;
-    else if (place === DISPUTED || (label.found !== NOWHERE && label.found !== place)) label.several = true;
+    else if (place === DISPUTED || (label.found !== NOWHERE && label.found !== place))
+      label.several = true;
     else label.found = place;
   }
   return labels.map(({ outside, several, found }) => {
@@ -36,17 +41,29 @@ export function scalesOfLabels(
   });
 }
 
-/** The one scale of all points, each by the regions of the highest priority that it lies in; undefined if there is none. */
-export function scaleOfPoints(points: readonly Point[], regions: readonly Region[]): Scale | undefined {
+/**
+ * The one scale of all points, each by the regions of the highest priority that it lies in;
+ * undefined if there is none.
+ */
+export function scaleOfPoints(
+  points: readonly Point[],
+  regions: readonly Region[],
+): Scale | undefined {
   const scales = points.map(({ x, y }) => {
-    const around = regions.filter(({ x0, y0, x1, y1 }) => x >= x0 && x <= x1 + 1 && y >= y0 && y <= y1 + 1);
+    const around = regions.filter(
+      ({ x0, y0, x1, y1 }) => x >= x0 && x <= x1 + 1 && y >= y0 && y <= y1 + 1,
+    );
     const high = around.filter(({ highPriority }) => highPriority);
     const counting = high.length > 0 ? high : around;
     const found = distinctScales(counting);
-    return found.length === 1 && counting.every(({ scale }) => scale !== undefined) ? found[0] : undefined;
+    return found.length === 1 && counting.every(({ scale }) => scale !== undefined)
+      ? found[0]
+      : undefined;
   });
   const [first] = scales;
-  const isOne = scales.every((scale) => scale?.row === first?.row && scale?.column === first?.column);
+  const isOne = scales.every(
+    (scale) => scale?.row === first?.row && scale?.column === first?.column,
+  );
   return isOne ? first : undefined;
 }
 
@@ -55,7 +72,10 @@ function distinctScales(regions: readonly Region[]): Scale[] {
   return [...new Map(found.map((scale) => [`${scale.row} ${scale.column}`, scale])).values()];
 }
 
-/** For each pixel the number of its scale. A region of high priority covers those of low priority (C.8.5.5.1.3). */
+/**
+ * For each pixel the number of its scale. A region of high priority covers those of low priority
+ * (C.8.5.5.1.3).
+ */
 function scaleMap(
   regions: readonly Region[],
   scales: readonly Scale[],

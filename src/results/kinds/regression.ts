@@ -4,7 +4,11 @@ import type { Code } from "../../manifest/texts.js";
 import { finite, frameOf, invalid } from "./finding.js";
 import type { Given, ResultKind } from "./kind.js";
 
-const STANDARD_DEVIATION: Code = { value: "386136009", scheme: "SCT", meaning: "Standard Deviation" };
+const STANDARD_DEVIATION: Code = {
+  value: "386136009",
+  scheme: "SCT",
+  meaning: "Standard Deviation",
+};
 /** How far probabilities in float16 may be from 1 together. */
 const ROUNDING = 0.01;
 

@@ -4,7 +4,11 @@ import { release } from "../../addon/bytes.js";
 import type { ModelGridMask } from "../../engine/types.js";
 import type { Spacing, VolumeGeometry, Warning } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
-import { isFractional, mayOverlap, type Segmentation } from "../../manifest/outputs/segmentation.js";
+import {
+  isFractional,
+  mayOverlap,
+  type Segmentation,
+} from "../../manifest/outputs/segmentation.js";
 import type { Code } from "../../manifest/texts.js";
 import type { Rgb } from "../colour.js";
 import type { Finding, Measurement } from "../receipt/receipt.js";
@@ -43,7 +47,10 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
     if (group === undefined) return {};
     if ("missing" in group) {
       const message = `The areas of the slices do not add up to volumes: they are no straight and whole volume. ${group.missing}`;
-      return { ...totals(output.labels, findings), warnings: [{ code: "volume_not_measured", message }] };
+      return {
+        ...totals(output.labels, findings),
+        warnings: [{ code: "volume_not_measured", message }],
+      };
     }
     const voxel = group.columnSpacing * group.rowSpacing * group.sliceSpacing;
     const told = totals(output.labels, findings, (mine) => {
@@ -51,7 +58,9 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
       return { voxels, ml: (voxels * voxel) / CUBIC_MM_PER_ML };
     });
     if (!output.measurements.includes("volume")) return told;
-    const volumes = told.findings.map(({ label, volume }) => measuredVolume(label, volume?.ml ?? NaN));
+    const volumes = told.findings.map(({ label, volume }) =>
+      measuredVolume(label, volume?.ml ?? NaN),
+    );
     return { ...told, measurements: [...volumes, ...told.measurements] };
   },
   isOf: ({ area, volume }) => area !== undefined || volume !== undefined,
@@ -78,7 +87,11 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
     const size = slices * rows * columns;
     const labels = output.labels.length;
     return {
-      ...{ kind: "segmentation", tensor: output.tensor, rows, columns, overlapping },
+      kind: "segmentation",
+      tensor: output.tensor,
+      rows,
+      columns,
+      overlapping,
       ...(isVolume ? { slices } : {}),
       mask: new Uint8Array(size * (overlapping ? labels : 1)),
       counts: output.labels.map(() => 0),
@@ -93,11 +106,16 @@ export const segmentation: ResultKind<Segmentation, Given<"segmentation">> = {
     return {
       ...whole,
       mask: planesOfSlice(result.mask, plane, slices, slice),
-      ...(fractions === undefined ? {} : { fractions: planesOfSlice(fractions, plane, slices, slice) }),
+      ...(fractions === undefined
+        ? {}
+        : { fractions: planesOfSlice(fractions, plane, slices, slice) }),
     };
   },
   release: (result) => {
-    for (const { mask, fractions } of [result, ...(result.model === undefined ? [] : [result.model])]) {
+    for (const { mask, fractions } of [
+      result,
+      ...(result.model === undefined ? [] : [result.model]),
+    ]) {
       release(mask);
       if (fractions !== undefined) release(fractions);
     }
@@ -159,7 +177,9 @@ function segmented(
   return { findings, measurements, warnings };
 }
 
-/** For each label the scale of its pixels, or why they have none; undefined if the image has none. */
+/**
+ * For each label the scale of its pixels, or why they have none; undefined if the image has none.
+ */
 function labelScales(
   given: Given<"segmentation">,
   { spacing, regions }: Part,
@@ -206,12 +226,18 @@ function inVolume(
     ...(output.measurements.includes("volume") ? [measuredVolume(label, ml)] : []),
     ...(more.measurements[i] ?? []),
   ]);
-  const warnings = output.measurements.includes("area") ? [NO_AREA, ...more.warnings] : more.warnings;
+  const warnings = output.measurements.includes("area")
+    ? [NO_AREA, ...more.warnings]
+    : more.warnings;
   return { findings, measurements, warnings };
 }
 
 const measuredVolume = (label: string, ml: number): Measurement => ({
-  ...{ name: "Volume", code: VOLUME, label, value: ml, unit: MILLILITER },
+  name: "Volume",
+  code: VOLUME,
+  label,
+  value: ml,
+  unit: MILLILITER,
 });
 
 const NO_AREA: Warning = {
@@ -231,7 +257,10 @@ function segmentationWarnings(asked: readonly string[], part: Part): Warning[] {
   return warnings;
 }
 
-/** The threshold for the probability of each pixel; labels that exclude each other are decided without thresholds. */
+/**
+ * The threshold for the probability of each pixel; labels that exclude each other are decided
+ * without thresholds.
+ */
 function thresholdOfPixels(
   { activation }: Segmentation,
   label: Label,
@@ -240,7 +269,12 @@ function thresholdOfPixels(
   return mayOverlap(activation) ? { threshold: thresholdOf(label, threshold) } : {};
 }
 
-function row(label: string, all: readonly Finding[], colour: Rgb | undefined, scope: Scope): LegendRow {
+function row(
+  label: string,
+  all: readonly Finding[],
+  colour: Rgb | undefined,
+  scope: Scope,
+): LegendRow {
   const total = all.find((f) => f.over_frames !== undefined)?.volume;
   const findings = all.filter((f) => f.over_frames === undefined);
   const present = findings.some((f) => f.present);
@@ -274,7 +308,8 @@ function volumeText({ voxels, ml }: { voxels: number; ml: number }): string {
   return `${digits(ml)} mL  ·  ${grouped(voxels)} ${voxels === 1 ? "voxel" : "voxels"}`;
 }
 
-const digits = (size: number): string => size.toFixed(size >= 100 || size === 0 ? 1 : size >= 1 ? 2 : 3);
+const digits = (size: number): string =>
+  size.toFixed(size >= 100 || size === 0 ? 1 : size >= 1 ? 2 : 3);
 
 const grouped = (count: number): string => String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
@@ -283,9 +318,13 @@ function marks(
   colours: readonly Rgb[],
 ): Marks {
   const bytes = (some: readonly Rgb[]) => Uint8Array.from(some.flat());
-  if (!overlapping) return { masks: [{ rows, columns, mask, colours: bytes(colours), counts }], heat: [] };
+  if (!overlapping)
+    return { masks: [{ rows, columns, mask, colours: bytes(colours), counts }], heat: [] };
   const planes = colours.map((colour, i): MaskLayer => ({
-    ...{ rows, columns, colours: bytes([colour]), counts: counts.slice(i, i + 1) },
+    rows,
+    columns,
+    colours: bytes([colour]),
+    counts: counts.slice(i, i + 1),
     mask: mask.subarray(i * rows * columns, (i + 1) * rows * columns),
   }));
   return { masks: planes, heat: [] };
@@ -322,7 +361,12 @@ function pasted(values: Uint8Array, box: Cuboid, grid: Sides): Uint8Array {
 }
 
 /** From each group of `slices` planes, the plane of this slice. */
-function planesOfSlice(values: Uint8Array, plane: number, slices: number, slice: number): Uint8Array {
+function planesOfSlice(
+  values: Uint8Array,
+  plane: number,
+  slices: number,
+  slice: number,
+): Uint8Array {
   const groups = values.length / (plane * slices);
   const cut = new Uint8Array(groups * plane);
   for (let group = 0; group < groups; group++) {

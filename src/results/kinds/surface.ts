@@ -1,7 +1,8 @@
 /**
- * The area of a surface by marching cubes (Lorensen and Cline 1987), as IBSI defines it (C0JK): halfway between the centres
- * of voxels within and voxels outside, so that the eight corners of a cell decide all that lies within it. On a face whose
- * inner corners lie across, the surface parts them: it is closed everywhere.
+ * The area of a surface by marching cubes (Lorensen and Cline 1987), as IBSI defines it (C0JK):
+ * halfway between the centres of voxels within and voxels outside, so that the eight corners of a
+ * cell decide all that lies within it. On a face whose inner corners lie across, the surface parts
+ * them: it is closed everywhere.
  */
 
 type Triple = readonly [number, number, number];
@@ -12,9 +13,15 @@ type Triple = readonly [number, number, number];
  * @param step mm between the centres of columns, rows and slices
  */
 export const surfaceArea = (cells: Float64Array, step: Triple): number =>
-  cells.reduce((sum, count, pattern) => (count === 0 ? sum : sum + count * areaIn(pattern, step)), 0);
+  cells.reduce(
+    (sum, count, pattern) => (count === 0 ? sum : sum + count * areaIn(pattern, step)),
+    0,
+  );
 
-/** The corners of each face in turn; bit 0 of a corner is along columns, bit 1 along rows, bit 2 along slices. */
+/**
+ * The corners of each face in turn; bit 0 of a corner is along columns, bit 1 along rows, bit 2
+ * along slices.
+ */
 const FACES = [1, 2, 4].flatMap((axis) => {
   const [u = 0, v = 0] = [1, 2, 4].filter((other) => other !== axis);
   return [0, axis].map((side) => [side, side | u, side | u | v, side | v]);
@@ -31,7 +38,8 @@ function areaIn(pattern: number, step: Triple): number {
     for (let i = 0; i < 4; i++) {
       const at = (k: number) => face[(i + k) % 4] ?? 0;
       if (inside(at(0)) || !inside(at(1))) continue;
-      // Corners are within from the next one on; the line leads from the edge before them to the edge behind them
+      // Corners are within from the next one on; the line leads from the edge before them to the
+      // edge behind them
       let end = 1;
       while (inside(at(end + 1))) end++;
       const [from, to] = [edge(at(0), at(1)), edge(at(end), at(end + 1))];
@@ -63,8 +71,9 @@ const UNIT: Triple = [1, 1, 1];
 const LEAST = 1e-9;
 
 /**
- * Of the triangles between one point of a loop and the others. A loop that is not flat has the point from which they are
- * largest in a cell of equal sides, as the tables do that others use; of several such the one from which they are least.
+ * Of the triangles between one point of a loop and the others. A loop that is not flat has the
+ * point from which they are largest in a cell of equal sides, as the tables do that others use; of
+ * several such the one from which they are least.
  */
 function areaWithin(loop: readonly number[], step: Triple): number {
   const fans = loop.map((_, first) => [...loop.slice(first), ...loop.slice(0, first)]);
@@ -75,7 +84,9 @@ function areaWithin(loop: readonly number[], step: Triple): number {
 
 function fanArea(fan: readonly number[], step: Triple): number {
   const [apex = [0, 0, 0] as const, ...others] = fan.map((one) => middleOf(one, step));
-  return others.slice(1).reduce((sum, point, i) => sum + triangle(apex, others[i] ?? apex, point), 0);
+  return others
+    .slice(1)
+    .reduce((sum, point, i) => sum + triangle(apex, others[i] ?? apex, point), 0);
 }
 
 function triangle(a: Triple, b: Triple, c: Triple): number {

@@ -1,4 +1,7 @@
-/** What is said of a label over all slices of a group: whether it is in any of them, and in how many. */
+/**
+ * What is said of a label over all slices of a group: whether it is in any of them, and in how
+ * many.
+ */
 import type { Label } from "../../manifest/outputs/fields.js";
 import { own } from "../../manifest/texts.js";
 import type { Finding } from "../receipt/receipt.js";
@@ -28,7 +31,13 @@ export function totals(
       ...(volume === undefined ? {} : { volume }),
     };
     const value = new Set(present.map(({ frame }) => frame)).size;
-    return { finding, slices: { name: SLICES, code: IN_SLICES, label: label.label, value, unit: NO_UNITS } };
+    return {
+      finding,
+      slices: { name: SLICES, code: IN_SLICES, label: label.label, value, unit: NO_UNITS },
+    };
   });
-  return { findings: whole.map(({ finding }) => finding), measurements: whole.map(({ slices }) => slices) };
+  return {
+    findings: whole.map(({ finding }) => finding),
+    measurements: whole.map(({ slices }) => slices),
+  };
 }

@@ -1,8 +1,9 @@
 /**
- * The list of results: `.radserve-results` in each output root, with a file of lines of JSON for each box that writes
- * there, so that all boxes of a share see all results and nobody has to walk its folders. A line is appended before its
- * receipt appears, and counts while the receipt is there; of several lines about one receipt the last counts. Nothing
- * waits for the disk: lines that a power cut took are made again from the receipts (`rebuild`).
+ * The list of results: `.radserve-results` in each output root, with a file of lines of JSON for
+ * each box that writes there, so that all boxes of a share see all results and nobody has to walk
+ * its folders. A line is appended before its receipt appears, and counts while the receipt is
+ * there; of several lines about one receipt the last counts. Nothing waits for the disk: lines that
+ * a power cut took are made again from the receipts (`rebuild`).
  */
 import { createHash } from "node:crypto";
 import {
@@ -38,7 +39,10 @@ const CHUNK_BYTES = 1 << 18;
 const rowSchema = z.object({
   at: z.string().describe("When it was written, ISO 8601"),
   receipt: z.string().describe("Path of the receipt"),
-  input: z.string().optional().describe("Path of the image or folder; absent if only the receipt is known"),
+  input: z
+    .string()
+    .optional()
+    .describe("Path of the image or folder; absent if only the receipt is known"),
   status: z.enum(["completed", "partial"]),
   modality: z.string().optional(),
   study: z.string().optional().describe("StudyInstanceUID"),
@@ -81,10 +85,17 @@ export interface Wanted {
 export function rowOf(receipt: Receipt, known: Pick<Row, "receipt" | "input" | "patient">): Row {
   const { source, models, timings, status } = receipt;
   return {
-    ...{ at: timings.finished_at, ...known, status, modality: source.modality },
-    ...{ study: source.study_instance_uid, series: source.series_instance_uid },
+    at: timings.finished_at,
+    ...known,
+    status,
+    modality: source.modality,
+    study: source.study_instance_uid,
+    series: source.series_instance_uid,
     models: models.map(({ name, version, status, shadow, findings }) => ({
-      ...{ name, version, status, found: foundIn(findings) },
+      name,
+      version,
+      status,
+      found: foundIn(findings),
       ...(shadow === undefined ? {} : { shadow }),
     })),
   };
@@ -117,22 +128,26 @@ export class ListWriter {
   ) {}
 
   /**
-   * Where nothing can be written the result appears all the same: it is in its folder, and `rebuild` lists it. Nothing stays
-   * open, so that a share can be unmounted.
-   * @param folder the folder that the receipt appears in, held open, and its real path; one in no root is not listed
+   * Where nothing can be written the result appears all the same: it is in its folder, and
+   * `rebuild` lists it. Nothing stays open, so that a share can be unmounted.
+   * @param folder the folder that the receipt appears in, held open, and its real path; one in no
+   * root is not listed
    */
   add(
     { fdPath, realPath }: Pick<Opened, "fdPath" | "realPath">,
     receipt: Receipt,
     { name, ...known }: Pick<Row, "input" | "patient"> & { name: string },
   ): void {
-    const root = this.roots.filter((one) => isInside(realPath, [one])).sort((a, b) => b.length - a.length)[0];
+    const root = this.roots
+      .filter((one) => isInside(realPath, [one]))
+      .sort((a, b) => b.length - a.length)[0];
     if (root === undefined) return;
     const parts = path.relative(root, realPath).split("/").filter(Boolean);
     const row = rowOf(receipt, { ...known, receipt: [...parts, name].join("/") });
     const { O_DIRECTORY, O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW } = constants;
     try {
-      // Up from the folder that is held: where the root's share has gone, its mount point is another folder
+      // Up from the folder that is held: where the root's share has gone, its mount point is
+      // another folder
       const above = openSync(`${fdPath}${"/..".repeat(parts.length)}`, O_DIRECTORY);
       try {
         if (readlinkSync(descriptorPath(above)) !== root) return;
@@ -185,7 +200,11 @@ function* linesFromEnd(fd: number): Generator<string> {
     }
     const bytes = Buffer.concat([chunk, rest]);
     let end = bytes.length;
-    for (let feed = bytes.lastIndexOf(10, end - 1); feed >= 0; feed = bytes.lastIndexOf(10, end - 1)) {
+    for (
+      let feed = bytes.lastIndexOf(10, end - 1);
+      feed >= 0;
+      feed = bytes.lastIndexOf(10, end - 1)
+    ) {
       if (!isLast) yield bytes.toString("utf8", feed + 1, end);
       isLast = false;
       end = feed;
@@ -261,7 +280,9 @@ function filesOf(root: string): number[] {
     return inFolder(root, (at) =>
       readdirSync(at("."))
         .filter((name) => name.endsWith(LINES))
-        .map((name) => openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)),
+        .map((name) =>
+          openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK),
+        ),
     );
   } catch (error) {
     if (["ENOENT", "ENOTDIR", "ELOOP", "EACCES"].includes(errno(error))) return [];
@@ -281,13 +302,25 @@ function fits(row: Row, wanted: Wanted): boolean {
     (from === undefined || row.at >= from) &&
     (to === undefined || row.at < to) &&
     (text === undefined ||
-      [row.receipt, row.input ?? ""].some((one) => one.toLowerCase().includes(text.toLowerCase())) ||
+      [row.receipt, row.input ?? ""].some((one) =>
+        one.toLowerCase().includes(text.toLowerCase()),
+      ) ||
       [row.study, row.series].includes(text))
   );
 }
 
-/** Whether a line may fit by its text alone: to parse every line takes most of the time of a search. */
-function sieve({ text, to, model, finding, status, modality, patient }: Wanted): (line: Line) => boolean {
+/**
+ * Whether a line may fit by its text alone: to parse every line takes most of the time of a search.
+ */
+function sieve({
+  text,
+  to,
+  model,
+  finding,
+  status,
+  modality,
+  patient,
+}: Wanted): (line: Line) => boolean {
   const words = [model, finding, status, modality, patient].filter((word) => word !== undefined);
   const found = words.map((word) => JSON.stringify(word));
   const part = text === undefined ? undefined : inJson(text).toLowerCase();
@@ -310,12 +343,18 @@ const cursorOf = ({ at, receipt }: Row) =>
 export function listed(
   roots: readonly string[],
   wanted: Wanted,
-  { limit, cursor, sees }: { limit: number; cursor?: string | undefined; sees: (receipt: string) => boolean },
+  {
+    limit,
+    cursor,
+    sees,
+  }: { limit: number; cursor?: string | undefined; sees: (receipt: string) => boolean },
 ): z.infer<typeof listedSchema> {
   const results: Row[] = [];
   const seen = new Set<string>();
-  // Lines are in order but for those that were written at the same time: an hour is more than any of them took
-  const from = wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
+  // Lines are in order but for those that were written at the same time: an hour is more than any
+  // of them took
+  const from =
+    wanted.from === undefined ? "" : new Date(Date.parse(wanted.from) - 3_600_000).toISOString();
   const mayFit = sieve(wanted);
   let before = cursor;
   let last: Row | undefined;
@@ -323,7 +362,8 @@ export function listed(
     if (line.at < from) break;
     const isNew = !seen.has(line.receipt);
     seen.add(line.receipt);
-    if (before?.startsWith(line.at) === false || (before === undefined && !(isNew && mayFit(line)))) continue;
+    if (before?.startsWith(line.at) === false || (before === undefined && !(isNew && mayFit(line))))
+      continue;
     const row = parsed(line);
     if (row === undefined) continue;
     if (before !== undefined) {
@@ -331,7 +371,8 @@ export function listed(
       continue;
     }
     if (!sees(row.receipt) || !fits(row, wanted) || !existsSync(row.receipt)) continue;
-    if (results.length === limit) return { results, next_cursor: last === undefined ? null : cursorOf(last) };
+    if (results.length === limit)
+      return { results, next_cursor: last === undefined ? null : cursorOf(last) };
     last = row;
     results.push(row);
   }
@@ -339,7 +380,8 @@ export function listed(
 }
 
 /**
- * Makes the list of a root again from the receipts in its folders. What lines of before knew beyond a receipt is kept.
+ * Makes the list of a root again from the receipts in its folders. What lines of before knew beyond
+ * a receipt is kept.
  * @returns how many results there are, how many had no line, and how many lines had no result
  */
 export async function rebuild(
@@ -360,7 +402,9 @@ export async function rebuild(
   const before = new Map<string, Row>();
   inFolder(root, (at) => {
     const names = readdirSync(at(".")).filter((name) => name.endsWith(LINES));
-    const files = names.map((name) => openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW));
+    const files = names.map((name) =>
+      openSync(at(name), constants.O_RDONLY | constants.O_NOFOLLOW),
+    );
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
     // Whoever writes meanwhile finds its file gone, and writes its line again into a new one
     names.forEach((name) => unlinkSync(at(name)));
@@ -372,7 +416,8 @@ export async function rebuild(
       closeSync(fd);
     }
     for (const [receipt, row] of before)
-      if (existsSync(receipt) && (rows.get(receipt)?.at ?? row.at) <= row.at) rows.set(receipt, row);
+      if (existsSync(receipt) && (rows.get(receipt)?.at ?? row.at) <= row.at)
+        rows.set(receipt, row);
     const sorted = [...rows.values()].sort((a, b) => (isLater(a, b) ? 1 : -1));
     const fd = openSync(at(REBUILT), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
     try {

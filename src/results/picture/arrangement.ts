@@ -1,4 +1,7 @@
-/** Where everything on the picture goes: panels, captions, scale; one frame as a pair, several as a montage. */
+/**
+ * Where everything on the picture goes: panels, captions, scale; one frame as a pair, several as a
+ * montage.
+ */
 import type { EngineOutput } from "../../engine/types.js";
 import type { Spacing, Warning } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
@@ -63,7 +66,10 @@ export interface OverlaySource {
   called: "frame" | "slice";
   /** How stored values became grey, for example "W 400 L 40". */
   window?: string | undefined;
-  /** The spacing of all frames that are shown; "differs" if they do not share one, "by region" if their parts do not. */
+  /**
+   * The spacing of all frames that are shown; "differs" if they do not share one, "by region" if
+   * their parts do not.
+   */
   spacing?: Spacing | "differs" | "by region" | undefined;
 }
 
@@ -144,8 +150,8 @@ function panelOf(count: number, rows: number, columns: number, pixelAspect: numb
 }
 
 /**
- * The size of planes across the slices of a volume: millimetres are as long as on the slices beside which they stand, if
- * all of a plane fits a screen so.
+ * The size of planes across the slices of a volume: millimetres are as long as on the slices beside
+ * which they stand, if all of a plane fits a screen so.
  * @param count of the slices that are shown
  */
 export function sectionSizes(
@@ -168,7 +174,10 @@ export function sectionSizes(
   return extents.map((extent) => {
     const width = Math.max(1, Math.round(extent.width * pixelsPerMm));
     const height = Math.max(1, Math.round(extent.height * pixelsPerMm));
-    const render = { width: Math.min(width, extent.columns), height: Math.min(height, extent.rows) };
+    const render = {
+      width: Math.min(width, extent.columns),
+      height: Math.min(height, extent.rows),
+    };
     return { width, height, render };
   });
 }
@@ -213,7 +222,11 @@ function letterRoom(
 }
 
 /** Width of the column of tags beside a panel, with the room before it; 0 if there is no tag. */
-function tagRoom({ shots, model }: OverlayInput, panel: { width: number }, metrics: Metrics): number {
+function tagRoom(
+  { shots, model }: OverlayInput,
+  panel: { width: number },
+  metrics: Metrics,
+): number {
   const unit = tagUnit(metrics.unit, panel.width);
   const widest = shots.map((shot) => tagWidth(shot, model.outputs, unit));
   const most = Math.max(0, ...widest);
@@ -254,7 +267,8 @@ function pair(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
     ? { x: left.x, y: left.y + panelHeight + 2 * gutter + caption }
     : { x: left.x + panelWidth + gap, y: left.y };
   const scale = { x: left.x, y: (stacked ? right : left).y + panelHeight + gutter };
-  const place = source.frames > 1 ? `${source.called} ${shot.frame} of ${source.frames}` : undefined;
+  const place =
+    source.frames > 1 ? `${source.called} ${shot.frame} of ${source.frames}` : undefined;
   const content = (across - 1) * (panelWidth + gap) + cell;
   const nothing = marking && !paired ? NOTHING_MARKED : "";
   const look = { shot, width: panelWidth, height: panelHeight, cell, alone: true };
@@ -267,7 +281,14 @@ function pair(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
       ...(paired ? [{ ...look, marked: true, title: "Overlay", facts: "", ...right }] : []),
     ],
     header: [
-      joined([...factsOf(source), place, shot.place, sizeText(source), source.window, input.withoutSections]),
+      joined([
+        ...factsOf(source),
+        place,
+        shot.place,
+        sizeText(source),
+        source.window,
+        input.withoutSections,
+      ]),
     ],
     scales: [scaleOf(source, panel, cell, scale)],
     below: scale.y + size(30),
@@ -292,7 +313,11 @@ function montage(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
   const content = columns * cell + (columns - 1) * gap;
   const top = headerHeight(metrics);
   const panels = shots.map((shot, i) => ({
-    ...{ shot, width, height, cell, alone: false },
+    shot,
+    width,
+    height,
+    cell,
+    alone: false,
     marked: true,
     title: `${source.called} ${shot.frame}`,
     facts: shot.place ?? "",
@@ -311,7 +336,14 @@ function montage(input: OverlayInput, sizes: readonly PanelSize[]): Slices {
     tags: width + size(BESIDE),
     panels,
     header: [
-      joined([...factsOf(source), sizeText(source), source.window, chosen, nothing, input.withoutSections]),
+      joined([
+        ...factsOf(source),
+        sizeText(source),
+        source.window,
+        chosen,
+        nothing,
+        input.withoutSections,
+      ]),
     ],
     scales: [scaleOf(source, panel, cell, scale)],
     below: scale.y + size(30),
@@ -328,7 +360,10 @@ function scaleOf(
   return { ...place, spacing, columns, width, room: Math.max(width, Math.min(height, cell)) };
 }
 
-/** Whether planes across the slices stand beside these or below them, and how wide all panels are together. */
+/**
+ * Whether planes across the slices stand beside these or below them, and how wide all panels are
+ * together.
+ */
 interface Beyond {
   beside: boolean;
   width: number;
@@ -340,13 +375,21 @@ function beyond(slices: Room, sizes: readonly PanelSize[]): Beyond {
   const together = (side: "width" | "height") => sizes.reduce((sum, size) => sum + size[side], 0);
   const most = (side: "width" | "height") => Math.max(...sizes.map((size) => size[side]));
   const shrunk = ({ width, height }: Room) => Math.max(width / SHEET.width, height / SHEET.height);
-  const right = { width: slices.width + most("width"), height: Math.max(slices.height, together("height")) };
-  const under = { width: Math.max(slices.width, together("width")), height: slices.height + most("height") };
+  const right = {
+    width: slices.width + most("width"),
+    height: Math.max(slices.height, together("height")),
+  };
+  const under = {
+    width: Math.max(slices.width, together("width")),
+    height: slices.height + most("height"),
+  };
   const beside = shrunk(right) < shrunk(under);
   return { beside, width: (beside ? right : under).width };
 }
 
-/** The slices' sheet, with the planes across them: in a column at its right, or in a row below it. */
+/**
+ * The slices' sheet, with the planes across them: in a column at its right, or in a row below it.
+ */
 function withSections(
   input: OverlayInput,
   { sheet, content, beside }: Slices,

@@ -1,4 +1,7 @@
-/** Boxes, points and lines over a panel, and their tags beside it: nothing but lines lies over the anatomy. */
+/**
+ * Boxes, points and lines over a panel, and their tags beside it: nothing but lines lies over the
+ * anatomy.
+ */
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
 import type { Rectangle, Drawing } from "./drawing.js";
@@ -64,11 +67,15 @@ function drawn({ findings, measurements = [] }: Said): Mark[] {
     return [{ label, value: rangeText([one]), isFinding: false, lines, box }];
   });
   const found = findings.filter(isDrawn).sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
-  const marks = found.map(({ label, score, box, corners = [], point = { x: NaN, y: NaN } }): Mark => ({
-    ...{ label, value: score === undefined ? "" : score.toFixed(2), isFinding: true },
-    lines: corners.length === 0 ? [] : [[...corners, ...corners.slice(0, 1)]],
-    box: corners.length === 0 ? (box ?? boxAt(point)) : boxAt(rightmost(corners)),
-  }));
+  const marks = found.map(
+    ({ label, score, box, corners = [], point = { x: NaN, y: NaN } }): Mark => ({
+      label,
+      value: score === undefined ? "" : score.toFixed(2),
+      isFinding: true,
+      lines: corners.length === 0 ? [] : [[...corners, ...corners.slice(0, 1)]],
+      box: corners.length === 0 ? (box ?? boxAt(point)) : boxAt(rightmost(corners)),
+    }),
+  );
   return [...measured, ...marks];
 }
 
@@ -88,7 +95,8 @@ function tagger(
       if (colour !== undefined) named.set(label.label, colour);
     });
     if (output.kind !== "keypoints") return;
-    for (const { name, points } of output.measures ?? []) measures.set(name, named.get(points[0]) ?? UNNAMED);
+    for (const { name, points } of output.measures ?? [])
+      measures.set(name, named.get(points[0]) ?? UNNAMED);
   });
   return ({ label, value, isFinding }) => {
     const isPlain = isFinding && named.size === 1 && value !== "";
@@ -106,9 +114,10 @@ export function tagWidth(said: Said, outputs: readonly ModelOutput[], unit: numb
 }
 
 /**
- * Draws the boxes of findings that are present, scaled from source pixels to the panel, or rings round their points, and the
- * lines of measurements, with a tag for each in a column beside the panel and a thin line to it. Of many, or where the
- * column has no room for all, measurements and those with the highest scores have one; every mark is drawn.
+ * Draws the boxes of findings that are present, scaled from source pixels to the panel, or rings
+ * round their points, and the lines of measurements, with a tag for each in a column beside the
+ * panel and a thin line to it. Of many, or where the column has no room for all, measurements and
+ * those with the highest scores have one; every mark is drawn.
  * @param column left edge of the tags
  */
 export function layBoxes(
@@ -127,8 +136,10 @@ export function layBoxes(
     const around = lines.length === 0 && x0 === x1 && y0 === y1 ? ring : 0;
     const from = onPanel({ x: x0, y: y0 });
     const box = {
-      ...{ x: from.x - around, y: from.y - around },
-      ...{ width: (x1 - x0) * sx + 2 * around, height: (y1 - y0) * sy + 2 * around },
+      x: from.x - around,
+      y: from.y - around,
+      width: (x1 - x0) * sx + 2 * around,
+      height: (y1 - y0) * sy + 2 * around,
     };
     const arcs = mark.isFinding ? [] : lines.flatMap((line) => arcOf(line, unit));
     return { box, lines: [...lines, ...arcs], radius: Math.max(1, around), tag: tagOf(mark) };
@@ -168,8 +179,14 @@ export function layBoxes(
     const style = { colour: tag.colour, opacity: 0.7 };
     drawing.line(Math.min(box.x + box.width + 1, edge), y, edge, y, Math.max(1, unit / 1.5), style);
     drawing.line(edge, y, column, top + height / 2, Math.max(1, unit / 1.5), style);
-    drawing.rectangle({ x: column, y: top, width: tag.width, height }, { colour: tag.colour, radius: 2 });
-    drawing.text(tag.text, column + TAG.inside * unit, top + 12 * unit, { ...styleOf(unit), colour: DARK });
+    drawing.rectangle(
+      { x: column, y: top, width: tag.width, height },
+      { colour: tag.colour, radius: 2 },
+    );
+    drawing.text(tag.text, column + TAG.inside * unit, top + 12 * unit, {
+      ...styleOf(unit),
+      colour: DARK,
+    });
   });
 }
 

@@ -1,4 +1,7 @@
-/** The picture of one model's results over one image: chosen frames, rendered, and all that is said about them. */
+/**
+ * The picture of one model's results over one image: chosen frames, rendered, and all that is said
+ * about them.
+ */
 import type { Engine } from "../../engine/engine.js";
 import type { EngineOutput, Plane } from "../../engine/types.js";
 import { release } from "../../addon/bytes.js";
@@ -30,7 +33,10 @@ export interface Shown {
   outputs: () => EngineOutput[];
   findings: readonly Finding[];
   measurements?: readonly Measurement[] | undefined;
-  /** Stored values, where they are still in memory: of an image's only frame, and of the slices of a volume. */
+  /**
+   * Stored values, where they are still in memory: of an image's only frame, and of the slices of a
+   * volume.
+   */
   data?: Uint8Array;
   /** Number among the slices of a volume, from 1. */
   slice?: number;
@@ -42,7 +48,9 @@ export interface DrawRequest {
   manifest: Manifest;
   /** At least one, in the order of the image's frames. */
   shown: readonly Highlight<Shown>[];
-  /** The volume that the shown slices are of, if the model took them as one and marked something. */
+  /**
+   * The volume that the shown slices are of, if the model took them as one and marked something.
+   */
   marked?: MarkedVolume | undefined;
   result: Pick<ReceiptModel, "findings" | "measurements" | "warnings">;
   /** Opacity of the tint of masks, 0 to 1. */
@@ -77,11 +85,15 @@ export async function drawPicture(request: DrawRequest): Promise<Drawn> {
   for (const view of [...input.shots, ...(input.sections ?? [])]) release(view.picture.rgb);
   let png: Promise<Uint8Array> | undefined;
   const { shown, marked } = request;
-  const frames = input.sections === undefined ? shown.map(({ frame }) => frame) : marked?.volume.frames;
+  const frames =
+    input.sections === undefined ? shown.map(({ frame }) => frame) : marked?.volume.frames;
   return { picture, png: () => (png ??= pngOf(picture)), frames: frames ?? [] };
 }
 
-/** Everything that the picture shows. Several frames are each decoded once more: they are not kept in memory. */
+/**
+ * Everything that the picture shows. Several frames are each decoded once more: they are not kept
+ * in memory.
+ */
 export async function overlayInput(request: DrawRequest): Promise<OverlayInput> {
   const { image, engine, manifest, shown, result, opacity } = request;
   const [first] = shown;
@@ -102,10 +114,20 @@ export async function overlayInput(request: DrawRequest): Promise<OverlayInput> 
       measurements: value.measurements,
     });
   }
-  return { shots, ...(await sectionsOf(request, source)), source, model: manifest, opacity, ...result };
+  return {
+    shots,
+    ...(await sectionsOf(request, source)),
+    source,
+    model: manifest,
+    opacity,
+    ...result,
+  };
 }
 
-/** The planes across the slices of a volume, through what is marked, in the window of the fullest slice. */
+/**
+ * The planes across the slices of a volume, through what is marked, in the window of the fullest
+ * slice.
+ */
 async function sectionsOf(
   { image, engine, shown, marked }: DrawRequest,
   source: OverlaySource,
@@ -114,19 +136,27 @@ async function sectionsOf(
   const withoutSections = whyNoSections(marked.volume, image.format);
   if (withoutSections !== undefined) return { withoutSections };
   const [first, ...others] = shown;
-  const fullest = others.reduce((best, each) => (best && each.weight > best.weight ? each : best), first);
+  const fullest = others.reduce(
+    (best, each) => (best && each.weight > best.weight ? each : best),
+    first,
+  );
   const slice = marked.volume.frames.indexOf(fullest?.frame ?? 0);
   const made = reslices({ ...marked, planes: marked.planes.map(displayed) }, slice);
   const grids = made.map(({ section: { across, down } }) => ({
-    ...{ rows: down.count, columns: across.count },
-    ...{ rowSpacing: down.spacing, columnSpacing: across.spacing },
+    rows: down.count,
+    columns: across.count,
+    rowSpacing: down.spacing,
+    columnSpacing: across.spacing,
   }));
   const sizes = sectionSizes(shown.length, source, grids);
   const window = windowText(image.interpretation(fullest?.frame ?? 0));
   const sections: SectionView[] = [];
   for (const [i, { section, plane, outputs }] of made.entries()) {
     const [size, { render }] = [grids[i], sizes[i]] as [VoxelGrid, PanelSize];
-    const facts = [`${millimetres(section.plane)} mm`, ...(window === source.window ? [] : [window])];
+    const facts = [
+      `${millimetres(section.plane)} mm`,
+      ...(window === source.window ? [] : [window]),
+    ];
     sections.push({
       picture: { ...render, rgb: await engine.render(plane, { voiIndex: 0, ...render }) },
       name: section.name,
@@ -146,12 +176,21 @@ const SUV_WINDOW = { kind: "window", center: 3.5, width: 7, function: "LINEAR_EX
 const hasSuv = ({ suv, modality }: Interpretation): boolean =>
   suv !== undefined && "factor" in suv && modality.kind !== "lut";
 
-/** As a frame is shown: positron emission dark on white, as it is read, and by its uptake where that is known. */
+/**
+ * As a frame is shown: positron emission dark on white, as it is read, and by its uptake where that
+ * is known.
+ */
 export function displayed(plane: Plane): Plane {
   const { format, interpretation } = plane;
-  if (interpretation.suv === undefined || !format.photometricInterpretation.startsWith("MONOCHROME"))
+  if (
+    interpretation.suv === undefined ||
+    !format.photometricInterpretation.startsWith("MONOCHROME")
+  )
     return plane;
-  const inverted = { ...plane, format: { ...format, photometricInterpretation: "MONOCHROME1" as const } };
+  const inverted = {
+    ...plane,
+    format: { ...format, photometricInterpretation: "MONOCHROME1" as const },
+  };
   if (!hasSuv(interpretation)) return inverted;
   const voi = [SUV_WINDOW];
   return { ...inverted, interpretation: { ...meantBy({ kind: "suv_bw" }, interpretation), voi } };
@@ -176,14 +215,21 @@ function sourceOf(
     ...factsOf(image),
     frames: image.frameCount,
     called,
-    window: grey ? (windows.size === 1 ? [...windows][0] : `each ${called} in its own window`) : undefined,
+    window: grey
+      ? windows.size === 1
+        ? [...windows][0]
+        : `each ${called} in its own window`
+      : undefined,
     spacing: shown.every((each) => isAlike(image.spacing(each.frame), spacing))
       ? (spacing ?? (image.regions?.(frame) === undefined ? undefined : "by region"))
       : "differs",
   };
 }
 
-/** Scanners write the same spacing with other last digits; a thousandth is below what a scale bar shows. */
+/**
+ * Scanners write the same spacing with other last digits; a thousandth is below what a scale bar
+ * shows.
+ */
 const ALIKE = 1e-3;
 
 function isAlike(a: Spacing | undefined, b: Spacing | undefined): boolean {
@@ -192,7 +238,10 @@ function isAlike(a: Spacing | undefined, b: Spacing | undefined): boolean {
   return a.patient === b.patient && near(a.row, b.row) && near(a.column, b.column);
 }
 
-/** How a reader finds the image in the archive. Only digits are taken over: text could name somebody. */
+/**
+ * How a reader finds the image in the archive. Only digits are taken over: text could name
+ * somebody.
+ */
 function factsOf({ attributes, series }: Image): Pick<OverlaySource, "date" | "series" | "image"> {
   const digits = (keyword: string, pattern: RegExp): RegExpExecArray | undefined =>
     pattern.exec(attributes?.string(keyword) ?? "") ?? undefined;
@@ -225,15 +274,21 @@ const millimetres = (plane: PlanePosition): string => signed(Number(alongNormal(
 
 const signed = (value: number): string => String(value).replace("-", "\u2212");
 
-/** How a reader finds a slice again: its position along the normal of its plane, and its number in the series. */
+/**
+ * How a reader finds a slice again: its position along the normal of its plane, and its number in
+ * the series.
+ */
 function placeOf(image: Image, frame: number): string | undefined {
   if (image.frameCount === 1) return undefined;
   const [plane, ...ends] = [frame, 0, image.frameCount - 1].map((each) => image.plane(each));
   const { attributes = [] } = image.series ?? {};
   // Files stand for slices only if each file is one slice
   const number =
-    attributes.length === image.frameCount ? attributes[frame]?.string("InstanceNumber") : undefined;
-  // One position for all frames is that of the first: another attribute says where the others lie, or none does
+    attributes.length === image.frameCount
+      ? attributes[frame]?.string("InstanceNumber")
+      : undefined;
+  // One position for all frames is that of the first: another attribute says where the others lie,
+  // or none does
   const [first, last] = ends.map((end) => (end === undefined ? undefined : alongNormal(end)));
   const facts = [
     plane === undefined || first === last ? undefined : `${millimetres(plane)} mm`,

@@ -26,7 +26,9 @@ const packed = ([r, g, b]: Rgb): number => r * 65536 + g * 256 + b;
 export class Drawing {
   readonly #list: number[] = [];
 
-  /** A line of text on the baseline y; `align` says which end of it lies at x. Returns its width. */
+  /**
+   * A line of text on the baseline y; `align` says which end of it lies at x. Returns its width.
+   */
   text(
     text: string,
     x: number,
@@ -34,7 +36,8 @@ export class Drawing {
     style: Style & { colour: Rgb; align?: "left" | "right" | "centre" },
   ): number {
     const width = textWidth(text, style);
-    const start = style.align === "right" ? x - width : style.align === "centre" ? x - width / 2 : x;
+    const start =
+      style.align === "right" ? x - width : style.align === "centre" ? x - width / 2 : x;
     const placed = placedGlyphs(text, start, Math.round(y), style);
     this.#list.push(OPERATION.glyphs, packed(style.colour), placed.length);
     for (const { glyph, x: left, y: top } of placed)
@@ -46,7 +49,17 @@ export class Drawing {
     { x, y, width, height }: Rectangle,
     { colour, stroke = 0, opacity = 1, radius = 0 }: ShapeStyle,
   ): void {
-    this.#list.push(OPERATION.rectangle, x, y, width, height, radius, stroke, packed(colour), opacity);
+    this.#list.push(
+      OPERATION.rectangle,
+      x,
+      y,
+      width,
+      height,
+      radius,
+      stroke,
+      packed(colour),
+      opacity,
+    );
   }
 
   circle(x: number, y: number, radius: number, style: ShapeStyle): void {

@@ -1,6 +1,7 @@
 /**
- * Which frames of many a picture shows: those with most marked, spread evenly over all that have anything marked, or
- * over all frames if none has. They are chosen while frames go by, so that only a few of them are ever kept.
+ * Which frames of many a picture shows: those with most marked, spread evenly over all that have
+ * anything marked, or over all frames if none has. They are chosen while frames go by, so that only
+ * a few of them are ever kept.
  */
 
 /** Frames that fit one picture. */
@@ -47,9 +48,13 @@ export class Highlights<T> {
     const count = Math.min(MOST, all.length);
     const spread = (i: number) => all[Math.round((i * (all.length - 1)) / Math.max(count - 1, 1))];
     const heaviestOf = (i: number) =>
-      heaviest(all.slice(Math.floor((i * all.length) / count), Math.floor(((i + 1) * all.length) / count)));
+      heaviest(
+        all.slice(Math.floor((i * all.length) / count), Math.floor(((i + 1) * all.length) / count)),
+      );
     const choose = this.#marked ? heaviestOf : spread;
-    return Array.from({ length: count }, (_, i) => choose(i)).filter((highlight) => highlight !== undefined);
+    return Array.from({ length: count }, (_, i) => choose(i)).filter(
+      (highlight) => highlight !== undefined,
+    );
   }
 
   #halve(): void {

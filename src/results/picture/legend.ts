@@ -1,4 +1,7 @@
-/** The legend's rows: what a model found and did not find, in words and numbers that do not say more than it did. */
+/**
+ * The legend's rows: what a model found and did not find, in words and numbers that do not say more
+ * than it did.
+ */
 import { rangeOf } from "../../base/range.js";
 import { kindOf, labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import { resultKindOf } from "../kinds/kinds.js";
@@ -14,8 +17,9 @@ export interface Legend {
 }
 
 /**
- * Rows of the findings: one a label, those that are present first, each group in the manifest's order; then
- * measurements that belong to no label. A row over several frames tells the largest value and in how many it was found.
+ * Rows of the findings: one a label, those that are present first, each group in the manifest's
+ * order; then measurements that belong to no label. A row over several frames tells the largest
+ * value and in how many it was found.
  */
 export function legendOf(
   outputs: readonly ModelOutput[],
@@ -33,7 +37,9 @@ export function legendOf(
       if (mine.length === 0) return [];
       const told = row(label, mine, colours[o]?.[i], scope);
       const more = told.present ? firstOf(measurements.filter((m) => m.label === label)) : [];
-      return [{ ...told, value: [told.value, ...more].filter((text) => text !== "").join("  ·  ") }];
+      return [
+        { ...told, value: [told.value, ...more].filter((text) => text !== "").join("  ·  ") },
+      ];
     });
   });
   const judged = rows.filter((row) => row.ramp === undefined);
@@ -60,7 +66,11 @@ const isBareTotal = ({ over_frames: over, volume }: Finding): boolean =>
 
 const isScored = (output: ModelOutput): boolean => resultKindOf(output).judgedBy === "score";
 
-function headlineOf(outputs: readonly ModelOutput[], found: number, rows: readonly LegendRow[]): string {
+function headlineOf(
+  outputs: readonly ModelOutput[],
+  found: number,
+  rows: readonly LegendRow[],
+): string {
   const all = rows.length;
   if (all === 0) return "";
   const judgedBy = outputs.map((output) => resultKindOf(output).judgedBy);
@@ -68,7 +78,8 @@ function headlineOf(outputs: readonly ModelOutput[], found: number, rows: readon
     return judgedBy.includes("score") ? "No finding at or above its threshold" : "No label found";
   const labels = `${found} of ${all} ${all === 1 ? "label" : "labels"}`;
   const byThreshold = outputs.every(
-    (output) => labelsOf(output).length === 0 || kindOf(output).needsThresholds(output) || !isScored(output),
+    (output) =>
+      labelsOf(output).length === 0 || kindOf(output).needsThresholds(output) || !isScored(output),
   );
   const byScore = byThreshold && !judgedBy.includes("mask") && rows.some(({ scored }) => scored);
   return byScore ? `${labels} at or above threshold` : `${labels} found`;
@@ -82,7 +93,9 @@ function measurementRow(name: string, all: readonly Measurement[], { called }: S
 /** One value, or the range of those of several frames. */
 export function rangeText(all: readonly Measurement[]): string {
   const unit = unitText(all[0]?.unit.value ?? "");
-  const [least, most] = rangeOf(all.map(({ value }) => value)).map((value) => Number(value.toPrecision(4)));
+  const [least, most] = rangeOf(all.map(({ value }) => value)).map((value) =>
+    Number(value.toPrecision(4)),
+  );
   const range = least === most ? String(least) : `${least} to ${most}`;
   return `${range}${unit === "" || unit === "°" ? unit : ` ${unit}`}`;
 }

@@ -1,8 +1,8 @@
 /**
- * The picture for people. Of one frame: on the left the image alone, on the right with what the model marked, or the
- * image alone if nothing is marked. Of several frames: a montage of those that were chosen. Below what the model found and did not find, with
- * the manifest's regulatory text. Nothing in it identifies a patient beyond the image's own pixels. Equal input gives
- * equal bytes.
+ * The picture for people. Of one frame: on the left the image alone, on the right with what the
+ * model marked, or the image alone if nothing is marked. Of several frames: a montage of those that
+ * were chosen. Below what the model found and did not find, with the manifest's regulatory text.
+ * Nothing in it identifies a patient beyond the image's own pixels. Equal input gives equal bytes.
  */
 import { composePage, type PanelLayers, type Picture } from "../../addon/picture.js";
 import type { EngineOutput } from "../../engine/types.js";
@@ -23,14 +23,26 @@ import { heatRange, labelColours, type Range, type Rgb } from "../colour.js";
 import { Drawing } from "./drawing.js";
 import { scaleBar } from "./layout.js";
 import { legendOf } from "./legend.js";
-import { AMBER, drawFooter, drawHeader, drawLegend, drawWarnings, INK, QUIET, type Metrics } from "./page.js";
+import {
+  AMBER,
+  drawFooter,
+  drawHeader,
+  drawLegend,
+  drawWarnings,
+  INK,
+  QUIET,
+  type Metrics,
+} from "./page.js";
 import { atlas, fitText } from "./text.js";
 
 const BACKGROUND = Uint8Array.of(16, 19, 24);
 
 export interface Overlay {
   picture: Picture;
-  /** Those whose marks are masks alone, for the check of what was drawn; boxes and heat maps cover other pixels. */
+  /**
+   * Those whose marks are masks alone, for the check of what was drawn; boxes and heat maps cover
+   * other pixels.
+   */
   masked: PanelLayers[];
 }
 
@@ -40,7 +52,9 @@ export function renderOverlay(input: OverlayInput): Overlay {
   atlas.trim();
   const sheet = arranged(input);
   const heat = heatRange(
-    input.shots.flatMap(({ results }) => results.flatMap((r) => (r.kind === "heatmap" ? [r.values] : []))),
+    input.shots.flatMap(({ results }) =>
+      results.flatMap((r) => (r.kind === "heatmap" ? [r.values] : [])),
+    ),
   );
   const drawing = new Drawing();
   drawHeader(drawing, model, sheet.header, sheet);
@@ -53,15 +67,24 @@ export function renderOverlay(input: OverlayInput): Overlay {
   const height = drawFooter(drawing, model, sheet, y);
   const colours = labelColours(model.outputs);
   const marked = sheet.panels.map(({ shot, x, y: top, width, height: high }): PanelLayers => ({
-    ...{ picture: shot.picture, x, y: top, width, height: high },
+    picture: shot.picture,
+    x,
+    y: top,
+    width,
+    height: high,
     marks: shot.results.map((result, i) => marksOf(result, colours[i] ?? [], heat)),
   }));
   const panels = marked.map((panel, i) =>
     sheet.panels[i]?.marked === true ? panel : { ...panel, marks: [] },
   );
   const picture = composePage({
-    ...{ width: sheet.width, height, background: BACKGROUND, panels, opacity },
-    ...{ drawing: drawing.list(), glyphs: atlas.bytes },
+    width: sheet.width,
+    height,
+    background: BACKGROUND,
+    panels,
+    opacity,
+    drawing: drawing.list(),
+    glyphs: atlas.bytes,
   });
   // Where nothing is marked, the masks have to be empty
   const none = !sheet.panels.some((panel) => panel.marked);
@@ -75,7 +98,9 @@ export function renderOverlay(input: OverlayInput): Overlay {
 /** Whether the marks are masks, and nothing else lies over them. */
 function isMaskedAlone(results: readonly EngineOutput[]): boolean {
   const kinds = results.map(kindOfGiven);
-  return kinds.some(({ judgedBy }) => judgedBy === "mask") && !kinds.some(({ drawnOver }) => drawnOver);
+  return (
+    kinds.some(({ judgedBy }) => judgedBy === "mask") && !kinds.some(({ drawnOver }) => drawnOver)
+  );
 }
 
 /** The marks of one output; boxes are part of the drawing. */
@@ -87,7 +112,8 @@ function drawPanel(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arra
   const { metrics } = sheet;
   const { unit, strong, small } = metrics;
   const base = at.y - (GUTTER + 4) * unit;
-  const width = drawing.text(at.title, at.x, base, { ...strong, size: 13 * unit, colour: INK }) + 12 * unit;
+  const width =
+    drawing.text(at.title, at.x, base, { ...strong, size: 13 * unit, colour: INK }) + 12 * unit;
   const facts = fitText(at.facts, at.cell - width, small);
   drawing.text(facts, at.x + width, base, { ...small, colour: QUIET });
   if (at.marked) drawBoxes(drawing, at, input, sheet);
@@ -107,7 +133,10 @@ function drawBoxes(drawing: Drawing, at: Panel, input: OverlayInput, sheet: Arra
   layBoxes(drawing, marks, at, at.x + sheet.tags);
 }
 
-/** Letters beside the panel, never on its pixels. A montage has those at the left and above only: beside a neighbour's they would be misread. */
+/**
+ * Letters beside the panel, never on its pixels. A montage has those at the left and above only:
+ * beside a neighbour's they would be misread.
+ */
 function drawEdges(drawing: Drawing, at: Panel, { unit, letter }: Metrics): void {
   const { edges } = at.shot;
   if (edges === undefined) return;
@@ -130,7 +159,10 @@ function drawScale(drawing: Drawing, scale: Scale, sheet: Arrangement): void {
   let pen = x;
   const base = y + 9 * unit;
   if (bar !== undefined) {
-    drawing.rectangle({ x, y: y + (tall - thick) / 2, width: bar.length, height: thick }, { colour: INK });
+    drawing.rectangle(
+      { x, y: y + (tall - thick) / 2, width: bar.length, height: thick },
+      { colour: INK },
+    );
     for (const end of [x, x + bar.length - thick])
       drawing.rectangle({ x: end, y, width: thick, height: tall }, { colour: INK });
     pen += bar.length + 10 * unit;
@@ -142,7 +174,8 @@ function drawScale(drawing: Drawing, scale: Scale, sheet: Arrangement): void {
 
 function scaleNote(spacing: OverlaySource["spacing"]): string {
   if (spacing === "differs") return "the pixels of these images differ in size: no common scale";
-  if (spacing === "by region") return "regions of this image have scales of their own: no common scale";
+  if (spacing === "by region")
+    return "regions of this image have scales of their own: no common scale";
   if (spacing === undefined) return "no patient spacing: sizes are unknown";
   if (spacing.patient) return "";
   return spacing.source === "ImagerPixelSpacing"

@@ -1,4 +1,7 @@
-/** Draws what stands round the panels: the model, the legend, caveats, and the manifest's regulatory text. */
+/**
+ * Draws what stands round the panels: the model, the legend, caveats, and the manifest's regulatory
+ * text.
+ */
 import { VERSION } from "../../base/version.js";
 import type { Warning } from "../../images/image.js";
 import type { Manifest } from "../../manifest/manifest.js";
@@ -26,7 +29,10 @@ const RAMP = 140;
 const MOST_ROWS = 24;
 const MOST_WARNINGS = 4;
 
-/** Sizes of text and of the room round it: a wide picture is looked at from further away, and its text is larger. */
+/**
+ * Sizes of text and of the room round it: a wide picture is looked at from further away, and its
+ * text is larger.
+ */
 export interface Metrics {
   /** Picture pixels for one unit of the sizes in this file. */
   unit: number;
@@ -68,10 +74,18 @@ type Model = Pick<Manifest, "name" | "version" | "manufacturer" | "regulatory">;
 export const headerHeight = ({ unit, margin }: Metrics): number => margin + Math.round(82 * unit);
 
 /** @param facts about the image, one line each */
-export function drawHeader(drawing: Drawing, model: Model, facts: readonly string[], page: PageSize): void {
+export function drawHeader(
+  drawing: Drawing,
+  model: Model,
+  facts: readonly string[],
+  page: PageSize,
+): void {
   const { unit, margin, title, body, small } = page.metrics;
   const room = roomOf(page);
-  drawing.text(fitText(model.name, room, title), margin, margin + 20 * unit, { ...title, colour: INK });
+  drawing.text(fitText(model.name, room, title), margin, margin + 20 * unit, {
+    ...title,
+    colour: INK,
+  });
   const identity = fitText(`version ${model.version}  ·  ${model.manufacturer}`, room, body);
   drawing.text(identity, margin, margin + 44 * unit, { ...body, colour: QUIET });
   facts.forEach((fact, i) => {
@@ -101,11 +115,18 @@ export function drawLegend(
   if (legend.headline !== "") {
     const colour = legend.present ? AMBER : FAINT;
     drawing.circle(margin + 5 * unit, y - 5 * unit, 5 * unit, { colour });
-    drawing.text(legend.headline, margin + 20 * unit, y, { ...strong, size: 15 * unit, colour: INK });
+    drawing.text(legend.headline, margin + 20 * unit, y, {
+      ...strong,
+      size: 15 * unit,
+      colour: INK,
+    });
     y += 14 * unit;
   }
   const gap = COLUMN_GAP * unit;
-  const columns = Math.max(1, Math.min(3, Math.floor((room + gap) / (NARROWEST_COLUMN * unit + gap))));
+  const columns = Math.max(
+    1,
+    Math.min(3, Math.floor((room + gap) / (NARROWEST_COLUMN * unit + gap))),
+  );
   const shown = legend.rows.length > MOST_ROWS ? legend.rows.slice(0, MOST_ROWS - 1) : legend.rows;
   const lines = Math.ceil(Math.min(legend.rows.length, MOST_ROWS) / columns);
   const width = Math.min(WIDEST_COLUMN * unit, (room - gap * (columns - 1)) / columns);
@@ -124,7 +145,10 @@ export function drawLegend(
   if (shown.length < legend.rows.length) {
     const more = slot(shown.length);
     const text = `+ ${legend.rows.length - shown.length} more, listed in the receipt (.json) beside this picture`;
-    drawing.text(fitText(text, width, body), more.x, more.y + 20 * unit, { ...body, colour: QUIET });
+    drawing.text(fitText(text, width, body), more.x, more.y + 20 * unit, {
+      ...body,
+      colour: QUIET,
+    });
   }
   return y + lines * ROW * unit;
 }
@@ -140,7 +164,9 @@ interface RowLook {
   swatch: number;
   /** Opacity of the tint of masks. */
   opacity: number;
-  /** Width of the widest value that has a gauge, so that gauges stand in one line; 0 if none has. */
+  /**
+   * Width of the widest value that has a gauge, so that gauges stand in one line; 0 if none has.
+   */
   gaugedWidth: number;
 }
 
@@ -161,23 +187,31 @@ function drawRow(
   const end = x + width;
   let right = end;
   if (row.ramp !== undefined) right -= drawRamp(drawing, row.ramp, end, middle, { unit, small });
-  // A value may take what the label leaves, and of a long label a part: then both are cut, and neither runs into the other
+  // A value may take what the label leaves, and of a long label a part: then both are cut, and
+  // neither runs into the other
   const left = width - indent - textWidth(row.label, style) - 14 * unit;
   const value = fitText(row.value, Math.max(left, width * 0.6), small);
-  if (value !== "") right -= drawing.text(value, end, base, { ...small, colour, align: "right" }) + 14 * unit;
+  if (value !== "")
+    right -= drawing.text(value, end, base, { ...small, colour, align: "right" }) + 14 * unit;
   const gauge = end - gaugedWidth - (14 + GAUGE) * unit;
   // The label goes before the bar, which only repeats the numbers.
   if (row.gauge !== undefined && textWidth(row.label, style) <= gauge - 14 * unit - x - indent) {
     drawGauge(drawing, row.gauge, row.present, gauge, middle, unit);
     right = gauge - 14 * unit;
   }
-  drawing.text(fitText(row.label, right - x - indent, style), x + indent, base, { ...style, colour });
+  drawing.text(fitText(row.label, right - x - indent, style), x + indent, base, {
+    ...style,
+    colour,
+  });
 }
 
 /** Dark, middle and light: what lies under a tint changes how it looks. */
 const SHADES = [0, 128, 235] as const;
 
-/** The label's colour as it looks on the image: framed by its outline, the tint over dark, middle and light grey. */
+/**
+ * The label's colour as it looks on the image: framed by its outline, the tint over dark, middle
+ * and light grey.
+ */
 function drawSwatch(
   drawing: Drawing,
   { colour, hollow, present, scored }: LegendRow,
@@ -188,7 +222,12 @@ function drawSwatch(
 ): void {
   if (colour !== undefined) {
     const faint = present ? {} : { opacity: 0.4 };
-    const box = { x, y: Math.round(middle - 7 * unit), width: SWATCH * unit, height: Math.round(14 * unit) };
+    const box = {
+      x,
+      y: Math.round(middle - 7 * unit),
+      width: SWATCH * unit,
+      height: Math.round(14 * unit),
+    };
     const shade = box.width / SHADES.length;
     if (!hollow)
       SHADES.forEach((grey, i) => {
@@ -224,7 +263,12 @@ function drawRamp(
   const width = RAMP * unit;
   for (let i = 0; i < steps; i++)
     drawing.rectangle(
-      { x: x - width + (i * width) / steps, y: y - 5 * unit, width: width / steps + 0.5, height: 10 * unit },
+      {
+        x: x - width + (i * width) / steps,
+        y: y - 5 * unit,
+        width: width / steps + 0.5,
+        height: 10 * unit,
+      },
       { colour: heatColour(i / (steps - 1)) },
     );
   x -= width + 8 * unit;
@@ -279,7 +323,11 @@ export function drawFooter(drawing: Drawing, model: Model, page: PageSize, top: 
   y += 26 * unit;
   const mark = `Radserve ${VERSION}`;
   drawing.text(mark, page.width - margin, y, { ...small, colour: QUIET, align: "right" });
-  for (const line of wrapText(model.regulatory, room - textWidth(mark, small) - 24 * unit, strong)) {
+  for (const line of wrapText(
+    model.regulatory,
+    room - textWidth(mark, small) - 24 * unit,
+    strong,
+  )) {
     drawing.text(line, margin, y, { ...strong, colour: AMBER });
     y += 20 * unit;
   }

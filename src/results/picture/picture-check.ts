@@ -1,12 +1,18 @@
 /**
- * The last look at the picture before it is written: what was composed is compared with the masks, by coordinates
- * alone. A mask that was drawn flipped, shifted or from another slice is caught.
+ * The last look at the picture before it is written: what was composed is compared with the masks,
+ * by coordinates alone. A mask that was drawn flipped, shifted or from another slice is caught.
  */
-import { checkPanel, type PanelFault, type PanelLayers, type Picture } from "../../addon/picture.js";
+import {
+  checkPanel,
+  type PanelFault,
+  type PanelLayers,
+  type Picture,
+} from "../../addon/picture.js";
 import { errors } from "../../base/errors.js";
 
 /**
- * Each pixel that was changed has to lie within one pixel of the mask, and the mask within one pixel of what was changed.
+ * Each pixel that was changed has to lie within one pixel of the mask, and the mask within one
+ * pixel of what was changed.
  * @param panels those that hold masks and no other marks
  * @throws RadserveError output_invalid
  */

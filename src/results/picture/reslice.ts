@@ -1,6 +1,6 @@
 /**
- * Reads sections out of a volume: stored values, as one plane that is rendered like a slice, and masks. Both are compared
- * with the volume by the patient's coordinates before they are used.
+ * Reads sections out of a volume: stored values, as one plane that is rendered like a slice, and
+ * masks. Both are compared with the volume by the patient's coordinates before they are used.
  */
 import { isDeepStrictEqual } from "node:util";
 import { errors, type RadserveError } from "../../base/errors.js";
@@ -44,7 +44,9 @@ export function whyNoSections({ flaws }: Volume, format: PixelFormat): string | 
  */
 export function reslices({ crossing, ...marked }: MarkedVolume, windowOf: number): Reslice[] {
   const { format } = sliceOf(marked, windowOf);
-  return sectionsAt(marked.volume, format, crossing).map((section) => reslice(marked, windowOf, section));
+  return sectionsAt(marked.volume, format, crossing).map((section) =>
+    reslice(marked, windowOf, section),
+  );
 }
 
 function sliceOf({ planes }: Pick<MarkedVolume, "planes">, slice: number): Plane {
@@ -54,7 +56,11 @@ function sliceOf({ planes }: Pick<MarkedVolume, "planes">, slice: number): Plane
 }
 
 /** One section of it; parameters and errors as of `reslices`. */
-export function reslice(marked: Omit<MarkedVolume, "crossing">, windowOf: number, section: Section): Reslice {
+export function reslice(
+  marked: Omit<MarkedVolume, "crossing">,
+  windowOf: number,
+  section: Section,
+): Reslice {
   const { planes } = marked;
   const like = sliceOf(marked, windowOf);
   const bytes = like.format.bitsAllocated / 8;
@@ -84,13 +90,15 @@ function gathered(
     const from = sliceAt(indexAt(slices, place)) ?? new Uint8Array();
     for (let i = 0; i < line.count; i++)
       for (let b = 0; b < bytes; b++)
-        out[(place * toSlice + i * toNext) * bytes + b] = from[(begin + i * stride) * bytes + b] ?? 0;
+        out[(place * toSlice + i * toNext) * bytes + b] =
+          from[(begin + i * stride) * bytes + b] ?? 0;
   }
   return out;
 }
 
 /** The index of the voxel at a place along a side, from 0. */
-const indexAt = ({ reversed, count }: Side, place: number): number => (reversed ? count - 1 - place : place);
+const indexAt = ({ reversed, count }: Side, place: number): number =>
+  reversed ? count - 1 - place : place;
 
 /** A mask's section; anything else is what it was. */
 function sectionOutput(section: Section, output: EngineOutput): EngineOutput {
@@ -148,7 +156,10 @@ function wrong({ name }: Section): RadserveError {
 
 /** Whether stored values of two slices mean the same, whatever their windows are. */
 function isAlike(a: Interpretation, b: Interpretation): boolean {
-  return a === b || (isDeepStrictEqual(a.modality, b.modality) && isDeepStrictEqual(a.padding, b.padding));
+  return (
+    a === b ||
+    (isDeepStrictEqual(a.modality, b.modality) && isDeepStrictEqual(a.padding, b.padding))
+  );
 }
 
 function asStored({ across, down }: Section, stored: Uint8Array, like: Plane): Plane {
@@ -160,7 +171,10 @@ function asStored({ across, down }: Section, stored: Uint8Array, like: Plane): P
   };
 }
 
-/** Slices that have rescales or paddings of their own, by their modality values; what is padding is no number. */
+/**
+ * Slices that have rescales or paddings of their own, by their modality values; what is padding is
+ * no number.
+ */
 function asValues({ across, down }: Section, plane: Plane, planes: readonly Plane[]): Plane {
   const read = valueReader(plane.data, plane.format);
   const values = new Float32Array(across.count * down.count);
@@ -172,7 +186,13 @@ function asValues({ across, down }: Section, plane: Plane, planes: readonly Plan
       const value = read(at);
       values[at] = value >= from && value <= to ? NaN : modalityValue(modality, value);
     }
-  const wide = { bitsAllocated: 32, bitsStored: 32, highBit: 31, signed: true, float: true } as const;
+  const wide = {
+    bitsAllocated: 32,
+    bitsStored: 32,
+    highBit: 31,
+    signed: true,
+    float: true,
+  } as const;
   return {
     ...plane,
     format: { ...plane.format, ...wide },

@@ -1,6 +1,7 @@
 /**
- * Planes across the slices of a volume, as readers hang them: coronal and sagittal ones of axial slices, and so on. They
- * run along the axes of the source, so that each of their pixels is one voxel.
+ * Planes across the slices of a volume, as readers hang them: coronal and sagittal ones of axial
+ * slices, and so on. They run along the axes of the source, so that each of their pixels is one
+ * voxel.
  */
 import type { PixelFormat, PlanePosition, Volume, VolumeGeometry } from "../../images/image.js";
 import { cross, dot, type Vector } from "../../images/vectors.js";
@@ -20,7 +21,10 @@ export interface Side {
 }
 
 export interface Section {
-  /** axial, coronal or sagittal; with "oblique" before it if its normal is turned by more than 20 degrees. */
+  /**
+   * axial, coronal or sagittal; with "oblique" before it if its normal is turned by more than 20
+   * degrees.
+   */
   name: string;
   /** From left to right, and from top to bottom. */
   across: Side;
@@ -31,7 +35,10 @@ export interface Section {
   plane: PlanePosition;
 }
 
-/** By the patient's axis that the normal runs along: which way the right and the lower edge of a plane look. */
+/**
+ * By the patient's axis that the normal runs along: which way the right and the lower edge of a
+ * plane look.
+ */
 const HANGINGS = [
   { name: "sagittal", order: 2, right: [0, 1, 0], down: [0, 0, -1] },
   { name: "coronal", order: 1, right: [1, 0, 0], down: [0, 0, -1] },
@@ -75,7 +82,9 @@ function sectionOf(
   const [across, downwards] = [side(horizontal, right), side(vertical, down)];
   const section = {
     name: isOblique(normal) ? `oblique ${name}` : name,
-    ...{ across, down: downwards, fixed },
+    across,
+    down: downwards,
+    fixed,
     plane: planeOf(geometry, fixed, [across, downwards]),
   };
   return { section, order };
@@ -88,7 +97,10 @@ function planeOf(
 ): PlanePosition {
   const moved = [
     { along: fixed.index, steps: fixed.at },
-    ...[across, down].map(({ along, count, reversed }) => ({ along, steps: reversed ? count - 1 : 0 })),
+    ...[across, down].map(({ along, count, reversed }) => ({
+      along,
+      steps: reversed ? count - 1 : 0,
+    })),
   ];
   const at = (axis: 0 | 1 | 2) =>
     moved.reduce(
@@ -109,7 +121,8 @@ function seen(geometry: VolumeGeometry, { along, reversed }: Side): Vector {
   return reversed ? [-x + 0, -y + 0, -z + 0] : [x, y, z];
 }
 
-const directionOf = (geometry: VolumeGeometry, index: Index): Vector => geometry[`${index}Direction`];
+const directionOf = (geometry: VolumeGeometry, index: Index): Vector =>
+  geometry[`${index}Direction`];
 
 const spacingOf = (geometry: VolumeGeometry, index: Index): number => geometry[`${index}Spacing`];
 
@@ -120,8 +133,9 @@ function longest(direction: Readonly<Vector>): 0 | 1 | 2 {
 }
 
 /**
- * For the check of a section: which voxel lies under a pixel of it, by the patient's coordinates alone. The three
- * directions of a volume may be off right angles by what rounding of direction cosines does.
+ * For the check of a section: which voxel lies under a pixel of it, by the patient's coordinates
+ * alone. The three directions of a volume may be off right angles by what rounding of direction
+ * cosines does.
  * @returns slice, row and column, from 0, for a pixel's column and row in the section
  */
 export function voxelUnder(

@@ -1,6 +1,7 @@
 /**
- * Text in the DejaVu fonts that are installed with Radserve, so that a picture is the same on every machine, whichever
- * fonts it has: how wide it is, how it breaks, and the glyphs that it is drawn with.
+ * Text in the DejaVu fonts that are installed with Radserve, so that a picture is the same on every
+ * machine, whichever fonts it has: how wide it is, how it breaks, and the glyphs that it is drawn
+ * with.
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -139,7 +140,10 @@ function segmentsOf(commands: readonly PathCommand[]): Float32Array {
       for (let i = 1; i <= CURVE_LINES; i++) {
         const t = i / CURVE_LINES;
         const [a, b, c] = [(1 - t) ** 2, 2 * t * (1 - t), t ** 2];
-        lineTo(a * fromX + b * command.x1 + c * command.x, a * fromY + b * command.y1 + c * command.y);
+        lineTo(
+          a * fromX + b * command.x1 + c * command.x,
+          a * fromY + b * command.y1 + c * command.y,
+        );
       }
     } else throw new Error("The fonts have no cubic curves");
   }
@@ -191,12 +195,18 @@ export function placedGlyphs(text: string, x: number, y: number, style: Style): 
 export function fitText(text: string, width: number, style: Style): string {
   if (textWidth(text, style) <= width) return text;
   const characters = Array.from(text);
-  while (characters.length > 0 && textWidth(characters.join("").trimEnd() + ELLIPSIS, style) > width)
+  while (
+    characters.length > 0 &&
+    textWidth(characters.join("").trimEnd() + ELLIPSIS, style) > width
+  )
     characters.pop();
   return characters.join("").trimEnd() + ELLIPSIS;
 }
 
-/** The text in lines of at most `width` pixels, broken between words, and within a word that is wider alone. */
+/**
+ * The text in lines of at most `width` pixels, broken between words, and within a word that is
+ * wider alone.
+ */
 export function wrapText(text: string, width: number, style: Style): string[] {
   const lines: string[] = [];
   let line = "";

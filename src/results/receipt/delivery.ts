@@ -1,7 +1,8 @@
 /**
- * The file `.NAME.delivery.json` beside a receipt: to where the result is delivered, and how far that is. It appears with the
- * result, so that whoever publishes it knows what was asked for, and is rewritten when something of it was sent or
- * proven. The receipt does not change: it says what was found, and this what became of it.
+ * The file `.NAME.delivery.json` beside a receipt: to where the result is delivered, and how far
+ * that is. It appears with the result, so that whoever publishes it knows what was asked for, and
+ * is rewritten when something of it was sent or proven. The receipt does not change: it says what
+ * was found, and this what became of it.
  */
 import { z } from "zod";
 import { tried } from "../../base/errno.js";
@@ -23,6 +24,11 @@ export const DELIVERY_STATES = [
 ] as const satisfies string[];
 export type DeliveryState = (typeof DELIVERY_STATES)[number];
 
+const STATE_MEANING =
+  "waiting: not sent yet; sent: the destination has acknowledged it, and it is read back next; " +
+  "proven: it was read back and is equal; accepted: the destination has acknowledged it, and " +
+  "no proof is configured; refused, unproven: set aside, with the reason";
+
 /** One object on its way to one destination. */
 export const deliveredSchema = z.object({
   path: z.string().describe("In the file a name beside the receipt; in HTTP answers the full path"),
@@ -31,17 +37,16 @@ export const deliveredSchema = z.object({
   sop_instance_uid: z.string(),
   series_instance_uid: z.string(),
   sha256: z.string(),
-  state: z
-    .enum(DELIVERY_STATES)
-    .describe(
-      "waiting: not sent yet; sent: the destination has acknowledged it, and it is read back next; proven: it was read back and is equal; accepted: the destination has acknowledged it, and no proof is configured; refused, unproven: set aside, with the reason",
-    ),
+  state: z.enum(DELIVERY_STATES).describe(STATE_MEANING),
   at: z.iso.datetime().describe("Since when it is in this state"),
   how: z.string().optional().describe("How a proven object was read back"),
   reason: z.string().optional().describe("Why it failed, in the destination's own words"),
   warning: z.string().optional().describe("Warning of the destination when it took the object"),
   coerced: z.array(z.string()).optional().describe("Attributes that the destination has changed"),
-  tries: z.int().min(0).describe("How often the destination took it and had it not, or failed with it"),
+  tries: z
+    .int()
+    .min(0)
+    .describe("How often the destination took it and had it not, or failed with it"),
 });
 export type Delivered = z.infer<typeof deliveredSchema>;
 
@@ -62,7 +67,9 @@ export const deliverySchema = z.object({
   replaces: z
     .object(fields)
     .optional()
-    .describe("How far the result was delivered that this one replaces, when it did; it stays where it is"),
+    .describe(
+      "How far the result was delivered that this one replaces, when it did; it stays where it is",
+    ),
 });
 export type Delivery = z.infer<typeof deliverySchema>;
 
@@ -84,13 +91,20 @@ export async function readDelivery(file: string): Promise<Delivery | undefined> 
   return tried(() => deliverySchema.parse(JSON.parse(text ?? "null")));
 }
 
-export const deliveryText = (delivery: Delivery): string => `${JSON.stringify(delivery, null, 2)}\n`;
+export const deliveryText = (delivery: Delivery): string =>
+  `${JSON.stringify(delivery, null, 2)}\n`;
 
-/** What became of each object, as answers tell of it. @param pathOf the client's path of a name beside the receipt */
+/**
+ * What became of each object, as answers tell of it. @param pathOf the client's path of a name
+ * beside the receipt
+ */
 export function deliveriesOf(delivery: Delivery | undefined, pathOf: (name: string) => string) {
   return Object.entries(delivery?.destinations ?? {}).flatMap(([destination, objects]) =>
     (objects ?? []).map(({ path, sop_instance_uid, state, how, reason }) => ({
-      ...{ destination, path: pathOf(path), sop_instance_uid, state },
+      destination,
+      path: pathOf(path),
+      sop_instance_uid,
+      state,
       ...(how === undefined ? {} : { how }),
       ...(reason === undefined ? {} : { reason }),
     })),

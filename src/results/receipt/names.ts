@@ -1,6 +1,6 @@
 /**
- * Names of what lies in an output folder for one image, all derived from NAME: the base name of the input with its
- * extension, or of the series folder.
+ * Names of what lies in an output folder for one image, all derived from NAME: the base name of the
+ * input with its extension, or of the series folder.
  */
 import { errors } from "../../base/errors.js";
 import { deliveryName, guardName } from "../../files/helper-names.js";
@@ -26,7 +26,8 @@ export const objectName = (name: string, model: string, kind: DicomKind): string
 /**
  * Refuses a NAME that cannot be the stem of result files.
  * @param delivers a file that says to where it is delivered lies beside it
- * @throws RadserveError bad_request if it is empty, holds `/` or NUL, or is too long once suffixes are added
+ * @throws RadserveError bad_request if it is empty, holds `/` or NUL, or is too long once suffixes
+ * are added
  */
 export function checkName(name: string, delivers = false): void {
   if (name === "" || name === "." || name === ".." || /[/\0]/.test(name))
@@ -36,7 +37,9 @@ export function checkName(name: string, delivers = false): void {
   checkLength(delivers ? deliveryName(name) : guardName(name));
 }
 
-/** NAME of the case that a folder is: no series of it is called so, because UIDs have no letters. */
+/**
+ * NAME of the case that a folder is: no series of it is called so, because UIDs have no letters.
+ */
 export const caseName = (folder: string): string => `${folder}.case`;
 
 /**
@@ -44,7 +47,8 @@ export const caseName = (folder: string): string => `${folder}.case`;
  * @throws RadserveError bad_request if it is too long
  */
 export function checkFileName(name: string, file: string): void {
-  if (!belongsTo(name, file)) throw new Error("A result file's name must begin with NAME and a dot");
+  if (!belongsTo(name, file))
+    throw new Error("A result file's name must begin with NAME and a dot");
   checkLength(file);
 }
 

@@ -1,7 +1,13 @@
-/** Takes from a receipt the facts of a model's run on one image, without anything of the image: for reports and comparisons. */
+/**
+ * Takes from a receipt the facts of a model's run on one image, without anything of the image: for
+ * reports and comparisons.
+ */
 import type { Receipt, ReceiptModel } from "./receipt.js";
 
-/** The words for no scanner: the receipt is of PNG, JPEG or TIFF, of before 0.3, or the file does not name one. */
+/**
+ * The words for no scanner: the receipt is of PNG, JPEG or TIFF, of before 0.3, or the file does
+ * not name one.
+ */
 export const UNKNOWN_SCANNER = "not named";
 
 /** Manufacturer and model of the equipment, as the source names them. */
@@ -21,11 +27,15 @@ export interface Observed {
   present: boolean;
   /** The highest score, where the model gives scores. */
   score?: number;
-  /** Size of all that was found of it; cm2 or ml where the image allows it, else pixels or voxels. */
+  /**
+   * Size of all that was found of it; cm2 or ml where the image allows it, else pixels or voxels.
+   */
   extent?: { value: number; unit: string };
 }
 
-/** The findings of a model, one for each label, in the order in which the receipt first names them. */
+/**
+ * The findings of a model, one for each label, in the order in which the receipt first names them.
+ */
 export function observedIn({ findings }: Pick<ReceiptModel, "findings">): Observed[] {
   const labels = new Map<string, Observed>();
   const isWhole = ({ over_frames: over, volume }: Found) =>
@@ -52,7 +62,9 @@ type Found = ReceiptModel["findings"][number];
 function extentOf(area: Found["area"], volume: Found["volume"]): Observed["extent"] {
   if (volume !== undefined) return { value: volume.ml, unit: "ml" };
   if (area === undefined) return undefined;
-  return area.cm2 === undefined ? { value: area.pixels, unit: "pixels" } : { value: area.cm2, unit: "cm2" };
+  return area.cm2 === undefined
+    ? { value: area.pixels, unit: "pixels" }
+    : { value: area.cm2, unit: "cm2" };
 }
 
 /** What the step `infer` holds of the engine: waiting, and the parts of its work. */

@@ -1,10 +1,9 @@
 /**
- * The receipt, NAME.json: what was read, how it was prepared, what each model said, and which files hold it.
- * It is written last and is the commit mark: only files that it lists count. One schema serves the types, the check
- * on reading one back, the published JSON Schema and the HTTP answer.
+ * The receipt, NAME.json: what was read, how it was prepared, what each model said, and which files
+ * hold it. It is written last and is the commit mark: only files that it lists count. One schema
+ * serves the types, the check on reading one back, the published JSON Schema and the HTTP answer.
  */
 import { z } from "zod";
-import { described } from "../../base/described.js";
 import { errorCode } from "../../base/errors.js";
 import { code } from "../../manifest/texts.js";
 import { deliveredSchema } from "./delivery.js";
@@ -16,10 +15,26 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const warning = z.object({ code: z.string(), message: z.string() });
 const transform = z.looseObject({ step: z.string() });
 
-const boxNumber = described(
-  "For boxes in volumes: number among the boxes of its label, from the highest score",
-  z.int().min(1).optional(),
-);
+const boxNumber = z
+  .int()
+  .min(1)
+  .optional()
+  .describe("For boxes in volumes: number among the boxes of its label, from the highest score");
+
+const OVER_FRAMES_MEANING =
+  "For a finding about all frames or slices: how their scores were combined; total: found in " +
+  "any slice of a group, with the volume of all";
+const BOX_MEANING =
+  "Source pixels; edges, x to the right, y down; in a volume z too, along its slices: a box of " +
+  "the first slice alone has 0 and 1";
+const CORNERS_MEANING =
+  "Of a turned box, whose box is then the one along the rows round its part within the image: " +
+  "its corners, in source pixels as there, beginning with the upper left one of the box before " +
+  "it is turned, and on to its upper right one. Those of a box that reaches beyond the image " +
+  "lie outside";
+const ANGLE_MEANING =
+  "For a rotated box: angle of its width (first to second corner) clockwise from the rows, in " +
+  "degrees above -90 up to 90, measured in the patient's proportions if pixels are not square";
 
 const finding = z.object({
   label: z.string(),
@@ -28,56 +43,70 @@ const finding = z.object({
   threshold: z
     .number()
     .optional()
-    .describe("Threshold of the score; for a segmentation, of each pixel's probability, if it has one"),
+    .describe(
+      "Threshold of the score; for a segmentation, of each pixel's probability, if it has one",
+    ),
   present: z.boolean(),
-  margin: described(
-    "For labels that exclude each other, on the label with the highest score: the difference to the second highest",
-    z.number().optional(),
-  ),
-  over_frames: described(
-    "For a finding about all frames or slices: how their scores were combined; total: found in any slice of a group, with the volume of all",
-    z.enum(["maximum", "mean", "noisy_or", "total"]).optional(),
-  ),
-  frame: described(
-    "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
-    z.int().min(1).optional(),
-  ),
-  box: z
-    .object({
-      ...{ x0: z.number(), y0: z.number(), x1: z.number(), y1: z.number() },
-      ...{ z0: z.number().optional(), z1: z.number().optional() },
-    })
+  margin: z
+    .number()
     .optional()
     .describe(
-      "Source pixels; edges, x to the right, y down; in a volume z too, along its slices: a box of the first slice alone has 0 and 1",
+      "For labels that exclude each other, on the label with the highest score: the difference to the second highest",
     ),
-  corners: described(
-    "Of a turned box, whose box is then the one along the rows round its part within the image: its corners, in source pixels as there, beginning with the upper left one of the box before it is turned, and on to its upper right one. Those of a box that reaches beyond the image lie outside",
-    z
-      .array(z.object({ x: z.number(), y: z.number() }))
-      .length(4)
-      .optional(),
-  ),
-  angle: described(
-    "For a rotated box: angle of its width (first to second corner) clockwise from the rows, in degrees above -90 up to 90, measured in the patient's proportions if pixels are not square",
-    z.number().optional(),
-  ),
+  over_frames: z
+    .enum(["maximum", "mean", "noisy_or", "total"])
+    .optional()
+    .describe(OVER_FRAMES_MEANING),
+  frame: z
+    .int()
+    .min(1)
+    .optional()
+    .describe(
+      "For multi-frame sources and series taken slice by slice, from 1; of a series, the place in source.slices",
+    ),
+  box: z
+    .object({
+      x0: z.number(),
+      y0: z.number(),
+      x1: z.number(),
+      y1: z.number(),
+      z0: z.number().optional(),
+      z1: z.number().optional(),
+    })
+    .optional()
+    .describe(BOX_MEANING),
+  corners: z
+    .array(z.object({ x: z.number(), y: z.number() }))
+    .length(4)
+    .optional()
+    .describe(CORNERS_MEANING),
+  angle: z.number().optional().describe(ANGLE_MEANING),
   number: boxNumber,
-  frames: described(
-    "For a box in a volume: the frames that it covers, in the order of z; for a series, the places in source.slices",
-    z.array(z.int().min(1)).optional(),
-  ),
+  frames: z
+    .array(z.int().min(1))
+    .optional()
+    .describe(
+      "For a box in a volume: the frames that it covers, in the order of z; for a series, the places in source.slices",
+    ),
   patient_mm: z
     .object({
-      centre: z.array(z.number()).length(3).describe("To the left, to the back, to the head (PS3.3 C.7.6.2)"),
-      size: z.array(z.number()).length(3).describe("Along x, y and z of the box, which may be oblique"),
+      centre: z
+        .array(z.number())
+        .length(3)
+        .describe("To the left, to the back, to the head (PS3.3 C.7.6.2)"),
+      size: z
+        .array(z.number())
+        .length(3)
+        .describe("Along x, y and z of the box, which may be oblique"),
     })
     .optional()
     .describe("Where a box in a volume lies in the patient"),
   point: z
     .object({ x: z.number(), y: z.number() })
     .optional()
-    .describe("A place instead of a box; source pixels as there: the middle of the first pixel is 0.5"),
+    .describe(
+      "A place instead of a box; source pixels as there: the middle of the first pixel is 0.5",
+    ),
   area: z.object({ pixels: z.int().min(0), cm2: z.number().min(0).optional() }).optional(),
   volume: z
     .object({ voxels: z.int().min(0), ml: z.number().min(0) })
@@ -90,7 +119,9 @@ const measurement = z.object({
   code: code.optional(),
   derivation: code
     .optional()
-    .describe("For values of a segment's pixels: which statistic this is; code is then the quantity"),
+    .describe(
+      "For values of a segment's pixels: which statistic this is; code is then the quantity",
+    ),
   label: z.string().optional(),
   frame: z.int().min(1).optional(),
   number: boxNumber,
@@ -99,7 +130,9 @@ const measurement = z.object({
   lines: z
     .array(z.array(z.object({ x: z.number(), y: z.number() })).min(2))
     .optional()
-    .describe("For measurements of points: the measured lines, in source pixels as a finding's point"),
+    .describe(
+      "For measurements of points: the measured lines, in source pixels as a finding's point",
+    ),
 });
 
 const outputFile = z.object({
@@ -117,7 +150,11 @@ const modelResult = z.object({
   version: z.string(),
   status: z.enum(["succeeded", "failed", "not_accepted"]),
   error: z
-    .object({ error: errorCode, message: z.string(), details: z.record(z.string(), z.unknown()).optional() })
+    .object({
+      error: errorCode,
+      message: z.string(),
+      details: z.record(z.string(), z.unknown()).optional(),
+    })
     .optional(),
   reasons: z
     .array(z.object({ code: z.string(), message: z.string() }))
@@ -131,6 +168,15 @@ const modelResult = z.object({
   warnings: z.array(warning),
 });
 
+const RAW_SHA256_MEANING =
+  "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended " +
+  "slice by slice over fingerprints of the slices; of boxes that windows found over those of " +
+  "the tensors of each window";
+const SEGMENTATION_GRID_MEANING =
+  "Where the manifest says segment_grid model: the grid of the network, as far as it lies " +
+  "within the source, and what was decided there. The SEG holds that; findings, measurements " +
+  "and the picture are of the source's grid";
+
 const receiptModel = modelResult.extend({
   sha256: sha256.describe("Over the manifest and all files of the model"),
   site_thresholds: z.record(z.string(), z.number()),
@@ -139,10 +185,7 @@ const receiptModel = modelResult.extend({
     .array(transform)
     .optional()
     .describe("For detections: the steps from the tensors to the boxes, in order"),
-  raw_sha256: described(
-    "Over the raw output tensors; of an ensemble over their mean; of volumes that are blended slice by slice over fingerprints of the slices; of boxes that windows found over those of the tensors of each window",
-    sha256.optional(),
-  ),
+  raw_sha256: sha256.optional().describe(RAW_SHA256_MEANING),
   ensemble: z
     .object({
       average: z.enum(["before_activation", "after_activation"]),
@@ -173,7 +216,9 @@ const receiptModel = modelResult.extend({
       labels: z.array(z.string()),
     })
     .optional()
-    .describe("The model whose labels were channels of this one, which has an entry of its own here"),
+    .describe(
+      "The model whose labels were channels of this one, which has an entry of its own here",
+    ),
   roles: z
     .array(
       z.object({
@@ -189,9 +234,15 @@ const receiptModel = modelResult.extend({
       slices: z.int().min(1),
       rows: z.int().min(1),
       columns: z.int().min(1),
-      image_position_patient: z.array(z.number()).length(3).describe("Centre of the first voxel, mm"),
+      image_position_patient: z
+        .array(z.number())
+        .length(3)
+        .describe("Centre of the first voxel, mm"),
       image_orientation_patient: z.array(z.number()).length(6),
-      pixel_spacing: z.array(z.number()).length(2).describe("Between rows, then between columns, mm"),
+      pixel_spacing: z
+        .array(z.number())
+        .length(2)
+        .describe("Between rows, then between columns, mm"),
       slice_spacing: z.number(),
       segments: z.array(
         z.object({
@@ -203,9 +254,7 @@ const receiptModel = modelResult.extend({
       ),
     })
     .optional()
-    .describe(
-      "Where the manifest says segment_grid model: the grid of the network, as far as it lies within the source, and what was decided there. The SEG holds that; findings, measurements and the picture are of the source's grid",
-    ),
+    .describe(SEGMENTATION_GRID_MEANING),
   predecessor: z
     .object({
       study_instance_uid: z.string(),
@@ -228,6 +277,26 @@ const slices = z.array(
   }),
 );
 
+const FILE_SHA256_MEANING =
+  "For a series: SHA-256 of the file_sha256 of its slices in order, in hexadecimal with a line " +
+  "feed after each; for a case: the same over its members";
+const PIXEL_SHA256_MEANING =
+  "Over the stored values of all frames that were read, in order; of a case over those of its " +
+  "members one after the other";
+const SLICES_MEANING =
+  "For a folder taken as one series: its slices, sorted along their normal, or by " +
+  "InstanceNumber if they form no volume";
+const CASE_MEANING =
+  "For a folder taken as a case: the series or images that models looked at together. The " +
+  "other fields of source describe the first, in which the results lie; bytes and file_sha256 " +
+  "are of all";
+const NOT_CHOSEN_MEANING =
+  "For a folder of several series, if none was named: the other series, and why each model did " +
+  "not take them. At most 50";
+const UTC_OFFSET_MEANING =
+  "UTC offset of the machine at the start; DICOM objects give the analysis's date and time " +
+  "with it if the source has no time zone";
+
 export const receiptSchema = z.object({
   schema: z.literal(RECEIPT_SCHEMA),
   radserve_version: z.string(),
@@ -236,32 +305,30 @@ export const receiptSchema = z.object({
     name: z.string(),
     format: z.enum(["dicom", "png", "jpeg", "tiff"]),
     bytes: z.int(),
-    file_sha256: sha256.describe(
-      "For a series: SHA-256 of the file_sha256 of its slices in order, in hexadecimal with a line feed after each; for a case: the same over its members",
-    ),
-    pixel_sha256: sha256.describe(
-      "Over the stored values of all frames that were read, in order; of a case over those of its members one after the other",
-    ),
+    file_sha256: sha256.describe(FILE_SHA256_MEANING),
+    pixel_sha256: sha256.describe(PIXEL_SHA256_MEANING),
     rows: z.int(),
     columns: z.int(),
     frames: z.int(),
     photometric_interpretation: z.string(),
     modality: z.string().optional(),
-    manufacturer: z.string().optional().describe("Manufacturer of the equipment that made the image"),
+    manufacturer: z
+      .string()
+      .optional()
+      .describe("Manufacturer of the equipment that made the image"),
     manufacturer_model_name: z.string().optional(),
     transfer_syntax_uid: z.string().optional(),
     sop_class_uid: z.string().optional(),
     sop_instance_uid: z.string().optional(),
     series_instance_uid: z.string().optional(),
     study_instance_uid: z.string().optional(),
-    group: described(
-      "A series that was asked for as one item: models of single images looked at its slices one by one",
-      z.literal("series").optional(),
-    ),
-    slices: described(
-      "For a folder taken as one series: its slices, sorted along their normal, or by InstanceNumber if they form no volume",
-      slices.optional(),
-    ),
+    group: z
+      .literal("series")
+      .optional()
+      .describe(
+        "A series that was asked for as one item: models of single images looked at its slices one by one",
+      ),
+    slices: slices.optional().describe(SLICES_MEANING),
     case: z
       .array(
         z.object({
@@ -280,9 +347,7 @@ export const receiptSchema = z.object({
       )
       .min(2)
       .optional()
-      .describe(
-        "For a folder taken as a case: the series or images that models looked at together. The other fields of source describe the first, in which the results lie; bytes and file_sha256 are of all",
-      ),
+      .describe(CASE_MEANING),
     not_chosen: z
       .array(
         z.object({
@@ -302,28 +367,27 @@ export const receiptSchema = z.object({
       )
       .max(50)
       .optional()
-      .describe(
-        "For a folder of several series, if none was named: the other series, and why each model did not take them. At most 50",
-      ),
+      .describe(NOT_CHOSEN_MEANING),
   }),
   transforms: z.array(transform).describe("Applied by the reader, before any model"),
   warnings: z.array(warning),
   outputs_requested: z
     .array(z.string())
     .describe("Kinds of files asked for; default where each model's manifest decides"),
-  outputs_from: z.enum(["request", "settings", "manifest"]).optional().describe("Who asked for them"),
+  outputs_from: z
+    .enum(["request", "settings", "manifest"])
+    .optional()
+    .describe("Who asked for them"),
   models: z.array(receiptModel),
   timings: z
     .object({
       request_id: z.string(),
       started_at: z.string(),
-      utc_offset: described(
-        "UTC offset of the machine at the start; DICOM objects give the analysis's date and time with it if the source has no time zone",
-        z
-          .string()
-          .regex(/^[+-]\d{4}$/)
-          .optional(),
-      ),
+      utc_offset: z
+        .string()
+        .regex(/^[+-]\d{4}$/)
+        .optional()
+        .describe(UTC_OFFSET_MEANING),
       finished_at: z.string(),
       milliseconds: z.record(z.string(), z.number()),
     })
@@ -365,10 +429,20 @@ export const receiptText = (receipt: Receipt): string => `${JSON.stringify(recei
 /** The objects of a result that can be delivered: those of DICOM. */
 export function objectsOf({ models }: Receipt) {
   return models.flatMap((model) =>
-    model.outputs.flatMap(({ path, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 }) =>
-      sop_class_uid === undefined || sop_instance_uid === undefined || series_instance_uid === undefined
-        ? []
-        : { path, model: model.name, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 },
+    model.outputs.flatMap(
+      ({ path, sop_class_uid, sop_instance_uid, series_instance_uid, sha256 }) =>
+        sop_class_uid === undefined ||
+        sop_instance_uid === undefined ||
+        series_instance_uid === undefined
+          ? []
+          : {
+              path,
+              model: model.name,
+              sop_class_uid,
+              sop_instance_uid,
+              series_instance_uid,
+              sha256,
+            },
     ),
   );
 }

@@ -1,4 +1,7 @@
-/** A box: `radserve serve` with a state directory of its own, started again whenever it ends, as systemd would. */
+/**
+ * A box: `radserve serve` with a state directory of its own, started again whenever it ends, as
+ * systemd would.
+ */
 import { spawn, type ChildProcess } from "node:child_process";
 import { rmSync } from "node:fs";
 import path from "node:path";
@@ -7,7 +10,14 @@ import { databaseFolders } from "../../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../../src/bulk/postgres/process.js";
 import { Client } from "../../../src/commands/client.js";
 import { removePlace } from "../../support/postgres.js";
-import { freePort, issueToken, makePlace, radserve, root, type Place } from "../../support/server.js";
+import {
+  freePort,
+  issueToken,
+  makePlace,
+  radserve,
+  root,
+  type Place,
+} from "../../support/server.js";
 import { commandOf, descendants, slay } from "./processes.js";
 
 const main = path.join(root, "dist/src/main.js");
@@ -20,7 +30,10 @@ export interface BoxOptions {
   settings?: Record<string, string>;
   /** What has to be there before it starts; gives settings that name it. */
   prepare?: (place: Place) => Record<string, string>;
-  /** A network namespace, and the box's address in it. Process numbers and host name are the box's own there. */
+  /**
+   * A network namespace, and the box's address in it. Process numbers and host name are the box's
+   * own there.
+   */
   space?: { name: string; address: string };
 }
 
@@ -77,7 +90,8 @@ export class Box {
       await delay(50);
       const ready = await fetch(`${this.url}/health/ready`).catch(() => undefined);
       if (ready?.ok === true) return;
-      if (this.#process?.exitCode === 2) throw new Error("radserve serve refused its settings; see above");
+      if (this.#process?.exitCode === 2)
+        throw new Error("radserve serve refused its settings; see above");
     }
     throw new Error(`The server was not ready within ${LONGEST_MS / 1000} s.`);
   }
@@ -132,11 +146,17 @@ export class Box {
     const apart = ["unshare", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"];
     const named = ["sh", "-c", 'hostname "$0" && exec "$@"', space?.name ?? ""];
     const words =
-      space === undefined ? command : ["ip", "netns", "exec", space.name, ...apart, ...named, ...command];
+      space === undefined
+        ? command
+        : ["ip", "netns", "exec", space.name, ...apart, ...named, ...command];
     const child = spawn(words[0]!, words.slice(1), {
       env: this.place.environment,
       cwd: this.place.directory,
-      stdio: ["ignore", process.env["RADSERVE_CRASH_LOG"] === undefined ? "ignore" : "inherit", "ignore"],
+      stdio: [
+        "ignore",
+        process.env["RADSERVE_CRASH_LOG"] === undefined ? "ignore" : "inherit",
+        "ignore",
+      ],
     });
     this.#process = child;
     child.once("exit", () => {

@@ -46,7 +46,10 @@ function slice(number: number, side: number): { file: Buffer; boneCm2: number } 
     StudyDate: "20260101",
     StudyTime: "120000",
   });
-  return { file: dicomFile({ attributes, pixels: data }), boneCm2: (width * height) / PIXELS_PER_CM2 };
+  return {
+    file: dicomFile({ attributes, pixels: data }),
+    boneCm2: (width * height) / PIXELS_PER_CM2,
+  };
 }
 
 export function writeSlice(folder: string, relative: string, number: number, side = 64): TestImage {
@@ -58,7 +61,11 @@ export function writeSlice(folder: string, relative: string, number: number, sid
 }
 
 /** Writes `count` slices, the first being number `first`, in folders of 500. */
-export function writeImages(folder: string, count: number, { first = 0, side = 64 } = {}): TestImage[] {
+export function writeImages(
+  folder: string,
+  count: number,
+  { first = 0, side = 64 } = {},
+): TestImage[] {
   return Array.from({ length: count }, (_, i) => {
     const number = first + i;
     const relative = `series-${Math.floor(i / PER_FOLDER)}/slice-${String(number).padStart(6, "0")}.dcm`;

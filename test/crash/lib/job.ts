@@ -1,7 +1,13 @@
 /** Bulk jobs of a box, over HTTP, by a client that outlives every restart. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { z } from "zod";
-import { acceptedSchema, itemListSchema, jobSchema, type Item, type Job } from "../../../src/bulk/schema.js";
+import {
+  acceptedSchema,
+  itemListSchema,
+  jobSchema,
+  type Item,
+  type Job,
+} from "../../../src/bulk/schema.js";
 import { hasEnded } from "../../../src/commands/job-text.js";
 import type { Box } from "./box.js";
 
@@ -14,8 +20,15 @@ export class CrashJob {
     readonly id: string,
   ) {}
 
-  /** Gives the box's folders to it as one job. The key makes a request that is repeated the same job. */
-  static async submit(box: Box, key: string, body: Record<string, unknown> = {}): Promise<CrashJob> {
+  /**
+   * Gives the box's folders to it as one job. The key makes a request that is repeated the same
+   * job.
+   */
+  static async submit(
+    box: Box,
+    key: string,
+    body: Record<string, unknown> = {},
+  ): Promise<CrashJob> {
     const whole = {
       input_folder_path: box.input,
       output_folder_path: box.output,
@@ -39,15 +52,24 @@ export class CrashJob {
   }
 
   cancel(): Promise<Job> {
-    return this.box.client.callPatiently(jobSchema, PATIENCE, "DELETE", `/bulk_inference/${this.id}`);
+    return this.box.client.callPatiently(
+      jobSchema,
+      PATIENCE,
+      "DELETE",
+      `/bulk_inference/${this.id}`,
+    );
   }
 
-  /** Polls until `wanted` holds. Throws where it does not within the time, with the last state seen. */
+  /**
+   * Polls until `wanted` holds. Throws where it does not within the time, with the last state seen.
+   */
   async until(what: string, wanted: (job: Job) => boolean, limitMs = 1_800_000): Promise<Job> {
     let job = await this.look();
     for (const end = Date.now() + limitMs; !wanted(job); job = await this.look()) {
       if (Date.now() > end)
-        throw new Error(`The job was not ${what} within ${limitMs / 1000} s: ${JSON.stringify(job)}`);
+        throw new Error(
+          `The job was not ${what} within ${limitMs / 1000} s: ${JSON.stringify(job)}`,
+        );
       await delay(100);
     }
     return job;

@@ -9,7 +9,10 @@ import { slay } from "./processes.js";
 import { notAllSucceeded, seconds, type Options, type Outcome } from "./scenario.js";
 import { verify } from "./verify.js";
 
-/** The ways to kill, by name; each is used as often as the others. One gives false if there is nobody to kill now. */
+/**
+ * The ways to kill, by name; each is used as often as the others. One gives false if there is
+ * nobody to kill now.
+ */
 export type Victims = Record<string, () => boolean>;
 
 /** kill -9; false where there is no such process. */
@@ -71,7 +74,10 @@ export class Killer {
   }
 }
 
-/** Two jobs over all images: most with receipts alone, some with every object. Gives the faults of both. */
+/**
+ * Two jobs over all images: most with receipts alone, some with every object. Gives the faults of
+ * both.
+ */
 async function round(
   box: Box,
   number: number,
@@ -82,10 +88,20 @@ async function round(
   let files = 0;
   const parts = [
     { name: `plain-${number}`, count: options.items - few, first: few, outputs: ["json"] },
-    { name: `objects-${number}`, count: few, first: 0, outputs: ["json", "png", "sr", "seg", "sc"] },
+    {
+      name: `objects-${number}`,
+      count: few,
+      first: 0,
+      outputs: ["json", "png", "sr", "seg", "sc"],
+    },
   ].map((part) => {
     const [input, output] = [`${box.input}/${part.name}`, `${box.output}/${part.name}`];
-    return { ...part, input, output, images: writeImages(input, part.count, { first: part.first }) };
+    return {
+      ...part,
+      input,
+      output,
+      images: writeImages(input, part.count, { first: part.first }),
+    };
   });
   const jobs = await Promise.all(
     parts.map(({ name, input, output, outputs }) =>
@@ -100,8 +116,11 @@ async function round(
     for (const item of ended.counts.failed > 0 ? await job.items("failed") : [])
       faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
     const inputs = new Set((await job.items()).map((item) => item.input_image_path));
-    if (inputs.size !== part.count) faults.push(`${inputs.size} different images among ${part.count} items`);
-    const verified = verify(part.images, part.input, part.output, { files: part.outputs.length - 1 });
+    if (inputs.size !== part.count)
+      faults.push(`${inputs.size} different images among ${part.count} items`);
+    const verified = verify(part.images, part.input, part.output, {
+      files: part.outputs.length - 1,
+    });
     faults.push(...verified.faults);
     files += verified.receipts + verified.files;
   }
@@ -109,7 +128,11 @@ async function round(
 }
 
 /** Runs jobs while victims die, at least as often as asked for. */
-export async function killWhileRunning(box: Box, victims: Victims, options: Options): Promise<Outcome> {
+export async function killWhileRunning(
+  box: Box,
+  victims: Victims,
+  options: Options,
+): Promise<Outcome> {
   const began = performance.now();
   const killer = new Killer(victims, options);
   const faults: string[] = [];
@@ -129,7 +152,9 @@ export async function killWhileRunning(box: Box, victims: Victims, options: Opti
   // A victim that cannot be found must not pass for one that survives
   if (options.kills >= Object.keys(victims).length)
     faults.push(
-      ...Object.keys(victims).flatMap((name) => (name in killer.killed ? [] : `no kill of ${name}`)),
+      ...Object.keys(victims).flatMap((name) =>
+        name in killer.killed ? [] : `no kill of ${name}`,
+      ),
     );
   const by = Object.entries(killer.killed).map(([name, times]) => `${times} ${name}`);
   const summary = `${items} items, ${killer.kills} kills (${by.join(", ")}), seed ${options.seed}, ${seconds(began)}; ${files} files, each once and with its hash`;

@@ -1,4 +1,7 @@
-/** Boxes with a network each: namespaces joined by a bridge, whose cables can be pulled. Needs root and iproute2. */
+/**
+ * Boxes with a network each: namespaces joined by a bridge, whose cables can be pulled. Needs root
+ * and iproute2.
+ */
 import { execFileSync, spawnSync } from "node:child_process";
 
 const ip = (...words: string[]) => execFileSync("ip", words, { stdio: ["ignore", "pipe", "pipe"] });

@@ -1,4 +1,7 @@
-/** An Orthanc that is killed and comes again with what it has, behind a server that notes what is sent to it and when. */
+/**
+ * An Orthanc that is killed and comes again with what it has, behind a server that notes what is
+ * sent to it and when.
+ */
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -86,7 +89,10 @@ export class CrashOrthanc {
     if (this.#pacs === undefined) throw new Error("The PACS is away.");
     const answer = await fetch(new URL(url, this.#pacs.url), {
       method,
-      headers: { accept: headers.accept ?? "*/*", ...(type === "" ? {} : { "content-type": type }) },
+      headers: {
+        accept: headers.accept ?? "*/*",
+        ...(type === "" ? {} : { "content-type": type }),
+      },
       ...(method === "POST" ? { body: new Uint8Array(body) } : {}),
     });
     const bytes = Buffer.from(await answer.arrayBuffer());

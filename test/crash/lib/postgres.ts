@@ -1,4 +1,6 @@
-/** A PostgreSQL that several boxes share, reachable over TCP, started again whenever it is killed. */
+/**
+ * A PostgreSQL that several boxes share, reachable over TCP, started again whenever it is killed.
+ */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import net from "node:net";
@@ -32,7 +34,8 @@ export class SharedPostgres {
     const user = servant();
     const password = path.join(directory, "password");
     writeFileSync(password, "secret\n");
-    if (user !== undefined) for (const one of [directory, password]) chownSync(one, user.uid, user.gid);
+    if (user !== undefined)
+      for (const one of [directory, password]) chownSync(one, user.uid, user.gid);
     const data = path.join(directory, "data");
     const options = [
       "-D",
@@ -97,7 +100,14 @@ export class SharedPostgres {
   }
 
   #run(): void {
-    const options = ["-D", path.join(this.directory, "data"), "-h", this.address, "-p", String(this.port)];
+    const options = [
+      "-D",
+      path.join(this.directory, "data"),
+      "-h",
+      this.address,
+      "-p",
+      String(this.port),
+    ];
     // It ends with the process that started it, however that ends
     const words = ["--pdeathsig", "QUIT", "--", `${this.programs}/postgres`, ...options, "-k", ""];
     const child = spawn("setpriv", words, {
@@ -106,7 +116,8 @@ export class SharedPostgres {
     });
     this.#process = child;
     child.once("exit", () => {
-      // After kill -9 it refuses to start until the last of its children is gone: again, as a service manager would.
+      // After kill -9 it refuses to start until the last of its children is gone: again, as a
+      // service manager would.
       setTimeout(() => {
         if (!this.#stopping) this.#run();
       }, 200).unref();

@@ -33,4 +33,5 @@ export function notAllSucceeded(job: Job, count: number): string[] {
   return faults;
 }
 
-export const seconds = (since: number): string => `${((performance.now() - since) / 1000).toFixed(0)} s`;
+export const seconds = (since: number): string =>
+  `${((performance.now() - since) / 1000).toFixed(0)} s`;

@@ -1,4 +1,7 @@
-/** What must be true of an output folder when everything has ended: all there, once, whole, right, and nothing else. */
+/**
+ * What must be true of an output folder when everything has ended: all there, once, whole, right,
+ * and nothing else.
+ */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
@@ -37,7 +40,11 @@ interface Expected {
 }
 
 /** Faults of one receipt; the files that it lists are added to `listed`. */
-function faultsOf(image: TestImage, { input, output, files }: Expected, listed: Set<string>): string[] {
+function faultsOf(
+  image: TestImage,
+  { input, output, files }: Expected,
+  listed: Set<string>,
+): string[] {
   const name = `${image.relative}.json`;
   let receipt: Receipt;
   try {
@@ -69,8 +76,15 @@ function faultsOf(image: TestImage, { input, output, files }: Expected, listed: 
   return faults;
 }
 
-/** A page and a table of one job, and nothing that was being written; the table has every image with a result. */
-function faultsOfReport(reports: readonly string[], images: readonly TestImage[], output: string): string[] {
+/**
+ * A page and a table of one job, and nothing that was being written; the table has every image with
+ * a result.
+ */
+function faultsOfReport(
+  reports: readonly string[],
+  images: readonly TestImage[],
+  output: string,
+): string[] {
   const names = reports.map((file) => path.parse(file));
   const [table] = reports.filter((file) => file.endsWith(".csv"));
   const whole =
@@ -89,7 +103,8 @@ function faultsOfReport(reports: readonly string[], images: readonly TestImage[]
  * Compares an output folder with the images that must have a result in it.
  * @param images all that must, and no others may, have a receipt
  * @param options.files how many files each of them must list, where that is known
- * @param options.by what wrote there: one job, which adds its report, or single requests, which add none
+ * @param options.by what wrote there: one job, which adds its report, or single requests, which add
+ * none
  */
 export function verify(
   images: readonly TestImage[],
@@ -99,7 +114,8 @@ export function verify(
 ): Verified {
   const listed = new Set<string>();
   const faults = images.flatMap((image) => faultsOf(image, { input, output, files }, listed));
-  // A process that is killed between two file operations leaves the guard of a lock; the next that breaks it removes it
+  // A process that is killed between two file operations leaves the guard of a lock; the next that
+  // breaks it removes it
   const isHelper = (name: string) => isMarkName(name) || name.endsWith(".lock.break");
   const isOfList = (file: string) => path.dirname(file) === LIST_FOLDER;
   const extra = filesBelow(output).filter(
@@ -107,7 +123,9 @@ export function verify(
   );
   const reports = by === "job" ? extra.filter(isReportName) : [];
   if (by === "job") faults.push(...faultsOfReport(reports, images, output));
-  faults.push(...extra.filter((file) => !reports.includes(file)).map((file) => `${file}: left over`));
+  faults.push(
+    ...extra.filter((file) => !reports.includes(file)).map((file) => `${file}: left over`),
+  );
   const receipts = [...listed].filter((file) => file.endsWith(".dcm.json")).length;
   return { receipts, files: listed.size - receipts, faults };
 }

@@ -17,7 +17,10 @@ async function cancelHalfWay(options: Options): Promise<Outcome> {
   try {
     const images = writeImages(box.input, options.items);
     const job = await CrashJob.submit(box, "cancel");
-    const half = await job.until("half done", (now) => now.total !== null && done(now) >= options.items / 2);
+    const half = await job.until(
+      "half done",
+      (now) => now.total !== null && done(now) >= options.items / 2,
+    );
     const asked = performance.now();
     await job.cancel();
     const ended = await job.untilEnded(60_000);
@@ -26,7 +29,8 @@ async function cancelHalfWay(options: Options): Promise<Outcome> {
     const faults: string[] = [];
     const { succeeded, cancelled, failed } = ended.counts;
     if (ended.state !== "cancelled") faults.push(`the job is ${ended.state}`);
-    if (succeeded + cancelled !== options.items || failed > 0) faults.push(`items: ${countsText(ended)}`);
+    if (succeeded + cancelled !== options.items || failed > 0)
+      faults.push(`items: ${countsText(ended)}`);
     for (const item of failed > 0 ? await job.items("failed") : [])
       faults.push(`item ${item.index} failed: ${JSON.stringify(item.error)}`);
     if (cancelled === 0) faults.push("nothing was left to cancel");

@@ -1,4 +1,7 @@
-/** kill -9 of ours, and a PACS that goes and comes, while results go out: each object is there and proven, and none is sent after that. */
+/**
+ * kill -9 of ours, and a PACS that goes and comes, while results go out: each object is there and
+ * proven, and none is sent after that.
+ */
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -16,7 +19,13 @@ import { CrashJob } from "../lib/job.js";
 import { Killer, processesOf, type Victims } from "../lib/killing.js";
 import { CrashOrthanc } from "../lib/orthanc.js";
 import { SharedPostgres } from "../lib/postgres.js";
-import { notAllSucceeded, seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
+import {
+  notAllSucceeded,
+  seconds,
+  type Options,
+  type Outcome,
+  type Scenario,
+} from "../lib/scenario.js";
 import { secondBox } from "./kills.js";
 
 const LONGEST_MS = 600_000;
@@ -97,7 +106,12 @@ interface Pacs {
   instances: () => Promise<ReadonlySet<string>>;
 }
 
-async function deliverWhileDying(box: Box, victims: Victims, pacs: Pacs, options: Options): Promise<Outcome> {
+async function deliverWhileDying(
+  box: Box,
+  victims: Victims,
+  pacs: Pacs,
+  options: Options,
+): Promise<Outcome> {
   const began = performance.now();
   const killer = new Killer(victims, options);
   const faults: string[] = [];
@@ -105,7 +119,10 @@ async function deliverWhileDying(box: Box, victims: Victims, pacs: Pacs, options
   try {
     killer.start();
     for (; items < options.items || killer.kills < options.kills; items += options.items) {
-      const [input, output] = [path.join(box.input, `in-${items}`), path.join(box.output, `out-${items}`)];
+      const [input, output] = [
+        path.join(box.input, `in-${items}`),
+        path.join(box.output, `out-${items}`),
+      ];
       writeImages(input, options.items, { first: items });
       const folders = { input_folder_path: input, output_folder_path: output };
       const job = await CrashJob.submit(box, `job-${items}`, { ...folders, outputs: ["sr"] });
@@ -126,7 +143,9 @@ async function deliverWhileDying(box: Box, victims: Victims, pacs: Pacs, options
 
 /** What is not as it was promised, once everything is proven, or the time is over. */
 async function notDelivered(output: string, count: number, pacs: Pacs): Promise<string[]> {
-  const receipts = filesBelow(output).filter((file) => file.endsWith(receiptName("")) && !/\/\./.test(file));
+  const receipts = filesBelow(output).filter(
+    (file) => file.endsWith(receiptName("")) && !/\/\./.test(file),
+  );
   const faults = receipts.length === count ? [] : [`${receipts.length} receipts of ${count}`];
   const proven = new Map<string, string>();
   const end = Date.now() + LONGEST_MS;
@@ -139,10 +158,14 @@ async function notDelivered(output: string, count: number, pacs: Pacs): Promise<
       if (object?.state === "proven") {
         const { sop_instance_uid: uid, at } = object;
         proven.set(receipt, uid);
-        if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at)) faults.push(`${receipt}: sent after it was proven`);
+        if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at))
+          faults.push(`${receipt}: sent after it was proven`);
         break;
       }
-      if (Date.now() > end || (object !== undefined && !["waiting", "sent"].includes(object.state))) {
+      if (
+        Date.now() > end ||
+        (object !== undefined && !["waiting", "sent"].includes(object.state))
+      ) {
         faults.push(`${receipt}: ${object?.state ?? "not asked for"}`);
         break;
       }
@@ -150,18 +173,21 @@ async function notDelivered(output: string, count: number, pacs: Pacs): Promise<
     }
   }
   const kept = await pacs.instances();
-  for (const [receipt, uid] of proven) if (!kept.has(uid)) faults.push(`${receipt}: proven, and not there`);
+  for (const [receipt, uid] of proven)
+    if (!kept.has(uid)) faults.push(`${receipt}: proven, and not there`);
   if (kept.size !== count) faults.push(`${kept.size} objects in the PACS of ${count}`);
   return faults;
 }
 
 export const deliveries: Record<string, Scenario> = {
   deliveries: {
-    description: "kill -9 of supervisor and serving process, and a PACS that goes, while results go out",
+    description:
+      "kill -9 of supervisor and serving process, and a PACS that goes, while results go out",
     run: oneBox,
   },
   "deliveries-two-boxes": {
-    description: "kill -9 of two boxes with one queue of deliveries, of their PostgreSQL and of the Orthanc",
+    description:
+      "kill -9 of two boxes with one queue of deliveries, of their PostgreSQL and of the Orthanc",
     skip: () => needs(DICOM_WEB_PLUGIN) || commandsAre("Orthanc"),
     run: twoBoxes,
   },

@@ -1,7 +1,8 @@
 /**
- * Two boxes with one spool, one queue of deliveries and one PostgreSQL, and an Orthanc that results go to; everything is
- * killed. Studies come to both boxes, half of each to either and some objects to both at once: each object is kept once,
- * each study is one job of all its objects, and each result is in the Orthanc, proven, and not sent after that.
+ * Two boxes with one spool, one queue of deliveries and one PostgreSQL, and an Orthanc that results
+ * go to; everything is killed. Studies come to both boxes, half of each to either and some objects
+ * to both at once: each object is kept once, each study is one job of all its objects, and each
+ * result is in the Orthanc, proven, and not sent after that.
  */
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -39,14 +40,23 @@ async function bothWays(options: Options): Promise<Outcome> {
   let shared: Place | undefined;
   const prepare = (place: Place) => {
     shared ??= place;
-    const [file, spool] = [path.join(place.directory, "doors.json"), path.join(shared.input, "spool")];
+    const [file, spool] = [
+      path.join(place.directory, "doors.json"),
+      path.join(shared.input, "spool"),
+    ];
     mkdirSync(spool, { recursive: true });
     const rule = {
-      ...{ name: "all", group: "study", quiet: "2s", models: ["ct-tissue"], outputs: ["sr"] },
+      name: "all",
+      group: "study",
+      quiet: "2s",
+      models: ["ct-tissue"],
+      outputs: ["sr"],
       output_folder: path.join(shared.output, "received"),
     };
     const doors = {
-      ...{ spool, dicom: { port: ports[place === shared ? 0 : 1] }, peers: { ct1: { ae_title: "CT ONE" } } },
+      spool,
+      dicom: { port: ports[place === shared ? 0 : 1] },
+      peers: { ct1: { ae_title: "CT ONE" } },
       rules: [rule],
       destinations: { pacs: { type: "stow", url: pacs.url, timeout: "20s" } },
       deliver: ["pacs"],
@@ -82,10 +92,12 @@ async function bothWays(options: Options): Promise<Outcome> {
     }
     await killer.stop();
     const kept = filesBelow(path.join(first.input, "spool/series")).length;
-    if (kept !== sent) faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
+    if (kept !== sent)
+      faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
     const places = boxes.map(({ place }) => place);
     const whole = await jobsOfAll(client, sent / OF_STUDY, OF_STUDY, places);
-    if (whole.size !== sent / OF_STUDY) faults.push(`${whole.size} studies with a job of ${sent / OF_STUDY}`);
+    if (whole.size !== sent / OF_STUDY)
+      faults.push(`${whole.size} studies with a job of ${sent / OF_STUDY}`);
     for (const [folder, jobs] of whole)
       if (jobs.length !== 1) faults.push(`${jobs.length} jobs of all objects of ${folder}`);
       else if (jobs[0]?.counts.succeeded !== SERIES)
@@ -119,12 +131,17 @@ export async function notDelivered(
   pacs: { sentAt: ReadonlyMap<string, number>; instances: () => Promise<ReadonlySet<string>> },
 ): Promise<string[]> {
   const waiting = () => readdirSync(queue).filter((name) => name.endsWith(".json"));
-  for (const end = Date.now() + LONGEST_MS; waiting().length > 0 && Date.now() < end;) await delay(200);
+  for (const end = Date.now() + LONGEST_MS; waiting().length > 0 && Date.now() < end;)
+    await delay(200);
   const faults = waiting().map((name) => `${name} is in the queue`);
   const kept = await pacs.instances();
-  for (const uid of pacs.sentAt.keys()) if (!kept.has(uid)) faults.push(`${uid}: sent, and not in the PACS`);
-  if (kept.size !== pacs.sentAt.size) faults.push(`${kept.size} objects in the PACS of ${pacs.sentAt.size}`);
-  const receipts = filesBelow(results).filter((file) => file.endsWith(".json") && !/(^|\/)\./.test(file));
+  for (const uid of pacs.sentAt.keys())
+    if (!kept.has(uid)) faults.push(`${uid}: sent, and not in the PACS`);
+  if (kept.size !== pacs.sentAt.size)
+    faults.push(`${kept.size} objects in the PACS of ${pacs.sentAt.size}`);
+  const receipts = filesBelow(results).filter(
+    (file) => file.endsWith(".json") && !/(^|\/)\./.test(file),
+  );
   for (const receipt of receipts) {
     const { dir, name } = path.parse(path.join(results, receipt));
     const file = path.join(dir, deliveryName(name));
@@ -133,7 +150,8 @@ export async function notDelivered(
     if (objects.length === 0) faults.push(`${receipt}: not asked for`);
     for (const { state, sop_instance_uid: uid, at } of objects) {
       if (state !== "proven") faults.push(`${receipt}: ${state}`);
-      if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at)) faults.push(`${receipt}: sent after it was proven`);
+      if ((pacs.sentAt.get(uid) ?? 0) > Date.parse(at))
+        faults.push(`${receipt}: sent after it was proven`);
     }
   }
   return faults;

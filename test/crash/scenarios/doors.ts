@@ -1,6 +1,6 @@
 /**
- * kill -9 while images come in: what was acknowledged is there, whole and once; every series is a job, and no set of
- * objects is two.
+ * kill -9 while images come in: what was acknowledged is there, whole and once; every series is a
+ * job, and no set of objects is two.
  */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -21,7 +21,9 @@ const OF_SERIES = 10;
 const PATIENCE = { forMs: 120_000 };
 const LONGEST_MS = 600_000;
 
-/** Sends slices of a series until each was acknowledged, over as many associations as that takes. */
+/**
+ * Sends slices of a series until each was acknowledged, over as many associations as that takes.
+ */
 export async function sendUntilKept(
   port: number,
   study: string,
@@ -84,11 +86,13 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
     await killer.stop();
     const spool = path.join(box.input, "spool");
     const kept = filesBelow(path.join(spool, "series")).length;
-    if (kept !== sent) faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
+    if (kept !== sent)
+      faults.push(`${kept} objects in the spool of ${sent} that were acknowledged`);
     const whole = await jobsOfAll(client, sent / OF_SERIES, OF_SERIES, [box.place]);
     for (const [folder, jobs] of whole)
       if (jobs.length !== 1) faults.push(`${jobs.length} jobs of all objects of ${folder}`);
-      else if (jobs[0]?.counts.succeeded !== 1) faults.push(`${folder}: ${JSON.stringify(jobs[0]?.counts)}`);
+      else if (jobs[0]?.counts.succeeded !== 1)
+        faults.push(`${folder}: ${JSON.stringify(jobs[0]?.counts)}`);
     const slices = slicesOf(path.join(box.output, "received"));
     if (slices !== sent) faults.push(`receipts of ${slices} slices of ${sent}`);
     const killed = Object.entries(killer.killed)
@@ -106,14 +110,17 @@ async function receiveWhileDying(options: Options): Promise<Outcome> {
 }
 
 /**
- * Slices in the receipts of series, each once: what came of a series before the rest of its study has a receipt by the name
- * of the study beside it, and a slice that was alone for a while one of its own.
+ * Slices in the receipts of series, each once: what came of a series before the rest of its study
+ * has a receipt by the name of the study beside it, and a slice that was alone for a while one of
+ * its own.
  */
 export const slicesOf = (results: string): number =>
   new Set(
     filesBelow(results)
       .filter((name) => name.endsWith(".json") && !path.basename(name).startsWith("."))
-      .map((name) => receiptSchema.parse(JSON.parse(readFileSync(path.join(results, name), "utf8"))))
+      .map((name) =>
+        receiptSchema.parse(JSON.parse(readFileSync(path.join(results, name), "utf8"))),
+      )
       .flatMap(({ source }) => source.slices?.map(({ sop_instance_uid: uid }) => uid) ?? []),
   ).size;
 

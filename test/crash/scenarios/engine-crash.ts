@@ -1,6 +1,7 @@
 /**
- * One image crashes the engine whenever it runs. No image really does, so the crash is planted from outside: the
- * serving process faults as soon as the lock of that one result appears, which is when its inference begins.
+ * One image crashes the engine whenever it runs. No image really does, so the crash is planted from
+ * outside: the serving process faults as soon as the lock of that one result appears, which is when
+ * its inference begins.
  */
 import { existsSync, mkdirSync, watch } from "node:fs";
 import path from "node:path";
@@ -46,7 +47,8 @@ async function plantCrash(options: Options): Promise<Outcome> {
     const [item, ...more] = await job.items("failed");
     if (item?.input_image_path.endsWith(MARKED) !== true || more.length > 0)
       faults.push("it is not the marked image, or not it alone, that failed");
-    if (item?.error?.error !== "engine_crash") faults.push(`it failed with ${JSON.stringify(item?.error)}`);
+    if (item?.error?.error !== "engine_crash")
+      faults.push(`it failed with ${JSON.stringify(item?.error)}`);
     faults.push(...verify(others, box.input, box.output).faults);
     const summary = `${options.items} items, ${crashes} crashes by the marked one, then ${String(item?.error?.error)} after ${item?.attempts ?? "?"} runs; ${countsText(ended)}; ${seconds(began)}`;
     return { summary, faults };

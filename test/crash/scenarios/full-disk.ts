@@ -1,4 +1,7 @@
-/** The results' disk is full: the job pauses and says why; when there is room it goes on by itself, and loses nothing. */
+/**
+ * The results' disk is full: the job pauses and says why; when there is room it goes on by itself,
+ * and loses nothing.
+ */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, statfsSync } from "node:fs";
 import path from "node:path";
@@ -6,11 +9,19 @@ import { countsText, done } from "../../../src/commands/job-text.js";
 import { Box } from "../lib/box.js";
 import { writeImages } from "../lib/images.js";
 import { CrashJob } from "../lib/job.js";
-import { notAllSucceeded, seconds, type Options, type Outcome, type Scenario } from "../lib/scenario.js";
+import {
+  notAllSucceeded,
+  seconds,
+  type Options,
+  type Outcome,
+  type Scenario,
+} from "../lib/scenario.js";
 import { verify } from "../lib/verify.js";
 
 const RESERVE = 256 * 1024;
-/** What one receipt takes of the disk: its blocks, and the page that its folder or inode may need. */
+/**
+ * What one receipt takes of the disk: its blocks, and the page that its folder or inode may need.
+ */
 const PER_ITEM = 8 * 1024;
 
 async function fillAndRecover(options: Options): Promise<Outcome> {
@@ -36,7 +47,8 @@ async function fillAndRecover(options: Options): Promise<Outcome> {
       input_image_path: path.join(box.input, "all", images[0]!.relative),
       output_folder_path: path.join(box.output, "elsewhere"),
     });
-    if (single.status !== 200) faults.push(`a single request elsewhere: ${JSON.stringify(single.body)}`);
+    if (single.status !== 200)
+      faults.push(`a single request elsewhere: ${JSON.stringify(single.body)}`);
     const { bavail, bsize } = statfsSync(disk);
     const free = Math.round((bavail * bsize) / 1024);
     execFileSync("mount", ["-o", `remount,size=${small + options.items * PER_ITEM * 2}`, disk]);

@@ -62,7 +62,10 @@ async function twoBoxes(options: Options): Promise<Outcome> {
   }
 }
 
-/** Seconds that a cable stays out: longer than any lease, so that the items of the box behind it run elsewhere. */
+/**
+ * Seconds that a cable stays out: longer than any lease, so that the items of the box behind it run
+ * elsewhere.
+ */
 const OUT_MS = 45_000;
 
 async function twoNetworks(options: Options): Promise<Outcome> {

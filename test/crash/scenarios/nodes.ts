@@ -1,7 +1,8 @@
 /**
- * Two boxes against one, with a model of fixed cost that sleeps instead of computing: two boxes on one machine share
- * its cores, so a model that computes would say nothing about two machines. The sleep is put round ONNX Runtime from
- * outside (lib/sleeping-run.c); the product knows nothing of it.
+ * Two boxes against one, with a model of fixed cost that sleeps instead of computing: two boxes on
+ * one machine share its cores, so a model that computes would say nothing about two machines. The
+ * sleep is put round ONNX Runtime from outside (lib/sleeping-run.c); the product knows nothing of
+ * it.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
@@ -18,7 +19,10 @@ import { notAllSucceeded, type Options, type Outcome, type Scenario } from "../l
 import { verify } from "../lib/verify.js";
 import { secondBox } from "./kills.js";
 
-/** Long against what reading and writing one image costs, so that two boxes leave the cores of this machine idle. */
+/**
+ * Long against what reading and writing one image costs, so that two boxes leave the cores of this
+ * machine idle.
+ */
 const SLEEP_MS = 400;
 const WANTED_RATIO = 1.8;
 
@@ -38,7 +42,10 @@ function sleeping(folder: string): Record<string, string> {
   return { LD_PRELOAD: library, SLEEPING_RUN_MS: String(SLEEP_MS) };
 }
 
-/** Images a second between the tenth and the ninetieth percent: without start, scan and the last stragglers. */
+/**
+ * Images a second between the tenth and the ninetieth percent: without start, scan and the last
+ * stragglers.
+ */
 async function steadyRate(job: CrashJob, count: number): Promise<{ rate: number; ended: Job }> {
   const at = async (share: number) => {
     const seen = await job.until(
@@ -64,7 +71,10 @@ async function compare(options: Options): Promise<Outcome> {
   try {
     for (const count of [1, 2]) {
       if (count === 2) boxes.push(await secondBox(first, postgres.url, { settings }));
-      const [input, output] = [path.join(first.input, String(count)), path.join(first.output, String(count))];
+      const [input, output] = [
+        path.join(first.input, String(count)),
+        path.join(first.output, String(count)),
+      ];
       const images = writeImages(input, options.items);
       const job = await CrashJob.submit(first, `nodes-${count}`, {
         input_folder_path: input,
@@ -73,7 +83,10 @@ async function compare(options: Options): Promise<Outcome> {
       const { rate, ended } = await steadyRate(job, options.items);
       options.say(`${count} of ${SLEEP_MS} ms a run: ${rate.toFixed(1)} images/s`);
       rates.push(rate);
-      faults.push(...notAllSucceeded(ended, options.items), ...verify(images, input, output).faults);
+      faults.push(
+        ...notAllSucceeded(ended, options.items),
+        ...verify(images, input, output).faults,
+      );
     }
     const [one = NaN, two = NaN] = rates;
     const ratio = two / one;

@@ -1,4 +1,7 @@
-/** SIGTERM at any moment of a server's life, again and again: it ends with 0, and no result is in part. */
+/**
+ * SIGTERM at any moment of a server's life, again and again: it ends with 0, and no result is in
+ * part.
+ */
 import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -14,7 +17,9 @@ const LONGEST_LIFE_MS = 2_000;
 /** More than the threads take at once, so that some start while it is stopped. */
 const AT_ONCE = 6;
 
-/** What a client may be told by a server that stops. A connection that is refused gives no answer. */
+/**
+ * What a client may be told by a server that stops. A connection that is refused gives no answer.
+ */
 const PROMISED: ReadonlySet<number> = new Set([200, 503]);
 
 async function stops({ items, seed, say }: Options): Promise<Outcome> {

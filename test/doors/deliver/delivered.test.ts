@@ -8,7 +8,13 @@ import { writeSlice } from "../../support/bulk.js";
 import { withDurations } from "../../support/durations.js";
 import { deliveringPlace, deliveryOf, listed, proven, statesOf } from "../../support/deliveries.js";
 import { until } from "../../support/postgres.js";
-import { issueToken, radserve, startServer, type Place, type TestServer } from "../../support/server.js";
+import {
+  issueToken,
+  radserve,
+  startServer,
+  type Place,
+  type TestServer,
+} from "../../support/server.js";
 import { webPacs } from "../../support/web-pacs.js";
 
 async function started(t: Test, place: Place): Promise<TestServer> {
@@ -27,10 +33,10 @@ async function infer(server: Pick<TestServer, "post" | "place">, more: object = 
     outputs: ["sr", "seg"],
     ...more,
   });
-  const body = (await response.json()) as { deliveries?: DeliveryInAnswer[]; request_id: string } & Record<
-    string,
-    unknown
-  >;
+  const body = (await response.json()) as {
+    deliveries?: DeliveryInAnswer[];
+    request_id: string;
+  } & Record<string, unknown>;
   return { status: response.status, body };
 }
 
@@ -81,7 +87,9 @@ await t.test(
     await until(() => proven(place));
     t.same(statesOf(deliveryOf(place), "archive"), ["waiting", "waiting"]);
     await until(async () => (await conditions(server)).length > 0);
-    t.match(await conditions(server), [{ condition: "destination_away", where: "destination archive" }]);
+    t.match(await conditions(server), [
+      { condition: "destination_away", where: "destination archive" },
+    ]);
     await server.logged(
       ({ destination, msg }) => destination === "archive" && msg === "results were not all stored",
     );
@@ -140,7 +148,9 @@ for (const manner of ["lie", "spoil"] as const)
       const place = deliveringPlace({ pacs });
       const server = await started(t, place);
       const { body } = await infer(server, { deliver: "wait", outputs: ["seg"] });
-      t.match(body.deliveries, [{ state: "unproven", reason: manner === "lie" ? /^missing/ : /^differs/ }]);
+      t.match(body.deliveries, [
+        { state: "unproven", reason: manner === "lie" ? /^missing/ : /^differs/ },
+      ]);
       t.equal(pacs.sent.length, 5, "not repeated without end");
       t.match(deliveryOf(place).destinations["pacs"], [{ tries: 5 }]);
     },
@@ -168,12 +178,17 @@ await t.test("what waits is delivered when the share of the results is back", as
   const place = deliveringPlace({ pacs });
   const server = await started(t, place);
   await infer(server);
-  const [away, bare] = ["away", "bare"].map((name) => path.join(place.directory, name)) as [string, string];
+  const [away, bare] = ["away", "bare"].map((name) => path.join(place.directory, name)) as [
+    string,
+    string,
+  ];
   // As a mount point without its mount
   renameSync(place.output, away);
   mkdirSync(place.output);
   process.kill(server.servingPid(), "SIGKILL");
-  await server.logged(({ msg }) => msg.startsWith("a result that is to be delivered cannot be looked at"));
+  await server.logged(({ msg }) =>
+    msg.startsWith("a result that is to be delivered cannot be looked at"),
+  );
   renameSync(place.output, bare);
   renameSync(away, place.output);
   await pacs.start();
@@ -198,7 +213,10 @@ await t.test("a newer result waits for the one that it has replaced, which is na
   // A queue that is lost is made again, with the one that was replaced
   process.kill(server.servingPid(), "SIGKILL");
   rmSync(path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries"), { recursive: true });
-  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^2 undelivered results/ });
+  t.match(await radserve(place, "deliver", "scan"), {
+    status: 0,
+    stdout: /^2 undelivered results/,
+  });
   await pacs.start();
   await until(() => proven(place));
   t.equal(pacs.sent[0], first);
@@ -206,35 +224,41 @@ await t.test("a newer result waits for the one that it has replaced, which is na
   await until(() => !readdirSync(place.output).some((name) => name.includes(".delivery.1")));
 });
 
-await t.test("requests that cannot be meant are refused, and tokens send where they may", async (t) => {
-  const [pacs, archive] = [await webPacs(t), await webPacs(t)];
-  const place = deliveringPlace({ pacs, archive }, { deliver: [] });
-  const server = await started(t, place);
-  for (const [more, field] of [
-    [{ destinations: ["nowhere"] }, "destinations"],
-    [{ deliver: "none", destinations: ["pacs"] }, "deliver"],
-    [{ deliver: "wait" }, "destinations"],
-  ] as const)
-    t.match(await infer(server, more), {
-      status: 404,
-      body: { error: "destination_not_found", details: { field } },
+await t.test(
+  "requests that cannot be meant are refused, and tokens send where they may",
+  async (t) => {
+    const [pacs, archive] = [await webPacs(t), await webPacs(t)];
+    const place = deliveringPlace({ pacs, archive }, { deliver: [] });
+    const server = await started(t, place);
+    for (const [more, field] of [
+      [{ destinations: ["nowhere"] }, "destinations"],
+      [{ deliver: "none", destinations: ["pacs"] }, "deliver"],
+      [{ deliver: "wait" }, "destinations"],
+    ] as const)
+      t.match(await infer(server, more), {
+        status: 404,
+        body: { error: "destination_not_found", details: { field } },
+      });
+    const mistyped = await server.post("/deliveries/retry?destination=nowhere", "");
+    t.match(await mistyped.json(), {
+      error: "destination_not_found",
+      details: { field: "destination" },
     });
-  const mistyped = await server.post("/deliveries/retry?destination=nowhere", "");
-  t.match(await mistyped.json(), { error: "destination_not_found", details: { field: "destination" } });
-  t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
-  const narrow = await issueToken(place, "--destination", "archive");
-  const other = {
-    ...server,
-    post: (page: string, body: unknown) => server.post(page, body, { Authorization: narrow }),
-  };
-  t.match(await infer(other, { destinations: ["pacs"] }), {
-    status: 403,
-    body: { error: "path_not_allowed" },
-  });
-  const { body } = await infer(other, { destinations: ["archive"], deliver: "wait" });
-  t.match(body, { reused: true, deliveries: [{ destination: "archive", state: "proven" }, {}] });
-  t.equal(pacs.sent.length, 0);
-});
+    t.match(await infer(server), { status: 200, body: { deliveries: undefined } });
+    const narrow = await issueToken(place, "--destination", "archive");
+    const other = {
+      ...server,
+      post: (page: string, body: unknown) => server.post(page, body, { Authorization: narrow }),
+    };
+    t.match(await infer(other, { destinations: ["pacs"] }), {
+      status: 403,
+      body: { error: "path_not_allowed" },
+    });
+    const { body } = await infer(other, { destinations: ["archive"], deliver: "wait" });
+    t.match(body, { reused: true, deliveries: [{ destination: "archive", state: "proven" }, {}] });
+    t.equal(pacs.sent.length, 0);
+  },
+);
 
 await t.test("a destination has the kinds and models that it takes", async (t) => {
   const pacs = await webPacs(t);
@@ -252,29 +276,36 @@ await t.test("a destination has the kinds and models that it takes", async (t) =
   t.equal(body.deliveries?.length, 1);
 });
 
-await t.test("what is urgent goes first, and where nothing can be kept there is no result", async (t) => {
-  const pacs = await webPacs(t);
-  await pacs.stop();
-  const place = deliveringPlace({ pacs });
-  // The next process looks at all that waits before it sends anything, for as long as this at most
-  const patient = { doorRetry: 50, doorRetryMost: 60_000, doorFigures: 50, deliveryLook: 200 };
-  Object.assign(place.environment, withDurations(patient));
-  writeSlice(path.join(place.input, "urgent.dcm"), 2);
-  const server = await started(t, place);
-  await infer(server, { outputs: ["sr"] });
-  const urgent = path.join(place.input, "urgent.dcm");
-  await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
-  process.kill(server.servingPid(), "SIGKILL");
-  await pacs.start();
-  await until(() => proven(place));
-  t.equal(pacs.sent[0], deliveryOf(place, "urgent.dcm").destinations["pacs"]?.[0]?.sop_instance_uid);
-  // As a share that is away, for whoever may write everywhere
-  const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
-  rmSync(queue, { recursive: true });
-  writeFileSync(queue, "");
-  const output = path.join(place.output, "other");
-  const request = { output_folder_path: output };
-  t.match(await infer(server, request), { status: 503, body: { error: "delivery_unavailable" } });
-  t.same(readdirSync(output), []);
-  t.match(await infer(server, { ...request, deliver: "none" }), { status: 200 });
-});
+await t.test(
+  "what is urgent goes first, and where nothing can be kept there is no result",
+  async (t) => {
+    const pacs = await webPacs(t);
+    await pacs.stop();
+    const place = deliveringPlace({ pacs });
+    // The next process looks at all that waits before it sends anything, for as long as this at
+    // most
+    const patient = { doorRetry: 50, doorRetryMost: 60_000, doorFigures: 50, deliveryLook: 200 };
+    Object.assign(place.environment, withDurations(patient));
+    writeSlice(path.join(place.input, "urgent.dcm"), 2);
+    const server = await started(t, place);
+    await infer(server, { outputs: ["sr"] });
+    const urgent = path.join(place.input, "urgent.dcm");
+    await infer(server, { input_image_path: urgent, outputs: ["sr"], priority: "stat" });
+    process.kill(server.servingPid(), "SIGKILL");
+    await pacs.start();
+    await until(() => proven(place));
+    t.equal(
+      pacs.sent[0],
+      deliveryOf(place, "urgent.dcm").destinations["pacs"]?.[0]?.sop_instance_uid,
+    );
+    // As a share that is away, for whoever may write everywhere
+    const queue = path.join(place.environment["RADSERVE_STATE_DIR"]!, "deliveries");
+    rmSync(queue, { recursive: true });
+    writeFileSync(queue, "");
+    const output = path.join(place.output, "other");
+    const request = { output_folder_path: output };
+    t.match(await infer(server, request), { status: 503, body: { error: "delivery_unavailable" } });
+    t.same(readdirSync(output), []);
+    t.match(await infer(server, { ...request, deliver: "none" }), { status: 200 });
+  },
+);

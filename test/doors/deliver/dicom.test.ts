@@ -1,4 +1,6 @@
-/** C-STORE out, and the three ways to read back: what a PACS may answer, and what it may do wrong. */
+/**
+ * C-STORE out, and the three ways to read back: what a PACS may answer, and what it may do wrong.
+ */
 import { once } from "node:events";
 import { rmSync, writeFileSync } from "node:fs";
 import { createServer, type AddressInfo } from "node:net";
@@ -62,19 +64,25 @@ await t.test("a status is success, a warning, a refusal or another try", async (
     t.match(told.get(objects[i]!.sop_instance_uid), sent, status.toString(16));
 });
 
-await t.test("bytes change by the transfer syntax alone, where the peer takes no other", async (t) => {
-  const [object] = slicesToSend(1);
-  const implicit = await peer(t, { takes: (_, proposed) => proposed.find((uid) => uid === IMPLICIT) });
-  t.match(states(await sentTo(implicit.destination, [object!])), [{ state: "stored" }]);
-  const stored = openFile(implicit.pacs.objects.get(object!.sop_instance_uid)!);
-  t.equal(stored.transferSyntax.uid, IMPLICIT);
-  t.equal(stored.transferSyntax.explicit, false);
-  t.match(await provedBy(implicit.destination, object!), { state: "proven" });
-  const coded = { ...object!, transfer_syntax_uid: "1.2.840.10008.1.2.5" };
-  t.match(states(await sentTo((await peer(t, { takes: () => undefined })).destination, [coded])), [
-    { state: "refused", reason: "The peer does not take CT Image Storage in RLE Lossless." },
-  ]);
-});
+await t.test(
+  "bytes change by the transfer syntax alone, where the peer takes no other",
+  async (t) => {
+    const [object] = slicesToSend(1);
+    const implicit = await peer(t, {
+      takes: (_, proposed) => proposed.find((uid) => uid === IMPLICIT),
+    });
+    t.match(states(await sentTo(implicit.destination, [object!])), [{ state: "stored" }]);
+    const stored = openFile(implicit.pacs.objects.get(object!.sop_instance_uid)!);
+    t.equal(stored.transferSyntax.uid, IMPLICIT);
+    t.equal(stored.transferSyntax.explicit, false);
+    t.match(await provedBy(implicit.destination, object!), { state: "proven" });
+    const coded = { ...object!, transfer_syntax_uid: "1.2.840.10008.1.2.5" };
+    t.match(
+      states(await sentTo((await peer(t, { takes: () => undefined })).destination, [coded])),
+      [{ state: "refused", reason: "The peer does not take CT Image Storage in RLE Lossless." }],
+    );
+  },
+);
 
 await t.test("what a connection breaks with is away; the others go through", async (t) => {
   const objects = slicesToSend(4);
@@ -96,7 +104,10 @@ await t.test("what a connection breaks with is away; the others go through", asy
 await t.test("a PACS that hangs is away, and what is interrupted is, too", async (t) => {
   const objects = slicesToSend(2);
   const hanging = await peer(t, { hangs: true }, {}, 0.3);
-  t.match(states(await sentTo(hanging.destination, objects)), [{ state: "away" }, { state: "away" }]);
+  t.match(states(await sentTo(hanging.destination, objects)), [
+    { state: "away" },
+    { state: "away" },
+  ]);
   t.match(await provedBy(hanging.destination, objects[0]!), {
     state: "away",
     reason: "The peer took too long.",
@@ -125,7 +136,12 @@ await t.test("a rejected association is told in words", async (t) => {
   t.teardown(() => server.close());
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
-  const destination = destinationOf(t, { type: "dicom", host: "127.0.0.1", port, called_ae: "PACS" });
+  const destination = destinationOf(t, {
+    type: "dicom",
+    host: "127.0.0.1",
+    port,
+    called_ae: "PACS",
+  });
   const [sent] = states(await sentTo(destination, slicesToSend(1)));
   t.match(sent, { state: "away", reason: /rejected permanently: called AE title not recognized/ });
 });
@@ -133,55 +149,62 @@ await t.test("a rejected association is told in words", async (t) => {
 const WAYS = ["c-get", "c-move", "commitment"] as const;
 
 for (const prove of WAYS)
-  await t.test(`${prove}: proven, missing, differing, and answers that prove nothing`, async (t) => {
-    const [object] = slicesToSend(1);
-    const uid = object!.sop_instance_uid;
-    const listen = async () => ({ port: await freePort(), host: "127.0.0.1" });
-    const tried = async (faults: Faults, timeout?: number) => {
-      const at = await listen();
-      const way = prove === "c-get" ? {} : { listen: at };
-      const callBack = faults.callBack ?? (prove === "c-move" ? () => at.port : undefined);
-      const { destination } = await peer(
+  await t.test(
+    `${prove}: proven, missing, differing, and answers that prove nothing`,
+    async (t) => {
+      const [object] = slicesToSend(1);
+      const uid = object!.sop_instance_uid;
+      const listen = async () => ({ port: await freePort(), host: "127.0.0.1" });
+      const tried = async (faults: Faults, timeout?: number) => {
+        const at = await listen();
+        const way = prove === "c-get" ? {} : { listen: at };
+        const callBack = faults.callBack ?? (prove === "c-move" ? () => at.port : undefined);
+        const { destination } = await peer(
+          t,
+          { ...faults, ...(callBack && { callBack }) },
+          { prove, ...way },
+          timeout,
+        );
+        t.match(states(await sentTo(destination, [object!])), [{ state: "stored" }]);
+        return provedBy(destination, object!);
+      };
+      t.match(await tried({}), { state: "proven", how: prove });
+      t.match(await tried({ lies: true }), { state: "missing" }, "a liar is caught");
+      if (prove === "commitment") {
+        t.match(await tried({ failure: 0x0119 }), { state: "differs" });
+        t.match(await tried({ failure: 0x0110 }), { state: "away", reason: /processing failure/ });
+        t.match(await tried({ answer: 0x0110 }), { state: "away" });
+      } else {
+        const changed = await tried({ spoil: (file) => file.fill(0xff, file.length - 2) });
+        t.match(changed, { state: "differs", reason: "Other pixels." });
+        t.match(await tried({ answer: 0xc000 }), { state: "missing", reason: /0xC000/ });
+        t.match(await tried({ answer: 0xa701 }), { state: "away" });
+        t.match(await tried({ answer: 0xa900 }), { state: "not_provable" });
+        const { deliveryWhole } = durations;
+        setDurations({ deliveryWhole: 200 });
+        t.match(await tried({ pends: true }), { state: "away" }, "one that goes on without end");
+        setDurations({ deliveryWhole });
+      }
+      const none = await peer(
         t,
-        { ...faults, ...(callBack && { callBack }) },
-        { prove, ...way },
-        timeout,
+        { takes: (uid, proposed) => (uid === object!.sop_class_uid ? proposed[0] : undefined) },
+        { prove, ...(prove === "c-get" ? {} : { listen: await listen() }) },
       );
-      t.match(states(await sentTo(destination, [object!])), [{ state: "stored" }]);
-      return provedBy(destination, object!);
-    };
-    t.match(await tried({}), { state: "proven", how: prove });
-    t.match(await tried({ lies: true }), { state: "missing" }, "a liar is caught");
-    if (prove === "commitment") {
-      t.match(await tried({ failure: 0x0119 }), { state: "differs" });
-      t.match(await tried({ failure: 0x0110 }), { state: "away", reason: /processing failure/ });
-      t.match(await tried({ answer: 0x0110 }), { state: "away" });
-    } else {
-      const changed = await tried({ spoil: (file) => file.fill(0xff, file.length - 2) });
-      t.match(changed, { state: "differs", reason: "Other pixels." });
-      t.match(await tried({ answer: 0xc000 }), { state: "missing", reason: /0xC000/ });
-      t.match(await tried({ answer: 0xa701 }), { state: "away" });
-      t.match(await tried({ answer: 0xa900 }), { state: "not_provable" });
-      const { deliveryWhole } = durations;
-      setDurations({ deliveryWhole: 200 });
-      t.match(await tried({ pends: true }), { state: "away" }, "one that goes on without end");
-      setDurations({ deliveryWhole });
-    }
-    const none = await peer(
-      t,
-      { takes: (uid, proposed) => (uid === object!.sop_class_uid ? proposed[0] : undefined) },
-      { prove, ...(prove === "c-get" ? {} : { listen: await listen() }) },
-    );
-    t.match(
-      await provedBy(none.destination, object!),
-      { state: "not_provable", reason: /does not take/ },
-      uid,
-    );
-  });
+      t.match(
+        await provedBy(none.destination, object!),
+        { state: "not_provable", reason: /does not take/ },
+        uid,
+      );
+    },
+  );
 
 await t.test("a commitment may be reported over an association that the peer opens", async (t) => {
   const listen = { port: await freePort() };
-  const { destination } = await peer(t, { callBack: () => listen.port }, { prove: "commitment", listen });
+  const { destination } = await peer(
+    t,
+    { callBack: () => listen.port },
+    { prove: "commitment", listen },
+  );
   const [object] = slicesToSend(1);
   await sentTo(destination, [object!]);
   // Nothing is compared, and so the file is not read
@@ -192,7 +215,11 @@ await t.test("a commitment may be reported over an association that the peer ope
 await t.test("a port for calls back that is taken is told as that", async (t) => {
   const listen = { port: await freePort() };
   const [object] = slicesToSend(1);
-  const { destination } = await peer(t, { callBack: () => listen.port }, { prove: "c-move", listen });
+  const { destination } = await peer(
+    t,
+    { callBack: () => listen.port },
+    { prove: "c-move", listen },
+  );
   await sentTo(destination, [object!]);
   t.match(await provedBy(destination, object!), { state: "proven" });
   // As `radserve deliver verify` beside a server
@@ -210,7 +237,11 @@ await t.test("a commitment that is never reported is away", async (t) => {
 
 await t.test("the port for calls back takes only what was asked for, of the peer", async (t) => {
   const listen = { port: await freePort() };
-  const { pacs, destination } = await peer(t, { callBack: () => listen.port }, { prove: "c-move", listen });
+  const { pacs, destination } = await peer(
+    t,
+    { callBack: () => listen.port },
+    { prove: "c-move", listen },
+  );
   const [one, two] = slicesToSend(2);
   await sentTo(destination, [one!, two!]);
   t.match(await provedBy(destination, one!), { state: "proven" });
@@ -223,8 +254,12 @@ await t.test("the port for calls back takes only what was asked for, of the peer
       called_ae: "RADSERVE",
       calling_ae,
     });
-  t.match(states(await sentTo(back("PACS"), [two!])), [{ state: "refused", reason: /0x0124.*Nobody asked/ }]);
-  t.match(states(await sentTo(back("OTHER"), [two!])), [{ state: "away", reason: /calling AE title/ }]);
+  t.match(states(await sentTo(back("PACS"), [two!])), [
+    { state: "refused", reason: /0x0124.*Nobody asked/ },
+  ]);
+  t.match(states(await sentTo(back("OTHER"), [two!])), [
+    { state: "away", reason: /calling AE title/ },
+  ]);
   t.equal(pacs.objects.size, 2);
 });
 
@@ -240,11 +275,16 @@ await t.test("TLS: the peer's certificate counts, and ours is shown", async (t) 
   const to = { type: "dicom", host: "localhost", port: pacs.port, called_ae: "PACS" };
   const [object] = slicesToSend(1);
   const files = { cert: client.cert, key: client.key };
-  const send = async (tls: object) => states(await sentTo(destinationOf(t, { ...to, tls }), [object!]));
+  const send = async (tls: object) =>
+    states(await sentTo(destinationOf(t, { ...to, tls }), [object!]));
   t.match(await send({ ca: ca.file, client: files }), [{ state: "stored" }]);
   t.match(await send({ ca: ca.file }), [{ state: "away" }]);
   t.match(await send({ client: files }), [{ state: "away" }]);
-  t.match(states(await sentTo(destinationOf(t, to, 1), [object!])), [{ state: "away" }], "without TLS");
+  t.match(
+    states(await sentTo(destinationOf(t, to, 1), [object!])),
+    [{ state: "away" }],
+    "without TLS",
+  );
 });
 
 await t.test("no bytes of a peer throw or hang", async (t) => {
@@ -254,7 +294,8 @@ await t.test("no bytes of a peer throw or hang", async (t) => {
     socket.on("error", () => undefined);
     socket.on("data", () => {
       const bytes = Buffer.from(answers[Math.floor(next() * answers.length)]!);
-      for (let i = 0; i < 3; i++) bytes[Math.floor(next() * bytes.length)] = Math.floor(next() * 256);
+      for (let i = 0; i < 3; i++)
+        bytes[Math.floor(next() * bytes.length)] = Math.floor(next() * 256);
       socket.end(bytes.subarray(0, Math.ceil(next() * bytes.length)));
     });
   }).listen(0, "127.0.0.1");
@@ -272,9 +313,16 @@ await t.test("no bytes of a peer throw or hang", async (t) => {
   ]);
   const body = Buffer.concat([Buffer.from([0, 1, 0, 0]), Buffer.alloc(64, 0x20), items]);
   const accept = Buffer.concat([Buffer.from([2, 0, 0, 0, 0, body.length]), body]);
-  answers.push(accept, Buffer.concat([accept, Buffer.from([4, 0, 0, 0, 0, 8, 0, 0, 0, 4, 1, 3, 0, 0])]));
+  answers.push(
+    accept,
+    Buffer.concat([accept, Buffer.from([4, 0, 0, 0, 0, 8, 0, 0, 0, 4, 1, 3, 0, 0])]),
+  );
   const { port } = server.address() as AddressInfo;
-  const destination = destinationOf(t, { type: "dicom", host: "127.0.0.1", port, called_ae: "PACS" }, 5);
+  const destination = destinationOf(
+    t,
+    { type: "dicom", host: "127.0.0.1", port, called_ae: "PACS" },
+    5,
+  );
   const [object] = slicesToSend(1);
   for (let i = 0; i < 150; i++) {
     t.match(states(await sentTo(destination, [object!])), [{ state: /^(away|refused)$/ }]);
@@ -293,8 +341,10 @@ await t.test("settings by which anybody could call back are refused", (t) => {
   for (const [settings, reason] of refused)
     t.match(destinationSchema.safeParse({ ...base, ...settings }).error?.message, reason);
   t.ok(
-    destinationSchema.safeParse({ ...base, listen: { port: 1, host: "0.0.0.0", networks: ["10.0.0.5"] } })
-      .success,
+    destinationSchema.safeParse({
+      ...base,
+      listen: { port: 1, host: "0.0.0.0", networks: ["10.0.0.5"] },
+    }).success,
   );
   t.end();
 });

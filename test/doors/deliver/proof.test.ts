@@ -16,7 +16,9 @@ import {
 
 /** A value in a character set, of even length. */
 const textIn = (encoding: "utf8" | "latin1", text: string) =>
-  new Uint8Array(Buffer.from(Buffer.byteLength(text, encoding) % 2 === 0 ? text : `${text} `, encoding));
+  new Uint8Array(
+    Buffer.from(Buffer.byteLength(text, encoding) % 2 === 0 ? text : `${text} `, encoding),
+  );
 
 const CODE = { CodeValue: "1", CodingSchemeDesignator: "99", CodeMeaning: "Lung" };
 const BASE: Attributes = {
@@ -88,7 +90,10 @@ await t.test("anything else is another object, and its reason quotes no value", 
     [/SeriesDescription/, file({ SeriesDescription: undefined })],
     [/SliceThickness/, file({ SliceThickness: "1.6" })],
     [/SeriesNumber/, file({ SeriesNumber: "3" })],
-    [/AnatomicRegionSequence/, file({ AnatomicRegionSequence: [{ ...CODE, CodeMeaning: "Liver" }] })],
+    [
+      /AnatomicRegionSequence/,
+      file({ AnatomicRegionSequence: [{ ...CODE, CodeMeaning: "Liver" }] }),
+    ],
     [/AnatomicRegionSequence/, file({ AnatomicRegionSequence: [CODE, CODE] })],
     [/AnatomicRegionSequence/, file({ AnatomicRegionSequence: [] })],
     [/HighBit/, file({ HighBit: 14 })],
@@ -111,13 +116,17 @@ await t.test("pixels that are compressed without loss are decoded", async (t) =>
   const header = Buffer.alloc(64);
   [2, 64, 70].forEach((value, i) => header.writeUInt32LE(value, 4 * i));
   const frame = Buffer.concat([header, ...segments]);
-  const coded = (bytes: Buffer) => file({}, { transferSyntax: RLE, pixels: { fragments: [bytes] } });
+  const coded = (bytes: Buffer) =>
+    file({}, { transferSyntax: RLE, pixels: { fragments: [bytes] } });
   t.same(await compared(coded(frame)), { equal: true, coerced: [] });
   t.same(await compareObjects(coded(frame), coded(frame)), { equal: true, coerced: [] });
   const other = Buffer.from(frame);
   other[66] = 9;
   t.match(await compared(coded(other)), { equal: false, reason: /^Other pixels/ });
-  t.match(await compareObjects(coded(frame), coded(other)), { equal: false, reason: /^Other pixels/ });
+  t.match(await compareObjects(coded(frame), coded(other)), {
+    equal: false,
+    reason: /^Other pixels/,
+  });
 });
 
 await t.test("what comes back damaged is told of, wherever it is damaged", async (t) => {

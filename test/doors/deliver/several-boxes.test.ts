@@ -4,7 +4,14 @@ import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from "
 import path from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
-import { bulkPlace, hold, nameOf, startBulk, startWorker, writeSlices } from "../../support/bulk.js";
+import {
+  bulkPlace,
+  hold,
+  nameOf,
+  startBulk,
+  startWorker,
+  writeSlices,
+} from "../../support/bulk.js";
 import { deliveringPlace, deliveryOf, listed, proven } from "../../support/deliveries.js";
 import { commandsAre } from "../../support/needs.js";
 import { until } from "../../support/postgres.js";
@@ -14,60 +21,83 @@ import { webPacs } from "../../support/web-pacs.js";
 const COUNT = 6;
 const names = Array.from({ length: COUNT }, (_, i) => nameOf(i));
 
-await t.test("the objects of a job are delivered, whichever box makes them, and after its end", async (t) => {
-  const pacs = await webPacs(t);
-  await pacs.stop();
-  const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
-  const bulk = await startBulk(t, place);
-  const worker = await startWorker(t, place, { RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]! });
-  const input = path.join(place.input, "many");
-  writeSlices(input, COUNT);
-  const id = await bulk.submit({
-    ...{ input_folder_path: input, output_folder_path: place.output, outputs: ["sr"] },
-    destinations: ["pacs"],
-  });
-  const job = await bulk.ended(id);
-  t.match(job, { counts: { succeeded: COUNT }, request: { destinations: ["pacs"] } });
-  const item = async () => (await bulk.items(id)).flatMap(({ deliveries = [] }) => deliveries);
-  await until(async () => (await listed(bulk.server)).length === COUNT);
-  t.same(new Set((await item()).map(({ state }) => state)), new Set(["waiting"]));
-  // One of the boxes is gone, with whatever it had
-  for (const pid of [worker.servingPid(), worker.process.pid!]) process.kill(pid, "SIGKILL");
-  await pacs.start();
-  await until(() => names.every((name) => proven(place, name)));
-  t.equal(pacs.kept.size, COUNT);
-  t.equal(pacs.sent.length, COUNT, "none twice");
-  t.match(
-    await item(),
-    Array.from({ length: COUNT }, () => ({ destination: "pacs", state: "proven", how: "wado-rs" })),
-  );
-  t.same(readdirSync(path.join(place.input, "spool/deliveries")), []);
-  // A queue that was lost is made again from what lies beside the receipts
-  await pacs.stop();
-  const again = await bulk.submit({
-    ...{ input_folder_path: input, output_folder_path: path.join(place.output, "again"), outputs: ["sr"] },
-    destinations: ["pacs"],
-  });
-  await bulk.ended(again);
-  process.kill(bulk.server.servingPid(), "SIGKILL");
-  rmSync(path.join(place.input, "spool/deliveries"), { recursive: true });
-  t.match(await radserve(place, "deliver", "scan"), { status: 0, stdout: /^6 undelivered results/ });
-  await pacs.start();
-  const folder = path.join(place.output, "again");
-  await until(() => names.every((name) => proven({ output: folder }, name)));
-  t.match(deliveryOf({ output: folder }, names[0]), { priority: "bulk", request_id: `${again}.0` });
-});
+await t.test(
+  "the objects of a job are delivered, whichever box makes them, and after its end",
+  async (t) => {
+    const pacs = await webPacs(t);
+    await pacs.stop();
+    const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
+    const bulk = await startBulk(t, place);
+    const worker = await startWorker(t, place, {
+      RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]!,
+    });
+    const input = path.join(place.input, "many");
+    writeSlices(input, COUNT);
+    const id = await bulk.submit({
+      input_folder_path: input,
+      output_folder_path: place.output,
+      outputs: ["sr"],
+      destinations: ["pacs"],
+    });
+    const job = await bulk.ended(id);
+    t.match(job, { counts: { succeeded: COUNT }, request: { destinations: ["pacs"] } });
+    const item = async () => (await bulk.items(id)).flatMap(({ deliveries = [] }) => deliveries);
+    await until(async () => (await listed(bulk.server)).length === COUNT);
+    t.same(new Set((await item()).map(({ state }) => state)), new Set(["waiting"]));
+    // One of the boxes is gone, with whatever it had
+    for (const pid of [worker.servingPid(), worker.process.pid!]) process.kill(pid, "SIGKILL");
+    await pacs.start();
+    await until(() => names.every((name) => proven(place, name)));
+    t.equal(pacs.kept.size, COUNT);
+    t.equal(pacs.sent.length, COUNT, "none twice");
+    t.match(
+      await item(),
+      Array.from({ length: COUNT }, () => ({
+        destination: "pacs",
+        state: "proven",
+        how: "wado-rs",
+      })),
+    );
+    t.same(readdirSync(path.join(place.input, "spool/deliveries")), []);
+    // A queue that was lost is made again from what lies beside the receipts
+    await pacs.stop();
+    const again = await bulk.submit({
+      input_folder_path: input,
+      output_folder_path: path.join(place.output, "again"),
+      outputs: ["sr"],
+      destinations: ["pacs"],
+    });
+    await bulk.ended(again);
+    process.kill(bulk.server.servingPid(), "SIGKILL");
+    rmSync(path.join(place.input, "spool/deliveries"), { recursive: true });
+    t.match(await radserve(place, "deliver", "scan"), {
+      status: 0,
+      stdout: /^6 undelivered results/,
+    });
+    await pacs.start();
+    const folder = path.join(place.output, "again");
+    await until(() => names.every((name) => proven({ output: folder }, name)));
+    t.match(deliveryOf({ output: folder }, names[0]), {
+      priority: "bulk",
+      request_id: `${again}.0`,
+    });
+  },
+);
 
 await t.test("another box does not send what one has sent and cannot write down yet", async (t) => {
   const pacs = await webPacs(t);
   await pacs.stop();
   const place = deliveringPlace({ pacs }, { spool: true }, bulkPlace(t));
   const bulk = await startBulk(t, place);
-  const other = await startWorker(t, place, { RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]! });
+  const other = await startWorker(t, place, {
+    RADSERVE_DOORS: place.environment["RADSERVE_DOORS"]!,
+  });
   const ask = (name: string) =>
     bulk.server.post("/single_inference", {
-      ...{ input_image_path: path.join(place.input, name), output_folder_path: place.output },
-      ...{ outputs: ["sr"], destinations: ["pacs"] },
+      input_image_path: path.join(place.input, name),
+      output_folder_path: place.output,
+      outputs: ["sr"],
+      destinations: ["pacs"],
     });
   const input = path.join(place.input, "image.dcm");
   await ask("image.dcm");
@@ -115,9 +145,15 @@ await t.test("the commands say what waits, try again, and read back", async (t) 
   await until(() => proven(place));
   t.match(await radserve(place, "deliver", "list"), { status: 0, stderr: /Nothing is waiting/ });
   const receipt = path.join(place.output, "image.dcm.json");
-  t.match(await radserve(place, "deliver", "verify", receipt), { status: 0, stdout: /pacs +proven/ });
+  t.match(await radserve(place, "deliver", "verify", receipt), {
+    status: 0,
+    stdout: /pacs +proven/,
+  });
   pacs.kept.clear();
-  t.match(await radserve(place, "deliver", "verify", place.output), { status: 1, stdout: /pacs +missing/ });
+  t.match(await radserve(place, "deliver", "verify", place.output), {
+    status: 1,
+    stdout: /pacs +missing/,
+  });
 });
 
 await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, async (t) => {
@@ -144,5 +180,8 @@ await t.test("the commands of docs/doors.md", { skip: commandsAre("curl") }, asy
       RADSERVE_TOKEN: server.token,
     },
   });
-  t.match(stdout, /"state":"proven"[^]*0 set-aside objects[^]*\npacs +proven[^]*\n0 undelivered results/);
+  t.match(
+    stdout,
+    /"state":"proven"[^]*0 set-aside objects[^]*\npacs +proven[^]*\n0 undelivered results/,
+  );
 });

@@ -1,17 +1,24 @@
-/** STOW-RS out: what an answer says of each object, what a PACS may do wrong, and reading back by WADO-RS. */
+/**
+ * STOW-RS out: what an answer says of each object, what a PACS may do wrong, and reading back by
+ * WADO-RS.
+ */
 import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { once } from "node:events";
 import path from "node:path";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
-import { destinationSchema, readCredentials } from "../../../src/doors/deliver/destination-settings.js";
+import {
+  destinationSchema,
+  readCredentials,
+} from "../../../src/doors/deliver/destination-settings.js";
 import { TestCa } from "../../support/certificates.js";
 import { random } from "../../support/dicom.js";
 import { destinationOf, provedBy, sentTo, slicesToSend } from "../../support/pacs.js";
 import { named, webPeer, type HttpFaults } from "../../support/store-peer.js";
 
-const failed = (uid: string, reason: number) => named(uid, { "00081197": { vr: "US", Value: [reason] } });
+const failed = (uid: string, reason: number) =>
+  named(uid, { "00081197": { vr: "US", Value: [reason] } });
 const sequence = (tag: string, ...items: object[]) => ({ [tag]: { vr: "SQ", Value: items } });
 const [FAILED, STORED] = ["00081198", "00081199"];
 
@@ -55,7 +62,12 @@ await t.test("each object has what the answer says of it", async (t) => {
           named(uids[1]!, { "00081196": { vr: "US", Value: [0xb000] } }),
           named(uids[4]!),
         ),
-        ...sequence(FAILED, failed(uids[2]!, 0x0122), failed(uids[3]!, 0xa700), failed(uids[4]!, 0x0110)),
+        ...sequence(
+          FAILED,
+          failed(uids[2]!, 0x0122),
+          failed(uids[3]!, 0xa700),
+          failed(uids[4]!, 0x0110),
+        ),
       },
     }),
   });
@@ -103,7 +115,9 @@ await t.test("a status of HTTP is about the object, or about the peer", async (t
     503: { state: "away", reason: "HTTP 503" },
   };
   for (const [status, sent] of Object.entries(expected)) {
-    const { destination } = await peer(t, { post: () => ({ status: Number(status), body: "Mr. Nobody" }) });
+    const { destination } = await peer(t, {
+      post: () => ({ status: Number(status), body: "Mr. Nobody" }),
+    });
     const [found] = (await sentTo(destination, slicesToSend(1))).values();
     t.match(found, sent, status);
     t.notMatch(JSON.stringify(found), /Nobody/, "words of the peer's page stay away");
@@ -150,7 +164,10 @@ await t.test("a PACS that hangs, or breaks off before its answer, is away", asyn
     const { destination } = await peer(t, { post: () => fault, get: () => "hang" }, 0.3);
     const [object] = slicesToSend(1);
     t.match([...(await sentTo(destination, [object!])).values()], [{ state: "away" }], fault);
-    t.match(await provedBy(destination, object!), { state: "away", reason: "The peer took too long." });
+    t.match(await provedBy(destination, object!), {
+      state: "away",
+      reason: "The peer took too long.",
+    });
   }
   const { destination } = await peer(t, { post: () => "hang" });
   const signal = AbortSignal.timeout(100);
@@ -167,7 +184,10 @@ await t.test("a liar is caught, and one that changes what it stores", async (t) 
   t.match(await provedBy(liar.destination, object!), { state: "missing" });
   const spoiler = await peer(t, { spoil: (file) => Buffer.from(file.fill(0xff, file.length - 2)) });
   await sentTo(spoiler.destination, [object!]);
-  t.match(await provedBy(spoiler.destination, object!), { state: "differs", reason: "Other pixels." });
+  t.match(await provedBy(spoiler.destination, object!), {
+    state: "differs",
+    reason: "Other pixels.",
+  });
 });
 
 await t.test("what is read back by an odd way is no proof", async (t) => {
@@ -252,49 +272,56 @@ await t.test("a file that is gone is away; one with other bytes is never sent", 
   t.equal(pacs.visits(), 0);
 });
 
-await t.test("credentials: a token, a password, a certificate, each from its file at each use", async (t) => {
-  const folder = t.testdir();
-  const ca = new TestCa();
-  t.teardown(() => rmSync(ca.folder, { recursive: true }));
-  const [server, client] = [ca.issue(), ca.issue("radserve")];
-  const seen: (string | undefined)[] = [];
-  const pacs = await webPeer(
-    t,
-    { post: (_, request) => void seen.push(request.headers.authorization) },
-    { ...server.pem, ca: ca.pem, requestCert: true, rejectUnauthorized: true },
-  );
-  const url = `https://localhost:${pacs.port}`;
-  let secrets = 0;
-  const secret = (text: string, mode = 0o600) => {
-    const file = path.join(folder, String((secrets += 1)));
-    writeFileSync(file, text);
-    chmodSync(file, mode);
-    return file;
-  };
-  const tls = { ca: ca.file, client: { cert: client.cert, key: client.key } };
-  const [object] = slicesToSend(1);
-  const send = async (more: object) => {
-    const destination = destinationOf(t, { type: "stow", url, ...tls, ...more });
-    return [...(await sentTo(destination, [object!])).values()];
-  };
-  const tokenFile = secret("one\n");
-  t.match(await send({ token_file: tokenFile }), [{ state: "stored" }]);
-  writeFileSync(tokenFile, "two");
-  t.match(await send({ token_file: tokenFile }), [{ state: "stored" }]);
-  t.match(await send({ basic_file: secret("user:word") }), [{ state: "stored" }]);
-  t.same(seen, ["Bearer one", "Bearer two", `Basic ${Buffer.from("user:word").toString("base64")}`]);
-  t.match(await send({ client: undefined }), [{ state: "away" }], "without its certificate");
-  t.match(await send({ ca: undefined }), [{ state: "away" }], "a peer of another CA");
-  t.equal(seen.length, 3);
-  for (const [file, reason] of [
-    [secret("three", 0o644), /mode 644/],
-    [secret("two\nlines"), /one line/],
-    [path.join(folder, "none"), /ENOENT/],
-  ] as const) {
-    const settings = destinationSchema.parse({ type: "stow", url, token_file: file });
-    await t.rejects(readCredentials("pacs", settings), { message: reason });
-  }
-});
+await t.test(
+  "credentials: a token, a password, a certificate, each from its file at each use",
+  async (t) => {
+    const folder = t.testdir();
+    const ca = new TestCa();
+    t.teardown(() => rmSync(ca.folder, { recursive: true }));
+    const [server, client] = [ca.issue(), ca.issue("radserve")];
+    const seen: (string | undefined)[] = [];
+    const pacs = await webPeer(
+      t,
+      { post: (_, request) => void seen.push(request.headers.authorization) },
+      { ...server.pem, ca: ca.pem, requestCert: true, rejectUnauthorized: true },
+    );
+    const url = `https://localhost:${pacs.port}`;
+    let secrets = 0;
+    const secret = (text: string, mode = 0o600) => {
+      const file = path.join(folder, String((secrets += 1)));
+      writeFileSync(file, text);
+      chmodSync(file, mode);
+      return file;
+    };
+    const tls = { ca: ca.file, client: { cert: client.cert, key: client.key } };
+    const [object] = slicesToSend(1);
+    const send = async (more: object) => {
+      const destination = destinationOf(t, { type: "stow", url, ...tls, ...more });
+      return [...(await sentTo(destination, [object!])).values()];
+    };
+    const tokenFile = secret("one\n");
+    t.match(await send({ token_file: tokenFile }), [{ state: "stored" }]);
+    writeFileSync(tokenFile, "two");
+    t.match(await send({ token_file: tokenFile }), [{ state: "stored" }]);
+    t.match(await send({ basic_file: secret("user:word") }), [{ state: "stored" }]);
+    t.same(seen, [
+      "Bearer one",
+      "Bearer two",
+      `Basic ${Buffer.from("user:word").toString("base64")}`,
+    ]);
+    t.match(await send({ client: undefined }), [{ state: "away" }], "without its certificate");
+    t.match(await send({ ca: undefined }), [{ state: "away" }], "a peer of another CA");
+    t.equal(seen.length, 3);
+    for (const [file, reason] of [
+      [secret("three", 0o644), /mode 644/],
+      [secret("two\nlines"), /one line/],
+      [path.join(folder, "none"), /ENOENT/],
+    ] as const) {
+      const settings = destinationSchema.parse({ type: "stow", url, token_file: file });
+      await t.rejects(readCredentials("pacs", settings), { message: reason });
+    }
+  },
+);
 
 await t.test("settings that would give a secret away are refused", (t) => {
   const refused: [object, RegExp][] = [
@@ -310,8 +337,11 @@ await t.test("settings that would give a secret away are refused", (t) => {
     t.match(parsed.error?.message, reason, JSON.stringify(settings));
   }
   t.ok(
-    destinationSchema.safeParse({ type: "stow", url: "http://localhost:8042/dicom-web", token_file: "/t" })
-      .success,
+    destinationSchema.safeParse({
+      type: "stow",
+      url: "http://localhost:8042/dicom-web",
+      token_file: "/t",
+    }).success,
   );
   t.end();
 });

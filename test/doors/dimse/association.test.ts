@@ -85,7 +85,10 @@ await t.test("an echo and objects of every size arrive as they were sent", async
     sent.push(sha256(bytes));
     const dataSet = [bytes.subarray(0, 7), bytes.subarray(7)];
     const names = { sopClassUid: CT, sopInstanceUid: `1.2.${i}` };
-    t.equal((await caller.store({ ...names, transferSyntax: EXPLICIT, dataSet })).status, STATUS.success);
+    t.equal(
+      (await caller.store({ ...names, transferSyntax: EXPLICIT, dataSet })).status,
+      STATUS.success,
+    );
   }
   await caller.release();
   t.same(
@@ -93,8 +96,11 @@ await t.test("an echo and objects of every size arrive as they were sent", async
     sent,
   );
   t.match(kept[3]?.object, {
-    ...{ callingAe: "MODALITY", calledAe: "RADSERVE", transferSyntax: EXPLICIT },
-    ...{ sopClassUid: CT, sopInstanceUid: "1.2.3" },
+    callingAe: "MODALITY",
+    calledAe: "RADSERVE",
+    transferSyntax: EXPLICIT,
+    sopClassUid: CT,
+    sopInstanceUid: "1.2.3",
   });
   t.equal(await ends[0], undefined, "a release is no fault");
 });
@@ -105,7 +111,8 @@ await t.test("peers that take little, or any length, get fragments that fit", as
     const caller = await called(port);
     const bytes = randomBytes(100_001);
     await caller.store({
-      ...{ sopClassUid: CT, sopInstanceUid: "1.2.3" },
+      sopClassUid: CT,
+      sopInstanceUid: "1.2.3",
       transferSyntax: EXPLICIT,
       dataSet: [bytes],
     });
@@ -141,7 +148,8 @@ await t.test(
     const bytes = randomBytes(200_000);
     const names = { sopClassUid: CT, transferSyntax: EXPLICIT, dataSet: [bytes] };
     t.same(await caller.store({ ...names, sopInstanceUid: "1.2" }), {
-      ...{ status: STATUS.outOfResources, comment: "The disk is full." },
+      status: STATUS.outOfResources,
+      comment: "The disk is full.",
     });
     t.equal((await caller.store({ ...names, sopInstanceUid: "1.3" })).status, STATUS.success);
     await caller.release();
@@ -165,7 +173,10 @@ await t.test("a peer that sends faster than its data are used waits", async (t) 
     for (; given < 400; given++) yield piece;
   }
   const answered = caller.store({
-    ...{ sopClassUid: CT, sopInstanceUid: "1.2", transferSyntax: EXPLICIT, dataSet: pieces() },
+    sopClassUid: CT,
+    sopInstanceUid: "1.2",
+    transferSyntax: EXPLICIT,
+    dataSet: pieces(),
   });
   // TCP takes what its buffers hold, and then no more
   let before = -1;
@@ -181,8 +192,12 @@ await t.test("a peer that sends faster than its data are used waits", async (t) 
 });
 
 const REQUEST: AssociateRequest = {
-  ...{ calledAe: "RADSERVE", callingAe: "MODALITY", maximumLength: 16_384, roles: [] },
-  ...{ implementationClassUid: "1.2.3", implementationVersion: "TEST" },
+  calledAe: "RADSERVE",
+  callingAe: "MODALITY",
+  maximumLength: 16_384,
+  roles: [],
+  implementationClassUid: "1.2.3",
+  implementationVersion: "TEST",
   contexts: [{ id: 1, abstractSyntax: CT, transferSyntaxes: [EXPLICIT] }],
 };
 
@@ -201,7 +216,10 @@ async function answerTo(port: number, ...parts: readonly Uint8Array[]): Promise<
 const value = (contextId: number, command: boolean, last: boolean, data: Buffer) =>
   Buffer.concat([dataHeader({ contextId, command, last, data }), data]);
 
-/** A C-STORE as DCMTK writes it: group length, class, field, message, priority, type of data set, instance. */
+/**
+ * A C-STORE as DCMTK writes it: group length, class, field, message, priority, type of data set,
+ * instance.
+ */
 function storeCommand(): Buffer {
   const element = (number: number, bytes: Buffer) => {
     const header = Buffer.alloc(8);
@@ -212,7 +230,10 @@ function storeCommand(): Buffer {
   const us = (number: number, at: number) => element(number, Buffer.from([at & 0xff, at >>> 8]));
   const elements = [
     element(0x0002, Buffer.from(`${CT}\0`, "latin1")),
-    ...[us(0x0100, 1), us(0x0110, 7), us(0x0700, 0), us(0x0800, 0)],
+    us(0x0100, 1),
+    us(0x0110, 7),
+    us(0x0700, 0),
+    us(0x0800, 0),
     element(0x1000, Buffer.from("1.2.3\0", "latin1")),
   ];
   return Buffer.concat(elements);
@@ -238,7 +259,11 @@ await t.test(
       { name: "another protocol version", parts: [cut(associate, 7, 2)], reason: 6 },
       { name: "an item that is longer than its PDU", parts: [cut(associate, 76, 0xff)], reason: 6 },
       { name: "an even context", parts: [associateWith({ id: 2 })], reason: 6 },
-      { name: "a UID of letters", parts: [associateWith({ abstractSyntax: "1.2.abc" })], reason: 6 },
+      {
+        name: "a UID of letters",
+        parts: [associateWith({ abstractSyntax: "1.2.abc" })],
+        reason: 6,
+      },
       {
         name: "a context without transfer syntaxes",
         parts: [associateWith({ transferSyntaxes: [] })],
@@ -268,7 +293,10 @@ await t.test(
       },
       {
         name: "a command without an end",
-        parts: [associate, ...Array.from({ length: 9 }, () => value(1, true, false, Buffer.alloc(16_000)))],
+        parts: [
+          associate,
+          ...Array.from({ length: 9 }, () => value(1, true, false, Buffer.alloc(16_000))),
+        ],
         reason: 6,
       },
     ];
@@ -303,38 +331,52 @@ await t.test(
   },
 );
 
-await t.test("fragments of a byte or of none are put together before anybody is given them", async (t) => {
-  const data = randomBytes(1_500);
-  const pieces: Buffer[] = [];
-  const { port, ends } = await served(t, {
-    async store({ dataSet }) {
-      for await (const piece of dataSet) pieces.push(Buffer.from(piece));
-      return { status: STATUS.success };
-    },
-  });
-  /** One PDU with a value for each byte, and an empty one behind each. */
-  const inBytes = (command: boolean, bytes: Buffer, ends = true) => {
-    const values = [...bytes].flatMap((byte, i) =>
-      [Buffer.of(byte), Buffer.alloc(0)].map((data, n) => {
-        const last = ends && n === 1 && i === bytes.length - 1;
-        return Buffer.concat([dataHeader({ contextId: 1, command, last, data }).subarray(6), data]);
-      }),
+await t.test(
+  "fragments of a byte or of none are put together before anybody is given them",
+  async (t) => {
+    const data = randomBytes(1_500);
+    const pieces: Buffer[] = [];
+    const { port, ends } = await served(t, {
+      async store({ dataSet }) {
+        for await (const piece of dataSet) pieces.push(Buffer.from(piece));
+        return { status: STATUS.success };
+      },
+    });
+    /** One PDU with a value for each byte, and an empty one behind each. */
+    const inBytes = (command: boolean, bytes: Buffer, ends = true) => {
+      const values = [...bytes].flatMap((byte, i) =>
+        [Buffer.of(byte), Buffer.alloc(0)].map((data, n) => {
+          const last = ends && n === 1 && i === bytes.length - 1;
+          return Buffer.concat([
+            dataHeader({ contextId: 1, command, last, data }).subarray(6),
+            data,
+          ]);
+        }),
+      );
+      const pdu = Buffer.concat([Buffer.of(4, 0, 0, 0, 0, 0), ...values]);
+      pdu.writeUInt32BE(pdu.length - 6, 2);
+      return pdu;
+    };
+    const empty = value(1, false, false, Buffer.alloc(0));
+    const [associate, release] = [
+      encodeAssociateRequest(REQUEST),
+      Buffer.from([5, 0, 0, 0, 0, 4, 0, 0, 0, 0]),
+    ];
+    await answerTo(
+      port,
+      associate,
+      inBytes(true, storeCommand()),
+      inBytes(false, data.subarray(0, 900), false),
+      empty,
+      empty,
+      inBytes(false, data.subarray(900)),
+      release,
     );
-    const pdu = Buffer.concat([Buffer.of(4, 0, 0, 0, 0, 0), ...values]);
-    pdu.writeUInt32BE(pdu.length - 6, 2);
-    return pdu;
-  };
-  const empty = value(1, false, false, Buffer.alloc(0));
-  const [associate, release] = [encodeAssociateRequest(REQUEST), Buffer.from([5, 0, 0, 0, 0, 4, 0, 0, 0, 0])];
-  await answerTo(
-    port,
-    ...[associate, inBytes(true, storeCommand()), inBytes(false, data.subarray(0, 900), false), empty, empty],
-    ...[inBytes(false, data.subarray(900)), release],
-  );
-  t.equal(await ends[0], undefined);
-  t.same(Buffer.concat(pieces), data);
-  t.equal(pieces.length, 2, "one for each PDU with bytes");
-});
+    t.equal(await ends[0], undefined);
+    t.same(Buffer.concat(pieces), data);
+    t.equal(pieces.length, 2, "one for each PDU with bytes");
+  },
+);
 
 await t.test("a peer that goes away or is too slow ends its own connection alone", async (t) => {
   const { port, ends } = await served(t, {}, { pduTimeout: 300, idleTimeout: 300 });
@@ -346,7 +388,11 @@ await t.test("a peer that goes away or is too slow ends its own connection alone
   }
   const patient = await served(t, {}, { pduTimeout: 300, idleTimeout: 600_000 });
   await answerTo(patient.port);
-  t.match(await patient.ends[0], { message: "The peer took too long." }, "an association begins sooner");
+  t.match(
+    await patient.ends[0],
+    { message: "The peer took too long." },
+    "an association begins sooner",
+  );
   const socket = connect({ port, host: "127.0.0.1" });
   await once(socket, "connect");
   socket.write(associate);
@@ -369,7 +415,8 @@ await t.test("random damage of good bytes never does more than end its connectio
   await Promise.all(
     Array.from({ length: 300 }, () => {
       const bad = Buffer.from(good);
-      for (let i = 0; i <= random(4); i++) bad.writeUInt8(random(256), random(i < 2 ? 400 : bad.length));
+      for (let i = 0; i <= random(4); i++)
+        bad.writeUInt8(random(256), random(i < 2 ? 400 : bad.length));
       return answerTo(port, random(5) === 0 ? bad.subarray(0, random(bad.length)) : bad);
     }),
   );

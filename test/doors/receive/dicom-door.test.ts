@@ -50,7 +50,9 @@ async function opened(
   });
   const door = new DicomDoor({
     ...LIMITS,
-    ...{ aeTitle: "RADSERVE", mostAssociations: 4, log: pino(sink) },
+    aeTitle: "RADSERVE",
+    mostAssociations: 4,
+    log: pino(sink),
     peers: [{ name: "ct1", aeTitle: "CT ONE", networks: ["127.0.0.0/8"] }],
     spool: new Spool(folder, { mostBytes, minimumFreeBytes: 0 }),
     refused: (reason) => refused.push(reason),
@@ -67,7 +69,8 @@ async function opened(
 
 const OPTIONS: CallOptions = {
   ...LIMITS,
-  ...{ callingAe: "CT ONE", calledAe: "RADSERVE" },
+  callingAe: "CT ONE",
+  calledAe: "RADSERVE",
   contexts: [
     { abstractSyntax: VERIFICATION, transferSyntaxes: [IMPLICIT] },
     { abstractSyntax: CT, transferSyntaxes: [EXPLICIT] },
@@ -79,13 +82,23 @@ const called = (port: number, more: Partial<CallOptions> = {}): Promise<Caller> 
   call({ host: "127.0.0.1", port }, { ...OPTIONS, ...more });
 
 /** A slice, and the status of storing it. */
-async function stored(caller: Caller, n: number, change: Record<string, string> = {}): Promise<number> {
+async function stored(
+  caller: Caller,
+  n: number,
+  change: Record<string, string> = {},
+): Promise<number> {
   const sopInstanceUid = `1.2.3.4.${n}`;
   const bytes = dicomFile({
-    ...{ preamble: false, meta: false, pixels: Buffer.alloc(32, n) },
+    preamble: false,
+    meta: false,
+    pixels: Buffer.alloc(32, n),
     attributes: imageAttributes({
       ...CT_SLICE,
-      ...{ SOPInstanceUID: sopInstanceUid, BitsAllocated: 16, BitsStored: 16, HighBit: 15, ...change },
+      SOPInstanceUID: sopInstanceUid,
+      BitsAllocated: 16,
+      BitsStored: 16,
+      HighBit: 15,
+      ...change,
     }),
   });
   const object = { sopClassUid: CT, sopInstanceUid, transferSyntax: EXPLICIT, dataSet: [bytes] };
@@ -166,7 +179,9 @@ await t.test(
 
 await t.test("connections that ask for no association keep no peer out", async (t) => {
   const { door, port } = await opened(t, { mostAssociations: 2 });
-  const silent = Array.from({ length: 100 }, () => connect(port, "127.0.0.1").on("error", () => undefined));
+  const silent = Array.from({ length: 100 }, () =>
+    connect(port, "127.0.0.1").on("error", () => undefined),
+  );
   await Promise.all(silent.map((one) => once(one, "connect")));
   const callers = [await called(port), await called(port)];
   t.equal(door.associations, 2, "those of peers alone are counted");
@@ -189,7 +204,11 @@ await t.test("with a CA of clients, only who has a certificate of it is heard", 
   const [ca, other] = [new TestCa(), new TestCa("Another CA")];
   t.teardown(() => [ca, other].forEach(({ folder }) => rmSync(folder, { recursive: true })));
   const { cert, key } = ca.issue();
-  const certificates = await readCertificates({ tls_cert: cert, tls_key: key, tls_client_ca: ca.file });
+  const certificates = await readCertificates({
+    tls_cert: cert,
+    tls_key: key,
+    tls_client_ca: ca.file,
+  });
   const { port, kept } = await opened(t, { tls: tlsOptions(certificates!) });
   const by = (pair?: { pem: { cert: Buffer; key: Buffer } }) =>
     call({ host: "127.0.0.1", port, tls: { ca: ca.pem, ...pair?.pem } }, OPTIONS);
@@ -216,34 +235,37 @@ await t.test("a peer that stops within a PDU is ended, and holds up nobody", asy
   await caller.release();
 });
 
-await t.test("a full disk refuses what comes and keeps what is there, until there is room", async (t) => {
-  const disk = mkdtempSync(path.join(os.tmpdir(), "radserve-test-"));
-  t.teardown(() => rmSync(disk, { recursive: true }));
-  if (!mounts(disk, "512k")) {
-    t.pass("skipped: mounting a tmpfs needs root");
-    return;
-  }
-  t.teardown(() => execFileSync("umount", ["-l", disk]));
-  const { port, refused } = await opened(t, {
-    spool: new Spool(disk, { mostBytes: 10_000_000, minimumFreeBytes: 0 }),
-  });
-  const caller = await called(port);
-  t.equal(await stored(caller, 1), STATUS.success);
-  const filler = `${disk}/filler`;
-  try {
-    for (;;) appendFileSync(filler, Buffer.alloc(4096));
-  } catch {
-    // Full
-  }
-  t.equal(await stored(caller, 2), STATUS.outOfResources);
-  t.equal(
-    await stored(caller, 3, { StudyInstanceUID: "1.2.9" }),
-    STATUS.outOfResources,
-    "no room for a folder",
-  );
-  t.same(refused, ["disk_full", "disk_full"]);
-  t.same(readdirSync(`${disk}/series/ct1/1.2.3/1.2.3.4`), ["1.2.3.4.1.dcm"]);
-  rmSync(filler);
-  t.equal(await stored(caller, 2), STATUS.success);
-  await caller.release();
-});
+await t.test(
+  "a full disk refuses what comes and keeps what is there, until there is room",
+  async (t) => {
+    const disk = mkdtempSync(path.join(os.tmpdir(), "radserve-test-"));
+    t.teardown(() => rmSync(disk, { recursive: true }));
+    if (!mounts(disk, "512k")) {
+      t.pass("skipped: mounting a tmpfs needs root");
+      return;
+    }
+    t.teardown(() => execFileSync("umount", ["-l", disk]));
+    const { port, refused } = await opened(t, {
+      spool: new Spool(disk, { mostBytes: 10_000_000, minimumFreeBytes: 0 }),
+    });
+    const caller = await called(port);
+    t.equal(await stored(caller, 1), STATUS.success);
+    const filler = `${disk}/filler`;
+    try {
+      for (;;) appendFileSync(filler, Buffer.alloc(4096));
+    } catch {
+      // Full
+    }
+    t.equal(await stored(caller, 2), STATUS.outOfResources);
+    t.equal(
+      await stored(caller, 3, { StudyInstanceUID: "1.2.9" }),
+      STATUS.outOfResources,
+      "no room for a folder",
+    );
+    t.same(refused, ["disk_full", "disk_full"]);
+    t.same(readdirSync(`${disk}/series/ct1/1.2.3/1.2.3.4`), ["1.2.3.4.1.dcm"]);
+    rmSync(filler);
+    t.equal(await stored(caller, 2), STATUS.success);
+    await caller.release();
+  },
+);

@@ -18,17 +18,29 @@ import {
 const SOP = "1.2.826.0.1.3680043.8.498.1";
 const STUDY = "1.2.826.0.1.3680043.8.498.2";
 const SERIES = "1.2.826.0.1.3680043.8.498.3";
-const NAMES = { SOPClassUID: CT, SOPInstanceUID: SOP, StudyInstanceUID: STUDY, SeriesInstanceUID: SERIES };
+const NAMES = {
+  SOPClassUID: CT,
+  SOPInstanceUID: SOP,
+  StudyInstanceUID: STUDY,
+  SeriesInstanceUID: SERIES,
+};
 const LIMITS = { mostBytes: 50_000_000, minimumFreeBytes: 0 };
 
 function* cut(bytes: Buffer, each: number): Generator<Buffer> {
   for (let at = 0; at < bytes.length; at += each) yield bytes.subarray(at, at + each);
 }
 
-function arriving(attributes: Attributes = {}, more: Partial<Arriving> = {}, each = 1_000): Arriving {
+function arriving(
+  attributes: Attributes = {},
+  more: Partial<Arriving> = {},
+  each = 1_000,
+): Arriving {
   const transferSyntax = more.transferSyntax ?? EXPLICIT;
   const bytes = dicomFile({
-    ...{ transferSyntax, preamble: false, meta: false, pixels: Buffer.alloc(32, 5) },
+    transferSyntax,
+    preamble: false,
+    meta: false,
+    pixels: Buffer.alloc(32, 5),
     attributes: imageAttributes({
       ...CT_SLICE,
       ...NAMES,
@@ -41,7 +53,8 @@ function arriving(attributes: Attributes = {}, more: Partial<Arriving> = {}, eac
   // As over an association, a piece is in the memory of the one before
   const memory = Buffer.alloc(each);
   async function* dataSet() {
-    for (const piece of cut(bytes, each)) yield await Promise.resolve(memory.subarray(0, piece.copy(memory)));
+    for (const piece of cut(bytes, each))
+      yield await Promise.resolve(memory.subarray(0, piece.copy(memory)));
   }
   return { sopClassUid: CT, sopInstanceUid: SOP, transferSyntax, dataSet: dataSet(), ...more };
 }
@@ -59,23 +72,26 @@ function filesIn(folder: string): string[] {
     .sort();
 }
 
-await t.test("an object lies under both names, as one file, and reads as it was sent", async (t) => {
-  for (const transferSyntax of [EXPLICIT, IMPLICIT]) {
-    const { folder, spool } = spoolIn(t);
-    const kept = await spool.keep("ct1", arriving({}, { transferSyntax }));
-    t.match(kept, { studyInstanceUid: STUDY, seriesInstanceUid: SERIES, fresh: true });
-    const [object, ofSeries, ...others] = filesIn(folder);
-    t.same(others, []);
-    t.match(object, /^objects\/[0-9a-f]{2}\/1\.2\.826\.0\.1\.3680043\.8\.498\.1\.dcm$/);
-    t.equal(ofSeries, `series/ct1/${STUDY}/${SERIES}/${SOP}.dcm`);
-    const file = path.join(folder, ofSeries ?? "");
-    t.equal(statSync(file).nlink, 2);
-    const image = readDicom(readFileSync(file));
-    t.same(image.warnings, []);
-    t.equal(image.source.sopInstanceUid, SOP);
-    t.equal(image.source.transferSyntaxUid, transferSyntax);
-  }
-});
+await t.test(
+  "an object lies under both names, as one file, and reads as it was sent",
+  async (t) => {
+    for (const transferSyntax of [EXPLICIT, IMPLICIT]) {
+      const { folder, spool } = spoolIn(t);
+      const kept = await spool.keep("ct1", arriving({}, { transferSyntax }));
+      t.match(kept, { studyInstanceUid: STUDY, seriesInstanceUid: SERIES, fresh: true });
+      const [object, ofSeries, ...others] = filesIn(folder);
+      t.same(others, []);
+      t.match(object, /^objects\/[0-9a-f]{2}\/1\.2\.826\.0\.1\.3680043\.8\.498\.1\.dcm$/);
+      t.equal(ofSeries, `series/ct1/${STUDY}/${SERIES}/${SOP}.dcm`);
+      const file = path.join(folder, ofSeries ?? "");
+      t.equal(statSync(file).nlink, 2);
+      const image = readDicom(readFileSync(file));
+      t.same(image.warnings, []);
+      t.equal(image.source.sopInstanceUid, SOP);
+      t.equal(image.source.transferSyntaxUid, transferSyntax);
+    }
+  },
+);
 
 await t.test(
   "the same object again is the same file; from another peer it has a name there too",
@@ -104,7 +120,9 @@ await t.test(
 await t.test("objects that come side by side are each whole, and one of a UID wins", async (t) => {
   const { folder, spool } = spoolIn(t);
   const results = await Promise.allSettled(
-    Array.from({ length: 20 }, (_, i) => spool.keep("ct1", arriving({ PatientID: `p${i % 2}` }, {}, 50 + i))),
+    Array.from({ length: 20 }, (_, i) =>
+      spool.keep("ct1", arriving({ PatientID: `p${i % 2}` }, {}, 50 + i)),
+    ),
   );
   const kept = results.filter(({ status }) => status === "fulfilled");
   t.equal(kept.length, 10, "those with the bytes of the first");
@@ -134,7 +152,8 @@ await t.test(
       );
     t.same(filesIn(folder), []);
     t.ok(isUid("1.2.0.3"));
-    for (const wrong of ["1..2", ".1", "1.", "01.2", "1.2\n", "1".repeat(65)]) t.notOk(isUid(wrong), wrong);
+    for (const wrong of ["1..2", ".1", "1.", "01.2", "1.2\n", "1".repeat(65)])
+      t.notOk(isUid(wrong), wrong);
   },
 );
 
@@ -149,9 +168,13 @@ await t.test("an object that breaks off, is too large or is none leaves nothing"
     }
     throw new Error("the peer went away");
   }
-  await t.rejects(roomy.keep("ct1", arriving({}, { dataSet: breaks() })), { message: "the peer went away" });
+  await t.rejects(roomy.keep("ct1", arriving({}, { dataSet: breaks() })), {
+    message: "the peer went away",
+  });
   async function* nothing() {
-    yield await Promise.resolve(Buffer.from("this is not a data set, whatever the peer says of it"));
+    yield await Promise.resolve(
+      Buffer.from("this is not a data set, whatever the peer says of it"),
+    );
   }
   const error: unknown = await roomy
     .keep("ct1", arriving({}, { dataSet: nothing() }))
@@ -160,28 +183,37 @@ await t.test("an object that breaks off, is too large or is none leaves nothing"
   t.same(filesIn(folder), []);
 });
 
-await t.test("an object that could not be given its second name does not keep its UID taken", async (t) => {
-  const { folder, spool } = spoolIn(t);
-  await spool.keep("ct1", arriving({ SOPInstanceUID: "1.2.3" }, { sopInstanceUid: "1.2.3" }));
-  const there = filesIn(folder);
-  // As where the disk is full: the file is there, and the folder of its series cannot be made
-  const other = { StudyInstanceUID: "1.2.4" };
-  writeFileSync(path.join(folder, "series/ct1/1.2.4"), "");
-  await t.rejects(spool.keep("ct1", arriving(other)));
-  rmSync(path.join(folder, "series/ct1/1.2.4"));
-  t.same(filesIn(folder), there);
-  const kept = await spool.keep("ct1", arriving({ ...other, ImageComments: "corrected" }));
-  t.equal(kept.fresh, true);
-});
+await t.test(
+  "an object that could not be given its second name does not keep its UID taken",
+  async (t) => {
+    const { folder, spool } = spoolIn(t);
+    await spool.keep("ct1", arriving({ SOPInstanceUID: "1.2.3" }, { sopInstanceUid: "1.2.3" }));
+    const there = filesIn(folder);
+    // As where the disk is full: the file is there, and the folder of its series cannot be made
+    const other = { StudyInstanceUID: "1.2.4" };
+    writeFileSync(path.join(folder, "series/ct1/1.2.4"), "");
+    await t.rejects(spool.keep("ct1", arriving(other)));
+    rmSync(path.join(folder, "series/ct1/1.2.4"));
+    t.same(filesIn(folder), there);
+    const kept = await spool.keep("ct1", arriving({ ...other, ImageComments: "corrected" }));
+    t.equal(kept.fresh, true);
+  },
+);
 
-await t.test("a head behind large private groups is found, in fragments of any length", async (t) => {
-  const { spool } = spoolIn(t);
-  const large = Buffer.from(Array.from({ length: 300_000 }, (_, i) => (i * i) % 251));
-  for (const each of [1, 1_000, 60_000, 1_000_000])
-    t.match(await spool.keep("ct1", arriving({ "00090010": "TEST", "00091010": large }, {}, each)), {
-      seriesInstanceUid: SERIES,
-    });
-});
+await t.test(
+  "a head behind large private groups is found, in fragments of any length",
+  async (t) => {
+    const { spool } = spoolIn(t);
+    const large = Buffer.from(Array.from({ length: 300_000 }, (_, i) => (i * i) % 251));
+    for (const each of [1, 1_000, 60_000, 1_000_000])
+      t.match(
+        await spool.keep("ct1", arriving({ "00090010": "TEST", "00091010": large }, {}, each)),
+        {
+          seriesInstanceUid: SERIES,
+        },
+      );
+  },
+);
 
 await t.test("what was put in the way of a folder or a name is refused", async (t) => {
   const { folder, spool } = spoolIn(t);
@@ -191,7 +223,10 @@ await t.test("what was put in the way of a folder or a name is refused", async (
   const kept = await other.spool.keep("ct1", arriving());
   writeFileSync(path.join(kept.folder, `${SOP}.1.dcm`), "something else");
   await t.rejects(
-    other.spool.keep("ct1", arriving({ SOPInstanceUID: `${SOP}.1` }, { sopInstanceUid: `${SOP}.1` })),
+    other.spool.keep(
+      "ct1",
+      arriving({ SOPInstanceUID: `${SOP}.1` }, { sopInstanceUid: `${SOP}.1` }),
+    ),
     { code: "file_exists" },
   );
 });

@@ -1,4 +1,7 @@
-/** The process that decodes PNG, JPEG and TIFF: what becomes of its work when it ends, is slow, or is not wanted. */
+/**
+ * The process that decodes PNG, JPEG and TIFF: what becomes of its work when it ends, is slow, or
+ * is not wanted.
+ */
 import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import path from "node:path";
@@ -32,7 +35,9 @@ async function stoppedDecoder(): Promise<number> {
 }
 
 /** Reads a picture, and resolves when its decoder has it. @param check asked while it waits */
-async function begun(check: () => void = () => undefined): Promise<{ reading: Promise<RadserveError> }> {
+async function begun(
+  check: () => void = () => undefined,
+): Promise<{ reading: Promise<RadserveError> }> {
   let asked = 0;
   const reading = failure(
     readImage(OTHER, () => {
@@ -64,19 +69,23 @@ t.test("a decoder that ends in the middle fails its own work alone", { skip }, a
   }
 });
 
-t.test("work that nobody wants is stopped with its process, and what waits is not", { skip }, async (t) => {
-  const decoder = await stoppedDecoder();
-  const unwanted = new RadserveError("cancelled", "Nobody waits.");
-  let wanted = true;
-  const { reading } = await begun(() => {
-    if (!wanted) throw unwanted;
-  });
-  const waiting = readImage(PNG);
-  wanted = false;
-  t.equal((await reading).code, "cancelled");
-  t.match((await waiting).format, { rows: 8 });
-  await until(() => Promise.resolve(commandOf(decoder) === undefined));
-});
+t.test(
+  "work that nobody wants is stopped with its process, and what waits is not",
+  { skip },
+  async (t) => {
+    const decoder = await stoppedDecoder();
+    const unwanted = new RadserveError("cancelled", "Nobody waits.");
+    let wanted = true;
+    const { reading } = await begun(() => {
+      if (!wanted) throw unwanted;
+    });
+    const waiting = readImage(PNG);
+    wanted = false;
+    t.equal((await reading).code, "cancelled");
+    t.match((await waiting).format, { rows: 8 });
+    await until(() => Promise.resolve(commandOf(decoder) === undefined));
+  },
+);
 
 t.test("a decoder ends with the thread that started it", { skip }, async (t) => {
   const before = mine();
@@ -93,7 +102,8 @@ t.test("a decoder has nothing of what its server was started with", { skip }, (t
   const image = path.join(t.testdir({ "image.png": PNG }), "image.png");
   const script = fileURLToPath(new URL("../../support/decoder-descriptors.js", import.meta.url));
   // Above those that the runtime closes by itself
-  const shell = 'exec 101<"$1" 102> >(cat) 103</dev/zero 104<"$(dirname "$1")"; exec "$0" "$2" "$1"';
+  const shell =
+    'exec 101<"$1" 102> >(cat) 103</dev/zero 104<"$(dirname "$1")"; exec "$0" "$2" "$1"';
   const { stdout, stderr } = spawnSync("bash", ["-c", shell, process.execPath, image, script], {
     encoding: "utf8",
   });

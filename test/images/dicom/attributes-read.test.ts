@@ -1,6 +1,7 @@
 /**
- * Every attribute that is read, with every kind of wrong value: each ends equal to the right file, refused by name, or
- * with a warning that names it. The list comes from the code; one that no file of this test holds fails it.
+ * Every attribute that is read, with every kind of wrong value: each ends equal to the right file,
+ * refused by name, or with a warning that names it. The list comes from the code; one that no file
+ * of this test holds fails it.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -23,12 +24,25 @@ import {
   PATIENT,
   STUDY,
 } from "../../../src/results/dicom/source.js";
-import { CT, dicomFile, imageAttributes, Typed, type Attributes, type Value } from "../../support/dicom.js";
+import {
+  CT,
+  dicomFile,
+  imageAttributes,
+  Typed,
+  type Attributes,
+  type Value,
+} from "../../support/dicom.js";
 import { root } from "../../support/server.js";
 
 const GREY = imageAttributes({
-  ...{ StudyInstanceUID: "1.2.3", SeriesInstanceUID: "1.2.3.4", FrameOfReferenceUID: "1.2.3.6" },
-  ...{ BitsAllocated: 16, BitsStored: 12, HighBit: 11, InstanceNumber: "7", NumberOfFrames: "1" },
+  StudyInstanceUID: "1.2.3",
+  SeriesInstanceUID: "1.2.3.4",
+  FrameOfReferenceUID: "1.2.3.6",
+  BitsAllocated: 16,
+  BitsStored: 12,
+  HighBit: 11,
+  InstanceNumber: "7",
+  NumberOfFrames: "1",
 });
 const CODE = { CodeValue: "12738006", CodingSchemeDesignator: "SCT", CodeMeaning: "Brain" };
 const LEFT = { CodeValue: "7771000", CodingSchemeDesignator: "SCT", CodeMeaning: "Left" };
@@ -53,7 +67,9 @@ const TAKEN_OVER: Attributes = Object.fromEntries(
       ReferencedStudySequence: [REFERENCE],
       OtherPatientIDsSequence: [{ PatientID: "2" }],
       IssuerOfAccessionNumberSequence: [{ LocalNamespaceEntityID: "A" }],
-      IssuerOfPatientIDQualifiersSequence: [{ UniversalEntityID: "A", UniversalEntityIDType: "DNS" }],
+      IssuerOfPatientIDQualifiersSequence: [
+        { UniversalEntityID: "A", UniversalEntityIDType: "DNS" },
+      ],
     };
     const byVr: Readonly<Record<string, Value>> = {
       AS: "045Y",
@@ -68,21 +84,43 @@ const TAKEN_OVER: Attributes = Object.fromEntries(
 
 const BASES: Readonly<Record<string, Attributes>> = {
   ct: {
-    ...{ ...GREY, ...TAKEN_OVER, ...PLANE },
-    ...{ SOPClassUID: CT, Modality: "CT", ImageType: "ORIGINAL\\PRIMARY\\AXIAL", PixelSpacing: "0.5\\0.25" },
-    ...{ SliceThickness: "3", BurnedInAnnotation: "NO" },
-    ...{ RescaleSlope: "2", RescaleIntercept: "-1024", RescaleType: "HU", PixelPaddingValue: 1 },
-    ...{ PixelPaddingRangeLimit: 3, BodyPartExamined: "CHEST", Laterality: "L", ImageLaterality: "L" },
-    ...{ PatientOrientation: "L\\P", PositionReferenceIndicator: "XY", PresentationLUTShape: "INVERSE" },
-    ...{ VOILUTFunction: "SIGMOID", WindowCenter: "40", WindowWidth: "400", LossyImageCompression: "01" },
-    ...{ LossyImageCompressionRatio: "10", LossyImageCompressionMethod: "ISO_10918_1" },
+    ...GREY,
+    ...TAKEN_OVER,
+    ...PLANE,
+    SOPClassUID: CT,
+    Modality: "CT",
+    ImageType: "ORIGINAL\\PRIMARY\\AXIAL",
+    PixelSpacing: "0.5\\0.25",
+    SliceThickness: "3",
+    BurnedInAnnotation: "NO",
+    RescaleSlope: "2",
+    RescaleIntercept: "-1024",
+    RescaleType: "HU",
+    PixelPaddingValue: 1,
+    PixelPaddingRangeLimit: 3,
+    BodyPartExamined: "CHEST",
+    Laterality: "L",
+    ImageLaterality: "L",
+    PatientOrientation: "L\\P",
+    PositionReferenceIndicator: "XY",
+    PresentationLUTShape: "INVERSE",
+    VOILUTFunction: "SIGMOID",
+    WindowCenter: "40",
+    WindowWidth: "400",
+    LossyImageCompression: "01",
+    LossyImageCompressionRatio: "10",
+    LossyImageCompressionMethod: "ISO_10918_1",
     AnatomicRegionSequence: [{ ...CODE, AnatomicRegionModifierSequence: [LEFT] }],
     ContributingEquipmentSequence: [{ PurposeOfReferenceCodeSequence: [CODE] }],
     VOILUTSequence: [{ ...LUT, LUTExplanation: "Bone" }],
     RealWorldValueMappingSequence: [
       {
-        ...{ RealWorldValueFirstValueMapped: 0, RealWorldValueLastValueMapped: 4095, LUTLabel: "SUV" },
-        ...{ RealWorldValueSlope: 2, RealWorldValueIntercept: 1, MeasurementUnitsCodeSequence: [CODE] },
+        RealWorldValueFirstValueMapped: 0,
+        RealWorldValueLastValueMapped: 4095,
+        LUTLabel: "SUV",
+        RealWorldValueSlope: 2,
+        RealWorldValueIntercept: 1,
+        MeasurementUnitsCodeSequence: [CODE],
       },
     ],
   },
@@ -92,7 +130,8 @@ const BASES: Readonly<Record<string, Attributes>> = {
       {
         DoubleFloatRealWorldValueFirstValueMapped: 0,
         DoubleFloatRealWorldValueLastValueMapped: 9,
-        ...{ RealWorldValueSlope: 2, RealWorldValueIntercept: 1 },
+        RealWorldValueSlope: 2,
+        RealWorldValueIntercept: 1,
       },
     ],
   },
@@ -107,36 +146,53 @@ const BASES: Readonly<Record<string, Attributes>> = {
     }).filter(([keyword]) => keyword !== "PixelRepresentation"),
   ),
   dx: {
-    ...{ ...GREY, Modality: "DX", PixelSpacing: "0.5\\0.5", ImagerPixelSpacing: "0.6\\0.6" },
-    ...{ NominalScannedPixelSpacing: "0.7\\0.7", PixelSpacingCalibrationType: "FIDUCIAL" },
+    ...GREY,
+    Modality: "DX",
+    PixelSpacing: "0.5\\0.5",
+    ImagerPixelSpacing: "0.6\\0.6",
+    NominalScannedPixelSpacing: "0.7\\0.7",
+    PixelSpacingCalibrationType: "FIDUCIAL",
   },
   xa: {
-    ...{ ...GREY, SOPClassUID: "1.2.840.10008.5.1.4.1.1.12.1", PixelIntensityRelationship: "LOG" },
+    ...GREY,
+    SOPClassUID: "1.2.840.10008.5.1.4.1.1.12.1",
+    PixelIntensityRelationship: "LOG",
     ModalityLUTSequence: [{ ...LUT, ModalityLUTType: "OD" }],
   },
   lut: { ...GREY, ModalityLUTSequence: [{ ...LUT, ModalityLUTType: "OD" }] },
   aspect: { ...GREY, PixelAspectRatio: "2\\1" },
   us: {
-    ...{ ...GREY, Modality: "US" },
+    ...GREY,
+    Modality: "US",
     SequenceOfUltrasoundRegions: [
       {
-        ...{ RegionSpatialFormat: 1, RegionFlags: 0, RegionLocationMinX0: 0, RegionLocationMinY0: 0 },
-        ...{ RegionLocationMaxX1: 3, RegionLocationMaxY1: 3, PhysicalUnitsXDirection: 3 },
-        ...{ PhysicalUnitsYDirection: 3, PhysicalDeltaX: 0.1, PhysicalDeltaY: 0.2 },
+        RegionSpatialFormat: 1,
+        RegionFlags: 0,
+        RegionLocationMinX0: 0,
+        RegionLocationMinY0: 0,
+        RegionLocationMaxX1: 3,
+        RegionLocationMaxY1: 3,
+        PhysicalUnitsXDirection: 3,
+        PhysicalUnitsYDirection: 3,
+        PhysicalDeltaX: 0.1,
+        PhysicalDeltaY: 0.2,
       },
     ],
   },
   pt: {
-    ...{
-      ...GREY,
-      Modality: "PT",
-      Units: "BQML",
-      SUVType: "BW",
-      CorrectedImage: "ATTN\\DECY",
-      PatientWeight: "70",
-    },
-    ...{ DecayCorrection: "ADMIN", RescaleSlope: "2", RescaleIntercept: "0", SeriesDate: "20260101" },
-    ...{ SeriesTime: "100000", AcquisitionDate: "20260101", AcquisitionTime: "100000" },
+    ...GREY,
+    Modality: "PT",
+    Units: "BQML",
+    SUVType: "BW",
+    CorrectedImage: "ATTN\\DECY",
+    PatientWeight: "70",
+    DecayCorrection: "ADMIN",
+    RescaleSlope: "2",
+    RescaleIntercept: "0",
+    SeriesDate: "20260101",
+    SeriesTime: "100000",
+    AcquisitionDate: "20260101",
+    AcquisitionTime: "100000",
     TimezoneOffsetFromUTC: "+0100",
     RadiopharmaceuticalInformationSequence: [
       {
@@ -150,17 +206,36 @@ const BASES: Readonly<Record<string, Attributes>> = {
   gml: { ...GREY, Modality: "PT", Units: "GML", SUVType: "BW" },
   // Reconstructed after the scan, so that the frame's own time counts
   "pt of a later computation": {
-    ...{ ...GREY, Modality: "PT", Units: "BQML", CorrectedImage: "ATTN\\DECY", PatientWeight: "70" },
-    ...{ DecayCorrection: "START", RescaleSlope: "2", RescaleIntercept: "0", SeriesDate: "20260101" },
-    ...{ SeriesTime: "110000", AcquisitionDate: "20260101", AcquisitionTime: "100000" },
-    ...{ FrameReferenceTime: "1000", ActualFrameDuration: "2000" },
+    ...GREY,
+    Modality: "PT",
+    Units: "BQML",
+    CorrectedImage: "ATTN\\DECY",
+    PatientWeight: "70",
+    DecayCorrection: "START",
+    RescaleSlope: "2",
+    RescaleIntercept: "0",
+    SeriesDate: "20260101",
+    SeriesTime: "110000",
+    AcquisitionDate: "20260101",
+    AcquisitionTime: "100000",
+    FrameReferenceTime: "1000",
+    ActualFrameDuration: "2000",
     RadiopharmaceuticalInformationSequence: [
-      { RadionuclideTotalDose: "1e8", RadionuclideHalfLife: "6586", RadiopharmaceuticalStartTime: "090000" },
+      {
+        RadionuclideTotalDose: "1e8",
+        RadionuclideHalfLife: "6586",
+        RadiopharmaceuticalStartTime: "090000",
+      },
     ],
   },
   nm: {
-    ...{ ...GREY, Modality: "NM", ImageType: "ORIGINAL\\PRIMARY\\RECON TOMO\\EMISSION", NumberOfFrames: "2" },
-    ...{ PixelSpacing: "4\\4", SpacingBetweenSlices: "2.5", SliceVector: new Typed("US", [1, 2]) },
+    ...GREY,
+    Modality: "NM",
+    ImageType: "ORIGINAL\\PRIMARY\\RECON TOMO\\EMISSION",
+    NumberOfFrames: "2",
+    PixelSpacing: "4\\4",
+    SpacingBetweenSlices: "2.5",
+    SliceVector: new Typed("US", [1, 2]),
     DetectorInformationSequence: [PLANE],
   },
   codes: {
@@ -171,14 +246,12 @@ const BASES: Readonly<Record<string, Attributes>> = {
     ],
   },
   dose: {
-    ...{
-      ...GREY,
-      ...PLANE,
-      Modality: "RTDOSE",
-      DoseGridScaling: "0.001",
-      DoseUnits: "GY",
-      NumberOfFrames: "2",
-    },
+    ...GREY,
+    ...PLANE,
+    Modality: "RTDOSE",
+    DoseGridScaling: "0.001",
+    DoseUnits: "GY",
+    NumberOfFrames: "2",
     GridFrameOffsetVector: "0\\3",
   },
   colour: {
@@ -191,7 +264,8 @@ const BASES: Readonly<Record<string, Attributes>> = {
     PlanarConfiguration: 1,
   },
   palette: {
-    ...{ ...GREY, PhotometricInterpretation: "PALETTE COLOR" },
+    ...GREY,
+    PhotometricInterpretation: "PALETTE COLOR",
     ...Object.fromEntries(
       ["Red", "Green", "Blue"].flatMap((colour): [string, Value][] => [
         [`${colour}PaletteColorLookupTableDescriptor`, [2, 0, 16]],
@@ -200,7 +274,9 @@ const BASES: Readonly<Record<string, Attributes>> = {
     ),
   },
   enhanced: {
-    ...{ ...GREY, SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1", Modality: "CT" },
+    ...GREY,
+    SOPClassUID: "1.2.840.10008.5.1.4.1.1.2.1",
+    Modality: "CT",
     SharedFunctionalGroupsSequence: [
       {
         PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.5" }],
@@ -213,14 +289,22 @@ const BASES: Readonly<Record<string, Attributes>> = {
     PerFrameFunctionalGroupsSequence: [
       {
         PlanePositionSequence: [{ ImagePositionPatient: "1\\2\\3" }],
-        PixelValueTransformationSequence: [{ RescaleSlope: "2", RescaleIntercept: "1", RescaleType: "HU" }],
+        PixelValueTransformationSequence: [
+          { RescaleSlope: "2", RescaleIntercept: "1", RescaleType: "HU" },
+        ],
       },
     ],
   },
   slide: {
-    ...{ ...GREY, Modality: "SM", ImageOrientationSlide: "0\\-1\\0\\-1\\0\\0", TotalPixelMatrixRows: 4 },
-    ...{ TotalPixelMatrixColumns: 4, TotalPixelMatrixFocalPlanes: 1, NumberOfOpticalPaths: 1 },
-    ...{ DimensionOrganizationType: "TILED_FULL", OpticalPathSequence: [{ OpticalPathIdentifier: "1" }] },
+    ...GREY,
+    Modality: "SM",
+    ImageOrientationSlide: "0\\-1\\0\\-1\\0\\0",
+    TotalPixelMatrixRows: 4,
+    TotalPixelMatrixColumns: 4,
+    TotalPixelMatrixFocalPlanes: 1,
+    NumberOfOpticalPaths: 1,
+    DimensionOrganizationType: "TILED_FULL",
+    OpticalPathSequence: [{ OpticalPathIdentifier: "1" }],
     TotalPixelMatrixOriginSequence: [
       {
         XOffsetInSlideCoordinateSystem: "20",
@@ -231,8 +315,12 @@ const BASES: Readonly<Record<string, Attributes>> = {
     SharedFunctionalGroupsSequence: [{ PixelMeasuresSequence: [{ PixelSpacing: "0.001\\0.001" }] }],
   },
   sparse: {
-    ...{ ...GREY, Modality: "SM", ImageOrientationSlide: "0\\-1\\0\\-1\\0\\0", TotalPixelMatrixRows: 4 },
-    ...{ TotalPixelMatrixColumns: 4, DimensionOrganizationType: "TILED_SPARSE" },
+    ...GREY,
+    Modality: "SM",
+    ImageOrientationSlide: "0\\-1\\0\\-1\\0\\0",
+    TotalPixelMatrixRows: 4,
+    TotalPixelMatrixColumns: 4,
+    DimensionOrganizationType: "TILED_SPARSE",
     TotalPixelMatrixOriginSequence: [
       { XOffsetInSlideCoordinateSystem: "20", YOffsetInSlideCoordinateSystem: "40" },
     ],
@@ -241,8 +329,10 @@ const BASES: Readonly<Record<string, Attributes>> = {
       {
         PlanePositionSlideSequence: [
           {
-            ...{ RowPositionInTotalImagePixelMatrix: 1, ColumnPositionInTotalImagePixelMatrix: 1 },
-            ...{ XOffsetInSlideCoordinateSystem: "20", YOffsetInSlideCoordinateSystem: "40" },
+            RowPositionInTotalImagePixelMatrix: 1,
+            ColumnPositionInTotalImagePixelMatrix: 1,
+            XOffsetInSlideCoordinateSystem: "20",
+            YOffsetInSlideCoordinateSystem: "40",
             ZOffsetInSlideCoordinateSystem: "0",
           },
         ],
@@ -250,20 +340,27 @@ const BASES: Readonly<Record<string, Attributes>> = {
     ],
   },
   part: {
-    ...{ ...GREY, ConcatenationUID: "1.2.3.8", InConcatenationNumber: 1, InConcatenationTotalNumber: 2 },
+    ...GREY,
+    ConcatenationUID: "1.2.3.8",
+    InConcatenationNumber: 1,
+    InConcatenationTotalNumber: 2,
     ConcatenationFrameOffsetNumber: 0,
   },
   float: {
-    ...{ ...GREY, BitsAllocated: 32, FloatPixelPaddingValue: -1, FloatPixelPaddingRangeLimit: -2 },
-    FloatPixelData: new Typed("OF", new Uint8Array(Float32Array.from({ length: 16 }, (_, i) => i).buffer)),
+    ...GREY,
+    BitsAllocated: 32,
+    FloatPixelPaddingValue: -1,
+    FloatPixelPaddingRangeLimit: -2,
+    FloatPixelData: new Typed(
+      "OF",
+      new Uint8Array(Float32Array.from({ length: 16 }, (_, i) => i).buffer),
+    ),
   },
   double: {
-    ...{
-      ...GREY,
-      BitsAllocated: 64,
-      DoubleFloatPixelPaddingValue: -1,
-      DoubleFloatPixelPaddingRangeLimit: -2,
-    },
+    ...GREY,
+    BitsAllocated: 64,
+    DoubleFloatPixelPaddingValue: -1,
+    DoubleFloatPixelPaddingRangeLimit: -2,
     DoubleFloatPixelData: new Typed(
       "OD",
       new Uint8Array(Float64Array.from({ length: 16 }, (_, i) => i).buffer),
@@ -277,7 +374,10 @@ type Path = readonly string[];
 function pathsTo(keyword: string, attributes: Attributes): Path[] {
   return Object.entries(attributes).flatMap(([key, value]): Path[] => {
     const inside = Array.isArray(value) && typeof value[0] === "object" ? value[0] : {};
-    return [...(key === keyword ? [[key]] : []), ...pathsTo(keyword, inside).map((path) => [key, ...path])];
+    return [
+      ...(key === keyword ? [[key]] : []),
+      ...pathsTo(keyword, inside).map((path) => [key, ...path]),
+    ];
   });
 }
 
@@ -292,77 +392,82 @@ function changed(
 }
 
 const NUMBERS = new Set(["DS", "IS", "US", "SS", "UL", "SL", "FL", "FD", "xs"]);
-const bytesOf = (text: string) => new Uint8Array(Buffer.from(text.length % 2 ? `${text} ` : text, "latin1"));
+const bytesOf = (text: string) =>
+  new Uint8Array(Buffer.from(text.length % 2 ? `${text} ` : text, "latin1"));
 
 /** Each kind of wrong value; undefined where the attribute has no such one. */
-const KINDS: Readonly<Record<string, (keyword: string, vr: string, value: Value) => Attributes | undefined>> =
-  {
-    absent: (keyword) => ({ [keyword]: undefined }),
-    empty: (keyword, vr) => ({ [keyword]: new Typed(vr, vr === "SQ" ? [] : "") }),
-    twice: (keyword, vr, value) => {
-      const other: Value =
-        vr === "SQ"
-          ? [{ CodeMeaning: "Other" }]
-          : typeof value === "string"
-            ? other4(value)
-            : [value].flat().map((n) => Number(n) + 1);
-      return { [tagOf(keyword)!.toString(16).padStart(8, "0")]: new Typed(vr, other) };
-    },
-    "twice the same": (keyword, vr, value) => ({
-      [tagOf(keyword)!.toString(16).padStart(8, "0")]: new Typed(vr, value),
-    }),
-    "another VR": (keyword, vr) => ({
-      [keyword]:
-        vr === "SQ" || NUMBERS.has(vr) ? new Typed("OB", Uint8Array.of(1, 2)) : new Typed("FD", [1.5]),
-    }),
-    "a value more": (keyword, vr, value) =>
-      ["SQ", "LT", "ST"].includes(vr) || multiplicityOf(tagOf(keyword)!).endsWith("n")
-        ? undefined
-        : {
-            [keyword]:
-              typeof value === "string"
-                ? new Typed(vr, `${value}\\${value.split("\\")[0]!}`)
-                : new Typed(vr, [...[value as number[]].flat(), 1]),
-          },
-    "not as numbers are written": (keyword, vr) =>
-      NUMBERS.has(vr)
-        ? { [keyword]: new Typed(vr === "FL" || vr === "FD" ? "DS" : "IS", bytesOf("0x10")) }
+const KINDS: Readonly<
+  Record<string, (keyword: string, vr: string, value: Value) => Attributes | undefined>
+> = {
+  absent: (keyword) => ({ [keyword]: undefined }),
+  empty: (keyword, vr) => ({ [keyword]: new Typed(vr, vr === "SQ" ? [] : "") }),
+  twice: (keyword, vr, value) => {
+    const other: Value =
+      vr === "SQ"
+        ? [{ CodeMeaning: "Other" }]
+        : typeof value === "string"
+          ? other4(value)
+          : [value].flat().map((n) => Number(n) + 1);
+    return { [tagOf(keyword)!.toString(16).padStart(8, "0")]: new Typed(vr, other) };
+  },
+  "twice the same": (keyword, vr, value) => ({
+    [tagOf(keyword)!.toString(16).padStart(8, "0")]: new Typed(vr, value),
+  }),
+  "another VR": (keyword, vr) => ({
+    [keyword]:
+      vr === "SQ" || NUMBERS.has(vr)
+        ? new Typed("OB", Uint8Array.of(1, 2))
+        : new Typed("FD", [1.5]),
+  }),
+  "a value more": (keyword, vr, value) =>
+    ["SQ", "LT", "ST"].includes(vr) || multiplicityOf(tagOf(keyword)!).endsWith("n")
+      ? undefined
+      : {
+          [keyword]:
+            typeof value === "string"
+              ? new Typed(vr, `${value}\\${value.split("\\")[0]!}`)
+              : new Typed(vr, [...[value as number[]].flat(), 1]),
+        },
+  "not as numbers are written": (keyword, vr) =>
+    NUMBERS.has(vr)
+      ? { [keyword]: new Typed(vr === "FL" || vr === "FD" ? "DS" : "IS", bytesOf("0x10")) }
+      : undefined,
+  "a comma": (keyword, vr) => (vr === "DS" ? { [keyword]: bytesOf("0,5\\0,5") } : undefined),
+  "an underscore": (keyword, vr) =>
+    vr === "DS" || vr === "IS" ? { [keyword]: bytesOf("1_000") } : undefined,
+  "a blank inside": (keyword, vr) =>
+    vr === "DS" || vr === "IS" ? { [keyword]: bytesOf("1 5") } : undefined,
+  "no number": (keyword, vr, value) =>
+    vr === "DS"
+      ? {
+          [keyword]: (value as string)
+            .split("\\")
+            .map(() => "NaN")
+            .join("\\"),
+        }
+      : vr === "FD" || vr === "FL"
+        ? { [keyword]: new Typed(vr, [Number.NaN]) }
         : undefined,
-    "a comma": (keyword, vr) => (vr === "DS" ? { [keyword]: bytesOf("0,5\\0,5") } : undefined),
-    "an underscore": (keyword, vr) =>
-      vr === "DS" || vr === "IS" ? { [keyword]: bytesOf("1_000") } : undefined,
-    "a blank inside": (keyword, vr) =>
-      vr === "DS" || vr === "IS" ? { [keyword]: bytesOf("1 5") } : undefined,
-    "no number": (keyword, vr, value) =>
-      vr === "DS"
-        ? {
-            [keyword]: (value as string)
-              .split("\\")
-              .map(() => "NaN")
-              .join("\\"),
-          }
-        : vr === "FD" || vr === "FL"
-          ? { [keyword]: new Typed(vr, [Number.NaN]) }
-          : undefined,
-    "beyond what is physical": (keyword, vr, value) =>
-      vr === "DS"
-        ? {
-            [keyword]: (value as string)
-              .split("\\")
-              .map(() => "1e200")
-              .join("\\"),
-          }
-        : vr === "FD"
-          ? { [keyword]: new Typed(vr, [1e300]) }
-          : undefined,
-    "a term that there is not": (keyword) =>
-      /^(?:Image|Frame)?Laterality$|^PresentationLUTShape$|^LossyImageCompression$|^BurnedInAnnotation$/.test(
-        keyword,
-      )
-        ? { [keyword]: "LEFT" }
+  "beyond what is physical": (keyword, vr, value) =>
+    vr === "DS"
+      ? {
+          [keyword]: (value as string)
+            .split("\\")
+            .map(() => "1e200")
+            .join("\\"),
+        }
+      : vr === "FD"
+        ? { [keyword]: new Typed(vr, [1e300]) }
         : undefined,
-    "characters outside": (keyword, vr) => (vr === "CS" ? { [keyword]: bytesOf("A*\x01B") } : undefined),
-  };
+  "a term that there is not": (keyword) =>
+    /^(?:Image|Frame)?Laterality$|^PresentationLUTShape$|^LossyImageCompression$|^BurnedInAnnotation$/.test(
+      keyword,
+    )
+      ? { [keyword]: "LEFT" }
+      : undefined,
+  "characters outside": (keyword, vr) =>
+    vr === "CS" ? { [keyword]: bytesOf("A*\x01B") } : undefined,
+};
 
 const other4 = (value: string) =>
   /^[\d.\\-]+$/.test(value)
@@ -376,7 +481,9 @@ async function facts(attributes: Attributes): Promise<{ facts: string; said: str
   const image = await readImage(
     dicomFile({
       attributes,
-      ...(hasPixels ? { pixels: Uint8Array.from({ length: 96 }, (_, i) => i % (bits === 8 ? 48 : 4)) } : {}),
+      ...(hasPixels
+        ? { pixels: Uint8Array.from({ length: 96 }, (_, i) => i % (bits === 8 ? 48 : 4)) }
+        : {}),
     }),
   );
   const set = image.attributes!;
@@ -388,7 +495,10 @@ async function facts(attributes: Attributes): Promise<{ facts: string; said: str
     frames: await Promise.all(
       frames.map(async (frame) => [
         sha256(await image.frame(frame)),
-        ...[image.interpretation(frame), image.spacing(frame), image.regions?.(frame), image.plane(frame)],
+        image.interpretation(frame),
+        image.spacing(frame),
+        image.regions?.(frame),
+        image.plane(frame),
         image.pixelAspect(frame),
       ]),
     ),
@@ -429,33 +539,39 @@ async function facts(attributes: Attributes): Promise<{ facts: string; said: str
 
 /** Attributes that are read and checked where that is done. */
 const CHECKED_ELSEWHERE: Readonly<Record<string, string>> = {
-  ...{
-    TransferSyntaxUID: "of the file meta information",
-    MediaStorageSOPClassUID: "of the file meta information",
-  },
-  ...{ PixelData: "its length", FloatPixelData: "its length", DoubleFloatPixelData: "its length" },
-  ...{ WindowCenter: "window_ignored, each by itself", WindowWidth: "window_ignored, each by itself" },
+  TransferSyntaxUID: "of the file meta information",
+  MediaStorageSOPClassUID: "of the file meta information",
+  PixelData: "its length",
+  FloatPixelData: "its length",
+  DoubleFloatPixelData: "its length",
+  WindowCenter: "window_ignored, each by itself",
+  WindowWidth: "window_ignored, each by itself",
   WindowCenterWidthExplanation: "only shown",
   RETIRED_ImageDimensions: "only whether it is there",
-  ...{ LUTData: "by its descriptor", RedPaletteColorLookupTableData: "by its descriptor" },
-  ...{
-    GreenPaletteColorLookupTableData: "by its descriptor",
-    BluePaletteColorLookupTableData: "by its descriptor",
-  },
-  // Of items of the sequences that results take over, or of a whole module: what has not its form is left out
-  ...{ CodingSchemeVersion: "taken over", CodeMeaning: "taken over", UniversalEntityID: "taken over" },
-  ...{
-    UniversalEntityIDType: "taken over",
-    IdentifierTypeCode: "taken over",
-    LocalNamespaceEntityID: "taken over",
-  },
-  ...{ ReferencedSOPClassUID: "taken over", ReferencedSOPInstanceUID: "taken over" },
-  ...{ ClinicalTrialSponsorName: "taken over", ClinicalTrialProtocolID: "taken over" },
-  ...{ DerivationImageSequence: "of our objects", SourceImageSequence: "of our objects" },
-  ...{ ReferencedFrameNumber: "of our objects", RequestAttributesSequence: "taken over" },
+  LUTData: "by its descriptor",
+  RedPaletteColorLookupTableData: "by its descriptor",
+  GreenPaletteColorLookupTableData: "by its descriptor",
+  BluePaletteColorLookupTableData: "by its descriptor",
+  // Of items of the sequences that results take over, or of a whole module: what has not its form
+  // is left out
+  CodingSchemeVersion: "taken over",
+  CodeMeaning: "taken over",
+  UniversalEntityID: "taken over",
+  UniversalEntityIDType: "taken over",
+  IdentifierTypeCode: "taken over",
+  LocalNamespaceEntityID: "taken over",
+  ReferencedSOPClassUID: "taken over",
+  ReferencedSOPInstanceUID: "taken over",
+  ClinicalTrialSponsorName: "taken over",
+  ClinicalTrialProtocolID: "taken over",
+  DerivationImageSequence: "of our objects",
+  SourceImageSequence: "of our objects",
+  ReferencedFrameNumber: "of our objects",
+  RequestAttributesSequence: "taken over",
   ContributionDescription: "only whether it begins as ours",
   ConvolutionKernel: "a preference: a value that is not in its order comes last",
-  ...{ ClinicalTrialSubjectID: "taken over", ClinicalTrialSubjectReadingID: "taken over" },
+  ClinicalTrialSubjectID: "taken over",
+  ClinicalTrialSubjectReadingID: "taken over",
 };
 
 /** What reads only objects that Radserve wrote. */
@@ -470,9 +586,18 @@ const OF_OUR_OBJECTS = [
   "viewing/marks.ts",
 ];
 
-const LISTED = new Set([...REFUSED, ...IGNORED, ...PATIENT, ...STUDY, ...Object.keys(CHECKED_ELSEWHERE)]);
+const LISTED = new Set([
+  ...REFUSED,
+  ...IGNORED,
+  ...PATIENT,
+  ...STUDY,
+  ...Object.keys(CHECKED_ELSEWHERE),
+]);
 
-/** Why a file without an attribute, or with an empty one, is another right file; and why a wrong value may be equal. */
+/**
+ * Why a file without an attribute, or with an empty one, is another right file; and why a wrong
+ * value may be equal.
+ */
 const REASONS: readonly [reason: string, keywords: string][] = [
   [
     "results take over what the source has, and have none where it has none",
@@ -550,7 +675,10 @@ const REASONS: readonly [reason: string, keywords: string][] = [
 const reasonOf = (keyword: string) =>
   REASONS.find(([, keywords]) => keywords.split(" ").includes(keyword))?.[0];
 
-/** Any number can be one that pixels are padded with, NaN among them, or the end of a range of stored values. */
+/**
+ * Any number can be one that pixels are padded with, NaN among them, or the end of a range of
+ * stored values.
+ */
 const ANY_NUMBER = (keyword: string, kind: string) =>
   (kind === "no number" && keyword.endsWith("FloatPixelPaddingValue")) ||
   (kind === "beyond what is physical" && /^DoubleFloat(PixelPadding|RealWorld)/.test(keyword));
@@ -576,7 +704,9 @@ async function ending(
   try {
     const right = await rightFacts(base);
     const found = await facts(file);
-    const isNamed = found.said.some((message) => message.includes(keyword) && !right.said.includes(message));
+    const isNamed = found.said.some(
+      (message) => message.includes(keyword) && !right.said.includes(message),
+    );
     if (isNamed) return "warned";
     if (found.facts === right.facts) return "equal";
     return found.facts === unsaid ? "unsaid" : undefined;
@@ -589,7 +719,10 @@ async function ending(
 t.setTimeout(120_000);
 t.test("each attribute that is read, with each kind of wrong value", async (t) => {
   const read = new Set<string>();
-  const { value: element } = Object.getOwnPropertyDescriptor(DataSetAttributes.prototype, "element") as {
+  const { value: element } = Object.getOwnPropertyDescriptor(
+    DataSetAttributes.prototype,
+    "element",
+  ) as {
     value: (this: DataSetAttributes, keyword: string) => ReturnType<DataSetAttributes["element"]>;
   };
   t.teardown(() => (DataSetAttributes.prototype.element = element));

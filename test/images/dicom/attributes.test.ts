@@ -1,7 +1,14 @@
 import t from "tap";
 import { textDecoder } from "../../../src/images/dicom/charset.js";
 import { readImage } from "../../../src/images/read-image.js";
-import { BIG_ENDIAN, dicomFile, EXPLICIT, imageAttributes, IMPLICIT, Typed } from "../../support/dicom.js";
+import {
+  BIG_ENDIAN,
+  dicomFile,
+  EXPLICIT,
+  imageAttributes,
+  IMPLICIT,
+  Typed,
+} from "../../support/dicom.js";
 
 const pixels = Buffer.alloc(16);
 
@@ -22,7 +29,11 @@ t.test("values of every kind in every encoding", async (t) => {
       pixels,
     });
     const { attributes } = await readImage(file);
-    t.strictSame(attributes!.strings("ImageType"), ["ORIGINAL", "PRIMARY", "AXIAL"], transferSyntax);
+    t.strictSame(
+      attributes!.strings("ImageType"),
+      ["ORIGINAL", "PRIMARY", "AXIAL"],
+      transferSyntax,
+    );
     t.equal(attributes!.number("InstanceNumber"), 12, transferSyntax);
     t.strictSame(attributes!.numbers("PixelSpacing"), [0.5, 0.25], transferSyntax);
     t.strictSame(attributes!.strings("PatientComments"), ["a \\ b"], transferSyntax);
@@ -56,7 +67,8 @@ t.test("US or SS follows Pixel Representation, whatever the VR says", async (t) 
   }
 });
 
-const JAPANESE = "Yamada^Tarou=\x1b$B;3ED\x1b(B^\x1b$BB@O:\x1b(B=\x1b$B$d$^$@\x1b(B^\x1b$B$?$m$&\x1b(B";
+const JAPANESE =
+  "Yamada^Tarou=\x1b$B;3ED\x1b(B^\x1b$BB@O:\x1b(B=\x1b$B$d$^$@\x1b(B^\x1b$B$?$m$&\x1b(B";
 
 t.test("character sets (the examples of PS3.5 annexes H to K)", (t) => {
   const cases: [string, string[], Uint8Array, string][] = [
@@ -84,12 +96,16 @@ t.test("character sets (the examples of PS3.5 annexes H to K)", (t) => {
     ["half-width katakana", ["ISO_IR 13"], Buffer.from("d4cfc0dec0db", "hex"), "ﾔﾏﾀﾞﾀﾛ"],
     ["unknown term", ["ISO_IR 999"], Buffer.from("a\xe9", "latin1"), "a\ufffd"],
   ];
-  for (const [name, terms, bytes, expected] of cases) t.equal(textDecoder(terms)(bytes), expected, name);
+  for (const [name, terms, bytes, expected] of cases)
+    t.equal(textDecoder(terms)(bytes), expected, name);
   t.end();
 });
 
 t.test("multi-valued character set in a file, inherited by items", async (t) => {
-  const name = Buffer.concat([Buffer.from(JAPANESE, "latin1"), Buffer.from(JAPANESE.length % 2 ? " " : "")]);
+  const name = Buffer.concat([
+    Buffer.from(JAPANESE, "latin1"),
+    Buffer.from(JAPANESE.length % 2 ? " " : ""),
+  ]);
   const image = await readImage(
     dicomFile({
       attributes: imageAttributes({
@@ -102,5 +118,8 @@ t.test("multi-valued character set in a file, inherited by items", async (t) => 
   );
   const expected = "Yamada^Tarou=山田^太郎=やまだ^たろう";
   t.equal(image.attributes!.string("PatientName"), expected);
-  t.equal(image.attributes!.sequence("ReferencedImageSequence")![0]!.string("PatientName"), expected);
+  t.equal(
+    image.attributes!.sequence("ReferencedImageSequence")![0]!.string("PatientName"),
+    expected,
+  );
 });

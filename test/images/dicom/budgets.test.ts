@@ -1,6 +1,6 @@
 /**
- * What a file of very many parts costs, in each form that parts can have: no more processor time than an honest file of
- * many frames, however few kilobytes it was deflated to.
+ * What a file of very many parts costs, in each form that parts can have: no more processor time
+ * than an honest file of many frames, however few kilobytes it was deflated to.
  */
 import { deflateRawSync } from "node:zlib";
 import t from "tap";
@@ -35,20 +35,32 @@ const item = (body: Buffer) => Buffer.concat([head(0xfffee000, body.length), bod
 const element = (tag: number, vr: string, body: Buffer = Buffer.alloc(0)) =>
   encodeElement(tag, vr, body, explicit);
 const open = (tag: number, vr: string, body: Buffer) =>
-  Buffer.concat([encodeElement(tag, vr, Buffer.alloc(0), explicit, 0xffffffff), body, SEQUENCE_END]);
-const many = (part: Buffer, size = SIZE) => Buffer.alloc(Math.floor(size / part.length) * part.length, part);
+  Buffer.concat([
+    encodeElement(tag, vr, Buffer.alloc(0), explicit, 0xffffffff),
+    body,
+    SEQUENCE_END,
+  ]);
+const many = (part: Buffer, size = SIZE) =>
+  Buffer.alloc(Math.floor(size / part.length) * part.length, part);
 
 const one = element(0x00080100, "SH");
 const private1 = 0x00191010;
 const nested = (depth: number): Buffer =>
-  depth === 0 ? ITEM : open(0x00082112, "SQ", Buffer.concat([OPEN_ITEM, nested(depth - 1), ITEM_END]));
+  depth === 0
+    ? ITEM
+    : open(0x00082112, "SQ", Buffer.concat([OPEN_ITEM, nested(depth - 1), ITEM_END]));
 
 /** The elements of an image, with others behind those of group 0008 and before the pixels. */
 function dataSet(early: Buffer, late: Buffer, attributes: Attributes = {}): Buffer {
   const all = Object.entries(imageAttributes({ ...CT_SLICE, ...attributes }));
   const isEarly = ([keyword]: [string, unknown]) => /UID$|Modality|ImageType/.test(keyword);
   const part = (entries: typeof all) => encodeAttributes(Object.fromEntries(entries), explicit);
-  return Buffer.concat([part(all.filter(isEarly)), early, part(all.filter((a) => !isEarly(a))), late]);
+  return Buffer.concat([
+    part(all.filter(isEarly)),
+    early,
+    part(all.filter((a) => !isEarly(a))),
+    late,
+  ]);
 }
 const pixels = element(0x7fe00010, "OW", Buffer.alloc(16, 7));
 const early = (parts: Buffer) => () => dataSet(parts, pixels);
@@ -56,10 +68,15 @@ const late = (parts: Buffer) => () => dataSet(Buffer.alloc(0), Buffer.concat([pa
 
 /** An image whose frames are one pixel each; what all share, and what each has for itself. */
 function frames(count: number, shared: Buffer, own: Buffer): Buffer {
-  const groups = [open(0x52009229, "SQ", shared), open(0x52009230, "SQ", many(own, own.length * count))];
+  const groups = [
+    open(0x52009229, "SQ", shared),
+    open(0x52009230, "SQ", many(own, own.length * count)),
+  ];
   const bytes = element(0x7fe00010, "OB", Buffer.alloc(count));
   return dataSet(Buffer.alloc(0), Buffer.concat([...groups, bytes]), {
-    ...{ Rows: 1, Columns: 1, NumberOfFrames: String(count) },
+    Rows: 1,
+    Columns: 1,
+    NumberOfFrames: String(count),
   });
 }
 const transformation = (type: Buffer) =>
@@ -102,12 +119,16 @@ const FORMS: Record<string, () => Buffer> = {
 
 function honest(): Buffer {
   const groups: Attributes[] = Array.from({ length: HONEST_FRAMES }, (_, i) => ({
-    FrameContentSequence: [{ StackID: "1", InStackPositionNumber: i + 1, DimensionIndexValues: [1, i + 1] }],
+    FrameContentSequence: [
+      { StackID: "1", InStackPositionNumber: i + 1, DimensionIndexValues: [1, i + 1] },
+    ],
     PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${i}` }],
     PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
     PixelMeasuresSequence: [{ PixelSpacing: "1\\1", SliceThickness: "1" }],
     FrameVOILUTSequence: [{ WindowCenter: "40", WindowWidth: "400" }],
-    PixelValueTransformationSequence: [{ RescaleIntercept: "-1024", RescaleSlope: "1", RescaleType: "HU" }],
+    PixelValueTransformationSequence: [
+      { RescaleIntercept: "-1024", RescaleSlope: "1", RescaleType: "HU" },
+    ],
   }));
   const PerFrameFunctionalGroupsSequence = new Typed("SQ", groups, true);
   const attributes = imageAttributes({ ...CT_SLICE, NumberOfFrames: String(HONEST_FRAMES) });
@@ -147,10 +168,17 @@ t.test("no form of very many parts costs more than an honest file of many frames
 t.test("each budget refuses by name, wherever its parts lie", async (t) => {
   const plain = (content: Buffer) => Buffer.concat([dicomFile({ attributes: {} }), content]);
   const refused: [string, Buffer, RegExp][] = [
-    ["elements", dataSet(many(one, 8 * 70_000), pixels), /at most 65536 elements in one data set or item/],
+    [
+      "elements",
+      dataSet(many(one, 8 * 70_000), pixels),
+      /at most 65536 elements in one data set or item/,
+    ],
     [
       "items that are asked for",
-      dataSet(Buffer.alloc(0), Buffer.concat([open(0x52009229, "SQ", many(ITEM, 8 * 270_000)), pixels])),
+      dataSet(
+        Buffer.alloc(0),
+        Buffer.concat([open(0x52009229, "SQ", many(ITEM, 8 * 270_000)), pixels]),
+      ),
       /at most 262144 items in SharedFunctionalGroupsSequence/,
     ],
     ["ends of items", dataSet(many(ITEM_END, 8 * 2_100_000), pixels), /2000000 elements and items/],

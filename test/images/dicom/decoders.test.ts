@@ -24,7 +24,11 @@ const unended = Buffer.from(frames[2]!).subarray(
 const file = (damaged: readonly number[] = []) =>
   dicomFile({
     transferSyntax: SYNTAXES["jpeg-ls"],
-    attributes: attributesOf(raws[0]!, { NumberOfFrames: String(FRAMES), BitsStored: 13, HighBit: 12 }),
+    attributes: attributesOf(raws[0]!, {
+      NumberOfFrames: String(FRAMES),
+      BitsStored: 13,
+      HighBit: 12,
+    }),
     pixels: {
       fragments: Array.from({ length: FRAMES }, (_, i) =>
         damaged.includes(i) ? broken : i === 2 ? unended : frames[i % 3]!,
@@ -47,9 +51,12 @@ async function outcome(image: Image): Promise<unknown[]> {
   return [...seen, image.warnings];
 }
 
-const threadsAtWork = () => process.getActiveResourcesInfo().filter((name) => name === "MessagePort").length;
+const threadsAtWork = () =>
+  process.getActiveResourcesInfo().filter((name) => name === "MessagePort").length;
 
-/** Resolves once no thread has an order any more: what an error left behind is decoded to the end. */
+/**
+ * Resolves once no thread has an order any more: what an error left behind is decoded to the end.
+ */
 async function untilIdle(): Promise<void> {
   while (threadsAtWork() > 0) await new Promise((resolve) => setImmediate(resolve));
 }
@@ -105,7 +112,8 @@ t.test("a thread that is there already is asked for less than one is started for
     "73 ms of work, with the threads that decode the next frames",
   );
   // Threads without work end
-  while (framesAhead("jpeg-ls", large, FRAMES) > 0) await new Promise((resolve) => setImmediate(resolve));
+  while (framesAhead("jpeg-ls", large, FRAMES) > 0)
+    await new Promise((resolve) => setImmediate(resolve));
   t.ok(framesAhead("jpeg-ls", large, 3 * FRAMES) > 0, "220 ms of work");
 });
 
@@ -146,5 +154,9 @@ t.test("read-ahead", async (t) => {
   t.strictSame(begun.splice(0), ["0"], "back to the start: nothing is kept");
   depth = 9;
   t.equal(await ahead.get(1), 1);
-  t.strictSame(begun.splice(0), ["2 ahead", "3 ahead", "4 ahead", "5 ahead", "1"], "not beyond the last");
+  t.strictSame(
+    begun.splice(0),
+    ["2 ahead", "3 ahead", "4 ahead", "5 ahead", "1"],
+    "not beyond the last",
+  );
 });

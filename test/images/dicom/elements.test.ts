@@ -42,9 +42,21 @@ t.test("sequences of defined and undefined length, nested, and inside UN", async
   const cases: Record<string, Typed> = {
     defined: new Typed("SQ", [{ AnatomicRegionSequence: new Typed("SQ", [inner]) }]),
     undefined: new Typed("SQ", [{ AnatomicRegionSequence: new Typed("SQ", [inner], true) }], true),
-    "undefined in defined": new Typed("SQ", [{ AnatomicRegionSequence: new Typed("SQ", [inner], true) }]),
-    "UN of undefined length is implicit": new Typed("UN", [{ AnatomicRegionSequence: [inner] }], true, true),
-    "UN of defined length is implicit": new Typed("UN", [{ AnatomicRegionSequence: [inner] }], false, true),
+    "undefined in defined": new Typed("SQ", [
+      { AnatomicRegionSequence: new Typed("SQ", [inner], true) },
+    ]),
+    "UN of undefined length is implicit": new Typed(
+      "UN",
+      [{ AnatomicRegionSequence: [inner] }],
+      true,
+      true,
+    ),
+    "UN of defined length is implicit": new Typed(
+      "UN",
+      [{ AnatomicRegionSequence: [inner] }],
+      false,
+      true,
+    ),
     "implicit items in an explicit sequence": new Typed(
       "SQ",
       [{ AnatomicRegionSequence: [inner] }],
@@ -73,8 +85,16 @@ t.test("the wrong one of explicit and implicit is noticed", async (t) => {
     ]);
   const head = (transferSyntax: string) => dicomFile({ transferSyntax, attributes: {} });
   for (const [name, file, code] of [
-    ["implicit called explicit", Buffer.concat([head(EXPLICIT), body(implicit)]), "implicit_in_explicit"],
-    ["explicit called implicit", Buffer.concat([head(IMPLICIT), body(explicit)]), "explicit_in_implicit"],
+    [
+      "implicit called explicit",
+      Buffer.concat([head(EXPLICIT), body(implicit)]),
+      "implicit_in_explicit",
+    ],
+    [
+      "explicit called implicit",
+      Buffer.concat([head(IMPLICIT), body(explicit)]),
+      "explicit_in_implicit",
+    ],
   ] as const) {
     const image = await readImage(file);
     t.strictSame(Buffer.from(await image.frame(0)), pixels, name);
@@ -86,7 +106,10 @@ t.test("oddities that do not forbid reading", async (t) => {
   const padding = encodeElement(0xfffcfffc, "OB", Buffer.alloc(30), explicit);
   const cases: Record<string, [Buffer, string?]> = {
     "trailing padding": [dicomFile({ pixels, trailing: padding })],
-    "garbage behind the pixels": [dicomFile({ pixels, trailing: Buffer.from("garbage") }), "trailing_data"],
+    "garbage behind the pixels": [
+      dicomFile({ pixels, trailing: Buffer.from("garbage") }),
+      "trailing_data",
+    ],
     "odd length": [
       dicomFile({
         attributes: imageAttributes({ ImageComments: new Typed("LT", Buffer.from("odd")) }),
@@ -126,38 +149,50 @@ t.test("oddities that do not forbid reading", async (t) => {
   }
 });
 
-t.test("items that lie in no sequence, as behind a sequence whose length was written as 0", async (t) => {
-  const head = (attributes: Attributes) => encodeAttributes(attributes, explicit);
-  const item = (length: number, body: Buffer) =>
-    Buffer.concat([encodeElement(0xfffee000, "", Buffer.alloc(0), implicit, length), body]);
-  const end = encodeElement(0xfffee00d, "", Buffer.alloc(0), implicit);
-  const { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation, ...before } =
-    imageAttributes();
-  const after = { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation };
-  const content = head({ Modality: "MR", SOPInstanceUID: "9.9", InstanceNumber: "6", RescaleSlope: "7" });
-  const sequence = encodeElement(0x00280009, "SQ", Buffer.alloc(0), explicit);
-  for (const [name, stray] of Object.entries({
-    "of known length": item(content.length, content),
-    "of length 0": item(0, content),
-    "of undefined length": Buffer.concat([item(0xffffffff, content), end]),
-  })) {
-    const image = await readImage(
-      Buffer.concat([
-        dicomFile({ attributes: {} }),
-        head(before),
-        sequence,
-        stray,
-        head(after),
-        encodeElement(0x7fe00010, "OW", pixels, explicit),
-      ]),
-    );
-    t.strictSame(Buffer.from(await image.frame(0)), pixels, name);
-    t.strictSame(warned(image), ["stray_item"], name);
-    t.equal(image.source.sopInstanceUid, "1.2.3.4.5", "what the item holds is not the image's");
-    t.notOk(image.attributes!.has("InstanceNumber"), name);
-    t.equal(image.interpretation(0).modality.kind, name === "of length 0" ? "rescale" : "identity", name);
-  }
-});
+t.test(
+  "items that lie in no sequence, as behind a sequence whose length was written as 0",
+  async (t) => {
+    const head = (attributes: Attributes) => encodeAttributes(attributes, explicit);
+    const item = (length: number, body: Buffer) =>
+      Buffer.concat([encodeElement(0xfffee000, "", Buffer.alloc(0), implicit, length), body]);
+    const end = encodeElement(0xfffee00d, "", Buffer.alloc(0), implicit);
+    const { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation, ...before } =
+      imageAttributes();
+    const after = { Rows, Columns, BitsAllocated, BitsStored, HighBit, PixelRepresentation };
+    const content = head({
+      Modality: "MR",
+      SOPInstanceUID: "9.9",
+      InstanceNumber: "6",
+      RescaleSlope: "7",
+    });
+    const sequence = encodeElement(0x00280009, "SQ", Buffer.alloc(0), explicit);
+    for (const [name, stray] of Object.entries({
+      "of known length": item(content.length, content),
+      "of length 0": item(0, content),
+      "of undefined length": Buffer.concat([item(0xffffffff, content), end]),
+    })) {
+      const image = await readImage(
+        Buffer.concat([
+          dicomFile({ attributes: {} }),
+          head(before),
+          sequence,
+          stray,
+          head(after),
+          encodeElement(0x7fe00010, "OW", pixels, explicit),
+        ]),
+      );
+      t.strictSame(Buffer.from(await image.frame(0)), pixels, name);
+      t.strictSame(warned(image), ["stray_item"], name);
+      t.equal(image.source.sopInstanceUid, "1.2.3.4.5", "what the item holds is not the image's");
+      t.notOk(image.attributes!.has("InstanceNumber"), name);
+      t.equal(
+        image.interpretation(0).modality.kind,
+        name === "of length 0" ? "rescale" : "identity",
+        name,
+      );
+    }
+  },
+);
 
 t.test("value representations that are none, with a short length", async (t) => {
   for (const vr of ["  ", "??", "--", "\0\0"]) {
@@ -192,7 +227,9 @@ t.test("DICM inside a text of a file without preamble", async (t) => {
 
 t.test("a file cut anywhere is refused as truncated or lacks its pixels", async (t) => {
   const whole = dicomFile({
-    attributes: imageAttributes({ ReferencedImageSequence: new Typed("SQ", [{ CodeValue: "1" }], true) }),
+    attributes: imageAttributes({
+      ReferencedImageSequence: new Typed("SQ", [{ CodeValue: "1" }], true),
+    }),
     pixels,
   });
   for (let size = 140; size < whole.length; size++) {
@@ -224,7 +261,13 @@ t.test("damage is refused", async (t) => {
     dicomFile({ attributes: {} }),
     encodeElement(0x00080008, "UN", Buffer.alloc(4), explicit, 0x7fffffff),
   ]);
-  await refuses(t, beyond, "truncated_image", /ImageType \(0008,0008\)/, "a length beyond the file");
+  await refuses(
+    t,
+    beyond,
+    "truncated_image",
+    /ImageType \(0008,0008\)/,
+    "a length beyond the file",
+  );
   const deflated = dicomFile({ transferSyntax: DEFLATED, pixels });
   await refuses(
     t,
@@ -239,18 +282,21 @@ t.test("damage is refused", async (t) => {
   await refuses(t, broken, "corrupt_image", /inflated/, "broken deflate stream");
 });
 
-t.test("a file of very many faults keeps the first warnings and says that there are more", async (t) => {
-  // Every element has an odd length, and each names itself
-  const odd = Array.from({ length: 2000 }, (_, i) =>
-    encodeElement(0x00111000 + i, "SH", Buffer.from("a"), explicit, 1),
-  );
-  const image = await readImage(
-    dicomFile({ attributes: imageAttributes(), pixels, trailing: Buffer.concat(odd) }),
-  );
-  t.equal(image.warnings.length, 51);
-  t.equal(warned(image).at(-1), "more_warnings");
-  t.equal(new Set(image.warnings.map(({ message }) => message)).size, 51, "each once");
-});
+t.test(
+  "a file of very many faults keeps the first warnings and says that there are more",
+  async (t) => {
+    // Every element has an odd length, and each names itself
+    const odd = Array.from({ length: 2000 }, (_, i) =>
+      encodeElement(0x00111000 + i, "SH", Buffer.from("a"), explicit, 1),
+    );
+    const image = await readImage(
+      dicomFile({ attributes: imageAttributes(), pixels, trailing: Buffer.concat(odd) }),
+    );
+    t.equal(image.warnings.length, 51);
+    t.equal(warned(image).at(-1), "more_warnings");
+    t.equal(new Set(image.warnings.map(({ message }) => message)).size, 51, "each once");
+  },
+);
 
 t.test("frames and values without number are refused, not counted", async (t) => {
   const frames = {
@@ -284,7 +330,10 @@ t.test("empty items and elements without number are refused, not walked", async 
   const end = Buffer.from("feffdde000000000", "hex");
   const file = (value: Buffer) => {
     const sequence = new Typed("SQ", Buffer.concat([value, end]), true);
-    return dicomFile({ attributes: imageAttributes({ ReferencedImageSequence: sequence }), pixels });
+    return dicomFile({
+      attributes: imageAttributes({ ReferencedImageSequence: sequence }),
+      pixels,
+    });
   };
   await refuses(t, file(items), "unsupported_format", /2000000 elements and items/, "empty items");
   t.equal((await readImage(file(items.subarray(0, 80_000)))).warnings.length, 0);

@@ -53,7 +53,10 @@ t.test("lossless codings give back what was coded", async (t) => {
     }
 });
 
-/** A colour frame with a scan for each component (ILV 0, ISO 14495-1 C.2.3), put together from three grey ones. */
+/**
+ * A colour frame with a scan for each component (ILV 0, ISO 14495-1 C.2.3), put together from three
+ * grey ones.
+ */
 async function byComponent(raw: Raw): Promise<Buffer> {
   const bytes = raw.bitsAllocated / 8;
   const pixels = raw.rows * raw.columns;
@@ -70,7 +73,20 @@ async function byComponent(raw: Raw): Promise<Buffer> {
     grey[start + 5] = c + 1;
     scans.push(grey.subarray(start, grey.lastIndexOf(Buffer.from([0xff, 0xd9]))));
   }
-  const head = Buffer.from([0xff, 0xd8, 0xff, 0xf7, 0, 17, precision, 0, raw.rows, 0, raw.columns, 3]);
+  const head = Buffer.from([
+    0xff,
+    0xd8,
+    0xff,
+    0xf7,
+    0,
+    17,
+    precision,
+    0,
+    raw.rows,
+    0,
+    raw.columns,
+    3,
+  ]);
   const components = Buffer.from([1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0]);
   return Buffer.concat([head, components, ...scans, Buffer.from([0xff, 0xd9])]);
 }
@@ -81,15 +97,19 @@ t.test("JPEG-LS of every depth, sign and interleave, exact and near", async (t) 
       for (const signed of samples === 1 ? [false, true] : [false]) {
         const bitsAllocated = bitsStored > 8 ? 16 : 8;
         const raw = picture({ ...size, samples, bitsAllocated, bitsStored, signed });
-        // The coder codes the bits that are stored; the sign's copies above them come back from HighBit
+        // The coder codes the bits that are stored; the sign's copies above them come back from
+        // HighBit
         const mask = (data: Uint8Array) =>
           bitsAllocated === 8
             ? Buffer.from(data.map((value) => value & (2 ** bitsStored - 1)))
             : Buffer.from(
-                new Uint16Array(Uint8Array.from(data).buffer).map((value) => value & (2 ** bitsStored - 1))
-                  .buffer,
+                new Uint16Array(Uint8Array.from(data).buffer).map(
+                  (value) => value & (2 ** bitsStored - 1),
+                ).buffer,
               );
-        const codestreams = { "by sample": await compress("jpeg-ls", { ...raw, data: mask(raw.data) }) };
+        const codestreams = {
+          "by sample": await compress("jpeg-ls", { ...raw, data: mask(raw.data) }),
+        };
         if (samples === 3) Object.assign(codestreams, { "by component": await byComponent(raw) });
         for (const [interleave, fragment] of Object.entries(codestreams)) {
           const image = await readImage(
@@ -128,15 +148,20 @@ t.test("a frame that fails does not take its neighbours with it", async (t) => {
         pixels: { fragments: [fragment] },
       });
     const images = await Promise.all(
-      [whole.subarray(0, whole.length >> 1), whole, whole.subarray(0, whole.length >> 1), whole].map(
-        (bytes) => readImage(file(bytes)),
-      ),
+      [
+        whole.subarray(0, whole.length >> 1),
+        whole,
+        whole.subarray(0, whole.length >> 1),
+        whole,
+      ].map((bytes) => readImage(file(bytes))),
     );
     // All wait for the decoder that the first failure took down
     await t.rejects(images[0]!.frame(0), { code: "truncated_image" });
     const outcomes = await Promise.allSettled(images.map((image) => image.frame(0)));
     t.strictSame(
-      outcomes.map((o) => (o.status === "fulfilled" ? o.value.length : (o.reason as { code: string }).code)),
+      outcomes.map((o) =>
+        o.status === "fulfilled" ? o.value.length : (o.reason as { code: string }).code,
+      ),
       ["truncated_image", raw.data.length, "truncated_image", raw.data.length],
       coder,
     );
@@ -188,7 +213,11 @@ t.test("the codec follows the bytes, with a warning", async (t) => {
         pixels: { fragments: [await compress(coder, raw)] },
       }),
     );
-    t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(raw.data), `${coder} called ${claimed}`);
+    t.strictSame(
+      Buffer.from(await image.frame(0)),
+      Buffer.from(raw.data),
+      `${coder} called ${claimed}`,
+    );
     t.ok(warned(image).includes("codestream_mismatch"));
   }
 });
@@ -197,16 +226,22 @@ t.test("fragments and offset tables", async (t) => {
   const layout = LAYOUTS["16-bit grey"]!;
   const raws = [picture(layout, 1), picture(layout, 2)];
   const [a, b] = [await compress("jpeg-ls", raws[0]!), await compress("jpeg-ls", raws[1]!)];
-  const even = (bytes: Uint8Array) => (bytes.length % 2 ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes);
+  const even = (bytes: Uint8Array) =>
+    bytes.length % 2 ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes;
   const parts = (bytes: Uint8Array, at = 100) => [bytes.subarray(0, at), even(bytes.subarray(at))];
   const second = even(a).length + 8;
   const cases: Record<string, [Encapsulation, string?]> = {
     "empty table": [{ fragments: [a, b] }],
     "right table": [{ fragments: [a, b], offsetTable: [0, second] }],
-    "wrong table, one fragment a frame": [{ fragments: [a, b], offsetTable: [0, 4] }, "offset_table_wrong"],
+    "wrong table, one fragment a frame": [
+      { fragments: [a, b], offsetTable: [0, 4] },
+      "offset_table_wrong",
+    ],
     "table of another length": [{ fragments: [a, b], offsetTable: [0] }, "offset_table_wrong"],
     "many fragments, empty table": [{ fragments: [...parts(a), ...parts(b)] }],
-    "many fragments, right table": [{ fragments: [...parts(a), ...parts(b)], offsetTable: [0, second + 8] }],
+    "many fragments, right table": [
+      { fragments: [...parts(a), ...parts(b)], offsetTable: [0, second + 8] },
+    ],
     "many fragments, table into the middle": [
       { fragments: [...parts(a), ...parts(b)], offsetTable: [0, 108] },
       "offset_table_wrong",
@@ -215,9 +250,15 @@ t.test("fragments and offset tables", async (t) => {
   };
   for (const [name, [pixels, code]] of Object.entries(cases)) {
     const attributes = attributesOf(raws[0]!, { NumberOfFrames: "2" });
-    const image = await readImage(dicomFile({ transferSyntax: SYNTAXES["jpeg-ls"], attributes, pixels }));
+    const image = await readImage(
+      dicomFile({ transferSyntax: SYNTAXES["jpeg-ls"], attributes, pixels }),
+    );
     for (const i of [0, 1])
-      t.strictSame(Buffer.from(await image.frame(i)), Buffer.from(raws[i]!.data), `${name}, frame ${i}`);
+      t.strictSame(
+        Buffer.from(await image.frame(i)),
+        Buffer.from(raws[i]!.data),
+        `${name}, frame ${i}`,
+      );
     t.strictSame(warned(image), code === undefined ? [] : [code], name);
   }
   const extended = await readImage(
@@ -233,7 +274,11 @@ t.test("fragments and offset tables", async (t) => {
       pixels: { fragments: [await compress("rle", raws[0]!), await compress("rle", raws[1]!)] },
     }),
   );
-  t.strictSame(Buffer.from(await extended.frame(1)), Buffer.from(raws[1]!.data), "extended offset table");
+  t.strictSame(
+    Buffer.from(await extended.frame(1)),
+    Buffer.from(raws[1]!.data),
+    "extended offset table",
+  );
 });
 
 t.test("frames that are not there, and frames too many", async (t) => {
@@ -245,8 +290,20 @@ t.test("frames that are not there, and frames too many", async (t) => {
       attributes: attributesOf(raw, { NumberOfFrames: String(frames) }),
       pixels,
     });
-  await refuses(t, file(3, { fragments: [frame] }), "corrupt_image", /NumberOfFrames is 3/, "too few");
-  await refuses(t, file(3, { fragments: [frame], delimiter: false }), "truncated_image", /3 frames/, "cut");
+  await refuses(
+    t,
+    file(3, { fragments: [frame] }),
+    "corrupt_image",
+    /NumberOfFrames is 3/,
+    "too few",
+  );
+  await refuses(
+    t,
+    file(3, { fragments: [frame], delimiter: false }),
+    "truncated_image",
+    /3 frames/,
+    "cut",
+  );
   await refuses(
     t,
     file(1, { fragments: [frame] }).subarray(0, -40),
@@ -260,7 +317,15 @@ t.test("frames that are not there, and frames too many", async (t) => {
 });
 
 t.test("a codestream cut short or damaged never becomes pixels", async (t) => {
-  const coders: Coder[] = ["jpeg", "jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl", "rle"];
+  const coders: Coder[] = [
+    "jpeg",
+    "jpeg-lossless",
+    "jpeg-ls",
+    "jpeg2000",
+    "htj2k",
+    "jpeg-xl",
+    "rle",
+  ];
   const raw = picture({ rows: 64, columns: 64, samples: 1, bitsAllocated: 8, bitsStored: 8 });
   for (const coder of coders) {
     const whole = await compress(coder, raw);
@@ -353,11 +418,17 @@ t.test("a codestream that contradicts the attributes", async (t) => {
 });
 
 /**
- * A JPEG with a marker before its frame header that has no parameters. Whoever takes the bytes behind it for a length goes on
- * within a comment, where another frame header stands.
+ * A JPEG with a marker before its frame header that has no parameters. Whoever takes the bytes
+ * behind it for a length goes on within a comment, where another frame header stands.
  */
-function withTwoSizes(jpeg: Buffer, marker: number, shown: { rows: number; columns: number }): Buffer {
-  const at = [0xc0, 0xc1].map((sof) => jpeg.indexOf(Buffer.from([0xff, sof]))).find((found) => found > 0)!;
+function withTwoSizes(
+  jpeg: Buffer,
+  marker: number,
+  shown: { rows: number; columns: number },
+): Buffer {
+  const at = [0xc0, 0xc1]
+    .map((sof) => jpeg.indexOf(Buffer.from([0xff, sof])))
+    .find((found) => found > 0)!;
   const end = at + 2 + jpeg.readUInt16BE(at + 2);
   const scan = jpeg.indexOf(Buffer.from([0xff, 0xda]));
   const frame = jpeg.subarray(at, end);
@@ -367,7 +438,9 @@ function withTwoSizes(jpeg: Buffer, marker: number, shown: { rows: number; colum
   const tables = [jpeg.subarray(2, at), jpeg.subarray(end, scan)];
   const start = Buffer.concat([Buffer.from([0xff, 0xd8, 0xff, marker]), frame, ...tables]);
   const header = jpeg.subarray(scan, scan + 2 + jpeg.readUInt16BE(scan + 2));
-  const comment = Buffer.alloc(4 + frame.readUInt16BE(0) - start.length + other.length + header.length);
+  const comment = Buffer.alloc(
+    4 + frame.readUInt16BE(0) - start.length + other.length + header.length,
+  );
   Buffer.from([0xff, 0xfe]).copy(comment);
   comment.writeUInt16BE(comment.length - 2, 2);
   Buffer.concat([other, header]).copy(comment, comment.length - other.length - header.length);
@@ -428,7 +501,8 @@ t.test("samples narrower than their containers", async (t) => {
 });
 
 t.test("HTJ2K colour without a component transform comes by component", async (t) => {
-  // A grey picture: with the transform switched off in COD, Y is the picture and both chroma planes are mid-grey
+  // A grey picture: with the transform switched off in COD, Y is the picture and both chroma planes
+  // are mid-grey
   const raw = picture({ ...size, samples: 3, bitsAllocated: 8, bitsStored: 8 });
   for (let i = 0; i < raw.data.length; i += 3) raw.data.fill(raw.data[i]!, i, i + 3);
   const coded = Buffer.from(await compress("htj2k", raw));
@@ -447,7 +521,13 @@ t.test("HTJ2K colour without a component transform comes by component", async (t
 });
 
 t.test("one-bit pixels, compressed", async (t) => {
-  const attributes = imageAttributes({ Rows: 3, Columns: 3, BitsAllocated: 1, BitsStored: 1, HighBit: 0 });
+  const attributes = imageAttributes({
+    Rows: 3,
+    Columns: 3,
+    BitsAllocated: 1,
+    BitsStored: 1,
+    HighBit: 0,
+  });
   const expected = [1, 0, 1, 0, 1, 0, 1, 0, 1];
   const packed = { rows: 1, columns: 2, samples: 1, bitsAllocated: 8, bitsStored: 8 };
   const rle = await compress("rle", { ...packed, data: Uint8Array.of(0b01010101, 0b1) });
@@ -478,7 +558,13 @@ t.test("Deflated Image Frame Compression", async (t) => {
   const mask = await readImage(
     dicomFile({
       transferSyntax: DEFLATED_FRAMES,
-      attributes: imageAttributes({ Rows: 3, Columns: 3, BitsAllocated: 1, BitsStored: 1, HighBit: 0 }),
+      attributes: imageAttributes({
+        Rows: 3,
+        Columns: 3,
+        BitsAllocated: 1,
+        BitsStored: 1,
+        HighBit: 0,
+      }),
       pixels: { fragments: [deflateRawSync(bits)] },
     }),
   );
@@ -495,7 +581,10 @@ t.test("decode gate", async (t) => {
   const layout = { rows: 64, columns: 64, samples: 1, bitsAllocated: 8, bitsStored: 8 };
   const flat = { ...layout, data: new Uint8Array(64 * 64) };
   const raw = picture(layout);
-  /** A constant frame with more entropy-coded data than it can need: what a failing codec's output looks like. */
+  /**
+   * A constant frame with more entropy-coded data than it can need: what a failing codec's output
+   * looks like.
+   */
   const padded = async (coder: Coder) => {
     const coded = Buffer.from(await compress(coder, flat));
     const end = coded.lastIndexOf(Buffer.from([0xff, 0xd9]));
@@ -510,9 +599,19 @@ t.test("decode gate", async (t) => {
   const blank = await compress("jpeg-lossless", flat);
   const suspect = await padded("jpeg-lossless");
   const good = await compress("jpeg-lossless", raw);
-  t.equal((await (await readImage(file([blank]))).frame(0))[0], 0, "a frame that is rightly constant");
+  t.equal(
+    (await (await readImage(file([blank]))).frame(0))[0],
+    0,
+    "a frame that is rightly constant",
+  );
   await refuses(t, file([suspect]), "decode_suspect", /one value/, "one suspicious frame");
-  await refuses(t, file([suspect, suspect]), "decode_suspect", /all 2 frames/, "all frames suspicious");
+  await refuses(
+    t,
+    file([suspect, suspect]),
+    "decode_suspect",
+    /all 2 frames/,
+    "all frames suspicious",
+  );
   for (const order of [
     [suspect, good],
     [good, suspect],
@@ -538,7 +637,8 @@ t.test("decode gate", async (t) => {
 
 t.test("a constant frame whose coder has one Huffman table for everything", async (t) => {
   const side = 128;
-  // All 17 categories in 5 bits each, so that category 0, the last, is 10000 (ISO 10918-1 annexes C and H)
+  // All 17 categories in 5 bits each, so that category 0, the last, is 10000 (ISO 10918-1 annexes C
+  // and H)
   const head = Buffer.from([
     0xff,
     0xd8,
@@ -644,9 +744,16 @@ t.test("lossy values that ring beyond BitsStored are set to its ends", async (t)
     "it rings",
   );
   const image = await read(7);
-  t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(plain.map((value) => Math.min(127, value))));
+  t.strictSame(
+    Buffer.from(await image.frame(0)),
+    Buffer.from(plain.map((value) => Math.min(127, value))),
+  );
   t.ok(warned(image).includes("overshoot_clamped"));
-  await t.rejects((await read(6)).frame(0), { code: "decode_suspect" }, "twice the range is no ringing");
+  await t.rejects(
+    (await read(6)).frame(0),
+    { code: "decode_suspect" },
+    "twice the range is no ringing",
+  );
 });
 
 t.test("what constant frames need stays under the gate's limit", async (t) => {
@@ -659,11 +766,21 @@ t.test("what constant frames need stays under the gate's limit", async (t) => {
         if (bitsAllocated === 8) data.fill(level);
         else new Uint16Array(data.buffer).fill(level);
         const raw = { rows, columns, samples: 1, bitsAllocated, bitsStored, data };
-        for (const coder of ["jpeg-lossless", "jpeg-ls", "jpeg2000", "htj2k", "jpeg-xl", "jpeg"] as const) {
+        for (const coder of [
+          "jpeg-lossless",
+          "jpeg-ls",
+          "jpeg2000",
+          "htj2k",
+          "jpeg-xl",
+          "jpeg",
+        ] as const) {
           if (coder === "jpeg" && bitsStored > 8) continue;
           const header = readCodestream(await compress(coder, raw));
           const limit = constantFrameLimit(header);
-          t.ok(header.entropyBytes <= limit, `${coder}, ${rows} rows, ${bitsStored} bits, level ${level}`);
+          t.ok(
+            header.entropyBytes <= limit,
+            `${coder}, ${rows} rows, ${bitsStored} bits, level ${level}`,
+          );
         }
       }
     }

@@ -1,4 +1,7 @@
-/** Files as devices and archives send them: against the standard, read by others, and to be read right or refused. */
+/**
+ * Files as devices and archives send them: against the standard, read by others, and to be read
+ * right or refused.
+ */
 import t from "tap";
 import { inspectImage } from "../../../src/inference/inspection.js";
 import { readImage } from "../../../src/images/read-image.js";
@@ -51,29 +54,42 @@ t.test("fragments in icons and private elements do not stop the walk", async (t)
   ];
   for (const [name, holder] of holders) {
     const attributes = attributesOf(RAW, holder);
-    const { frame, codes } = await reads({ transferSyntax: LOSSLESS, attributes, pixels: { fragments } });
+    const { frame, codes } = await reads({
+      transferSyntax: LOSSLESS,
+      attributes,
+      pixels: { fragments },
+    });
     t.strictSame(frame, Buffer.from(RAW.data), name);
     t.notOk(codes.includes("missing_delimiter"), `${name}: nothing was missed`);
   }
   const open = encapsulated({ fragments: [icon], delimiter: false });
   const attributes = attributesOf(RAW, { "20011010": new Typed("OB", open, true) });
-  await refuses(t, dicomFile({ attributes }), "truncated_image", /\(2001,1010\)/, "private without an end");
+  await refuses(
+    t,
+    dicomFile({ attributes }),
+    "truncated_image",
+    /\(2001,1010\)/,
+    "private without an end",
+  );
 });
 
-t.test("explicit elements in a sequence of unknown representation, the first of them private", async (t) => {
-  const explicit = Buffer.concat([
-    Buffer.from("feff00e0ffffffff", "hex"),
-    encodeElement(0x20011001, "FL", Buffer.alloc(4), { explicit: true, little: true }),
-    encodeElement(0x20011002, "US", Buffer.alloc(2), { explicit: true, little: true }),
-    Buffer.from("feff0de000000000feffdde000000000", "hex"),
-  ]);
-  const raw = picture({ ...LAYOUT, rows: 600, columns: 700 });
-  const attributes = attributesOf(raw, { "20019000": new Typed("UN", explicit, true) });
-  // Far from the end of the file the bytes of a representation can pass for a length
-  const { frame, codes } = await reads({ attributes, pixels: raw.data });
-  t.ok(frame.equals(raw.data));
-  t.strictSame(codes, ["explicit_in_implicit"]);
-});
+t.test(
+  "explicit elements in a sequence of unknown representation, the first of them private",
+  async (t) => {
+    const explicit = Buffer.concat([
+      Buffer.from("feff00e0ffffffff", "hex"),
+      encodeElement(0x20011001, "FL", Buffer.alloc(4), { explicit: true, little: true }),
+      encodeElement(0x20011002, "US", Buffer.alloc(2), { explicit: true, little: true }),
+      Buffer.from("feff0de000000000feffdde000000000", "hex"),
+    ]);
+    const raw = picture({ ...LAYOUT, rows: 600, columns: 700 });
+    const attributes = attributesOf(raw, { "20019000": new Typed("UN", explicit, true) });
+    // Far from the end of the file the bytes of a representation can pass for a length
+    const { frame, codes } = await reads({ attributes, pixels: raw.data });
+    t.ok(frame.equals(raw.data));
+    t.strictSame(codes, ["explicit_in_implicit"]);
+  },
+);
 
 t.test("compressed pixel data of a defined length is not taken for pixels", async (t) => {
   const coded = Buffer.from(await compress("jpeg-lossless", RAW));
@@ -146,7 +162,11 @@ t.test("the byte order is that of the bytes", async (t) => {
     // The UIDs are of one length when padded
     file.write(declared.padEnd(20, "\0"), at, "latin1");
     const image = await readImage(file);
-    t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(RAW.data), `${declared} that is ${real}`);
+    t.strictSame(
+      Buffer.from(await image.frame(0)),
+      Buffer.from(RAW.data),
+      `${declared} that is ${real}`,
+    );
     t.strictSame(warned(image), ["byte_order_mismatch"]);
   }
 });
@@ -156,38 +176,53 @@ t.test("zeros behind the pixel data are no elements", async (t) => {
   t.strictSame(codes, ["trailing_data"]);
 });
 
-t.test("overlays in the high bits of compressed pixels are left out, other bits refused", async (t) => {
-  const data = Buffer.from(RAW.data);
-  for (let i = 1; i < data.length; i += 6) data[i]! |= 0x10;
-  const raw = { ...RAW, bitsStored: 16, data };
-  const overlay = { "60000100": new Typed("US", 16), "60000102": new Typed("US", 12) };
-  const file = async (coder: "jpeg-lossless" | "jpeg2000", more: Attributes) =>
-    dicomFile({
-      transferSyntax: SYNTAXES[coder],
-      attributes: attributesOf(RAW, more),
-      pixels: { fragments: [await compress(coder, raw)] },
-    });
-  for (const coder of ["jpeg-lossless", "jpeg2000"] as const) {
-    const image = await readImage(await file(coder, overlay));
-    t.strictSame(Buffer.from(await image.frame(0)), data, `${coder}: containers are not masked`);
-    t.ok((await inspectImage(image)).first_frame.max <= 4095, `${coder}: values are`);
-    const elsewhere = { ...overlay, "60000102": new Typed("US", 13) };
-    await refuses(t, await file(coder, elsewhere), "decode_suspect", /BitsStored 12/, "another bit");
-    const apart = { ...overlay, "60003000": new Typed("OW", Buffer.alloc(60)) };
-    await refuses(t, await file(coder, apart), "decode_suspect", /BitsStored 12/, "data of its own");
-    await refuses(t, await file(coder, {}), "decode_suspect", /BitsStored 12/, "no overlay");
-  }
-  const negative = picture({ ...LAYOUT, signed: true });
-  const signed = withValues(negative, 0xe800, 0xf800, 0x1000);
-  const image = await readImage(
-    dicomFile({
-      transferSyntax: SYNTAXES["jpeg-ls"],
-      attributes: attributesOf(negative, overlay),
-      pixels: { fragments: [await compress("jpeg-ls", { ...signed, bitsStored: 16 })] },
-    }),
-  );
-  t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(signed.data), "over sign bits");
-});
+t.test(
+  "overlays in the high bits of compressed pixels are left out, other bits refused",
+  async (t) => {
+    const data = Buffer.from(RAW.data);
+    for (let i = 1; i < data.length; i += 6) data[i]! |= 0x10;
+    const raw = { ...RAW, bitsStored: 16, data };
+    const overlay = { "60000100": new Typed("US", 16), "60000102": new Typed("US", 12) };
+    const file = async (coder: "jpeg-lossless" | "jpeg2000", more: Attributes) =>
+      dicomFile({
+        transferSyntax: SYNTAXES[coder],
+        attributes: attributesOf(RAW, more),
+        pixels: { fragments: [await compress(coder, raw)] },
+      });
+    for (const coder of ["jpeg-lossless", "jpeg2000"] as const) {
+      const image = await readImage(await file(coder, overlay));
+      t.strictSame(Buffer.from(await image.frame(0)), data, `${coder}: containers are not masked`);
+      t.ok((await inspectImage(image)).first_frame.max <= 4095, `${coder}: values are`);
+      const elsewhere = { ...overlay, "60000102": new Typed("US", 13) };
+      await refuses(
+        t,
+        await file(coder, elsewhere),
+        "decode_suspect",
+        /BitsStored 12/,
+        "another bit",
+      );
+      const apart = { ...overlay, "60003000": new Typed("OW", Buffer.alloc(60)) };
+      await refuses(
+        t,
+        await file(coder, apart),
+        "decode_suspect",
+        /BitsStored 12/,
+        "data of its own",
+      );
+      await refuses(t, await file(coder, {}), "decode_suspect", /BitsStored 12/, "no overlay");
+    }
+    const negative = picture({ ...LAYOUT, signed: true });
+    const signed = withValues(negative, 0xe800, 0xf800, 0x1000);
+    const image = await readImage(
+      dicomFile({
+        transferSyntax: SYNTAXES["jpeg-ls"],
+        attributes: attributesOf(negative, overlay),
+        pixels: { fragments: [await compress("jpeg-ls", { ...signed, bitsStored: 16 })] },
+      }),
+    );
+    t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(signed.data), "over sign bits");
+  },
+);
 
 t.test("bits above BitsStored of native pixels are said", async (t) => {
   const attributes = attributesOf(RAW);
@@ -197,7 +232,10 @@ t.test("bits above BitsStored of native pixels are said", async (t) => {
   t.strictSame((await reads({ attributes, pixels: stray.data })).codes, ["stray_bits"]);
   // A padding value that BitsStored cannot hold: all bits above continue a sign
   const padding = withValues(RAW, 0xf830);
-  t.strictSame((await reads({ attributes, pixels: padding.data })).codes, ["sign_mismatch", "stray_bits"]);
+  t.strictSame((await reads({ attributes, pixels: padding.data })).codes, [
+    "sign_mismatch",
+    "stray_bits",
+  ]);
   const overlay = { "60000100": new Typed("US", 16), "60000102": new Typed("US", 12) };
   const marked = withValues(RAW, 0x1830);
   const explained = await reads({ attributes: attributesOf(RAW, overlay), pixels: marked.data });
@@ -219,21 +257,34 @@ t.test("HighBit above where the values are does not shift them away unsaid", asy
       }),
     );
   const low = await read("jpeg2000", RAW);
-  t.match((await inspectImage(low)).first_frame, { min, max, mean }, "a codestream of 12 bits has them low");
+  t.match(
+    (await inspectImage(low)).first_frame,
+    { min, max, mean },
+    "a codestream of 12 bits has them low",
+  );
   t.strictSame(warned(low), ["high_bit_mismatch"]);
   const data = Buffer.from(RAW.data);
   for (let i = 0; i < data.length; i += 2) data.writeUInt16LE(data.readUInt16LE(i) << 4, i);
   const high = await read("jpeg2000", { ...RAW, bitsStored: 16, data });
-  t.match((await inspectImage(high)).first_frame, { min, max, mean }, "one of 16 bits has them high");
+  t.match(
+    (await inspectImage(high)).first_frame,
+    { min, max, mean },
+    "one of 16 bits has them high",
+  );
   t.notOk(warned(high).includes("stray_bits"));
   // This coder writes 16 bits whatever is stored
   const unsaid = await read("htj2k", RAW);
   await unsaid.frame(0);
-  t.ok(warned(unsaid).includes("stray_bits"), "bits below HighBit tell of values that are not there");
+  t.ok(
+    warned(unsaid).includes("stray_bits"),
+    "bits below HighBit tell of values that are not there",
+  );
   const attributes = attributesOf(RAW, { HighBit: 15 });
   t.strictSame((await reads({ attributes, pixels: RAW.data })).codes, ["stray_bits"], "native");
   t.strictSame((await reads({ attributes, pixels: data })).codes, [], "native and right");
-  const overlays = Object.fromEntries([0, 1, 2, 3].map((bit) => [`600${bit * 2}0102`, new Typed("US", bit)]));
+  const overlays = Object.fromEntries(
+    [0, 1, 2, 3].map((bit) => [`600${bit * 2}0102`, new Typed("US", bit)]),
+  );
   const explained = await reads({
     attributes: attributesOf(RAW, { HighBit: 15, ...overlays }),
     pixels: RAW.data,
@@ -263,7 +314,11 @@ t.test("bytes between the segments of a JPEG are skipped, as libjpeg does", asyn
   const raw = picture({ ...LAYOUT, bitsAllocated: 8, bitsStored: 8 });
   const coded = Buffer.from(await compress("jpeg", raw));
   const second = 4 + coded.readUInt16BE(4);
-  const torn = Buffer.concat([coded.subarray(0, second), Buffer.from([0, 7]), coded.subarray(second)]);
+  const torn = Buffer.concat([
+    coded.subarray(0, second),
+    Buffer.from([0, 7]),
+    coded.subarray(second),
+  ]);
   const options = { transferSyntax: SYNTAXES.jpeg, attributes: attributesOf(raw) };
   const whole = await reads({ ...options, pixels: { fragments: [coded] } });
   const found = await reads({ ...options, pixels: { fragments: [torn] } });
@@ -289,7 +344,11 @@ t.test("the Modality LUT of XA and XRF is not for display", async (t) => {
   const lut = { ModalityLUTSequence: [table(16, 0, 1000, 2000, 60000)] };
   const cases: [string, Attributes, string][] = [
     ["XA, LOG", { SOPClassUID: XA, PixelIntensityRelationship: "LOG" }, "identity"],
-    ["XRF, DISP", { SOPClassUID: `${XA.slice(0, -1)}2`, PixelIntensityRelationship: "DISP" }, "identity"],
+    [
+      "XRF, DISP",
+      { SOPClassUID: `${XA.slice(0, -1)}2`, PixelIntensityRelationship: "DISP" },
+      "identity",
+    ],
     ["XA, LIN", { SOPClassUID: XA, PixelIntensityRelationship: "LIN" }, "lut"],
     ["another class", { PixelIntensityRelationship: "LOG" }, "lut"],
   ];
@@ -303,7 +362,10 @@ t.test("the Modality LUT of XA and XRF is not for display", async (t) => {
 t.test("PresentationLUTShape against PhotometricInterpretation is said", async (t) => {
   for (const photometric of ["MONOCHROME1", "MONOCHROME2"])
     for (const shape of ["IDENTITY", "INVERSE", "LIN OD", undefined]) {
-      const image = await grey({ PhotometricInterpretation: photometric, PresentationLUTShape: shape });
+      const image = await grey({
+        PhotometricInterpretation: photometric,
+        PresentationLUTShape: shape,
+      });
       const against = shape === (photometric === "MONOCHROME1" ? "IDENTITY" : "INVERSE");
       t.strictSame(warned(image), against ? ["polarity_mismatch"] : [], `${photometric}, ${shape}`);
     }
@@ -318,7 +380,10 @@ t.test("tables of 16 bits that hold bytes, and of bits between", async (t) => {
       ]),
     );
   const read = async (bits: number, ...entries: number[]) => {
-    const image = await grey({ PhotometricInterpretation: "PALETTE COLOR", ...palette(bits, ...entries) });
+    const image = await grey({
+      PhotometricInterpretation: "PALETTE COLOR",
+      ...palette(bits, ...entries),
+    });
     const found = image.interpretation(0).palette;
     return { bits: found?.bits, red: [...(found?.red ?? [])], codes: warned(image) };
   };
@@ -339,7 +404,10 @@ t.test("tables of 16 bits that hold bytes, and of bits between", async (t) => {
 t.test("the first value of a VOI LUT has the sign of what comes out of the rescale", async (t) => {
   const lut = (first: number) => ({
     VOILUTSequence: [
-      { LUTDescriptor: new Typed("US", [4, first, 16]), LUTData: new Typed("OW", [0, 1, 2, 65535]) },
+      {
+        LUTDescriptor: new Typed("US", [4, first, 16]),
+        LUTData: new Typed("OW", [0, 1, 2, 65535]),
+      },
     ],
   });
   const bits = { BitsAllocated: 16, BitsStored: 16, HighBit: 15, Rows: 2 };
@@ -347,8 +415,18 @@ t.test("the first value of a VOI LUT has the sign of what comes out of the resca
     ["unsigned", bits, 61440, 61440],
     ["signed", { ...bits, PixelRepresentation: 1 }, 61440, -4096],
     ["below zero by the intercept", { ...bits, RescaleIntercept: "-1024" }, 64512, -1024],
-    ["below zero by the slope", { ...bits, RescaleSlope: "-1", RescaleIntercept: "0" }, 61440, -4096],
-    ["lifted above zero", { ...bits, PixelRepresentation: 1, RescaleIntercept: "32768" }, 61440, 61440],
+    [
+      "below zero by the slope",
+      { ...bits, RescaleSlope: "-1", RescaleIntercept: "0" },
+      61440,
+      -4096,
+    ],
+    [
+      "lifted above zero",
+      { ...bits, PixelRepresentation: 1, RescaleIntercept: "32768" },
+      61440,
+      61440,
+    ],
   ];
   for (const [name, attributes, first, expected] of cases)
     t.match(
@@ -371,7 +449,10 @@ t.test("fewer per-frame functional groups than frames", async (t) => {
   const group = { PlanePositionSequence: [{ ImagePositionPatient: "0\\0\\0" }] };
   const file = (groups: Attributes[]) =>
     dicomFile({
-      attributes: imageAttributes({ NumberOfFrames: "2", PerFrameFunctionalGroupsSequence: groups }),
+      attributes: imageAttributes({
+        NumberOfFrames: "2",
+        PerFrameFunctionalGroupsSequence: groups,
+      }),
       pixels: Buffer.alloc(32),
     });
   await refuses(t, file([group]), "corrupt_image", /is 2 but .* describes 1/, "one of two");

@@ -1,6 +1,7 @@
 /**
- * Mutated files: every one is read or refused with a code that its page of documentation names, within 5 s and 1 GiB.
- * RADSERVE_FUZZ_MUTANTS is the number of mutants of each seed file; mutant n of a file is the same in every run.
+ * Mutated files: every one is read or refused with a code that its page of documentation names,
+ * within 5 s and 1 GiB. RADSERVE_FUZZ_MUTANTS is the number of mutants of each seed file; mutant n
+ * of a file is the same in every run.
  */
 import t from "tap";
 import { RadserveError, type ErrorCode } from "../../../src/base/errors.js";
@@ -69,7 +70,8 @@ async function seeds(): Promise<Record<string, Specimen>> {
       attributes,
       pixels: { fragments: [await compress(coder, gray)] },
     });
-  for (const coder of ["jpeg", "jpeg2000"] as const) add(`${coder}, two frames`, await frames(coder));
+  for (const coder of ["jpeg", "jpeg2000"] as const)
+    add(`${coder}, two frames`, await frames(coder));
   add("deflated frame", {
     transferSyntax: DEFLATED_FRAMES,
     attributes,
@@ -127,13 +129,18 @@ t.test("mutated files are read or refused", { timeout: 0 }, async (t) => {
   let slowest = { milliseconds: 0, which: "" };
   const before = process.resourceUsage().maxRSS;
   for (const [name, source] of Object.entries(await seeds())) {
-    t.equal(await outcome(source.whole(source.bytes)), "read", `${name} is whole before it is damaged`);
+    t.equal(
+      await outcome(source.whole(source.bytes)),
+      "read",
+      `${name} is whole before it is damaged`,
+    );
     for (let i = 0; i < MUTANTS; i++) {
       const input = mutated(source, random(SEED + i * 7919));
       const began = performance.now();
       const code = await outcome(input);
       const milliseconds = performance.now() - began;
-      if (milliseconds > slowest.milliseconds) slowest = { milliseconds, which: `${name}, mutant ${i}` };
+      if (milliseconds > slowest.milliseconds)
+        slowest = { milliseconds, which: `${name}, mutant ${i}` };
       if (code.startsWith("undocumented") || milliseconds > MOST_MILLISECONDS)
         t.fail(`${name}, mutant ${i}: ${code} after ${milliseconds.toFixed(0)} ms`, {
           file: input.toString("base64"),

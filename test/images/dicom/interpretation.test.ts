@@ -33,7 +33,12 @@ t.test("modality transform and units", async (t) => {
       { kind: "rescale", slope: 2, intercept: -1024 },
       undefined,
     ],
-    ["intercept alone", { RescaleIntercept: "5" }, { kind: "rescale", slope: 1, intercept: 5 }, undefined],
+    [
+      "intercept alone",
+      { RescaleIntercept: "5" },
+      { kind: "rescale", slope: 1, intercept: 5 },
+      undefined,
+    ],
     [
       "said to be HU",
       { RescaleSlope: "1", RescaleType: "HU" },
@@ -46,7 +51,12 @@ t.test("modality transform and units", async (t) => {
       { kind: "rescale", slope: 1, intercept: 0 },
       undefined,
     ],
-    ["CT", { SOPClassUID: CT, RescaleSlope: "1", RescaleIntercept: "-1000" }, { kind: "rescale" }, "HU"],
+    [
+      "CT",
+      { SOPClassUID: CT, RescaleSlope: "1", RescaleIntercept: "-1000" },
+      { kind: "rescale" },
+      "HU",
+    ],
     ["CT without rescale", { SOPClassUID: CT }, { kind: "identity" }, undefined],
     [
       "CT localizer",
@@ -82,13 +92,20 @@ t.test("dose grids", async (t) => {
 });
 
 t.test("LUT items that were never filled in are none", async (t) => {
-  const empty = { LUTDescriptor: new Typed("US", []), LUTData: new Typed("US", []), LUTExplanation: "" };
+  const empty = {
+    LUTDescriptor: new Typed("US", []),
+    LUTData: new Typed("US", []),
+    LUTExplanation: "",
+  };
   const image = await read({
     ModalityLUTSequence: [empty],
     VOILUTSequence: [empty, { LUTDescriptor: words(2, 0, 16), LUTData: words(1, 20000) }],
     RescaleSlope: "3",
   });
-  t.match(image.interpretation(0), { modality: { kind: "rescale", slope: 3 }, voi: [{ kind: "lut" }] });
+  t.match(image.interpretation(0), {
+    modality: { kind: "rescale", slope: 3 },
+    voi: [{ kind: "lut" }],
+  });
   t.equal(image.interpretation(0).voi.length, 1);
   t.strictSame(warned(image), ["lut_empty", "lut_empty"]);
 });
@@ -97,7 +114,9 @@ t.test("per-frame functional groups override shared ones, and those the top", as
   const rescale = (slope: string) => ({
     PixelValueTransformationSequence: [{ RescaleSlope: slope, RescaleIntercept: "0" }],
   });
-  const position = (z: string) => ({ PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }] });
+  const position = (z: string) => ({
+    PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }],
+  });
   const image = await read({
     NumberOfFrames: "2",
     RescaleSlope: "9",
@@ -126,7 +145,9 @@ t.test("windows and VOI LUTs", async (t) => {
     WindowCenter: "40\\ 450",
     WindowWidth: "350\\1500 ",
     WindowCenterWidthExplanation: "SOFT\\BONE",
-    VOILUTSequence: [{ LUTDescriptor: words(2, 5, 12), LUTData: words(0, 4095), LUTExplanation: "NORMAL" }],
+    VOILUTSequence: [
+      { LUTDescriptor: words(2, 5, 12), LUTData: words(0, 4095), LUTExplanation: "NORMAL" },
+    ],
   });
   t.strictSame(image.interpretation(0).voi, [
     { kind: "window", center: 40, width: 350, function: "LINEAR", explanation: "SOFT" },
@@ -145,7 +166,11 @@ t.test("windows and VOI LUTs", async (t) => {
       [{ function: "LINEAR_EXACT", width: 0.5 }],
       ["window_narrow"],
     ],
-    [{ WindowCenter: "1", WindowWidth: "0.5", VOILUTFunction: "SIGMOID" }, [{ function: "SIGMOID" }], []],
+    [
+      { WindowCenter: "1", WindowWidth: "0.5", VOILUTFunction: "SIGMOID" },
+      [{ function: "SIGMOID" }],
+      [],
+    ],
     [
       { WindowCenter: "1", WindowWidth: "9", VOILUTFunction: "ODD" },
       [{ function: "LINEAR" }],
@@ -191,7 +216,8 @@ t.test("lookup tables", async (t) => {
       `8-bit entries in words, ${syntax}`,
     );
     t.strictSame(
-      (await lut({ LUTDescriptor: words(2, 0, 8), LUTData: new Typed("OW", [7, 8]) }, {}, syntax))?.entries,
+      (await lut({ LUTDescriptor: words(2, 0, 8), LUTData: new Typed("OW", [7, 8]) }, {}, syntax))
+        ?.entries,
       Uint16Array.of(7, 8),
       "8-bit entries, a word each",
     );
@@ -202,7 +228,10 @@ t.test("lookup tables", async (t) => {
   });
   t.strictSame(bytes?.entries, Uint16Array.of(1, 2, 3), "OB");
   const broken = (item: Attributes) =>
-    dicomFile({ attributes: imageAttributes({ ModalityLUTSequence: [item] }), pixels: Buffer.alloc(16) });
+    dicomFile({
+      attributes: imageAttributes({ ModalityLUTSequence: [item] }),
+      pixels: Buffer.alloc(16),
+    });
   await refuses(
     t,
     broken({ LUTDescriptor: words(9, 0, 16), LUTData: words(1) }),
@@ -217,7 +246,13 @@ t.test("lookup tables", async (t) => {
     /LUTDescriptor/,
     "3 bits",
   );
-  await refuses(t, broken({ LUTDescriptor: words(1, 0, 16) }), "corrupt_image", /LUTData/, "no data");
+  await refuses(
+    t,
+    broken({ LUTDescriptor: words(1, 0, 16) }),
+    "corrupt_image",
+    /LUTData/,
+    "no data",
+  );
 });
 
 t.test("palettes, plain and segmented", async (t) => {
@@ -233,7 +268,8 @@ t.test("palettes, plain and segmented", async (t) => {
       ),
     };
   };
-  const entries = async (attributes: Attributes) => (await read(attributes)).interpretation(0).palette;
+  const entries = async (attributes: Attributes) =>
+    (await read(attributes)).interpretation(0).palette;
   t.match(await entries(palette(16, 3, new Typed("OW", [0, 300, 65535]))), {
     firstMapped: 10,
     bits: 16,
@@ -265,7 +301,8 @@ t.test("palettes, plain and segmented", async (t) => {
     ["OB", packed],
   ] as const)
     t.strictSame(
-      (await read(palette(8, 6, new Typed(vr, codes), true), BIG_ENDIAN)).interpretation(0).palette?.red,
+      (await read(palette(8, 6, new Typed(vr, codes), true), BIG_ENDIAN)).interpretation(0).palette
+        ?.red,
       Uint16Array.of(0, 100, 125, 150, 175, 200),
       `big endian, ${vr}`,
     );
@@ -301,20 +338,23 @@ t.test("palettes, plain and segmented", async (t) => {
   );
 });
 
-t.test("a supplemental palette colours some grey values for display; the image stays grey", async (t) => {
-  const image = await read({
-    PixelPresentation: "COLOR",
-    RescaleSlope: "2",
-    ...Object.fromEntries(
-      ["Red", "Green", "Blue"].flatMap((colour) => [
-        [`${colour}PaletteColorLookupTableDescriptor`, words(2, 200, 16)],
-        [`${colour}PaletteColorLookupTableData`, new Typed("OW", [0, 65535])],
-      ]),
-    ),
-  });
-  t.match(image.format, { photometricInterpretation: "MONOCHROME2", samplesPerPixel: 1 });
-  t.match(image.interpretation(0), { palette: undefined, modality: { slope: 2 } });
-});
+t.test(
+  "a supplemental palette colours some grey values for display; the image stays grey",
+  async (t) => {
+    const image = await read({
+      PixelPresentation: "COLOR",
+      RescaleSlope: "2",
+      ...Object.fromEntries(
+        ["Red", "Green", "Blue"].flatMap((colour) => [
+          [`${colour}PaletteColorLookupTableDescriptor`, words(2, 200, 16)],
+          [`${colour}PaletteColorLookupTableData`, new Typed("OW", [0, 65535])],
+        ]),
+      ),
+    });
+    t.match(image.format, { photometricInterpretation: "MONOCHROME2", samplesPerPixel: 1 });
+    t.match(image.interpretation(0), { palette: undefined, modality: { slope: 2 } });
+  },
+);
 
 t.test("padding", async (t) => {
   const cases: [Attributes, object | undefined][] = [
@@ -336,9 +376,15 @@ t.test("padding", async (t) => {
 
 t.test("regions of an ultrasound image, each with its scale", async (t) => {
   const region = (more: Attributes): Attributes => ({
-    ...{ RegionSpatialFormat: 1, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
-    ...{ PhysicalDeltaX: new Typed("FD", 0.5), PhysicalDeltaY: new Typed("FD", 0.25) },
-    ...{ RegionLocationMinX0: 0, RegionLocationMinY0: 0, RegionLocationMaxX1: 1, RegionLocationMaxY1: 1 },
+    RegionSpatialFormat: 1,
+    PhysicalUnitsXDirection: 3,
+    PhysicalUnitsYDirection: 3,
+    PhysicalDeltaX: new Typed("FD", 0.5),
+    PhysicalDeltaY: new Typed("FD", 0.25),
+    RegionLocationMinX0: 0,
+    RegionLocationMinY0: 0,
+    RegionLocationMaxX1: 1,
+    RegionLocationMaxY1: 1,
     ...more,
   });
   const whole = { x0: 0, y0: 0, x1: 1, y1: 1 };
@@ -373,8 +419,10 @@ t.test("spacing and aspect", async (t) => {
     ...placed(0, 0, 3, 3),
   });
   const placed = (x0: number, y0: number, x1: number, y1: number) => ({
-    ...{ RegionLocationMinX0: x0, RegionLocationMinY0: y0 },
-    ...{ RegionLocationMaxX1: x1, RegionLocationMaxY1: y1 },
+    RegionLocationMinX0: x0,
+    RegionLocationMinY0: y0,
+    RegionLocationMaxX1: x1,
+    RegionLocationMaxY1: y1,
   });
   const cases: [string, Attributes, object | undefined, number][] = [
     ["none", {}, undefined, 1],
@@ -384,7 +432,12 @@ t.test("spacing and aspect", async (t) => {
       { row: 0.8, column: 0.4, source: "PixelSpacing", patient: true },
       2,
     ],
-    ["detector", { ImagerPixelSpacing: "0.1\\0.1" }, { source: "ImagerPixelSpacing", patient: false }, 1],
+    [
+      "detector",
+      { ImagerPixelSpacing: "0.1\\0.1" },
+      { source: "ImagerPixelSpacing", patient: false },
+      1,
+    ],
     [
       "not corrected",
       { PixelSpacing: "0.1\\0.1", ImagerPixelSpacing: "0.1\\0.1" },

@@ -19,7 +19,9 @@ import { CONFINE, needs, without } from "../../support/needs.js";
 
 const missing = needs(CONFINE);
 const skip =
-  missing === false ? without(openJpegVersion() === undefined ? "libopenjp2.so.7" : undefined) : missing;
+  missing === false
+    ? without(openJpegVersion() === undefined ? "libopenjp2.so.7" : undefined)
+    : missing;
 
 const LAYOUTS: Omit<Raw, "data">[] = [
   { rows: 512, columns: 512, samples: 1, bitsAllocated: 16, bitsStored: 12 },
@@ -31,7 +33,14 @@ const LAYOUTS: Omit<Raw, "data">[] = [
   { rows: 201, columns: 303, samples: 3, bitsAllocated: 8, bitsStored: 8 },
 ];
 
-const describe = ({ rows, columns, samples, bitsAllocated, bitsStored, signed = false }: Omit<Raw, "data">) =>
+const describe = ({
+  rows,
+  columns,
+  samples,
+  bitsAllocated,
+  bitsStored,
+  signed = false,
+}: Omit<Raw, "data">) =>
   `${columns} x ${rows}, ${samples} of ${bitsStored} bits in ${bitsAllocated}${signed ? ", signed" : ""}`;
 
 /** What the WebAssembly codec makes of it: an end that was not found is only warned of. */
@@ -41,9 +50,15 @@ const byWebAssembly = (header: CodestreamHeader, raw: Omit<Raw, "data">) =>
 function formatOf(layout: Omit<Raw, "data">): PixelFormat {
   const { rows, columns, samples, bitsStored, signed = false } = layout;
   return {
-    ...{ rows, columns, samplesPerPixel: samples, bitsStored, highBit: bitsStored - 1, signed },
+    rows,
+    columns,
+    samplesPerPixel: samples,
+    bitsStored,
+    highBit: bitsStored - 1,
+    signed,
     bitsAllocated: layout.bitsAllocated === 8 ? 8 : 16,
-    ...{ float: false, packed422: false },
+    float: false,
+    packed422: false,
     photometricInterpretation: samples === 1 ? "MONOCHROME2" : "RGB",
   };
 }
@@ -74,22 +89,29 @@ t.test("an image is read through it", { skip }, async (t) => {
   t.same(image.warnings, []);
 });
 
-t.test("frames that are small, lossy, cut or of another kind are not for it", { skip }, async (t) => {
-  const raw = picture({ rows: 256, columns: 256, samples: 1, bitsAllocated: 16, bitsStored: 12 });
-  const header = readCodestream(await compress("jpeg2000", raw));
-  t.ok(isForOpenJpeg({ ...header, rows: 2000, columns: 2000 }));
-  for (const other of [
-    { kind: "htj2k" as const },
-    { lossy: true },
-    { ended: false },
-    { components: 4 },
-    { sampling: [{ dx: 1, dy: 1 }] },
-    { precision: 17 },
-    { rows: 30 },
-    { rows: 1 << 15, columns: 1 << 13 },
-  ])
-    t.notOk(isForOpenJpeg({ ...header, rows: 2000, columns: 2000, ...other }), JSON.stringify(other));
-});
+t.test(
+  "frames that are small, lossy, cut or of another kind are not for it",
+  { skip },
+  async (t) => {
+    const raw = picture({ rows: 256, columns: 256, samples: 1, bitsAllocated: 16, bitsStored: 12 });
+    const header = readCodestream(await compress("jpeg2000", raw));
+    t.ok(isForOpenJpeg({ ...header, rows: 2000, columns: 2000 }));
+    for (const other of [
+      { kind: "htj2k" as const },
+      { lossy: true },
+      { ended: false },
+      { components: 4 },
+      { sampling: [{ dx: 1, dy: 1 }] },
+      { precision: 17 },
+      { rows: 30 },
+      { rows: 1 << 15, columns: 1 << 13 },
+    ])
+      t.notOk(
+        isForOpenJpeg({ ...header, rows: 2000, columns: 2000, ...other }),
+        JSON.stringify(other),
+      );
+  },
+);
 
 t.test("of damaged frames it gives what the other gives, or nothing", { skip }, async (t) => {
   const layout = { rows: 256, columns: 257, samples: 1, bitsAllocated: 16, bitsStored: 12 };
@@ -101,12 +123,17 @@ t.test("of damaged frames it gives what the other gives, or nothing", { skip }, 
     // Behind the main header, so that sizes stay
     for (let flips = 0; flips <= i % 3; flips++)
       bytes[150 + Math.floor(next() * (bytes.length - 152))]! ^= 1 << Math.floor(next() * 8);
-    const cut = i % 4 === 3 ? bytes.subarray(0, 200 + Math.floor(next() * (bytes.length - 200))) : bytes;
+    const cut =
+      i % 4 === 3 ? bytes.subarray(0, 200 + Math.floor(next() * (bytes.length - 200))) : bytes;
     const header = { ...readCodestream(whole), data: cut };
     const found = await decodeByOpenJpeg(header);
     if (found === undefined) continue;
     given++;
-    t.strictSame(Buffer.from(found), Buffer.from(await byWebAssembly(header, layout)), `damage ${i}`);
+    t.strictSame(
+      Buffer.from(found),
+      Buffer.from(await byWebAssembly(header, layout)),
+      `damage ${i}`,
+    );
   }
   t.ok(given > 0 && given < 80, `${given} of 80 gave pixels`);
 });

@@ -40,8 +40,15 @@ const CASES: Case[] = [
   },
   {
     name: "16-bit colour by plane, two frames",
-    attributes: imageAttributes({ ...rgb, ...bits(16), PlanarConfiguration: 1, NumberOfFrames: "2" }),
-    pixels: Buffer.from([1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6, 0, 7, 1, 10, 1, 8, 1, 11, 1, 9, 1, 12, 1]),
+    attributes: imageAttributes({
+      ...rgb,
+      ...bits(16),
+      PlanarConfiguration: 1,
+      NumberOfFrames: "2",
+    }),
+    pixels: Buffer.from([
+      1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6, 0, 7, 1, 10, 1, 8, 1, 11, 1, 9, 1, 12, 1,
+    ]),
     frames: [
       [1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0],
       [7, 1, 8, 1, 9, 1, 10, 1, 11, 1, 12, 1],
@@ -192,7 +199,12 @@ t.test("short and long pixel data", async (t) => {
   );
   const long = await readImage(dicomFile({ attributes, pixels: Buffer.alloc(40) }));
   t.strictSame(warned(long), ["extra_pixel_data"]);
-  const gigabytes = imageAttributes({ Rows: 10000, Columns: 10000, ...bits(16), NumberOfFrames: "1000" });
+  const gigabytes = imageAttributes({
+    Rows: 10000,
+    Columns: 10000,
+    ...bits(16),
+    NumberOfFrames: "1000",
+  });
   await refuses(
     t,
     dicomFile({ attributes: gigabytes, pixels: Buffer.alloc(100_000) }),
@@ -257,13 +269,20 @@ t.test("what old and careless writers leave out", async (t) => {
     ["no frames", { NumberOfFrames: "0" }, "no_frames", {}],
     [
       "ACR-NEMA",
-      { PhotometricInterpretation: undefined, SamplesPerPixel: undefined, RETIRED_ImageDimensions: 2 },
+      {
+        PhotometricInterpretation: undefined,
+        SamplesPerPixel: undefined,
+        RETIRED_ImageDimensions: 2,
+      },
       "missing_attribute",
       { photometricInterpretation: "MONOCHROME2", samplesPerPixel: 1 },
     ],
     [
       "sign by VR",
-      { PixelRepresentation: undefined, SmallestImagePixelValue: new Typed("SS", Buffer.from([0, 0])) },
+      {
+        PixelRepresentation: undefined,
+        SmallestImagePixelValue: new Typed("SS", Buffer.from([0, 0])),
+      },
       "missing_attribute",
       { signed: true },
     ],
@@ -326,11 +345,18 @@ t.test("stray bits and constant frames", (t) => {
   const words = (...w: number[]) => new Uint8Array(new Uint16Array(w).buffer);
   t.equal(strayBits(words(0, 4095), format(16, 11, false)), undefined);
   t.equal(strayBits(words(0, 4096), format(16, 11, false)), 4096);
-  t.equal(strayBits(words(0xf800, 0x07ff, 0x0fff), format(16, 11, true)), undefined, "sign-extended or not");
+  t.equal(
+    strayBits(words(0xf800, 0x07ff, 0x0fff), format(16, 11, true)),
+    undefined,
+    "sign-extended or not",
+  );
   t.equal(strayBits(words(0xf7ff), format(16, 11, true)), 0xf7ff, "high bits that are no sign");
   t.equal(strayBits(words(0xffff), format(16, 15, false)), undefined);
   t.equal(strayBits(Uint8Array.of(64), format(8, 5, false)), 64);
-  t.equal(strayBits(new Uint8Array(new Uint32Array([2 ** 31]).buffer), format(32, 30, false)), 2 ** 31);
+  t.equal(
+    strayBits(new Uint8Array(new Uint32Array([2 ** 31]).buffer), format(32, 30, false)),
+    2 ** 31,
+  );
   t.ok(isConstant(words(7, 7, 7), 2));
   t.notOk(isConstant(words(7, 7, 8), 2));
   t.ok(isConstant(Uint8Array.of(1, 2, 3, 1, 2, 3), 3));

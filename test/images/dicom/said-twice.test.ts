@@ -52,15 +52,24 @@ t.test("windows, padding, palettes and planes that are said half", async (t) => 
   t.match(limit.warnings, [{ code: "missing_attribute", message: /PixelPaddingValue is absent/ }]);
   const coloured = await read({ RedPaletteColorLookupTableDescriptor: words(56, 200, 8) });
   t.match(coloured.warnings, [{ code: "palette_ignored", message: /from 200 on/ }]);
-  const colour = { SamplesPerPixel: 3, PhotometricInterpretation: "RGB", PlanarConfiguration: undefined };
+  const colour = {
+    SamplesPerPixel: 3,
+    PhotometricInterpretation: "RGB",
+    PlanarConfiguration: undefined,
+  };
   const planes = await read(colour, 48);
-  t.match(planes.warnings, [{ code: "missing_attribute", message: /^PlanarConfiguration is absent/ }]);
+  t.match(planes.warnings, [
+    { code: "missing_attribute", message: /^PlanarConfiguration is absent/ },
+  ]);
   t.strictSame(warned(await read({ ...colour, PlanarConfiguration: 0 }, 48)), []);
   t.match(await failure(read({ ...colour, PlanarConfiguration: 0, PixelRepresentation: 1 }, 48)), {
     details: { attribute: "PixelRepresentation" },
   });
   const half = { ...colour, PhotometricInterpretation: "YBR_FULL_422", PlanarConfiguration: 1 };
-  t.match(await failure(read(half, 32)), { code: "corrupt_image", message: /and PlanarConfiguration 0/ });
+  t.match(await failure(read(half, 32)), {
+    code: "corrupt_image",
+    message: /and PlanarConfiguration 0/,
+  });
 });
 
 t.test("the shape of pixels", async (t) => {
@@ -70,14 +79,19 @@ t.test("the shape of pixels", async (t) => {
   };
   t.strictSame(await shape({ PixelAspectRatio: "2\\1" }), [2]);
   t.strictSame(await shape({ PixelAspectRatio: "2\\1", PixelSpacing: "0.4\\0.2" }), [2]);
-  t.strictSame(await shape({ PixelAspectRatio: "2\\1", PixelSpacing: "0.2\\0.2" }), [1, "aspect_mismatch"]);
+  t.strictSame(await shape({ PixelAspectRatio: "2\\1", PixelSpacing: "0.2\\0.2" }), [
+    1,
+    "aspect_mismatch",
+  ]);
   t.strictSame(await shape({ PixelAspectRatio: "0\\0" }), [1, "value_ignored"]);
   t.match(await failure(read({ PixelAspectRatio: "1\\0" })), {
     code: "corrupt_image",
     details: { attribute: "PixelAspectRatio" },
   });
   const projected = await read({
-    ...{ Modality: "DX", PixelSpacing: "0.2\\0.2", ImagerPixelSpacing: "0.20000001\\0.2" },
+    Modality: "DX",
+    PixelSpacing: "0.2\\0.2",
+    ImagerPixelSpacing: "0.20000001\\0.2",
   });
   t.match(
     projected.spacing(0),
@@ -87,7 +101,10 @@ t.test("the shape of pixels", async (t) => {
 });
 
 t.test("sides of the patient", async (t) => {
-  const axial = { ImagePositionPatient: "0\\0\\0", ImageOrientationPatient: "1\\0\\0\\0\\0.8\\0.6" };
+  const axial = {
+    ImagePositionPatient: "0\\0\\0",
+    ImageOrientationPatient: "1\\0\\0\\0\\0.8\\0.6",
+  };
   const said = async (PatientOrientation: string, plane: Attributes = {}) => {
     const image = await read({ PatientOrientation, ...plane });
     return [
@@ -106,7 +123,11 @@ t.test("sides of the patient", async (t) => {
 
 t.test("functional groups", async (t) => {
   const top = await readImage(
-    multiFrame([0, 2, 4], { PixelSpacing: "3\\3", ImagePositionPatient: "9\\9\\9", RescaleSlope: "5" }),
+    multiFrame([0, 2, 4], {
+      PixelSpacing: "3\\3",
+      ImagePositionPatient: "9\\9\\9",
+      RescaleSlope: "5",
+    }),
   );
   t.match([top.spacing(0), top.plane(1)], [{ row: 0.5, column: 0.8 }, { position: [0, 0, 2] }]);
   t.match(
@@ -157,7 +178,10 @@ t.test("slices of one series", async (t) => {
     const mixed = await series({ [keyword]: one }, { [keyword]: other }, { [keyword]: one });
     t.match(mixed.warnings, [{ code: "mixed_acquisition", message: new RegExp(keyword) }], keyword);
   }
-  t.strictSame(warned(await series({ EchoTime: "10" }, { EchoTime: "10.0" }, { EchoTime: "1e1" })), []);
+  t.strictSame(
+    warned(await series({ EchoTime: "10" }, { EchoTime: "10.0" }, { EchoTime: "1e1" })),
+    [],
+  );
   t.match(await failure(series({}, { Modality: "OT" }, {})), {
     details: { reason: "mixed_format", modalities: ["CT", "OT"] },
   });
@@ -177,7 +201,11 @@ t.test("character sets that stand alone, beside others", async (t) => {
   t.strictSame(await nameOf("\\ISO_IR 192", `${utf8}20`), [["Müller"], spelling]);
   t.strictSame(await nameOf("ISO 2022 IR 100\\ISO_IR 192", `${utf8}20`), [["Müller"], spelling]);
   t.strictSame(await nameOf("ISO_IR 192\\ISO 2022 IR 87", `${utf8}20`), [["Müller"], spelling]);
-  t.strictSame(await nameOf("ISO_IR 192\\ISO 2022 IR 87", `${latin}2020`), ["", spelling], "never guessed");
+  t.strictSame(
+    await nameOf("ISO_IR 192\\ISO 2022 IR 87", `${latin}2020`),
+    ["", spelling],
+    "never guessed",
+  );
   t.strictSame(await nameOf("\\GB18030", chinese), [["王^小东="], spelling]);
   t.strictSame(await nameOf("ISO 2022 IR 100\\GB18030", chinese), ["", "character_set_unknown"]);
 });

@@ -36,7 +36,8 @@ const stack = (count: number, step = 2): Buffer[] =>
 /** The first value of each frame, which says which slice it is. */
 async function fills(image: Image): Promise<number[]> {
   const found: number[] = [];
-  for (let i = 0; i < image.frameCount; i++) found.push(Buffer.from(await image.frame(i)).readInt16LE(0));
+  for (let i = 0; i < image.frameCount; i++)
+    found.push(Buffer.from(await image.frame(i)).readInt16LE(0));
   return found;
 }
 
@@ -58,10 +59,20 @@ t.test("shuffled files become a sorted, right-handed stack", async (t) => {
     },
   });
   t.strictSame(image.transforms, [
-    { step: "sort_slices", by: "ImagePositionPatient", along: [0, 0, 1], slices: 5, spacing_mm: 2.5 },
+    {
+      step: "sort_slices",
+      by: "ImagePositionPatient",
+      along: [0, 0, 1],
+      slices: 5,
+      spacing_mm: 2.5,
+    },
   ]);
   t.strictSame(image.warnings, []);
-  t.match(image.source, { sopInstanceUid: undefined, seriesInstanceUid: "1.2.3.4", modality: "CT" });
+  t.match(image.source, {
+    sopInstanceUid: undefined,
+    seriesInstanceUid: "1.2.3.4",
+    modality: "CT",
+  });
   t.equal(
     image.source.bytes,
     files.reduce((sum, file) => sum + file.length, 0),
@@ -72,35 +83,42 @@ t.test("shuffled files become a sorted, right-handed stack", async (t) => {
   );
   const sha256 = (bytes: string | Uint8Array) => createHash("sha256").update(bytes).digest("hex");
   const sorted = [1, 3, 4, 0, 2].map((i) => `${sha256(files[i]!)}\n`);
-  t.equal(image.source.fileSha256, sha256(sorted.join("")), "as sha256sum of the slices' hashes gives it");
+  t.equal(
+    image.source.fileSha256,
+    sha256(sorted.join("")),
+    "as sha256sum of the slices' hashes gives it",
+  );
 });
 
-t.test("the order follows the normal, not the coordinate or the direction of the scan", async (t) => {
-  const cases: [string, string, (d: number) => string, [number, number, number]][] = [
-    ["feet first", "1\\0\\0\\0\\1\\0", (d) => `0\\0\\${d}`, [0, 0, 1]],
-    ["prone", "-1\\0\\0\\0\\1\\0", (d) => `0\\0\\${-d}`, [0, 0, -1]],
-    ["sagittal", "0\\1\\0\\0\\0\\-1", (d) => `${-d}\\0\\0`, [-1, 0, 0]],
-    ["coronal", "1\\0\\0\\0\\0\\-1", (d) => `0\\${d}\\0`, [0, 1, 0]],
-    ["oblique", "0.8\\0.6\\0\\0\\0\\-1", (d) => `${-0.6 * d}\\${0.8 * d}\\0`, [-0.6, 0.8, 0]],
-  ];
-  for (const [name, orientation, place, normal] of cases)
-    await t.test(name, async (t) => {
-      const files = [20, 0, 10].map((d) =>
-        slice({
-          z: d,
-          attributes: { ImageOrientationPatient: orientation, ImagePositionPatient: place(d) },
-        }),
-      );
-      const image = await readFolder(t, folderOf(t, files));
-      t.strictSame(await fills(image), [0, 10, 20]);
-      const { sliceDirection, sliceSpacing } = image.series!.volume.geometry;
-      t.ok(
-        sliceDirection.every((v, i) => Math.abs(v - normal[i]!) < 1e-12),
-        sliceDirection.join(" "),
-      );
-      t.ok(Math.abs(sliceSpacing - 10) < 1e-9);
-    });
-});
+t.test(
+  "the order follows the normal, not the coordinate or the direction of the scan",
+  async (t) => {
+    const cases: [string, string, (d: number) => string, [number, number, number]][] = [
+      ["feet first", "1\\0\\0\\0\\1\\0", (d) => `0\\0\\${d}`, [0, 0, 1]],
+      ["prone", "-1\\0\\0\\0\\1\\0", (d) => `0\\0\\${-d}`, [0, 0, -1]],
+      ["sagittal", "0\\1\\0\\0\\0\\-1", (d) => `${-d}\\0\\0`, [-1, 0, 0]],
+      ["coronal", "1\\0\\0\\0\\0\\-1", (d) => `0\\${d}\\0`, [0, 1, 0]],
+      ["oblique", "0.8\\0.6\\0\\0\\0\\-1", (d) => `${-0.6 * d}\\${0.8 * d}\\0`, [-0.6, 0.8, 0]],
+    ];
+    for (const [name, orientation, place, normal] of cases)
+      await t.test(name, async (t) => {
+        const files = [20, 0, 10].map((d) =>
+          slice({
+            z: d,
+            attributes: { ImageOrientationPatient: orientation, ImagePositionPatient: place(d) },
+          }),
+        );
+        const image = await readFolder(t, folderOf(t, files));
+        t.strictSame(await fills(image), [0, 10, 20]);
+        const { sliceDirection, sliceSpacing } = image.series!.volume.geometry;
+        t.ok(
+          sliceDirection.every((v, i) => Math.abs(v - normal[i]!) < 1e-12),
+          sliceDirection.join(" "),
+        );
+        t.ok(Math.abs(sliceSpacing - 10) < 1e-9);
+      });
+  },
+);
 
 t.test("every slice keeps its own rescale", async (t) => {
   const files = [0, 1, 2].map((z) => slice({ z, attributes: { RescaleSlope: String(z + 1) } }));
@@ -112,7 +130,14 @@ t.test("every slice keeps its own rescale", async (t) => {
 });
 
 t.test("compressed slices, and one syntax named only where all have it", async (t) => {
-  const raw = picture({ rows: 8, columns: 8, samples: 1, bitsAllocated: 16, bitsStored: 16, signed: true });
+  const raw = picture({
+    rows: 8,
+    columns: 8,
+    samples: 1,
+    bitsAllocated: 16,
+    bitsStored: 16,
+    signed: true,
+  });
   const encoded = await compress("jpeg-ls", raw);
   const attributes = (z: number): Attributes =>
     attributesOf(raw, {
@@ -134,14 +159,18 @@ t.test("compressed slices, and one syntax named only where all have it", async (
       dicomFile({ attributes: attributes(0), pixels: raw.data }),
     ]),
   );
-  for (const frame of [0, 1]) t.strictSame(Buffer.from(await image.frame(frame)), Buffer.from(raw.data));
+  for (const frame of [0, 1])
+    t.strictSame(Buffer.from(await image.frame(frame)), Buffer.from(raw.data));
   t.equal(image.source.transferSyntaxUid, undefined);
 });
 
 const turned = "0.999\\0.0447\\0\\-0.0447\\0.999\\0";
 const at = (position: string): Attributes => ({ ImagePositionPatient: position });
 
-/** What is wrong with a stack, the reason it is refused for, and numbers that the details have to hold. */
+/**
+ * What is wrong with a stack, the reason it is refused for, and numbers that the details have to
+ * hold.
+ */
 const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unknown>][] = [
   ["one slice", [{ z: 0 }], "single_slice", { slices: 1 }],
   ["nothing", [], "no_images", {}],
@@ -151,9 +180,19 @@ const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unkno
     "gap",
     { spacing_mm: 2, missing: 1, gaps: [{ after_mm: 4, before_mm: 8, missing: 1 }] },
   ],
-  ["two gaps", [{ z: 0 }, { z: 6 }, { z: 8 }, { z: 10 }, { z: 14 }], "gap", { spacing_mm: 2, missing: 3 }],
+  [
+    "two gaps",
+    [{ z: 0 }, { z: 6 }, { z: 8 }, { z: 10 }, { z: 14 }],
+    "gap",
+    { spacing_mm: 2, missing: 3 },
+  ],
   ["a missing slice of three", [{ z: 0 }, { z: 2 }, { z: 6 }], "gap", { missing: 1 }],
-  ["two at one place", [{ z: 0 }, { z: 2 }, { z: 4 }, { z: 2.005 }], "duplicate_position", { duplicates: 1 }],
+  [
+    "two at one place",
+    [{ z: 0 }, { z: 2 }, { z: 4 }, { z: 2.005 }],
+    "duplicate_position",
+    { duplicates: 1 },
+  ],
   ["uneven", [{ z: 0 }, { z: 2 }, { z: 4.03 }, { z: 6 }], "uneven_spacing", {}],
   [
     "a spacing that drifts",
@@ -193,7 +232,10 @@ const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unkno
   ],
   [
     "spacing at the detector only",
-    [0, 2].map((z) => ({ z, attributes: { PixelSpacing: undefined, ImagerPixelSpacing: "0.5\\0.8" } })),
+    [0, 2].map((z) => ({
+      z,
+      attributes: { PixelSpacing: undefined, ImagerPixelSpacing: "0.5\\0.8" },
+    })),
     "missing_geometry",
     { missing: 2 },
   ],
@@ -231,7 +273,10 @@ const refusals: [string, (SliceOptions | Buffer)[], string, Record<string, unkno
     "two series",
     [{ z: 0 }, { z: 2 }, { z: 4, attributes: { SeriesInstanceUID: "1.9" } }],
     "several_series",
-    { found: 2, series: [{ series_instance_uid: "1.2.3.4", modality: "CT", images: 2 }, { images: 1 }] },
+    {
+      found: 2,
+      series: [{ series_instance_uid: "1.2.3.4", modality: "CT", images: 2 }, { images: 1 }],
+    },
   ],
   [
     "no series",
@@ -283,7 +328,9 @@ t.test("what rounding does is no fault", async (t) => {
 });
 
 t.test("a frame of reference for every slice is what a de-identification leaves", async (t) => {
-  const files = [0, 1, 2].map((z) => slice({ z, attributes: { FrameOfReferenceUID: `1.2.7.${z}` } }));
+  const files = [0, 1, 2].map((z) =>
+    slice({ z, attributes: { FrameOfReferenceUID: `1.2.7.${z}` } }),
+  );
   const image = await readFolder(t, folderOf(t, files));
   t.match(image.warnings, [{ code: "frame_of_reference_by_slice" }]);
 });
@@ -318,7 +365,9 @@ t.test("what lies beside the slices is left out, and counted", async (t) => {
     "capture.dcm": other({
       SOPClassUID: "1.2.840.10008.5.1.4.1.1.7",
       ContributingEquipmentSequence: [
-        { PurposeOfReferenceCodeSequence: [{ CodeValue: "109102", CodingSchemeDesignator: "DCM" }] },
+        {
+          PurposeOfReferenceCodeSequence: [{ CodeValue: "109102", CodingSchemeDesignator: "DCM" }],
+        },
       ],
     }),
     "old.json": Buffer.from(JSON.stringify(receipt)),
@@ -386,7 +435,11 @@ t.test("a slice that changes under our hands is noticed", async (t) => {
   writeFileSync(join(folder, "copy"), stack(3)[1]!);
   symlinkSync("copy", join(folder, "1.dcm"));
   await image.frame(0).catch(() => undefined);
-  t.match((await refusal(t, image.frame(1))).details, { reason: "changed" }, "a link is not followed");
+  t.match(
+    (await refusal(t, image.frame(1))).details,
+    { reason: "changed" },
+    "a link is not followed",
+  );
 });
 
 t.test("the frames of one file as a volume", async (t) => {
@@ -399,7 +452,11 @@ t.test("the frames of one file as a volume", async (t) => {
     ["no positions at all", multiFrame([undefined, undefined]), "missing_geometry"],
     ["a gap", multiFrame([0, 2, 4, 8]), "gap"],
     ["one frame", multiFrame([0]), "single_slice"],
-    ["one position for all", multiFrame([undefined, undefined], at("0\\0\\1")), "duplicate_position"],
+    [
+      "one position for all",
+      multiFrame([undefined, undefined], at("0\\0\\1")),
+      "duplicate_position",
+    ],
   ];
   for (const [name, file, reason] of faults) {
     const read = await readImage(file);
@@ -424,7 +481,11 @@ t.test("frames of a tomosynthesis are a volume in the patient", async (t) => {
       SharedFunctionalGroupsSequence: [{ PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8" }] }],
     }),
   );
-  t.equal(projection.spacing(0)?.patient, false, "a projection, whose frames are no planes, is not believed");
+  t.equal(
+    projection.spacing(0)?.patient,
+    false,
+    "a projection, whose frames are no planes, is not believed",
+  );
 });
 
 t.test("a series of multi-frame files is one stack of all their frames", async (t) => {
@@ -447,8 +508,16 @@ t.test("a series without files", (t) => {
   t.end();
 });
 
-/** Part `number` of a concatenation, with a frame at each of its places and `offset` frames before it. */
-const part = (number: number, places: readonly number[], offset: number, more: Attributes = {}): Buffer =>
+/**
+ * Part `number` of a concatenation, with a frame at each of its places and `offset` frames before
+ * it.
+ */
+const part = (
+  number: number,
+  places: readonly number[],
+  offset: number,
+  more: Attributes = {},
+): Buffer =>
   multiFrame(places, {
     SOPInstanceUID: `1.7.${number}`,
     ConcatenationUID: "1.7",
@@ -485,9 +554,19 @@ t.test("all parts of a concatenation are one volume", async (t) => {
 t.test("a concatenation that is not whole is refused, and says what is missing", async (t) => {
   const untold = { InConcatenationTotalNumber: undefined };
   const cases: [string, Buffer[], Record<string, unknown>, RegExp][] = [
-    ["the last is missing", PARTS.slice(0, 2), { missing: [3], doubled: [] }, /found 2 parts; 3 is missing/],
+    [
+      "the last is missing",
+      PARTS.slice(0, 2),
+      { missing: [3], doubled: [] },
+      /found 2 parts; 3 is missing/,
+    ],
     ["the first is missing", PARTS.slice(1), { missing: [1] }, /1 is missing/],
-    ["one of three", PARTS.slice(1, 2), { missing: [1, 3], parts: 3 }, /found 1 part; 1, 3 are missing/],
+    [
+      "one of three",
+      PARTS.slice(1, 2),
+      { missing: [1, 3], parts: 3 },
+      /found 1 part; 1, 3 are missing/,
+    ],
     [
       "one twice",
       [...PARTS, part(2, [10, 12], 2, { SOPInstanceUID: "1.7.7" })],
@@ -513,7 +592,12 @@ t.test("a concatenation that is not whole is refused, and says what is missing",
       { offset: 3 },
       /found 3/,
     ],
-    ["a part that does not say how many there are", [part(1, [0, 2], 0, untold)], {}, /unknown number/],
+    [
+      "a part that does not say how many there are",
+      [part(1, [0, 2], 0, untold)],
+      {},
+      /unknown number/,
+    ],
   ];
   for (const [name, files, details, message] of cases) {
     const error = await refusal(t, readFolder(t, folderOf(t, files)));
@@ -625,7 +709,9 @@ t.test("a dose grid whose offsets are not its frames' is refused by name", async
 
 t.test("what an item that is read late has is told too", async (t) => {
   const wrong = { FrameAnatomySequence: [{ FrameLaterality: "R*" }] };
-  const slices = [0, 3, 6].map((z) => slice({ z, attributes: { SharedFunctionalGroupsSequence: [wrong] } }));
+  const slices = [0, 3, 6].map((z) =>
+    slice({ z, attributes: { SharedFunctionalGroupsSequence: [wrong] } }),
+  );
   const image = await readFolder(t, folderOf(t, slices));
   t.strictSame(image.warnings, []);
   t.strictSame(statedSides(image, undefined).size, 0);

@@ -1,4 +1,7 @@
-/** JPEG 2000 and HTJ2K whose chrominance has fewer samples, and what their components are (PS3.5 8.2.4, CP-2650). */
+/**
+ * JPEG 2000 and HTJ2K whose chrominance has fewer samples, and what their components are (PS3.5
+ * 8.2.4, CP-2650).
+ */
 import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -25,8 +28,8 @@ interface Coded {
 }
 
 /**
- * Lossless codestreams of the planes that `sampleAt` draws, by opj_compress 2.5.0 (-n 2 -mct 0) and ojph_compress 0.31.0
- * (-reversible true -num_decomps 1).
+ * Lossless codestreams of the planes that `sampleAt` draws, by opj_compress 2.5.0 (-n 2 -mct 0) and
+ * ojph_compress 0.31.0 (-reversible true -num_decomps 1).
  */
 const CODED: (Coded & { coded: string })[] = [
   {
@@ -119,7 +122,10 @@ const CODED: (Coded & { coded: string })[] = [
 const sampleAt = (c: number, x: number, y: number) =>
   (x * [7, 23, 31][c]! + y * [13, 5, 17][c]! + 60 * c + 20) % 256;
 
-/** Each sample at all the pixels that it stands for. opj_compress takes fewer samples of uneven planes; the last are 0. */
+/**
+ * Each sample at all the pixels that it stands for. opj_compress takes fewer samples of uneven
+ * planes; the last are 0.
+ */
 function expectedOf({ kind, columns, rows, sampling }: Coded): Buffer {
   const sample = (c: number, x: number, y: number) => {
     const [dx, dy] = sampling[c] ?? [1, 1];
@@ -202,7 +208,10 @@ t.test("other sizes are refused, and a transform over them", async (t) => {
   await t.rejects(changed(45, 8), unsupported, "another depth");
   await t.rejects(changed(19, 1), unsupported, "the first pixel is not at 0");
   const cod = Buffer.from(coded, "base64").indexOf(Buffer.from([0xff, 0x52]));
-  await t.rejects(changed(cod + 8, 1), { code: "corrupt_image", message: /components of different size/ });
+  await t.rejects(changed(cod + 8, 1), {
+    code: "corrupt_image",
+    message: /components of different size/,
+  });
 });
 
 t.test("the attribute says what components without a transform are", async (t) => {
@@ -238,12 +247,14 @@ t.test("the attribute says what components without a transform are", async (t) =
       isWarned ? ["photometric_mismatch"] : [],
       title,
     );
-    if (coded === transformed) t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(raw.data), title);
+    if (coded === transformed)
+      t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(raw.data), title);
   }
   // Its components need a bit more than they have here: what they are is not known
   await t.rejects(read(plain, { PhotometricInterpretation: "YBR_RCT" }), {
     code: "corrupt_image",
-    message: /^PhotometricInterpretation is YBR_RCT but the compressed frames have no such transform/,
+    message:
+      /^PhotometricInterpretation is YBR_RCT but the compressed frames have no such transform/,
   });
 });
 
@@ -258,7 +269,9 @@ function rgbOf([y, b, r]: readonly number[]): number[] {
 function byOpjDecompress(folder: string, codestream: Uint8Array): Buffer {
   const [from, to] = [join(folder, "frame.j2k"), join(folder, "frame.ppm")];
   writeFileSync(from, codestream);
-  const { status, stdout } = spawnSync("opj_decompress", ["-i", from, "-o", to], { encoding: "utf8" });
+  const { status, stdout } = spawnSync("opj_decompress", ["-i", from, "-o", to], {
+    encoding: "utf8",
+  });
   if (status !== 0) throw new Error(stdout);
   const bytes = readFileSync(to);
   const [header = ""] = /^P6\s(?:#.*\n)?\d+ \d+\n255\n/.exec(bytes.toString("latin1")) ?? [];
@@ -278,7 +291,8 @@ async function meanDifference(file: Uint8Array, expected: Buffer): Promise<numbe
 t.test("the cases of the field", { skip: needs(`${CASES}/sm-j2k-420.dcm`) }, async (t) => {
   const plain = await readImage(readFileSync(`${CASES}/sm-j2k-ybr-ict-no-mct.dcm`));
   const first = rgbOf([...(await plain.frame(0)).subarray(0, 3)]);
-  for (const [c, value] of [40, 200, 30].entries()) t.ok(Math.abs(first[c]! - value) <= 1, `${first[c]!}`);
+  for (const [c, value] of [40, 200, 30].entries())
+    t.ok(Math.abs(first[c]! - value) <= 1, `${first[c]!}`);
   const half = await readImage(readFileSync(`${CASES}/sm-j2k-420.dcm`));
   t.equal(half.format.photometricInterpretation, "YBR_FULL");
   t.strictSame(half.warnings, []);

@@ -1,4 +1,6 @@
-/** Standardised uptake values by body weight, whatever zone, day and form the times of a file have. */
+/**
+ * Standardised uptake values by body weight, whatever zone, day and form the times of a file have.
+ */
 import { readFileSync } from "node:fs";
 import t from "tap";
 import { readImage } from "../../../src/images/read-image.js";
@@ -20,20 +22,23 @@ const suvOf = (image: Image, frame = 0) => image.interpretation(frame).suv;
 function decayOf(image: Image, halfLife: number, frame = 0): number | string {
   const suv = suvOf(image, frame);
   if (suv === undefined) return "no positron emission";
-  return "missing" in suv ? suv.missing : Math.round(halfLife * Math.log2((suv.factor * 350e6) / 70_000));
+  return "missing" in suv
+    ? suv.missing
+    : Math.round(halfLife * Math.log2((suv.factor * 350e6) / 70_000));
 }
 
 const pet = (more: Attributes, given: Attributes = {}): Attributes =>
   imageAttributes({
-    ...{
-      SOPClassUID: PET,
-      Modality: "PT",
-      Units: "BQML",
-      CorrectedImage: "ATTN\\DECY",
-      DecayCorrection: "START",
-    },
-    ...{ PatientWeight: "70", SeriesDate: "20260102", SeriesTime: "110000" },
-    ...{ AcquisitionDate: "20260102", AcquisitionTime: "110000" },
+    SOPClassUID: PET,
+    Modality: "PT",
+    Units: "BQML",
+    CorrectedImage: "ATTN\\DECY",
+    DecayCorrection: "START",
+    PatientWeight: "70",
+    SeriesDate: "20260102",
+    SeriesTime: "110000",
+    AcquisitionDate: "20260102",
+    AcquisitionTime: "110000",
     RadiopharmaceuticalInformationSequence: [
       { RadionuclideTotalDose: "350000000", RadionuclideHalfLife: String(F18), ...given },
     ],
@@ -66,11 +71,21 @@ const dateTime = (text: string, more: Attributes = {}): Attributes => ({
 t.test("when a dose was given", async (t) => {
   const cases: [string, Attributes, Attributes, number | RegExp, number?][] = [
     ["no offset: of the file's own clock", {}, dateTime("20260102090000"), 2 * HOUR],
-    ["no offset beside a zone", { TimezoneOffsetFromUTC: "+0100" }, dateTime("20260102090000"), 2 * HOUR],
+    [
+      "no offset beside a zone",
+      { TimezoneOffsetFromUTC: "+0100" },
+      dateTime("20260102090000"),
+      2 * HOUR,
+    ],
     ["UTC, east", { TimezoneOffsetFromUTC: "+0100" }, dateTime("20260102090000.00+0000"), HOUR],
     ["UTC, west", { TimezoneOffsetFromUTC: "-0500" }, dateTime("20260102090000+0000"), 7 * HOUR],
     ["the same offset", { TimezoneOffsetFromUTC: "+0530" }, dateTime("20260102100000+0530"), HOUR],
-    ["another offset", { TimezoneOffsetFromUTC: "+0530" }, dateTime("20260102103000+0630"), 1.5 * HOUR],
+    [
+      "another offset",
+      { TimezoneOffsetFromUTC: "+0530" },
+      dateTime("20260102103000+0630"),
+      1.5 * HOUR,
+    ],
     [
       "the day before, by the zone",
       { TimezoneOffsetFromUTC: "+1300" },
@@ -117,7 +132,12 @@ t.test("when a dose was given", async (t) => {
     ["after the scan", {}, dateTime("20260102110001"), /after the scan/],
     ["with the scan", {}, dateTime("20260102110000"), 0],
     ["before all of it decayed", {}, dateTime("20260101200000"), 15 * HOUR],
-    ["another day of F-18", {}, dateTime("20260101090000"), /less than 100000 Bq was left.* 1.08 days later/],
+    [
+      "another day of F-18",
+      {},
+      dateTime("20260101090000"),
+      /less than 100000 Bq was left.* 1.08 days later/,
+    ],
     ["no time of day", {}, dateTime("20260102"), /no date and time that says the minute/],
     ["no minute", {}, dateTime("2026010209"), /no date and time that says the minute/],
     ["no day of the calendar", {}, dateTime("20260230090000"), /no date and time/],
@@ -125,7 +145,12 @@ t.test("when a dose was given", async (t) => {
     ["as before DICOM", {}, { RadiopharmaceuticalStartTime: "10:00:00" }, HOUR],
     ["an hour and a minute", {}, { RadiopharmaceuticalStartTime: "1030" }, HOUR / 2],
     ["an hour later than the scan's", {}, { RadiopharmaceuticalStartTime: "230000" }, 12 * HOUR],
-    ["an hour without a minute", {}, { RadiopharmaceuticalStartTime: "10" }, /no time that says the minute/],
+    [
+      "an hour without a minute",
+      {},
+      { RadiopharmaceuticalStartTime: "10" },
+      /no time that says the minute/,
+    ],
     [
       "an hour that there is not",
       {},
@@ -161,7 +186,9 @@ t.test("when a dose was given", async (t) => {
 });
 
 t.test("a time that stands for several is none", async (t) => {
-  const several = await readImage(file(pet({}, { RadiopharmaceuticalStartTime: "090000\\100000" })));
+  const several = await readImage(
+    file(pet({}, { RadiopharmaceuticalStartTime: "090000\\100000" })),
+  );
   t.match(decayOf(several, F18), /no time of the radiopharmaceutical/);
   t.match(several.warnings, [{ code: "value_ignored", message: /RadiopharmaceuticalStartTime/ }]);
 });
@@ -175,9 +202,12 @@ t.test("when the scan began", async (t) => {
   const right = await readImage(file(pet({}, given)));
   t.strictSame(Object.keys(suvOf(right) ?? {}), ["factor"], "nothing to say");
   const frame = (reference: string) =>
-    readImage(file(pet({ ...later, FrameReferenceTime: reference, ActualFrameDuration: "120000" }, given)));
+    readImage(
+      file(pet({ ...later, FrameReferenceTime: reference, ActualFrameDuration: "120000" }, given)),
+    );
   t.equal(decayOf(await frame("60000"), F18), 2 * HOUR, "the scan's first frame");
-  // By hand: d = ln(2) * 120 / 6586.2, ln(d / (1 - e^-d)) / lambda = 59.937 s from the frame's start to its average
+  // By hand: d = ln(2) * 120 / 6586.2, ln(d / (1 - e^-d)) / lambda = 59.937 s from the frame's
+  // start to its average
   const back = await frame("180000");
   t.equal(decayOf(back, F18), 2 * HOUR - 120, "a later one: counted back to the scan's start");
   t.match(suvOf(back), { caveat: { code: "suv_scan_start", message: /FrameReferenceTime/ } });
@@ -186,15 +216,22 @@ t.test("when the scan began", async (t) => {
   );
   t.equal(decayOf(hour, F18), 2 * HOUR - 3510, "3600 s less 89.858 s");
   t.equal(decayOf(await frame("0"), F18), 2 * HOUR, "0 says nothing");
-  t.equal(decayOf(await frame("1000"), F18), 2 * HOUR, "nor does one before the frame's own average");
+  t.equal(
+    decayOf(await frame("1000"), F18),
+    2 * HOUR,
+    "nor does one before the frame's own average",
+  );
   const kept = { "00090010": "GEMS_PETD_01", "0009100d": "20260102103000.00" };
   const scanner = await readImage(file(pet({ ...later, ...kept }, given)));
   t.equal(decayOf(scanner, F18), 1.5 * HOUR, "a scanner that keeps it");
   t.strictSame(Object.keys(suvOf(scanner) ?? {}), ["factor"]);
-  await t.rejects(readImage(file(pet({ ...later, ...kept, "0009100D": "20260102100000.00" }, given))), {
-    code: "corrupt_image",
-    message: /0009,100d.* twice/i,
-  });
+  await t.rejects(
+    readImage(file(pet({ ...later, ...kept, "0009100D": "20260102100000.00" }, given))),
+    {
+      code: "corrupt_image",
+      message: /0009,100d.* twice/i,
+    },
+  );
   const known = await readImage(file(pet({ ...kept, "0009100D": "20260102100000.00" }, given)));
   t.equal(decayOf(known, F18), 2 * HOUR, "one that nobody asks for may stand twice");
   for (const lacking of ["SeriesTime", "AcquisitionTime", "AcquisitionDate"])
@@ -207,7 +244,13 @@ t.test("when the scan began", async (t) => {
 t.test("a series has one start", async (t) => {
   const stack = (times: readonly string[], more: Attributes | ((z: number) => Attributes) = {}) =>
     times.map((AcquisitionTime, z) => {
-      const own = { SOPInstanceUID: `1.2.${z + 1}`, Rows: 4, Columns: 6, BitsAllocated: 16, BitsStored: 16 };
+      const own = {
+        SOPInstanceUID: `1.2.${z + 1}`,
+        Rows: 4,
+        Columns: 6,
+        BitsAllocated: 16,
+        BitsStored: 16,
+      };
       const attributes = {
         ...pet(
           { AcquisitionTime, ...(typeof more === "function" ? more(z) : more) },
@@ -227,15 +270,24 @@ t.test("a series has one start", async (t) => {
   const image = await readFolder(t, folderOf(t, computed));
   t.strictSame(decays(image), [2 * HOUR, 2 * HOUR, 2 * HOUR], "the earliest acquisition of all");
   t.match(suvOf(image, 2), { caveat: { code: "suv_scan_start", message: /the 3 images/ } });
-  const heavier = [...stack(["112000", "111000"]), stack(["", "", "110000"], { PatientWeight: "71" })[2]!];
-  t.match(decays(await readFolder(t, folderOf(t, heavier))), [/differ in weight/, /differ/, /differ/]);
+  const heavier = [
+    ...stack(["112000", "111000"]),
+    stack(["", "", "110000"], { PatientWeight: "71" })[2]!,
+  ];
+  t.match(decays(await readFolder(t, folderOf(t, heavier))), [
+    /differ in weight/,
+    /differ/,
+    /differ/,
+  ]);
   const bySeries = (reference: (z: number) => number, more: Attributes = {}) =>
     stack(["112000", "111000", "110000"], (z) => ({
-      ...{ FrameReferenceTime: String(reference(z) * 1000), ActualFrameDuration: "120000" },
+      FrameReferenceTime: String(reference(z) * 1000),
+      ActualFrameDuration: "120000",
       ...more,
     }));
   const later = { SeriesTime: "180000" };
-  // The bed that began the scan is not there: 20 min before the first that is, by the frames' own times
+  // The bed that began the scan is not there: 20 min before the first that is, by the frames' own
+  // times
   const rest = await readFolder(
     t,
     folderOf(
@@ -276,7 +328,13 @@ t.test("a series has one start", async (t) => {
     ),
   );
   t.strictSame(decays(against), [2 * HOUR, 2 * HOUR, 2 * HOUR], "the series' own time is believed");
-  t.match(suvOf(against), { caveat: { code: "suv_scan_start", message: /SUV would be 82\.7 % of these/ } });
+  t.match(suvOf(against), {
+    caveat: { code: "suv_scan_start", message: /SUV would be 82\.7 % of these/ },
+  });
   const unknown = stack(["112000", "", "110000"], { SeriesTime: "111500" });
-  t.match(decays(await readFolder(t, folderOf(t, unknown))), [/decay correction/, /decay/, /decay/]);
+  t.match(decays(await readFolder(t, folderOf(t, unknown))), [
+    /decay correction/,
+    /decay/,
+    /decay/,
+  ]);
 });

@@ -54,7 +54,17 @@ t.test("dates and times", (t) => {
   t.equal(secondsOfTime("10:00:00"), 36_000, "as before DICOM");
   t.equal(secondsOfTime("1000"), 36_000);
   t.equal(secondsOfTime("235960.5"), 86_400.5, "a leap second");
-  for (const text of ["10", "240000", "106000", "10:0000", "1000:00", "100000.", "10 00", "1e3000", ""])
+  for (const text of [
+    "10",
+    "240000",
+    "106000",
+    "10:0000",
+    "1000:00",
+    "100000.",
+    "10 00",
+    "1e3000",
+    "",
+  ])
     t.equal(secondsOfTime(text), undefined, text);
   t.end();
 });

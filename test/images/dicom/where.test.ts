@@ -1,11 +1,20 @@
-/** Where images lie, and how large their pixels are, as devices and archives say it: read right, warned of, or refused. */
+/**
+ * Where images lie, and how large their pixels are, as devices and archives say it: read right,
+ * warned of, or refused.
+ */
 import { readFileSync } from "node:fs";
 import t, { type Test } from "tap";
 import { volumeOf } from "../../../src/images/dicom/volume.js";
 import type { Image } from "../../../src/images/image.js";
 import { readImage } from "../../../src/images/read-image.js";
 import { modalityValue, valueReader } from "../../../src/images/stored-values.js";
-import { attributesOf, dicomFile, imageAttributes, Typed, type Attributes } from "../../support/dicom.js";
+import {
+  attributesOf,
+  dicomFile,
+  imageAttributes,
+  Typed,
+  type Attributes,
+} from "../../support/dicom.js";
 import { failure, refuses, warned } from "../../support/expect.js";
 import { needs } from "../../support/needs.js";
 import { folderOf, multiFrame, readFolder, slice } from "../../support/series.js";
@@ -25,7 +34,9 @@ async function values(image: Image, frame: number): Promise<number[]> {
 
 const read = (attributes: Attributes) => {
   const frames = Number(attributes["NumberOfFrames"] ?? 1);
-  return readImage(dicomFile({ attributes: imageAttributes(attributes), pixels: Buffer.alloc(16 * frames) }));
+  return readImage(
+    dicomFile({ attributes: imageAttributes(attributes), pixels: Buffer.alloc(16 * frames) }),
+  );
 };
 
 t.test("the cases", withCases, async (t) => {
@@ -42,14 +53,26 @@ t.test("the cases", withCases, async (t) => {
     t.equal((await image.frame(0)).length, 32 * 32 * 3);
   });
 
-  await t.test("a reconstruction of nuclear medicine lies where its detector's item says", async (t) => {
-    const image = await caseFile("nm-recon-tomo.dcm");
-    t.strictSame(image.plane(7)?.position, [-32, -32, 72], "downwards, by the sign of SpacingBetweenSlices");
-    const { frames, geometry } = volumeOf(image);
-    t.strictSame(frames, [7, 6, 5, 4, 3, 2, 1, 0]);
-    t.match(geometry, { origin: [-32, -32, 72], sliceDirection: [0, 0, 1], sliceSpacing: 4, rowSpacing: 4 });
-    t.strictSame(warned(image), []);
-  });
+  await t.test(
+    "a reconstruction of nuclear medicine lies where its detector's item says",
+    async (t) => {
+      const image = await caseFile("nm-recon-tomo.dcm");
+      t.strictSame(
+        image.plane(7)?.position,
+        [-32, -32, 72],
+        "downwards, by the sign of SpacingBetweenSlices",
+      );
+      const { frames, geometry } = volumeOf(image);
+      t.strictSame(frames, [7, 6, 5, 4, 3, 2, 1, 0]);
+      t.match(geometry, {
+        origin: [-32, -32, 72],
+        sliceDirection: [0, 0, 1],
+        sliceSpacing: 4,
+        rowSpacing: 4,
+      });
+      t.strictSame(warned(image), []);
+    },
+  );
 
   await t.test("slices that are stored with other bits are one volume", async (t) => {
     const image = await caseFolder(t, "mr-series-bitsallocated-mixed");
@@ -63,7 +86,11 @@ t.test("the cases", withCases, async (t) => {
 
   await t.test("secondary captures with a plane have their spacing in the patient", async (t) => {
     const image = await caseFolder(t, "sc-series-plane-and-nominal-spacing");
-    t.match(image.series?.volume.geometry, { rowSpacing: 0.5, columnSpacing: 0.5, sliceSpacing: 1 });
+    t.match(image.series?.volume.geometry, {
+      rowSpacing: 0.5,
+      columnSpacing: 0.5,
+      sliceSpacing: 1,
+    });
     t.strictSame(warned(image), []);
   });
 
@@ -85,9 +112,15 @@ function volumeFault(image: Image): unknown {
 }
 
 const region = (delta: number, more: Attributes = {}): Attributes => ({
-  ...{ RegionSpatialFormat: 1, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
-  ...{ PhysicalDeltaX: new Typed("FD", delta), PhysicalDeltaY: new Typed("FD", delta) },
-  ...{ RegionLocationMinX0: 0, RegionLocationMinY0: 0, RegionLocationMaxX1: 3, RegionLocationMaxY1: 3 },
+  RegionSpatialFormat: 1,
+  PhysicalUnitsXDirection: 3,
+  PhysicalUnitsYDirection: 3,
+  PhysicalDeltaX: new Typed("FD", delta),
+  PhysicalDeltaY: new Typed("FD", delta),
+  RegionLocationMinX0: 0,
+  RegionLocationMinY0: 0,
+  RegionLocationMaxX1: 3,
+  RegionLocationMaxY1: 3,
   ...more,
 });
 
@@ -115,7 +148,10 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
     regions: 2,
     codes: ["spacing_mismatch"],
   });
-  t.match(await of("0.5\\0.5", region(0.05, { PhysicalUnitsXDirection: 4 })), { spacing: pixel, codes: [] });
+  t.match(await of("0.5\\0.5", region(0.05, { PhysicalUnitsXDirection: 4 })), {
+    spacing: pixel,
+    codes: [],
+  });
   t.match(
     await of("0.5\\0.5", region(0.05, { RegionLocationMaxX1: 9 })),
     { spacing: { patient: false }, regions: undefined, codes: ["regions_ignored"] },
@@ -138,7 +174,11 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
     { spacing: { patient: false }, ...ignored },
     "no place, and another scale",
   );
-  t.match(await of("", nowhere), { spacing: undefined, ...ignored }, "no place, and no PixelSpacing");
+  t.match(
+    await of("", nowhere),
+    { spacing: undefined, ...ignored },
+    "no place, and no PixelSpacing",
+  );
   t.match(
     await of("", region(0.05), region(0.05, { RegionLocationMinX0: 3, RegionLocationMaxX1: 1 })),
     { spacing: undefined, ...ignored },
@@ -162,7 +202,10 @@ t.test("regions of ultrasound and PixelSpacing", async (t) => {
   );
 });
 
-const PLANE: Attributes = { ImagePositionPatient: "0\\0\\0", ImageOrientationPatient: "1\\0\\0\\0\\1\\0" };
+const PLANE: Attributes = {
+  ImagePositionPatient: "0\\0\\0",
+  ImageOrientationPatient: "1\\0\\0\\0\\1\\0",
+};
 
 t.test("PixelSpacing that equals the detector's or the film's", async (t) => {
   const spacing = { PixelSpacing: "0.5\\0.5" };
@@ -173,7 +216,11 @@ t.test("PixelSpacing that equals the detector's or the film's", async (t) => {
     ["a secondary capture with a plane", { ...scanned, ...PLANE }, true],
     ["of an X-ray reconstruction", { ...imager, ...PLANE, Modality: "XA" }, true],
     ["without a plane", scanned, false],
-    ["with a lost orientation", { ...scanned, ...PLANE, ImageOrientationPatient: "0\\0\\0\\0\\0\\0" }, false],
+    [
+      "with a lost orientation",
+      { ...scanned, ...PLANE, ImageOrientationPatient: "0\\0\\0\\0\\0\\0" },
+      false,
+    ],
     ["without a position", { ...scanned, ...PLANE, ImagePositionPatient: undefined }, false],
     ["a projection", { ...imager, ...PLANE, ...CR, Modality: "CR" }, false],
     [
@@ -187,12 +234,19 @@ t.test("PixelSpacing that equals the detector's or the film's", async (t) => {
 });
 
 t.test("reconstructions of nuclear medicine", async (t) => {
-  const detector = { ImagePositionPatient: "-10\\-20\\30", ImageOrientationPatient: "1\\0\\0\\0\\0\\-1" };
+  const detector = {
+    ImagePositionPatient: "-10\\-20\\30",
+    ImageOrientationPatient: "1\\0\\0\\0\\0\\-1",
+  };
   const nuclear = (more: Attributes = {}) =>
     read({
-      ...{ Modality: "NM", ImageType: "ORIGINAL\\PRIMARY\\RECON TOMO\\EMISSION", NumberOfFrames: "4" },
-      ...{ PixelSpacing: "4\\4", SpacingBetweenSlices: "2.5", SliceVector: new Typed("US", [1, 2, 3, 4]) },
-      ...{ DetectorInformationSequence: [detector] },
+      Modality: "NM",
+      ImageType: "ORIGINAL\\PRIMARY\\RECON TOMO\\EMISSION",
+      NumberOfFrames: "4",
+      PixelSpacing: "4\\4",
+      SpacingBetweenSlices: "2.5",
+      SliceVector: new Typed("US", [1, 2, 3, 4]),
+      DetectorInformationSequence: [detector],
       ...more,
     });
   const places = (image: Image) => [0, 1, 2, 3].map((frame) => image.plane(frame)?.position[1]);
@@ -204,13 +258,20 @@ t.test("reconstructions of nuclear medicine", async (t) => {
     [-12.5, -15, -17.5, -20],
     "by the slices' numbers",
   );
-  t.strictSame(places(await nuclear({ DetectorInformationSequence: [detector, detector] })), places(upwards));
+  t.strictSame(
+    places(await nuclear({ DetectorInformationSequence: [detector, detector] })),
+    places(upwards),
+  );
   const gated = await nuclear({
     ImageType: "ORIGINAL\\PRIMARY\\RECON GATED TOMO\\EMISSION",
     SliceVector: new Typed("US", [1, 2, 1, 2]),
   });
   t.strictSame(places(gated), [-20, -17.5, -20, -17.5]);
-  t.match(volumeFault(gated), { details: { reason: "duplicate_position" } }, "several times are no volume");
+  t.match(
+    volumeFault(gated),
+    { details: { reason: "duplicate_position" } },
+    "several times are no volume",
+  );
   const unplaced: [string, Attributes, string][] = [
     ["no distance", { SpacingBetweenSlices: undefined }, "missing_geometry"],
     ["the distance 0", { SpacingBetweenSlices: "0" }, "missing_geometry"],
@@ -223,7 +284,9 @@ t.test("reconstructions of nuclear medicine", async (t) => {
     ],
     [
       "a lost orientation",
-      { DetectorInformationSequence: [{ ...detector, ImageOrientationPatient: "0\\0\\0\\0\\0\\0" }] },
+      {
+        DetectorInformationSequence: [{ ...detector, ImageOrientationPatient: "0\\0\\0\\0\\0\\0" }],
+      },
       "invalid_orientation",
     ],
   ];
@@ -233,7 +296,10 @@ t.test("reconstructions of nuclear medicine", async (t) => {
     t.strictSame(warned(image), [reason], name);
     t.match(volumeFault(image), { code: "series_invalid", details: { reason } }, name);
   }
-  t.strictSame(places(await nuclear({ ...detector, DetectorInformationSequence: [{}] })), places(upwards));
+  t.strictSame(
+    places(await nuclear({ ...detector, DetectorInformationSequence: [{}] })),
+    places(upwards),
+  );
   const nowhere = await nuclear({ DetectorInformationSequence: [{}] });
   t.strictSame([nowhere.plane(0), warned(nowhere)], [undefined, []], "nothing is said of a place");
   const planar = await nuclear({ ImageType: "ORIGINAL\\PRIMARY\\STATIC\\EMISSION" });
@@ -247,11 +313,17 @@ t.test("a lost orientation", async (t) => {
     "1\\0\\0\\0\\1.2\\0",
     "0\\0\\0\\0\\0\\0",
   ]) {
-    const image = await read({ ...PLANE, PixelSpacing: "1\\1", ImageOrientationPatient: orientation });
+    const image = await read({
+      ...PLANE,
+      PixelSpacing: "1\\1",
+      ImageOrientationPatient: orientation,
+    });
     t.strictSame(warned(image), ["invalid_orientation"], orientation);
     t.equal(image.plane(0), undefined);
     t.match(image.spacing(0), { patient: true }, "lengths need no place");
-    const two = [0, 2].map((z) => slice({ z, attributes: { ImageOrientationPatient: orientation } }));
+    const two = [0, 2].map((z) =>
+      slice({ z, attributes: { ImageOrientationPatient: orientation } }),
+    );
     t.match(await failure(readFolder(t, folderOf(t, two))), {
       code: "series_invalid",
       details: { reason: "invalid_orientation" },
@@ -264,12 +336,18 @@ t.test("a lost orientation", async (t) => {
   const frames = [plane("1\\0\\0\\0\\1\\0"), plane("0\\1\\0\\0\\1\\0")];
   const shared = [{ PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8" }] }];
   const image = await readImage(
-    multiFrame([0, 2], { PerFrameFunctionalGroupsSequence: frames, SharedFunctionalGroupsSequence: shared }),
+    multiFrame([0, 2], {
+      PerFrameFunctionalGroupsSequence: frames,
+      SharedFunctionalGroupsSequence: shared,
+    }),
   );
   t.strictSame(warned(image), ["invalid_orientation"], "of one frame of two");
   t.ok(image.plane(0));
   t.match(volumeFault(image), { details: { reason: "invalid_orientation" } });
-  const rounded = await read({ ...PLANE, ImageOrientationPatient: "0.999\\0.0447\\0\\-0.0447\\0.999\\0" });
+  const rounded = await read({
+    ...PLANE,
+    ImageOrientationPatient: "0.999\\0.0447\\0\\-0.0447\\0.999\\0",
+  });
   t.strictSame(warned(rounded), [], "what rounding does is no fault");
 });
 
@@ -299,8 +377,16 @@ t.test("functional groups in both places", async (t) => {
     ],
     [
       "RealWorldValueMappingSequence",
-      { ...{ RealWorldValueFirstValueMapped: 0, RealWorldValueLastValueMapped: 9 }, RealWorldValueSlope: 1 },
-      { ...{ RealWorldValueFirstValueMapped: 0, RealWorldValueLastValueMapped: 5 }, RealWorldValueSlope: 1 },
+      {
+        RealWorldValueFirstValueMapped: 0,
+        RealWorldValueLastValueMapped: 9,
+        RealWorldValueSlope: 1,
+      },
+      {
+        RealWorldValueFirstValueMapped: 0,
+        RealWorldValueLastValueMapped: 5,
+        RealWorldValueSlope: 1,
+      },
       (image) => image.interpretation(0).realWorld?.[0]?.last,
       5,
     ],
@@ -349,7 +435,9 @@ t.test("mosaics are no slices", async (t) => {
     "0019100a": new Typed("US", 1),
   });
   t.strictSame(warned(one), []);
-  const folder = [0, 2].map((z) => slice({ z, attributes: { ImageType: "ORIGINAL\\PRIMARY\\MOSAIC" } }));
+  const folder = [0, 2].map((z) =>
+    slice({ z, attributes: { ImageType: "ORIGINAL\\PRIMARY\\MOSAIC" } }),
+  );
   t.match(await failure(readFolder(t, folderOf(t, folder))), {
     code: "series_invalid",
     message: /mosaic/,
@@ -358,7 +446,12 @@ t.test("mosaics are no slices", async (t) => {
 });
 
 /** A slice whose stored values are those of `numbers`, over and over. */
-function stored(z: number, bits: number, numbers: readonly number[], more: Attributes = {}): Buffer {
+function stored(
+  z: number,
+  bits: number,
+  numbers: readonly number[],
+  more: Attributes = {},
+): Buffer {
   const words = bits > 16 ? Int32Array : bits > 8 ? Int16Array : Int8Array;
   const cells = new words(Array.from({ length: 16 }, (_, i) => numbers[i % numbers.length] ?? 0));
   const data = new Uint8Array(cells.buffer);
@@ -374,8 +467,11 @@ function stored(z: number, bits: number, numbers: readonly number[], more: Attri
     z,
     attributes: {
       ...attributesOf({ ...raw, signed: numbers.some((n) => n < 0) }),
-      ...{ Modality: "MR", SOPClassUID: "1.2.840.10008.5.1.4.1.1.4", SOPInstanceUID: `1.2.3.4.${z + 1}` },
-      ...{ RescaleSlope: undefined, RescaleIntercept: undefined },
+      Modality: "MR",
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.4",
+      SOPInstanceUID: `1.2.3.4.${z + 1}`,
+      RescaleSlope: undefined,
+      RescaleIntercept: undefined,
       ...more,
     },
     frames: [data],
@@ -485,7 +581,10 @@ t.test("slices that do not mean the same", async (t) => {
   // Bits above BitsStored that are those of a sign: air would be taken for bone
   const lost = [stored(0, 12, [-1000, 5], { PixelRepresentation: 0 }), stored(2, 16, [-1000, 5])];
   const image = await readFolder(t, folderOf(t, lost));
-  t.match(await failure(image.frame(0)), { code: "decode_suspect", details: { reason: "sign_mismatch" } });
+  t.match(await failure(image.frame(0)), {
+    code: "decode_suspect",
+    details: { reason: "sign_mismatch" },
+  });
 });
 
 const at = (position: string): Attributes => ({ ImagePositionPatient: position });
@@ -508,7 +607,10 @@ t.test("positions that were rounded to a tenth of a millimetre", async (t) => {
   t.strictSame(warned(exact), [], "rounding that changes nothing");
   // 30 degrees about the x-axis, 2 mm apart, each coordinate rounded by itself
   const [cos, sin] = [Math.cos(Math.PI / 6), Math.sin(Math.PI / 6)];
-  const oblique = Array.from({ length: 30 }, (_, i) => `0\\${round(-2 * i * sin)}\\${round(2 * i * cos)}`);
+  const oblique = Array.from(
+    { length: 30 },
+    (_, i) => `0\\${round(-2 * i * sin)}\\${round(2 * i * cos)}`,
+  );
   const turned = { ImageOrientationPatient: `1\\0\\0\\0\\${cos}\\${sin}` };
   const image = await readFolder(t, folderOf(t, stackAt(oblique, turned)));
   t.ok(Math.abs(image.series!.volume.geometry.sliceSpacing - 2) < 0.01);
@@ -521,11 +623,19 @@ t.test("positions that were rounded to a tenth of a millimetre", async (t) => {
 
 t.test("what rounding to a tenth of a millimetre does not explain", async (t) => {
   const cases: [string, string[], string][] = [
-    ["a slice 0.2 mm off", ["0\\0\\0", "0\\0\\2", "0\\0\\4.2", "0\\0\\6", "0\\0\\8"], "uneven_spacing"],
+    [
+      "a slice 0.2 mm off",
+      ["0\\0\\0", "0\\0\\2", "0\\0\\4.2", "0\\0\\6", "0\\0\\8"],
+      "uneven_spacing",
+    ],
     ["more digits", ["0\\0\\0", "0\\0\\0.71", "0\\0\\1.3", "0\\0\\2"], "uneven_spacing"],
     ["a drift", ["0\\0\\0", "0\\0\\2", "0\\0\\4.1", "0\\0\\6.3", "0\\0\\8.6"], "uneven_spacing"],
     ["a shear", ["0\\0\\0", "0.1\\0\\2", "0.2\\0\\4"], "tilt"],
-    ["slices as near as the rounding", ["0\\0\\0", "0\\0\\0.2", "0\\0\\0.5", "0\\0\\0.7"], "uneven_spacing"],
+    [
+      "slices as near as the rounding",
+      ["0\\0\\0", "0\\0\\0.2", "0\\0\\0.5", "0\\0\\0.7"],
+      "uneven_spacing",
+    ],
     ["a missing slice", ["0\\0\\0", "0\\0\\0.7", "0\\0\\1.3", "0\\0\\2.7", "0\\0\\3.3"], "gap"],
   ];
   for (const [name, positions, reason] of cases)
@@ -544,12 +654,21 @@ t.test("the slope 0", async (t) => {
   const pixels = Buffer.alloc(16, 5);
   const file = (more: Attributes) => dicomFile({ attributes: imageAttributes(more), pixels });
   await refuses(t, file(zero), "corrupt_image", /RescaleSlope is 0/, "values that are not");
-  await refuses(t, file({ DoseGridScaling: "0" }), "corrupt_image", /DoseGridScaling is 0/, "of a dose");
+  await refuses(
+    t,
+    file({ DoseGridScaling: "0" }),
+    "corrupt_image",
+    /DoseGridScaling is 0/,
+    "of a dose",
+  );
   const padded = await readImage(file({ ...zero, PixelPaddingValue: 5 }));
   t.strictSame((await values(padded, 0)).length, 16, "padding is no value");
   const last = Buffer.alloc(64);
   last[63] = 1;
-  const frames = dicomFile({ attributes: imageAttributes({ ...zero, NumberOfFrames: "4" }), pixels: last });
+  const frames = dicomFile({
+    attributes: imageAttributes({ ...zero, NumberOfFrames: "4" }),
+    pixels: last,
+  });
   const image = await readImage(frames);
   t.ok(await image.frame(0));
   t.match(await failure(image.frame(3)), { code: "corrupt_image" });

@@ -118,7 +118,9 @@ t.test("pages of a TIFF are frames", async (t) => {
   await t.rejects(image.frame(2), { code: "bad_request" });
 });
 
-const FORMS = [false, true].flatMap((bigEndian) => [false, true].map((bigTiff) => ({ bigEndian, bigTiff })));
+const FORMS = [false, true].flatMap((bigEndian) =>
+  [false, true].map((bigTiff) => ({ bigEndian, bigTiff })),
+);
 const four = Uint8Array.of(0x1b, 0x20, 0x80, 0xff);
 const six = Uint8Array.of(10, 20, 30, 40, 50, 60);
 const greyPage: TiffPage = { width: 4, height: 1, photometric: 1, pixels: four };
@@ -157,10 +159,16 @@ t.test("fewer bits are spread to eight, and said to be", async (t) => {
     for (const photometric of [0, 1]) {
       const page = { width, height: 1, bits: [bits], photometric, pixels: four.subarray(0, 1) };
       const image = await readImage(tiffFile([page]));
-      t.strictSame([...(await pixels(image))], values, `TIFF of ${bits} bits, photometric ${photometric}`);
+      t.strictSame(
+        [...(await pixels(image))],
+        values,
+        `TIFF of ${bits} bits, photometric ${photometric}`,
+      );
       t.strictSame(image.transforms, [step]);
     }
-    const png = await readImage(pngFile({ width, height: 1, bits, colour: 0, pixels: four.subarray(0, 1) }));
+    const png = await readImage(
+      pngFile({ width, height: 1, bits, colour: 0, pixels: four.subarray(0, 1) }),
+    );
     t.strictSame([...(await pixels(png))], values, `PNG of ${bits} bits`);
     t.strictSame(png.transforms, [step]);
   }
@@ -180,13 +188,24 @@ t.test("palettes are applied, and said to be", async (t) => {
   t.strictSame([...(await pixels(same))], red);
   t.match(same.transforms, [{ step: "palette_to_grey" }]);
   const before = [pngChunk("PLTE", Uint8Array.from(rgb))];
-  const png = pngFile({ width: 4, height: 1, bits: 2, colour: 3, pixels: four.subarray(0, 1), before });
+  const png = pngFile({
+    width: 4,
+    height: 1,
+    bits: 2,
+    colour: 3,
+    pixels: four.subarray(0, 1),
+    before,
+  });
   t.strictSame([...(await pixels(await readImage(png)))], rgb);
   t.strictSame((await readImage(png)).transforms, tiff.transforms);
 });
 
 t.test("TIFF that would be read wrongly or not at all", async (t) => {
-  const three = (photometric: number, more: TiffPage["more"] = []) => ({ ...rgbPage, photometric, more });
+  const three = (photometric: number, more: TiffPage["more"] = []) => ({
+    ...rgbPage,
+    photometric,
+    more,
+  });
   const cases: [string, TiffPage, RegExp][] = [
     ["YCbCr", three(6), /YCbCr.*JPEG compression only/],
     ["YCbCr, not subsampled", three(6, [{ tag: 530, values: [1, 1] }]), /YCbCr/],
@@ -224,14 +243,32 @@ t.test("TIFF that would be read wrongly or not at all", async (t) => {
     for (const [name, page, message] of cases) {
       await refuses(t, tiffFile([page], form), "unsupported_format", message, name);
       const good = page.bits?.length === 3 ? rgbPage : greyPage;
-      await refuses(t, tiffFile([good, page], form), "unsupported_format", /./, `${name} on a later page`);
+      await refuses(
+        t,
+        tiffFile([good, page], form),
+        "unsupported_format",
+        /./,
+        `${name} on a later page`,
+      );
     }
   const bare = { ...greyPage, more: [{ tag: 262, values: [] }] };
   await refuses(t, tiffFile([bare]), "corrupt_image", /no tag 262/, "no photometric");
   const nothing = { ...bare, more: [{ tag: 256, type: 5, values: [0] } as const] };
-  await refuses(t, tiffFile([nothing]), "corrupt_image", /tag 256 holds no number/, "a width of 0/0");
+  await refuses(
+    t,
+    tiffFile([nothing]),
+    "corrupt_image",
+    /tag 256 holds no number/,
+    "a width of 0/0",
+  );
   const wide = { ...greyPage, width: 2, height: 2 };
-  await refuses(t, tiffFile([greyPage, wide]), "unsupported_format", /Page 2.*differs/, "another size");
+  await refuses(
+    t,
+    tiffFile([greyPage, wide]),
+    "unsupported_format",
+    /Page 2.*differs/,
+    "another size",
+  );
   const twice = { ...greyPage, more: [1, 2].map(() => ({ tag: 262, values: [1] })) };
   await refuses(t, tiffFile([twice]), "corrupt_image", /twice/, "photometric twice");
   const round = tiffFile([greyPage]);
@@ -272,7 +309,13 @@ t.test("YCbCr in JPEG compression becomes RGB", async (t) => {
   const alone = Buffer.concat([stream.subarray(0, 2), adobe, stream.subarray(2)]);
   t.strictSame(await pixels(image), await sharp(alone).raw().toBuffer());
   t.equal(image.format.photometricInterpretation, "RGB");
-  const tiled = { compression: "jpeg", quality: 80, tile: true, tileWidth: 16, tileHeight: 16 } as const;
+  const tiled = {
+    compression: "jpeg",
+    quality: 80,
+    tile: true,
+    tileWidth: 16,
+    tileHeight: 16,
+  } as const;
   const tiles = await readImage(await source.clone().tiff(tiled).toBuffer());
   t.strictSame(await pixels(tiles), await pixels(image), "in tiles");
 });
@@ -280,11 +323,22 @@ t.test("YCbCr in JPEG compression becomes RGB", async (t) => {
 t.test("transparency is said to be dropped", async (t) => {
   const two = (alpha: number) => Uint8Array.of(10, 255, 30, alpha);
   const trns = (...data: number[]) => [pngChunk("tRNS", Uint8Array.from(data))];
-  const png = (bits: number, colour: number, width: number, data: Uint8Array, before: Buffer[] = []) =>
-    pngFile({ width, height: 1, bits, colour, pixels: data, before });
+  const png = (
+    bits: number,
+    colour: number,
+    width: number,
+    data: Uint8Array,
+    before: Buffer[] = [],
+  ) => pngFile({ width, height: 1, bits, colour, pixels: data, before });
   const tiffAlpha = (alpha: number, extra: number) =>
     tiffFile([
-      { ...greyPage, width: 2, bits: [8, 8], pixels: two(alpha), more: [{ tag: 338, values: [extra] }] },
+      {
+        ...greyPage,
+        width: 2,
+        bits: [8, 8],
+        pixels: two(alpha),
+        more: [{ tag: 338, values: [extra] }],
+      },
     ]);
   const cases: [string, Buffer, number[], boolean][] = [
     ["LA", png(8, 4, 2, two(254)), [10, 30], true],

@@ -1,6 +1,7 @@
 /**
- * A process that commits and kills itself: `node commit-child.js DIR NAME STEP CONTENTS [at-once|deliver]`. It kills itself (SIGKILL)
- * before the change of the disk numbered STEP, from 0; with STEP -1 it lives and prints the number of steps.
+ * A process that commits and kills itself: `node commit-child.js DIR NAME STEP CONTENTS
+ * [at-once|deliver]`. It kills itself (SIGKILL) before the change of the disk numbered STEP, from
+ * 0; with STEP -1 it lives and prints the number of steps.
  */
 import { operateAtOnce } from "../../../src/files/disk.js";
 import { withName } from "../../../src/results/commit/commit.js";

@@ -1,4 +1,6 @@
-/** kill -9 before every single change that a commit makes on disk: afterwards it is all or nothing. */
+/**
+ * kill -9 before every single change that a commit makes on disk: afterwards it is all or nothing.
+ */
 import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -72,7 +74,10 @@ for (const [before, how] of [
       }
       const turn = seen.indexOf("new");
       t.ok(turn > 0 && turn < steps, "some deaths come before the mark, some after");
-      t.same(seen, [...Array<string>(turn).fill(before), ...Array<string>(steps - turn).fill("new")]);
+      t.same(seen, [
+        ...Array<string>(turn).fill(before),
+        ...Array<string>(steps - turn).fill("new"),
+      ]);
     },
   );
 }

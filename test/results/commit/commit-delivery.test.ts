@@ -1,11 +1,18 @@
-/** A result and the file that says to where it is delivered appear together, and an old one that was not delivered stays. */
+/**
+ * A result and the file that says to where it is delivered appear together, and an old one that was
+ * not delivered stays.
+ */
 import { execFile } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { withName } from "../../../src/results/commit/commit.js";
-import { deliveryText, readDelivery, type Delivery } from "../../../src/results/receipt/delivery.js";
+import {
+  deliveryText,
+  readDelivery,
+  type Delivery,
+} from "../../../src/results/receipt/delivery.js";
 import { deliveryFor, recoverFolder, sample } from "../../support/commits.js";
 
 const NAME = "slice.dcm";
@@ -16,13 +23,19 @@ const child = fileURLToPath(new URL("commit-child.js", import.meta.url));
 
 async function commitIn(dir: string, step: number, how: string): Promise<string> {
   const words = [child, dir, NAME, String(step), JSON.stringify(NEW), how];
-  const ended = await promisify(execFile)(process.execPath, words, { env: {} }).catch((error: unknown) => ({
-    stdout: (error as { signal?: string }).signal ?? "",
-  }));
+  const ended = await promisify(execFile)(process.execPath, words, { env: {} }).catch(
+    (error: unknown) => ({
+      stdout: (error as { signal?: string }).signal ?? "",
+    }),
+  );
   return ended.stdout;
 }
 
-async function put(dir: string, contents: Record<string, string>, delivery?: Delivery): Promise<void> {
+async function put(
+  dir: string,
+  contents: Record<string, string>,
+  delivery?: Delivery,
+): Promise<void> {
   const { files, receipt } = sample(NAME, "pixels", contents);
   await withName(dir, NAME, {}, (held) => held.commit(files, receipt, undefined, delivery));
 }
@@ -75,21 +88,30 @@ for (const how of ["deliver", ""])
     },
   );
 
-await t.test("a result that was delivered goes when it is replaced, and the new one names it", async (t) => {
-  const dir = t.testdir();
-  await put(dir, OLD, deliveryFor("old"));
-  writeFileSync(`${dir}/${HELPER}`, deliveryText({ ...deliveryFor("old"), open: false }));
-  await put(dir, NEW, deliveryFor("new"));
-  t.same(readdirSync(dir).sort(), [HELPER, ...namesOf(NEW), `${NAME}.json`].sort());
-  t.match(await readDelivery(`${dir}/${HELPER}`), { id: "new", replaces: { id: "old", open: false } });
-});
+await t.test(
+  "a result that was delivered goes when it is replaced, and the new one names it",
+  async (t) => {
+    const dir = t.testdir();
+    await put(dir, OLD, deliveryFor("old"));
+    writeFileSync(`${dir}/${HELPER}`, deliveryText({ ...deliveryFor("old"), open: false }));
+    await put(dir, NEW, deliveryFor("new"));
+    t.same(readdirSync(dir).sort(), [HELPER, ...namesOf(NEW), `${NAME}.json`].sort());
+    t.match(await readDelivery(`${dir}/${HELPER}`), {
+      id: "new",
+      replaces: { id: "old", open: false },
+    });
+  },
+);
 
-await t.test("of several that wait the older has the smaller number, whatever was between", async (t) => {
-  const dir = t.testdir({ [`.${NAME}.delivery.3`]: { x: "" } });
-  await put(dir, OLD, deliveryFor("old"));
-  await put(dir, NEW, deliveryFor("new"));
-  await checkKept(t, dir, 4);
-});
+await t.test(
+  "of several that wait the older has the smaller number, whatever was between",
+  async (t) => {
+    const dir = t.testdir({ [`.${NAME}.delivery.3`]: { x: "" } });
+    await put(dir, OLD, deliveryFor("old"));
+    await put(dir, NEW, deliveryFor("new"));
+    await checkKept(t, dir, 4);
+  },
+);
 
 await t.test("what is to be delivered of a result that somebody removed is dropped", async (t) => {
   const dir = t.testdir({ [HELPER]: deliveryText(deliveryFor("old")) });
@@ -103,7 +125,8 @@ await t.test(
     const name = "n".repeat(241);
     const dir = t.testdir();
     const { files, receipt } = sample(name, "pixels", {});
-    for (let i = 0; i < 2; i++) await withName(dir, name, {}, (held) => held.commit(files, receipt));
+    for (let i = 0; i < 2; i++)
+      await withName(dir, name, {}, (held) => held.commit(files, receipt));
     t.same(readdirSync(dir), [`${name}.json`]);
     await t.rejects(
       withName(dir, name, { delivers: true }, () => Promise.resolve()),

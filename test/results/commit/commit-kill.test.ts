@@ -1,7 +1,8 @@
 /**
- * kill -9 of the whole product at random points of its life, and two of it on one NAME: afterwards there is everything
- * or nothing, an earlier result is never lost, and the bytes are those of a run that nobody disturbed. Deaths before
- * each single step of the commit are in commit-crash.test.ts. RADSERVE_KILLS sets the number of points.
+ * kill -9 of the whole product at random points of its life, and two of it on one NAME: afterwards
+ * there is everything or nothing, an earlier result is never lost, and the bytes are those of a run
+ * that nobody disturbed. Deaths before each single step of the commit are in commit-crash.test.ts.
+ * RADSERVE_KILLS sets the number of points.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -26,7 +27,10 @@ const STAGING = `.${NAME}.radserve`;
 const STARTED = "2026-11-21T10:00:00.000Z";
 const main = fileURLToPath(new URL("../../../src/main.js", import.meta.url));
 
-/** When to kill: so many milliseconds after the start, or after an entry of the output folder has changed so often. */
+/**
+ * When to kill: so many milliseconds after the start, or after an entry of the output folder has
+ * changed so often.
+ */
 type Moment = { after: number } | { changes: number; then: number } | { staged: number };
 
 /** What a folder holds: each file's hash by name, the receipt without its times. */
@@ -38,8 +42,16 @@ async function contents(folder: string): Promise<Record<string, unknown>> {
   const hashes = names
     .filter((name) => name !== `${NAME}.json`)
     .map((name) => [name, hash(readFileSync(join(folder, name)))] as const);
-  t.same(names, [...filesOf(found.receipt).keys(), `${NAME}.json`].sort(), "the receipt and what it lists");
-  t.same(Object.fromEntries(hashes), Object.fromEntries(filesOf(found.receipt)), "each with its hash");
+  t.same(
+    names,
+    [...filesOf(found.receipt).keys(), `${NAME}.json`].sort(),
+    "the receipt and what it lists",
+  );
+  t.same(
+    Object.fromEntries(hashes),
+    Object.fromEntries(filesOf(found.receipt)),
+    "each with its hash",
+  );
   return { started: timings.started_at, receipt, files: Object.fromEntries(hashes) };
 }
 
@@ -82,7 +94,11 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
 
   const start = (folder: string) =>
     spawn(process.execPath, [main, "infer", input, folder], {
-      env: { ...process.env, RADSERVE_MODELS_DIR: models, RADSERVE_STATE_DIR: join(place, "state") },
+      env: {
+        ...process.env,
+        RADSERVE_MODELS_DIR: models,
+        RADSERVE_STATE_DIR: join(place, "state"),
+      },
       stdio: "ignore",
     });
   const prepare = (folder: string, withEarlier: boolean): string => {
@@ -118,8 +134,13 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, killOne));
-    t.comment(`${left.killed} killed, ${left.lock} with the lock, ${left.staging} while committing`);
-    t.ok(left.killed > KILLS / 2 && left.lock > KILLS / 4 && left.staging > 0, "deaths in the midst of work");
+    t.comment(
+      `${left.killed} killed, ${left.lock} with the lock, ${left.staging} while committing`,
+    );
+    t.ok(
+      left.killed > KILLS / 2 && left.lock > KILLS / 4 && left.staging > 0,
+      "deaths in the midst of work",
+    );
 
     const found = { none: 0, old: 0, new: 0 };
     for (const [i, { folder, before }] of points.entries()) {
@@ -129,8 +150,10 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
       const started = typeof now["started"] === "string" ? now["started"] : undefined;
       const isOld = before === "old" && JSON.stringify(now) === JSON.stringify(old);
       found[started === undefined ? "none" : isOld ? "old" : "new"] += 1;
-      if (started === undefined) t.same([now, before], [{ names: [] }, "none"], "nothing, where nothing was");
-      // Each child has a start of its own, and wants a run of its own to be compared with: some of them do
+      if (started === undefined)
+        t.same([now, before], [{ names: [] }, "none"], "nothing, where nothing was");
+      // Each child has a start of its own, and wants a run of its own to be compared with: some of
+      // them do
       else if (!isOld && (started === STARTED || i % 4 === 1))
         t.same(now, await expected(started), "the bytes of a run that nobody disturbed");
       if (i % 3 !== 1) continue;
@@ -171,7 +194,10 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
   });
 });
 
-/** Milliseconds of a whole life, changes of the folder's entries within it, and milliseconds from staging to the end. */
+/**
+ * Milliseconds of a whole life, changes of the folder's entries within it, and milliseconds from
+ * staging to the end.
+ */
 async function calibrate(child: ChildProcess, folder: string) {
   const began = performance.now();
   let [changes, staged] = [0, began];

@@ -23,7 +23,13 @@ import { RadserveError } from "../../../src/base/errors.js";
 import { withName } from "../../../src/results/commit/commit.js";
 import { ifMissing, requireRoom } from "../../../src/files/durable-files.js";
 import { reusable, sameImage } from "../../../src/results/commit/reuse.js";
-import { hash, isOnBlockDevice, recoverFolder, sample, type Sample } from "../../support/commits.js";
+import {
+  hash,
+  isOnBlockDevice,
+  recoverFolder,
+  sample,
+  type Sample,
+} from "../../support/commits.js";
 
 const put = (dir: string, name: string, { files, receipt }: Sample) =>
   withName(dir, name, {}, (held) => held.commit(files, receipt));
@@ -53,14 +59,17 @@ t.test("a result appears whole, and through the path of an open folder too", asy
   await withName(dir, "y.dcm", {}, async (held) => t.same(await held.existing(), { kind: "none" }));
 });
 
-t.test("the same image's result is replaced, files it no longer has go, changed ones stay", async (t) => {
-  const dir = t.testdir();
-  await put(dir, "x", sample("x", "p", { a: "1", b: "2", c: "3" }));
-  writeFileSync(`${dir}/x.c.png`, "a person drew here");
-  await put(dir, "x", sample("x", "p", { a: "new" }));
-  t.same(readdirSync(dir).sort(), ["x.a.png", "x.c.png", "x.json"]);
-  t.equal(readFileSync(`${dir}/x.a.png`, "utf8"), "new");
-});
+t.test(
+  "the same image's result is replaced, files it no longer has go, changed ones stay",
+  async (t) => {
+    const dir = t.testdir();
+    await put(dir, "x", sample("x", "p", { a: "1", b: "2", c: "3" }));
+    writeFileSync(`${dir}/x.c.png`, "a person drew here");
+    await put(dir, "x", sample("x", "p", { a: "new" }));
+    t.same(readdirSync(dir).sort(), ["x.a.png", "x.c.png", "x.json"]);
+    t.equal(readFileSync(`${dir}/x.a.png`, "utf8"), "new");
+  },
+);
 
 t.test("what is not this image's result is never overwritten", async (t) => {
   const other = sample("x", "other pixels", { m: "other" });
@@ -122,7 +131,8 @@ t.test("a failure at any step puts everything back", async (t) => {
     const before = contents(dir);
     if (!(await fail(dir, at))) break;
     const after = contents(dir);
-    // The last step is after the commit mark: then the new result is there, and only the rest was not removed.
+    // The last step is after the commit mark: then the new result is there, and only the rest was
+    // not removed.
     if (after["x.a.png"] === "new") t.match(after["x.json"], /"c"/);
     else t.same(after, before, `step ${at}`);
   }
@@ -136,7 +146,13 @@ t.test("a staged file that was harmed is not published, and the old result stays
   // Step 6 is the first after the mark, with two files.
   for (const step of [6, 8]) {
     t.throws(() =>
-      execFileSync(process.execPath, [child, dir, "x", String(step), JSON.stringify({ a: "new", c: "n" })]),
+      execFileSync(process.execPath, [
+        child,
+        dir,
+        "x",
+        String(step),
+        JSON.stringify({ a: "new", c: "n" }),
+      ]),
     );
     writeFileSync(`${dir}/.x.radserve/files/x.c.png`, "harmed");
     t.same(await recoverFolder(dir), ["x"]);
@@ -167,7 +183,8 @@ t.test("one holder at a time, among threads and processes", async (t) => {
     codes.map(([code]) => code as number),
     [0, 0, 0],
   );
-  // Each turn read the number, let others run, and wrote it back plus one: two at once would lose a turn.
+  // Each turn read the number, let others run, and wrote it back plus one: two at once would lose a
+  // turn.
   t.equal(readFileSync(`${dir}/count`, "utf8"), String(turns * 3));
   t.same(readdirSync(dir), ["count"]);
 });
@@ -176,7 +193,10 @@ t.test("waiting ends at the deadline, and when the check says so", async (t) => 
   const dir = t.testdir();
   await withName(dir, "x", {}, async () => {
     const nothing = () => Promise.resolve();
-    t.equal(await refusal(withName(dir, "x", { deadline: monotonic() + 20 }, nothing)), "deadline_exceeded");
+    t.equal(
+      await refusal(withName(dir, "x", { deadline: monotonic() + 20 }, nothing)),
+      "deadline_exceeded",
+    );
     const abort = new AbortController();
     const waiting = withName(dir, "x", { check: () => abort.signal.throwIfAborted() }, nothing);
     abort.abort(new RadserveError("shutting_down", "stop"));
@@ -206,13 +226,24 @@ t.test("a lock is taken over where its owner is gone, and only there", async (t)
   const give = (dir: string) =>
     refusal(withName(dir, "x", { deadline: monotonic() + 200 }, () => Promise.resolve()));
   const longLease = { lease_ms: 3_600_000 };
-  t.equal(await take(t.testdir({ ".x.lock": deadLock(longLease) })), "no error", "another with this PID");
+  t.equal(
+    await take(t.testdir({ ".x.lock": deadLock(longLease) })),
+    "no error",
+    "another with this PID",
+  );
   const noProcess = deadLock({ ...longLease, pid: 2 ** 22 + 1, started: "1" });
   t.equal(await take(t.testdir({ ".x.lock": noProcess, ".x.lock.break": noProcess })), "no error");
   const elsewhere = { boot_id: "another machine" };
-  t.equal(await take(t.testdir({ ".x.lock": deadLock(elsewhere) })), "no error", "its lease runs out");
+  t.equal(
+    await take(t.testdir({ ".x.lock": deadLock(elsewhere) })),
+    "no error",
+    "its lease runs out",
+  );
   for (const other of [elsewhere, { host: "other" }, { pid_namespace: "pid:[1]" }])
-    t.equal(await give(t.testdir({ ".x.lock": deadLock({ ...other, ...longLease }) })), "deadline_exceeded");
+    t.equal(
+      await give(t.testdir({ ".x.lock": deadLock({ ...other, ...longLease }) })),
+      "deadline_exceeded",
+    );
   t.equal(await give(t.testdir({ ".x.lock": "" })), "deadline_exceeded", "just being made");
 });
 
@@ -277,26 +308,35 @@ t.test("who lost the lock publishes nothing and harms nothing", async (t) => {
   t.same(readdirSync(dir).sort(), ["x.json", "x.m.png"]);
 });
 
-t.test("who lost the lock while publishing leaves the rest to the next, who completes it", async (t) => {
-  for (const at of ["move x.m.png into place", "move the receipt into place", "mark it complete"]) {
-    const dir = t.testdir();
-    await put(dir, "x", sample("x", "pixels", { m: "old" }));
-    const before = contents(dir);
-    const mine = sample("x", "pixels", { m: "mine" });
-    const onStep = (step: string) => {
-      if (step !== at) return;
-      // Another machine takes the name, and a file operation of this one fails
-      writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
-      throw Object.assign(new Error("The share stood still"), { code: "EIO" });
-    };
-    await t.rejects(withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt)));
-    t.ok(readdirSync(dir).includes(".x.radserve"), "nothing is taken away from under the other");
-    await withName(dir, "x", {}, () => Promise.resolve());
-    const after = contents(dir);
-    if (at === "mark it complete") t.same(after, before, "not marked: the old result stays");
-    else t.match([after["x.m.png"], Object.keys(after).sort()], ["mine", ["x.json", "x.m.png"]]);
-  }
-});
+t.test(
+  "who lost the lock while publishing leaves the rest to the next, who completes it",
+  async (t) => {
+    for (const at of [
+      "move x.m.png into place",
+      "move the receipt into place",
+      "mark it complete",
+    ]) {
+      const dir = t.testdir();
+      await put(dir, "x", sample("x", "pixels", { m: "old" }));
+      const before = contents(dir);
+      const mine = sample("x", "pixels", { m: "mine" });
+      const onStep = (step: string) => {
+        if (step !== at) return;
+        // Another machine takes the name, and a file operation of this one fails
+        writeFileSync(`${dir}/.x.lock`, deadLock({ boot_id: "another machine" }));
+        throw Object.assign(new Error("The share stood still"), { code: "EIO" });
+      };
+      await t.rejects(
+        withName(dir, "x", { onStep }, (held) => held.commit(mine.files, mine.receipt)),
+      );
+      t.ok(readdirSync(dir).includes(".x.radserve"), "nothing is taken away from under the other");
+      await withName(dir, "x", {}, () => Promise.resolve());
+      const after = contents(dir);
+      if (at === "mark it complete") t.same(after, before, "not marked: the old result stays");
+      else t.match([after["x.m.png"], Object.keys(after).sort()], ["mine", ["x.json", "x.m.png"]]);
+    }
+  },
+);
 
 t.test("the receipt is not moved by who lost the lock", async (t) => {
   const dir = t.testdir();
@@ -342,7 +382,9 @@ async function lockFlags(dir: string): Promise<number> {
       const open = statSync(`/proc/self/fd/${fd}`, { throwIfNoEntry: false });
       return open?.dev === dev && open.ino === ino;
     });
-    const flags = /flags:\s*([0-7]+)/.exec(await readFile(`/proc/self/fdinfo/${lock}`, "utf8"))?.[1];
+    const flags = /flags:\s*([0-7]+)/.exec(
+      await readFile(`/proc/self/fdinfo/${lock}`, "utf8"),
+    )?.[1];
     return parseInt(flags ?? "", 8);
   });
 }
@@ -371,7 +413,10 @@ t.test("signs of life are written through where the folder may be another machin
   const folders = [t.testdir(), mkdtempSync("/dev/shm/radserve-")];
   t.teardown(() => rmSync(folders[1]!, { recursive: true }));
   for (const dir of folders) {
-    t.equal((await lockFlags(dir)) & constants.O_DSYNC, isOnBlockDevice(dir) ? 0 : constants.O_DSYNC);
+    t.equal(
+      (await lockFlags(dir)) & constants.O_DSYNC,
+      isOnBlockDevice(dir) ? 0 : constants.O_DSYNC,
+    );
     t.same(readdirSync(dir), []);
   }
 });
@@ -386,7 +431,8 @@ t.test("a file that another machine removed is missing", (t) => {
 t.test("a receipt that lists other files than are given is a fault of the caller", async (t) => {
   const dir = t.testdir();
   const { files, receipt } = sample("x", "p", { a: "1", b: "2" });
-  const commit = (some: typeof files) => withName(dir, "x", {}, (held) => held.commit(some, receipt));
+  const commit = (some: typeof files) =>
+    withName(dir, "x", {}, (held) => held.commit(some, receipt));
   await t.rejects(commit(files.slice(1)));
   const bytes = Buffer.from("3");
   await t.rejects(commit([files[0]!, { name: "x.b.png", bytes, sha256: hash(bytes) }]));
@@ -423,7 +469,9 @@ t.test("a finished result is used again only where everything is equal", async (
   await put(dir, "x", { files, receipt });
   const wanted = {
     file_sha256: receipt.source.file_sha256,
-    models: receipt.models.map(({ name, sha256 }) => ({ name, sha256, site_thresholds: {} })).reverse(),
+    models: receipt.models
+      .map(({ name, sha256 }) => ({ name, sha256, site_thresholds: {} }))
+      .reverse(),
     outputs_requested: ["png", "json"],
   };
   t.equal(await reusable(dir, receipt, wanted), true);
@@ -435,7 +483,11 @@ t.test("a finished result is used again only where everything is equal", async (
     ["version", {}, { radserve_version: "0.2.0" }],
     ["fewer models", {}, { models: wanted.models.slice(1) }],
     ["model's files", {}, { models: wanted.models.map((m) => ({ ...m, sha256: hash("other") })) }],
-    ["thresholds", {}, { models: wanted.models.map((m) => ({ ...m, site_thresholds: { l: 0.1 } })) }],
+    [
+      "thresholds",
+      {},
+      { models: wanted.models.map((m) => ({ ...m, site_thresholds: { l: 0.1 } })) },
+    ],
     ["a failed model", { models: [{ ...a, status: "failed" }, receipt.models[1]] }, {}],
   ];
   for (const [what, changed, asked] of different)

@@ -5,7 +5,11 @@ import { join, resolve } from "node:path";
 import t from "tap";
 import { auditPaths } from "../../../src/audit/folders.js";
 import { readImage } from "../../../src/images/read-image.js";
-import { KNOWN_FAULTS, knownFaults, type Evidence } from "../../../src/results/commit/known-faults.js";
+import {
+  KNOWN_FAULTS,
+  knownFaults,
+  type Evidence,
+} from "../../../src/results/commit/known-faults.js";
 import type { Receipt } from "../../../src/results/receipt/receipt.js";
 import { attributesOf, dicomFile, EXPLICIT, picture, Typed } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
@@ -17,7 +21,11 @@ const MAIN = resolve("dist/src/main.js");
 function earlier(change: (receipt: Receipt) => void = () => undefined): Receipt {
   const receipt = receiptOf({ week: 0, study: 1, score: 0.9 });
   receipt.radserve_version = "0.5.0";
-  const seg = { path: "x.dcm.cxr.seg.dcm", media_type: "application/dicom", sha256: "0".repeat(64) };
+  const seg = {
+    path: "x.dcm.cxr.seg.dcm",
+    media_type: "application/dicom",
+    sha256: "0".repeat(64),
+  };
   receipt.models[0]?.outputs.push(seg);
   change(receipt);
   return receipt;
@@ -25,7 +33,10 @@ function earlier(change: (receipt: Receipt) => void = () => undefined): Receipt 
 
 const raw = picture({ rows: 8, columns: 8, samples: 1, bitsAllocated: 8, bitsStored: 8 });
 const NAMES = {
-  ...{ StudyInstanceUID: "1.2.1", SeriesInstanceUID: "1.2.2", SOPInstanceUID: "1.2.3", Modality: "CT" },
+  StudyInstanceUID: "1.2.1",
+  SeriesInstanceUID: "1.2.2",
+  SOPInstanceUID: "1.2.3",
+  Modality: "CT",
   TimezoneOffsetFromUTC: "+0000",
 };
 const fileWith = (attributes: object) =>
@@ -58,14 +69,16 @@ const withSuv = () =>
 
 const petWith = (given: string, zone: string | undefined) =>
   imageWith({
-    ...{ Modality: "PT", Units: "BQML", CorrectedImage: "ATTN\\DECY", DecayCorrection: "START" },
-    ...{
-      SeriesDate: "20260102",
-      SeriesTime: "110000",
-      AcquisitionDate: "20260102",
-      AcquisitionTime: "110000",
-    },
-    ...{ PatientWeight: "70", TimezoneOffsetFromUTC: zone },
+    Modality: "PT",
+    Units: "BQML",
+    CorrectedImage: "ATTN\\DECY",
+    DecayCorrection: "START",
+    SeriesDate: "20260102",
+    SeriesTime: "110000",
+    AcquisitionDate: "20260102",
+    AcquisitionTime: "110000",
+    PatientWeight: "70",
+    TimezoneOffsetFromUTC: zone,
     RadiopharmaceuticalInformationSequence: [
       {
         RadionuclideTotalDose: "350000000",
@@ -76,14 +89,22 @@ const petWith = (given: string, zone: string | undefined) =>
   });
 
 const REGION = {
-  ...{ RegionSpatialFormat: 1, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
-  ...{ PhysicalDeltaX: new Typed("FD", 0.05), PhysicalDeltaY: new Typed("FD", 0.05) },
-  ...{ RegionLocationMinX0: 0, RegionLocationMinY0: 0, RegionLocationMaxX1: 3, RegionLocationMaxY1: 3 },
+  RegionSpatialFormat: 1,
+  PhysicalUnitsXDirection: 3,
+  PhysicalUnitsYDirection: 3,
+  PhysicalDeltaX: new Typed("FD", 0.05),
+  PhysicalDeltaY: new Typed("FD", 0.05),
+  RegionLocationMinX0: 0,
+  RegionLocationMinY0: 0,
+  RegionLocationMaxX1: 3,
+  RegionLocationMaxY1: 3,
 };
 
 /** By the first word of the fault that it shows, which is the only one. */
 const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
-  PhotometricInterpretation: () => ({ receipt: earlier(({ warnings }) => warnings.push(NO_TRANSFORM)) }),
+  PhotometricInterpretation: () => ({
+    receipt: earlier(({ warnings }) => warnings.push(NO_TRANSFORM)),
+  }),
   FrameOfReferenceUID: async () => ({
     receipt: earlier(),
     image: await imageWith({ FrameOfReferenceUID: "" }),
@@ -98,7 +119,10 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
   }),
   SOPInstanceUID: () => ({
     receipt: earlier(({ source }) => {
-      source.slices = ["a", "b"].map((one) => ({ sop_instance_uid: "1.2.3", file_sha256: one.repeat(64) }));
+      source.slices = ["a", "b"].map((one) => ({
+        sop_instance_uid: "1.2.3",
+        file_sha256: one.repeat(64),
+      }));
     }),
   }),
   SequenceOfUltrasoundRegions: async () => ({
@@ -132,7 +156,9 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
       source.case = [{ bytes: 1, file_sha256: "0".repeat(64), rows: 1, columns: 1, frames: 1 }];
       const [first] = models;
       const region = { model: "organ", version: "1", sha256: "0".repeat(64), site_thresholds: {} };
-      Object.assign(first!, { region: { ...region, label: "liver", margin_mm: 2, when_empty: "negative" } });
+      Object.assign(first!, {
+        region: { ...region, label: "liver", margin_mm: 2, when_empty: "negative" },
+      });
       models.push({ ...first!, name: "organ", findings: [{ label: "liver", present: true }] });
       delete models[1]!.region;
     }),
@@ -161,19 +187,27 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
         [],
         version,
       );
-    t.equal(knownFaults({ ...shown, receipt: { ...receipt, radserve_version: "0.4.0" } }).length, 1);
+    t.equal(
+      knownFaults({ ...shown, receipt: { ...receipt, radserve_version: "0.4.0" } }).length,
+      1,
+    );
     found.push(...texts);
   }
   t.strictSame(knownFaults({ receipt: earlier() }), []);
   t.strictSame(knownFaults({ receipt: earlier(), image: await imageWith({}) }), []);
   const right = await petWith("20260102090000+0100", "+0100");
   t.strictSame(knownFaults({ receipt: withSuv(), image: right }), [], "the same decay");
-  const agreed = await imageWith({ PixelSpacing: "0.5\\0.5", SequenceOfUltrasoundRegions: [REGION] });
+  const agreed = await imageWith({
+    PixelSpacing: "0.5\\0.5",
+    SequenceOfUltrasoundRegions: [REGION],
+  });
   t.strictSame(knownFaults({ receipt: measured(), image: agreed }), [], "one scale");
   const placeless = await imageWith({
     SequenceOfUltrasoundRegions: [{ ...REGION, RegionLocationMinX0: undefined }],
   });
-  t.match(knownFaults({ receipt: measured(), image: placeless }), [/without the places of its regions/]);
+  t.match(knownFaults({ receipt: measured(), image: placeless }), [
+    /without the places of its regions/,
+  ]);
   t.strictSame(found.sort(), KNOWN_FAULTS.map(({ text }) => text).sort(), "each has evidence here");
 });
 
@@ -202,9 +236,14 @@ t.test("verify and explain tell them", { skip: needs(ADDON) }, (t) => {
   t.match(stdout, /^known fault +Radserve 0\.5\.0 +FrameOfReferenceUID is empty in the source/m);
   t.match(stdout, /^cannot be replayed .* read in another way here$/m, "the source is the same");
   const without = command("verify", file, "--json").stdout;
-  t.match(JSON.parse(without), { equal: false, checks: [{}, {}, {}, {}, {}, { verdict: "known_fault" }] });
+  t.match(JSON.parse(without), {
+    equal: false,
+    checks: [{}, {}, {}, {}, {}, { verdict: "known_fault" }],
+  });
   t.notMatch(without, /FrameOfReferenceUID/, "the receipt alone does not show it");
   t.match(command("explain", file).stdout, /^ {2}known fault: PhotometricInterpretation YBR_RCT/m);
-  t.match(JSON.parse(command("explain", file, "--json").stdout), [{ known_faults: [/^Photometric/] }]);
+  t.match(JSON.parse(command("explain", file, "--json").stdout), [
+    { known_faults: [/^Photometric/] },
+  ]);
   t.end();
 });

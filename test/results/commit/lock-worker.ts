@@ -1,4 +1,7 @@
-/** Adds one to a number in a file, under the lock of NAME, some times over: `lock-worker.js DIR NAME TURNS [MILLISECONDS]`. */
+/**
+ * Adds one to a number in a file, under the lock of NAME, some times over: `lock-worker.js DIR NAME
+ * TURNS [MILLISECONDS]`.
+ */
 import { readFile, writeFile } from "node:fs/promises";
 import { monotonic } from "../../../src/base/monotonic.js";
 import { withName } from "../../../src/results/commit/commit.js";

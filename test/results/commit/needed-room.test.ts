@@ -1,4 +1,7 @@
-/** A disk that is full, before the work and in the middle of a commit: a small file system in memory, which takes root. */
+/**
+ * A disk that is full, before the work and in the middle of a commit: a small file system in
+ * memory, which takes root.
+ */
 import { spawnSync } from "node:child_process";
 import {
   mkdirSync,
@@ -59,7 +62,9 @@ function fill(folder: string, left: number): void {
 }
 
 const hashes = (folder: string) =>
-  Object.fromEntries(readdirSync(folder).map((name) => [name, hash(readFileSync(join(folder, name)))]));
+  Object.fromEntries(
+    readdirSync(folder).map((name) => [name, hash(readFileSync(join(folder, name)))]),
+  );
 
 t.test("ENOSPC in the middle of a commit leaves what was there", { skip: noMounts }, async (t) => {
   const disk = mounted(t, 4 * MIB);
@@ -89,7 +94,11 @@ t.test("ENOSPC in the middle of a commit leaves what was there", { skip: noMount
   await t.rejects(commit(large), { code: "disk_full", details: { errno: "ENOSPC" } });
   t.same(hashes(folder), before);
   fill(disk, 0);
-  await t.rejects(commit({ a: Buffer.alloc(1) }), { code: "disk_full" }, "no room for the lock either");
+  await t.rejects(
+    commit({ a: Buffer.alloc(1) }),
+    { code: "disk_full" },
+    "no room for the lock either",
+  );
   t.same(hashes(folder), before);
   rmSync(join(disk, "filler"));
   await commit({ a: Buffer.alloc(MIB, 2) });
@@ -149,7 +158,9 @@ t.test(
 t.test("what a result takes at most grows with the image", (t) => {
   const format = { rows: 512, columns: 512 };
   const image = (frameCount: number) => ({ format, frameCount }) as Parameters<typeof roomFor>[0];
-  const outputs = [{ kind: "heatmap", tensor: "h", activation: "none", label: { label: "a" } }] as const;
+  const outputs = [
+    { kind: "heatmap", tensor: "h", activation: "none", label: { label: "a" } },
+  ] as const;
   const room = (frames: number, ...kinds: ("json" | "png" | "seg" | "sc")[]) =>
     roomFor(image(frames), [{ entry: { manifest: { outputs: [...outputs] } }, outputs: kinds }]);
   t.ok(room(1, "json") < MIB);

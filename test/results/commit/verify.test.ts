@@ -1,6 +1,14 @@
 /** `radserve verify`: what is true passes, and whatever is not is told. */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, unlinkSync, writeFileSync } from "node:fs";
+import {
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  unlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import t from "tap";
@@ -46,7 +54,9 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     const answer = await infer(
       { ...whole, priority: "routine", cancelId: 1, outputs: ["sr", "seg"], ...task },
       {
-        ...{ engine, models, forms },
+        engine,
+        models,
+        forms,
         outputs: task.outputs === undefined && "outputs" in task ? ofSite : undefined,
       },
     );
@@ -87,16 +97,19 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(problems(await again(receipt)), [], "though the site has another threshold now");
   });
 
-  await t.test("label maps, though the settings say another form now, and structure sets", async (t) => {
-    const forms = { ...RESULT_FORMS, segmentationType: "labelmap" as const };
-    const { receipt } = await made({ outputs: all }, undefined, forms);
-    const classes = receipt.models.flatMap(({ outputs }) =>
-      outputs.map(({ sop_class_uid }) => sop_class_uid),
-    );
-    t.ok(classes.includes(LABEL_MAP_SEGMENTATION));
-    t.ok(classes.includes("1.2.840.10008.5.1.4.1.1.481.3"));
-    t.strictSame(problems(await again(receipt)), []);
-  });
+  await t.test(
+    "label maps, though the settings say another form now, and structure sets",
+    async (t) => {
+      const forms = { ...RESULT_FORMS, segmentationType: "labelmap" as const };
+      const { receipt } = await made({ outputs: all }, undefined, forms);
+      const classes = receipt.models.flatMap(({ outputs }) =>
+        outputs.map(({ sop_class_uid }) => sop_class_uid),
+      );
+      t.ok(classes.includes(LABEL_MAP_SEGMENTATION));
+      t.ok(classes.includes("1.2.840.10008.5.1.4.1.1.481.3"));
+      t.strictSame(problems(await again(receipt)), []);
+    },
+  );
 
   await t.test("on a machine in another time zone", async (t) => {
     const { receipt } = await made();
@@ -109,7 +122,11 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     t.strictSame(problems(await again(receipt)), []);
     const { utc_offset, ...timings } = receipt.timings;
     t.match(utc_offset, /^[+-]\d{4}$/);
-    t.equal(problems(await again({ ...receipt, timings })).length, 2, "the objects' times follow from it");
+    t.equal(
+      problems(await again({ ...receipt, timings })).length,
+      2,
+      "the objects' times follow from it",
+    );
   });
 
   await t.test("one byte in any file", async (t) => {
@@ -147,7 +164,10 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     }
     const later = structuredClone(receipt);
     later.timings.started_at = "2026-01-01T00:00:00.000Z";
-    t.match(problems(await again(later)), [{ detail: /other outputs/ }, { detail: /other outputs/ }]);
+    t.match(problems(await again(later)), [
+      { detail: /other outputs/ },
+      { detail: /other outputs/ },
+    ]);
     later.timings.started_at = "yesterday";
     t.match(problems(await again(later)), [{ verdict: "differs" }, { verdict: "differs" }]);
     const size = structuredClone(receipt);
@@ -172,13 +192,20 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     ]);
     writeFileSync(join(outputFolder, "ct.dcm.copy.sc.dcm"), sample.ct);
     writeFileSync(join(outputFolder, "ct.dcm.note.sr.dcm"), "a note");
-    t.strictSame(problems(await checkFiles(outputFolder, receipt)), [], "what is not ours is not judged");
+    t.strictSame(
+      problems(await checkFiles(outputFolder, receipt)),
+      [],
+      "what is not ours is not judged",
+    );
   });
 
   await t.test("what is told of a model that does not take the image", async (t) => {
     const refusing = {
       ...overlapping,
-      manifest: { ...overlapping.manifest, accepts: { ...overlapping.manifest.accepts, min_rows: 100_000 } },
+      manifest: {
+        ...overlapping.manifest,
+        accepts: { ...overlapping.manifest.accepts, min_rows: 100_000 },
+      },
     };
     const models = [refusing, segmenter];
     const { receipt } = await made({}, models);
@@ -199,7 +226,10 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
   await t.test("an object that does not say what the receipt says", async (t) => {
     const { outputFolder, receipt } = await made();
     const changes: [RegExp, (r: Receipt) => unknown][] = [
-      [/SOPInstanceUID/, ({ models: [m] }) => m!.outputs.forEach((o) => (o.sop_instance_uid &&= "1.2"))],
+      [
+        /SOPInstanceUID/,
+        ({ models: [m] }) => m!.outputs.forEach((o) => (o.sop_instance_uid &&= "1.2")),
+      ],
       [
         /SeriesInstanceUID/,
         ({ models: [m] }) => m!.outputs.forEach((o) => (o.series_instance_uid &&= "1.2")),
@@ -237,7 +267,10 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
     ]);
     t.match(problems(await again(receipt, [overlapping])), [{ detail: /no model of this name/ }]);
     const old = { ...receipt, radserve_version: "0.0.1" };
-    t.match(problems(await again(old)), [{ detail: /0\.0\.1 made it/ }, { verdict: "not_replayed" }]);
+    t.match(problems(await again(old)), [
+      { detail: /0\.0\.1 made it/ },
+      { verdict: "not_replayed" },
+    ]);
     const onGpu = structuredClone(receipt);
     for (const model of onGpu.models) model.provider = "cuda";
     t.match(problems(await again(onGpu)), [{ detail: /ran on cuda/ }, { detail: /ran on cuda/ }]);
@@ -251,7 +284,9 @@ t.test("receipts are replayed", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("a result that replaced another model's", async (t) => {
-    const { outputFolder } = await made({ outputs: ["sr"] }, [{ ...overlapping, sha256: "a".repeat(64) }]);
+    const { outputFolder } = await made({ outputs: ["sr"] }, [
+      { ...overlapping, sha256: "a".repeat(64) },
+    ]);
     const { receipt } = await made({ outputFolder, outputs: ["sr"] }, [overlapping]);
     t.ok(receipt.models[0]!.predecessor);
     t.strictSame(problems(await again(receipt)), []);
@@ -290,7 +325,9 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   t.equal(harmed.status, 1);
   t.match(JSON.parse(harmed.stdout), { equal: false });
   t.match(
-    (JSON.parse(harmed.stdout) as { checks: Check[] }).checks.find(({ what }) => what === basename(picture)),
+    (JSON.parse(harmed.stdout) as { checks: Check[] }).checks.find(
+      ({ what }) => what === basename(picture),
+    ),
     { verdict: "differs", detail: /SHA-256/ },
   );
 
@@ -312,6 +349,9 @@ t.test("the command", { skip: needs(ADDON) }, async (t) => {
   t.equal(receiptText(receiptSchema.parse(JSON.parse(text))), text);
 
   t.equal(command("verify", join(folder, "nothing.json")).status, 2);
-  t.match(command("verify", folder), { status: 2, stderr: /found a folder. Name one of the receipts/ });
+  t.match(command("verify", folder), {
+    status: 2,
+    stderr: /found a folder. Name one of the receipts/,
+  });
   t.equal(command("verify").status, 2);
 });

@@ -1,4 +1,6 @@
-/** Contours against masks: what they enclose is filled again, and is the mask, whatever its form. */
+/**
+ * Contours against masks: what they enclose is filled again, and is the mask, whatever its form.
+ */
 import t from "tap";
 import { boxesOf, contoursOf, filled, type Contour } from "../../../src/results/dicom/contours.js";
 
@@ -13,7 +15,10 @@ function contours({ labels, rows, columns }: ReturnType<typeof plane>, label = 1
   return box === undefined ? [] : contoursOf({ labels, stride: columns, label, box });
 }
 
-/** Twice the area by the shoelace formula; lines that run clockwise, as a person sees them, are positive. */
+/**
+ * Twice the area by the shoelace formula; lines that run clockwise, as a person sees them, are
+ * positive.
+ */
 function doubledArea(points: Contour): number {
   let sum = 0;
   for (let i = 0; i < points.length; i += 2) {

@@ -28,7 +28,10 @@ const dataset = (name: string, value: number): Dataset => ({
   ImageComments: undefined,
   PatientID: "",
   ContentSequence: [
-    { ValueType: "NUM", MeasuredValueSequence: [{ NumericValue: value, FloatingPointValue: value }] },
+    {
+      ValueType: "NUM",
+      MeasuredValueSequence: [{ NumericValue: value, FloatingPointValue: value }],
+    },
     { ValueType: "TEXT", TextValue: "a\\b" },
   ],
   ReferencedStudySequence: [],
@@ -49,7 +52,10 @@ const expected = (name: string, value: number): Whole => ({
         "0040A300": {
           vr: "SQ",
           Value: [
-            { "0040A30A": { vr: "DS", Value: [String(value)] }, "0040A161": { vr: "FD", Value: [value] } },
+            {
+              "0040A30A": { vr: "DS", Value: [String(value)] },
+              "0040A161": { vr: "FD", Value: [value] },
+            },
           ],
         },
       },
@@ -124,8 +130,14 @@ t.test("values of every form that our objects have, as dcmjs writes them", (t) =
     [{ PatientAge: "045Y" }, { "00101010": { vr: "AS", Value: ["045Y"] } }],
     [{ ContentDate: "20260102" }, { "00080023": { vr: "DA", Value: ["20260102"] } }],
     [{ ContentTime: "101112.5" }, { "00080033": { vr: "TM", Value: ["101112.5"] } }],
-    [{ ObservationDateTime: "20260102101112" }, { "0040A032": { vr: "DT", Value: ["20260102101112"] } }],
-    [{ PixelSpacing: [0.1, 1 / 3] }, { "00280030": { vr: "DS", Value: ["0.1", "0.33333333333333"] } }],
+    [
+      { ObservationDateTime: "20260102101112" },
+      { "0040A032": { vr: "DT", Value: ["20260102101112"] } },
+    ],
+    [
+      { PixelSpacing: [0.1, 1 / 3] },
+      { "00280030": { vr: "DS", Value: ["0.1", "0.33333333333333"] } },
+    ],
     [{ SeriesNumber: 9701 }, { "00200011": { vr: "IS", Value: ["9701"] } }],
     [{ CodeMeaning: "Lunge, rechts ä" }, { "00080104": { vr: "LO", Value: ["Lunge, rechts ä"] } }],
     [{ AdditionalPatientHistory: "a\\b\nc" }, { "001021B0": { vr: "LT", Value: ["a\\b\nc"] } }],
@@ -135,7 +147,10 @@ t.test("values of every form that our objects have, as dcmjs writes them", (t) =
     [{ LongCodeValue: "odd" }, { "00080119": { vr: "UC", Value: ["odd"] } }],
     [{ GraphicData: [1.5, -2.25] }, { "00700022": { vr: "FL", Value: [1.5, -2.25] } }],
     [{ DimensionIndexValues: [1, 70_000] }, { "00209157": { vr: "UL", Value: [1, 70_000] } }],
-    [{ RecommendedDisplayCIELabValue: [1, 65_535] }, { "0062000D": { vr: "US", Value: [1, 65_535] } }],
+    [
+      { RecommendedDisplayCIELabValue: [1, 65_535] },
+      { "0062000D": { vr: "US", Value: [1, 65_535] } },
+    ],
     [{ ColumnPositionInTotalImagePixelMatrix: -7 }, { "0048021E": { vr: "SL", Value: [-7] } }],
     // Longer than two bytes of length can say
     [
@@ -144,7 +159,10 @@ t.test("values of every form that our objects have, as dcmjs writes them", (t) =
     ],
   ];
   for (const [dataset, elements] of cases)
-    t.ok(bytesOf(dataset).equals(whole(elements, EXPLICIT_VR_LITTLE_ENDIAN)), Object.keys(dataset).join());
+    t.ok(
+      bytesOf(dataset).equals(whole(elements, EXPLICIT_VR_LITTLE_ENDIAN)),
+      Object.keys(dataset).join(),
+    );
   t.end();
 });
 
@@ -170,7 +188,10 @@ t.test("the head of a file, as dcmjs writes it", (t) => {
 });
 
 t.test("what would make an element unreadable is refused", (t) => {
-  t.throws(() => bytesOf({ Modality: "A CODE STRING OF 33 CHARACTERS..." }), /at most 16 characters/);
+  t.throws(
+    () => bytesOf({ Modality: "A CODE STRING OF 33 CHARACTERS..." }),
+    /at most 16 characters/,
+  );
   t.throws(() => bytesOf({ Rows: "many" }), /Expected numbers for US/);
   t.throws(() => bytesOf({ NoSuchKeyword: "1" }), /does not know NoSuchKeyword/);
   t.throws(() => bytesOf({ RedPaletteColorLookupTableData: 1 }), /settled VR/);

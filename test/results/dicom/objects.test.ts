@@ -1,6 +1,7 @@
 /**
- * Result objects, read back with our own reader: the eleven points that IHE AI Results and the rules under it ask, and
- * the guards. The conformance folder holds the same objects against outside tools.
+ * Result objects, read back with our own reader: the eleven points that IHE AI Results and the
+ * rules under it ask, and the guards. The conformance folder holds the same objects against outside
+ * tools.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -37,8 +38,15 @@ import { ADDON, needs } from "../../support/needs.js";
 
 /** What objects are made of, of which a check looks at `more` alone. */
 const makingOf = (subject: Subject, more: Partial<Making>): Making => ({
-  ...{ subject, image: subject.image, manifest: subject.model.manifest, isAdrift: false, segBytes: 0 },
-  ...{ outputs: undefined, masks: undefined, segmentationType: "binary", seg: undefined },
+  subject,
+  image: subject.image,
+  manifest: subject.model.manifest,
+  isAdrift: false,
+  segBytes: 0,
+  outputs: undefined,
+  masks: undefined,
+  segmentationType: "binary",
+  seg: undefined,
   said: { findings: [], measurements: [], warnings: [] },
   picture: () => Promise.reject(new Error("No picture was made")),
   ...more,
@@ -46,12 +54,18 @@ const makingOf = (subject: Subject, more: Partial<Making>): Making => ({
 
 const STARTED = "2026-11-21T22:30:00.123Z";
 
-const codeOf = (item: Attributes, sequence: string) => item.sequence(sequence)?.[0]?.string("CodeValue");
+const codeOf = (item: Attributes, sequence: string) =>
+  item.sequence(sequence)?.[0]?.string("CodeValue");
 const nameOf = (item: Attributes) => codeOf(item, "ConceptNameCodeSequence");
 const children = (item: Attributes, name?: string) =>
-  (item.sequence("ContentSequence") ?? []).filter((child) => name === undefined || nameOf(child) === name);
+  (item.sequence("ContentSequence") ?? []).filter(
+    (child) => name === undefined || nameOf(child) === name,
+  );
 /** The item and everything below it. */
-const everything = (item: Attributes): Attributes[] => [item, ...children(item).flatMap(everything)];
+const everything = (item: Attributes): Attributes[] => [
+  item,
+  ...children(item).flatMap(everything),
+];
 const templateOf = (item: Attributes) =>
   item.sequence("ContentTemplateSequence")?.[0]?.string("TemplateIdentifier");
 
@@ -100,7 +114,12 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
       const items = object.sequence("ContributingEquipmentSequence")!;
       t.equal(items.length, 1);
       t.equal(codeOf(items[0]!, "PurposeOfReferenceCodeSequence"), "109102");
-      for (const keyword of ["Manufacturer", "ManufacturerModelName", "SoftwareVersions", "DeviceUID"])
+      for (const keyword of [
+        "Manufacturer",
+        "ManufacturerModelName",
+        "SoftwareVersions",
+        "DeviceUID",
+      ])
         t.ok(items[0]!.string(keyword), keyword);
       t.ok(isOwnObject(object));
     }
@@ -140,7 +159,11 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
         told("111001")?.string("TextValue"),
         algorithm.string("AlgorithmName"),
       ],
-      ["SoftwareVersions", told("111003")?.string("TextValue"), algorithm.string("AlgorithmVersion")],
+      [
+        "SoftwareVersions",
+        told("111003")?.string("TextValue"),
+        algorithm.string("AlgorithmVersion"),
+      ],
       ["DeviceUID", told("121012")?.string("UID")],
     ];
     for (const [keyword, ...values] of same)
@@ -160,60 +183,76 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.end();
   });
 
-  await t.test("5: regions are TID 1410, the image as a whole TID 1501, tracking is stable", async (t) => {
-    const groups = ({ sr }: { sr: Attributes }) => everything(sr).filter((item) => nameOf(item) === "125007");
-    t.strictSame(groups(segmented).map(templateOf), ["1410", "1410"]);
-    t.strictSame(groups(detected).map(templateOf), ["1410"]);
-    t.strictSame(groups(classified).map(templateOf), ["1501", "1501", "1501"]);
-    const tracking = (of: { sr: Attributes }) =>
-      groups(of).map((group) => [
-        children(group, "112039")[0]?.string("TextValue"),
-        children(group, "112040")[0]?.string("UID"),
-      ]);
-    const later = { startedAt: "2026-11-22T01:00:00.000Z" };
-    const rerun = await run(radiograph({ ImageLaterality: "L" }), [models.segmenter], later);
-    t.strictSame(tracking(rerun), tracking(segmented));
-    t.not(rerun.sr.string("SOPInstanceUID"), segmented.sr.string("SOPInstanceUID"));
-    t.equal(rerun.sr.string("SeriesInstanceUID"), segmented.sr.string("SeriesInstanceUID"));
-    const [box] = children(groups(detected)[0]!, "111030");
-    t.equal(box?.string("GraphicType"), "POLYLINE");
-    // 4..12 of 32 columns and 8..20 of 32 rows, stretched to 32 x 24
-    t.strictSame(box?.numbers("GraphicData"), [4, 6, 12, 6, 12, 15, 4, 15, 4, 6]);
-  });
+  await t.test(
+    "5: regions are TID 1410, the image as a whole TID 1501, tracking is stable",
+    async (t) => {
+      const groups = ({ sr }: { sr: Attributes }) =>
+        everything(sr).filter((item) => nameOf(item) === "125007");
+      t.strictSame(groups(segmented).map(templateOf), ["1410", "1410"]);
+      t.strictSame(groups(detected).map(templateOf), ["1410"]);
+      t.strictSame(groups(classified).map(templateOf), ["1501", "1501", "1501"]);
+      const tracking = (of: { sr: Attributes }) =>
+        groups(of).map((group) => [
+          children(group, "112039")[0]?.string("TextValue"),
+          children(group, "112040")[0]?.string("UID"),
+        ]);
+      const later = { startedAt: "2026-11-22T01:00:00.000Z" };
+      const rerun = await run(radiograph({ ImageLaterality: "L" }), [models.segmenter], later);
+      t.strictSame(tracking(rerun), tracking(segmented));
+      t.not(rerun.sr.string("SOPInstanceUID"), segmented.sr.string("SOPInstanceUID"));
+      t.equal(rerun.sr.string("SeriesInstanceUID"), segmented.sr.string("SeriesInstanceUID"));
+      const [box] = children(groups(detected)[0]!, "111030");
+      t.equal(box?.string("GraphicType"), "POLYLINE");
+      // 4..12 of 32 columns and 8..20 of 32 rows, stretched to 32 x 24
+      t.strictSame(box?.numbers("GraphicData"), [4, 6, 12, 6, 12, 15, 4, 15, 4, 6]);
+    },
+  );
 
-  t.test("6: a region names its segment frame and source; site with side under it; UCUM units", (t) => {
-    const group = everything(segmented.sr).filter((item) => nameOf(item) === "125007")[1]!;
-    const reference = children(group, "121214")[0]!.sequence("ReferencedSOPSequence")![0]!;
-    t.equal(reference.string("ReferencedSOPInstanceUID"), segmented.seg.string("SOPInstanceUID"));
-    t.equal(reference.number("ReferencedFrameNumber"), 2);
-    t.equal(children(group, "121233").length, 1);
-    const site = children(group, "363698007")[0]!;
-    t.equal(site.string("RelationshipType"), "HAS CONCEPT MOD");
-    t.equal(codeOf(children(site, "272741003")[0]!, "ConceptCodeSequence"), "7771000", "the manifest's side");
-    const box = everything(detected.sr).find((item) => nameOf(item) === "363698007")!;
-    t.equal(codeOf(children(box, "272741003")[0]!, "ConceptCodeSequence"), "24028007", "the source's side");
-    for (const item of [
-      ...everything(segmented.sr),
-      ...everything(classified.sr),
-      ...everything(detected.sr),
-    ])
-      if (item.string("ValueType") === "NUM")
-        t.equal(
-          item
-            .sequence("MeasuredValueSequence")![0]!
-            .sequence("MeasurementUnitsCodeSequence")![0]!
-            .string("CodingSchemeDesignator"),
-          "UCUM",
-        );
-    t.end();
-  });
+  t.test(
+    "6: a region names its segment frame and source; site with side under it; UCUM units",
+    (t) => {
+      const group = everything(segmented.sr).filter((item) => nameOf(item) === "125007")[1]!;
+      const reference = children(group, "121214")[0]!.sequence("ReferencedSOPSequence")![0]!;
+      t.equal(reference.string("ReferencedSOPInstanceUID"), segmented.seg.string("SOPInstanceUID"));
+      t.equal(reference.number("ReferencedFrameNumber"), 2);
+      t.equal(children(group, "121233").length, 1);
+      const site = children(group, "363698007")[0]!;
+      t.equal(site.string("RelationshipType"), "HAS CONCEPT MOD");
+      t.equal(
+        codeOf(children(site, "272741003")[0]!, "ConceptCodeSequence"),
+        "7771000",
+        "the manifest's side",
+      );
+      const box = everything(detected.sr).find((item) => nameOf(item) === "363698007")!;
+      t.equal(
+        codeOf(children(box, "272741003")[0]!, "ConceptCodeSequence"),
+        "24028007",
+        "the source's side",
+      );
+      for (const item of [
+        ...everything(segmented.sr),
+        ...everything(classified.sr),
+        ...everything(detected.sr),
+      ])
+        if (item.string("ValueType") === "NUM")
+          t.equal(
+            item
+              .sequence("MeasuredValueSequence")![0]!
+              .sequence("MeasurementUnitsCodeSequence")![0]!
+              .string("CodingSchemeDesignator"),
+            "UCUM",
+          );
+      t.end();
+    },
+  );
 
   t.test("7: each segment has tracking and its algorithm", (t) => {
     for (const segment of segmented.seg.sequence("SegmentSequence")!) {
       t.ok(segment.string("TrackingID"));
       t.match(segment.string("TrackingUID"), /^2\.25\./);
       const [algorithm] = segment.sequence("SegmentationAlgorithmIdentificationSequence")!;
-      for (const keyword of ["AlgorithmName", "AlgorithmVersion"]) t.ok(algorithm!.string(keyword), keyword);
+      for (const keyword of ["AlgorithmName", "AlgorithmVersion"])
+        t.ok(algorithm!.string(keyword), keyword);
       t.equal(codeOf(algorithm!, "AlgorithmFamilyCodeSequence"), "123110");
     }
     t.end();
@@ -231,68 +270,81 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.end();
   });
 
-  t.test("9: every reference is in the evidence, frame numbers only for multi-frame objects", (t) => {
-    const { sr, seg } = segmented;
-    const evidence = sr
-      .sequence("CurrentRequestedProcedureEvidenceSequence")![0]!
-      .sequence("ReferencedSeriesSequence")!
-      .flatMap((series) => series.sequence("ReferencedSOPSequence")!)
-      .map((item) => item.string("ReferencedSOPInstanceUID"));
-    t.strictSame(evidence, ["1.2.3.1", seg.string("SOPInstanceUID")]);
-    for (const reference of everything(sr).flatMap((item) => item.sequence("ReferencedSOPSequence") ?? [])) {
-      t.ok(evidence.includes(reference.string("ReferencedSOPInstanceUID")));
-      if (reference.string("ReferencedSOPInstanceUID") === "1.2.3.1")
-        t.notOk(reference.has("ReferencedFrameNumber"));
-    }
-    t.end();
-  });
-
-  await t.test("10: identity, character set, time of analysis and its zone are right", async (t) => {
-    for (const object of objects) {
-      t.equal(object.string("StudyInstanceUID"), "1.2.3.2");
-      t.equal(object.string("PatientID"), "4711");
-      t.equal(object.string("AccessionNumber"), "A-1");
-      t.equal(object.string("TimezoneOffsetFromUTC"), "+0200");
-      t.equal(object.string("ContentDate"), "20261122");
-      t.equal(object.string("ContentTime"), "003000.123");
-    }
-    const cyrillic = Uint8Array.from([0xbb, 0xee, 0xda, 0x5e, 0xcf]);
-    const latin = Uint8Array.from([0x42, 0x75, 0x63, 0x5e, 0x4a, 0xe9, 0x72, 0xf4, 0x6d, 0x65]);
-    const kanji = Buffer.concat([
-      Buffer.from("Yamada^Tarou="),
-      Buffer.from([0x1b, 0x24, 0x42, 0x3b, 0x33, 0x45, 0x44, 0x1b, 0x28, 0x42]),
-      Buffer.from("^"),
-      Buffer.from([0x1b, 0x24, 0x42, 0x42, 0x40, 0x4f, 0x3a, 0x1b, 0x28, 0x42]),
-    ]);
-    for (const [charset, bytes, expected] of [
-      ["ISO_IR 144", cyrillic, "Люк^Я"],
-      ["ISO_IR 100", latin, "Buc^Jérôme"],
-      ["\\ISO 2022 IR 87", kanji, "Yamada^Tarou=山田^太郎"],
-      ["ISO_IR 192", Buffer.from("Müller^Ægir"), "Müller^Ægir"],
-    ] as const) {
-      const { sr, sc, seg } = await run(
-        radiograph({ SpecificCharacterSet: charset, PatientName: new Typed("PN", bytes) }),
-        [models.segmenter],
-      );
-      for (const object of [sr, sc, seg]) {
-        t.equal(object.string("PatientName"), expected, charset);
-        t.equal(object.string("SpecificCharacterSet"), "ISO_IR 192");
+  t.test(
+    "9: every reference is in the evidence, frame numbers only for multi-frame objects",
+    (t) => {
+      const { sr, seg } = segmented;
+      const evidence = sr
+        .sequence("CurrentRequestedProcedureEvidenceSequence")![0]!
+        .sequence("ReferencedSeriesSequence")!
+        .flatMap((series) => series.sequence("ReferencedSOPSequence")!)
+        .map((item) => item.string("ReferencedSOPInstanceUID"));
+      t.strictSame(evidence, ["1.2.3.1", seg.string("SOPInstanceUID")]);
+      for (const reference of everything(sr).flatMap(
+        (item) => item.sequence("ReferencedSOPSequence") ?? [],
+      )) {
+        t.ok(evidence.includes(reference.string("ReferencedSOPInstanceUID")));
+        if (reference.string("ReferencedSOPInstanceUID") === "1.2.3.1")
+          t.notOk(reference.has("ReferencedFrameNumber"));
       }
-    }
-  });
+      t.end();
+    },
+  );
 
-  await t.test("11: a negative result has a report, and a segmentation with empty frames", async (t) => {
-    const black = radiograph({ WindowCenter: "10000", WindowWidth: "2" });
-    const { sr, seg, answer } = await run(black, [models.segmenter]);
-    t.ok(answer.models[0]!.findings.every(({ present }) => !present));
-    const absent = everything(sr).filter((item) => codeOf(item, "ConceptCodeSequence") === "272519000");
-    t.strictSame(absent.map(nameOf), ["87784001", "3138006"]);
-    t.notOk(
-      everything(sr).some((item) => nameOf(item) === "121071"),
-      "what is absent is no finding",
-    );
-    t.equal(seg.number("NumberOfFrames"), 2);
-  });
+  await t.test(
+    "10: identity, character set, time of analysis and its zone are right",
+    async (t) => {
+      for (const object of objects) {
+        t.equal(object.string("StudyInstanceUID"), "1.2.3.2");
+        t.equal(object.string("PatientID"), "4711");
+        t.equal(object.string("AccessionNumber"), "A-1");
+        t.equal(object.string("TimezoneOffsetFromUTC"), "+0200");
+        t.equal(object.string("ContentDate"), "20261122");
+        t.equal(object.string("ContentTime"), "003000.123");
+      }
+      const cyrillic = Uint8Array.from([0xbb, 0xee, 0xda, 0x5e, 0xcf]);
+      const latin = Uint8Array.from([0x42, 0x75, 0x63, 0x5e, 0x4a, 0xe9, 0x72, 0xf4, 0x6d, 0x65]);
+      const kanji = Buffer.concat([
+        Buffer.from("Yamada^Tarou="),
+        Buffer.from([0x1b, 0x24, 0x42, 0x3b, 0x33, 0x45, 0x44, 0x1b, 0x28, 0x42]),
+        Buffer.from("^"),
+        Buffer.from([0x1b, 0x24, 0x42, 0x42, 0x40, 0x4f, 0x3a, 0x1b, 0x28, 0x42]),
+      ]);
+      for (const [charset, bytes, expected] of [
+        ["ISO_IR 144", cyrillic, "Люк^Я"],
+        ["ISO_IR 100", latin, "Buc^Jérôme"],
+        ["\\ISO 2022 IR 87", kanji, "Yamada^Tarou=山田^太郎"],
+        ["ISO_IR 192", Buffer.from("Müller^Ægir"), "Müller^Ægir"],
+      ] as const) {
+        const { sr, sc, seg } = await run(
+          radiograph({ SpecificCharacterSet: charset, PatientName: new Typed("PN", bytes) }),
+          [models.segmenter],
+        );
+        for (const object of [sr, sc, seg]) {
+          t.equal(object.string("PatientName"), expected, charset);
+          t.equal(object.string("SpecificCharacterSet"), "ISO_IR 192");
+        }
+      }
+    },
+  );
+
+  await t.test(
+    "11: a negative result has a report, and a segmentation with empty frames",
+    async (t) => {
+      const black = radiograph({ WindowCenter: "10000", WindowWidth: "2" });
+      const { sr, seg, answer } = await run(black, [models.segmenter]);
+      t.ok(answer.models[0]!.findings.every(({ present }) => !present));
+      const absent = everything(sr).filter(
+        (item) => codeOf(item, "ConceptCodeSequence") === "272519000",
+      );
+      t.strictSame(absent.map(nameOf), ["87784001", "3138006"]);
+      t.notOk(
+        everything(sr).some((item) => nameOf(item) === "121071"),
+        "what is absent is no finding",
+      );
+      t.equal(seg.number("NumberOfFrames"), 2);
+    },
+  );
 
   await t.test("equal start gives equal bytes, and equal UIDs only those", async (t) => {
     const again = await run(radiograph({ ImageLaterality: "L" }), [models.segmenter]);
@@ -322,7 +374,8 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.notOk(meanings(classified.sr).some((meaning) => /probab/i.test(meaning!)));
     const calibrated = structuredClone(models.classifier);
     const [output] = calibrated.manifest.outputs;
-    if (output?.kind === "classification") output.calibration = { kind: "temperature", temperature: 1 };
+    if (output?.kind === "classification")
+      output.calibration = { kind: "temperature", temperature: 1 };
     const { sr } = await run(radiograph(), [calibrated]);
     t.ok(meanings(sr).includes("Calibrated probability"));
   });
@@ -339,8 +392,14 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.match(receipt.models[0]!.warnings, [{ code: "outside_envelope" }]);
     const item = everything(sr).find((each) => nameOf(each) === "caveat")!;
     t.equal(codeOf(item, "ConceptCodeSequence"), "outside_envelope");
-    t.ok(everything(sr).some((each) => each.string("TextValue")?.startsWith("Tested on early images.")));
-    t.ok(everything(sr).some((each) => each.string("TextValue")?.includes("Not for diagnostic use")));
+    t.ok(
+      everything(sr).some((each) =>
+        each.string("TextValue")?.startsWith("Tested on early images."),
+      ),
+    );
+    t.ok(
+      everything(sr).some((each) => each.string("TextValue")?.includes("Not for diagnostic use")),
+    );
   });
 
   await t.test("what cannot be an object is said where it was asked for", async (t) => {
@@ -379,12 +438,24 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     );
     const { manifest } = models.segmenter;
     const [output] = manifest.outputs as [Segmentation];
-    const labels = Array.from({ length: 255 }, (_, i) => ({ ...output.labels[0]!, label: `grey ${i}` }));
-    const many = { ...models.segmenter, manifest: { ...manifest, outputs: [{ ...output, labels }] } };
+    const labels = Array.from({ length: 255 }, (_, i) => ({
+      ...output.labels[0]!,
+      label: `grey ${i}`,
+    }));
+    const many = {
+      ...models.segmenter,
+      manifest: { ...manifest, outputs: [{ ...output, labels }] },
+    };
     const size = { rows: side, columns: side, counts: labels.map(() => 0) };
     const long = await dicomObjects({
-      ...{ image, model: many, startedAt: STARTED, utcOffset: "+0000", name: "scan", asked: false },
-      ...{ kinds: ["seg", "sr"], segmentationType: "binary" },
+      image,
+      model: many,
+      startedAt: STARTED,
+      utcOffset: "+0000",
+      name: "scan",
+      asked: false,
+      kinds: ["seg", "sr"],
+      segmentationType: "binary",
       outputs: [[{ kind: "segmentation", tensor, ...size, overlapping: false, mask: pixels }]],
       said: { findings: [], measurements: [], warnings: [] },
       picture: () => Promise.reject(new Error("No picture was made")),
@@ -401,18 +472,33 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     const { ct } = await samples();
     const image = await readImage(ct);
     const ids = sourceIds(image);
-    if ("missing" in ids || image.attributes === undefined) throw new Error("The sample has an identity");
+    if ("missing" in ids || image.attributes === undefined)
+      throw new Error("The sample has an identity");
     const { attributes } = image;
     const when = { startedAt: new Date(STARTED), utcOffset: "+0000", others: [] };
     const subject: Subject = { image, attributes, ids, model: models.segmenter, ...when };
     const { rows, columns } = image.format;
     const mask = new Uint8Array(rows * columns);
-    for (let i = 0; i < mask.length; i++) mask[i] = i % columns < 40 ? (i < mask.length / 3 ? 1 : 2) : 0;
-    const output = { kind: "segmentation", tensor: "y", rows, columns, overlapping: false } as const;
+    for (let i = 0; i < mask.length; i++)
+      mask[i] = i % columns < 40 ? (i < mask.length / 3 ? 1 : 2) : 0;
+    const output = {
+      kind: "segmentation",
+      tensor: "y",
+      rows,
+      columns,
+      overlapping: false,
+    } as const;
     const outputs = [[{ ...output, mask, counts: [0, 0] }]];
-    const inSource = (masks: typeof outputs): Masks => ({ grid: sourceGrid(subject), outputs: masks });
+    const inSource = (masks: typeof outputs): Masks => ({
+      grid: sourceGrid(subject),
+      outputs: masks,
+    });
     const seg = segmentation(subject, inSource(outputs), "binary");
-    const check = (kind: "seg" | "sr" | "rtstruct", object: DicomObject, more: Partial<Subject> = {}) => {
+    const check = (
+      kind: "seg" | "sr" | "rtstruct",
+      object: DicomObject,
+      more: Partial<Subject> = {},
+    ) => {
       const seen: Subject = { ...subject, ...more };
       const masks = { grid: sourceGrid(seen), outputs };
       return checkObjects(makingOf(seen, { outputs, masks }), [{ kind, object }]).then(
@@ -448,7 +534,11 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
 
     const said = { findings: [], measurements: [], warnings: [] };
     const report = structuredReport({ subject, said, seg, predecessor: undefined });
-    t.match(await check("sr", report), /neither the source nor written beside it/, "a reference to nothing");
+    t.match(
+      await check("sr", report),
+      /neither the source nor written beside it/,
+      "a reference to nothing",
+    );
     const cut = { ...seg, bytes: seg.bytes.subarray(0, 500) };
     t.match(await check("seg", cut), /^output_invalid/, "a cut file");
     const map = segmentation(subject, inSource(outputs), "labelmap");
@@ -456,13 +546,25 @@ t.test("result objects", { skip: needs(ADDON) }, async (t) => {
     t.match(map.sopClassUid, /66\.7$/);
     t.not(map.seriesInstanceUid, seg.seriesInstanceUid);
     const otherMap = segmentation(subject, mirrored, "labelmap");
-    t.match(await check("seg", otherMap), /^output_invalid: .*is not the mask/, "a flipped label map");
+    t.match(
+      await check("seg", otherMap),
+      /^output_invalid: .*is not the mask/,
+      "a flipped label map",
+    );
 
     const plan = structureSet(subject, outputs);
     t.equal(await check("rtstruct", plan), "accepted");
     const otherPlan = structureSet(subject, [[{ ...output, mask: flipped, counts: [0, 0] }]]);
-    t.match(await check("rtstruct", otherPlan), /do not enclose the mask of frame 1/, "flipped contours");
-    t.match(await check("rtstruct", plan, elsewhere), /off the corners of pixels/, "another slice's place");
+    t.match(
+      await check("rtstruct", otherPlan),
+      /do not enclose the mask of frame 1/,
+      "flipped contours",
+    );
+    t.match(
+      await check("rtstruct", plan, elsewhere),
+      /off the corners of pixels/,
+      "another slice's place",
+    );
     t.equal(segmentPlanes([], outputs, rows * columns)({ output: 0, index: 0 }, 0)[0], 1);
   });
 

@@ -1,4 +1,7 @@
-/** Results of sources that say of themselves what DICOM does not allow, or what only some of their frames share. */
+/**
+ * Results of sources that say of themselves what DICOM does not allow, or what only some of their
+ * frames share.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import t from "tap";
@@ -26,9 +29,17 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       mkdirSync(inputPath);
       source.forEach((file, i) => writeFileSync(join(inputPath, `${i}.dcm`), file));
     }
-    const task = { requestId: "test", inputPath, outputFolder: join(folder, `out-${count}`), cancelId: 1 };
+    const task = {
+      requestId: "test",
+      inputPath,
+      outputFolder: join(folder, `out-${count}`),
+      cancelId: 1,
+    };
     const roots = { input: undefined, output: undefined };
-    const answer = await infer({ ...task, priority: "routine", roots }, { engine, models: [segmenter] });
+    const answer = await infer(
+      { ...task, priority: "routine", roots },
+      { engine, models: [segmenter] },
+    );
     const [model] = answer.models;
     const paths = model!.outputs.map(({ path }) => path).filter((path) => path.endsWith(".dcm"));
     const object = (kind: string) =>
@@ -46,11 +57,24 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
   };
   const text = (vr: string, value: string) => new Typed(vr, Buffer.from(value, "latin1"));
 
-  /** Attributes of the source; those that its objects have, undefined where they are left out; what is said to lack. */
+  /**
+   * Attributes of the source; those that its objects have, undefined where they are left out; what
+   * is said to lack.
+   */
   const cases: readonly [string, Attributes, Record<string, string | undefined>, string[]][] = [
     ["a name of 100 letters", { PatientName: `${"N".repeat(100)}^A` }, {}, ["PatientName"]],
-    ["a name of six parts", { PatientName: "A^B^C^D^E^F" }, { PatientName: undefined }, ["PatientName"]],
-    ["a name of four groups", { PatientName: "A=B=C=D" }, { PatientName: undefined }, ["PatientName"]],
+    [
+      "a name of six parts",
+      { PatientName: "A^B^C^D^E^F" },
+      { PatientName: undefined },
+      ["PatientName"],
+    ],
+    [
+      "a name of four groups",
+      { PatientName: "A=B=C=D" },
+      { PatientName: undefined },
+      ["PatientName"],
+    ],
     ["a name of five parts in three groups", { PatientName: "A^B^C^D^E=F=G^H" }, {}, []],
     [
       "names divided by a backslash",
@@ -92,7 +116,12 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       { PatientSex: undefined, PatientBirthDate: undefined },
       ["PatientBirthDate", "PatientSex"],
     ],
-    ["a sex that is none of the three", { PatientSex: "U" }, { PatientSex: undefined }, ["PatientSex"]],
+    [
+      "a sex that is none of the three",
+      { PatientSex: "U" },
+      { PatientSex: undefined },
+      ["PatientSex"],
+    ],
     ["a history of 12,000 letters", { AdditionalPatientHistory: "h".repeat(12_000) }, {}, []],
     [
       "a part of a clinical trial",
@@ -106,7 +135,12 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       { ClinicalTrialSponsorName: "S", ClinicalTrialProtocolID: "P1", ClinicalTrialSubjectID: "7" },
       [],
     ],
-    ["an animal", { PatientSpeciesDescription: "Canine" }, { PatientSpeciesDescription: "Canine" }, []],
+    [
+      "an animal",
+      { PatientSpeciesDescription: "Canine" },
+      { PatientSpeciesDescription: "Canine" },
+      [],
+    ],
     [
       "somebody responsible, nobody knows as what",
       { ResponsiblePerson: "Doe^J" },
@@ -117,7 +151,9 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
   ];
   for (const [title, attributes, expected, lacking] of cases)
     await t.test(title, async (t) => {
-      const { warnings, paths, sr, seg, sc } = await run(radiograph({ PatientName: "A^B", ...attributes }));
+      const { warnings, paths, sr, seg, sc } = await run(
+        radiograph({ PatientName: "A^B", ...attributes }),
+      );
       for (const object of [sr, seg, sc])
         for (const [keyword, value] of Object.entries(expected))
           t.equal(object.string(keyword), value, keyword);
@@ -145,7 +181,8 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
         for (const object of [seg, sr])
           t.notOk(object.has("Laterality"), `${title}: segmentations and reports have none`);
         if (commandsAre("dciodvfy") === false)
-          for (const path of paths) t.strictSame(objectErrors(path), [], `${title}: ${basename(path)}`);
+          for (const path of paths)
+            t.strictSame(objectErrors(path), [], `${title}: ${basename(path)}`);
       }
     },
   );
@@ -154,42 +191,53 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
     const [shared] = seg.sequence("SharedFunctionalGroupsSequence")!;
     const frames = seg.sequence("PerFrameFunctionalGroupsSequence")!;
     return frames.map((frame) => {
-      const [item] = (frame.sequence("PixelMeasuresSequence") ?? shared!.sequence("PixelMeasuresSequence"))!;
+      const [item] = (frame.sequence("PixelMeasuresSequence") ??
+        shared!.sequence("PixelMeasuresSequence"))!;
       return [item!.number("SliceThickness"), item!.number("SpacingBetweenSlices")];
     });
   };
 
-  await t.test("slices are as thick as the source says, and as far apart as they lie", async (t) => {
-    const { seg } = await run([6, 0, 3].map((z) => slice({ z, attributes: { SliceThickness: "5" } })));
-    t.strictSame(
-      measures(seg),
-      Array.from({ length: 6 }, () => [5, 3]),
-    );
-    const { seg: none } = await run([6, 0, 3].map((z) => slice({ z, attributes: { SliceThickness: "" } })));
-    t.strictSame(
-      measures(none),
-      Array.from({ length: 6 }, () => [3, 3]),
-      "their distance where it says nothing",
-    );
-  });
+  await t.test(
+    "slices are as thick as the source says, and as far apart as they lie",
+    async (t) => {
+      const { seg } = await run(
+        [6, 0, 3].map((z) => slice({ z, attributes: { SliceThickness: "5" } })),
+      );
+      t.strictSame(
+        measures(seg),
+        Array.from({ length: 6 }, () => [5, 3]),
+      );
+      const { seg: none } = await run(
+        [6, 0, 3].map((z) => slice({ z, attributes: { SliceThickness: "" } })),
+      );
+      t.strictSame(
+        measures(none),
+        Array.from({ length: 6 }, () => [3, 3]),
+        "their distance where it says nothing",
+      );
+    },
+  );
 
-  await t.test("slices of several multi-frame files are as thick as their own file says", async (t) => {
-    const file = (places: number[], uid: string, thickness: string) =>
-      multiFrame(places, {
-        SOPInstanceUID: uid,
-        SharedFunctionalGroupsSequence: [
-          {
-            PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
-            PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: thickness }],
-          },
-        ],
-      });
-    const { seg } = await run([file([0, 2], "1.7.1", "3"), file([4, 6], "1.7.2", "4")]);
-    t.strictSame(
-      measures(seg).map(([thickness]) => thickness),
-      [3, 3, 4, 4, 3, 3, 4, 4],
-    );
-  });
+  await t.test(
+    "slices of several multi-frame files are as thick as their own file says",
+    async (t) => {
+      const file = (places: number[], uid: string, thickness: string) =>
+        multiFrame(places, {
+          SOPInstanceUID: uid,
+          SharedFunctionalGroupsSequence: [
+            {
+              PlaneOrientationSequence: [{ ImageOrientationPatient: "1\\0\\0\\0\\1\\0" }],
+              PixelMeasuresSequence: [{ PixelSpacing: "0.5\\0.8", SliceThickness: thickness }],
+            },
+          ],
+        });
+      const { seg } = await run([file([0, 2], "1.7.1", "3"), file([4, 6], "1.7.2", "4")]);
+      t.strictSame(
+        measures(seg).map(([thickness]) => thickness),
+        [3, 3, 4, 4, 3, 3, 4, 4],
+      );
+    },
+  );
 
   await t.test("planes that are not parallel have no distance", async (t) => {
     const planes = [
@@ -222,7 +270,9 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
     const { seg, paths } = await run(doseGrid("30\\28\\26", 3));
     const frames = seg.sequence("PerFrameFunctionalGroupsSequence")!;
     t.strictSame(
-      frames.map((frame) => frame.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient")),
+      frames.map((frame) =>
+        frame.sequence("PlanePositionSequence")?.[0]?.numbers("ImagePositionPatient"),
+      ),
       [30, 28, 26, 30, 28, 26].map((z) => [-10, -20, z]),
     );
     t.strictSame(
@@ -235,7 +285,9 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("areas in a tomosynthesis are in the patient", async (t) => {
     const source = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.13.1.3", Modality: "MG" };
-    const { warnings } = await run(multiFrame([0, 1], { ...source, ImagerPixelSpacing: "0.5\\0.8" }));
+    const { warnings } = await run(
+      multiFrame([0, 1], { ...source, ImagerPixelSpacing: "0.5\\0.8" }),
+    );
     t.notOk(warnings.some(({ code }) => code === "no_patient_spacing"));
   });
 
@@ -256,13 +308,24 @@ t.test("odd sources", { skip: needs(ADDON) }, async (t) => {
       [3, 5, 0.2],
     ] as const;
     const regions = halves.map(([x0, x1, delta]) => ({
-      ...{ RegionSpatialFormat: 1, RegionFlags: 0, PhysicalUnitsXDirection: 3, PhysicalUnitsYDirection: 3 },
-      ...{ PhysicalDeltaX: new Typed("FD", delta), PhysicalDeltaY: new Typed("FD", delta) },
-      ...{ RegionLocationMinX0: x0, RegionLocationMinY0: 0, RegionLocationMaxX1: x1, RegionLocationMaxY1: 3 },
+      RegionSpatialFormat: 1,
+      RegionFlags: 0,
+      PhysicalUnitsXDirection: 3,
+      PhysicalUnitsYDirection: 3,
+      PhysicalDeltaX: new Typed("FD", delta),
+      PhysicalDeltaY: new Typed("FD", delta),
+      RegionLocationMinX0: x0,
+      RegionLocationMinY0: 0,
+      RegionLocationMaxX1: x1,
+      RegionLocationMaxY1: 3,
     }));
     // The six columns of each row: 1000 is bright, -1000 is dark
     const ultrasound = (row: readonly number[]) => {
-      const source = { SOPClassUID: "1.2.840.10008.5.1.4.1.1.6.1", Modality: "US", PixelSpacing: undefined };
+      const source = {
+        SOPClassUID: "1.2.840.10008.5.1.4.1.1.6.1",
+        Modality: "US",
+        PixelSpacing: undefined,
+      };
       const pixels = Int16Array.from({ length: 24 }, (_, i) => row[i % 6]!);
       return slice({
         z: 0,

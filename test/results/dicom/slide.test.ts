@@ -15,7 +15,10 @@ import { objectErrors } from "../../support/validators.js";
 const TILE = { rows: 4, columns: 5, samples: 3, bitsAllocated: 8, bitsStored: 8 };
 const TILES = 6;
 
-/** A slide of 7 x 12 pixels in tiles of 4 x 5, three across and two down, turned as scanners turn it. */
+/**
+ * A slide of 7 x 12 pixels in tiles of 4 x 5, three across and two down, turned as scanners turn
+ * it.
+ */
 function slide(more: Attributes = {}, frames = TILES): Buffer {
   const tiles = Array.from({ length: frames }, (_, i) => picture(TILE, i + 1));
   return dicomFile({
@@ -45,7 +48,10 @@ function slide(more: Attributes = {}, frames = TILES): Buffer {
   });
 }
 
-/** Row and column in the matrix, and x and y on the slide: rows go towards -y and columns towards -x. */
+/**
+ * Row and column in the matrix, and x and y on the slide: rows go towards -y and columns towards
+ * -x.
+ */
 const PLACES = [
   [1, 1, 20, 40],
   [1, 6, 20, 38.75],
@@ -79,14 +85,23 @@ t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
   const run = async (source: Uint8Array) => {
     const inputPath = join(folder, `source-${++count}`);
     writeFileSync(inputPath, source);
-    const task = { requestId: "test", inputPath, outputFolder: join(folder, `out-${count}`), cancelId: 1 };
+    const task = {
+      requestId: "test",
+      inputPath,
+      outputFolder: join(folder, `out-${count}`),
+      cancelId: 1,
+    };
     const roots = { input: undefined, output: undefined };
-    const answer = await infer({ ...task, priority: "routine", roots }, { engine, models: [model] });
+    const answer = await infer(
+      { ...task, priority: "routine", roots },
+      { engine, models: [model] },
+    );
     const paths = answer.models[0]!.outputs.map(({ path }) => path);
     const path = paths.find((each) => each.endsWith(".seg.dcm"))!;
     return { path, inputPath, seg: openFile(readFileSync(path)).attributes };
   };
-  const isValid = (path: string) => commandsAre("dciodvfy") !== false || objectErrors(path).length === 0;
+  const isValid = (path: string) =>
+    commandsAre("dciodvfy") !== false || objectErrors(path).length === 0;
 
   await t.test("places that TILED_FULL implies are written for each frame", async (t) => {
     const { seg, path, inputPath } = await run(slide());
@@ -99,12 +114,18 @@ t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
     );
     t.equal(seg.string("DimensionOrganizationType"), "TILED_SPARSE");
     t.equal(seg.string("FrameOfReferenceUID"), "1.2.5");
-    t.strictSame([seg.number("TotalPixelMatrixRows"), seg.number("TotalPixelMatrixColumns")], [7, 12]);
+    t.strictSame(
+      [seg.number("TotalPixelMatrixRows"), seg.number("TotalPixelMatrixColumns")],
+      [7, 12],
+    );
     t.strictSame(seg.numbers("ImageOrientationSlide"), [0, -1, 0, -1, 0, 0]);
     const [origin] = seg.sequence("TotalPixelMatrixOriginSequence")!;
     t.equal(origin!.number("XOffsetInSlideCoordinateSystem"), 20);
     const [shared] = seg.sequence("SharedFunctionalGroupsSequence")!;
-    t.strictSame(shared!.sequence("PixelMeasuresSequence")![0]!.numbers("PixelSpacing"), [0.5, 0.25]);
+    t.strictSame(
+      shared!.sequence("PixelMeasuresSequence")![0]!.numbers("PixelSpacing"),
+      [0.5, 0.25],
+    );
     if (commandsAre("dciodvfy") === false) t.strictSame(objectErrors(path), []);
     t.test("as highdicom reads it", { skip: pythonHas("pydicom", "highdicom") }, (t) => {
       const parameters = ["test/conformance/slide.py", path, inputPath];
@@ -153,7 +174,9 @@ t.test("a segmentation of slide tiles", { skip: needs(ADDON) }, async (t) => {
 
   await t.test("a part of a concatenation goes on where the part before it ends", async (t) => {
     const part = {
-      ...{ ConcatenationUID: "1.7", InConcatenationNumber: 2, InConcatenationTotalNumber: 2 },
+      ConcatenationUID: "1.7",
+      InConcatenationNumber: 2,
+      InConcatenationTotalNumber: 2,
       ConcatenationFrameOffsetNumber: 4,
     };
     const { seg } = await run(slide(part, 2));

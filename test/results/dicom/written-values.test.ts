@@ -1,4 +1,7 @@
-/** What objects say where a value is empty, absent, long or nothing: Type 1, time zones, codes, and labels not found. */
+/**
+ * What objects say where a value is empty, absent, long or nothing: Type 1, time zones, codes, and
+ * labels not found.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import t from "tap";
@@ -46,7 +49,9 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
       { ...task, priority: "routine", outputs: [...OUTPUTS] },
       { engine, models: [model] },
     );
-    const paths = answer.models[0]!.outputs.map(({ path }) => path).filter((path) => path.endsWith(".dcm"));
+    const paths = answer.models[0]!.outputs.map(({ path }) => path).filter((path) =>
+      path.endsWith(".dcm"),
+    );
     const object = (kind: string) => {
       const path = paths.find((one) => one.endsWith(`.${kind}.dcm`));
       return path === undefined ? undefined : openFile(readFileSync(path)).attributes;
@@ -58,21 +63,33 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
   await t.test("an empty UID is an absent one", async (t) => {
     const blank = (bytes: string) => new Typed("UI", Buffer.from(bytes, "latin1"));
     const without = await run(slice({ z: 0, attributes: { FrameOfReferenceUID: undefined } }));
-    const kinds = ({ paths }: typeof without) => paths.map((path) => basename(path).split(".").at(-2));
+    const kinds = ({ paths }: typeof without) =>
+      paths.map((path) => basename(path).split(".").at(-2));
     t.strictSame(kinds(without), ["seg", "sc", "sr"], "no RTSTRUCT, which needs one");
     for (const value of ["", "\0\0", "  "]) {
       const found = await run(slice({ z: 0, attributes: { FrameOfReferenceUID: blank(value) } }));
       t.strictSame(kinds(found), kinds(without));
       t.notOk(found.object("seg")!.has("FrameOfReferenceUID"));
-      t.match(found.answer.warnings, [{ code: "output_not_written", message: /FrameOfReferenceUID/ }]);
+      t.match(found.answer.warnings, [
+        { code: "output_not_written", message: /FrameOfReferenceUID/ },
+      ]);
       t.strictSame(errorsOf(found.paths), []);
     }
     const other = await run(
       radiograph({
         ReferencedStudySequence: [{ ReferencedSOPClassUID: "1.2.3", ReferencedSOPInstanceUID: "" }],
         ProcedureCodeSequence: [
-          { LongCodeValue: "a code of more than 16", CodingSchemeDesignator: "99X", CodeMeaning: "Thing" },
-          { CodeValue: "1", CodingSchemeDesignator: "99X", CodingSchemeVersion: "", CodeMeaning: "Other" },
+          {
+            LongCodeValue: "a code of more than 16",
+            CodingSchemeDesignator: "99X",
+            CodeMeaning: "Thing",
+          },
+          {
+            CodeValue: "1",
+            CodingSchemeDesignator: "99X",
+            CodingSchemeVersion: "",
+            CodeMeaning: "Other",
+          },
         ],
       }),
     );
@@ -133,7 +150,9 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("no time zone is invented for the source's times", async (t) => {
-    const without = await run(radiograph({ TimezoneOffsetFromUTC: undefined, StudyTime: "120000" }));
+    const without = await run(
+      radiograph({ TimezoneOffsetFromUTC: undefined, StudyTime: "120000" }),
+    );
     const { utc_offset: zone = "" } = without.receipt.timings;
     for (const kind of ["sr", "seg", "sc"]) {
       const object = without.object(kind)!;
@@ -142,7 +161,10 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
       const [ours] = object.sequence("ContributingEquipmentSequence")!;
       const moment = `${object.string("ContentDate")!}${object.string("ContentTime")!}${zone}`;
       t.equal(ours!.string("ContributionDateTime"), moment, "ours have theirs beside them");
-      t.match(ours!.string("ContributionDescription"), /^Run by Radserve .*The source gives no time zone/);
+      t.match(
+        ours!.string("ContributionDescription"),
+        /^Run by Radserve .*The source gives no time zone/,
+      );
     }
     t.strictSame(errorsOf(without.paths), []);
     const given = await run(radiograph({ TimezoneOffsetFromUTC: "-0330" }));
@@ -153,11 +175,15 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
     t.notMatch(ours!.string("ContributionDescription"), /time zone/);
   });
 
-  await t.test("the field's case of it", { skip: needs(`${CASES}/timezone-none-summer.dcm`) }, async (t) => {
-    const { object } = await run(readFileSync(`${CASES}/timezone-none-summer.dcm`));
-    t.notOk(object("sr")!.has("TimezoneOffsetFromUTC"));
-    t.match(object("sr")!.string("StudyDate"), /^\d{4}07/);
-  });
+  await t.test(
+    "the field's case of it",
+    { skip: needs(`${CASES}/timezone-none-summer.dcm`) },
+    async (t) => {
+      const { object } = await run(readFileSync(`${CASES}/timezone-none-summer.dcm`));
+      t.notOk(object("sr")!.has("TimezoneOffsetFromUTC"));
+      t.match(object("sr")!.string("StudyDate"), /^\d{4}07/);
+    },
+  );
 
   /** The model with other codes of its first label. */
   const coded = (value: string): ModelEntry => {
@@ -199,9 +225,15 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
     const raw = { rows: side, columns: side, samples: 1, bitsAllocated: 8, bitsStored: 8 } as const;
     const data = Buffer.alloc(side * side, 255);
     const given: Given = {
-      ...{ SOPClassUID: "1.2.840.10008.5.1.4.1.1.2", SOPInstanceUID: "1.2.3.1", StudyInstanceUID: "1.2.3.2" },
-      ...{ SeriesInstanceUID: "1.2.3.3", Modality: "CT", PatientID: "4711", PixelSpacing: "1\\1" },
-      ...{ WindowCenter: "128", WindowWidth: "256" },
+      SOPClassUID: "1.2.840.10008.5.1.4.1.1.2",
+      SOPInstanceUID: "1.2.3.1",
+      StudyInstanceUID: "1.2.3.2",
+      SeriesInstanceUID: "1.2.3.3",
+      Modality: "CT",
+      PatientID: "4711",
+      PixelSpacing: "1\\1",
+      WindowCenter: "128",
+      WindowWidth: "256",
     };
     const source = dicomFile({
       attributes: attributesOf({ ...raw, data }, given),
@@ -219,14 +251,24 @@ t.test("what is written", { skip: needs(ADDON) }, async (t) => {
       item.sequence("ConceptCodeSequence")?.[0]?.string("CodeValue") === "272519000";
     const [nothing, ...others] = items.filter(isAbsent);
     t.strictSame(others, []);
-    t.equal(nothing!.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue"), absent.code!.value);
+    t.equal(
+      nothing!.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue"),
+      absent.code!.value,
+    );
     const numbers = everything(nothing!).flatMap((item) => {
       const [value] = item.sequence("MeasuredValueSequence") ?? [];
-      return value === undefined ? [] : [[item.string("RelationshipType"), value.number("NumericValue")]];
+      return value === undefined
+        ? []
+        : [[item.string("RelationshipType"), value.number("NumericValue")]];
     });
     t.strictSame(numbers, [["HAS PROPERTIES", 0]]);
     t.strictSame(errorsOf(paths), []);
-    const again = await replay({ receipt, image: await readImage(source), engine, models: [overlapping] });
+    const again = await replay({
+      receipt,
+      image: await readImage(source),
+      engine,
+      models: [overlapping],
+    });
     t.ok(again.every(({ verdict }) => verdict === "ok"));
   });
 });

@@ -1,4 +1,7 @@
-/** Drift: the tests against known values, a planted shift that is found, and how often chance alone is marked. */
+/**
+ * Drift: the tests against known values, a planted shift that is found, and how often chance alone
+ * is marked.
+ */
 import { execFile } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
@@ -6,13 +9,19 @@ import path from "node:path";
 import { promisify } from "node:util";
 import t from "tap";
 import { driftOf } from "../../../src/results/drift/compare.js";
-import { benjaminiHochberg, fisher, mannWhitney, mcNemar } from "../../../src/results/drift/statistics.js";
+import {
+  benjaminiHochberg,
+  fisher,
+  mannWhitney,
+  mcNemar,
+} from "../../../src/results/drift/statistics.js";
 import { mondayOf, Weeks } from "../../../src/results/drift/weeks.js";
 import { receiptSchema, receiptText } from "../../../src/results/receipt/receipt.js";
 import { receiptOf } from "../../support/receipts.js";
 import { root } from "../../support/server.js";
 
-const near = (found: number, expected: number, within = 1e-4) => Math.abs(found - expected) <= within;
+const near = (found: number, expected: number, within = 1e-4) =>
+  Math.abs(found - expected) <= within;
 
 /** Numbers from 0 to 1 that look like chance and are the same in each run (mulberry32). */
 function chance(seed: number): () => number {
@@ -65,13 +74,23 @@ t.test("a planted shift is marked, on its scanner alone", (t) => {
   const { changes, receipts } = driftOf(weeksOf(1, 0.25));
   t.equal(receipts, 800);
   const marked = changes.filter((one) => one.marked);
-  t.match(marked[0], { model: "cxr", scanner: "Two", measure: "score", label: "mass", test: "Mann-Whitney" });
+  t.match(marked[0], {
+    model: "cxr",
+    scanner: "Two",
+    measure: "score",
+    label: "mass",
+    test: "Mann-Whitney",
+  });
   t.ok((marked[0]?.above ?? 0) > 0.6);
   t.same(
     marked.filter(({ scanner }) => scanner !== "Two"),
     [],
   );
-  t.equal(driftOf(weeksOf(1, 0.25), "2026-10-19").changes.filter((one) => one.marked).length, 0, "before it");
+  t.equal(
+    driftOf(weeksOf(1, 0.25), "2026-10-19").changes.filter((one) => one.marked).length,
+    0,
+    "before it",
+  );
   t.end();
 });
 
@@ -127,7 +146,11 @@ t.test("the command reads receipts and nothing else", async (t) => {
     }
   writeFileSync(path.join(folder, "notes.json"), "{}");
   const run = async (...args: string[]) =>
-    promisify(execFile)(process.execPath, [path.join(root, "dist/src/main.js"), "drift", ...args]).then(
+    promisify(execFile)(process.execPath, [
+      path.join(root, "dist/src/main.js"),
+      "drift",
+      ...args,
+    ]).then(
       ({ stdout }) => ({ code: 0, stdout }),
       (error: unknown) => error as { code: number; stdout: string },
     );

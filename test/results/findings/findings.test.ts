@@ -53,9 +53,21 @@ const detection: ModelOutput = {
 const regression: ModelOutput = {
   kind: "regression",
   tensor: "r",
-  values: [{ name: "Ratio", unit: { value: "1", scheme: "UCUM", meaning: "no units" }, multiply: 1, add: 0 }],
+  values: [
+    {
+      name: "Ratio",
+      unit: { value: "1", scheme: "UCUM", meaning: "no units" },
+      multiply: 1,
+      add: 0,
+    },
+  ],
 };
-const heatmap: ModelOutput = { kind: "heatmap", tensor: "h", activation: "none", label: { label: "heat" } };
+const heatmap: ModelOutput = {
+  kind: "heatmap",
+  tensor: "h",
+  activation: "none",
+  label: { label: "heat" },
+};
 
 const scores = (...values: number[]): EngineOutput => ({
   kind: "classification",
@@ -100,7 +112,8 @@ t.test("a score is present at or above its threshold, in the precision of the mo
   ]);
   t.ok(Math.fround(0.7) < 0.7, "which a comparison of doubles would call below");
   t.equal(
-    one(classification, [0.5, 0.7], scores(0.4999, 0.6999)).findings.filter((f) => f.present).length,
+    one(classification, [0.5, 0.7], scores(0.4999, 0.6999)).findings.filter((f) => f.present)
+      .length,
     0,
   );
   t.end();
@@ -131,35 +144,50 @@ t.test("areas in pixels, with a warning, where it is not", (t) => {
   t.end();
 });
 
-t.test("areas in pixels, with a warning, where a label leaves the regions that have a scale", (t) => {
-  const scale = { row: PATIENT.row, column: PATIENT.column };
-  const regions = [{ x0: 2, y0: 0, x1: 3, y1: 9, scale, highPriority: true }];
-  const spacing: Spacing = { ...PATIENT, source: "SequenceOfUltrasoundRegions" };
-  const labels = Uint8Array.from([0, 0, 1, 1, 0, 0, 1, 2, 0, 2, 0, 0]);
-  const counts = [3, 2];
-  const exclusive = { kind: "segmentation", tensor: "m", rows: 3, columns: 4, overlapping: false } as const;
-  const got = one(segmentation, [], { ...exclusive, mask: labels, counts }, spacing, regions);
-  t.match(got.findings, [{ area: { pixels: 3, cm2: 0.012 } }, { area: { pixels: 2, cm2: undefined } }]);
-  t.same(
-    got.measurements.map(({ label }) => label),
-    ["fat"],
-  );
-  t.match(got.warnings, [{ code: "partly_unmeasured", message: /"bone"/ }]);
-  t.equal(got.warnings.length, 1);
-  const planes = Uint8Array.from([
-    ...labels.map((value) => +(value === 1)),
-    ...labels.map((v) => +(v === 2)),
-  ]);
-  const overlapping = { ...exclusive, overlapping: true, mask: planes, counts };
-  t.same(one(segmentation, [], overlapping, spacing, regions), got);
-  t.end();
-});
+t.test(
+  "areas in pixels, with a warning, where a label leaves the regions that have a scale",
+  (t) => {
+    const scale = { row: PATIENT.row, column: PATIENT.column };
+    const regions = [{ x0: 2, y0: 0, x1: 3, y1: 9, scale, highPriority: true }];
+    const spacing: Spacing = { ...PATIENT, source: "SequenceOfUltrasoundRegions" };
+    const labels = Uint8Array.from([0, 0, 1, 1, 0, 0, 1, 2, 0, 2, 0, 0]);
+    const counts = [3, 2];
+    const exclusive = {
+      kind: "segmentation",
+      tensor: "m",
+      rows: 3,
+      columns: 4,
+      overlapping: false,
+    } as const;
+    const got = one(segmentation, [], { ...exclusive, mask: labels, counts }, spacing, regions);
+    t.match(got.findings, [
+      { area: { pixels: 3, cm2: 0.012 } },
+      { area: { pixels: 2, cm2: undefined } },
+    ]);
+    t.same(
+      got.measurements.map(({ label }) => label),
+      ["fat"],
+    );
+    t.match(got.warnings, [{ code: "partly_unmeasured", message: /"bone"/ }]);
+    t.equal(got.warnings.length, 1);
+    const planes = Uint8Array.from([
+      ...labels.map((value) => +(value === 1)),
+      ...labels.map((v) => +(v === 2)),
+    ]);
+    const overlapping = { ...exclusive, overlapping: true, mask: planes, counts };
+    t.same(one(segmentation, [], overlapping, spacing, regions), got);
+    t.end();
+  },
+);
 
 t.test("each label is measured by the region of the ultrasound image that holds it whole", (t) => {
   const fine = { row: 1, column: 1 };
   const coarse = { row: 2, column: 5 };
   const region = (x0: number, x1: number, scale: Region["scale"], highPriority = true): Region => ({
-    ...{ x0, x1, y0: 0, y1: 0 },
+    x0,
+    x1,
+    y0: 0,
+    y1: 0,
     scale,
     highPriority,
   });
@@ -168,7 +196,13 @@ t.test("each label is measured by the region of the ultrasound image that holds 
   /** Digits are labels; the areas of "fat" and "bone" in cm2, and why one has none. */
   const cases: [string, string, readonly Region[], (number | undefined)[], RegExp | undefined][] = [
     ["one in each", "11000022", halves, [0.02, 0.2], undefined],
-    ["one across both", "11100122", halves, [undefined, 0.2], /"fat" lies in regions .* different scales/],
+    [
+      "one across both",
+      "11100122",
+      halves,
+      [undefined, 0.2],
+      /"fat" lies in regions .* different scales/,
+    ],
     ["one that is not there", "11000000", halves, [0.02, 0], undefined],
     [
       "one that leaves the regions",
@@ -193,12 +227,24 @@ t.test("each label is measured by the region of the ultrasound image that holds 
       [0.02, undefined],
       /"bone" lies in regions/,
     ],
-    ["regions of one scale", "11111022", [region(0, 3, coarse), region(4, 7, coarse)], [0.5, 0.2], undefined],
+    [
+      "regions of one scale",
+      "11111022",
+      [region(0, 3, coarse), region(4, 7, coarse)],
+      [0.5, 0.2],
+      undefined,
+    ],
   ];
   for (const [name, text, regions, areas, warning] of cases) {
     const labels = Uint8Array.from(text, Number);
     const counts = [1, 2].map((label) => labels.filter((value) => value === label).length);
-    const given = { kind: "segmentation", tensor: "m", rows: 1, columns: 8, overlapping: false } as const;
+    const given = {
+      kind: "segmentation",
+      tensor: "m",
+      rows: 1,
+      columns: 8,
+      overlapping: false,
+    } as const;
     const got = one(segmentation, [], { ...given, mask: labels, counts }, undefined, regions);
     t.same(
       got.findings.map(({ area }) => area?.cm2),
@@ -261,8 +307,20 @@ t.test("one finding a box, and one for each label that has none", (t) => {
     ],
   };
   t.same(one(detection, [0.3, 0.4], boxes).findings, [
-    { label: "nodule", score: 0.9, threshold: 0.3, present: true, box: { x0: 1, y0: 2, x1: 3, y1: 4.5 } },
-    { label: "nodule", score: 0.2, threshold: 0.3, present: false, box: { x0: 1, y0: 2, x1: 9, y1: 4 } },
+    {
+      label: "nodule",
+      score: 0.9,
+      threshold: 0.3,
+      present: true,
+      box: { x0: 1, y0: 2, x1: 3, y1: 4.5 },
+    },
+    {
+      label: "nodule",
+      score: 0.2,
+      threshold: 0.3,
+      present: false,
+      box: { x0: 1, y0: 2, x1: 9, y1: 4 },
+    },
     { label: "cyst", threshold: 0.4, present: false },
   ]);
   t.same(one(map, [0.6], { ...boxes, boxes: [] }).findings, [
@@ -273,7 +331,10 @@ t.test("one finding a box, and one for each label that has none", (t) => {
 
 t.test("values are measurements; a heat map is neither", (t) => {
   const value: EngineOutput = { kind: "regression", tensor: "r", values: Float32Array.of(0.5) };
-  t.match(one(regression, [], value), { findings: [], measurements: [{ name: "Ratio", value: 0.5 }] });
+  t.match(one(regression, [], value), {
+    findings: [],
+    measurements: [{ name: "Ratio", value: 0.5 }],
+  });
   const heat: EngineOutput = {
     kind: "heatmap",
     tensor: "h",
@@ -286,8 +347,14 @@ t.test("values are measurements; a heat map is neither", (t) => {
 });
 
 t.test("frames are numbered, warnings said once, and a receipt holds it all", (t) => {
-  const frames = [1, 2].map((frame) => ({ frame, outputs: [scores(1, 0), mask(1, 2)], spacing: undefined }));
-  const said = frames.map((frame) => interpret([classification, segmentation], [[0.5, 0.7], []], frame));
+  const frames = [1, 2].map((frame) => ({
+    frame,
+    outputs: [scores(1, 0), mask(1, 2)],
+    spacing: undefined,
+  }));
+  const said = frames.map((frame) =>
+    interpret([classification, segmentation], [[0.5, 0.7], []], frame),
+  );
   const got = {
     findings: said.flatMap(({ findings }) => findings),
     measurements: said.flatMap(({ measurements }) => measurements),

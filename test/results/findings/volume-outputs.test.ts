@@ -1,6 +1,10 @@
 import t from "tap";
 import type { EngineOutput } from "../../../src/engine/types.js";
-import { fullestCrossing, markedPixels, sliceOutputs } from "../../../src/results/findings/volume-outputs.js";
+import {
+  fullestCrossing,
+  markedPixels,
+  sliceOutputs,
+} from "../../../src/results/findings/volume-outputs.js";
 
 /** Three slices of 1 x 2 pixels. */
 const exclusive: EngineOutput = {
@@ -41,11 +45,17 @@ t.test("outputs of one slice", (t) => {
 
 t.test("the row with most marked, and of its columns the fullest", (t) => {
   const volume = (mask: number[][][]): EngineOutput => ({
-    ...{ kind: "segmentation", tensor: "m", overlapping: false, counts: [1] },
-    ...{ slices: mask.length, rows: mask[0]!.length, columns: mask[0]![0]!.length },
+    kind: "segmentation",
+    tensor: "m",
+    overlapping: false,
+    counts: [1],
+    slices: mask.length,
+    rows: mask[0]!.length,
+    columns: mask[0]![0]!.length,
     mask: Uint8Array.from(mask.flat(2)),
   });
-  const crossing = (...outputs: EngineOutput[]) => fullestCrossing(outputs, markedPixels(outputs, 2));
+  const crossing = (...outputs: EngineOutput[]) =>
+    fullestCrossing(outputs, markedPixels(outputs, 2));
   const one = volume([
     [
       [1, 0, 0, 1],

@@ -26,24 +26,39 @@ import { manifestOf } from "../../support/test-models.js";
 import { objectErrors } from "../../support/validators.js";
 
 const label = (name: string, threshold?: number) => ({
-  ...{ label: name, code: sct("27925004", "Nodule") },
+  label: name,
+  code: sct("27925004", "Nodule"),
   ...(threshold === undefined ? {} : { threshold }),
 });
 const grades: Classification = {
-  ...{ kind: "classification", tensor: "grades", activation: "softmax", calibration: { kind: "none" } },
-  ...{ labels: ["normal", "mild", "severe"].map((name) => label(name)), decision: "highest" },
+  kind: "classification",
+  tensor: "grades",
+  activation: "softmax",
+  calibration: { kind: "none" },
+  labels: ["normal", "mild", "severe"].map((name) => label(name)),
+  decision: "highest",
 };
 const nodule: Classification = {
-  ...{ kind: "classification", tensor: "nodule", activation: "sigmoid", calibration: { kind: "none" } },
-  ...{ labels: [label("nodule", 0.6)], over_frames: "noisy_or" },
+  kind: "classification",
+  tensor: "nodule",
+  activation: "sigmoid",
+  calibration: { kind: "none" },
+  labels: [label("nodule", 0.6)],
+  over_frames: "noisy_or",
 };
 const YEAR = { value: "a", scheme: "UCUM", meaning: "year" };
 const age: Regression = {
-  ...{ kind: "regression", tensor: "age", activation: "softmax" },
+  kind: "regression",
+  tensor: "age",
+  activation: "softmax",
   values: [
     {
-      ...{ name: "Age", code: { value: "63900-5", scheme: "LN", meaning: "Current age or age at death" } },
-      ...{ unit: YEAR, multiply: 1, add: 0, bins: [10, 20, 40] },
+      name: "Age",
+      code: { value: "63900-5", scheme: "LN", meaning: "Current age or age at death" },
+      unit: YEAR,
+      multiply: 1,
+      add: 0,
+      bins: [10, 20, 40],
     },
   ],
 };
@@ -51,7 +66,8 @@ const age: Regression = {
 const told = (output: Classification, scores: number[], frame?: number) =>
   interpret([output], [output.labels.map(({ threshold }) => threshold ?? NaN)], {
     outputs: [{ kind: "classification", tensor: output.tensor, scores: Float32Array.from(scores) }],
-    ...{ spacing: undefined, frame },
+    spacing: undefined,
+    frame,
   });
 
 t.test("of labels that exclude each other the highest is there, with its margin", (t) => {
@@ -73,7 +89,11 @@ t.test("of labels that exclude each other the highest is there, with its margin"
     ],
   );
   t.match(tied.warnings, [{ code: "classes_tied", message: /"mild" and "severe" on frame 3/ }]);
-  t.match(told(grades, [-3, -1, -2]).findings[1], { present: true, margin: 1 }, "logits may be below 0");
+  t.match(
+    told(grades, [-3, -1, -2]).findings[1],
+    { present: true, margin: 1 },
+    "logits may be below 0",
+  );
   t.throws(() => told(grades, [0, NaN, 1]), { code: "output_invalid" });
   t.end();
 });
@@ -82,9 +102,13 @@ t.test("scores of all frames together", (t) => {
   const frames = [0.5, 0.25, 0.75].map((score) => ({ label: "nodule", score, present: false }));
   const over = (over_frames: NonNullable<Classification["over_frames"]>) =>
     interpretOver([{ ...nodule, over_frames }], [[0.6]], frames).findings;
-  t.match(over("maximum"), [{ score: 0.75, present: true, threshold: 0.6, over_frames: "maximum" }]);
+  t.match(over("maximum"), [
+    { score: 0.75, present: true, threshold: 0.6, over_frames: "maximum" },
+  ]);
   t.match(over("mean"), [{ score: 0.5, present: false, over_frames: "mean" }]);
-  t.match(over("noisy_or"), [{ score: 1 - 0.5 * 0.75 * 0.25, present: true, over_frames: "noisy_or" }]);
+  t.match(over("noisy_or"), [
+    { score: 1 - 0.5 * 0.75 * 0.25, present: true, over_frames: "noisy_or" },
+  ]);
   t.notOk("frame" in over("mean")[0]!);
   const alone = { ...nodule };
   delete alone.over_frames;
@@ -96,7 +120,11 @@ t.test("scores of all frames together", (t) => {
   ].flatMap(([name, ...scores]) =>
     scores.map((score) => ({ label: name as string, score: score as number, present: false })),
   );
-  const [normal, mild, severe] = interpretOver([{ ...grades, over_frames: "mean" }], [[]], three).findings;
+  const [normal, mild, severe] = interpretOver(
+    [{ ...grades, over_frames: "mean" }],
+    [[]],
+    three,
+  ).findings;
   t.match([normal!.present, mild!.present, severe!.present], [false, false, true]);
   t.ok(Math.abs(severe!.margin! - 0.15) < 1e-12);
   const findings = [...over("mean"), ...frames.map((one) => ({ ...one, present: true }))];
@@ -125,13 +153,20 @@ t.test("the mean of bins and its standard deviation", (t) => {
 
 t.test("what a manifest may say of them", (t) => {
   const messages = (...outputs: Manifest["outputs"]) => {
-    const manifest = { ...manifestOf("classifier"), stage: "draft", results: { outputs: ["json"] }, outputs };
+    const manifest = {
+      ...manifestOf("classifier"),
+      stage: "draft",
+      results: { outputs: ["json"] },
+      outputs,
+    };
     manifest.accepts.modality = ["CT"];
     return manifestSchema.safeParse(manifest).error?.issues.map(({ message }) => message) ?? [];
   };
   t.strictSame(messages(grades, nodule, age), []);
   t.match(messages({ ...grades, labels: [label("one")] }), [/two or more/]);
-  t.match(messages({ ...grades, labels: [label("a", 0.5), label("b")] }), [/the highest score decides/]);
+  t.match(messages({ ...grades, labels: [label("a", 0.5), label("b")] }), [
+    /the highest score decides/,
+  ]);
   t.match(messages({ ...nodule, activation: "none" }), [/noisy_or is of probabilities/]);
   t.match(messages({ ...age, values: [...age.values, { ...age.values[0]!, name: "B" }] }), [
     /Bins are of one value/,
@@ -139,14 +174,21 @@ t.test("what a manifest may say of them", (t) => {
   const plain = { ...age.values[0]! };
   delete plain.bins;
   t.match(messages({ ...age, values: [plain] }), [/Only with bins/]);
-  t.match(messages({ ...grades, tensor: "other" }, grades), [/also one of outputs\[0\]/, /also/, /also/]);
+  t.match(messages({ ...grades, tensor: "other" }, grades), [
+    /also one of outputs\[0\]/,
+    /also/,
+    /also/,
+  ]);
   const volume = { ...manifestOf("volume"), outputs: [nodule] };
   const issues = manifestSchema.safeParse(volume).error!.issues.map(({ message }) => message);
   t.ok(issues.includes("A volume has one score already"));
   t.end();
 });
 
-/** Of the mean of a frame: three grades, a nodule, an age that is the same for all, and the frame itself as a map. */
+/**
+ * Of the mean of a frame: three grades, a nodule, an age that is the same for all, and the frame
+ * itself as a map.
+ */
 const graph = {
   name: "classes",
   inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, "h", "w"] }],
@@ -171,7 +213,9 @@ const graph = {
       ["n", "nodule"],
       ["a", "age"],
     ].map(([of, output]) => ({
-      ...{ op: "Gemm", inputs: ["row", `${of}w`, `${of}b`], outputs: [output!] },
+      op: "Gemm",
+      inputs: ["row", `${of}w`, `${of}b`],
+      outputs: [output!],
       attributes: { alpha: float(1) },
     })),
     { op: "Identity", inputs: ["x"], outputs: ["map"] },
@@ -187,30 +231,57 @@ t.test(
     const modelPath = join(folder, "model.onnx");
     writeFileSync(modelPath, bytes);
     const manifest: Manifest = {
-      ...{ ...manifestOf("classifier"), name: "classes" },
+      ...manifestOf("classifier"),
+      name: "classes",
       inputs: [
-        { ...sourceSize, values: { kind: "modality" }, colour_source: "refuse", monochrome1: "refuse" },
+        {
+          ...sourceSize,
+          values: { kind: "modality" },
+          colour_source: "refuse",
+          monochrome1: "refuse",
+        },
       ],
       outputs: [
         { ...grades, over_frames: "mean" },
-        ...[nodule, age],
+        nodule,
+        age,
         { kind: "heatmap", tensor: "map", activation: "none", label: { label: "attention" } },
       ],
     };
     const { version, inputs, outputs, batching } = manifest;
     const loaded = await engine.load({
-      ...{ modelPath, name: "classes", version, inputs, outputs, batching, provider: "cpu" },
+      modelPath,
+      name: "classes",
+      version,
+      inputs,
+      outputs,
+      batching,
+      provider: "cpu",
     });
     const model: ModelEntry = {
-      ...{ name: "classes", version, sha256: sha256(bytes), manifest, site: { thresholds: {} } },
-      thresholds: outputs.map((output) => labelsOf(output).map(({ threshold }) => threshold ?? NaN)),
-      ...{ state: "ready", nativeId: loaded.id, provider: "cpu" },
+      name: "classes",
+      version,
+      sha256: sha256(bytes),
+      manifest,
+      site: { thresholds: {} },
+      thresholds: outputs.map((output) =>
+        labelsOf(output).map(({ threshold }) => threshold ?? NaN),
+      ),
+      state: "ready",
+      nativeId: loaded.id,
+      provider: "cpu",
     };
     const inputPath = join(folder, "image.dcm");
     // Frames of 0, 1 and 2
     writeFileSync(inputPath, multiFrame([0, 9, 18]));
     const roots = { input: undefined, output: undefined };
-    const task = { requestId: "test", inputPath, outputFolder: join(folder, "out"), cancelId: 1, roots };
+    const task = {
+      requestId: "test",
+      inputPath,
+      outputFolder: join(folder, "out"),
+      cancelId: 1,
+      roots,
+    };
     const answer = await infer({ ...task, priority: "routine" }, { engine, models: [model] });
     const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
     const [result] = receipt.models;
@@ -231,7 +302,10 @@ t.test(
     ]);
     for (const [i, score] of mean.entries()) near(whole[i]!.score, score);
     near(whole[2]!.margin, mean[2]! - mean[0]!);
-    near(whole[3]!.score, 1 - [2, 1, 0].reduce((left, logit) => left * (1 - 1 / (1 + Math.exp(logit))), 1));
+    near(
+      whole[3]!.score,
+      1 - [2, 1, 0].reduce((left, logit) => left * (1 - 1 / (1 + Math.exp(logit))), 1),
+    );
     t.strictSame(
       result!.findings
         .slice(4)
@@ -249,7 +323,8 @@ t.test(
         ["Age, SD", frame],
       ]),
     );
-    for (const { name, value } of result!.measurements) near(value, name === "Age" ? 20 : Math.sqrt(150));
+    for (const { name, value } of result!.measurements)
+      near(value, name === "Age" ? 20 : Math.sqrt(150));
     const paths = answer.models[0]!.outputs.map(({ path }) => path);
     const { attributes } = openFile(readFileSync(paths.find((path) => path.endsWith(".sr.dcm"))!));
     const numbers = (item: typeof attributes): (typeof attributes)[] => [
@@ -262,12 +337,14 @@ t.test(
       meaningOf(item, "ConceptNameCodeSequence"),
       meaningOf(item.sequence("ContentSequence")?.[0], "ConceptCodeSequence"),
     ]);
-    const has = (...wanted: unknown[]) => said.some((one) => JSON.stringify(one) === JSON.stringify(wanted));
+    const has = (...wanted: unknown[]) =>
+      said.some((one) => JSON.stringify(one) === JSON.stringify(wanted));
     t.ok(has("Score", "Mean") && has("Score", "Noisy-or") && has("Score", undefined));
     t.ok(has("Margin of the score to the second", undefined));
     t.ok(has("Current age or age at death", "Standard Deviation"));
     if (commandsAre("dciodvfy") === false)
-      for (const path of paths.filter((each) => each.endsWith(".dcm"))) t.strictSame(objectErrors(path), []);
+      for (const path of paths.filter((each) => each.endsWith(".dcm")))
+        t.strictSame(objectErrors(path), []);
     const scope = { frames: 3, called: "frame", heat: { low: 0, high: 1 } };
     const { rows, headline } = legendOf(outputs, result!.findings, result!.measurements, scope);
     t.equal(headline, "2 of 4 labels found");

@@ -1,4 +1,7 @@
-/** Points from tables and heatmaps: where they lie in the source, and what receipt, report and picture say of them. */
+/**
+ * Points from tables and heatmaps: where they lie in the source, and what receipt, report and
+ * picture say of them.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -106,7 +109,11 @@ t.test("where points lie", { skip: needs(ADDON) }, async (t) => {
     t.match(await pointsOf(engine, crop, spot(3, 2)), [{ x: 2.5, y: 3.5 }]);
     t.match(await pointsOf(engine, crop, spot(3, 7)), [{ x: 7.5, y: 3.5 }]);
     const margin = await load(identity, heatmaps, { ...fixed(20, 20, "letterbox"), background: 2 });
-    t.match(await pointsOf(engine, margin, spot(3, 2)), [{ y: NaN, score: 2 }], "none in the margin");
+    t.match(
+      await pointsOf(engine, margin, spot(3, 2)),
+      [{ y: NaN, score: 2 }],
+      "none in the margin",
+    );
   });
 
   await t.test("the rows of a table, in every way of counting", async (t) => {
@@ -119,10 +126,16 @@ t.test("where points lie", { skip: needs(ADDON) }, async (t) => {
       { x: 10, y: 6, score: 0.5, label: 1 },
       { x: 2.5, y: 1.5, score: 0.75, label: 2 },
     ];
-    t.strictSame(await pointsOf(engine, await load(rows(edges), table(), from), spot(0, 0)), expected);
+    t.strictSame(
+      await pointsOf(engine, await load(rows(edges), table(), from), spot(0, 0)),
+      expected,
+    );
     const centres = edges.map((value, i) => (i % 3 === 2 ? value : value - 0.5));
     const counted = table({ counted_from: "centres" });
-    t.strictSame(await pointsOf(engine, await load(rows(centres), counted, from), spot(0, 0)), expected);
+    t.strictSame(
+      await pointsOf(engine, await load(rows(centres), counted, from), spot(0, 0)),
+      expected,
+    );
     const parts = edges.map((value, i) => (i % 3 === 2 ? value : value / 20));
     const relative = await load(rows(parts), table({ normalised: true }), from);
     for (const [i, { x, y }] of (await pointsOf(engine, relative, spot(0, 0))).entries()) {
@@ -130,7 +143,11 @@ t.test("where points lie", { skip: needs(ADDON) }, async (t) => {
     }
     // From the middle of the first pixel to that of the last: 19 pixels
     const between = [0, 4 / 19, 0.1, 1, 15 / 19, 0.1, 0.5, 0.5, 0.1];
-    const middles = await load(rows(between), table({ normalised: true, counted_from: "centres" }), from);
+    const middles = await load(
+      rows(between),
+      table({ normalised: true, counted_from: "centres" }),
+      from,
+    );
     const [first, last, middle] = await pointsOf(engine, middles, spot(0, 0));
     t.match(first, { x: 0.25, label: 0 });
     t.ok(Math.abs(first!.y - 0.25) < 1e-5);
@@ -176,7 +193,10 @@ t.test("what is said of points", (t) => {
     { x: NaN, y: 6, score: 0.75, label: 2 },
   ];
   const given = { kind: "points", tensor: "points", points } as const;
-  const { findings, warnings } = interpret([output], thresholds, { outputs: [given], spacing: undefined });
+  const { findings, warnings } = interpret([output], thresholds, {
+    outputs: [given],
+    spacing: undefined,
+  });
   t.match(findings, [
     { label: "apex", present: true, score: 0.5, threshold: 0.5, point: { x: 3, y: 4 } },
     { label: "carina", present: false, score: 0.25, point: { x: 5, y: 6 } },
@@ -195,7 +215,10 @@ t.test("what is said of points", (t) => {
     output.labels.map(() => [false, undefined]),
   );
   const unscored = { ...table({ columns: ["x", "y"] }), labels: [label("apex"), label("carina")] };
-  const [apex] = interpret([unscored], [[NaN, NaN]], { outputs: [given], spacing: undefined }).findings;
+  const [apex] = interpret([unscored], [[NaN, NaN]], {
+    outputs: [given],
+    spacing: undefined,
+  }).findings;
   t.strictSame(apex, { ...apex, present: true, point: { x: 3, y: 4 } });
   t.notOk("score" in apex! || "threshold" in apex!);
   t.end();
@@ -218,13 +241,18 @@ t.test("what a manifest may say of points, and what the graph has to give", (t) 
     /Expected none/,
     ...table().labels.map(() => /Only with a column score/),
   ]);
-  t.match(messages({ ...heatmaps, labels: [label("tip")] }), [/threshold/i, /nothing is guessed/].slice(1));
+  t.match(
+    messages({ ...heatmaps, labels: [label("tip")] }),
+    [/threshold/i, /nothing is guessed/].slice(1),
+  );
   const volume = manifestOf("volume");
   const issues = manifestSchema.safeParse({ ...volume, outputs: [table()] }).error!.issues;
   t.ok(issues.some(({ message }) => /for volumes, found keypoints/.test(message)));
   const side = (shape: number[]) => ({
     tensors: [{ name: "points", dtype: "float32" as const, shape, names: shape.map(() => "") }],
-    ...{ rank: 4, channelsLast: false, outputs: [] },
+    rank: 4,
+    channelsLast: false,
+    outputs: [],
   });
   const two = { ...table(), labels: [label("a", 0.5), label("b", 0.5)] };
   for (const shape of [
@@ -241,7 +269,11 @@ t.test("what a manifest may say of points, and what the graph has to give", (t) 
     [1, 2, 2],
     [1, 7],
   ])
-    t.match(keypoints.graphFaults(two, side(shape)), [{ message: /2 labels, 3 columns/ }], String(shape));
+    t.match(
+      keypoints.graphFaults(two, side(shape)),
+      [{ message: /2 labels, 3 columns/ }],
+      String(shape),
+    );
   t.end();
 });
 
@@ -254,18 +286,35 @@ t.test("an image with points, to its files", { skip: needs(ADDON) }, async (t) =
   const manifest: Manifest = { ...manifestOf("columns"), name: "landmarks", outputs: [table()] };
   const { version, inputs, outputs, batching } = manifest;
   const loaded = await engine.load({
-    ...{ modelPath, name: "landmarks", version, inputs, outputs, batching },
+    modelPath,
+    name: "landmarks",
+    version,
+    inputs,
+    outputs,
+    batching,
     provider: "cpu",
   });
   const model: ModelEntry = {
-    ...{ name: "landmarks", version, sha256: sha256(bytes), manifest, site: { thresholds: {} } },
+    name: "landmarks",
+    version,
+    sha256: sha256(bytes),
+    manifest,
+    site: { thresholds: {} },
     thresholds: outputs.map((output) => labelsOf(output).map(({ threshold }) => threshold ?? NaN)),
-    ...{ state: "ready", nativeId: loaded.id, provider: "cpu" },
+    state: "ready",
+    nativeId: loaded.id,
+    provider: "cpu",
   };
   const inputPath = join(folder, "image.dcm");
   writeFileSync(inputPath, radiograph());
   const roots = { input: undefined, output: undefined };
-  const task = { requestId: "test", inputPath, outputFolder: join(folder, "out"), cancelId: 1, roots };
+  const task = {
+    requestId: "test",
+    inputPath,
+    outputFolder: join(folder, "out"),
+    cancelId: 1,
+    roots,
+  };
   const answer = await infer({ ...task, priority: "routine" }, { engine, models: [model] });
   const receipt = receiptSchema.parse(JSON.parse(readFileSync(answer.receipt_path, "utf8")));
   const [result] = receipt.models;
@@ -295,10 +344,14 @@ t.test("an image with points, to its files", { skip: needs(ADDON) }, async (t) =
     ],
   );
   if (commandsAre("dciodvfy") === false)
-    for (const path of paths.filter((each) => each.endsWith(".dcm"))) t.strictSame(objectErrors(path), []);
+    for (const path of paths.filter((each) => each.endsWith(".dcm")))
+      t.strictSame(objectErrors(path), []);
   t.ok(paths.some((path) => path.endsWith(".png")));
   const image = await readImage(readFileSync(inputPath));
-  t.match(await replay({ receipt, image, models: [model], engine }), [{ verdict: "ok" }, { verdict: "ok" }]);
+  t.match(await replay({ receipt, image, models: [model], engine }), [
+    { verdict: "ok" },
+    { verdict: "ok" },
+  ]);
   receipt.models[0]!.findings[0]!.point!.x = 9;
   t.match(await replay({ receipt, image, models: [model], engine }), [
     { verdict: "ok" },

@@ -1,4 +1,7 @@
-/** Measurements of segments: IBSI's digital phantom first, pyradiomics second, and what cannot be measured. */
+/**
+ * Measurements of segments: IBSI's digital phantom first, pyradiomics second, and what cannot be
+ * measured.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -34,16 +37,35 @@ interface Case {
 }
 
 const cases = JSON.parse(
-  readFileSync(new URL("../../../../test/reference/measurements/measurements.json", import.meta.url), "utf8"),
+  readFileSync(
+    new URL("../../../../test/reference/measurements/measurements.json", import.meta.url),
+    "utf8",
+  ),
 ) as Case[];
 
 const NAMES: Record<string, string> = {
-  ...{ mean: "Mean", sd: "SD", minimum: "Minimum", maximum: "Maximum", median: "Median" },
-  ...{ p5: "5th percentile", p10: "10th percentile", p25: "25th percentile", p75: "75th percentile" },
-  ...{ p90: "90th percentile", p95: "95th percentile", iqr: "Interquartile range", range: "Range" },
-  ...{ skewness: "Skewness", kurtosis: "Excess kurtosis", energy: "Energy", rms: "Root mean square" },
-  ...{ entropy: "Entropy", uniformity: "Uniformity", surface: "Surface" },
-  ...{ diameter_3d: "Longest diameter", diameter_in_plane: "Longest diameter in a slice" },
+  mean: "Mean",
+  sd: "SD",
+  minimum: "Minimum",
+  maximum: "Maximum",
+  median: "Median",
+  p5: "5th percentile",
+  p10: "10th percentile",
+  p25: "25th percentile",
+  p75: "75th percentile",
+  p90: "90th percentile",
+  p95: "95th percentile",
+  iqr: "Interquartile range",
+  range: "Range",
+  skewness: "Skewness",
+  kurtosis: "Excess kurtosis",
+  energy: "Energy",
+  rms: "Root mean square",
+  entropy: "Entropy",
+  uniformity: "Uniformity",
+  surface: "Surface",
+  diameter_3d: "Longest diameter",
+  diameter_in_plane: "Longest diameter in a slice",
 };
 const ALL: Segmentation["measurements"] = [
   ...STATISTICS,
@@ -51,7 +73,11 @@ const ALL: Segmentation["measurements"] = [
 ];
 
 const HU: Interpretation = {
-  ...{ modality: { kind: "identity" }, units: "HU", voi: [], padding: undefined, palette: undefined },
+  modality: { kind: "identity" },
+  units: "HU",
+  voi: [],
+  padding: undefined,
+  palette: undefined,
 };
 
 /** Slices of 16 bits, signed. */
@@ -59,17 +85,29 @@ function planesOf({ shape: [slices, rows, columns], values }: Case, interpretati
   const size = rows * columns;
   return Array.from({ length: slices }, (_, z) => ({
     format: {
-      ...{ rows, columns, samplesPerPixel: 1, bitsAllocated: 16, bitsStored: 16, highBit: 15, signed: true },
-      ...{ float: false, photometricInterpretation: "MONOCHROME2", packed422: false },
+      rows,
+      columns,
+      samplesPerPixel: 1,
+      bitsAllocated: 16,
+      bitsStored: 16,
+      highBit: 15,
+      signed: true,
+      float: false,
+      photometricInterpretation: "MONOCHROME2",
+      packed422: false,
     },
     data: new Uint8Array(Int16Array.from(values.slice(z * size, (z + 1) * size)).buffer),
-    ...{ interpretation, pixelAspect: 1 },
+    interpretation,
+    pixelAspect: 1,
   }));
 }
 
 function segmentsOf({ shape: [slices, rows, columns], mask }: Case, labels = 1): EngineOutput {
   const numbers = Uint8Array.from(mask, Number);
-  const counts = Array.from({ length: labels }, (_, i) => numbers.filter((one) => one === i + 1).length);
+  const counts = Array.from(
+    { length: labels },
+    (_, i) => numbers.filter((one) => one === i + 1).length,
+  );
   return {
     kind: "segmentation",
     tensor: "m",
@@ -82,14 +120,29 @@ function segmentsOf({ shape: [slices, rows, columns], mask }: Case, labels = 1):
   };
 }
 
-const geometryOf = ([sliceSpacing, rowSpacing, columnSpacing]: Case["spacing"]): VolumeGeometry => ({
+const geometryOf = ([
+  sliceSpacing,
+  rowSpacing,
+  columnSpacing,
+]: Case["spacing"]): VolumeGeometry => ({
   origin: [0, 0, 0],
   columnDirection: [1, 0, 0],
-  ...{ rowDirection: [0, 1, 0], sliceDirection: [0, 0, 1], columnSpacing, rowSpacing, sliceSpacing },
+  rowDirection: [0, 1, 0],
+  sliceDirection: [0, 0, 1],
+  columnSpacing,
+  rowSpacing,
+  sliceSpacing,
 });
 
-const outputOf = (measurements: Segmentation["measurements"], bin_width?: number): Segmentation => ({
-  ...{ kind: "segmentation", tensor: "m", activation: "argmax", postprocess: [], measurements },
+const outputOf = (
+  measurements: Segmentation["measurements"],
+  bin_width?: number,
+): Segmentation => ({
+  kind: "segmentation",
+  tensor: "m",
+  activation: "argmax",
+  postprocess: [],
+  measurements,
   labels: [{ label: "lesion", code: sct("3138006", "Bone"), category: TISSUE }],
   ...(bin_width === undefined ? {} : { bin_width }),
 });
@@ -122,7 +175,8 @@ t.test("IBSI's digital phantom, and what pyradiomics measures", { skip: needs(AD
     for (const [name, value] of Object.entries(one.pyradiomics)) {
       if (name === "volume") continue;
       const found = valueOf(measurements, name);
-      // Where voxels touch at edges alone pyradiomics leaves holes in the surface, which is closed here
+      // Where voxels touch at edges alone pyradiomics leaves holes in the surface, which is closed
+      // here
       const open = name === "surface" && one.name === "grains";
       t.ok(
         open ? found < value && found > value * 0.9 : close(found, value),
@@ -146,7 +200,9 @@ t.test(
     const counts = [0, rest.counts[0]!];
     const both = interpret([output], [[0.5, 0.5]], {
       outputs: [{ ...rest, counts, overlapping: true, mask: planes }],
-      ...{ volume: geometryOf(one!.spacing), planes: planesOf(one!), spacing: undefined },
+      volume: geometryOf(one!.spacing),
+      planes: planesOf(one!),
+      spacing: undefined,
     });
     const plain = said(one!, outputOf(ALL, 25)).measurements;
     t.strictSame(
@@ -169,7 +225,13 @@ t.test(
     ] as const) {
       const long = planesOf(one!).map((plane): Plane => {
         const float = words !== Int32Array;
-        const format = { ...plane.format, bitsAllocated: bits, bitsStored: bits, highBit: bits - 1, float };
+        const format = {
+          ...plane.format,
+          bitsAllocated: bits,
+          bitsStored: bits,
+          highBit: bits - 1,
+          float,
+        };
         return {
           ...plane,
           format,
@@ -191,7 +253,10 @@ t.test("what cannot be measured is named, and is not 0", { skip: needs(ADDON) },
   const output = outputOf(["volume", "mean", "diameter_3d", "diameter_in_plane"]);
   const told = (part: Partial<Part>, of = output, given = segmentsOf(one!)) => {
     const { measurements, warnings } = said(one!, of, part, given);
-    return [measurements.map(({ name }) => name), warnings.map(({ code, message }) => `${code}: ${message}`)];
+    return [
+      measurements.map(({ name }) => name),
+      warnings.map(({ code, message }) => `${code}: ${message}`),
+    ];
   };
   const meant = (more: Partial<Interpretation>) => ({ planes: planesOf(one!, { ...HU, ...more }) });
   const FORMS = ["Longest diameter", "Longest diameter in a slice"];
@@ -199,24 +264,41 @@ t.test("what cannot be measured is named, and is not 0", { skip: needs(ADDON) },
     ["Volume", ...FORMS],
     [/values_not_measured: .*in which unit.*: mean\./],
   ]);
-  t.match(told(meant({ units: "OD" })), [["Volume", ...FORMS], [/"OD", and HU, SUV, BQML, GY are known/]]);
+  t.match(told(meant({ units: "OD" })), [
+    ["Volume", ...FORMS],
+    [/"OD", and HU, SUV, BQML, GY are known/],
+  ]);
   const [first, ...others] = planesOf(one!);
   const bare = { ...first!, interpretation: { ...HU, units: undefined } };
-  t.match(told({ planes: [...others, bare] }), [["Volume", ...FORMS], [/the units of the slices differ/]]);
-  t.match(told({ flawed: true }), [["Volume", "Mean", FORMS[1]], [/straight and without gaps: diameter_3d/]]);
+  t.match(told({ planes: [...others, bare] }), [
+    ["Volume", ...FORMS],
+    [/the units of the slices differ/],
+  ]);
+  t.match(told({ flawed: true }), [
+    ["Volume", "Mean", FORMS[1]],
+    [/straight and without gaps: diameter_3d/],
+  ]);
   const nothing = segmentsOf({ ...one!, mask: "0".repeat(one!.mask.length) });
-  t.match(told({}, output, nothing), [["Volume"], [/segment_empty: .*mean, diameter_3d.*: "lesion"/]]);
+  t.match(told({}, output, nothing), [
+    ["Volume"],
+    [/segment_empty: .*mean, diameter_3d.*: "lesion"/],
+  ]);
   // 36 voxels are 1, which is padding here
   const padded = told(meant({ padding: { from: 1, to: 1 } }), outputOf(["minimum"]));
   t.match(padded, [["Minimum"], [/pixels_not_measured: .*"lesion".*: 50\./]]);
   t.equal(
-    said(one!, outputOf(["minimum"]), meant({ padding: { from: 1, to: 1 } })).measurements[0]!.value,
+    said(one!, outputOf(["minimum"]), meant({ padding: { from: 1, to: 1 } })).measurements[0]!
+      .value,
     3,
   );
   t.match(told(meant({ padding: { from: 0, to: 9 } }), outputOf(["minimum"])), [[], [/: 74\./]]);
   const { planes } = meant({});
   const flat = { ...segmentsOf({ ...one!, shape: [1, 4, 5], mask: one!.mask.slice(0, 20) }) };
-  const single = (spacing: Part["spacing"]) => ({ volume: undefined, planes: planes.slice(0, 1), spacing });
+  const single = (spacing: Part["spacing"]) => ({
+    volume: undefined,
+    planes: planes.slice(0, 1),
+    spacing,
+  });
   const patient = { row: 2, column: 2, source: "PixelSpacing", patient: true } as const;
   t.match(told(single(patient), outputOf(["mean", "diameter_3d", "diameter_in_plane"]), flat), [
     ["Mean", FORMS[1]],
@@ -224,18 +306,30 @@ t.test("what cannot be measured is named, and is not 0", { skip: needs(ADDON) },
   ]);
   t.match(told(single({ ...patient, patient: false }), outputOf(["diameter_in_plane"]), flat), [
     [],
-    [/no_patient_spacing/, /the size of the pixels in the patient is not known.*: diameter_in_plane/],
+    [
+      /no_patient_spacing/,
+      /the size of the pixels in the patient is not known.*: diameter_in_plane/,
+    ],
   ]);
   const colour = planes
     .slice(0, 1)
     .map((plane) => ({ ...plane, format: { ...plane.format, samplesPerPixel: 3 } }));
-  t.match(told({ ...single(patient), planes: colour }, outputOf(["mean"]), flat), [[], [/in colour: mean/]]);
+  t.match(told({ ...single(patient), planes: colour }, outputOf(["mean"]), flat), [
+    [],
+    [/in colour: mean/],
+  ]);
   t.end();
 });
 
 t.test("units: SUV, activity, diffusion, and squares of them", { skip: needs(ADDON) }, (t) => {
   const [one] = cases;
-  const mapping = { units: "um2/s", label: undefined, first: 0, last: 9, linear: { slope: 1, intercept: 0 } };
+  const mapping = {
+    units: "um2/s",
+    label: undefined,
+    first: 0,
+    last: 9,
+    linear: { slope: 1, intercept: 0 },
+  };
   for (const [more, code, unit, square] of [
     [{ units: "HU" }, "112031", "[hnsf'U]", "[hnsf'U]2"],
     [{ units: "g/ml", suv: { factor: 1 } }, "126401", "{SUVbw}g/ml", "({SUVbw}g/ml).({SUVbw}g/ml)"],
@@ -246,9 +340,21 @@ t.test("units: SUV, activity, diffusion, and squares of them", { skip: needs(ADD
       planes: planesOf(one!, { ...HU, ...more }),
     });
     t.match(measurements, [
-      { code: { value: code }, derivation: { value: "373098007", scheme: "SCT" }, unit: { value: unit } },
-      { code: { value: code }, derivation: { value: "N8CA", scheme: "IBSI" }, unit: { value: square } },
-      { code: { value: code }, derivation: { value: "126051", scheme: "DCM" }, unit: { value: "1" } },
+      {
+        code: { value: code },
+        derivation: { value: "373098007", scheme: "SCT" },
+        unit: { value: unit },
+      },
+      {
+        code: { value: code },
+        derivation: { value: "N8CA", scheme: "IBSI" },
+        unit: { value: square },
+      },
+      {
+        code: { value: code },
+        derivation: { value: "126051", scheme: "DCM" },
+        unit: { value: "1" },
+      },
     ]);
   }
   t.end();
@@ -268,7 +374,9 @@ t.test("a manifest asks for them, and says the width of bins where they count", 
   t.strictSame(messages({ measurements: ALL, bin_width: 25 }), []);
   t.match(messages({ measurements: ["entropy"] }), ["Required for entropy"]);
   t.match(messages({ measurements: ["mean"], bin_width: 25 }), ["Only with entropy or uniformity"]);
-  t.match(messages({ measurements: ["glcm"] } as unknown as Partial<Segmentation>), [/Invalid option/]);
+  t.match(messages({ measurements: ["glcm"] } as unknown as Partial<Segmentation>), [
+    /Invalid option/,
+  ]);
   t.end();
 });
 
@@ -282,7 +390,9 @@ t.test(
     const folder = folderOf(
       t,
       Array.from({ length: slices }, (_, z) => {
-        const frame = new Uint8Array(Int16Array.from(one!.values.slice(z * size, (z + 1) * size)).buffer);
+        const frame = new Uint8Array(
+          Int16Array.from(one!.values.slice(z * size, (z + 1) * size)).buffer,
+        );
         const attributes = { Rows: rows, Columns: columns, PixelSpacing: "2\\2" };
         return slice({ z: 2 * z, frames: [frame], attributes });
       }),
@@ -293,7 +403,9 @@ t.test(
       if (input !== undefined && "normalisation" in input) {
         input.normalisation = { kind: "scale", multiply: 100, add: 0 };
       }
-      manifest.outputs = [{ ...outputOf(["volume", ...ALL], 1), tensor: "mask", activation: "label_map" }];
+      manifest.outputs = [
+        { ...outputOf(["volume", ...ALL], 1), tensor: "mask", activation: "label_map" },
+      ];
     });
     const { entries, problems } = await modelsOf(directory);
     // A final model needs a canary, which shows nothing here
@@ -322,7 +434,8 @@ t.test(
       ...(item.string("ValueType") === "NUM" ? [item] : []),
       ...(item.sequence("ContentSequence") ?? []).flatMap(numbers),
     ];
-    const codeOf = (item: typeof attributes, of: string) => item.sequence(of)?.[0]?.string("CodeValue");
+    const codeOf = (item: typeof attributes, of: string) =>
+      item.sequence(of)?.[0]?.string("CodeValue");
     const told = numbers(attributes).map((item) => {
       const [how] = item.sequence("ContentSequence") ?? [];
       const [measured] = item.sequence("MeasuredValueSequence") ?? [];
@@ -340,10 +453,18 @@ t.test(
     t.ok(told.some(([concept, , unit]) => concept === "C0JK" && unit === "mm2"));
     t.equal(told.length, 1 + ALL.length);
     if (commandsAre("dciodvfy") === false)
-      for (const path of paths.filter((each) => each.endsWith(".dcm"))) t.strictSame(objectErrors(path), []);
-    const { rows: legend } = legendOf(models[0]!.manifest.outputs, result!.findings, result!.measurements, {
-      ...{ frames: 1, called: "slice", heat: { low: 0, high: 1 } },
-    });
+      for (const path of paths.filter((each) => each.endsWith(".dcm")))
+        t.strictSame(objectErrors(path), []);
+    const { rows: legend } = legendOf(
+      models[0]!.manifest.outputs,
+      result!.findings,
+      result!.measurements,
+      {
+        frames: 1,
+        called: "slice",
+        heat: { low: 0, high: 1 },
+      },
+    );
     t.match(legend[0]!.value, /0\.592 mL.*Mean 2\.149 HU.*SD 1\.745 HU$/);
     const image = await readFolder(t, folder);
     t.match(await replay({ receipt, image, models, engine: engine() }), [

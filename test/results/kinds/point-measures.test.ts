@@ -1,4 +1,7 @@
-/** Measurements of named points: against numpy and shapely, without a spacing or a point, and in receipt, report and picture. */
+/**
+ * Measurements of named points: against numpy and shapely, without a spacing or a point, and in
+ * receipt, report and picture.
+ */
 import { readFileSync } from "node:fs";
 import t from "tap";
 import type { Spacing } from "../../../src/images/image.js";
@@ -14,7 +17,11 @@ import { manifestOf } from "../../support/test-models.js";
 import { plane } from "../../support/tiny-models.js";
 import { objectErrors } from "../../support/validators.js";
 
-type Asked = Measure extends infer One ? (One extends Measure ? Omit<One, "name" | "code"> : never) : never;
+type Asked = Measure extends infer One
+  ? One extends Measure
+    ? Omit<One, "name" | "code">
+    : never
+  : never;
 const { points: reference } = JSON.parse(
   readFileSync(new URL("../../../../test/reference/points/points.json", import.meta.url), "utf8"),
 ) as {
@@ -29,7 +36,9 @@ const { points: reference } = JSON.parse(
 const code = sct("410668003", "Length");
 const names = Object.keys(reference.places);
 const output = (measures: Measure[]): Keypoints => ({
-  ...{ kind: "keypoints", tensor: "points", activation: "none" },
+  kind: "keypoints",
+  tensor: "points",
+  activation: "none",
   table: { columns: ["x", "y", "score"], normalised: false, counted_from: "edges" },
   labels: names.map((label) => ({ label, code: sct("39607008", "Lung"), threshold: 0.5 })),
   measures,
@@ -52,11 +61,17 @@ function measured(
     return { x, y, score: 0.75, label, ...changed[name] };
   });
   const given = { kind: "points", tensor: "points", points } as const;
-  return interpret([output(measures)], thresholds, { outputs: [given], spacing: undefined, ...part });
+  return interpret([output(measures)], thresholds, {
+    outputs: [given],
+    spacing: undefined,
+    ...part,
+  });
 }
 const spacing: Spacing = {
-  ...{ row: reference.row, column: reference.column },
-  ...{ source: "PixelSpacing", patient: true },
+  row: reference.row,
+  column: reference.column,
+  source: "PixelSpacing",
+  patient: true,
 };
 const UNITS = { distance: "mm", line_distance: "mm", angle: "deg", line_angle: "deg" };
 
@@ -66,7 +81,10 @@ t.test("what numpy and shapely measure", (t) => {
   t.equal(measurements.length, reference.measures.length);
   for (const [i, expected] of reference.measures.entries()) {
     const { value, unit } = measurements[i]!;
-    t.ok(Math.abs(value - expected.value) < 1e-10, `${expected.type} ${expected.points.join(" ")}: ${value}`);
+    t.ok(
+      Math.abs(value - expected.value) < 1e-10,
+      `${expected.type} ${expected.points.join(" ")}: ${value}`,
+    );
     const of = expected.type === "ratio" ? (expected.percent ? "%" : "1") : UNITS[expected.type];
     t.equal(unit.value, of);
   }
@@ -80,13 +98,18 @@ t.test("what numpy and shapely measure", (t) => {
 t.test("the lines that were measured", (t) => {
   const square = { spacing: { ...spacing, row: 0.5, column: 0.5 } };
   const at = { a: { x: 0, y: 0 }, b: { x: 10, y: 0 }, c: { x: 4, y: 3 } };
-  const lines = (measure: Asked) => measured([{ ...measure, name: "it" }], square, at).measurements[0]?.lines;
+  const lines = (measure: Asked) =>
+    measured([{ ...measure, name: "it" }], square, at).measurements[0]?.lines;
   t.strictSame(lines({ type: "line_distance", points: ["c", "a", "b"] }), [
     [at.c, { x: 4, y: 0 }],
     [at.a, at.b],
   ]);
-  t.strictSame(lines({ type: "distance", points: ["a", "c"], along: "columns" }), [[at.a, { x: 0, y: 3 }]]);
-  t.strictSame(lines({ type: "distance", points: ["a", "c"], along: ["b", "a"] }), [[at.a, { x: 4, y: 0 }]]);
+  t.strictSame(lines({ type: "distance", points: ["a", "c"], along: "columns" }), [
+    [at.a, { x: 0, y: 3 }],
+  ]);
+  t.strictSame(lines({ type: "distance", points: ["a", "c"], along: ["b", "a"] }), [
+    [at.a, { x: 4, y: 0 }],
+  ]);
   t.strictSame(lines({ type: "angle", points: ["a", "c", "b"] }), [[at.a, at.c, at.b]]);
   t.end();
 });
@@ -102,7 +125,9 @@ t.test("in pixels where no spacing in the patient is known, and said", (t) => {
     ],
   ] as const) {
     const { measurements, warnings } = measured(asked, { spacing: given });
-    t.strictSame(warnings, [{ code: "no_patient_spacing", message: `${words}; in pixels only: ${named}.` }]);
+    t.strictSame(warnings, [
+      { code: "no_patient_spacing", message: `${words}; in pixels only: ${named}.` },
+    ]);
     const [first] = measurements;
     const [a, b] = [reference.places["a"]!, reference.places["b"]!];
     t.match(first, { unit: { value: "{pixels}" } });
@@ -111,16 +136,25 @@ t.test("in pixels where no spacing in the patient is known, and said", (t) => {
   // Only the proportions are known: angles and ratios are right, and distances have no unit
   const planes = [{ ...plane(1, 1), pixelAspect: reference.row / reference.column }];
   const { measurements, warnings } = measured(asked, { planes });
-  const rest = reference.measures.filter(({ type }) => type !== "distance" && type !== "line_distance");
+  const rest = reference.measures.filter(
+    ({ type }) => type !== "distance" && type !== "line_distance",
+  );
   t.equal(measurements.length, rest.length);
-  for (const [i, { value }] of rest.entries()) t.ok(Math.abs(measurements[i]!.value - value) < 1e-10);
+  for (const [i, { value }] of rest.entries())
+    t.ok(Math.abs(measurements[i]!.value - value) < 1e-10);
   t.equal(warnings.length, distances.length);
-  t.match(warnings, [{ code: "not_measured", message: /"measure 0" is not measured: its pixels are not/ }]);
+  t.match(warnings, [
+    { code: "not_measured", message: /"measure 0" is not measured: its pixels are not/ },
+  ]);
   t.end();
 });
 
 t.test("never where a point is not there, or lines have no direction", (t) => {
-  const one = (measure: Asked, changed: Parameters<typeof measured>[2], part: object = { spacing }) => {
+  const one = (
+    measure: Asked,
+    changed: Parameters<typeof measured>[2],
+    part: object = { spacing },
+  ) => {
     const { measurements, warnings } = measured([{ ...measure, name: "Cobb" }], part, changed);
     t.strictSame(measurements, []);
     t.equal(warnings.length, 1);
@@ -131,11 +165,15 @@ t.test("never where a point is not there, or lines have no direction", (t) => {
     code: "not_measured",
     message: '"Cobb" is not measured: "b" is not there.',
   });
-  t.match(one(cobb, { b: { score: 0.25 }, d: { score: 0 } }), { message: /"b", "d" are not there/ });
+  t.match(one(cobb, { b: { score: 0.25 }, d: { score: 0 } }), {
+    message: /"b", "d" are not there/,
+  });
   t.match(one(cobb, { b: { score: 0.25 } }, { spacing, frame: 3 }), { message: /on some frames/ });
   const at = { x: 50, y: 50 };
   t.match(one(cobb, { c: at, d: at }), { message: /in one place/ });
-  t.match(one({ type: "angle", points: ["a", "b", "c"] }, { b: at, c: at }), { message: /in one place/ });
+  t.match(one({ type: "angle", points: ["a", "b", "c"] }, { b: at, c: at }), {
+    message: /in one place/,
+  });
   t.match(one({ type: "line_distance", points: ["a", "b", "c"] }, { b: at, c: at }), {
     message: /in one place/,
   });
@@ -149,7 +187,11 @@ t.test("never where a point is not there, or lines have no direction", (t) => {
 
 t.test("by the scale of the region of an ultrasound image", (t) => {
   const region = (x0: number, x1: number, mm: number | undefined) => ({
-    ...{ x0, y0: 0, x1, y1: 200, highPriority: false },
+    x0,
+    y0: 0,
+    x1,
+    y1: 200,
+    highPriority: false,
     scale: mm === undefined ? undefined : { row: mm, column: mm },
   });
   const distance = [{ type: "distance", points: ["a", "b"], name: "it" }] as Measure[];
@@ -173,13 +215,17 @@ t.test("what a manifest may ask", (t) => {
   const messages = (measures: Measure[], stage = "draft") =>
     manifestSchema
       .safeParse({
-        ...{ ...manifest, stage, results: { outputs: ["json"] } },
+        ...manifest,
+        stage,
+        results: { outputs: ["json"] },
         outputs: [output(measures)],
       })
       .error?.issues.map(({ message }) => message) ?? [];
   t.strictSame(messages(asked), []);
   const distance: Measure = { type: "distance", points: ["a", "b"], name: "it" };
-  t.match(messages([{ ...distance, points: ["a", "z"] }]), [/No label is called "z"; labels are a, b/]);
+  t.match(messages([{ ...distance, points: ["a", "z"] }]), [
+    /No label is called "z"; labels are a, b/,
+  ]);
   t.match(messages([{ ...distance, along: ["a", "z"] }]), [/No label is called "z"/]);
   t.match(messages([{ ...distance, points: ["a", "a"] }]), [/different points/]);
   t.match(messages([distance, distance]), [/it/]);
@@ -202,8 +248,10 @@ t.test("an image with measured points, to its files", { skip: needs(ADDON) }, as
     { type: "distance", points: ["a", "f"], name: "Gone", code },
   ];
   const { receipt, result, paths, verdicts } = await resultOf(place, {
-    ...{ name: "measures", graph: constant("measures", "points", ["h", "w"], [6, 3], rows) },
-    ...{ output: output(measures), dicom: radiograph({ PixelSpacing: [0.5, 0.5] }) },
+    name: "measures",
+    graph: constant("measures", "points", ["h", "w"], [6, 3], rows),
+    output: output(measures),
+    dicom: radiograph({ PixelSpacing: [0.5, 0.5] }),
   });
   // 24 x 32 pixels lie in 32 x 32 from row 4 on
   t.match(result.measurements, [
@@ -226,7 +274,10 @@ t.test("an image with measured points, to its files", { skip: needs(ADDON) }, as
     result.warnings.filter(({ code: of }) => of === "not_measured"),
     [{ message: '"Gone" is not measured: "f" is not there.' }],
   );
-  t.match(result.decoding?.at(-1), { step: "measures", of: [{ type: "line_angle", name: "Cobb angle" }] });
+  t.match(result.decoding?.at(-1), {
+    step: "measures",
+    of: [{ type: "line_angle", name: "Cobb angle" }],
+  });
   const numbers = reportItems(paths).filter((item) => item.string("ValueType") === "NUM");
   const under = (name: string) =>
     numbers
@@ -245,7 +296,8 @@ t.test("an image with measured points, to its files", { skip: needs(ADDON) }, as
     ],
   );
   if (commandsAre("dciodvfy") === false)
-    for (const path of paths.filter((each) => each.endsWith(".dcm"))) t.strictSame(objectErrors(path), []);
+    for (const path of paths.filter((each) => each.endsWith(".dcm")))
+      t.strictSame(objectErrors(path), []);
   t.strictSame(await verdicts(receipt), ["ok", "ok"]);
   receipt.models[0]!.measurements[0]!.value += 1;
   t.strictSame(await verdicts(receipt), ["ok", "differs"]);

@@ -1,10 +1,16 @@
-/** Turned boxes: against Ultralytics and shapely, where they lie in the source, and what receipt, report and picture say. */
+/**
+ * Turned boxes: against Ultralytics and shapely, where they lie in the source, and what receipt,
+ * report and picture say.
+ */
 import { readFileSync } from "node:fs";
 import t from "tap";
 import type { Engine } from "../../../src/engine/engine.js";
 import type { EngineOutput } from "../../../src/engine/types.js";
 import type { ImageInput } from "../../../src/manifest/manifest.js";
-import { detectionTable, type DetectionTable } from "../../../src/manifest/outputs/detection-table.js";
+import {
+  detectionTable,
+  type DetectionTable,
+} from "../../../src/manifest/outputs/detection-table.js";
 import { manifestSchema } from "../../../src/manifest/rules.js";
 import { interpret } from "../../../src/results/findings/findings.js";
 import { kindOfGiven } from "../../../src/results/kinds/kinds.js";
@@ -38,7 +44,8 @@ const { turned } = JSON.parse(
 ) as { turned: Reference };
 
 const label = (name: string, threshold: number) => ({
-  ...{ label: name, threshold },
+  label: name,
+  threshold,
   code: sct("27925004", "Nodule"),
 });
 /** As Ultralytics exports a network of the task obb. */
@@ -88,7 +95,8 @@ t.test("the boxes that Ultralytics and shapely keep", { skip: needs(ADDON) }, as
       name,
     );
     const furthest = boxes.flatMap(({ corners = [] }, i) => {
-      // Ultralytics begins at the corner that is the lower right one before it is turned, and goes the other way round
+      // Ultralytics begins at the corner that is the lower right one before it is turned, and goes
+      // the other way round
       const [right, upper, left, lower] = turned.corners[kept[i]!]!;
       return [left, upper, right, lower].map(([x, y] = [NaN, NaN], k) =>
         Math.hypot(x - (corners[k]?.x ?? NaN), y - (corners[k]?.y ?? NaN)),
@@ -102,7 +110,11 @@ t.test("the boxes that Ultralytics and shapely keep", { skip: needs(ADDON) }, as
 t.test("where they lie in the source", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "turned-places");
   let count = 0;
-  const found = async (data: number[], more: Partial<DetectionTable>, from: Partial<ImageInput>) => {
+  const found = async (
+    data: number[],
+    more: Partial<DetectionTable>,
+    from: Partial<ImageInput>,
+  ) => {
     const modelPath = writeModel(folder, graphOf(`places-${++count}`, [data.length / 7, 7], data));
     const options = { inputs: [{ ...input, ...from }], outputs: [{ ...rows, ...more }] };
     return boxesOf(engine, (await engine.load(loadOptions(modelPath, options))).id, [6, 10]);
@@ -120,7 +132,11 @@ t.test("where they lie in the source", { skip: needs(ADDON) }, async (t) => {
   const letterbox = { ...square, fit: "letterbox" } as const;
   const upright = [10, 10, 8, 4, 0.9, 1, 0];
   const [plain] = await found(upright, {}, letterbox);
-  t.match(plain, { x0: 3, y0: 2, x1: 7, y1: 4, label: 1 }, "without a turn it is the box along the axes");
+  t.match(
+    plain,
+    { x0: 3, y0: 2, x1: 7, y1: 4, label: 1 },
+    "without a turn it is the box along the axes",
+  );
   near(plain?.corners, [3, 2, 7, 2, 7, 4, 3, 4]);
   for (const [angle, unit] of [
     [quarter, "radians_clockwise"],
@@ -133,7 +149,11 @@ t.test("where they lie in the source", { skip: needs(ADDON) }, async (t) => {
   }
   // Stretched to half the width and 10 / 3 of the height, it is no rectangle any more
   const slanted = [10, 10, 8 * Math.SQRT2, 4 * Math.SQRT2, 0.9, 1, 45];
-  const [sheared] = await found(slanted, { angle: "degrees_clockwise" }, { ...square, fit: "stretch" });
+  const [sheared] = await found(
+    slanted,
+    { angle: "degrees_clockwise" },
+    { ...square, fit: "stretch" },
+  );
   near(sheared?.corners, [4, 1.2, 8, 3.6, 6, 4.8, 2, 2.4]);
   // The first lies below the image; the edges round the second meet it, and it does not
   const beyond = [0, 12, 8, 8, 0.9, 1, 45, 13, 9, 8, 8, 0.8, 0, 45];
@@ -178,16 +198,24 @@ t.test("what a manifest may say of them", (t) => {
   t.strictSame(messages(rows), []);
   t.match(messages({ ...columns, angle: undefined }), [/how it is counted: radians_clockwise/]);
   t.match(messages({ ...columns, normalised: true }), [/Expected false/]);
-  t.match(messages({ ...columns, nms: { kind: "greedy", iou: 0.5, per_class: true } }), [/probabilistic/]);
-  t.match(messages({ ...rows, columns: ["x1", "y1", "x2", "y2", "score", "class", "angle"] }), [/cx cy w h/]);
+  t.match(messages({ ...columns, nms: { kind: "greedy", iou: 0.5, per_class: true } }), [
+    /probabilistic/,
+  ]);
+  t.match(messages({ ...rows, columns: ["x1", "y1", "x2", "y2", "score", "class", "angle"] }), [
+    /cx cy w h/,
+  ]);
   const plain = { ...rows, columns: rows.columns.slice(0, 6) };
   t.match(messages(plain), [/Only with a column angle/]);
   const side = (shape: number[]) => ({
     tensors: [{ name: "boxes", dtype: "float32" as const, shape, names: shape.map(() => "") }],
-    ...{ rank: 4, channelsLast: false, outputs: [] },
+    rank: 4,
+    channelsLast: false,
+    outputs: [],
   });
   t.strictSame(detectionTable.graphFaults(columns, side([1, 7, 8400])), []);
-  t.match(detectionTable.graphFaults(columns, side([1, 6, 8400])), [{ message: /Expected 7 columns/ }]);
+  t.match(detectionTable.graphFaults(columns, side([1, 6, 8400])), [
+    { message: /Expected 7 columns/ },
+  ]);
   t.end();
 });
 
@@ -196,7 +224,10 @@ t.test("an image with turned boxes, to its files", { skip: needs(ADDON) }, async
   // 24 x 32 pixels lie in 32 x 32 from row 4 on
   const data = [16, 16, 12, 4, 0.9, 0, Math.PI / 6, 1, 10, 8, 8, 0.8, 1, Math.PI / 4];
   const { receipt, result, paths, verdicts } = await resultOf(place, {
-    ...{ name: "turned", graph: graphOf("turned", [2, 7], data), output: rows, dicom: radiograph() },
+    name: "turned",
+    graph: graphOf("turned", [2, 7], data),
+    output: rows,
+    dicom: radiograph(),
   });
   t.match(result.findings, [
     { label: "nodule", present: true, corners: [{}, {}, {}, {}] },
@@ -218,11 +249,13 @@ t.test("an image with turned boxes, to its files", { skip: needs(ADDON) }, async
     t.ok(all.every((one, i) => one >= 0 && one <= (i % 2 === 0 ? 32 : 24)));
   }
   const angles = items.filter(
-    (item) => item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue") === "angle-to-rows",
+    (item) =>
+      item.sequence("ConceptNameCodeSequence")?.[0]?.string("CodeValue") === "angle-to-rows",
   );
   t.equal(angles.length, 2);
   if (commandsAre("dciodvfy") === false)
-    for (const path of paths.filter((each) => each.endsWith(".dcm"))) t.strictSame(objectErrors(path), []);
+    for (const path of paths.filter((each) => each.endsWith(".dcm")))
+      t.strictSame(objectErrors(path), []);
   t.ok(paths.some((path) => path.endsWith(".png")));
   t.strictSame(await verdicts(receipt), ["ok", "ok"]);
   receipt.models[0]!.findings[0]!.corners![0]!.x += 1;

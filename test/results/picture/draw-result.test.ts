@@ -31,11 +31,18 @@ function series(
 ): string {
   const files = Array.from({ length: count }, (_, i) => {
     const z = (i * 7) % count;
-    const values = Int16Array.from({ length: 24 }, (_, at) => (bright.includes(z) && HALF[at] ? 1000 : 0));
+    const values = Int16Array.from({ length: 24 }, (_, at) =>
+      bright.includes(z) && HALF[at] ? 1000 : 0,
+    );
     return slice({
       z,
       frames: [new Uint8Array(values.buffer)],
-      attributes: { InstanceNumber: String(500 - z), WindowCenter: "500", WindowWidth: "1000", ...more(z) },
+      attributes: {
+        InstanceNumber: String(500 - z),
+        WindowCenter: "500",
+        WindowWidth: "1000",
+        ...more(z),
+      },
     });
   });
   return folderOf(t, files);
@@ -80,13 +87,16 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
   });
   const segmenter = await loadTestModel(engine(), folder, "segmenter");
 
-  await t.test("the slices with findings, in their order, and the objects they came from", async (t) => {
-    const { shown, size, sc, png } = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
-    t.same(shown, [3, 4, 15].map(uid));
-    t.same([sc.number("Rows"), sc.number("Columns")], [size.height, size.width]);
-    const again = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
-    t.ok(Buffer.compare(png, again.png) === 0, "equal input gives equal bytes");
-  });
+  await t.test(
+    "the slices with findings, in their order, and the objects they came from",
+    async (t) => {
+      const { shown, size, sc, png } = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
+      t.same(shown, [3, 4, 15].map(uid));
+      t.same([sc.number("Rows"), sc.number("Columns")], [size.height, size.width]);
+      const again = await run(folder, series(t, 20, [3, 4, 15]), segmenter);
+      t.ok(Buffer.compare(png, again.png) === 0, "equal input gives equal bytes");
+    },
+  );
 
   /** What a picture of bright halves has to be. */
   const expected = (
@@ -132,7 +142,8 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
   });
 
   await t.test("windows that differ are not told as one", async (t) => {
-    const windowOf = (z: number): Attributes => (z === 4 ? { WindowCenter: "400", WindowWidth: "800" } : {});
+    const windowOf = (z: number): Attributes =>
+      z === 4 ? { WindowCenter: "400", WindowWidth: "800" } : {};
     const { png, result } = await run(folder, series(t, 20, [3, 4, 15], windowOf), segmenter);
     const source = { window: "each slice in its own window" };
     t.ok(Buffer.compare(png, await expected(slices, source, result)) === 0);
@@ -150,14 +161,18 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
         WindowWidth: "1000",
         PerFrameFunctionalGroupsSequence: [1, 2].map((size) => ({
           PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${size}` }],
-          PixelMeasuresSequence: [{ PixelSpacing: `${size * 0.5}\\${size * 0.8}`, SliceThickness: "1" }],
+          PixelMeasuresSequence: [
+            { PixelSpacing: `${size * 0.5}\\${size * 0.8}`, SliceThickness: "1" },
+          ],
         })),
       },
     });
     const path = join(t.testdir({}), "frames.dcm");
     writeFileSync(path, file);
     const { png, result } = await run(folder, path, segmenter);
-    const white = result?.findings.filter(({ label }) => label === "white").map(({ area }) => area?.cm2);
+    const white = result?.findings
+      .filter(({ label }) => label === "white")
+      .map(({ area }) => area?.cm2);
     t.strictSame(
       white?.map((cm2) => cm2?.toFixed(4)),
       ["0.0480", "0.1920"],
@@ -179,13 +194,21 @@ t.test("pictures of series", { skip: needs(ADDON) }, async (t) => {
     writeVolumeModel(directory, "bright-3d");
     const set = await modelsOf(directory);
     const [draft] = set.entries;
-    // A draft writes no Secondary Capture, and a final one has to have codes, which a picture does not show
-    const manifest = { ...draft!.manifest, stage: "final", results: { outputs: ["png", "sc"] } } as Manifest;
+    // A draft writes no Secondary Capture, and a final one has to have codes, which a picture does
+    // not show
+    const manifest = {
+      ...draft!.manifest,
+      stage: "final",
+      results: { outputs: ["png", "sc"] },
+    } as Manifest;
     const model = { ...draft!, manifest };
     const all = Array.from({ length: 9 }, (_, z) => uid(z));
     const found = await run(folder, series(t, 9, [3, 5]), model);
     t.same(found.shown, all);
-    t.same([found.sc.number("Rows"), found.sc.number("Columns")], [found.size.height, found.size.width]);
+    t.same(
+      [found.sc.number("Rows"), found.sc.number("Columns")],
+      [found.size.height, found.size.width],
+    );
     const again = await run(folder, series(t, 9, [3, 5]), model);
     t.ok(Buffer.compare(found.png, again.png) === 0, "equal input gives equal bytes");
     // The same marks in frames: slices alone

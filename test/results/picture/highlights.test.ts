@@ -4,7 +4,8 @@ import { Highlights } from "../../../src/results/picture/highlights.js";
 /** The frames that are chosen out of frames of these weights. */
 function chosen(weights: readonly number[]): number[] {
   const highlights = new Highlights<number>();
-  for (const [frame, weight] of weights.entries()) highlights.offer({ frame, weight, value: frame });
+  for (const [frame, weight] of weights.entries())
+    highlights.offer({ frame, weight, value: frame });
   const all = highlights.chosen();
   t.ok(all.every(({ frame, value, weight }) => frame === value && weight === weights[frame]));
   return all.map(({ frame }) => frame);
@@ -33,7 +34,10 @@ t.test("of more, the heaviest of each twelfth", (t) => {
       [...frames].sort((a, b) => a - b),
     );
     const steps = frames.slice(1).map((frame, i) => frame - frames[i]!);
-    t.ok(Math.max(frames[0]!, ...steps, count - frames[11]!) <= Math.ceil((4 * count) / 12), "no large gap");
+    t.ok(
+      Math.max(frames[0]!, ...steps, count - frames[11]!) <= Math.ceil((4 * count) / 12),
+      "no large gap",
+    );
     const known = weights.reduce((sum, weight) => sum + weight, 0) / count;
     const shown = frames.reduce((sum, frame) => sum + weights[frame]!, 0) / 12;
     if (count > 24) t.ok(shown > 1.3 * known, "heavier than most");

@@ -50,7 +50,11 @@ t.test("scale bars are round lengths within a third of the panel", (t) => {
   t.same(scaleBar(spacing(0.1), 900, 900), { length: 200, text: "2 cm" });
   t.match(scaleBar(spacing(0.0001), 900, 900), { text: "20 µm" });
   t.match(scaleBar(spacing(0.01), 500, 500), { text: "1 mm" });
-  t.same(scaleBar(spacing(1), 64, 19.2, 300), { length: 60, text: "20 cm" }, "longer than a narrow panel");
+  t.same(
+    scaleBar(spacing(1), 64, 19.2, 300),
+    { length: 60, text: "20 cm" },
+    "longer than a narrow panel",
+  );
   t.equal(scaleBar(undefined, 512, 512), undefined);
   t.equal(scaleBar(spacing(1), 10, 10), undefined, "too small for a bar");
   t.end();
@@ -64,7 +68,11 @@ t.test("orientation letters", (t) => {
   t.match(plane(0.8, 0.6, 0, 0, 0, -1), { left: "RA", right: "LP" }, "oblique");
   t.same(edgesOf(undefined, ["L", "F"]), { left: "R", right: "L", top: "H", bottom: "F" });
   t.same(edgesOf(undefined, ["A", "FR"])?.top, "HL");
-  t.equal(edgesOf(undefined, ["CR", "V"]), undefined, "a quadruped's are not turned by a biped's rules");
+  t.equal(
+    edgesOf(undefined, ["CR", "V"]),
+    undefined,
+    "a quadruped's are not turned by a biped's rules",
+  );
   t.equal(edgesOf(undefined, []), undefined);
   t.equal(edgesOf(undefined), undefined);
   t.end();
@@ -139,7 +147,9 @@ t.test("the legend of several frames tells the largest, where it is, and in how 
     "the largest, not that of the most pixels",
   );
   t.equal(value(segmentation, areas.slice(0, 1)), "0.0 cm²  ·  0 px");
-  const volume = (voxels: number) => [{ label: "a", present: true, volume: { voxels, ml: voxels / 500 } }];
+  const volume = (voxels: number) => [
+    { label: "a", present: true, volume: { voxels, ml: voxels / 500 } },
+  ];
   t.equal(value(segmentation, volume(1)), "0.002 mL  ·  1 voxel");
   t.equal(value(segmentation, volume(2)), "0.004 mL  ·  2 voxels");
   const scores = [0.2, 0.7, 0.6].map((score, i) => ({
@@ -156,7 +166,10 @@ t.test("the legend of several frames tells the largest, where it is, and in how 
     calibration: { kind: "none" },
     labels,
   };
-  t.equal(value(classification, scores), "highest score 0.70, threshold 0.50 (slice 2)  ·  in 2 of 20");
+  t.equal(
+    value(classification, scores),
+    "highest score 0.70, threshold 0.50 (slice 2)  ·  in 2 of 20",
+  );
   const box = { x0: 0, y0: 0, x1: 1, y1: 1 };
   const detection: ModelOutput = {
     kind: "detection",
@@ -184,13 +197,21 @@ t.test("the legend of several frames tells the largest, where it is, and in how 
     tensor: "r",
     values: [{ name: "Length", unit: mm, multiply: 1, add: 0 }],
   };
-  t.equal(legendOf([regression], [], lengths, over).rows[0]?.value, "7.25 to 8 mm  ·  over 3 slices");
+  t.equal(
+    legendOf([regression], [], lengths, over).rows[0]?.value,
+    "7.25 to 8 mm  ·  over 3 slices",
+  );
   t.equal(legendOf([regression], [], lengths.slice(1, 2), ONE).rows[0]?.value, "8 mm");
   t.end();
 });
 
 t.test("a heat map's row has the values at the ends of its colours", (t) => {
-  const heat: ModelOutput = { kind: "heatmap", tensor: "h", activation: "none", label: { label: "Heat" } };
+  const heat: ModelOutput = {
+    kind: "heatmap",
+    tensor: "h",
+    activation: "none",
+    label: { label: "Heat" },
+  };
   const legend = legendOf([heat], [], [], {
     ...ONE,
     heat: heatRange([Float32Array.of(0, 3), Float32Array.of(-1)]),

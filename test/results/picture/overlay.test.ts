@@ -13,8 +13,15 @@ import { textWidth } from "../../../src/results/picture/text.js";
 /** Places of a pair of panels of this width: text and the room round it grow with what is shown. */
 function pair(width: number): { x: number; right: number; y: number; unit: number } {
   const unit = Math.min(Math.max((2 * width) / 1024, 1), 1.75);
-  const [margin, header, caption, gutter, gap] = [40, 82, 26, 22, 56].map((n) => Math.round(n * unit));
-  return { x: margin!, right: margin! + width + gap!, y: margin! + header! + caption! + gutter!, unit };
+  const [margin, header, caption, gutter, gap] = [40, 82, 26, 22, 56].map((n) =>
+    Math.round(n * unit),
+  );
+  return {
+    x: margin!,
+    right: margin! + width + gap!,
+    y: margin! + header! + caption! + gutter!,
+    unit,
+  };
 }
 const RED = [255, 0, 0] as const;
 const BLUE = [0, 0, 255] as const;
@@ -28,7 +35,9 @@ interface Decoded {
 }
 
 function look({ width, height, rgb }: Picture): Decoded {
-  const at = (x: number, y: number) => [...rgb.subarray((y * width + x) * 3, (y * width + x) * 3 + 3)];
+  const at = (x: number, y: number) => [
+    ...rgb.subarray((y * width + x) * 3, (y * width + x) * 3 + 3),
+  ];
   const ink = (left: number, top: number, across: number, down: number): number => {
     let count = 0;
     for (let v = top; v < top + down; v++)
@@ -67,7 +76,9 @@ function inputOf(
   change: Partial<OverlayInput> = {},
 ): OverlayInput {
   const { render } = panelSize(rows, columns, 1);
-  const thresholds = outputs.map((o) => ("labels" in o ? o.labels.map((l) => l.threshold ?? NaN) : [0.5]));
+  const thresholds = outputs.map((o) =>
+    "labels" in o ? o.labels.map((l) => l.threshold ?? NaN) : [0.5],
+  );
   const got = interpret(outputs, thresholds, { outputs: results, spacing: undefined });
   const picture = { ...render, rgb: grey(render.width, render.height) };
   return {
@@ -97,7 +108,8 @@ function maskOf(rows: number, columns: number, set: [number, number, number][]):
 
 t.test("the image is left as it is on the left, and marked on the right", (t) => {
   const block: [number, number, number][] = [];
-  for (let y = 100; y < 140; y++) for (let x = 200; x < 260; x++) block.push([x, y, x < 230 ? 1 : 2]);
+  for (let y = 100; y < 140; y++)
+    for (let x = 200; x < 260; x++) block.push([x, y, x < 230 ? 1 : 2]);
   const input = inputOf(512, 512, [segmentation("argmax")], [maskOf(512, 512, block)]);
   const png = drawn(input);
   const { x: left, right, y: top } = pair(512);
@@ -264,8 +276,15 @@ t.test("whatever there is to say, the picture holds it", (t) => {
   const few = { ...input, findings: input.findings.slice(0, 24) };
   const png = drawn(input);
   t.equal(png.height, drawn(few).height, "rows that do not fit are counted instead");
-  const model = { ...input.model, regulatory: "Not for diagnostic use. ".repeat(80), name: "n".repeat(63) };
-  const warnings = Array.from({ length: 9 }, (_, i) => ({ code: `w${i}`, message: "caveat ".repeat(60) }));
+  const model = {
+    ...input.model,
+    regulatory: "Not for diagnostic use. ".repeat(80),
+    name: "n".repeat(63),
+  };
+  const warnings = Array.from({ length: 9 }, (_, i) => ({
+    code: `w${i}`,
+    message: "caveat ".repeat(60),
+  }));
   const long = drawn({ ...input, model, warnings });
   t.equal(long.width, png.width);
   t.equal(long.ink(long.width - 36, 0, 36, long.height), 0, "nothing runs over the right border");
@@ -288,7 +307,12 @@ t.test("a line of one pixel is marked, and what lies under it still shows", (t) 
     100 + Math.floor(i / 40),
     1,
   ]);
-  const input = inputOf(512, 512, [segmentation("argmax")], [maskOf(512, 512, [...line, ...block])]);
+  const input = inputOf(
+    512,
+    512,
+    [segmentation("argmax")],
+    [maskOf(512, 512, [...line, ...block])],
+  );
   const png = drawn(input);
   const { right, y: top } = pair(512);
   const under = (x: number, y: number) => input.shots[0]!.picture.rgb[(y * 512 + x) * 3]!;
@@ -310,7 +334,11 @@ t.test("a model that marks nothing shows the image once", (t) => {
     calibration: { kind: "none" },
     labels: [{ label: "a", threshold: 0.5 }],
   };
-  const scores: EngineOutput = { kind: "classification", tensor: "p", scores: Float32Array.of(0.7) };
+  const scores: EngineOutput = {
+    kind: "classification",
+    tensor: "p",
+    scores: Float32Array.of(0.7),
+  };
   const once = drawn(inputOf(600, 900, [classifier], [scores]));
   t.equal(once.width, 40 + 900 + 40);
   const { y: top } = pair(450);
@@ -406,7 +434,12 @@ t.test("a long value beside a short label is not cut", (t) => {
 });
 
 t.test("a heat map is laid over the image where it is high", (t) => {
-  const output: ModelOutput = { kind: "heatmap", tensor: "h", activation: "none", label: { label: "Heat" } };
+  const output: ModelOutput = {
+    kind: "heatmap",
+    tensor: "h",
+    activation: "none",
+    label: { label: "Heat" },
+  };
   const values = new Float32Array(512 * 512);
   values.fill(1, 0, 512 * 100);
   const heat: EngineOutput = { kind: "heatmap", tensor: "h", rows: 512, columns: 512, values };
@@ -498,7 +531,10 @@ t.test("the letters of two panels stand apart, however many there are", (t) => {
     const { x, y: top } = pair(512);
     const from = x + 512;
     const across = png.width - 40 - 512 - from;
-    const columns = Array.from({ length: across }, (_, i) => png.ink(from + i, top + 240, 1, 40) > 0);
+    const columns = Array.from(
+      { length: across },
+      (_, i) => png.ink(from + i, top + 240, 1, 40) > 0,
+    );
     const widest = columns
       .map((ink) => (ink ? "x" : " "))
       .join("")

@@ -1,4 +1,7 @@
-/** Planes across the slices of a volume: what their pixels are of, which way they hang, and what is said beside them. */
+/**
+ * Planes across the slices of a volume: what their pixels are of, which way they hang, and what is
+ * said beside them.
+ */
 import t, { type Test } from "tap";
 import { volumeOf } from "../../../src/images/dicom/volume.js";
 import { ANY_STACK } from "../../../src/images/image.js";
@@ -11,10 +14,22 @@ import {
   type DrawRequest,
 } from "../../../src/results/picture/draw-result.js";
 import { renderOverlay } from "../../../src/results/picture/overlay.js";
-import { fullestCrossing, markedPixels, sliceOutputs } from "../../../src/results/findings/volume-outputs.js";
+import {
+  fullestCrossing,
+  markedPixels,
+  sliceOutputs,
+} from "../../../src/results/findings/volume-outputs.js";
 import { openInput } from "../../../src/files/guarded-paths.js";
 import { readInput } from "../../../src/inference/read-input.js";
-import { AXIAL, CORONAL, pointOf, SAGITTAL, scanned, type Point, type Scan } from "../../support/body.js";
+import {
+  AXIAL,
+  CORONAL,
+  pointOf,
+  SAGITTAL,
+  scanned,
+  type Point,
+  type Scan,
+} from "../../support/body.js";
 import { Typed, type Attributes } from "../../support/dicom.js";
 import { ADDON, needs } from "../../support/needs.js";
 import { engine } from "../../support/real-engine.js";
@@ -24,7 +39,10 @@ import { folderOf } from "../../support/series.js";
 const STEP: Point = [3, 4, 5];
 const SIZE: Point = [10, 8, 6];
 
-/** An F in each plane, and a value of its own for each voxel of it, so that no other place has it: 1 to 249. */
+/**
+ * An F in each plane, and a value of its own for each voxel of it, so that no other place has it: 1
+ * to 249.
+ */
 function valueAt([x, y, z]: Point): number {
   const [i, j, k] = [x / STEP[0] + 4.5, y / STEP[1] + 3.5, z / STEP[2] + 2.5];
   return 1 + ((Math.round(i) * 37 + Math.round(j) * 59 + Math.round(k) * 83) % 249);
@@ -32,7 +50,9 @@ function valueAt([x, y, z]: Point): number {
 
 /** The patient's left, front and upper part: no turning brings it onto itself. */
 function isMarked([x, y, z]: Point): boolean {
-  const [i, j, k] = [x / STEP[0] + 4.5, y / STEP[1] + 3.5, z / STEP[2] + 2.5].map(Math.round) as Point;
+  const [i, j, k] = [x / STEP[0] + 4.5, y / STEP[1] + 3.5, z / STEP[2] + 2.5].map(
+    Math.round,
+  ) as Point;
   const stem = i === 6 && j === 2;
   const arm = k === 5 && ((j === 2 && i >= 6 && i <= 8) || (i === 6 && j >= 2 && j <= 5));
   const bar = k === 3 && ((j === 2 && i === 7) || (i === 6 && j === 3));
@@ -46,7 +66,8 @@ function scanOf(across: Point, down: Point): Scan {
   const normal: Point = [b * f - c * e, c * d - a * f, a * e - b * d];
   const axes = [across, down, normal].map((side) => side.findIndex((value) => value !== 0));
   return {
-    ...{ across, down },
+    across,
+    down,
     counts: axes.map((axis) => SIZE[axis]!) as Point,
     spacing: axes.map((axis) => STEP[axis]!) as Point,
     more: { WindowCenter: "127.5", WindowWidth: "255", VOILUTFunction: "LINEAR_EXACT" },
@@ -73,7 +94,11 @@ async function request(t: Test, scan: Scan, change: Change = {}): Promise<DrawRe
   const [columns, rows, slices] = scan.counts;
   const marked = change.isMarked ?? isMarked;
   const mask = Uint8Array.from({ length: slices * rows * columns }, (_, at) => {
-    const index: Point = [at % columns, Math.floor(at / columns) % rows, Math.floor(at / columns / rows)];
+    const index: Point = [
+      at % columns,
+      Math.floor(at / columns) % rows,
+      Math.floor(at / columns / rows),
+    ];
     return marked(pointOf(scan, index)) ? 1 : 0;
   });
   const counts = [mask.filter((value) => value > 0).length];
@@ -83,20 +108,38 @@ async function request(t: Test, scan: Scan, change: Change = {}): Promise<DrawRe
   const crossing = fullestCrossing(outputs, pixels);
   const shown = pixels.slices.flatMap((weight, slice) => {
     const { data } = planes[slice]!;
-    const value = { outputs: () => sliceOutputs(outputs, slice), findings: [], slice: slice + 1, data };
-    return weight === 0 && crossing !== undefined ? [] : [{ frame: volume.frames[slice]!, weight, value }];
+    const value = {
+      outputs: () => sliceOutputs(outputs, slice),
+      findings: [],
+      slice: slice + 1,
+      data,
+    };
+    return weight === 0 && crossing !== undefined
+      ? []
+      : [{ frame: volume.frames[slice]!, weight, value }];
   });
   const manifest = {
-    ...{ name: "m", version: "1.0.0", manufacturer: "m", regulatory: "None." },
+    name: "m",
+    version: "1.0.0",
+    manufacturer: "m",
+    regulatory: "None.",
     outputs: [
       {
-        ...{ kind: "segmentation", tensor: "m", activation: "label_map", labels: [{ label: "F" }] },
-        ...{ postprocess: [], measurements: [] },
+        kind: "segmentation",
+        tensor: "m",
+        activation: "label_map",
+        labels: [{ label: "F" }],
+        postprocess: [],
+        measurements: [],
       },
     ],
   } as unknown as DrawRequest["manifest"];
   return {
-    ...{ image, engine: engine(), manifest, shown, opacity: 0.3 },
+    image,
+    engine: engine(),
+    manifest,
+    shown,
+    opacity: 0.3,
     marked: crossing === undefined ? undefined : { volume, planes, outputs, crossing },
     result: { findings: [], measurements: [], warnings: [] },
   };
@@ -105,7 +148,10 @@ async function request(t: Test, scan: Scan, change: Change = {}): Promise<DrawRe
 /** The middle of a scan's voxel in millimetres along one of the patient's axes. */
 const place = (axis: 0 | 1 | 2, at: number): number => (at - (SIZE[axis] - 1) / 2) * STEP[axis];
 
-/** Each plane as readers hang it, read from the body and not from the slices: its sides, letters, and points. */
+/**
+ * Each plane as readers hang it, read from the body and not from the slices: its sides, letters,
+ * and points.
+ */
 const HUNG = {
   axial: { across: 0, down: 1, letters: ["R", "A", "L", "P"], flipped: false },
   coronal: { across: 0, down: 2, letters: ["R", "H", "L", "F"], flipped: true },
@@ -152,7 +198,8 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
             t.same([edges?.left, edges?.top, edges?.right, edges?.bottom], hung.letters, name);
             t.same([size.columns, size.rows], [SIZE[hung.across], SIZE[hung.down]]);
             t.same([size.columnSpacing, size.rowSpacing], [STEP[hung.across], STEP[hung.down]]);
-            // The F is fullest at one row, column and slice: what is told beside the plane says which
+            // The F is fullest at one row, column and slice: what is told beside the plane says
+            // which
             const told = Number(said?.replace("\u2212", "-").replace(" mm", ""));
             const normalAt = name === "sagittal" ? -told : told;
             if (name !== "axial") t.equal(normalAt, FULLEST[name], "through the stem");
@@ -199,41 +246,46 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
     t.equal(coronal!.place, `${String(FULLEST.coronal).replace("-", "\u2212")} mm`);
   });
 
-  await t.test("slices with rescales, paddings and windows of their own are one body", async (t) => {
-    const scan = scanOf([1, 0, 0], [0, 1, 0]);
-    const common = await overlayInput(await request(t, scan));
-    const slope = (slice: number) => 0.25 * (1 + (slice % 3));
-    const own = await overlayInput(
-      await request(t, scan, {
-        valueAt: (point, slice) => (valueAt(point) - slice) / slope(slice),
-        moreOf: (slice) => ({
-          RescaleSlope: String(slope(slice)),
-          RescaleIntercept: String(slice),
-          ...(slice === 5 ? {} : { WindowCenter: "60", WindowWidth: "120" }),
+  await t.test(
+    "slices with rescales, paddings and windows of their own are one body",
+    async (t) => {
+      const scan = scanOf([1, 0, 0], [0, 1, 0]);
+      const common = await overlayInput(await request(t, scan));
+      const slope = (slice: number) => 0.25 * (1 + (slice % 3));
+      const own = await overlayInput(
+        await request(t, scan, {
+          valueAt: (point, slice) => (valueAt(point) - slice) / slope(slice),
+          moreOf: (slice) => ({
+            RescaleSlope: String(slope(slice)),
+            RescaleIntercept: String(slice),
+            ...(slice === 5 ? {} : { WindowCenter: "60", WindowWidth: "120" }),
+          }),
         }),
-      }),
-    );
-    t.match(own.source, { window: "each slice in its own window" });
-    for (const [i, { picture, place: said }] of own.sections!.entries()) {
-      const wanted = common.sections![i]!;
-      // The slice with most marked is the uppermost
-      t.equal(said, `${wanted.place}  ·  W 255  L 127.5`, "and their window is told");
-      const far = picture.rgb.filter((value, at) => Math.abs(value - wanted.picture.rgb[at]!) > 1);
-      t.equal(far.length, 0, "as one");
-    }
-    const padded = await overlayInput(
-      await request(t, scan, {
-        valueAt: (point, slice) => (point[0] < -10 ? 1000 + slice : valueAt(point)),
-        moreOf: (slice) => ({ PixelPaddingValue: new Typed("US", 1000 + slice) }),
-      }),
-    );
-    const [coronal] = padded.sections!;
-    t.same(
-      Array.from({ length: 6 }, (_, y) => coronal!.picture.rgb[y * 30]),
-      [0, 0, 0, 0, 0, 0],
-      "padding is black",
-    );
-  });
+      );
+      t.match(own.source, { window: "each slice in its own window" });
+      for (const [i, { picture, place: said }] of own.sections!.entries()) {
+        const wanted = common.sections![i]!;
+        // The slice with most marked is the uppermost
+        t.equal(said, `${wanted.place}  ·  W 255  L 127.5`, "and their window is told");
+        const far = picture.rgb.filter(
+          (value, at) => Math.abs(value - wanted.picture.rgb[at]!) > 1,
+        );
+        t.equal(far.length, 0, "as one");
+      }
+      const padded = await overlayInput(
+        await request(t, scan, {
+          valueAt: (point, slice) => (point[0] < -10 ? 1000 + slice : valueAt(point)),
+          moreOf: (slice) => ({ PixelPaddingValue: new Typed("US", 1000 + slice) }),
+        }),
+      );
+      const [coronal] = padded.sections!;
+      t.same(
+        Array.from({ length: 6 }, (_, y) => coronal!.picture.rgb[y * 30]),
+        [0, 0, 0, 0, 0, 0],
+        "padding is black",
+      );
+    },
+  );
 
   await t.test("are drawn in their true proportions, with the marks and no other", async (t) => {
     const input = await overlayInput(await request(t, scanOf([1, 0, 0], [0, 1, 0])));
@@ -253,7 +305,9 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
             Math.floor((y * size.rows) / panel.height) * size.columns +
             Math.floor((x * size.columns) / panel.width);
           const at = ((panel.y + y) * picture.width + panel.x + x) * 3;
-          const same = [0, 1, 2].every((c) => picture.rgb[at + c] === panel.picture.rgb[voxel * 3 + c]);
+          const same = [0, 1, 2].every(
+            (c) => picture.rgb[at + c] === panel.picture.rgb[voxel * 3 + c],
+          );
           const marked = mask?.kind === "segmentation" && mask.mask[voxel] !== 0;
           if (marked && same) plain++;
           if (!marked && !same) changed++;
@@ -273,7 +327,8 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
       [9, 0, 3],
     ] satisfies Point[]) {
       const here = pointOf(scan, at);
-      const isMarked = (point: Point) => point.every((value, axis) => Math.abs(value - here[axis]!) < 0.1);
+      const isMarked = (point: Point) =>
+        point.every((value, axis) => Math.abs(value - here[axis]!) < 0.1);
       const input = await overlayInput(await request(t, scan, { isMarked }));
       t.equal(input.shots.length, 1);
       const places = input.sections!.map(({ results: [mask] }) =>
@@ -314,7 +369,10 @@ t.test("planes across slices", { skip: needs(ADDON) }, async (t) => {
         i === 0 ? { ...plane, data: plane.data.subarray(0, 40) } : plane,
       );
       const refused = { code: "output_invalid", message: /plane failed its check/ };
-      await t.rejects(overlayInput({ ...asked, marked: { ...asked.marked!, planes: short } }), refused);
+      await t.rejects(
+        overlayInput({ ...asked, marked: { ...asked.marked!, planes: short } }),
+        refused,
+      );
     }
   });
 
@@ -339,7 +397,13 @@ t.test("no panel lies on another, nor beside the page, in whatever proportions",
       for (const sliceSpacing of spacings)
         for (const slices of [2, 40, 700]) {
           const picture = { width: 1, height: 1, rgb: new Uint8Array(3) };
-          const mask = { rows: 1, columns: 1, mask: Uint8Array.of(1), counts: [1], overlapping: false };
+          const mask = {
+            rows: 1,
+            columns: 1,
+            mask: Uint8Array.of(1),
+            counts: [1],
+            overlapping: false,
+          };
           const results: EngineOutput[] = [{ kind: "segmentation", tensor: "m", ...mask }];
           const edges = { left: "RA", right: "LP", top: "H", bottom: "F" };
           const view = { picture, edges, results, findings: [] };
@@ -353,19 +417,33 @@ t.test("no panel lies on another, nor beside the page, in whatever proportions",
               { ...view, name: "sagittal", ...grid(rows) },
             ],
             source: {
-              ...{ rows, columns, pixelAspect: 1, frames: slices, called: "slice" },
+              rows,
+              columns,
+              pixelAspect: 1,
+              frames: slices,
+              called: "slice",
               spacing: { row: 1, column: 1, source: "PixelSpacing", patient: true },
             },
             model: {
-              ...{ name: "m", version: "1", manufacturer: "m", regulatory: "None." },
+              name: "m",
+              version: "1",
+              manufacturer: "m",
+              regulatory: "None.",
               outputs: [
                 {
-                  ...{ kind: "segmentation", tensor: "m", activation: "label_map" },
-                  ...{ labels: [{ label: "m" }], postprocess: [], measurements: [] },
+                  kind: "segmentation",
+                  tensor: "m",
+                  activation: "label_map",
+                  labels: [{ label: "m" }],
+                  postprocess: [],
+                  measurements: [],
                 },
               ],
             },
-            ...{ findings: [], measurements: [], warnings: [], opacity: 0.3 },
+            findings: [],
+            measurements: [],
+            warnings: [],
+            opacity: 0.3,
           };
           const { panels, width, below, scales, metrics } = arranged(input);
           const boxes = panels.map((panel) => ({
@@ -385,8 +463,11 @@ t.test("no panel lies on another, nor beside the page, in whatever proportions",
                 b.y + b.height <= a.y,
             ),
           );
-          const within = boxes.every((a) => a.x >= 0 && a.x + a.cell <= width && a.y + a.height <= below);
-          if (!apart || !within) t.fail(`${shots} of ${slices} x ${rows} x ${columns}, ${sliceSpacing} mm`);
+          const within = boxes.every(
+            (a) => a.x >= 0 && a.x + a.cell <= width && a.y + a.height <= below,
+          );
+          if (!apart || !within)
+            t.fail(`${shots} of ${slices} x ${rows} x ${columns}, ${sliceSpacing} mm`);
         }
   t.pass("all looked at");
   t.end();

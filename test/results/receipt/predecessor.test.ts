@@ -1,4 +1,7 @@
-/** A result that takes the place of another version's names the report that it replaces, and repeats byte for byte. */
+/**
+ * A result that takes the place of another version's names the report that it replaces, and repeats
+ * byte for byte.
+ */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
@@ -16,14 +19,24 @@ t.test("predecessors", { skip: needs(ADDON) }, async (t) => {
   const { engine, folder } = engineWithFolder(t, "predecessor");
   const model = await loadTestModel(engine, folder, "overlapping");
   const newer: ModelEntry = { ...model, sha256: "b".repeat(64), version: "3.0.0" };
-  const strict: ModelEntry = { ...model, site: { thresholds: { bright: 0.7 } }, thresholds: [[0.7, 0.55]] };
+  const strict: ModelEntry = {
+    ...model,
+    site: { thresholds: { bright: 0.7 } },
+    thresholds: [[0.7, 0.55]],
+  };
   const source = join(folder, "source.dcm");
   writeFileSync(source, radiograph());
   let hour = 0;
   const run = async (out: string, entry: ModelEntry, task: Partial<InferTask> = {}) => {
     const startedAt = `2026-11-21T${String(hour++).padStart(2, "0")}:00:00.000Z`;
     const roots = { input: undefined, output: undefined };
-    const whole = { requestId: "test", inputPath: source, outputFolder: join(folder, out), startedAt, roots };
+    const whole = {
+      requestId: "test",
+      inputPath: source,
+      outputFolder: join(folder, out),
+      startedAt,
+      roots,
+    };
     const answer = await infer(
       { ...whole, priority: "routine", cancelId: 1, outputs: ["sr", "seg"], ...task },
       { engine, models: [entry] },
@@ -41,12 +54,12 @@ t.test("predecessors", { skip: needs(ADDON) }, async (t) => {
         : {
             study_instance_uid: study!.string("StudyInstanceUID"),
             series_instance_uid: series.string("SeriesInstanceUID"),
-            ...{
-              sop_class_uid: series.sequence("ReferencedSOPSequence")![0]!.string("ReferencedSOPClassUID"),
-              sop_instance_uid: series
-                .sequence("ReferencedSOPSequence")![0]!
-                .string("ReferencedSOPInstanceUID"),
-            },
+            sop_class_uid: series
+              .sequence("ReferencedSOPSequence")![0]!
+              .string("ReferencedSOPClassUID"),
+            sop_instance_uid: series
+              .sequence("ReferencedSOPSequence")![0]!
+              .string("ReferencedSOPInstanceUID"),
           };
     return { answer, startedAt, path, named, told: told!, sr: file("sr"), seg: file("seg") };
   };
@@ -73,22 +86,25 @@ t.test("predecessors", { skip: needs(ADDON) }, async (t) => {
     }
   });
 
-  await t.test("the same analysis again repeats its bytes, and follows what it followed", async (t) => {
-    await run("again", model);
-    const second = await run("again", newer);
-    const { startedAt } = second;
-    writeFileSync(second.path!, "harmed");
-    const repeated = await run("again", newer, { startedAt });
-    t.equal(repeated.answer.reused, false);
-    t.strictSame(repeated.told, second.told);
-    const later = await run("again", newer, { outputs: ["sr"] });
-    t.not(later.sr!.sop_instance_uid, second.sr!.sop_instance_uid, "another start");
-    t.strictSame(later.named, second.named);
-    const silent = await run("again", newer, { outputs: ["json"] });
-    t.equal(silent.sr, undefined);
-    const last = await run("again", strict);
-    t.strictSame(last.named, second.named, "without a report in between");
-  });
+  await t.test(
+    "the same analysis again repeats its bytes, and follows what it followed",
+    async (t) => {
+      await run("again", model);
+      const second = await run("again", newer);
+      const { startedAt } = second;
+      writeFileSync(second.path!, "harmed");
+      const repeated = await run("again", newer, { startedAt });
+      t.equal(repeated.answer.reused, false);
+      t.strictSame(repeated.told, second.told);
+      const later = await run("again", newer, { outputs: ["sr"] });
+      t.not(later.sr!.sop_instance_uid, second.sr!.sop_instance_uid, "another start");
+      t.strictSame(later.named, second.named);
+      const silent = await run("again", newer, { outputs: ["json"] });
+      t.equal(silent.sr, undefined);
+      const last = await run("again", strict);
+      t.strictSame(last.named, second.named, "without a report in between");
+    },
+  );
 
   await t.test("only the report depends on it", async (t) => {
     const startedAt = "2026-11-21T23:00:00.000Z";

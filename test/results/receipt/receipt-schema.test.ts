@@ -1,4 +1,7 @@
-/** The published schema is the one the product checks by. `node dist/test/results/receipt/receipt-schema.test.js --write` renews it. */
+/**
+ * The published schema is the one the product checks by. `node
+ * dist/test/results/receipt/receipt-schema.test.js --write` renews it.
+ */
 import { readFile, writeFile } from "node:fs/promises";
 import { format } from "prettier";
 import t from "tap";
@@ -10,7 +13,8 @@ const { $schema, ...rest } = z.toJSONSchema(receiptSchema, { target: "draft-2020
 const schema = {
   $schema,
   title: "Radserve receipt",
-  description: "NAME.json: what was read, what each model said, and which files hold it. Written last.",
+  description:
+    "NAME.json: what was read, what each model said, and which files hold it. Written last.",
   ...rest,
 };
 if (process.argv.includes("--write"))

@@ -1,4 +1,7 @@
-/** A kind of DICOM object: whether it can be made, how, and how it is checked. Each has a file beside this one. */
+/**
+ * A kind of DICOM object: whether it can be made, how, and how it is checked. Each has a file
+ * beside this one.
+ */
 import type { DicomFile } from "../../../images/dicom/dicom-file.js";
 import type { Image } from "../../../images/image.js";
 import type { Manifest } from "../../../manifest/manifest.js";
@@ -40,7 +43,10 @@ export interface Making extends Material {
 export interface ObjectKind {
   /** It is made of masks: of every frame, a model that segments keeps what it gave. */
   ofMasks: boolean;
-  /** Why it cannot be made of a source that others can refer to, in words; undefined if it can. Masks are there if it is made of them. */
+  /**
+   * Why it cannot be made of a source that others can refer to, in words; undefined if it can.
+   * Masks are there if it is made of them.
+   */
   whyNot: (material: Material) => string | undefined;
   make: (making: Making) => Promise<DicomObject> | DicomObject;
   /**
@@ -69,7 +75,10 @@ export interface Size {
 export const DOCUMENT_BYTES = 2 ** 18;
 export const FINDING_BYTES = 2048;
 
-/** The fault of references, in words: there is none, or one is to an object that does not exist or is of another class. */
+/**
+ * The fault of references, in words: there is none, or one is to an object that does not exist or
+ * is of another class.
+ */
 export function referenceFault(
   references: readonly { string: (keyword: string) => string | undefined }[],
   known: ReadonlyMap<string, string>,

@@ -1,7 +1,7 @@
 /**
- * The structure set: RT Structure Set Storage (PS3.3 A.19), for planning systems and viewers that read no
- * segmentations. Each segment is a region of interest; its contours lie in the planes of the source's frames, along the
- * edges of pixels, so that they enclose exactly the model's mask.
+ * The structure set: RT Structure Set Storage (PS3.3 A.19), for planning systems and viewers that
+ * read no segmentations. Each segment is a region of interest; its contours lie in the planes of
+ * the source's frames, along the edges of pixels, so that they enclose exactly the model's mask.
  */
 import type { Attributes, Image, PlanePosition, Spacing } from "../../../images/image.js";
 import { DOCUMENT_BYTES, FINDING_BYTES, type ObjectKind } from "./kind.js";
@@ -61,7 +61,10 @@ function planesOf(image: Image): FramePlane[] | undefined {
   return planes;
 }
 
-/** About how many points all contours have: where a line between labels turns, the contours of both sides have one. */
+/**
+ * About how many points all contours have: where a line between labels turns, the contours of both
+ * sides have one.
+ */
 function countPoints(image: Image, outputs: FrameOutputs): number {
   const { rows, columns } = image.format;
   let points = 0;
@@ -80,7 +83,12 @@ function corners(mask: Uint8Array, rows: number, columns: number): number {
   for (let y = 1; y < rows; y++)
     for (let x = 1; x < columns; x++) {
       const at = y * columns + x;
-      const [here, left, above, both] = [mask[at], mask[at - 1], mask[at - columns], mask[at - columns - 1]];
+      const [here, left, above, both] = [
+        mask[at],
+        mask[at - 1],
+        mask[at - columns],
+        mask[at - columns - 1],
+      ];
       if ((here === left) !== (above === both) || (here === above) !== (left === both)) count += 2;
     }
   return count;
@@ -115,7 +123,10 @@ export function structureSet(subject: Subject, outputs: FrameOutputs): DicomObje
             ReferencedSOPClassUID: DETACHED_STUDY_MANAGEMENT,
             ReferencedSOPInstanceUID: ids.studyInstanceUid,
             RTReferencedSeriesSequence: [
-              { SeriesInstanceUID: ids.seriesInstanceUid, ContourImageSequence: referenced(ids.frames) },
+              {
+                SeriesInstanceUID: ids.seriesInstanceUid,
+                ContourImageSequence: referenced(ids.frames),
+              },
             ],
           },
         ],
@@ -180,7 +191,8 @@ function labelledPlanes(
   };
   return segments.map((segment) => {
     const given = outputs[frame]?.[segment.output];
-    if (given?.kind !== "segmentation") throw new Error("A segmentation has a mask for every frame");
+    if (given?.kind !== "segmentation")
+      throw new Error("A segmentation has a mask for every frame");
     const { mask, overlapping } = given;
     const { index } = segment;
     const labels = overlapping ? mask.subarray(index * pixels, (index + 1) * pixels) : mask;
@@ -198,7 +210,8 @@ function regionItem(
   const colour = labelColours(model.manifest.outputs)[segment.output]?.[segment.index];
   const contours = [...(found.get(segment.number) ?? [])].flatMap(([frame, lines]) => {
     const [source, place] = [ids.frames[frame], planes[frame]];
-    if (source === undefined || place === undefined) throw new Error("Every frame has its source and place");
+    if (source === undefined || place === undefined)
+      throw new Error("Every frame has its source and place");
     return lines.map((line) => contourItem(line, place, referenced([source])));
   });
   return {
@@ -218,7 +231,10 @@ function contourItem(contour: Contour, place: FramePlane, images: Dataset[]): Da
   };
 }
 
-/** Corners of pixels as points in the patient (PS3.3 C.7.6.2.1.1): the centre of the first pixel is its position. */
+/**
+ * Corners of pixels as points in the patient (PS3.3 C.7.6.2.1.1): the centre of the first pixel is
+ * its position.
+ */
 function inPatient(contour: Contour, { plane, spacing }: FramePlane): string[] {
   const { position, orientation } = plane;
   const texts: string[] = [];
@@ -226,7 +242,8 @@ function inPatient(contour: Contour, { plane, spacing }: FramePlane): string[] {
     const alongRow = ((contour[i] ?? 0) - 0.5) * spacing.column;
     const alongColumn = ((contour[i + 1] ?? 0) - 0.5) * spacing.row;
     for (const axis of [0, 1, 2] as const) {
-      const at = position[axis] + alongRow * orientation[axis] + alongColumn * (orientation[axis + 3] ?? 0);
+      const at =
+        position[axis] + alongRow * orientation[axis] + alongColumn * (orientation[axis + 3] ?? 0);
       texts.push(String(Number(at.toFixed(DECIMALS)) + 0));
     }
   }
@@ -286,8 +303,9 @@ function checkContours(
 const OFF_CORNER = 0.05;
 
 /**
- * Points in the patient as corners of pixels; undefined if one is none of this plane. Direction cosines of scanners are
- * neither of length 1 nor at right angles to the last digit, so that the system is solved, not projected.
+ * Points in the patient as corners of pixels; undefined if one is none of this plane. Direction
+ * cosines of scanners are neither of length 1 nor at right angles to the last digit, so that the
+ * system is solved, not projected.
  */
 function onPixels(data: readonly number[], { plane, spacing }: FramePlane): Contour | undefined {
   const {
@@ -311,9 +329,12 @@ function onPixels(data: readonly number[], { plane, spacing }: FramePlane): Cont
     const [cornerX, cornerY] = [Math.round(x), Math.round(y)];
     const apart = [0, 1, 2].map(
       (axis) =>
-        (offset[axis] ?? NaN) - (cornerX - 0.5) * (row[axis] ?? 0) - (cornerY - 0.5) * (column[axis] ?? 0),
+        (offset[axis] ?? NaN) -
+        (cornerX - 0.5) * (row[axis] ?? 0) -
+        (cornerY - 0.5) * (column[axis] ?? 0),
     );
-    if (!(Math.hypot(...apart) <= OFF_CORNER * Math.min(spacing.row, spacing.column))) return undefined;
+    if (!(Math.hypot(...apart) <= OFF_CORNER * Math.min(spacing.row, spacing.column)))
+      return undefined;
     points.push(cornerX, cornerY);
   }
   return points;

@@ -1,4 +1,7 @@
-/** The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture (PS3.3 A.8). */
+/**
+ * The overlay picture for viewers that show neither reports nor segmentations: Secondary Capture
+ * (PS3.3 A.8).
+ */
 import { packRle, release } from "../../../addon/bytes.js";
 import type { Picture } from "../../../addon/picture.js";
 import type { DicomFile } from "../../../images/dicom/dicom-file.js";
@@ -14,8 +17,9 @@ import { freeText, isCodeString } from "../values.js";
 export const SECONDARY_CAPTURE = "1.2.840.10008.5.1.4.1.1.7";
 
 /**
- * The object is in RLE Lossless: these pictures are plain over wide areas and shrink to a fifth, which counts when every
- * slice of a study has one; of the compressions it has no colour transform, and most readers have it.
+ * The object is in RLE Lossless: these pictures are plain over wide areas and shrink to a fifth,
+ * which counts when every slice of a study has one; of the compressions it has no colour transform,
+ * and most readers have it.
  * @param frames those of the image (from 0) that the picture shows
  * @param opacity that its masks were drawn with
  */
@@ -92,7 +96,8 @@ async function pixelFault(
   const { format } = image;
   const alike = format.rows === height && format.columns === width && format.samplesPerPixel === 3;
   const frame = alike ? await image.frame(0) : undefined;
-  if (frame === undefined || Buffer.compare(rgb, frame) !== 0) return "its pixels are not the overlay's";
+  if (frame === undefined || Buffer.compare(rgb, frame) !== 0)
+    return "its pixels are not the overlay's";
   release(frame);
   return undefined;
 }

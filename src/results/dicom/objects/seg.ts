@@ -1,7 +1,8 @@
 /**
- * The segmentation (PS3.3 A.51, C.8.20): binary, or fractional if the manifest calls the output probabilities, with a
- * frame for every segment and frame of its grid, the source's or one of its own; or a label map with one for every frame.
- * Empty frames are written too: what the model did not mark was looked at.
+ * The segmentation (PS3.3 A.51, C.8.20): binary, or fractional if the manifest calls the output
+ * probabilities, with a frame for every segment and frame of its grid, the source's or one of its
+ * own; or a label map with one for every frame. Empty frames are written too: what the model did
+ * not mark was looked at.
  */
 import { dcm } from "../../../manifest/texts.js";
 import { packBits } from "../../../addon/bytes.js";
@@ -17,7 +18,13 @@ import { dicomObject, type Dataset, type DicomObject } from "../elements.js";
 import { framePositions } from "../frame-positions.js";
 import { isNear, isTurned, positionOf, WRITTEN_TOLERANCE, type Grid, type Masks } from "../grid.js";
 import { slideGeometry, type TilePosition } from "../slide.js";
-import { DOCUMENT_BYTES, FINDING_BYTES, referenceFault, type Material, type ObjectKind } from "./kind.js";
+import {
+  DOCUMENT_BYTES,
+  FINDING_BYTES,
+  referenceFault,
+  type Material,
+  type ObjectKind,
+} from "./kind.js";
 import { algorithm, commonModules, lossiness } from "../modules.js";
 import {
   areExclusive,
@@ -49,7 +56,8 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
     Modality: "SEG",
     ...commonModules(subject, "seg"),
     ...(isLabelMap ? { SeriesInstanceUID: seriesUid(subject, "labelmap") } : {}),
-    // The side stands with each segment's region: General Series' Laterality is not for segmentations (C.7.3.1)
+    // The side stands with each segment's region: General Series' Laterality is not for
+    // segmentations (C.7.3.1)
     ...takeOver(attributes, ["BodyPartExamined"]),
     ...framePositions(subject, grid, isLabelMap ? undefined : segments),
     ImageType: ["DERIVED", "PRIMARY"],
@@ -74,15 +82,18 @@ export function segmentation(subject: Subject, masks: Masks, form: SegmentationF
 }
 
 /**
- * General Reference (PS3.3 C.12.4): what all frames together were made from, where none is that of one frame of the source
- * and Derivation Image cannot say it.
+ * General Reference (PS3.3 C.12.4): what all frames together were made from, where none is that of
+ * one frame of the source and Derivation Image cannot say it.
  */
 function sourceImages(subject: Subject): Dataset {
   const frames = bySeries(subject).flatMap(({ series }) => series.flatMap(({ frames }) => frames));
   return { SourceImageSequence: analysed(referencedObjects(frames), "NO") };
 }
 
-/** Common Instance Reference (PS3.3 C.12.2): the series in whose grid it lies comes first, then those looked at with it. */
+/**
+ * Common Instance Reference (PS3.3 C.12.2): the series in whose grid it lies comes first, then
+ * those looked at with it.
+ */
 function references(subject: Subject): Dataset {
   const [own, ...others] = bySeries(subject).map(({ studyInstanceUid, series }) => ({
     StudyInstanceUID: studyInstanceUid,
@@ -98,8 +109,9 @@ function references(subject: Subject): Dataset {
 }
 
 /**
- * Image Pixel and Segmentation Image modules that depend on the type (PS3.3 C.8.20.2). Frames of one bit a pixel lie one
- * behind the other without padding, the first pixel in the lowest bit (PS3.5 8.1.1); probabilities have one byte a pixel.
+ * Image Pixel and Segmentation Image modules that depend on the type (PS3.3 C.8.20.2). Frames of
+ * one bit a pixel lie one behind the other without padding, the first pixel in the lowest bit
+ * (PS3.5 8.1.1); probabilities have one byte a pixel.
  */
 function pixelModule(subject: Subject, { grid, outputs }: Masks): Dataset {
   const { frames, rows, columns } = grid;
@@ -115,7 +127,10 @@ function pixelModule(subject: Subject, { grid, outputs }: Masks): Dataset {
       if (bits === 8) data.set(planeAt(segment, frame), at);
       else packBits(planeAt(segment, frame), data, at);
   return {
-    ...{ BitsAllocated: bits, BitsStored: bits, HighBit: bits - 1, PixelData: data },
+    BitsAllocated: bits,
+    BitsStored: bits,
+    HighBit: bits - 1,
+    PixelData: data,
     ...(bits === 1
       ? { SegmentationType: "BINARY" }
       : {
@@ -127,8 +142,8 @@ function pixelModule(subject: Subject, { grid, outputs }: Masks): Dataset {
 }
 
 /**
- * A label map: every pixel holds the number of its segment, and 0 is the background, which is padding and a segment of
- * its own, because every value has to be described (PS3.3 C.8.20.2.3).
+ * A label map: every pixel holds the number of its segment, and 0 is the background, which is
+ * padding and a segment of its own, because every value has to be described (PS3.3 C.8.20.2.3).
  */
 function labelMapModule({ model }: Subject, { grid, outputs }: Masks): Dataset {
   const { frames, rows, columns } = grid;
@@ -137,7 +152,10 @@ function labelMapModule({ model }: Subject, { grid, outputs }: Masks): Dataset {
   for (let frame = 0; frame < frames; frame++)
     data.set(labelPlane(model.manifest.outputs, outputs, frame, pixels), frame * pixels);
   return {
-    ...{ BitsAllocated: 8, BitsStored: 8, HighBit: 7, PixelData: data },
+    BitsAllocated: 8,
+    BitsStored: 8,
+    HighBit: 7,
+    PixelData: data,
     PixelPaddingValue: 0,
     SegmentationType: "LABELMAP",
   };
@@ -166,7 +184,8 @@ function segmentItems(subject: Subject, segments: readonly Segment[]): Dataset[]
     if (category === undefined) throw uncoded(segment.label);
     const { id, uid } = segmentTracking(subject, segment);
     const colour = colours[segment.output]?.[segment.index];
-    const side = laterality === undefined ? {} : { AnatomicRegionModifierSequence: [codeItem(laterality)] };
+    const side =
+      laterality === undefined ? {} : { AnatomicRegionModifierSequence: [codeItem(laterality)] };
     return {
       SegmentNumber: segment.number,
       SegmentLabel: oneLine(label, 64),
@@ -218,7 +237,10 @@ export const seg: ObjectKind = {
     masks === undefined ? undefined : maskFault(file, object, subject, masks, known),
 };
 
-/** Compares each frame with the mask that its own segment, and its source frame or position, lead to. */
+/**
+ * Compares each frame with the mask that its own segment, and its source frame or position, lead
+ * to.
+ */
 async function maskFault(
   file: DicomFile,
   { bytes, sha256, sopClassUid }: DicomObject,
@@ -247,7 +269,9 @@ async function maskFault(
   const tiles = isSource ? slideGeometry(subject.image, subject.attributes)?.tiles : undefined;
   const seen = new Set<string>();
   for (const [index, groups] of frames.entries()) {
-    const number = groups.sequence("SegmentIdentificationSequence")?.[0]?.number("ReferencedSegmentNumber");
+    const number = groups
+      .sequence("SegmentIdentificationSequence")?.[0]
+      ?.number("ReferencedSegmentNumber");
     const segment = segments.find((candidate) => candidate.number === number);
     const frame = grid.frameOf(groups);
     if ((segment === undefined) !== isLabelMap || frame === undefined)
@@ -257,7 +281,9 @@ async function maskFault(
       (tiles === undefined ? undefined : tileFault(groups, tiles[frame], index));
     if (elsewhere !== undefined) return elsewhere;
     const plane =
-      segment === undefined ? labelPlane(model, outputs, frame, rows * columns) : planeAt(segment, frame);
+      segment === undefined
+        ? labelPlane(model, outputs, frame, rows * columns)
+        : planeAt(segment, frame);
     if (Buffer.compare(await image.frame(index), plane) !== 0)
       return `its frame ${index + 1} is not the mask of the model's output`;
     seen.add(`${segment?.number ?? ""} ${frame}`);
@@ -266,24 +292,41 @@ async function maskFault(
   return undefined;
 }
 
-function positionFault(groups: Attributes, grid: Grid, frame: number, index: number): string | undefined {
+function positionFault(
+  groups: Attributes,
+  grid: Grid,
+  frame: number,
+  index: number,
+): string | undefined {
   const position = positionOf(groups);
-  if (position === undefined || isNear(grid.plane(frame)?.position ?? [], position)) return undefined;
+  if (position === undefined || isNear(grid.plane(frame)?.position ?? [], position))
+    return undefined;
   return `its frame ${index + 1} lies elsewhere than it was decided`;
 }
 
-/** The tie of a grid of its own to the source: frame of reference, direction and distance of its pixels, all at once. */
+/**
+ * The tie of a grid of its own to the source: frame of reference, direction and distance of its
+ * pixels, all at once.
+ */
 function ownGridFault(attributes: Attributes, grid: Grid): string | undefined {
   const { row = NaN, column = NaN } = grid.spacing(0) ?? {};
   const orientation = grid.plane(0)?.orientation ?? [];
-  const meant = { orientation, spacing: [row, column], thickness: grid.thickness(0) ?? NaN } as const;
+  const meant = {
+    orientation,
+    spacing: [row, column],
+    thickness: grid.thickness(0) ?? NaN,
+  } as const;
   if (attributes.string("FrameOfReferenceUID") === undefined || !isTurned(attributes, meant))
     return "its grid does not lie where it was decided";
   return undefined;
 }
 
 /** A frame that names a tile of the slide names that of its source frame. */
-function tileFault(groups: Attributes, tile: TilePosition | undefined, index: number): string | undefined {
+function tileFault(
+  groups: Attributes,
+  tile: TilePosition | undefined,
+  index: number,
+): string | undefined {
   const [position] = groups.sequence("PlanePositionSlideSequence") ?? [];
   if (position === undefined || tile === undefined) return undefined;
   const found: [number | undefined, number][] = [

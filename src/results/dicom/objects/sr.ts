@@ -1,7 +1,7 @@
 /**
- * The report: Comprehensive 3D SR by TID 1500 (PS3.16). Regions are TID 1410 (boxes, and segments on one frame) and
- * TID 1411 (segments through a volume); what concerns the image as a whole, and what was looked for and not found, is
- * TID 1501. It is written also when nothing was found.
+ * The report: Comprehensive 3D SR by TID 1500 (PS3.16). Regions are TID 1410 (boxes, and segments
+ * on one frame) and TID 1411 (segments through a volume); what concerns the image as a whole, and
+ * what was looked for and not found, is TID 1501. It is written also when nothing was found.
  */
 import { ownValue } from "../../../base/own-value.js";
 import type { Attributes } from "../../../images/image.js";
@@ -37,7 +37,10 @@ const QUALITATIVE_EVALUATIONS: Code = {
 
 const loinc = (value: string, meaning: string): Code => ({ value, scheme: "LN", meaning });
 
-/** PS3.16 CID 100, which TID 1500 names; the study's own codes are in Procedure Code Sequence, as the source has them. */
+/**
+ * PS3.16 CID 100, which TID 1500 names; the study's own codes are in Procedure Code Sequence, as
+ * the source has them.
+ */
 const PROCEDURES: Readonly<Record<string, Code>> = {
   CT: loinc("25045-6", "CT unspecified body region"),
   MR: loinc("25056-3", "MRI unspecified body region"),
@@ -79,7 +82,10 @@ function contentOf({ subject, said, seg }: ReportInput): Dataset[] {
     ...(groups.length === 0
       ? []
       : [container("CONTAINS", dcm("126010", "Imaging Measurements"), undefined, groups)]),
-    container("CONTAINS", QUALITATIVE_EVALUATIONS, undefined, [...absent, ...statements(subject, said)]),
+    container("CONTAINS", QUALITATIVE_EVALUATIONS, undefined, [
+      ...absent,
+      ...statements(subject, said),
+    ]),
   ];
 }
 
@@ -109,18 +115,23 @@ function statements({ model }: Subject, { warnings }: Said): Dataset[] {
 }
 
 function caveatCode(code: string): Code {
-  if (code === "outside_envelope") return own(code, "Outside the range in which the model was tested");
+  if (code === "outside_envelope")
+    return own(code, "Outside the range in which the model was tested");
   const words = code.replaceAll("_", " ");
   return own(code, (words.charAt(0).toUpperCase() + words.slice(1)).slice(0, 64));
 }
 
-/** The order that the images fulfil, if they say which (PS3.3 C.17.2, Referenced Request Sequence). */
+/**
+ * The order that the images fulfil, if they say which (PS3.3 C.17.2, Referenced Request Sequence).
+ */
 function requests({ attributes, ids }: Subject): Dataset {
   const { AccessionNumber: accession } = takeOver(attributes, ["AccessionNumber"]);
   if (attributes.string("AccessionNumber") === undefined || accession === undefined) return {};
   const request = attributes.sequence("RequestAttributesSequence")?.[0];
   const asked =
-    request === undefined ? {} : takeOver(request, ["RequestedProcedureID", "RequestedProcedureDescription"]);
+    request === undefined
+      ? {}
+      : takeOver(request, ["RequestedProcedureID", "RequestedProcedureDescription"]);
   return {
     ReferencedRequestSequence: [
       {
@@ -139,8 +150,8 @@ function requests({ attributes, ids }: Subject): Dataset {
 }
 
 /**
- * Every object that the report refers to, by series (PS3.3 C.17.2.3); what is of other studies, priors, stands apart
- * (Pertinent Other Evidence Sequence).
+ * Every object that the report refers to, by series (PS3.3 C.17.2.3); what is of other studies,
+ * priors, stands apart (Pertinent Other Evidence Sequence).
  */
 function evidence({ subject, seg }: ReportInput): Dataset {
   const { ids } = subject;
@@ -172,7 +183,11 @@ const evidenceSeries = ({ seriesInstanceUid, frames }: ReferencedSeries): Datase
 function predecessors({ predecessor }: ReportInput): Dataset {
   if (predecessor === undefined) return {};
   const { series_instance_uid: seriesInstanceUid, sop_class_uid, sop_instance_uid } = predecessor;
-  const report = { seriesInstanceUid, sopClassUid: sop_class_uid, sopInstanceUid: sop_instance_uid };
+  const report = {
+    seriesInstanceUid,
+    sopClassUid: sop_class_uid,
+    sopInstanceUid: sop_instance_uid,
+  };
   return {
     PredecessorDocumentsSequence: [
       {
@@ -188,7 +203,10 @@ function seriesReference({ sopClassUid, sopInstanceUid, seriesInstanceUid }: Com
   return { SeriesInstanceUID: seriesInstanceUid, ReferencedSOPSequence: [object] };
 }
 
-/** Whether the places of an output are told in the patient's millimetres, and not in pixels of a frame. */
+/**
+ * Whether the places of an output are told in the patient's millimetres, and not in pixels of a
+ * frame.
+ */
 export const isInPatient = ({ kind }: ModelOutput): boolean => kind === "volume_detection";
 
 export const sr: ObjectKind = {
@@ -200,12 +218,17 @@ export const sr: ObjectKind = {
       ? "the source has no valid FrameOfReferenceUID, to which the places of boxes could be told"
       : undefined,
   room: ({ labels, frames }) => DOCUMENT_BYTES + FINDING_BYTES * (labels + 1) * frames,
-  make: ({ subject, said, seg, predecessor }) => structuredReport({ subject, said, seg, predecessor }),
+  make: ({ subject, said, seg, predecessor }) =>
+    structuredReport({ subject, said, seg, predecessor }),
   fault: ({ attributes }, _, __, known) => reportFault(attributes, known),
 };
 
-function reportFault(attributes: Attributes, known: ReadonlyMap<string, string>): string | undefined {
-  if (attributes.string("VerificationFlag") !== "UNVERIFIED") return "it is not marked as unverified";
+function reportFault(
+  attributes: Attributes,
+  known: ReadonlyMap<string, string>,
+): string | undefined {
+  if (attributes.string("VerificationFlag") !== "UNVERIFIED")
+    return "it is not marked as unverified";
   const evidence = ["CurrentRequestedProcedureEvidenceSequence", "PertinentOtherEvidenceSequence"]
     .flatMap((keyword) => attributes.sequence(keyword) ?? [])
     .flatMap((study) => study.sequence("ReferencedSeriesSequence") ?? [])
