@@ -30,8 +30,8 @@ import {
   writeSlice,
   writeSlices,
 } from "../support/bulk.js";
-import { until } from "../support/postgres.js";
 import { slowImage } from "../support/slow-image.js";
+import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 
@@ -385,10 +385,10 @@ t.test(
     const id = await bulk.submit({
       items: [{ input_image_path: input, output_folder_path: output }],
     });
-    await until(() => existsSync(path.join(output, lockName("slow.dcm"))));
+    await until("the image is at work", () => existsSync(path.join(output, lockName("slow.dcm"))));
     t.match(await bulk.send("DELETE", `/bulk_inference/${id}`), { status: 200 });
     t.match(await bulk.ended(id), { counts: { cancelled: 1 } });
-    await until(() => readdirSync(output).length === 0);
+    await until("the lock of the image has gone", () => readdirSync(output).length === 0);
   },
 );
 

@@ -6,8 +6,8 @@ import type http from "node:http";
 import t from "tap";
 import { ask, connected } from "../support/client.js";
 import { withDurations } from "../support/durations.js";
-import { until } from "../support/postgres.js";
 import { makePlace, startServer, type TestServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 /** After its answer the connection is idle, and kept. */
 const LIVE = "GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -31,7 +31,10 @@ t.test("one address has its limit, others go on, and the log is not flooded", as
   const lines = await Promise.all(
     Array.from({ length: 4 }, () => connected(server.port, LIVE, far.localAddress)),
   );
-  await until(async () => (await metric(server, "radserve_connections")) >= 4);
+  await until(
+    "four connections are counted",
+    async () => (await metric(server, "radserve_connections")) >= 4,
+  );
 
   const refused = await ask(server.port, "/health/live", far);
   t.match(refused, {
@@ -66,7 +69,10 @@ t.test("one address has its limit, others go on, and the log is not flooded", as
   });
 
   lines[0]!.socket.destroy();
-  await until(async () => (await ask(server.port, "/health/live", far)).status === 200);
+  await until(
+    "the address gets an answer again",
+    async () => (await ask(server.port, "/health/live", far)).status === 200,
+  );
 });
 
 t.test("in all: whoever is idle makes room, and requests in work are never closed", async (t) => {
@@ -79,7 +85,10 @@ t.test("in all: whoever is idle makes room, and requests in work are never close
     `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
   const working = await Promise.all([1, 2, 3].map(() => connected(server.port, request)));
   const last = working[2]!;
-  await until(async () => (await ask(server.port, "/health/live")).status === 503);
+  await until(
+    "there are too many connections",
+    async () => (await ask(server.port, "/health/live")).status === 503,
+  );
   t.match(await ask(server.port, "/health/live"), {
     status: 503,
     body: { error: "overloaded", message: /at most 3 connections; found more/ },
@@ -87,7 +96,10 @@ t.test("in all: whoever is idle makes room, and requests in work are never close
   const answered = new Promise<string>((resolve) => last.socket.once("data", resolve));
   last.socket.write(body);
   t.match(await answered, /^HTTP\/1\.1 403 /, "a request in work is answered");
-  await until(async () => (await ask(server.port, "/health/live")).status === 200);
+  await until(
+    "there is room for a connection again",
+    async () => (await ask(server.port, "/health/live")).status === 200,
+  );
   t.match(
     await last.closed,
     /path_not_allowed/,

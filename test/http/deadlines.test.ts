@@ -19,9 +19,9 @@ import {
 } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
 import { startServer, type TestServer } from "../support/server.js";
 import { slowImage } from "../support/slow-image.js";
+import { until } from "../support/until.js";
 
 /** Enough frames to be at work still when the next request has come. */
 function cine(): Buffer {
@@ -93,9 +93,9 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
       // begun
       await ask("coded.dcm", "before", patient);
       const neighbour = ask("cine.dcm", "neighbour", patient);
-      await until(() => isThere("neighbour", ".cine.dcm.lock"));
+      await until("the neighbour is at work", () => isThere("neighbour", ".cine.dcm.lock"));
       const slow = ask("slow.dcm", "stuck");
-      await until(() => isThere("stuck", ".slow.dcm.lock"));
+      await until("the image that is held is at work", () => isThere("stuck", ".slow.dcm.lock"));
       const behind = ask("small.dcm", "behind", patient);
       const image = { isOver: false };
       void slow.then(() => (image.isOver = true));
@@ -136,7 +136,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
       t.same(measurements(again), measurements(expected.cine), "a neighbour ran again");
       t.equal(after.status, 200);
       t.same(measurements(after), measurements(expected.small));
-      await until(async () => (await ready()) === 200);
+      await until("the server is ready again", async () => (await ready()) === 200);
       t.equal(await ended(server), 1);
       t.notOk(isThere("stuck", "slow.dcm.json"));
     },
@@ -145,7 +145,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
   await t.test("the same name can be written at once after its thread was ended", async (t) => {
     const before = await ended(server);
     t.equal((await ask("slow.dcm", "stuck", { timeout_ms: 3000 })).status, 504);
-    await until(async () => (await ended(server)) === before + 1);
+    await until("one more request has ended", async () => (await ended(server)) === before + 1);
     const found = await ask("small.dcm", "stuck", { timeout_ms: 25_000 });
     t.equal(found.status, 200);
     writeSlice(path.join(place.input, "again", "slow.dcm"));
@@ -163,9 +163,9 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
     request
       .on("error", () => undefined)
       .end(JSON.stringify({ input_image_path: at("slow.dcm"), output_folder_path: folder }));
-    await until(() => isThere("gone", ".slow.dcm.lock"));
+    await until("the image that is held is at work", () => isThere("gone", ".slow.dcm.lock"));
     request.destroy();
-    await until(async () => (await ended(server)) === before + 1);
+    await until("one more request has ended", async () => (await ended(server)) === before + 1);
     t.equal((await ask("small.dcm", "after")).status, 200);
     t.equal(await metric(server, "radserve_inferences_running"), 0);
   });
@@ -189,7 +189,7 @@ t.test(
       });
     t.equal((await ask(small!, 60_000)).status, 200);
     t.equal((await ask(input!, 4000)).status, 504);
-    await until(async () => (await ended(server)) === 1);
+    await until("the request has ended", async () => (await ended(server)) === 1);
     writeSlice(path.join(place.input, "again", "frames.dcm"));
     t.equal((await ask(path.join(place.input, "again", "frames.dcm"), 60_000)).status, 200);
   },
@@ -220,6 +220,6 @@ t.test(
     );
     t.match(slow, { state: "failed", attempts: 1, error: { error: "deadline_exceeded" } });
     // How often depends on who else was on the thread when its time was over
-    await until(async () => (await ended(server)) >= 1);
+    await until("a request has ended", async () => (await ended(server)) >= 1);
   },
 );

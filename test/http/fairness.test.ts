@@ -5,9 +5,9 @@ import t from "tap";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
 import { issueToken, startServer, type TestServer } from "../support/server.js";
 import { slowImage } from "../support/slow-image.js";
+import { until } from "../support/until.js";
 
 async function queued(server: TestServer): Promise<number> {
   const text = await (await fetch(`${server.url}/metrics`)).text();
@@ -37,6 +37,7 @@ t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
   // As many as a thread takes at a time, so that what follows waits
   const slow = Array.from({ length: 4 }, () => ask("slow.dcm"));
   await until(
+    "four inferences run",
     async () =>
       Number(/running (\d)/.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1]) === 4,
   );
@@ -46,7 +47,7 @@ t.test("a subject that floods", { skip: needs(ADDON) }, async (t) => {
     order.push("flood");
     return status;
   });
-  await until(async () => (await queued(server)) === 40);
+  await until("forty requests are queued", async () => (await queued(server)) === 40);
 
   const refused = await ask("small.dcm");
   t.equal(refused.status, 429, "it has as many as it may have");

@@ -9,9 +9,9 @@ import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
 import { startServer } from "../support/server.js";
 import { slowImage } from "../support/slow-image.js";
+import { until } from "../support/until.js";
 
 t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
   const short = withDurations({ memoryRoom: 3_000 });
@@ -40,7 +40,7 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
 
   // It needs more than there is, and may begin because it is alone.
   const slow = ask("slow.dcm", "slow", { timeout_ms: 15_000 });
-  await until(async () => (await held()) > 0);
+  await until("memory is held", async () => (await held()) > 0);
   const refused = await ask("small.dcm", "refused");
   t.equal(refused.status, 503);
   t.match(await refused.json(), { error: "overloaded", details: { most_bytes: 2 ** 20 } });
@@ -55,7 +55,7 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
     outputs: ["json"],
   });
   t.equal((await slow).status, 504, "its thread is ended");
-  await until(async () => (await held()) <= 2 ** 20);
+  await until("the memory is free again", async () => (await held()) <= 2 ** 20);
   t.equal(
     (await ask("small.dcm", "after")).status,
     200,

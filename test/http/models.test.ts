@@ -5,12 +5,12 @@ import t from "tap";
 import type { Manifest } from "../../src/manifest/manifest.js";
 import { modelListSchema } from "../../src/server/model-list.js";
 import { hashFile } from "../../src/files/durable-files.js";
-import { until } from "../support/postgres.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, writeSlice } from "../support/bulk.js";
 import { endless, foldsForLong } from "../support/endless.js";
 import { heatmap, heavy, HEAVY_SIDE, input, writeModel } from "../support/tiny-models.js";
 import { radserve, startServer, type TestServer } from "../support/server.js";
+import { until } from "../support/until.js";
 
 /** A model of which batches pay on a quiet machine, as a draft: no canary, no codes. */
 async function writeHeavy(models: string): Promise<void> {
@@ -112,7 +112,7 @@ t.test("ready names what it waits for", { skip: needs(ADDON) }, async (t) => {
   const server = await startServer(place);
   let first = await readiness(server);
   // The page is served a moment before the first folder is opened.
-  await until(async () => {
+  await until("the endless model is being loaded", async () => {
     first = await readiness(server);
     return first.body.message.includes("now endless");
   });

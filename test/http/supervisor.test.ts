@@ -31,6 +31,7 @@ import {
   type Place,
   type TestServer,
 } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const isAlive = (pid: number) =>
   existsSync(`/proc/${pid}`) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -42,10 +43,6 @@ function nameOfThread(pid: number, thread: string): string {
   } catch {
     return "";
   }
-}
-
-async function until(holds: () => boolean): Promise<void> {
-  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
 t.test("requests made while it is down wait and are answered", async (t) => {
@@ -169,7 +166,7 @@ t.test("one at a time holds the state directory; a crash frees it", async (t) =>
   t.match(second.stderr, new RegExp(`process ${server.process.pid} on .* holds it`));
   const serving = server.servingPid();
   server.process.kill("SIGKILL");
-  await until(() => !isAlive(serving));
+  await until("the serving process has gone", () => !isAlive(serving));
   t.pass("the serving process ends with its supervisor");
   const third = await startServer(server.place);
   t.equal((await fetch(`${third.url}/health/live`)).status, 200);
@@ -195,7 +192,10 @@ t.test("whoever is dead and not buried holds no name", async (t) => {
   t.teardown(() => parent.kill());
   const [line] = (await once(parent.stdout, "data")) as [Buffer];
   const dead = Number(line.toString());
-  await until(() => !isAlive(dead) && readdirSync(`/proc/${dead}/task`).length === 1);
+  await until(
+    "the process is dead and not buried",
+    () => !isAlive(dead) && readdirSync(`/proc/${dead}/task`).length === 1,
+  );
   t.ok(existsSync(`/proc/${dead}`), "it is still there to be seen");
   const name = await tryTake(results, "image.dcm");
   t.ok(name, "its name is free at once");

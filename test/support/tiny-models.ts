@@ -7,6 +7,7 @@ import type { LoadOptions, Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { signedPlane } from "../../src/models/made-up-image.js";
+import { until } from "./until.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
   const file = path.join(folder, `${model.name}.onnx`);
@@ -80,7 +81,7 @@ export const plane = (rows: number, columns: number, samples?: readonly number[]
 
 /** Resolves once a task of the engine runs on one of its threads. */
 export async function untilRunning(engine: Engine): Promise<void> {
-  while (engine.stats().running === 0) await new Promise((resolve) => setImmediate(resolve));
+  await until("a task runs", () => engine.stats().running > 0, setImmediate);
 }
 
 export const HEAVY_SIDE = 2048;
