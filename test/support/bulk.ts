@@ -25,7 +25,7 @@ import { isMarkName } from "../../src/files/folder-mark.js";
 import { NameLock } from "../../src/files/name-lock.js";
 import { databaseUrl, removePlace } from "./postgres.js";
 import { makePlace, root, startServer, type Place, type TestServer } from "./server.js";
-import { LONGEST_WAIT_MS, until as untilHolds } from "./until.js";
+import { until as untilHolds, Wait } from "./until.js";
 
 /** Folders with the model ct-tissue alone, and a fresh database unless `extra` names one. */
 export function bulkPlace(t: Test, extra: Record<string, string> = {}): Place {
@@ -196,25 +196,22 @@ export function bulkOf(server: TestServer): Bulk {
     return jobDetailsSchema.strict().parse(body);
   };
   const until: Bulk["until"] = async (id, fits) => {
-    let [seen, end] = ["", 0];
-    for (;;) {
+    const wait = new Wait(`job ${id} is ${String(fits)}`);
+    for (let seen = ""; ;) {
       let now: string;
       try {
         const found = await job(id);
         if (fits(found)) return found;
-        now = `${found.state}, ${JSON.stringify(found.counts)}`;
+        now = JSON.stringify([found.state, found.counts, found.progress]);
       } catch (error) {
         // A server that is not there now may come back
         if (error instanceof ZodError) throw error;
         now = String(error);
       }
       // A job may go on for long
-      if (now !== seen) end = Date.now() + LONGEST_WAIT_MS;
+      if (now !== seen) wait.goesOn();
       seen = now;
-      if (Date.now() > end)
-        throw new Error(
-          `For ${LONGEST_WAIT_MS / 1000} s, job ${id} is ${now}, not ${String(fits)}`,
-        );
+      wait.check(`It is ${now}`);
       await delay(LOOK_MS);
     }
   };
