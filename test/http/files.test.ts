@@ -38,6 +38,7 @@ import {
   type Place,
   type TestServer,
 } from "../support/server.js";
+import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 const BOTH = { RADSERVE_FILES_BY_HTTP: "upload,download", RADSERVE_MINIMUM_FREE_DISK: "0" };
@@ -525,7 +526,7 @@ t.test("a download that breaks off leaves no descriptor open", { skip }, async (
   await get(server, file, {
     "If-None-Match": (await get(server, file, {}, "HEAD")).headers.get("ETag")!,
   });
-  while (all() < before + 8 || held() > 0) await delay(20);
+  await until("all have ended", () => all() >= before + 8 && held() === 0);
   t.equal(held(), 0);
 });
 
