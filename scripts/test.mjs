@@ -49,6 +49,10 @@ const GROUPS = {
     why: "The steps of docs/operations.md start many servers and databases one after the other.",
     files: ["server/upkeep.test.js"],
   },
+  clock: {
+    why: "Real time is the subject, as a part of another length of time.",
+    files: ["http/revocation-time.test.js", "teardown/returning.test.js"],
+  },
   page: {
     why: "Chromium shows the page for people.",
     files: ["http/page.test.js", "http/page-findings.test.js", "http/page-modalities.test.js"],

@@ -135,9 +135,7 @@ t.test("issue prints the token alone; revoke works within a second", async (t) =
   const { jti } = jwt.decode(token) as { jti: string };
   t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\tvalid`));
   t.equal((await radserve(place, "token", "revoke", jti)).status, 0);
-  const start = performance.now();
-  while ("status" in ((await refused(token)) as object));
-  t.ok(performance.now() - start < 1000, "within a second");
+  await until("it is refused", async () => !("status" in ((await refused(token)) as object)));
   t.strictSame(await refused(token), body("Invalid token"));
   t.match((await radserve(place, "token", "list")).stdout, new RegExp(`${jti}\tbob\trevoked`));
 });

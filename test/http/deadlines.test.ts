@@ -10,7 +10,7 @@ import { answerSchema } from "../../src/results/receipt/receipt.js";
 import { bulkOf, bulkPlace, hold, writeSlice } from "../support/bulk.js";
 import { attributesOf, CT_SLICE, dicomFile, picture } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
-import { heldImage, holdDecoding, HOUR_MS, HOUR_SECONDS } from "../support/held.js";
+import { heldImage, holdDecoding, holdHours, HOUR_MS, HOUR_SECONDS } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
 import { startServer, type TestServer } from "../support/server.js";
 import { until } from "../support/until.js";
@@ -41,6 +41,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
   const short = withDurations({ threadPing: 200, lastMoment: 300, connectionLinger: 20 });
   const place = bulkPlace(t, { ...short, ...DEADLINE, RADSERVE_THREADS: "1" });
   const held = holdDecoding(t, place);
+  const endHours = holdHours(place);
   const at = (name: string) => path.join(place.input, name);
   writeFileSync(at("slow.dcm"), await heldImage(CT_SLICE));
   writeFileSync(at("cine.dcm"), cine());
@@ -104,7 +105,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
         "it went ahead of what waits for the stuck thread",
       );
 
-      held.endHour();
+      endHours();
       t.match(await slow, {
         status: 504,
         body: { error: "deadline_exceeded", message: /deadline_seconds/ },
@@ -125,7 +126,7 @@ t.test("single requests", { skip: needs(ADDON) }, async (t) => {
     const before = await ended(server);
     const slow = ask("slow.dcm", "stuck", { timeout_ms: HOUR_MS });
     await held.atWork();
-    held.endHour();
+    endHours();
     t.equal((await slow).status, 504);
     await until("one more thread was ended", async () => (await ended(server)) === before + 1);
     const found = await ask("small.dcm", "stuck", patient);
@@ -161,6 +162,7 @@ t.test(
     const short = withDurations({ lastMoment: 300 });
     const place = bulkPlace(t, { ...short, RADSERVE_THREADS: "2" });
     const held = holdDecoding(t, place);
+    const endHours = holdHours(place);
     const [input, small] = ["frames.dcm", "small.dcm"].map((name) => path.join(place.input, name));
     writeFileSync(input!, await heldImage(CT_SLICE, 3));
     writeSlice(small!);
@@ -176,7 +178,7 @@ t.test(
     const slow = ask(input!, HOUR_MS);
     // One on the thread of the request, and one on a decoder thread
     await held.atWork(2);
-    held.endHour();
+    endHours();
     t.equal((await slow).status, 504);
     await until("its thread was ended", async () => (await ended(server)) === 1);
     writeSlice(path.join(place.input, "again", "frames.dcm"));
@@ -194,6 +196,7 @@ t.test(
     const short = withDurations({ lastMoment: 300 });
     const place = bulkPlace(t, { ...short, ...DEADLINE, RADSERVE_THREADS: "1" });
     const held = holdDecoding(t, place);
+    const endHours = holdHours(place);
     const folder = path.join(place.input, "job");
     mkdirSync(folder);
     writeFileSync(path.join(folder, "b-slow.dcm"), await heldImage(CT_SLICE));
@@ -209,7 +212,7 @@ t.test(
     // The second time it has its thread for itself, so that nobody else is to blame
     for (let time = 0; time < 2; time++) {
       await held.atWork();
-      held.endHour();
+      endHours();
     }
     t.match(await bulk.ended(id), { counts: { succeeded: 5, failed: 1 } });
     const slow = (await bulk.items(id)).find(({ input_image_path }) =>

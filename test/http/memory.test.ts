@@ -8,7 +8,7 @@ import t from "tap";
 import { bulkOf, bulkPlace, writeSlice } from "../support/bulk.js";
 import { CT_SLICE } from "../support/dicom.js";
 import { withDurations } from "../support/durations.js";
-import { heldImage, holdDecoding, HOUR_MS } from "../support/held.js";
+import { heldImage, holdDecoding, holdHours, HOUR_MS } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
 import { startServer } from "../support/server.js";
 import { until } from "../support/until.js";
@@ -17,6 +17,7 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
   const short = withDurations({ memoryRoom: 500, lastMoment: 300 });
   const place = bulkPlace(t, { ...short, RADSERVE_THREADS: "2", RADSERVE_MEMORY: "1MiB" });
   const decoding = holdDecoding(t, place);
+  const endHours = holdHours(place);
   const at = (name: string) => path.join(place.input, name);
   writeFileSync(at("slow.dcm"), await heldImage(CT_SLICE));
   writeSlice(at("small.dcm"));
@@ -56,7 +57,7 @@ t.test("memory of images", { skip: needs(ADDON) }, async (t) => {
     outputs: ["json"],
   });
   await bulk.until(job, ({ counts }) => counts.running === 1);
-  decoding.endHour();
+  endHours();
   t.equal((await slow).status, 504, "its thread is ended");
   await until("the memory is free again", async () => (await held()) <= 2 ** 20);
   t.equal(

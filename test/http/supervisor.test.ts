@@ -20,6 +20,9 @@ import { folders, keys } from "../../src/commands/doctor/folders.js";
 import { loadConfig } from "../../src/config.js";
 import { withDurations } from "../support/durations.js";
 import { tryTake } from "../support/commits.js";
+import { bulkPlace } from "../support/bulk.js";
+import { CT_SLICE } from "../support/dicom.js";
+import { heldImage, holdDecoding } from "../support/held.js";
 import { ADDON, needs } from "../support/needs.js";
 import { copyModel } from "../support/manifests.js";
 import {
@@ -230,11 +233,12 @@ t.test(
   "after the grace time the rest fails with shutting_down",
   { skip: needs(ADDON) },
   async (t) => {
-    // On a very busy machine a request is read long after its connection came
-    const patient = withDurations({ connectionLinger: 3_000 });
-    const server = await startServer(makePlace({ ...patient, RADSERVE_GRACE_SECONDS: "0" }));
-    const image = path.join(server.place.input, "image.png");
-    const all = Array.from({ length: 100 }, async (_, n) => {
+    const place = bulkPlace(t, { RADSERVE_GRACE_SECONDS: "0" });
+    const held = holdDecoding(t, place);
+    const image = path.join(place.input, "held.dcm");
+    writeFileSync(image, await heldImage(CT_SLICE));
+    const server = await startServer(place);
+    const all = Array.from({ length: 40 }, async (_, n) => {
       const output = path.join(server.place.output, String(n));
       const response = await server.post("/single_inference", {
         input_image_path: image,
@@ -246,7 +250,12 @@ t.test(
         body: await response.json(),
       };
     });
-    await Promise.race(all);
+    await held.atWork();
+    await until("all are admitted", async () => {
+      const text = await (await fetch(`${server.url}/metrics`)).text();
+      const counted = [...text.matchAll(/\nradserve_inferences_(?:running|queued) (\d+)/g)];
+      return counted.reduce((sum, [, n]) => sum + Number(n), 0) === all.length;
+    });
     const stopped = server.stop();
     const late = (await Promise.all(all)).filter(({ status }) => status === 503);
     t.ok(late.length > 0, "some were not done yet");

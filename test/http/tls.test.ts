@@ -175,6 +175,7 @@ t.test("certificates are replaced while requests flow", async (t) => {
   const agent = new https.Agent({ keepAlive: true, ...trusting });
   t.teardown(() => agent.destroy());
   let flowing = true;
+  t.teardown(() => (flowing = false));
   const statuses: number[] = [];
   const flow = async (options: object) => {
     while (flowing) statuses.push((await ask(server.port, "/health/live", options)).status);

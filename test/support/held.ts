@@ -1,6 +1,6 @@
 /**
- * Images whose decoding a test holds and lets go, and requests whose time is over when the test
- * says so: how fast a machine is decides nothing.
+ * Images whose decoding a test holds and lets go, and hours that are over when the test says so:
+ * how fast a machine is decides nothing.
  */
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -9,7 +9,7 @@ import { attributesOf, compress, dicomFile, SYNTAXES, type Attributes } from "./
 import type { Place } from "./server.js";
 import { until } from "./until.js";
 
-/** The time of a request that is over when the test says so. */
+/** A length of time that is over when the test says so. */
 export const HOUR_SECONDS = 3_600;
 export const HOUR_MS = HOUR_SECONDS * 1000;
 
@@ -29,11 +29,26 @@ export async function heldImage(attributes: Attributes = {}, frames = 1): Promis
   });
 }
 
-export interface Held {
+/** Makes a module the first of a server of this place and of its threads. */
+function preload(
+  { directory, environment }: Place,
+  module: string,
+  variable: string,
+  ...folders: string[]
+): string[] {
+  const folder = mkdtempSync(path.join(directory, "held-"));
+  const first = new URL(module, import.meta.url).href;
+  environment["NODE_OPTIONS"] = `${environment["NODE_OPTIONS"] ?? ""} --import=${first}`;
+  environment[variable] = folder;
+  return folders.map((name) => {
+    mkdirSync(path.join(folder, name));
+    return path.join(folder, name);
+  });
+}
+
+export interface HeldDecoding {
   /** Resolves once the codec has so many frames more than when it was last asked. */
   atWork(frames?: number): Promise<void>;
-  /** The hour of all requests that have one is over. */
-  endHour(): void;
   /** Decodes all that is held and what comes. */
   release(): void;
 }
@@ -42,13 +57,8 @@ export interface Held {
  * The threads of a server of this place are held in the codec by every frame in JPEG XL, as long as
  * the test wants, and can be ended there as in any codec.
  */
-export function holdDecoding(t: Test, { directory, environment }: Place): Held {
-  const folder = mkdtempSync(path.join(directory, "held-"));
-  const [held, begun, hours] = ["held", "begun", "hours"].map((name) => path.join(folder, name));
-  for (const each of [held!, begun!, hours!]) mkdirSync(each);
-  const first = new URL("./hold-codec.js", import.meta.url).href;
-  environment["NODE_OPTIONS"] = `${environment["NODE_OPTIONS"] ?? ""} --import=${first}`;
-  environment["TEST_HELD"] = folder;
+export function holdDecoding(t: Test, place: Place): HeldDecoding {
+  const [held, begun] = preload(place, "./hold-codec.js", "TEST_HELD", "held", "begun");
   const release = () => rmSync(held!, { recursive: true, force: true });
   t.teardown(release);
   let seen = 0;
@@ -60,7 +70,15 @@ export function holdDecoding(t: Test, { directory, environment }: Place): Held {
       );
       seen = readdirSync(begun!).length;
     },
-    endHour: () => writeFileSync(path.join(hours!, String(readdirSync(hours!).length)), ""),
     release,
   };
+}
+
+/**
+ * Timers of an hour in a server of this place wait for the test, not for the hour.
+ * @returns ends all that are running
+ */
+export function holdHours(place: Place): () => void {
+  const [ended] = preload(place, "./hold-hours.js", "TEST_HOURS", "ended");
+  return () => writeFileSync(path.join(ended!, String(readdirSync(ended!).length)), "");
 }
