@@ -11,7 +11,6 @@ import {
   input,
   loadOptions,
   plane,
-  slowInput,
   untilRunning,
 } from "../support/tiny-models.js";
 
@@ -19,7 +18,7 @@ const [, , mode, quickPath, slowPath] = process.argv;
 if (mode === undefined || quickPath === undefined || slowPath === undefined)
   throw new Error("Expected: child.js MODE QUICK.onnx SLOW.onnx");
 const quick = loadOptions(quickPath, { inputs: [input], outputs: [heatmap] });
-const slow = loadOptions(slowPath, { inputs: [slowInput] });
+const slow = loadOptions(slowPath);
 
 /**
  * More work than threads, so that some runs and some waits; how it ends is not this function's
@@ -27,7 +26,7 @@ const slow = loadOptions(slowPath, { inputs: [slowInput] });
  */
 async function busy(engine: Engine): Promise<void> {
   const { id } = await engine.load(slow);
-  for (let i = 0; i < 6; ++i) engine.infer(id, [plane(512, 512)], {}).catch(() => undefined);
+  for (let i = 0; i < 6; ++i) engine.infer(id, [plane(2, 2)], {}).catch(() => undefined);
   await untilRunning(engine);
 }
 
