@@ -45,6 +45,10 @@ const GROUPS = {
       "bulk/database-faults.test.js",
     ],
   },
+  clock: {
+    why: "Real time is the subject: ratios within one run.",
+    files: ["images/dicom/budgets.test.js"],
+  },
   upkeep: {
     why: "The steps of docs/operations.md start many servers and databases one after the other.",
     files: ["server/upkeep.test.js"],

@@ -2,12 +2,13 @@
  * Processes that die, stand still or are told to stop in the middle of a job: every image ends, and
  * once.
  */
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, renameSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { databaseFolders } from "../../src/bulk/postgres/folders.js";
 import { postmasterOf } from "../../src/bulk/postgres/process.js";
 import { lockName } from "../../src/files/helper-names.js";
+import { parseOwner } from "../../src/files/lock-owner.js";
 import { hashFile } from "../../src/files/durable-files.js";
 import { receiptSchema } from "../../src/results/receipt/receipt.js";
 import { filesOf } from "../../src/results/commit/reuse.js";
@@ -96,6 +97,15 @@ t.test("the serving process killed again and again", { skip }, async (t) => {
   await verify(t, output, count);
 });
 
+/** The process that has a name; undefined where none has it, or one that is just taking it. */
+function holderOf(folder: string, name: string): number | undefined {
+  try {
+    return parseOwner(readFileSync(path.join(folder, lockName(name)), "utf8"))?.pid;
+  } catch {
+    return undefined;
+  }
+}
+
 /**
  * Ends the serving process each time that one image of 40 runs, three times in all.
  * @returns the ended job's items, and how often the process was ended
@@ -108,8 +118,9 @@ async function endWith(t: Test, signal: NodeJS.Signals) {
   const input = path.join(place.input, "poison");
   const output = path.join(place.output, "poison");
   writeSlices(input, 40);
-  // It runs until its process ends
-  const poison = path.join(input, nameOf(20));
+  // It runs until its process ends; the other does not
+  const [poison, harmless] = [path.join(input, nameOf(20)), path.join(place.input, "harmless")];
+  writeSlice(harmless, 20);
   writeSlice(poison, 20, { RescaleIntercept: "5000" });
   const id = await bulk.submit({
     input_folder_path: input,
@@ -124,11 +135,11 @@ async function endWith(t: Test, signal: NodeJS.Signals) {
         "select from radserve.item where index = 20 and state = 'running' and attempts = $1",
         [killed.size + 1],
       );
-      return rows.length === 1 && readdirSync(output).includes(lockName(nameOf(20)));
+      return rows.length === 1 && holderOf(output, nameOf(20)) === bulk.server.servingPid();
     });
-    // The last time it has been read by then, and the next one it ends
-    if (killed.size === 2) writeSlice(poison, 20);
     const pid = bulk.server.servingPid();
+    // This one has read it
+    if (killed.size === 2) renameSync(harmless, poison);
     process.kill(pid, signal);
     killed.add(pid);
   }

@@ -334,9 +334,7 @@ t.test("what waits in a batch is cancelled and keeps its deadline", async (t) =>
 });
 
 t.test("work that comes after its deadline is refused, and counted", async (t) => {
-  const { id } = await engine.load(
-    loadOptions(writeModel(folder, neverEnds), { name: "slow" }),
-  );
+  const { id } = await engine.load(loadOptions(writeModel(folder, neverEnds), { name: "slow" }));
   // Less than a microsecond is over when the work arrives
   const late = engine.infer(id, [plane(2, 2)], { timeoutMs: 1e-4 });
   await t.rejects(late, { code: "deadline_exceeded" });

@@ -117,10 +117,7 @@ const untilStopped: ModelDescription = {
   ...nearestLabel,
   name: "until-stopped",
   initializers: [...nearestLabel.initializers!, ...gate.initializers!],
-  nodes: [
-    ...gate.nodes,
-    { op: "Conv", inputs: ["passed", "weights", "bias"], outputs: ["y"] },
-  ],
+  nodes: [...gate.nodes, { op: "Conv", inputs: ["passed", "weights", "bias"], outputs: ["y"] }],
 };
 
 t.test("progress counts windows, and a stop comes between them", async (t) => {

@@ -24,8 +24,7 @@ export const identity: ModelDescription = {
   nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
 };
 
-const anySize = (name: string) =>
-  ({ name, dtype: "float32", shape: ["n", 1, "h", "w"] }) as const;
+const anySize = (name: string) => ({ name, dtype: "float32", shape: ["n", 1, "h", "w"] }) as const;
 
 /** Its runs never end by themselves: somebody ends them. */
 export const neverEnds: ModelDescription = {

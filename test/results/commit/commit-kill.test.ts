@@ -111,14 +111,12 @@ t.test("killed at any time, and two at once", { skip: needs(ADDON) }, async (t) 
   };
 
   await t.test(`${KILLS} deaths`, async (t) => {
-    const pace = await calibrate(
-      start(prepare(join(place, "whole"), false)),
-      join(place, "whole"),
-    );
+    const pace = await calibrate(start(prepare(join(place, "whole"), false)), join(place, "whole"));
     const chance = random(20261121);
     const moment = (i: number): Moment => {
       if (i % 5 === 0) return { after: chance() * pace.life };
-      if (i % 5 < 3) return { changes: 1 + Math.floor(chance() * pace.changes), then: chance() * 2 };
+      if (i % 5 < 3)
+        return { changes: 1 + Math.floor(chance() * pace.changes), then: chance() * 2 };
       return { staged: chance() * pace.commit };
     };
     const points: { folder: string; before: "old" | "none" }[] = [];

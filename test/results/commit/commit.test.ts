@@ -223,7 +223,9 @@ const deadLock = (change: object) =>
 
 t.test("a lock is taken over where its owner is gone, and only there", async (t) => {
   const take = (dir: string) =>
-    refusal(withName(dir, "x", { deadline: monotonic() + LONGEST_WAIT_MS }, () => Promise.resolve()));
+    refusal(
+      withName(dir, "x", { deadline: monotonic() + LONGEST_WAIT_MS }, () => Promise.resolve()),
+    );
   const give = (dir: string) =>
     refusal(withName(dir, "x", { deadline: monotonic() + 200 }, () => Promise.resolve()));
   const longLease = { lease_ms: 3_600_000 };
