@@ -38,8 +38,10 @@ t.test("what is no file is named, and the others serve", { skip: needs(ADDON) },
   const { firstRun } = durations;
   t.teardown(() => setDurations({ firstRun }));
   // The endless one alone has little time: others may be slow on a busy machine
-  const loading = (name: string | undefined) =>
-    Promise.resolve(setDurations({ firstRun: name === "endless" ? 500 : firstRun }));
+  const loading = (name: string | undefined) => {
+    setDurations({ firstRun: name === "endless" ? 500 : firstRun });
+    return Promise.resolve();
+  };
   const { engine, folder: place } = engineWithFolder(t, "odd");
   const directory = join(place, "models");
   copyModel(directory, "ct-tissue", "good");
