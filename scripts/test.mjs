@@ -45,13 +45,17 @@ const GROUPS = {
       "bulk/database-faults.test.js",
     ],
   },
+  clock: {
+    why: "Real time is the subject: ratios within one run.",
+    files: [
+      "http/revocation-time.test.js",
+      "images/dicom/budgets.test.js",
+      "teardown/returning.test.js",
+    ],
+  },
   upkeep: {
     why: "The steps of docs/operations.md start many servers and databases one after the other.",
     files: ["server/upkeep.test.js"],
-  },
-  clock: {
-    why: "Real time is the subject, as a part of another length of time.",
-    files: ["http/revocation-time.test.js", "teardown/returning.test.js"],
   },
   page: {
     why: "Chromium shows the page for people.",
