@@ -107,13 +107,7 @@ t.test("none is taken from elsewhere where it is missing", (t) => {
 t.test("RADSERVE_NODE names any version that package.json allows, and no other", (t) => {
   const folder = t.testdir();
   const clone = makeClone(folder);
-  const names = [
-    "18.20.8",
-    "20.20.2",
-    "21.7.3",
-    "22.2.0",
-    "22.11.0",
-  ];
+  const names = ["18.20.8", "20.20.2", "21.7.3", "22.2.0", "22.11.0"];
   for (const version of [
     ...names,
     "22.12.0",
