@@ -627,7 +627,7 @@ const PLANTED: Planted[] = [
     plant: set("NODE_OPTIONS", ofNode("21.7.3")),
     finding: "Node.js",
     found: /21\.7\.3 is not supported/,
-    fix: /22\.12 or later/,
+    fix: /name Node\.js 22\.12\.0 or later/,
   },
   {
     fault: "a Node.js whose support has ended",
