@@ -136,14 +136,13 @@ const OWN_PROCESS =
 const SHORT_SECONDS = 8;
 const TOGETHER_SECONDS = 60;
 
-const bin = (name) => path.join(root, "node_modules/.bin", name);
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
 const npm = (name) => ["npm", "run", "--silent", name];
 
 /** What is checked beside the test files, with about how many seconds each takes. */
 const CHECKS = [
   { name: "native tests", seconds: 1_000, command: script("test-native.mjs") },
-  { name: "lint", seconds: 900, command: [bin("eslint"), "."] },
+  { name: "lint", seconds: 900, command: npm("lint:code") },
   { name: "types", seconds: 800, command: npm("types") },
   { name: "format", seconds: 700, command: npm("format:check") },
   { name: "floors", seconds: 600, command: npm("lint:floors") },

@@ -11,7 +11,7 @@ const START = Date.UTC(2026, 0, 2, 3, 4, 5, 678);
 const A_DAY = 86_400_000;
 
 const now = Date.now.bind(Date);
-// eslint-disable-next-line @typescript-eslint/unbound-method -- it is called on a Date below
+// oxlint-disable-next-line typescript/unbound-method -- it is called on a Date below
 const toISOString = Date.prototype.toISOString;
 
 Date.prototype.toISOString = function (this: Date): string {

@@ -351,7 +351,13 @@ function ofSystem(entry: Entry): object {
 
 /** Work for a subject. */
 const REQUESTS = new Set<Entry["kind"]>([
-  ...(["inference", "item", "page", "reconcile", "received", "submitted", "removed"] as const),
+  "inference",
+  "item",
+  "page",
+  "reconcile",
+  "received",
+  "submitted",
+  "removed",
 ]);
 
 /**

@@ -57,7 +57,7 @@ async function boxesOf(pool: Pool, jobId: string | null): Promise<JobDetails["bo
 
 /** The servers on this database. */
 export async function allBoxes(pool: Pool): Promise<Omit<Box, "running">[]> {
-  // eslint-disable-next-line
+  // oxlint-disable-next-line eslint/no-unused-vars -- the count is what is left out
   return (await boxesOf(pool, null)).map(({ running, ...box }) => box);
 }
 

@@ -309,7 +309,7 @@ export class Runner {
     if (this.#settled.length === 0) return;
     const settled = [...this.#settled];
     this.#lookAhead.ended(settled.length);
-    for (const [job, pause] of [...this.#pauses]) {
+    for (const [job, pause] of Array.from(this.#pauses)) {
       await pauseJob(database.pool, job, pause, instance.name);
       this.#pauses.delete(job);
       log.warn({ job, reason: pause.code }, "a bulk job waits");

@@ -17,7 +17,7 @@ import { outputKindSchema } from "../manifest/manifest.js";
 import { answerSchema } from "../results/receipt/receipt.js";
 
 /** For the published contract; what is asked for is said by `keepableText`. */
-// eslint-disable-next-line no-control-regex -- PostgreSQL keeps no text with this character
+// oxlint-disable-next-line no-control-regex -- PostgreSQL keeps no text with this character
 const WITHOUT_NUL = /^[^\u0000]*$/;
 
 const MOST_ITEMS = 10_000;

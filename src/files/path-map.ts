@@ -11,7 +11,7 @@ export interface PathMapping {
  * translate, of Windows (`\\server\share`, `D:`) or with a scheme (`smb://server/share`). It is
  * published; programs whose regular expressions are not those of JavaScript do not all know `\0`.
  */
-// eslint-disable-next-line no-control-regex -- no path has this character
+// oxlint-disable-next-line no-control-regex -- no path has this character
 export const ABSOLUTE_NAME = /^(?:\/|\\\\|[A-Za-z][A-Za-z0-9+.-]*:)[^\u0000]*$/;
 export const EXPECTED_NAME =
   "Expected an absolute path, beginning with /, or a name that RADSERVE_PATH_MAP translates";

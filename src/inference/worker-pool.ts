@@ -348,7 +348,7 @@ export class InferencePool {
    * Resolves when all tasks that run now have ended; ones that start meanwhile are not waited for.
    */
   async settled(): Promise<void> {
-    for (const { ended } of [...this.#running.values()]) await ended;
+    for (const { ended } of Array.from(this.#running.values())) await ended;
   }
 
   /** Fails whatever waits or runs with shutting_down; threads that still compute are cancelled. */

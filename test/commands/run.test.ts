@@ -56,7 +56,7 @@ t.test(
       });
     const told = command("inspect", file);
     t.match(told.stdout, "SOP instance 1.2\\u001b]0;T\\u0007");
-    // eslint-disable-next-line no-control-regex -- these are what is looked for
+    // oxlint-disable-next-line no-control-regex -- these are what is looked for
     const obeyed = /[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]/;
     t.notMatch(told.stdout, obeyed);
     const unknown = command("models", "card", "x\u001b[2J");

@@ -367,7 +367,7 @@ t.test("plans of nnU-Net", { skip: needs(ADDON) }, async (t) => {
       delete (configuration[`resampling_fn_${part}_kwargs`] as Fields)["force_separate_z"];
   });
   t.notOk(
-    (never.manifest?.inputs[0] as { resampling: Fields }).resampling["separate_above"],
+    (never.manifest!.inputs[0] as { resampling: Fields }).resampling["separate_above"],
     "slices are never apart where the plans do not say it: the function's own default",
   );
   for (const [change, named] of [

@@ -113,9 +113,9 @@ function startMaker(): (task: MakerTask) => string {
     ours.postMessage(task);
     const waited = Atomics.wait(answers, 0, asked, LONGEST_MAKING_MS);
     asked += 1;
-    const received = receiveMessageOnPort(ours) as { message: MakerAnswer } | undefined;
+    const received = receiveMessageOnPort(ours);
     if (received === undefined) throw new Error(`no database could be made (${waited})`);
-    const { socket, error } = received.message;
+    const { socket, error } = received.message as MakerAnswer;
     if (socket === undefined) throw new Error(error);
     return socket;
   };

@@ -179,8 +179,8 @@ export class DicomDestination implements Destination {
       }
       const sent = await bytesToSend(object);
       if (!Buffer.isBuffer(sent)) return { state: "away", reason: sent.reason };
-      const asked = how === "c-get" ? this.#get : this.#move;
-      return await asked.call(this, object, sent, this.#options(whole, sent.length));
+      const asked = [object, sent, this.#options(whole, sent.length)] as const;
+      return await (how === "c-get" ? this.#get(...asked) : this.#move(...asked));
     } catch (error) {
       return { state: "away", reason: faultText(error) };
     }

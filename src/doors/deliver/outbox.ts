@@ -195,7 +195,8 @@ export class Outbox {
 
   /** Nobody waits any longer. */
   answerAll(): void {
-    for (const { waiters } of this.#pending.values()) for (const wake of [...waiters]) wake();
+    for (const { waiters } of this.#pending.values())
+      for (const wake of Array.from(waiters)) wake();
   }
 
   /**
@@ -442,7 +443,7 @@ export class Outbox {
         Object.assign(pending, { delivery, place, order });
       }
       if (found === undefined || isOver(pending.delivery)) await this.#drop(pending.id);
-      for (const wake of [...pending.waiters]) wake();
+      for (const wake of Array.from(pending.waiters)) wake();
     });
     pending.work = work.catch(() => undefined);
     return work;

@@ -355,8 +355,9 @@ function pictureInput(
     gaps.refuse("plans.json: use_mask_for_norm", "Expected false for pictures");
   const colour = channels.length === 3;
   const alike = channels.every((one) => JSON.stringify(one) === JSON.stringify(channels[0]));
+  const [first = {}] = channels;
   const measured = ["z_score", "min_max"].includes(
-    (channels[0]?.["normalisation"] as { kind: string }).kind,
+    (first["normalisation"] as { kind: string }).kind,
   );
   if (channels.length !== 1 && !colour)
     gaps.refuse(
