@@ -374,14 +374,19 @@ class SeriesOfFolder {
     const isUntaken = (uid: string) =>
       this.options.grouped === true &&
       !apart.some(({ seriesInstanceUid }) => seriesInstanceUid === uid);
-    return series.flatMap(({ uid, alone, image }, i) => {
+    return series.flatMap(({ uid, alone, image, unreadable }, i) => {
       const { taken = false, why = [] } = verdicts[i] ?? {};
       const behind = why.find(({ code }) => PREFERENCES.has(code));
       const fault = image instanceof RadserveError ? image : behind;
       if (!possible.has(uid) || (!taken && fault === undefined && !isUntaken(uid))) return [];
       const at = alone ? here : seriesPath(here, uid);
+      // Whatever is wrong with the rest of it may be so because of what cannot be read: its item
+      // fails, and says so
+      const isBroken = unreadable && image instanceof RadserveError;
       const found: Found =
-        taken || fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
+        taken || fault === undefined || isBroken
+          ? { path: at, is: "input" }
+          : skippedSeries(at, fault);
       return [{ uid: alone ? undefined : uid, found }];
     });
   }
