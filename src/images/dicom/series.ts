@@ -24,7 +24,7 @@ import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
 import { framesAhead } from "./decoders.js";
-import { isLocalizer, openFile, readHead } from "./dicom-file.js";
+import { isLocalizer, openFile, readBrokenHead } from "./dicom-file.js";
 import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { differingPersons } from "./identity.js";
 import { pixelsOf } from "./image-classes.js";
@@ -174,17 +174,18 @@ function withoutPixels(bytes: Uint8Array, mostElements?: number): LeftOut | Unre
 
 /** A file that cannot be read: of which series it is, as far as it goes. */
 function damaged(bytes: Uint8Array, error: RadserveError): LeftOut | Unread {
-  const unread: Unread = { unread: "damaged", isDicom: true, error };
-  try {
-    const { attributes, mediaStorageSopClass } = readHead(bytes, true);
-    const uid = attributes.string("SOPClassUID") ?? mediaStorageSopClass;
-    if (uid !== undefined && pixelsOf(uid) === "never") return NO_IMAGE;
-    const seriesInstanceUid = attributes.string("SeriesInstanceUID");
-    return besideSlices(attributes, uid) ?? { ...unread, seriesInstanceUid };
-  } catch (thrown) {
-    if (thrown instanceof RadserveError) return unread;
-    throw thrown;
-  }
+  const { attributes, mediaStorageSopClass } = readBrokenHead(bytes) ?? {};
+  const uid = attributes?.string("SOPClassUID") ?? mediaStorageSopClass;
+  if (uid !== undefined && pixelsOf(uid) === "never") return NO_IMAGE;
+  const seriesInstanceUid = attributes?.string("SeriesInstanceUID");
+  return (
+    (attributes && besideSlices(attributes, uid)) ?? {
+      unread: "damaged",
+      isDicom: true,
+      seriesInstanceUid,
+      error,
+    }
+  );
 }
 
 function opener(image: DicomFileImage, again: Again): SeriesFile["open"] {
