@@ -102,6 +102,7 @@ const BASES: Readonly<Record<string, Attributes>> = {
     Laterality: "L",
     ImageLaterality: "L",
     PatientOrientation: "L\\P",
+    AnatomicalOrientationType: "BIPED",
     PositionReferenceIndicator: "XY",
     PresentationLUTShape: "INVERSE",
     VOILUTFunction: "SIGMOID",
@@ -643,7 +644,7 @@ const REASONS: readonly [reason: string, keywords: string][] = [
   ],
   [
     "it is only shown or counted",
-    "InstanceNumber SliceThickness BodyPartExamined PatientOrientation PositionReferenceIndicator PresentationLUTShape LUTExplanation VOILUTSequence FrameVOILUTSequence LUTLabel",
+    "InstanceNumber SliceThickness BodyPartExamined PatientOrientation AnatomicalOrientationType PositionReferenceIndicator PresentationLUTShape LUTExplanation VOILUTSequence FrameVOILUTSequence LUTLabel",
   ],
   ["a picture of an image that does not say so may have text burned in", "BurnedInAnnotation"],
   [
