@@ -133,7 +133,14 @@ function chosenCase(
   { uid, caseOf, members }: FolderChoice,
 ): Case | undefined {
   const found = candidatesOf(files, unreadable);
-  if (members === undefined) return uid === undefined ? caseOf?.(found) : undefined;
+  if (members === undefined) {
+    try {
+      return uid === undefined ? caseOf?.(found) : undefined;
+    } catch (error) {
+      // What it lacks may be what cannot be read
+      throw unreadableFault(unreadable) ?? error;
+    }
+  }
   for (const candidates of [found.series(), found.images()]) {
     const [leading, ...others] = memberImages(candidates, members) ?? [];
     if (leading !== undefined) return { members: [leading, ...others], candidates };
