@@ -171,6 +171,16 @@ t.test("jobs and single requests", { skip: needs(ADDON) }, async (t) => {
     items: [{ error: { error: "series_invalid", details: { reason: "unreadable_slices" } } }],
   });
 
+  t.match(await bulk.ended(broken), { warnings: [] });
+  const notes = path.join(place.input, "notes");
+  mkdirSync(notes);
+  writeFileSync(path.join(notes, "README"), "no image");
+  const folders = { input_folder_path: notes, output_folder_path: path.join(place.output, "none") };
+  t.match(await bulk.ended(await bulk.submit(folders)), {
+    counts: { skipped: 1 },
+    warnings: [{ code: "nothing_analysed" }],
+  });
+
   const listed = await bulk.submit({
     items: [
       {
