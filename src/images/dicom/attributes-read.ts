@@ -96,8 +96,8 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
 ]);
 
 /**
- * Attributes that decide nothing where one of others is there, which is read in their place: a wrong
- * value of them is then no reason to refuse a file.
+ * Attributes that decide nothing where one of the others is there, which is read in their place: a
+ * wrong value of them is then no reason to refuse a file.
  */
 const DECIDED_BY: Readonly<Record<string, readonly string[]>> = {
   PixelAspectRatio: words("PixelSpacing ImagerPixelSpacing NominalScannedPixelSpacing"),

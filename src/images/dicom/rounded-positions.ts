@@ -17,8 +17,8 @@ export interface Rounding {
 }
 
 /**
- * Undefined where positions are not steps of COARSE_MM from each other, or where that is so much of the distance
- * of two slices that one might be missing.
+ * Undefined where positions are not steps of COARSE_MM from each other, or where that is so much of
+ * the distance of two slices that one might be missing.
  */
 export function roundingOf(
   positions: readonly Vector[],
