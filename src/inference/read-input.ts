@@ -85,13 +85,13 @@ interface FolderFiles {
   leftOut: Warning[];
 }
 
-const NOT_DICOM: LeftOut = { code: "not_dicom", what: "files that are not DICOM" };
+const NOT_DICOM: LeftOut = { code: "left_out_not_dicom", what: "files that are not DICOM" };
 const NOT_REGULAR: LeftOut = {
-  code: "not_a_file",
+  code: "left_out_not_a_file",
   what: "links, folders and other entries that are no plain files",
 };
 const OWN_OUTPUT: LeftOut = {
-  code: "own_result",
+  code: "left_out_own_result",
   what: "results that a receipt in the folder lists",
 };
 
@@ -385,7 +385,7 @@ function warningsOf(found: readonly LeftOut[]): Warning[] {
   return [...counts]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([code, { what, count }]) => ({
-      code: `left_out_${code}`,
+      code,
       message: `Left out of the series: ${what} (${count}).`,
     }));
 }

@@ -58,7 +58,7 @@ const isUid = (text: string) => text.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(
 const LISTED = 50;
 
 /**
- * Why a readable object is not a slice: the end of its warning's code, and what it is called there.
+ * Why a readable object is not a slice: its warning's code, and what it is called there.
  */
 export interface LeftOut {
   code: string;
@@ -104,7 +104,7 @@ const OF_FILE: readonly string[] = [
   "decode_suspect",
 ];
 const NO_IMAGE: LeftOut = {
-  code: "no_image",
+  code: "left_out_no_image",
   what: "DICOM objects without pixels (reports, presentation states, directories)",
 };
 
@@ -213,7 +213,7 @@ function derivedObject(
   );
   if (processed && (sopClassUid ?? "").startsWith(SECONDARY_CAPTURE))
     return {
-      code: "result",
+      code: "left_out_result",
       what: "pictures that an analysis made (ContributingEquipmentSequence)",
     };
   return undefined;
@@ -225,8 +225,9 @@ function besideSlices(
   sopClassUid: string | undefined,
 ): LeftOut | undefined {
   if (SEGMENTATIONS.includes(sopClassUid ?? ""))
-    return { code: "segmentation", what: "segmentations" };
-  if (isLocalizer(attributes)) return { code: "localizer", what: "localizers (ImageType)" };
+    return { code: "left_out_segmentation", what: "segmentations" };
+  if (isLocalizer(attributes))
+    return { code: "left_out_localizer", what: "localizers (ImageType)" };
   return undefined;
 }
 
