@@ -86,6 +86,16 @@ function rateOf(row: JobRow, counts: Job["counts"]): number | null {
   return Math.round(rate * 1000) / 1000;
 }
 
+/** A job that found no image says so: it is not done like one whose images all succeeded. */
+const NOTHING_ANALYSED = {
+  code: "nothing_analysed",
+  message:
+    "No image of the job was analysed: every file that was found was skipped. The reason of each item says why.",
+};
+
+const isAllSkipped = ({ skipped, ...others }: Job["counts"]): boolean =>
+  skipped > 0 && Object.values(others).every((count) => count === 0);
+
 /** @param trouble what keeps this box from writing into the database, if something does */
 export function jobOf(found: JobRow, trouble?: Trouble): Job {
   const row = stalled(found, trouble);
@@ -103,6 +113,7 @@ export function jobOf(found: JobRow, trouble?: Trouble): Job {
     finished_at: row.finished_at?.toISOString() ?? null,
     total: row.total,
     counts,
+    warnings: row.state === "completed" && isAllSkipped(counts) ? [NOTHING_ANALYSED] : [],
     images_per_second: rate,
     estimated_end:
       running && rate !== null && row.total !== null

@@ -6,6 +6,7 @@ import { readStart } from "../files/descriptor.js";
 import { sopClassName } from "../images/dicom/dictionary.js";
 import { isLocalizer, readHead, type DicomHead } from "../images/dicom/dicom-file.js";
 import { RadserveError } from "../base/errors.js";
+import { knownFormat, saidOf, type KnownFormat } from "../images/known-formats.js";
 import { SNIFF_BYTES, sniffFormat } from "../images/read-image.js";
 import { isOwnObject } from "../results/dicom/modules.js";
 import { receiptName } from "../results/receipt/names.js";
@@ -28,7 +29,11 @@ export interface SliceHead {
 }
 
 export type Kind =
-  { is: "input"; slice?: SliceHead } | { is: "own" } | { is: "skipped"; reason: WhySkipped };
+  | { is: "input"; slice?: SliceHead }
+  | { is: "own" }
+  | { is: "skipped"; reason: WhySkipped }
+  /** Of a format that is not read, in which images may be. */
+  | { is: "foreign"; format: KnownFormat };
 
 const skipped = (code: string, message: string): Kind => ({
   is: "skipped",
@@ -130,11 +135,16 @@ export async function classify(fd: number, folder: string, name: string): Promis
   if (bytes.length === 0) return skipped("empty_file", "The file is empty.");
   if (isReceipt(bytes)) return { is: "own" };
   const format = sniffFormat(bytes);
-  if (format === undefined)
+  if (format === undefined) {
+    const known = knownFormat(first);
+    if (known !== undefined && known.holds !== "nothing") return { is: "foreign", format: known };
     return skipped(
       "no_image",
-      "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content).",
+      known === undefined
+        ? "The file is neither DICOM nor PNG, JPEG or TIFF (judged by its content)."
+        : saidOf(known),
     );
+  }
   if (format !== "dicom") return (await isListed(folder, name)) ? { is: "own" } : { is: "input" };
   const object = await headOf(fd, first);
   return object === undefined ? { is: "input" } : kindOfObject(object);

@@ -20,6 +20,7 @@ import type { ModelEntry } from "../models/entry.js";
 import { openInput, withInput, type OpenedInput } from "../files/guarded-paths.js";
 import type { Roots } from "../files/roots.js";
 import type { Image } from "../images/image.js";
+import { saidOf } from "../images/known-formats.js";
 import { accepts } from "../models/acceptance.js";
 import type { Candidates } from "../images/dicom/case.js";
 import { FOLDER_LIMITS, readStudyFolder } from "../inference/read-input.js";
@@ -58,7 +59,9 @@ export interface ScanOptions {
 const OPENED_AT_ONCE = 16;
 
 /** An entry of a folder as its first bytes and its kind tell. */
-type Entry = { path: string } & (Kind | Pick<Failed, "is" | "error"> | { is: "link" });
+type Entry = { path: string } & (
+  Exclude<Kind, { is: "foreign" }> | Pick<Failed, "is" | "error"> | { is: "link" }
+);
 
 /**
  * Everything in a folder that is or could have been an input; Radserve's own results are not
@@ -179,11 +182,12 @@ async function* brokenNames(folder: OpenedInput, here: string): AsyncGenerator<F
 }
 
 async function entryOf(
-  { folder: base, roots }: ScanOptions,
+  options: ScanOptions,
   folder: OpenedInput,
   here: string,
   entry: Dirent,
 ): Promise<Entry> {
+  const { folder: base, roots } = options;
   const { name } = entry;
   const at = join(here, name);
   if (entry.isFIFO() || entry.isSocket() || entry.isCharacterDevice() || entry.isBlockDevice())
@@ -193,11 +197,12 @@ async function entryOf(
       reason: { code: "no_file", message: "A device, pipe or socket." },
     };
   try {
-    if (entry.isFile()) return { path: at, ...(await kindOfFile(folder, name)) };
-    return await withInput(path.posix.join(base, at), roots, async ({ kind, fd }) => ({
-      path: at,
-      ...(kind === "folder" ? ({ is: "link" } as const) : await classify(fd, folder.fdPath, name)),
-    }));
+    if (entry.isFile()) return judged(options, at, await kindOfFile(folder, name));
+    return await withInput(path.posix.join(base, at), roots, async ({ kind, fd }) =>
+      kind === "folder"
+        ? { path: at, is: "link" }
+        : judged(options, at, await classify(fd, folder.fdPath, name)),
+    );
   } catch (error) {
     if (error instanceof RadserveError) {
       await mustBeThere({ folder: base, roots });
@@ -211,6 +216,25 @@ async function entryOf(
       errors.path_not_allowed("The server's user may not read this file.", details),
     );
   }
+}
+
+/**
+ * A file in which images are, or may be, that cannot be read has failed: who sent it counts on its
+ * results. A picture has not where no model takes pictures.
+ */
+function judged({ models }: ScanOptions, at: string, kind: Kind): Entry {
+  if (kind.is !== "foreign") return { path: at, ...kind };
+  const { format } = kind;
+  const error = errors.unsupported_format(saidOf(format), { format: format.id });
+  const isPicture = (taken: string) => taken !== "dicom";
+  if (
+    format.holds !== "picture" ||
+    models.some(
+      ({ manifest, state }) => state !== "off" && manifest.accepts.formats.some(isPicture),
+    )
+  )
+    return failed(at, error);
+  return { path: at, is: "skipped", reason: { code: "no_image", message: error.message } };
 }
 
 /** A plain file in a folder that is held open needs no look at the roots. */
@@ -374,14 +398,19 @@ class SeriesOfFolder {
     const isUntaken = (uid: string) =>
       this.options.grouped === true &&
       !apart.some(({ seriesInstanceUid }) => seriesInstanceUid === uid);
-    return series.flatMap(({ uid, alone, image }, i) => {
+    return series.flatMap(({ uid, alone, image, unreadable }, i) => {
       const { taken = false, why = [] } = verdicts[i] ?? {};
       const behind = why.find(({ code }) => PREFERENCES.has(code));
       const fault = image instanceof RadserveError ? image : behind;
       if (!possible.has(uid) || (!taken && fault === undefined && !isUntaken(uid))) return [];
       const at = alone ? here : seriesPath(here, uid);
+      // Whatever is wrong with the rest of it may be so because of what cannot be read: its item
+      // fails, and says so
+      const isBroken = unreadable && image instanceof RadserveError;
       const found: Found =
-        taken || fault === undefined ? { path: at, is: "input" } : skippedSeries(at, fault);
+        taken || fault === undefined || isBroken
+          ? { path: at, is: "input" }
+          : skippedSeries(at, fault);
       return [{ uid: alone ? undefined : uid, found }];
     });
   }

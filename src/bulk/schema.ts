@@ -116,6 +116,9 @@ export const jobSchema = z.object({
       typeof count
     >,
   ),
+  warnings: z
+    .array(z.object({ code: z.string(), message: z.string() }))
+    .describe("`nothing_analysed`: the job has ended, and every file was skipped"),
   images_per_second: z.number().nullable(),
   estimated_end: z.iso.datetime().nullable(),
   request: z.object({

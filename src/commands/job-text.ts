@@ -122,6 +122,7 @@ export function jobText(job: JobDetails, now = Date.now()): string {
     ["time", duration(end - Date.parse(job.created_at))],
     ["images", job.total === null ? "still being counted" : count(job.total)],
     ["", countsText(job)],
+    ...job.warnings.map(({ message }) => ["", message]),
     ...(rate(job) === "" ? [] : [["rate", rate(job)]]),
     ...(timeLeft(job, now) === "" ? [] : [["", timeLeft(job, now)]]),
     ...job.progress.map(({ index, windows_done, windows }, i) => [

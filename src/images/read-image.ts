@@ -3,11 +3,12 @@ import { errors } from "../base/errors.js";
 import { inflatedBytes, isDicom } from "./dicom/dicom-file.js";
 import { readSingleFile } from "./dicom/single-file.js";
 import type { Image } from "./image.js";
+import { KNOWN_FORMAT_BYTES, knownFormat, saidOf } from "./known-formats.js";
 import { rasterFormat } from "./raster/declared.js";
 import { rasterBytes, readRaster } from "./raster/read-raster.js";
 
 /** This many bytes tell the formats apart. */
-export const SNIFF_BYTES = 160;
+export const SNIFF_BYTES = KNOWN_FORMAT_BYTES;
 
 /**
  * The format that the first bytes (SNIFF_BYTES are enough) begin; undefined if it is none that can
@@ -22,6 +23,12 @@ export function sniffFormat(head: Uint8Array): Image["source"]["format"] | undef
 export function requireFormat(head: Uint8Array): Image["source"]["format"] {
   const format = sniffFormat(head);
   if (format !== undefined) return format;
+  const known = knownFormat(head);
+  if (known !== undefined)
+    throw errors.unsupported_format(saidOf(known), {
+      format: known.id,
+      supported: ["dicom", "png", "jpeg", "tiff"],
+    });
   throw errors.unsupported_format(
     head.length === 0
       ? "The file is empty. Send DICOM, PNG, JPEG or TIFF."

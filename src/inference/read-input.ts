@@ -23,6 +23,15 @@ import {
   type Stacking,
 } from "../images/dicom/series.js";
 import { seriesInvalid } from "../images/dicom/series-fault.js";
+import { withoutCopies } from "../images/dicom/copies.js";
+import {
+  attributed,
+  unreadableBeside,
+  unreadableFault,
+  type FolderPlace,
+  type Unread,
+  type Unreadable,
+} from "../images/dicom/unreadable.js";
 import { SliceMemory } from "./reading-memory.js";
 import { openPlain } from "../files/disk.js";
 import { errno } from "../base/errno.js";
@@ -63,23 +72,35 @@ const READ_AT_ONCE = 8;
 const HEAD_BYTES = 160;
 const uncounted = () => new SliceMemory(undefined, { patient: true, check: () => undefined });
 
-type Entry = { file: SeriesFile } | { leftOut: LeftOut };
+type Entry =
+  | { file: SeriesFile }
+  | { leftOut: LeftOut }
+  /** Perhaps a slice; `beside` is what it is called if it is none. */
+  | { unread: Unread & FolderPlace & { beside: LeftOut } };
 
-const NOT_DICOM: LeftOut = { code: "not_dicom", what: "files that are not DICOM" };
+/** What a folder holds that may be of a series. */
+interface FolderFiles {
+  files: SeriesFile[];
+  unreadable: Unreadable[];
+  leftOut: Warning[];
+}
+
+const NOT_DICOM: LeftOut = { code: "left_out_not_dicom", what: "files that are not DICOM" };
 const NOT_REGULAR: LeftOut = {
-  code: "not_a_file",
+  code: "left_out_not_a_file",
   what: "links, folders and other entries that are no plain files",
 };
 const OWN_OUTPUT: LeftOut = {
-  code: "own_result",
+  code: "left_out_own_result",
   what: "results that a receipt in the folder lists",
 };
 
 /**
  * Reads one series of a folder, the only one or the chosen one, or the case that it is. Slices are
  * regular DICOM files directly in it; everything else is left out, with a warning that counts it:
- * other formats, objects without pixels, segmentations, localizers, results of Radserve. Pixels are
- * read when they are asked for, so `folder` has to stay open as long as the image is used.
+ * other formats, objects without pixels, segmentations, localizers, results of Radserve. What may
+ * be a slice and cannot be read refuses the series. Pixels are read when they are asked for, so
+ * `folder` has to stay open as long as the image is used.
  * @param choice which of several series is meant
  * @param memory where the slices are counted; without it they are not
  * @throws RadserveError series_invalid (limits, grouping, geometry); what an unreadable slice
@@ -91,19 +112,35 @@ export async function readSeriesFolder(
   limits: FolderLimits = FOLDER_LIMITS,
   choice: FolderChoice = {},
 ): Promise<Image> {
-  const { files, leftOut } = await readFiles(folder, memory, limits, true);
-  const chosen = chosenCase(files, choice);
-  return chosen === undefined
-    ? seriesImage(files, leftOut, choice)
-    : new CaseImage(chosen, leftOut);
+  const found = await readFiles(folder, memory, limits, true);
+  const { files, unreadable, leftOut } = found;
+  const chosen = chosenCase(found, choice);
+  if (chosen === undefined) return seriesImage(files, leftOut, { ...choice, unreadable });
+  const uids = [chosen.members, chosen.candidates.map(({ image }) => image)].map(
+    (images) => new Set(images.map(({ source }) => source.seriesInstanceUid ?? "")),
+  );
+  const [ofMembers = new Set(), all = new Set()] = uids;
+  // One of a series of which nothing can be read may be a view that the case lacks
+  const isBeside = ({ series }: Unreadable) =>
+    series?.every((uid) => all.has(uid) && !ofMembers.has(uid)) === true;
+  const fault = unreadableFault(unreadable.filter((one) => !isBeside(one)));
+  if (fault !== undefined) throw fault;
+  return new CaseImage(chosen, [...leftOut, ...unreadableBeside(unreadable)]);
 }
 
 function chosenCase(
-  files: readonly SeriesFile[],
+  { files, unreadable }: FolderFiles,
   { uid, caseOf, members }: FolderChoice,
 ): Case | undefined {
-  if (members === undefined) return uid === undefined ? caseOf?.(candidatesOf(files)) : undefined;
-  const found = candidatesOf(files);
+  const found = candidatesOf(files, unreadable);
+  if (members === undefined) {
+    try {
+      return uid === undefined ? caseOf?.(found) : undefined;
+    } catch (error) {
+      // What it lacks may be what cannot be read
+      throw unreadableFault(unreadable) ?? error;
+    }
+  }
   for (const candidates of [found.series(), found.images()]) {
     const [leading, ...others] = memberImages(candidates, members) ?? [];
     if (leading !== undefined) return { members: [leading, ...others], candidates };
@@ -123,8 +160,11 @@ export async function readStudyFolder(
   memory: SliceMemory,
   stacking: Stacking,
 ): Promise<{ series: ReturnType<typeof studySeries>; candidates: Candidates }> {
-  const { files, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS, false);
-  return { series: studySeries(files, leftOut, stacking), candidates: candidatesOf(files) };
+  const { files, unreadable, leftOut } = await readFiles(folder, memory, FOLDER_LIMITS, false);
+  return {
+    series: studySeries(files, leftOut, { ...stacking, unreadable }),
+    candidates: candidatesOf(files, unreadable),
+  };
 }
 
 /** @param keeps pixels are asked for, so that files stay in memory where there is room */
@@ -133,7 +173,7 @@ async function readFiles(
   memory: SliceMemory,
   limits: FolderLimits,
   keeps: boolean,
-): Promise<{ files: SeriesFile[]; leftOut: Warning[] }> {
+): Promise<FolderFiles> {
   const names = await readdir(folder.fdPath, { encoding: "buffer" });
   if (names.length > limits.files)
     throw seriesInvalid(
@@ -149,20 +189,29 @@ async function readFiles(
     const some = names.slice(i, i + READ_AT_ONCE);
     const read = some.map(async (name, n): Promise<Entry> => {
       if (results.has(name.toString("utf8"))) return { leftOut: OWN_OUTPUT };
-      return readEntry(pathOf(folder, name), budget, memory, keeps).catch((error: unknown) => {
-        throw numbered(error, i + n + 1, names.length);
+      const place = { name: name.toString("latin1"), entry: i + n + 1, of: names.length };
+      const entry = readEntry(pathOf(folder, name), place, budget, memory, keeps);
+      return entry.catch((error: unknown) => {
+        throw numbered(error, place);
       });
     });
     entries.push(...(await settled(read)));
   }
-  const files = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
+  const all = entries.flatMap((entry) => ("file" in entry ? [entry.file] : []));
+  const unread = entries.flatMap((entry) => ("unread" in entry ? [entry.unread] : []));
+  const { files, caveats } = await withoutCopies(all);
+  const { unreadable, beside } = attributed(unread, files);
   memory.keepForAgain(
     files.map(({ source, attributes }) => ({
       bytes: source.bytes,
       elements: attributes.extent.elements,
     })),
   );
-  return { files, leftOut: warningsOf(entries) };
+  const leftOut = [
+    ...entries.flatMap((entry) => ("leftOut" in entry ? [entry.leftOut] : [])),
+    ...beside.map((one) => one.beside),
+  ];
+  return { files, unreadable, leftOut: [...warningsOf(leftOut), ...caveats] };
 }
 
 /**
@@ -219,6 +268,7 @@ class FolderBudget {
 
 async function readEntry(
   path: Buffer,
+  at: Omit<FolderPlace, "bytes">,
   budget: FolderBudget,
   memory: SliceMemory,
   keeps: boolean,
@@ -226,9 +276,15 @@ async function readEntry(
   const entry = await lstat(path).catch((error: unknown) => {
     throw unreadable(error);
   });
-  if (!entry.isFile()) return { leftOut: NOT_REGULAR };
-  const found = await withRegular(path, async (fd, size) => {
-    if (!isDicom(await readStart(fd, HEAD_BYTES))) return undefined;
+  const place = { ...at, bytes: entry.size };
+  if (entry.isDirectory()) return { leftOut: NOT_REGULAR };
+  const notRead = (unread: Unread, beside: LeftOut): Entry => ({
+    unread: { ...unread, ...place, beside },
+  });
+  if (!entry.isFile()) return notRead({ unread: "link", isDicom: false }, NOT_REGULAR);
+  const found = await withRegular<SeriesFile | LeftOut | Unread>(path, async (fd, size) => {
+    const head = await readStart(fd, HEAD_BYTES);
+    if (!isDicom(head)) return { unread: unlike(head), isDicom: false };
     budget.add("bytes", size);
     return memory.within(
       size,
@@ -237,6 +293,7 @@ async function readEntry(
         const { length } = bytes;
         const kept = { is: false };
         const again = {
+          place: { ...place, bytes: length },
           read: () => memory.again(() => reread(path, length)),
           filesAhead: () => memory.filesAhead(),
           keepWhole: (elements: number) => (kept.is = keeps && memory.keepWhole(length, elements)),
@@ -248,12 +305,22 @@ async function readEntry(
       },
     );
   });
-  if (found === undefined) return { leftOut: NOT_DICOM };
   if ("code" in found) return { leftOut: found };
+  if ("unread" in found) {
+    const { error } = found;
+    const told = error === undefined ? found : { ...found, error: numbered(error, place) };
+    return notRead(told, NOT_DICOM);
+  }
   const { extent } = found.attributes;
   budget.add("elements", extent.elements);
   memory.keep(extent);
   return { file: found };
+}
+
+/** What a file is that does not begin as DICOM does. */
+function unlike(head: Uint8Array): Unread["unread"] {
+  if (head.length === 0) return "empty";
+  return head.every((byte) => byte === head[0]) ? "blank" : "other_format";
 }
 
 /** Works on a file that is still what the folder listed. */
@@ -300,29 +367,25 @@ function unreadable(error: unknown): unknown {
 }
 
 /** Says by its number, and not by its name, which file could not be used. */
-function numbered(error: unknown, number: number, of: number): unknown {
+function numbered<E>(
+  error: E,
+  { entry, of }: Pick<FolderPlace, "entry" | "of">,
+): E | RadserveError {
   if (!(error instanceof RadserveError) || error.code === "series_invalid") return error;
-  const message = `${error.message} It is entry ${number} of ${of} of the folder, by name; a series is taken whole or not at all.`;
-  return new RadserveError(
-    error.code,
-    message,
-    { ...error.details, entry: number },
-    { cause: error },
-  );
+  const message = `${error.message} It is entry ${entry} of ${of} of the folder, by name; a series is taken whole or not at all.`;
+  return new RadserveError(error.code, message, { ...error.details, entry }, { cause: error });
 }
 
-function warningsOf(entries: readonly Entry[]): Warning[] {
+function warningsOf(found: readonly LeftOut[]): Warning[] {
   const counts = new Map<string, { what: string; count: number }>();
-  for (const entry of entries) {
-    if (!("leftOut" in entry)) continue;
-    const { code, what } = entry.leftOut;
+  for (const { code, what } of found) {
     const seen = counts.get(code);
     counts.set(code, { what: seen?.what ?? what, count: (seen?.count ?? 0) + 1 });
   }
   return [...counts]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([code, { what, count }]) => ({
-      code: `left_out_${code}`,
+      code,
       message: `Left out of the series: ${what} (${count}).`,
     }));
 }

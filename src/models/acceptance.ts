@@ -26,6 +26,7 @@ import {
   imageInputs,
   isVolume,
   neighboursOf,
+  takesWhole,
   toleranceOf,
   type ImageInput,
   type Manifest,
@@ -41,7 +42,7 @@ import {
   TECHNICAL,
   type Reason,
 } from "./attribute-values.js";
-import { valueReasons } from "./input-values.js";
+import { differInMeaning, valueReasons } from "./input-values.js";
 import {
   coverageCaveats,
   faultReason,
@@ -103,6 +104,7 @@ function imageReasons(manifest: Manifest, image: Image): Reason[] {
     ...neighbourReasons(manifest, image),
     ...spacingReasons(manifest, image),
     ...imageInputs(manifest).flatMap((input) => inputReasons(input, image)),
+    ...storedReasons(manifest, image),
     ...attributeReasons(manifest, image),
   ];
 }
@@ -268,6 +270,18 @@ function volumeReasons(image: Image, tolerance?: StackTolerance): Reason[] {
     if (!(error instanceof RadserveError) || error.code !== "series_invalid") throw error;
     return [faultReason(error)];
   }
+}
+
+/**
+ * A model that is given several slices at once compares their values. Stored values of slices with
+ * rescales of their own, as PET has them, are no values of one scale.
+ */
+function storedReasons(manifest: Manifest, image: Image): Reason[] {
+  const isStored = imageInputs(manifest).some(({ values }) => values.kind === "stored");
+  if (!isStored || !takesWhole(manifest) || !differInMeaning(interpretations(image))) return [];
+  const message =
+    "The model takes stored values of several slices at once; RescaleSlope or RescaleIntercept differ from slice to slice, so that their stored values cannot be compared. It can take modality values (`inputs.values`).";
+  return [{ code: "stored_values_differ", message }];
 }
 
 /** Assumptions that the pixel pipeline would have to make and the manifest forbids. */

@@ -97,6 +97,15 @@ function chosen(
   return fitting.length === 1 ? fitting[0] : undefined;
 }
 
+/** Whether the same stored value means another modality value in some of the frames. */
+export function differInMeaning(interpretations: readonly Interpretation[]): boolean {
+  const meaning = ({ modality }: Interpretation) =>
+    modality.kind === "lut"
+      ? JSON.stringify([modality.lut.firstMapped, [...modality.lut.entries]])
+      : JSON.stringify(linearOf(modality));
+  return new Set(interpretations.map(meaning)).size > 1;
+}
+
 /** Slope and intercept of a modality transform that is no table. */
 function linearOf(modality: ModalityTransform): { slope: number; intercept: number } {
   return modality.kind === "rescale" ? modality : { slope: 1, intercept: 0 };
@@ -130,6 +139,11 @@ export function valueCaveats(
     const units = [...new Set(others.map((each) => named(each)))].join(", ");
     const message = `The image has a Real World Value Mapping (${units}) that differs from its modality values; the model was given modality values.`;
     return [{ code: "real_world_value_ignored", message }];
+  }
+  if (values.kind === "stored" && differInMeaning([image.interpretation(0), interpretation])) {
+    const message =
+      "RescaleSlope or RescaleIntercept differ from frame to frame, and the model was given stored values: those of one frame cannot be compared with those of another.";
+    return [{ code: "stored_values_differ", message }];
   }
   if (values.kind === "suv_bw") {
     const { suv } = interpretation;

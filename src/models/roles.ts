@@ -296,8 +296,9 @@ const whyNot = (one: Candidate, behind: Behind): Reason & { role?: string } =>
 const NO_ROLE = { code: "no_role", message: "The rules of no role take it." };
 
 /** Why the files of a series are no volume, as a refusal. */
-export const faultReason = ({ details, message }: RadserveError): Reason => ({
-  code: `series_${String(details?.["reason"])}`,
+export const faultReason = ({ code, details, message }: RadserveError): Reason => ({
+  // A slice that cannot be read has the code of what is wrong with it
+  code: `series_${code === "series_invalid" ? String(details?.["reason"]) : code}`,
   message,
 });
 

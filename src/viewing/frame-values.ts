@@ -4,7 +4,7 @@
  */
 import type { Attributes, Image, Interpretation } from "../images/image.js";
 import { valueReader } from "../images/stored-values.js";
-import { edgesOf } from "../results/findings/edges.js";
+import { sidesOf } from "../results/findings/edges.js";
 import { displayed, planeOf } from "../results/picture/draw-result.js";
 import type { Plane } from "../engine/types.js";
 import type { FrameFacts } from "./messages.js";
@@ -18,7 +18,7 @@ export async function frameFacts(image: Image, frame: number): Promise<FrameFact
   const [spacing, place] = [image.spacing(frame), image.plane(frame)];
   return factsOf(displayed(planeOf(image, frame, await image.frame(frame))), attributes, {
     spacing: spacing?.patient === true ? [spacing.row, spacing.column] : null,
-    sides: edgesOf(place, attributes?.strings("PatientOrientation")) ?? null,
+    sides: sidesOf(place, attributes) ?? null,
     position: place?.position ?? null,
     instance_number: attributes?.string("InstanceNumber") ?? null,
     across: null,

@@ -8,7 +8,7 @@ import type { ProcessMemory } from "../base/process-memory.js";
 import type { Plane } from "../engine/types.js";
 import { volumeOf } from "../images/dicom/volume.js";
 import type { Attributes, Image, Volume } from "../images/image.js";
-import { edgesOf } from "../results/findings/edges.js";
+import { sidesOf } from "../results/findings/edges.js";
 import { displayed, planeOf } from "../results/picture/draw-result.js";
 import { reslice, whyNoSections } from "../results/picture/reslice.js";
 import { sectionsAt, type Section } from "../results/picture/section.js";
@@ -117,7 +117,7 @@ export function sectionFacts(known: KnownVolume, section: Section): FrameFacts {
   const side = ({ along, reversed }: typeof across) => ({ along, reversed });
   return factsOf(sectionPlane(known, section), known.attributes, {
     spacing: [down.spacing, across.spacing],
-    sides: edgesOf(section.plane) ?? null,
+    sides: sidesOf(section.plane, known.attributes) ?? null,
     position: section.plane.position,
     instance_number: null,
     across: { name: section.name, right: side(across), down: side(down) },

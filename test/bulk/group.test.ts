@@ -86,6 +86,29 @@ t.test("what a scan finds", async (t) => {
   });
 });
 
+t.test("a series that is not whole is one item, which fails", async (t) => {
+  const at = folders(t);
+  const [single, volume] = [entry("s", {}), entry("v", { dimensions: "series" })];
+  const cut = (file: string) => writeFileSync(file, readFileSync(file).subarray(0, -7));
+  for (const name of ["empty", "cut", "gap"])
+    for (const z of [0, 1, 2, 3]) writeSlice(at(name, `${z}.dcm`), z);
+  writeFileSync(at("empty", "4.dcm"), "");
+  cut(at("cut", "3.dcm"));
+  writeFileSync(at("gap", "2.dcm"), "");
+  for (const z of [0, 1, 2, 3])
+    writeSlice(at("cut", `b${z}.dcm`), z, { SeriesInstanceUID: "1.9", SOPInstanceUID: `1.9.${z}` });
+  const found = {
+    "empty/4.dcm": "empty_file",
+    empty: "input",
+    "cut//1.2.3.4": "input",
+    "cut//1.9": "input",
+    "gap/2.dcm": "empty_file",
+    gap: "input",
+  };
+  t.strictSame(await scan(at(), [single]), found, "in groups");
+  t.strictSame(await scan(at(), [volume], false), found, "for a model of series");
+});
+
 t.test(
   "a folder is not scanned without the model that was asked for",
   { skip: needs(ADDON) },
@@ -133,6 +156,30 @@ t.test("jobs and single requests", { skip: needs(ADDON) }, async (t) => {
     JSON.parse(readFileSync(path.join(output, "ct.json"), "utf8")),
   );
   t.match(receipt.source, { frames: 3, group: "series" });
+
+  const bad = path.join(place.input, "bad");
+  for (const z of [0, 1, 2]) writeSlice(path.join(bad, "ct", `${z}.dcm`), z);
+  writeFileSync(path.join(bad, "ct", "3.dcm"), Buffer.alloc(1000));
+  const broken = await bulk.submit({
+    input_folder_path: bad,
+    output_folder_path: path.join(place.output, "bad"),
+    group: "series",
+  });
+  t.match(await bulk.ended(broken), { total: 2, counts: { failed: 1, skipped: 1 } });
+  const { body } = await bulk.send("GET", `/bulk_inference/${broken}/items?state=failed`);
+  t.match(body, {
+    items: [{ error: { error: "series_invalid", details: { reason: "unreadable_slices" } } }],
+  });
+
+  t.match(await bulk.ended(broken), { warnings: [] });
+  const notes = path.join(place.input, "notes");
+  mkdirSync(notes);
+  writeFileSync(path.join(notes, "README"), "no image");
+  const folders = { input_folder_path: notes, output_folder_path: path.join(place.output, "none") };
+  t.match(await bulk.ended(await bulk.submit(folders)), {
+    counts: { skipped: 1 },
+    warnings: [{ code: "nothing_analysed" }],
+  });
 
   const listed = await bulk.submit({
     items: [

@@ -2,6 +2,7 @@
 import { execFileSync } from "node:child_process";
 import { linkSync, mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { gzipSync } from "node:zlib";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import t, { type Test } from "tap";
@@ -12,7 +13,7 @@ import { insertFound } from "../../src/bulk/scanner.js";
 import { migrate } from "../../src/bulk/migrations.js";
 import type { ModelEntry } from "../../src/models/entry.js";
 import { markName } from "../../src/files/folder-mark.js";
-import { imageInputs } from "../../src/manifest/manifest.js";
+import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
 import { shipped } from "../support/manifests.js";
 import { slice } from "../support/series.js";
 import { writeSlice } from "../support/bulk.js";
@@ -92,6 +93,36 @@ t.test("by content, in any encoding, whatever the name", async (t) => {
     state: "no_image",
     "x.png": "no_image",
   });
+});
+
+t.test("formats that are not read have failed where images are in them", async (t) => {
+  const { folder, at } = file(t);
+  const heic = Buffer.from("\0\0\0\x18ftypheic\0\0\0\0mif1heic", "latin1");
+  writeFileSync(at("photo.heic"), heic);
+  writeFileSync(at("study.zip"), "PK\x03\x04\x14\0\0\0");
+  writeFileSync(at("brain.nii"), Buffer.concat([Buffer.from([0x5c, 1, 0, 0]), Buffer.alloc(344)]));
+  writeFileSync(at("slice.dcm.gz"), gzipSync(slice({ z: 1 })));
+  writeFileSync(at("report.pdf"), "%PDF-1.7");
+  writeFileSync(at("README"), "read me");
+  const of = (formats: Manifest["accepts"]["formats"]): ModelEntry => {
+    const one = entry("m", "2d");
+    return { ...one, manifest: { ...one.manifest, accepts: { formats, dimensions: "2d" } } };
+  };
+  const expected = {
+    "study.zip": "failed",
+    "brain.nii": "failed",
+    "slice.dcm.gz": "failed",
+    "report.pdf": "no_image",
+    README: "no_image",
+  };
+  const pictures = await scan(folder, [of(["jpeg", "png"])]);
+  t.strictSame(seen(pictures), { ...expected, "photo.heic": "failed" });
+  t.match(pictures.get("photo.heic"), {
+    error: { error: "unsupported_format", message: /HEIC.*JPEG/, details: { format: "heic" } },
+  });
+  t.match(pictures.get("report.pdf"), { reason: { message: /PDF document/ } });
+  const volumes = await scan(folder, [of(["dicom"])]);
+  t.strictSame(seen(volumes), { ...expected, "photo.heic": "no_image" }, "no model of pictures");
 });
 
 t.test("links: every folder once, under its own name, and nothing outside the roots", async (t) => {

@@ -31,6 +31,7 @@ const job = (changes: Partial<JobDetails> = {}): JobDetails => ({
   finished_at: null,
   total: 10_000,
   counts: { ...none, queued: 4_990, running: 8, succeeded: 5_000, failed: 2 },
+  warnings: [],
   images_per_second: 41.66,
   estimated_end: "2026-11-21T12:02:05.000Z",
   request: {},

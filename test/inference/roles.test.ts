@@ -321,6 +321,21 @@ t.test("roles", { skip: needs(ADDON) }, async (t) => {
     });
     t.match(view.text, /role_missing.*one image for the role \\"lmlo\\", found none among 3/);
     t.strictSame(readdirSync(join(place.output, "gap")), [], "nothing is written");
+    const names: [string, string, (file: string) => void, RegExp][] = [
+      [BRAIN, "d-3-2.dcm", (file) => writeFileSync(file, ""), /unreadable_slices/],
+      [BREAST, "a.dcm", (file) => writeFileSync(file, ""), /unreadable_slices/],
+      [
+        BREAST,
+        "a.dcm",
+        (file) => writeFileSync(file, readFileSync(file).subarray(0, -99)),
+        /truncated_image/,
+      ],
+    ];
+    for (const [i, [from, name, spoil, expected]] of names.entries()) {
+      const broken = await refused(from, `broken-${i}`, (folder) => spoil(join(folder, name)));
+      t.equal(broken.status, 422);
+      t.match(broken.text, expected);
+    }
   });
 
   await t.test("a single series and a single file are no case, and say so", async (t) => {

@@ -1,9 +1,12 @@
 import t from "tap";
 import { accepts, caveats } from "../../src/models/acceptance.js";
 import type { Image } from "../../src/images/image.js";
-import { imageInputs, type Manifest } from "../../src/manifest/manifest.js";
+import { readImage } from "../../src/images/read-image.js";
+import { imageInputs, type ImageInput, type Manifest } from "../../src/manifest/manifest.js";
+import { valueCaveats } from "../../src/models/input-values.js";
 import { imageOf, type Values } from "../support/images.js";
 import { shipped } from "../support/manifests.js";
+import { folderOf, multiFrame, readFolder, slice } from "../support/series.js";
 
 const ct = shipped("ct-tissue");
 const text = shipped("burned-in-text");
@@ -336,4 +339,51 @@ t.test("caveats outside the envelope", (t) => {
   );
   t.strictSame(caveats(text, imageOf({ source: { format: "png" } })), []);
   t.end();
+});
+
+t.test("stored values of slices with rescales of their own", async (t) => {
+  const volumes = shipped("examples/brain-tissue-3d");
+  const of = (values: ImageInput["values"], dimensions: Manifest["accepts"]["dimensions"]) => ({
+    ...volumes,
+    accepts: { formats: ["dicom" as const], dimensions },
+    inputs: imageInputs(volumes).map((input) => ({ ...input, values })),
+  });
+  const stack = (slopes: readonly string[]) =>
+    slopes.map((RescaleSlope, z) => slice({ z, attributes: { RescaleSlope } }));
+  const transformed = (slopes: readonly string[]) =>
+    multiFrame(
+      slopes.map((_, z) => z),
+      {
+        RescaleSlope: undefined,
+        RescaleIntercept: undefined,
+        PerFrameFunctionalGroupsSequence: slopes.map((RescaleSlope, z) => ({
+          PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }],
+          PixelValueTransformationSequence: [
+            { RescaleSlope, RescaleIntercept: "0", RescaleType: "US" },
+          ],
+        })),
+      },
+    );
+  const [own, alike] = [
+    ["1", "2.5", "2"],
+    ["2", "2.0", "2"],
+  ] as const;
+  const images = async (slopes: readonly string[]) => [
+    await readFolder(t, folderOf(t, stack(slopes))),
+    await readImage(transformed(slopes)),
+  ];
+  const isTold = (manifest: Manifest, image: Image) =>
+    codes(manifest, image).includes("stored_values_differ");
+  for (const image of await images(own)) {
+    t.ok(isTold(of({ kind: "stored" }, "series"), image));
+    t.notOk(isTold(of({ kind: "modality" }, "series"), image));
+    t.notOk(isTold(of({ kind: "stored" }, "2d_frames"), image), "frames by themselves");
+    const told = valueCaveats({ kind: "stored" }, image, 1, await image.frame(1));
+    t.match(told, [{ code: "stored_values_differ" }]);
+    t.strictSame(valueCaveats({ kind: "stored" }, image, 0, await image.frame(0)), []);
+  }
+  for (const image of await images(alike)) {
+    t.notOk(isTold(of({ kind: "stored" }, "series"), image));
+    t.strictSame(valueCaveats({ kind: "stored" }, image, 1, await image.frame(1)), []);
+  }
 });

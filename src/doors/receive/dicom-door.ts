@@ -23,7 +23,8 @@ import { MORE_CONNECTIONS } from "../settings.js";
 import { ProtocolError, type AssociateRequest, type Rejection } from "../dimse/pdu.js";
 import { ConnectionLost, type PduLimits } from "../dimse/pdu-socket.js";
 import type { Kept, Spool } from "./spool.js";
-import { isImageClass, isTakenSyntax, statusOf } from "./taken.js";
+import { isImageClass } from "../../images/dicom/image-classes.js";
+import { isTakenSyntax, statusOf } from "./taken.js";
 
 export interface Peer {
   /** The name in the settings. */

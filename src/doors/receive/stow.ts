@@ -8,7 +8,8 @@ import { readFileMeta } from "../../images/dicom/dicom-file.js";
 import { STATUS } from "../dimse/command.js";
 import { Multipart, type Part } from "./multipart.js";
 import type { Kept, Spool } from "./spool.js";
-import { isImageClass, isTakenSyntax, statusOf } from "./taken.js";
+import { isImageClass } from "../../images/dicom/image-classes.js";
+import { isTakenSyntax, statusOf } from "./taken.js";
 
 /** Bytes in which the File Meta Information of a part has to lie. */
 const META_BYTES = 64 * 1024;

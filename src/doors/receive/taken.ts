@@ -36,10 +36,3 @@ const SYNTAXES = new Set(
     .filter((uid) => uid !== DEFLATED_EXPLICIT_VR_LITTLE_ENDIAN),
 );
 export const isTakenSyntax = (uid: string): boolean => SYNTAXES.has(uid);
-
-const STORAGE = "1.2.840.10008.5.1.4.1.1.";
-/** Storage SOP classes of images (PS3.4 table B.5-1), by what follows their common beginning. */
-const OF_IMAGES =
-  /^(?:1(?:\.[123](?:\.1)?)?|2(?:\.[12])?|3\.1|4(?:\.[134])?|6\.[12]|7(?:\.[1-4])?|12\.[12](?:\.1)?|13\.1\.[1-5]|14\.[12]|20|77\.1(?:\.\d+)+|128(?:\.1)?|130|481\.1)$/;
-export const isImageClass = (uid: string): boolean =>
-  uid.startsWith(STORAGE) && OF_IMAGES.test(uid.slice(STORAGE.length));

@@ -32,7 +32,7 @@ export const REFUSED: readonly string[] = words(
 
 /** Which are read as absent where their values are wrong. */
 export const IGNORED: readonly string[] = words(
-  "InstanceNumber SliceThickness BurnedInAnnotation BodyPartExamined Laterality ImageLaterality FrameLaterality PatientOrientation",
+  "InstanceNumber SliceThickness BurnedInAnnotation BodyPartExamined Laterality ImageLaterality FrameLaterality PatientOrientation AnatomicalOrientationType",
   "PositionReferenceIndicator PresentationLUTShape VOILUTFunction LUTExplanation SmallestImagePixelValue",
   "LargestImagePixelValue SmallestPixelValueInSeries LargestPixelValueInSeries LossyImageCompression",
   "LossyImageCompressionRatio LossyImageCompressionMethod PatientSize PatientWeight DecayCorrection CorrectedImage SUVType",
@@ -95,11 +95,21 @@ const LIMITS: ReadonlyMap<string, Limits> = new Map([
   ["ActualFrameDuration", { least: 0, most: 1e12 }],
 ]);
 
+/**
+ * Attributes that decide nothing where one of the others is there, which is read in their place: a
+ * wrong value of them is then no reason to refuse a file.
+ */
+const DECIDED_BY: Readonly<Record<string, readonly string[]>> = {
+  PixelAspectRatio: words("PixelSpacing ImagerPixelSpacing NominalScannedPixelSpacing"),
+};
+
 /** How an attribute that is read has to look. */
 export interface Reading {
   keyword: string;
   tag: Tag;
   refused: boolean;
+  /** Where one of these is there, a wrong value is read as absent and refuses nothing. */
+  decidedBy: readonly Tag[];
   /** By the dictionary, as dictionaryVr gives it. */
   vr: string;
   /** How many values it has: exactly, or at most. */
@@ -122,7 +132,9 @@ export function readingOf(tag: Tag): Reading | undefined {
           ? { exactly: Number(least) }
           : { most: Number(/^\d+$/.test(more) ? more : Infinity) };
       const refused = REFUSED.includes(keyword);
-      return [[known, { keyword, tag: known, refused, vr, values, limits: LIMITS.get(keyword) }]];
+      const decidedBy = (DECIDED_BY[keyword] ?? []).flatMap((other) => tagOf(other) ?? []);
+      const limits = LIMITS.get(keyword);
+      return [[known, { keyword, tag: known, refused, decidedBy, vr, values, limits }]];
     }),
   );
   return readings.get(tag);
@@ -191,6 +203,7 @@ const ENUMERATED: ReadonlyMap<string, readonly string[]> = new Map([
   ["PresentationLUTShape", ["IDENTITY", "INVERSE", "LIN OD"]],
   ["LossyImageCompression", ["00", "01"]],
   ["BurnedInAnnotation", ["YES", "NO"]],
+  ["AnatomicalOrientationType", ["BIPED", "QUADRUPED"]],
 ]);
 
 /** The fault of texts of a VR that has a form; names of types are left as devices write them. */

@@ -120,7 +120,11 @@ export class DataSetAttributes implements Attributes {
     const fault = reading === undefined ? undefined : this.#fault(element, reading);
     if (reading === undefined || fault === undefined) return;
     const message = `${wanted(reading)} but has ${fault.found}`;
-    if (reading.refused && fault.unsaid === undefined)
+    // Their own values were looked at before: tags ascend
+    const isDecided = reading.decidedBy.some(
+      (tag) => (this.#dataSet.elements.get(tag)?.length ?? 0) > 0,
+    );
+    if (reading.refused && fault.unsaid === undefined && !isDecided)
       throw errors.corrupt_image(`${message}. Correct the attribute at the source.`, {
         attribute: reading.keyword,
       });

@@ -14,6 +14,7 @@ import {
   type Warning,
 } from "../image.js";
 import { seriesOf, type SeriesFile } from "./series.js";
+import type { Unreadable } from "./unreadable.js";
 
 /**
  * The candidates of a folder for the members of a case: every series as a volume, or every file as
@@ -25,11 +26,14 @@ export interface Candidates {
 }
 
 /** Each list is made once, so that its members can be told from each other. */
-export function candidatesOf(files: readonly SeriesFile[]): Candidates {
+export function candidatesOf(
+  files: readonly SeriesFile[],
+  unreadable: readonly Unreadable[],
+): Candidates {
   let [series, images]: (readonly Candidate[] | undefined)[] = [];
   return {
     series: () =>
-      (series ??= seriesOf(files).flatMap(({ series: found, image }) => {
+      (series ??= seriesOf(files, unreadable).flatMap(({ series: found, image }) => {
         if (!(image instanceof RadserveError)) return [{ image }];
         const [first] = found;
         return first === undefined ? [] : [{ image: new FileImage(first), fault: image }];

@@ -121,6 +121,7 @@ export function openFile(bytes: Uint8Array, most = MOST_SEEN): DicomFile {
 
 /** Group 0020 holds what tells series apart; nothing behind it is read. */
 const LAST_OF_HEAD = 0x0020000e;
+const SOP_INSTANCE_UID = 0x00080018;
 
 /** Whether `readHead` reads an attribute. */
 export function readableInHead(keyword: string): boolean {
@@ -132,15 +133,31 @@ export function readableInHead(keyword: string): boolean {
  * The attributes of a file's beginning, up to SeriesInstanceUID.
  * @param whole the bytes are all of the file Throws what openFile throws; truncated_image if the
  * bytes end before. A deflated data set counts as corrupt.
+ * @param last nothing behind this tag is read
  */
-export function readHead(bytes: Uint8Array, whole: boolean): DicomHead {
+export function readHead(bytes: Uint8Array, whole: boolean, last: Tag = LAST_OF_HEAD): DicomHead {
   const walk = newWalk(bytes);
   const { end, syntax, mediaStorageSopClass } = readMeta(walk, dataOffset(bytes) ?? 0);
   if (syntax.deflated) throw errors.corrupt_image("The data set is deflated.");
-  const head = walkWhole(walk, end, syntax, (tag) => tag > LAST_OF_HEAD);
+  const head = walkWhole(walk, end, syntax, (tag) => tag > last);
   if (!whole && head.end >= bytes.length)
     throw errors.truncated_image("The bytes end before the head of the data set does.");
   return { attributes: new DataSetAttributes(walk, head), mediaStorageSopClass };
+}
+
+/**
+ * As much of a file's head as a file that is cut or damaged still has: without its
+ * SeriesInstanceUID at least what kind of object it is.
+ * @returns undefined if not even that can be read
+ */
+export function readBrokenHead(bytes: Uint8Array): DicomHead | undefined {
+  for (const last of [LAST_OF_HEAD, SOP_INSTANCE_UID])
+    try {
+      return readHead(bytes, true, last);
+    } catch (error) {
+      if (!(error instanceof RadserveError)) throw error;
+    }
+  return undefined;
 }
 
 /** The elements of group 0002, and where they end. */

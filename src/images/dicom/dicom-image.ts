@@ -24,6 +24,7 @@ import { frameReader, type Decoded, type FrameReader } from "./frame-readers.js"
 import { constantFrames, isConstant } from "./decode-check.js";
 import { frameGeometry, type FrameGeometry } from "./geometry.js";
 import { checkEmpty, interpretationReader } from "./interpretation.js";
+import { checkSigned, warnOfSigned } from "./signed-pixels.js";
 import { ReadAhead } from "./read-ahead.js";
 
 export interface DicomFileImage extends Image {
@@ -64,6 +65,8 @@ class DicomImage implements DicomFileImage {
   readonly #frames: ReadAhead<Decoded>;
   readonly #interpret: (frame: number) => Interpretation;
   readonly #geometry: (frame: number) => FrameGeometry;
+  /** The pixels are signed, and those of the class are not. */
+  readonly #isOddlySigned: boolean;
   /** Set once a frame was seen that is not constant, or that may well be. */
   #someFrameVaries = false;
 
@@ -88,6 +91,7 @@ class DicomImage implements DicomFileImage {
       () =>
         this.codec === undefined ? 0 : framesAhead(this.codec.kind, this.format, this.frameCount),
     );
+    this.#isOddlySigned = warnOfSigned(file, this.format, this.warnings);
     this.source = identity(file, bytes.length, () => this.hash());
     this.#interpret = interpretationReader(attributes, this.format, this.warnings);
     this.#geometry = frameGeometry(attributes, this.frameCount, this.warnings);
@@ -112,6 +116,8 @@ class DicomImage implements DicomFileImage {
   async #plausible(decoded: Decoded, index: number): Promise<Uint8Array> {
     for (const { code, message } of decoded.warnings ?? []) warn(this.warnings, code, message);
     checkEmpty(this.#interpret(index), this.format, decoded.data, this.warnings);
+    if (this.#isOddlySigned)
+      checkSigned(decoded.data, this.format, this.#interpret(index).padding, index);
     if (!(await this.#isPlausible(decoded, index)))
       warn(
         this.warnings,
@@ -207,6 +213,19 @@ function identity(file: DicomFile, bytes: number, hash: () => string): SourceIde
   };
 }
 
+/** Elements in which CT scanners of Elscint, later Philips, name how they compressed the pixels. */
+const ELSCINT = { creator: "ELSCINT1", group: 0x07a1, element: 0x11 };
+
+/** How the pixels are compressed in a private way; undefined if nothing says so. */
+function privateCompression(
+  attributes: DataSetAttributes,
+): { creator: string; method: string } | undefined {
+  const { creator, group, element } = ELSCINT;
+  const method = attributes.privateValue(creator, group, element)?.trim();
+  if (method === undefined || !/^PMSCT_\w{1,12}$/.test(method)) return undefined;
+  return { creator, method };
+}
+
 function pixelElement(file: DicomFile): [PixelElement, Element] {
   const found = (["PixelData", "FloatPixelData", "DoubleFloatPixelData"] as const).flatMap(
     (keyword): [PixelElement, Element][] => {
@@ -221,6 +240,13 @@ function pixelElement(file: DicomFile): [PixelElement, Element] {
       { attribute: second[0] },
     );
   if (first !== undefined) return first;
+  const hidden = privateCompression(file.attributes);
+  if (hidden !== undefined)
+    throw errors.unsupported_format(
+      `The pixels of the DICOM object are in private elements of ${hidden.creator}, compressed as ${hidden.method}, which is not read. ` +
+        "Export it from its scanner or archive again, uncompressed or in a standard compression.",
+      { format: hidden.method },
+    );
   const uid = file.attributes.string("SOPClassUID") ?? file.mediaStorageSopClass;
   const is = uid === undefined ? "an object of no stated SOP class" : sopClassName(uid);
   throw errors.no_pixel_data(

@@ -49,6 +49,7 @@ function readGeometry(
   checkSides(attributes, plane, warnings);
   const declared = readSpacing(attributes, frame, plane, warnings);
   const { spacing, regions } = withRegions(attributes, declared, warnings);
+  if (spacing !== undefined) checkPlausible(attributes, spacing, warnings);
   const stated = aspectRatio(attributes);
   const pixelAspect = spacing === undefined ? (stated ?? 1) : spacing.row / spacing.column;
   if (stated !== undefined && Math.abs(stated - pixelAspect) > SAME_SCALE * pixelAspect)
@@ -67,6 +68,29 @@ function readGeometry(
     regions,
     pixelAspect,
   };
+}
+
+/** Larger pixels are of no scanner: those of nuclear medicine are some 10 mm. */
+const LARGEST_PIXEL_MM = 50;
+/** Twice the length of a human: pictures that were put together show whole bodies. */
+const LARGEST_IMAGE_MM = 4000;
+
+/** Lengths and areas follow from the spacing, which nobody can correct here. */
+function checkPlausible(
+  attributes: DataSetAttributes,
+  { row, column, source }: Spacing,
+  warnings: Warning[],
+): void {
+  const [rows, columns] = [attributes.number("Rows") ?? 0, attributes.number("Columns") ?? 0];
+  const isPlausible =
+    Math.max(row, column) <= LARGEST_PIXEL_MM &&
+    Math.max(row * rows, column * columns) <= LARGEST_IMAGE_MM;
+  if (isPlausible) return;
+  warn(
+    warnings,
+    "implausible_spacing",
+    `${source} is ${shortly(row)}\\${shortly(column)} mm, so that the image would be ${shortly((column * columns) / 1000)} m wide and ${shortly((row * rows) / 1000)} m high; lengths and areas are as wrong as it is. Correct it at the source.`,
+  );
 }
 
 /**

@@ -4,6 +4,7 @@ import { warn, type PlaneFault, type PlanePosition, type Warning } from "../imag
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { holderOf, perFrame } from "./functional-groups.js";
+import { isQuadruped } from "./species.js";
 
 /**
  * A frame's plane, or why it has none although it says something of it. A frame that says nothing
@@ -104,6 +105,14 @@ export function checkSides(
   plane: PlanePosition | undefined,
   warnings: Warning[],
 ): void {
+  if (isQuadruped(attributes)) {
+    warn(
+      warnings,
+      "quadruped",
+      "The patient is an animal (AnatomicalOrientationType or PatientSpeciesDescription): its sides are not a human's, so that none is drawn or written.",
+    );
+    return;
+  }
   const stated = (attributes.strings("PatientOrientation") ?? []).map((side) =>
     /^[LRPAHF]{1,3}$/.test(side) ? SIDES.get(side.charAt(0)) : undefined,
   );

@@ -17,15 +17,20 @@ export interface Rounding {
 }
 
 /**
- * Undefined where positions are not rounded to COARSE_MM, or where that is so much of the distance
- * of two slices that one might be missing.
+ * Undefined where positions are not steps of COARSE_MM from each other, or where that is so much of
+ * the distance of two slices that one might be missing.
  */
 export function roundingOf(
   positions: readonly Vector[],
   normal: Vector,
   sorted: readonly number[],
 ): Rounding | undefined {
-  const isCoarse = (mm: number) => Math.abs(mm - Math.round(mm / COARSE_MM) * COARSE_MM) < EXACT_MM;
+  // An origin that is no multiple was added after the rounding
+  const [origin] = positions;
+  const isCoarse = (mm: number, axis: number) => {
+    const steps = (mm - (origin?.[axis] ?? NaN)) / COARSE_MM;
+    return Math.abs(steps - Math.round(steps)) * COARSE_MM < EXACT_MM;
+  };
   const mean = ((sorted.at(-1) ?? NaN) - (sorted[0] ?? NaN)) / (sorted.length - 1);
   if (mean < COARSE_MM * 4 || !positions.every((position) => position.every(isCoarse)))
     return undefined;

@@ -24,12 +24,22 @@ import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
 import { framesAhead } from "./decoders.js";
-import { isLocalizer } from "./dicom-file.js";
+import { isLocalizer, openFile, readBrokenHead } from "./dicom-file.js";
 import { readDicom, type DicomFileImage } from "./dicom-image.js";
 import { differingPersons } from "./identity.js";
+import { pixelsOf } from "./image-classes.js";
 import { seriesInvalid } from "./series-fault.js";
 import { ReadAhead } from "./read-ahead.js";
 import { suvOf } from "./suv.js";
+import {
+  entriesOf,
+  mayBeOf,
+  unreadableBeside,
+  unreadableFault,
+  type FolderPlace,
+  type Unread,
+  type Unreadable,
+} from "./unreadable.js";
 import { mixedStorage, storageOf, storedAlike } from "./series-storage.js";
 import { assemble, checkFormats, sortingStep, volumeCaveats, type SliceFacts } from "./volume.js";
 import { RadserveError } from "../../base/errors.js";
@@ -48,7 +58,7 @@ const isUid = (text: string) => text.length <= 64 && /^[0-9]+(\.[0-9]+)*$/.test(
 const LISTED = 50;
 
 /**
- * Why a readable object is not a slice: the end of its warning's code, and what it is called there.
+ * Why a readable object is not a slice: its warning's code, and what it is called there.
  */
 export interface LeftOut {
   code: string;
@@ -56,6 +66,7 @@ export interface LeftOut {
 }
 
 export interface SeriesFile {
+  place: FolderPlace;
   source: SourceIdentity;
   format: PixelFormat;
   codec?: Codec;
@@ -77,33 +88,44 @@ export interface FrameFacts extends FrameGeometry {
 }
 
 /** How a file whose first look is over comes to its pixels. */
-export interface Again extends Pick<SeriesFile, "filesAhead"> {
+export interface Again extends Pick<SeriesFile, "filesAhead" | "place"> {
   /** Reads the same bytes later. */
   read(): Promise<Uint8Array>;
   /** Whether the file stays in memory instead, with so many elements. */
   keepWhole(elements: number): boolean;
 }
 
+/** Faults of a file itself. */
+const OF_FILE: readonly string[] = [
+  "corrupt_image",
+  "truncated_image",
+  "unsupported_format",
+  "unsupported_transfer_syntax",
+  "decode_suspect",
+];
+const NO_IMAGE: LeftOut = {
+  code: "left_out_no_image",
+  what: "DICOM objects without pixels (reports, presentation states, directories)",
+};
+
 /**
- * Takes from a file what a series needs of it, or says why the object is not a slice of one.
+ * Takes from a file what a series needs of it, or says why the object is not a slice of one, or why
+ * it may be one and cannot be read.
  * @param again of `bytes` nothing is kept but the attributes, unless it says so
  * @param mostElements as openFile takes it, which throws TooManyElements
- * Throws what readDicom throws for an image that cannot be used.
  */
 export function seriesFile(
   bytes: Uint8Array,
   again: Again,
   mostElements?: number,
-): SeriesFile | LeftOut {
+): SeriesFile | LeftOut | Unread {
   let image: DicomFileImage;
   try {
     image = readDicom(bytes, mostElements);
   } catch (error) {
-    if (error instanceof RadserveError && error.code === "no_pixel_data")
-      return {
-        code: "no_image",
-        what: "DICOM objects without pixels (reports, presentation states, directories)",
-      };
+    if (!(error instanceof RadserveError)) throw error;
+    if (error.code === "no_pixel_data") return withoutPixels(bytes, mostElements);
+    if (OF_FILE.includes(error.code)) return damaged(bytes, error);
     throw error;
   }
   const warnings: Warning[] = [];
@@ -121,6 +143,7 @@ export function seriesFile(
   // Those of its pixels come to the image itself
   for (const { code, message } of image.warnings) warn(warnings, code, message);
   return {
+    place: again.place,
     source: image.source,
     format: image.format,
     attributes,
@@ -130,6 +153,39 @@ export function seriesFile(
     open: opener(image, again),
     filesAhead: again.filesAhead,
   };
+}
+
+/** An object without pixels: a slice that has lost them, or another kind of object. */
+function withoutPixels(bytes: Uint8Array, mostElements?: number): LeftOut | Unread {
+  const { attributes, mediaStorageSopClass } = openFile(bytes, mostElements);
+  const uid = attributes.string("SOPClassUID") ?? mediaStorageSopClass;
+  const holds = uid === undefined ? "perhaps" : pixelsOf(uid);
+  // Of a class that is not known, or not stated, the Image Pixel Module says it (PS3.3 C.7.6.3)
+  const isImage =
+    holds === "always" ||
+    (holds === "perhaps" && attributes.has("Rows") && attributes.has("Columns"));
+  const seriesInstanceUid = attributes.string("SeriesInstanceUID");
+  if (isImage)
+    return (
+      besideSlices(attributes, uid) ?? { unread: "no_pixels", isDicom: true, seriesInstanceUid }
+    );
+  return uid === undefined ? { unread: "damaged", isDicom: true, seriesInstanceUid } : NO_IMAGE;
+}
+
+/** A file that cannot be read: of which series it is, as far as it goes. */
+function damaged(bytes: Uint8Array, error: RadserveError): LeftOut | Unread {
+  const { attributes, mediaStorageSopClass } = readBrokenHead(bytes) ?? {};
+  const uid = attributes?.string("SOPClassUID") ?? mediaStorageSopClass;
+  if (uid !== undefined && pixelsOf(uid) === "never") return NO_IMAGE;
+  const seriesInstanceUid = attributes?.string("SeriesInstanceUID");
+  return (
+    (attributes && besideSlices(attributes, uid)) ?? {
+      unread: "damaged",
+      isDicom: true,
+      seriesInstanceUid,
+      error,
+    }
+  );
 }
 
 function opener(image: DicomFileImage, again: Again): SeriesFile["open"] {
@@ -147,9 +203,8 @@ function derivedObject(
   attributes: DataSetAttributes,
   { sopClassUid }: SourceIdentity,
 ): LeftOut | undefined {
-  if (SEGMENTATIONS.includes(sopClassUid ?? ""))
-    return { code: "segmentation", what: "segmentations" };
-  if (isLocalizer(attributes)) return { code: "localizer", what: "localizers (ImageType)" };
+  const beside = besideSlices(attributes, sopClassUid);
+  if (beside !== undefined) return beside;
   const makers = attributes.sequence("ContributingEquipmentSequence") ?? [];
   const processed = makers.some((maker) =>
     (maker.sequence("PurposeOfReferenceCodeSequence") ?? []).some(
@@ -158,14 +213,28 @@ function derivedObject(
   );
   if (processed && (sopClassUid ?? "").startsWith(SECONDARY_CAPTURE))
     return {
-      code: "result",
+      code: "left_out_result",
       what: "pictures that an analysis made (ContributingEquipmentSequence)",
     };
   return undefined;
 }
 
+/** What is no slice, by its class or its type. */
+function besideSlices(
+  attributes: DataSetAttributes,
+  sopClassUid: string | undefined,
+): LeftOut | undefined {
+  if (SEGMENTATIONS.includes(sopClassUid ?? ""))
+    return { code: "left_out_segmentation", what: "segmentations" };
+  if (isLocalizer(attributes))
+    return { code: "left_out_localizer", what: "localizers (ImageType)" };
+  return undefined;
+}
+
 /** As what the files of a series are taken. */
 export interface Stacking {
+  /** Files of the folder that may be slices and cannot be read: their series is none. */
+  unreadable?: readonly Unreadable[] | undefined;
   /** The tilt and the missing slices that some model takes; none where absent. */
   tolerance?: StackTolerance | undefined;
   /** For models of single images too: slices that are no volume are no fault then. */
@@ -200,7 +269,7 @@ export function seriesImage(
   leftOut: readonly Warning[],
   choice: SeriesChoice = {},
 ): Image {
-  const groups = [...groupsOf(files)];
+  const groups = [...groupsOf(files, choice)];
   const { files: chosen, notChosen } =
     groups.length === 1 ? { files: fits(groups, choice) } : chooseSeries(groups, choice);
   const others = groups.length - 1;
@@ -214,22 +283,35 @@ export function seriesImage(
             message: `Left out: ${beside} images of ${others} other series in the folder.`,
           },
         ];
-  const image = imageOf(chosen, [...leftOut, ...apart], others, choice);
+  const uid = chosen[0]?.source.seriesInstanceUid ?? "";
+  const unreadable = (choice.unreadable ?? []).filter((one) => !mayBeOf(one, uid));
+  const caveats = [...leftOut, ...apart, ...unreadableBeside(unreadable)];
+  const image = imageOf(chosen, caveats, others, choice);
   if (notChosen !== undefined) image.notChosen = notChosen;
   return image;
+}
+
+export interface StudySeries {
+  uid: string;
+  alone: boolean;
+  /** Of the files that can be read. */
+  image: Image | RadserveError;
+  /** Files that may be slices of it cannot be read, so that it is refused. */
+  unreadable: boolean;
 }
 
 /** Each series of a folder, or why it is none that can be used. */
 export function studySeries(
   files: readonly SeriesFile[],
   leftOut: readonly Warning[],
-  stacking: Stacking,
-): { uid: string; alone: boolean; image: Image | RadserveError }[] {
-  const groups = groupsOf(files);
+  { unreadable = [], ...stacking }: Stacking,
+): StudySeries[] {
+  const groups = groupsOf(files, { unreadable });
   return groups.map(([uid, found]) => ({
     uid,
     alone: groups.length === 1,
     image: imageOrFault(found, leftOut, groups.length - 1, stacking),
+    unreadable: unreadable.some((one) => mayBeOf(one, uid)),
   }));
 }
 
@@ -242,7 +324,10 @@ function imageOrFault(
   try {
     return imageOf(files, leftOut, others, stacking);
   } catch (error) {
-    if (error instanceof RadserveError && error.code === "series_invalid") return error;
+    // The fault of a file that cannot be read has its own code
+    const isOfFile = error instanceof RadserveError && OF_FILE.includes(error.code);
+    if (isOfFile || (error instanceof RadserveError && error.code === "series_invalid"))
+      return error;
     throw error;
   }
 }
@@ -253,11 +338,12 @@ function imageOrFault(
  */
 export function seriesOf(
   files: readonly SeriesFile[],
+  unreadable: readonly Unreadable[],
 ): { series: readonly SeriesFile[]; image: Image | RadserveError }[] {
-  const groups = groupsOf(files);
+  const groups = groupsOf(files, { unreadable });
   return groups.map(([, found]) => ({
     series: found,
-    image: imageOrFault(found, [], groups.length - 1),
+    image: imageOrFault(found, [], groups.length - 1, { unreadable }),
   }));
 }
 
@@ -267,33 +353,49 @@ function imageOf(
   others: number,
   stacking: Stacking,
 ): Image {
-  const caveats = [...checkOneSeries(files), ...checkConcatenations(files)];
-  const image = new SeriesImage(files, [...leftOut, ...caveats], others, stacking);
+  const uid = files[0]?.source.seriesInstanceUid ?? "";
+  const fault = unreadableFault((stacking.unreadable ?? []).filter((one) => mayBeOf(one, uid)));
+  if (fault !== undefined) throw fault;
   checkInstances(files);
-  return image;
+  const caveats = [...checkOneSeries(files), ...checkConcatenations(files)];
+  return new SeriesImage(files, [...leftOut, ...caveats], others, stacking);
 }
 
-/** Slices that have one UID in common, and different places. */
+/** Slices that have one UID in common, and are no copies. */
 function checkInstances(files: readonly SeriesFile[]): void {
-  const instances = files.flatMap(({ source }) => source.sopInstanceUid ?? []);
-  const again = instances.length - new Set(instances).size;
-  if (again > 0)
+  const seen = new Set<string>();
+  const again = files.filter(({ source: { sopInstanceUid: uid } }) => {
+    const known = uid !== undefined && seen.has(uid);
+    if (uid !== undefined) seen.add(uid);
+    return known;
+  });
+  if (again.length > 0)
     throw seriesInvalid(
       "duplicate_instance",
-      `Expected a SOPInstanceUID of its own in each file, found ${again} that another has: results could not say which they are about. Leave copies out, or correct the series at its source.`,
-      { images: files.length, duplicates: again },
+      `Expected a SOPInstanceUID of its own in each file, found ${again.length} that another has with other content ` +
+        `(${entriesOf(again.map(({ place }) => place))} of the folder, by name): results could not say which they are about, and nobody can say ` +
+        "which is right. Take the wrong ones out, or correct the series at its source.",
+      { images: files.length, duplicates: again.length },
     );
 }
 
 type Group = [uid: string, files: SeriesFile[]];
 
 /** The files by SeriesInstanceUID, the largest series first. */
-function groupsOf(files: readonly SeriesFile[]): Group[] {
+function groupsOf(
+  files: readonly SeriesFile[],
+  { unreadable = [], uid: named }: Pick<SeriesChoice, "unreadable" | "uid">,
+): Group[] {
   const series = new Map<string | undefined, SeriesFile[]>();
   for (const file of files) {
     const { seriesInstanceUid: uid } = file.source;
     series.set(uid, [...(series.get(uid) ?? []), file]);
   }
+  const isThere = series.has(named) || (named === undefined && series.size > 0);
+  const fault = isThere
+    ? undefined
+    : unreadableFault(unreadable.filter((one) => named === undefined || mayBeOf(one, named)));
+  if (fault !== undefined) throw fault;
   if (series.size === 0)
     throw seriesInvalid(
       "no_images",

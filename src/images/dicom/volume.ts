@@ -164,6 +164,7 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     return volume;
   }
   checkNoPart(image.attributes);
+  checkFramePositions(image);
   const volume = assemble(
     Array.from({ length: image.frameCount }, (_, frame) => ({
       format: image.format,
@@ -178,12 +179,29 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
   return volume;
 }
 
+/** A position that all frames have in common is the first one's, or they are times of one slice. */
+function checkFramePositions(image: Image): void {
+  const { attributes, frameCount } = image;
+  const first = image.plane(0)?.position;
+  const perFrame = attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? [];
+  if (frameCount < 2 || first === undefined) return;
+  if (perFrame.some((group) => group.has("PlanePositionSequence"))) return;
+  for (let frame = 1; frame < frameCount; frame++)
+    if (image.plane(frame)?.position.every((mm, axis) => mm === first[axis]) !== true) return;
+  throw seriesInvalid(
+    "missing_frame_positions",
+    `Expected a position for each frame (Plane Position in PerFrameFunctionalGroupsSequence), found one ImagePositionPatient for all ${frameCount}: ` +
+      "they are times of one slice, or where they lie is not stated. Export the object with the positions of its frames, or as single slices.",
+    { frames: frameCount },
+  );
+}
+
 /** Warnings about how the slices were put together. */
 export function volumeCaveats({ rounded, geometry }: Volume): Warning[] {
   if (rounded !== true) return [];
   const message =
     `The slices lie evenly, every ${shown(geometry.sliceSpacing)} mm, only if their positions were rounded to ` +
-    `${COARSE_MM} mm, as all of them are; they were taken so.`;
+    `${COARSE_MM} mm, as the differences of all of them are; they were taken so.`;
   return [{ code: "rounded_positions", message }];
 }
 

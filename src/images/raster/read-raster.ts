@@ -30,6 +30,7 @@ import {
   type RasterMetadata,
   type RasterOrder,
 } from "./raster-orders.js";
+import { withOrientations } from "./tiff-tags.js";
 
 const NO_MEANING: Interpretation = {
   modality: { kind: "identity" },
@@ -132,7 +133,8 @@ export async function readRaster(
   check: () => void,
 ): Promise<Image> {
   const declared = declaredBy(bytes, format);
-  const file = decodeApart("raster", bytes, format.toUpperCase(), check);
+  const decodable = format === "tiff" ? withOrientations(bytes) : bytes;
+  const file = decodeApart("raster", decodable, format.toUpperCase(), check);
   let metadata: RasterMetadata;
   try {
     const order: RasterOrder = { do: "metadata" };
@@ -149,6 +151,12 @@ export async function readRaster(
       `The TIFF file has ${declared.pages} directories, of which ${metadata.pages ?? 1} are pages. It is damaged.`,
     );
   const image = new RasterImage({ bytes, file, kind: format, metadata, declared });
+  if (decodable !== bytes)
+    warn(
+      image.warnings,
+      "value_ignored",
+      "Orientation should be from 1 to 8 (TIFF 6.0) but is not; it was read as absent.",
+    );
   // PNG, JPEG and TIFF have no frame table to check the length against: decoding is the only proof
   await image.frame(0);
   if (image.frameCount === 1) file.release();

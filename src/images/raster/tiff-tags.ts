@@ -100,6 +100,8 @@ interface Form {
   view: DataView;
   littleEndian: boolean;
   big: boolean;
+  /** Where an Orientation stands that is none, and how many bytes it has. */
+  odd: { at: number; size: number }[];
 }
 
 function cut(): RadserveError {
@@ -115,13 +117,7 @@ const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
  * Throws unsupported_format for whatever is not on the list, truncated_image and corrupt_image.
  */
 export function readTiffPages(bytes: Uint8Array): TiffPage[] {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const form: Form = {
-    view,
-    littleEndian: bytes[0] === 0x49,
-    big: bytes[2] === 43 || bytes[3] === 43,
-  };
-  const first = directories(form).map(pageOf);
+  const first = directories(formOf(bytes)).map(pageOf);
   const [model] = first;
   if (model === undefined) throw corrupt("The TIFF file has no page.");
   first.forEach((page, i) => {
@@ -131,6 +127,29 @@ export function readTiffPages(bytes: Uint8Array): TiffPage[] {
       );
   });
   return first;
+}
+
+function formOf(bytes: Uint8Array): Form {
+  return {
+    view: new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength),
+    littleEndian: bytes[0] === 0x49,
+    big: bytes[2] === 43 || bytes[3] === 43,
+    odd: [],
+  };
+}
+
+/**
+ * The file with 1 for every Orientation that is none (TIFF 6.0: 1 to 8), which the decoder takes
+ * for damage; the same bytes where all are right.
+ */
+export function withOrientations(bytes: Uint8Array): Uint8Array {
+  const form = formOf(bytes);
+  directories(form);
+  if (form.odd.length === 0) return bytes;
+  const copy = new Uint8Array(bytes);
+  for (const { at, size } of form.odd)
+    copy.fill(0, at, at + size)[form.littleEndian ? at : at + size - 1] = 1;
+  return copy;
 }
 
 function directories(form: Form): Directory[] {
@@ -182,10 +201,15 @@ function readEntry(form: Form, at: number, directory: Directory): void {
   const length = count * type.size;
   const from = length <= word ? at + 4 + word : number(form, at + 4 + word, word);
   if (from + length > view.byteLength) throw cut();
-  directory.set(
-    tag,
-    Array.from({ length: count }, (_, i) => type.read(view, from + i * type.size, littleEndian)),
+  const values = Array.from({ length: count }, (_, i) =>
+    type.read(view, from + i * type.size, littleEndian),
   );
+  const [value = 0] = values;
+  if (tag === TAG.orientation && !(value >= 1 && value <= 8)) {
+    form.odd.push({ at: from, size: type.size });
+    values[0] = 1;
+  }
+  directory.set(tag, values);
 }
 
 function one(directory: Directory, tag: number, absent?: number): number {

@@ -1,5 +1,6 @@
 /** Where the patient's left, front and head are on an image. */
-import type { PlanePosition } from "../../images/image.js";
+import { isQuadruped } from "../../images/dicom/species.js";
+import type { Attributes, PlanePosition } from "../../images/image.js";
 
 /**
  * Which part of the patient lies towards each edge of the image: L, R, A, P, H, F, or two of them.
@@ -37,6 +38,15 @@ export function edgesOf(
   // Rows and columns of one axis are a mistake
   if (right.charAt(0) === bottom.charAt(0) || right.charAt(0) === top.charAt(0)) return undefined;
   return { left, right, top, bottom };
+}
+
+/** The same of an image's plane; undefined of a quadruped, whose sides have other names. */
+export function sidesOf(
+  plane: PlanePosition | undefined,
+  attributes: Attributes | undefined,
+): Edges | undefined {
+  if (attributes !== undefined && isQuadruped(attributes)) return undefined;
+  return edgesOf(plane, attributes?.strings("PatientOrientation"));
 }
 
 /** Whether a direction is turned away from the patient's nearest axis by more than 20 degrees. */

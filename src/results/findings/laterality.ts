@@ -10,7 +10,7 @@ import type { Label } from "../../manifest/outputs/fields.js";
 import { labelsOf, type ModelOutput } from "../../manifest/outputs/outputs.js";
 import type { Code } from "../../manifest/texts.js";
 import { sideOfCode, statedSides, type Side } from "./sides.js";
-import { edgesOf } from "./edges.js";
+import { sidesOf } from "./edges.js";
 import type { Point } from "../kinds/kind.js";
 import { kindOfGiven, resultKindOf } from "../kinds/kinds.js";
 import type { Finding } from "../receipt/receipt.js";
@@ -125,7 +125,7 @@ function pointOf(
  * say.
  */
 function leftnessOf(image: Image, frame: number, { x, y }: Point): number | undefined {
-  const edges = edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation"));
+  const edges = sidesOf(image.plane(frame), image.attributes);
   const [across, down] = [x / image.format.columns, y / image.format.rows];
   switch ((edges?.right ?? "").charAt(0)) {
     case "L":

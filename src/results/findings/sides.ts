@@ -1,4 +1,5 @@
 /** Which side of the body an image says that it shows. */
+import { isQuadruped } from "../../images/dicom/species.js";
 import type { Attributes, Image } from "../../images/image.js";
 import type { Label } from "../../manifest/outputs/fields.js";
 import type { Code } from "../../manifest/texts.js";
@@ -27,7 +28,8 @@ const statedByAll = new WeakMap<Image | Attributes, ReadonlySet<Side>>();
 /**
  * Every side that an image states: Laterality and Image Laterality (PS3.3 C.7.3.1, C.8.7.1.1.3),
  * Frame Laterality (C.7.6.16.2.8), and the modifiers of its anatomic regions (table 10-5). "Both"
- * and "unpaired" are no side. View positions are not read: a left lateral view shows both lungs.
+ * and "unpaired" are no side, and a quadruped has none of a human's. View positions are not read: a
+ * left lateral view shows both lungs.
  * @param frame from 1: what is said of other frames of the object does not count; all frames if
  * undefined
  */
@@ -48,6 +50,7 @@ export function statedSides(image: Image, frame: number | undefined): ReadonlySe
 }
 
 function statedIn(attributes: Attributes, frame: number | undefined): Side[] {
+  if (isQuadruped(attributes)) return [];
   const perFrame = attributes.sequence("PerFrameFunctionalGroupsSequence") ?? [];
   const frames = frame === undefined ? perFrame : perFrame.slice(frame - 1, frame);
   const groups = [...(attributes.sequence("SharedFunctionalGroupsSequence") ?? []), ...frames];

@@ -21,7 +21,7 @@ import {
   type VoxelGrid,
 } from "./arrangement.js";
 import type { Highlight } from "./highlights.js";
-import { edgesOf } from "../findings/edges.js";
+import { sidesOf } from "../findings/edges.js";
 import type { PanelSize } from "./layout.js";
 import { renderOverlay } from "./overlay.js";
 import { checkPicture } from "./picture-check.js";
@@ -108,7 +108,7 @@ export async function overlayInput(request: DrawRequest): Promise<OverlayInput> 
       picture: { ...size, rgb },
       frame: value.slice ?? frame + 1,
       place: placeOf(image, frame),
-      edges: edgesOf(image.plane(frame), image.attributes?.strings("PatientOrientation")),
+      edges: sidesOf(image.plane(frame), image.attributes),
       results: value.outputs(),
       findings: value.findings,
       measurements: value.measurements,
@@ -162,7 +162,7 @@ async function sectionsOf(
       name: section.name,
       size,
       place: facts.join("  ·  "),
-      edges: edgesOf(section.plane),
+      edges: sidesOf(section.plane, image.attributes),
       results: outputs,
       findings: [],
     });

@@ -3,7 +3,7 @@
  * refused by name, or with a warning that names it. The list comes from the code; one that no file
  * of this test holds fails it.
  */
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { RadserveError } from "../../../src/base/errors.js";
@@ -13,6 +13,8 @@ import { dictionaryVr, multiplicityOf, tagOf } from "../../../src/images/dicom/d
 import { isLocalizer } from "../../../src/images/dicom/dicom-file.js";
 import { partCaveats } from "../../../src/images/dicom/concatenation.js";
 import { readImage } from "../../../src/images/read-image.js";
+import { openInput } from "../../../src/files/guarded-paths.js";
+import { readInput } from "../../../src/inference/read-input.js";
 import { sha256 } from "../../../src/files/durable-files.js";
 import { lossiness } from "../../../src/results/dicom/modules.js";
 import { statedSides } from "../../../src/results/findings/sides.js";
@@ -32,6 +34,7 @@ import {
   type Attributes,
   type Value,
 } from "../../support/dicom.js";
+import { folderOf, multiFrame, readFolder } from "../../support/series.js";
 import { root } from "../../support/server.js";
 
 const GREY = imageAttributes({
@@ -102,6 +105,7 @@ const BASES: Readonly<Record<string, Attributes>> = {
     Laterality: "L",
     ImageLaterality: "L",
     PatientOrientation: "L\\P",
+    AnatomicalOrientationType: "BIPED",
     PositionReferenceIndicator: "XY",
     PresentationLUTShape: "INVERSE",
     VOILUTFunction: "SIGMOID",
@@ -643,7 +647,7 @@ const REASONS: readonly [reason: string, keywords: string][] = [
   ],
   [
     "it is only shown or counted",
-    "InstanceNumber SliceThickness BodyPartExamined PatientOrientation PositionReferenceIndicator PresentationLUTShape LUTExplanation VOILUTSequence FrameVOILUTSequence LUTLabel",
+    "InstanceNumber SliceThickness BodyPartExamined PatientOrientation AnatomicalOrientationType PositionReferenceIndicator PresentationLUTShape LUTExplanation VOILUTSequence FrameVOILUTSequence LUTLabel",
   ],
   ["a picture of an image that does not say so may have text burned in", "BurnedInAnnotation"],
   [
@@ -782,6 +786,122 @@ t.test("each attribute that is read, with each kind of wrong value", async (t) =
     [],
     "nothing else is read",
   );
+});
+
+/** The wrong values of an attribute that stands at the top of a file, of each kind. */
+function* wrongValues(base: Attributes): Generator<[keyword: string, kind: string, Attributes]> {
+  for (const keyword of [...REFUSED, ...IGNORED]) {
+    const value = base[keyword];
+    if (value === undefined || Object.hasOwn(CHECKED_ELSEWHERE, keyword)) continue;
+    const vr = dictionaryVr(tagOf(keyword)!);
+    for (const [kind, change] of Object.entries(KINDS)) {
+      if (["absent", "empty", "twice the same"].includes(kind) || ANY_NUMBER(keyword, kind))
+        continue;
+      const more = change(keyword, vr === "xs" || vr === "lt" ? "US" : vr, value as Value);
+      if (more !== undefined) yield [keyword, kind, more];
+    }
+  }
+}
+
+t.test("in one slice of many", async (t) => {
+  const ct = BASES["ct"]!;
+  const pixels = Uint8Array.from({ length: 32 }, (_each, i) => i % 4);
+  const at = (z: number): Attributes => ({
+    ...ct,
+    SOPInstanceUID: `1.2.3.4.${z + 1}`,
+    ImagePositionPatient: `1\\2\\${z}`,
+  });
+  const written = (z: number, more: Attributes) =>
+    dicomFile({ attributes: { ...at(z), ...more }, pixels });
+  const folder = folderOf(
+    t,
+    [0, 1, 2].map((z) => written(z, {})),
+  );
+  const right = (await readFolder(t, folder)).warnings.map(({ message }) => message);
+  let cells = 0;
+  for (const [keyword, kind, more] of wrongValues(at(1))) {
+    const alone = await ending(keyword, at(1), { ...at(1), ...more });
+    if (alone !== "refused" && alone !== "warned") continue;
+    writeFileSync(join(folder, "1.dcm"), written(1, more));
+    const opened = await openInput(folder, undefined);
+    try {
+      const image = await readInput(opened);
+      const told = image.warnings.filter(({ message }) => !right.includes(message));
+      const isNamed = alone === "warned" && told.some(({ message }) => message.includes(keyword));
+      if (!isNamed) t.fail(`${keyword}, ${kind}: ${alone} alone, and not in a series`);
+    } catch (error) {
+      if (!(error instanceof RadserveError)) throw error;
+      if (!error.message.includes(keyword) && alone === "refused")
+        t.fail(`${keyword}, ${kind}: ${error.message}`);
+    } finally {
+      opened.close();
+    }
+    cells += 1;
+  }
+  t.ok(cells > 200, `${cells} cells`);
+});
+
+t.test("in one frame of many", async (t) => {
+  const macros: Readonly<Record<string, Attributes>> = {
+    PlanePositionSequence: { ImagePositionPatient: "0\\0\\2" },
+    PlaneOrientationSequence: { ImageOrientationPatient: "1\\0\\0\\0\\1\\0" },
+    PixelMeasuresSequence: { PixelSpacing: "0.5\\0.8", SliceThickness: "1" },
+    PixelValueTransformationSequence: {
+      RescaleSlope: "2",
+      RescaleIntercept: "-1024",
+      RescaleType: "HU",
+    },
+  };
+  const file = (second: Attributes) =>
+    multiFrame([0, 2, 4], {
+      RescaleSlope: undefined,
+      RescaleIntercept: undefined,
+      SharedFunctionalGroupsSequence: undefined,
+      PerFrameFunctionalGroupsSequence: [0, 2, 4].map((z, i) => ({
+        ...Object.fromEntries(Object.entries(macros).map(([name, item]) => [name, [item]])),
+        PlanePositionSequence: [{ ImagePositionPatient: `0\\0\\${z}` }],
+        ...(i === 1 ? second : {}),
+      })),
+    });
+  const said = async (second: Attributes): Promise<string[]> => {
+    try {
+      const image = await readImage(file(second));
+      for (const frame of [0, 1, 2]) {
+        image.interpretation(frame);
+        image.spacing(frame);
+        image.plane(frame);
+      }
+      return image.warnings.map(({ message }) => message);
+    } catch (error) {
+      if (error instanceof RadserveError) return [error.message];
+      throw error;
+    }
+  };
+  t.strictSame(await said({}), []);
+  let cells = 0;
+  for (const [macro, item] of Object.entries(macros))
+    for (const [keyword, kind, more] of wrongValues(item)) {
+      const told = await said({ [macro]: [{ ...item, ...more }] });
+      if (!told.some((message) => message.includes(keyword)))
+        t.fail(`${keyword}, ${kind}: ${told.join(" ")}`);
+      cells += 1;
+    }
+  t.ok(cells > 30, `${cells} cells`);
+});
+
+t.test("the private twin of an attribute is not that attribute", async (t) => {
+  for (const [name, base] of Object.entries(BASES)) {
+    const twins: Attributes = {};
+    for (const keyword of [...REFUSED, ...IGNORED]) {
+      const tag = tagOf(keyword)!;
+      const [group, element] = [(tag >>> 16) + 1, tag & 0xff];
+      const hex = (value: number, digits: number) => value.toString(16).padStart(digits, "0");
+      if (group < 9) continue;
+      twins[`${hex(group, 4)}0010`] = new Typed("LO", "TWIN");
+      twins[`${hex(group, 4)}10${hex(element, 2)}`] = new Typed("DS", "77\\0x10");
+    }
+    t.equal((await facts({ ...base, ...twins })).facts, (await rightFacts(base)).facts, name);
+  }
 });
 
 t.test("the code asks for no attribute by name that is not listed", (t) => {

@@ -455,7 +455,7 @@ t.test("the frames of one file as a volume", async (t) => {
     [
       "one position for all",
       multiFrame([undefined, undefined], at("0\\0\\1")),
-      "duplicate_position",
+      "missing_frame_positions",
     ],
   ];
   for (const [name, file, reason] of faults) {

@@ -616,6 +616,14 @@ t.test("positions that were rounded to a tenth of a millimetre", async (t) => {
   t.ok(Math.abs(image.series!.volume.geometry.sliceSpacing - 2) < 0.01);
   t.equal(image.series?.volume.flaws, undefined, "no tilt");
   t.strictSame(warned(image), ["rounded_positions"]);
+  // Rounded before an origin was added that is no multiple of 0.1
+  const shifted = Array.from({ length: 30 }, (_, i) => {
+    const [y, z] = [round(-2 * i * sin), round(2 * i * cos)].map(Number);
+    return `-7.0412\\${(y! - 78.3063).toFixed(4)}\\${(z! + 12.3456).toFixed(4)}`;
+  });
+  const moved = await readFolder(t, folderOf(t, stackAt(shifted, turned)));
+  t.ok(Math.abs(moved.series!.volume.geometry.sliceSpacing - 2) < 0.01);
+  t.strictSame(warned(moved), ["rounded_positions"]);
   const multi = await readImage(multiFrame([0, 0.7, 1.3, 2]));
   t.ok(volumeOf(multi));
   t.strictSame(warned(multi), ["rounded_positions"], "frames of one file");

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import sharp from "sharp";
 import t from "tap";
 import type { Image } from "../../../src/images/image.js";
@@ -411,3 +412,27 @@ async function codeOf(file: Uint8Array): Promise<"truncated_image" | "corrupt_im
   }
   return "truncated_image";
 }
+
+t.test("an Orientation that is none is read as absent, and told", async (t) => {
+  const page = (orientation: number, type: 1 | 3 | 4): TiffPage => ({
+    width: 4,
+    height: 3,
+    photometric: 1,
+    pixels: grey8,
+    more: [{ tag: 274, type, values: [orientation] }],
+  });
+  for (const options of [{}, { bigEndian: true }, { bigTiff: true }])
+    for (const orientation of [0, 9])
+      for (const type of [3, 4] as const) {
+        const file = tiffFile([page(orientation, type)], options);
+        const image = await readImage(file);
+        t.strictSame(warned(image), ["value_ignored"]);
+        t.strictSame(await pixels(image), bytes(grey8));
+        t.strictSame(image.transforms, []);
+        const hash = createHash("sha256").update(file).digest("hex");
+        t.equal(image.source.fileSha256, hash, "of the file as it is");
+      }
+  const right = await readImage(tiffFile([page(3, 3)]));
+  t.strictSame(warned(right), []);
+  t.strictSame(right.transforms, [{ step: "exif_orientation", orientation: 3 }]);
+});
