@@ -236,6 +236,7 @@ const BASES: Readonly<Record<string, Attributes>> = {
     PixelSpacing: "4\\4",
     SpacingBetweenSlices: "2.5",
     SliceVector: new Typed("US", [1, 2]),
+    FrameIncrementPointer: [0x00540080],
     DetectorInformationSequence: [PLANE],
   },
   codes: {
@@ -252,6 +253,7 @@ const BASES: Readonly<Record<string, Attributes>> = {
     DoseGridScaling: "0.001",
     DoseUnits: "GY",
     NumberOfFrames: "2",
+    FrameIncrementPointer: [0x3004000c],
     GridFrameOffsetVector: "0\\3",
   },
   colour: {
@@ -632,6 +634,7 @@ const REASONS: readonly [reason: string, keywords: string][] = [
     "without all of them no place on the slide is written (docs/results.md)",
     "ImageOrientationSlide TotalPixelMatrixRows TotalPixelMatrixColumns XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem ZOffsetInSlideCoordinateSystem RowPositionInTotalImagePixelMatrix ColumnPositionInTotalImagePixelMatrix DimensionOrganizationType OpticalPathSequence TotalPixelMatrixOriginSequence PlanePositionSlideSequence",
   ],
+  ["slices lie by SliceVector where nothing points to it, too", "FrameIncrementPointer"],
   [
     "the file is no part of a concatenation, or its warning lacks the number",
     "ConcatenationUID InConcatenationNumber InConcatenationTotalNumber ConcatenationFrameOffsetNumber",
