@@ -44,6 +44,7 @@ export const IGNORED: readonly string[] = words(
   "SpacingBetweenSlices SliceVector FrameIncrementPointer DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
   "RealWorldValueMappingSequence MeasurementUnitsCodeSequence VOILUTSequence FrameVOILUTSequence",
   "RadiopharmaceuticalInformationSequence FrameAnatomySequence AnatomicRegionSequence",
+  "VolumeBasedCalculationTechnique DerivationDescription DerivationCodeSequence DerivationImageSequence",
   "AnatomicRegionModifierSequence ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
 );
 

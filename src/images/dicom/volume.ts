@@ -239,7 +239,7 @@ function checkAlike(all: readonly LocatedSlice[]): void {
   if (units.size > 1)
     throw seriesInvalid(
       "mixed_units",
-      `Expected slices whose values have one unit, found ${listed([...units])}. A rescale is missing in some slices, or they are of several series: correct them at the source.`,
+      `Expected slices whose values have one unit, found ${listed([...units])}. A rescale is missing in some slices, some are derived (ImageType), or they are of several series: correct them at the source.`,
       { units: [...units] },
     );
   for (const side of ["row", "column"] as const) {

@@ -93,6 +93,9 @@ const BASES: Readonly<Record<string, Attributes>> = {
     PixelSpacing: "0.5\\0.25",
     SliceThickness: "3",
     BurnedInAnnotation: "NO",
+    VolumeBasedCalculationTechnique: "NONE",
+    DerivationDescription: "Cropped",
+    DerivationCodeSequence: [CODE],
     RescaleSlope: "2",
     RescaleIntercept: "-1024",
     RescaleType: "HU",
@@ -639,7 +642,10 @@ const REASONS: readonly [reason: string, keywords: string][] = [
     "the file is no part of a concatenation, or its warning lacks the number",
     "ConcatenationUID InConcatenationNumber InConcatenationTotalNumber ConcatenationFrameOffsetNumber",
   ],
-  ["only LOCALIZER among the types is looked for", "ImageType FrameType CTImageFrameTypeSequence"],
+  [
+    "types that name another kind of image are looked for",
+    "ImageType FrameType CTImageFrameTypeSequence VolumeBasedCalculationTechnique DerivationDescription DerivationCodeSequence",
+  ],
   [
     "no side is stated",
     "Laterality ImageLaterality FrameLaterality FrameAnatomySequence AnatomicRegionSequence AnatomicRegionModifierSequence",
