@@ -19,6 +19,7 @@ import {
 } from "../image.js";
 import type { RadserveError } from "../../base/errors.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
+import { acquisitionCaveats } from "./acquisition.js";
 import { checkNoPart } from "./concatenation.js";
 import { COARSE_MM, isBesideBy, isEvenBut, roundingOf } from "./rounded-positions.js";
 import { seriesInvalid } from "./series-fault.js";
@@ -174,9 +175,27 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     })),
     tolerance,
   );
-  for (const { code, message } of volumeCaveats(volume)) warn(image.warnings, code, message);
+  const caveats = [...volumeCaveats(volume), ...frameCaveats(image)];
+  for (const { code, message } of caveats) warn(image.warnings, code, message);
   return volume;
 }
+
+/** Whether the frames of one file are of one acquisition; looked at once. */
+function frameCaveats(image: Image): readonly Warning[] {
+  const { attributes } = image;
+  if (attributes === undefined) return [];
+  const found =
+    frameWarnings.get(image) ??
+    acquisitionCaveats(
+      Array.from({ length: image.frameCount }, (_, frame) => {
+        return { attributes, frame, plane: image.plane(frame) };
+      }),
+      "frames of the image",
+    );
+  frameWarnings.set(image, found);
+  return found;
+}
+const frameWarnings = new WeakMap<Image, readonly Warning[]>();
 
 /** Warnings about how the slices were put together. */
 export function volumeCaveats({ rounded, geometry }: Volume): Warning[] {
