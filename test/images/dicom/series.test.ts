@@ -453,9 +453,9 @@ t.test("the frames of one file as a volume", async (t) => {
     ["a gap", multiFrame([0, 2, 4, 8]), "gap"],
     ["one frame", multiFrame([0]), "single_slice"],
     [
-      "one position for all",
+      "one position at the top, and items without any",
       multiFrame([undefined, undefined], at("0\\0\\1")),
-      "duplicate_position",
+      "missing_geometry",
     ],
   ];
   for (const [name, file, reason] of faults) {

@@ -133,6 +133,25 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
     receipt: measured(),
     image: await imageWith({ ImageType: "ORIGINAL\\PRIMARY\\MOSAIC", PixelSpacing: "1\\1" }),
   }),
+  SliceVector: async () => ({
+    receipt: earlier(),
+    image: await imageWith({
+      Modality: "NM",
+      ImageType: "DERIVED\\SECONDARY",
+      Rows: 4,
+      NumberOfFrames: "2",
+      SliceVector: new Typed("US", [1, 2]),
+    }),
+  }),
+  VolumeBasedCalculationTechnique: async () => ({
+    receipt: earlier(),
+    image: await imageWith({
+      ImageType: "DERIVED\\SECONDARY\\AXIAL\\MIP",
+      RescaleSlope: "1",
+      RescaleIntercept: "0",
+      RescaleType: "HU",
+    }),
+  }),
   TimezoneOffsetFromUTC: async () => ({
     receipt: earlier(),
     image: await imageWith({ TimezoneOffsetFromUTC: undefined }),
