@@ -214,7 +214,7 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     before: "0.7.0",
     shows: (evidence) => succeeded(evidence).length > 0 && isWarned(evidence, "derived_values"),
     text:
-      "VolumeBasedCalculationTechnique, ImageType or the derivation says that values are not Hounsfield units of one slice " +
+      "VolumeBasedCalculationTechnique or ImageType says that values are not Hounsfield units of one slice " +
       "(MIP, VRT, maps, pages): they were taken for those.",
   },
 ];

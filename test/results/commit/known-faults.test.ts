@@ -200,7 +200,7 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
     t.match(texts, [new RegExp(`^${about} `)], about);
     t.equal(texts.length, 1, about);
     const { receipt } = shown;
-    for (const version of ["0.6.0", "0.6.1", "0.10.0", "1.0.0"])
+    for (const version of ["0.7.0", "0.7.1", "0.10.0", "1.0.0"])
       t.strictSame(
         knownFaults({ ...shown, receipt: { ...receipt, radserve_version: version } }),
         [],
