@@ -28,14 +28,14 @@ const block = (creator: string, group: string, element: string, value: Typed): A
   [`${group}10${element}`]: value,
 });
 const types = (more: Attributes): Attributes => ({ CTImageFrameTypeSequence: [more] });
-const SORT = "ORIGINAL\\PRIMARY\\M\\MOSAIC";
+const GRID = "ORIGINAL\\PRIMARY\\M\\MOSAIC";
 
 const ROWS: Readonly<Record<string, Row>> = {
   "ImageType MOSAIC": {
     told: ["mosaic"],
-    slice: { ImageType: SORT },
-    frame: types({ FrameType: SORT }),
-    twin: block("SIEMENS MR SDI 02", "0021", "75", new Typed("CS", SORT)),
+    slice: { ImageType: GRID },
+    frame: types({ FrameType: GRID }),
+    twin: block("SIEMENS MR SDI 02", "0021", "75", new Typed("CS", GRID)),
   },
   NumberOfImagesInMosaic: {
     told: ["mosaic"],
