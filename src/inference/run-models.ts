@@ -13,7 +13,13 @@ import { seenBy } from "../manifest/roles.js";
 import type { Reason } from "../models/attribute-values.js";
 import { attributeNumbers } from "../models/attribute-numbers.js";
 import { checkHounsfield, takesHounsfield } from "../models/hounsfield.js";
-import { checkNumbers, interpretationFor, valueCaveats } from "../models/input-values.js";
+import {
+  checkNumbers,
+  checkPadding,
+  interpretationFor,
+  isAllPadding,
+  valueCaveats,
+} from "../models/input-values.js";
 import { rolesIn, type Filled } from "../models/roles.js";
 import { isOfMasks } from "../results/dicom/objects/table.js";
 import type { GroupGeometry, Interpreted } from "../results/kinds/finding.js";
@@ -123,15 +129,21 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
     image.frameCount === 1 ||
     outcomes.some(({ given }) => !given.samples.every(isOneFrame));
   const pixelHash = createHash("sha256");
-  for (const [member, planes] of decoded)
+  for (const [member, planes] of decoded) {
+    let padded = 0;
     for (let frame = 0; frame < member.frameCount; frame++) {
       const data = await member.frame(frame);
       checkTime(task, context);
       watch.lap("decode");
       const plane = planeOf(member, frame, data);
       if (keeps) planes.push(plane);
+      if (isAllPadding(member, frame, data)) padded++;
+      const isLast = frame === member.frameCount - 1;
       for (const outcome of outcomes)
-        await attempt(outcome, () => checkValues(outcome, member, frame, data));
+        await attempt(outcome, () => {
+          checkValues(outcome, member, frame, data);
+          if (isLast) outcome.told.caveats.push(...checkPadding(member, padded));
+        });
       // Hashing takes about as long as a small model, which runs on threads of the engine meanwhile
       const [first, ...others] = ordered.flatMap((outcome) => {
         const sample = outcome.given.samples[frame];
@@ -147,6 +159,7 @@ export async function runModels(analysis: Analysis): Promise<Ran> {
       checkTime(task, context);
       watch.lap("infer");
     }
+  }
   const keptPlane = (member: Image, frame: number): Plane => {
     const plane = decoded.get(member)?.[frame];
     if (plane === undefined) throw new RangeError("Frames of samples of several are kept");

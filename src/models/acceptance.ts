@@ -99,7 +99,7 @@ function imageReasons(manifest: Manifest, image: Image): Reason[] {
       [image.format.photometricInterpretation],
       "PhotometricInterpretation",
     ),
-    ...among("units", rules.units, unitsOf(image), "The unit of pixel values"),
+    ...unitReasons(rules, image),
     ...sizeReasons(rules, image),
     ...neighbourReasons(manifest, image),
     ...spacingReasons(manifest, image),
@@ -184,6 +184,16 @@ function among(
     : `${expected.length} others (accepts.${rule})`;
   const message = `${what} is ${values.join(", ")}; the model takes ${wanted}.`;
   return [{ code: `${rule}_not_accepted`, message }];
+}
+
+function unitReasons(rules: Accepts, image: Image): Reason[] {
+  const found = among("units", rules.units, unitsOf(image), "The unit of pixel values");
+  // Why an image that says HU has none stands among its warnings
+  const why = image.warnings.filter(({ code }) => code === "derived_values");
+  return found.map(({ code, message }) => ({
+    code,
+    message: [message, ...why.map((each) => each.message)].join(" "),
+  }));
 }
 
 function unitsOf(image: Image): (string | undefined)[] {

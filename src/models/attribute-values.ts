@@ -3,6 +3,7 @@
  * told.
  */
 import { ownValue } from "../base/own-value.js";
+import { calculationTechniques } from "../images/dicom/derived-values.js";
 import type { Attributes, Image } from "../images/image.js";
 
 /** One refusal; `code` is stable and for programs. */
@@ -50,6 +51,8 @@ export function dataSets(image: Image): readonly Attributes[] {
  * holds it.
  */
 export function stringsOf(attributes: Attributes | undefined, keyword: string): string[] {
+  if (keyword === "VolumeBasedCalculationTechnique")
+    return attributes === undefined ? [] : calculationTechniques(attributes);
   return holders(attributes, keyword)
     .flatMap((holder) => holder.strings(keyword) ?? [])
     .filter((value) => value !== "");

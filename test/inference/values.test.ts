@@ -167,6 +167,38 @@ t.test("values", { skip: needs(ADDON) }, async (t) => {
     );
   });
 
+  await t.test("frames that are padding throughout are no image", async (t) => {
+    const run = meter(t);
+    const padding = { PixelRepresentation: 1, PixelPaddingValue: -2000 };
+    const range = { ...padding, PixelPaddingRangeLimit: 32767 };
+    const [blank, body] = [words([-2000]), words([-2000, -2000, -2000, 40])];
+    const of = (more: Attributes, ...frames: Uint8Array[]) =>
+      run(
+        dicomFile({
+          attributes: attributesOf({ ...more, NumberOfFrames: String(frames.length) }),
+          pixels: Buffer.concat(frames),
+        }),
+        ({ accepts }) => (accepts.dimensions = "2d_frames"),
+      );
+    const refused: Parameters<typeof of>[] = [
+      [range, body],
+      [padding, blank],
+      [padding, blank, blank],
+    ];
+    for (const each of refused)
+      t.match(await failure(of(...each)), {
+        code: "decode_suspect",
+        details: { reason: "padding_only" },
+      });
+    t.strictSame(codesOf(await of(padding, body)), []);
+    t.strictSame(codesOf(await of(padding, body, body)), []);
+    const some = await of(padding, blank, body, blank);
+    t.match(some.models[0]?.warnings, [
+      { code: "padding_only", message: /^2 of 3 frames or slices are Pixel Padding throughout/ },
+    ]);
+    t.strictSame(codesOf(await of({ ...padding, PixelPaddingValue: -1999 }, blank)), []);
+  });
+
   await t.test("the answer holds the file's warnings", async (t) => {
     const run = meter(t);
     const file = dicomFile({ attributes: attributesOf(), pixels: words([1]), preamble: false });

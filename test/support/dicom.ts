@@ -47,6 +47,13 @@ const SIZES: Record<string, [number, (b: Buffer, v: number, o: number, little: b
     SL: [4, (b, v, o, l) => (l ? b.writeInt32LE(v, o) : b.writeInt32BE(v, o))],
     FL: [4, (b, v, o, l) => (l ? b.writeFloatLE(v, o) : b.writeFloatBE(v, o))],
     FD: [8, (b, v, o, l) => (l ? b.writeDoubleLE(v, o) : b.writeDoubleBE(v, o))],
+    AT: [
+      4,
+      (b, v, o, l) => {
+        SIZES.US![1](b, Math.floor(v / 65536), o, l);
+        SIZES.US![1](b, v % 65536, o + 2, l);
+      },
+    ],
     OV: [
       8,
       (b, v, o, l) => (l ? b.writeBigUInt64LE(BigInt(v), o) : b.writeBigUInt64BE(BigInt(v), o)),

@@ -23,6 +23,8 @@ export interface TiffPage {
    * values.
    */
   more?: TiffEntry[];
+  /** Pictures that hang on this one (SubIFDs). */
+  inside?: TiffPage[];
 }
 
 export interface TiffOptions {
@@ -53,18 +55,29 @@ export function tiffFile(pages: readonly TiffPage[], options: TiffOptions = {}):
     length += part.length + (part.length % 2);
     return at;
   };
+  /** Writes a directory, what it points to before it, and gives its offset. */
+  const directory = (page: TiffPage): number => {
+    const inside = (page.inside ?? []).map((one) => {
+      const at = directory(one);
+      put(Buffer.alloc(word));
+      return at;
+    });
+    const pixelsAt = put(Buffer.from(page.pixels));
+    const hung: TiffEntry[] = inside.length > 0 ? [{ tag: 330, type: 4, values: inside }] : [];
+    const fields = entriesOf({ ...page, more: [...hung, ...(page.more ?? [])] }, pixelsAt).map(
+      ({ tag, type = 3, values }) => {
+        const value = Buffer.concat(values.map((v) => uint(v, SIZES[type])));
+        const inline = value.length <= word ? value : uint(put(value), word);
+        const padded = Buffer.concat([inline, Buffer.alloc(word - inline.length)]);
+        return Buffer.concat([uint(tag, 2), uint(type, 2), uint(values.length, word), padded]);
+      },
+    );
+    return put(Buffer.concat([uint(fields.length, bigTiff ? 8 : 2), ...fields]));
+  };
   let link = parts.length;
   put(Buffer.alloc(word));
   for (const page of pages) {
-    const entries = entriesOf(page, put(Buffer.from(page.pixels)));
-    const fields = entries.map(({ tag, type = 3, values }) => {
-      const value = Buffer.concat(values.map((v) => uint(v, SIZES[type])));
-      const inline = value.length <= word ? value : uint(put(value), word);
-      const padded = Buffer.concat([inline, Buffer.alloc(word - inline.length)]);
-      return Buffer.concat([uint(tag, 2), uint(type, 2), uint(values.length, word), padded]);
-    });
-    parts[link] = uint(length, word);
-    put(Buffer.concat([uint(fields.length, bigTiff ? 8 : 2), ...fields]));
+    parts[link] = uint(directory(page), word);
     link = parts.length;
     // The link lies directly behind the entries, which are of even length
     put(Buffer.alloc(word));

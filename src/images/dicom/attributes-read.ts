@@ -41,9 +41,10 @@ export const IGNORED: readonly string[] = words(
   "RadionuclideTotalDose RadionuclideHalfLife RealWorldValueSlope RealWorldValueIntercept",
   "RealWorldValueFirstValueMapped RealWorldValueLastValueMapped DoubleFloatRealWorldValueFirstValueMapped",
   "DoubleFloatRealWorldValueLastValueMapped LUTLabel CodeValue LongCodeValue URNCodeValue CodingSchemeDesignator",
-  "SpacingBetweenSlices SliceVector DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
+  "SpacingBetweenSlices SliceVector FrameIncrementPointer DetectorInformationSequence FrameReferenceTime ActualFrameDuration",
   "RealWorldValueMappingSequence MeasurementUnitsCodeSequence VOILUTSequence FrameVOILUTSequence",
   "RadiopharmaceuticalInformationSequence FrameAnatomySequence AnatomicRegionSequence",
+  "VolumeBasedCalculationTechnique DerivationDescription DerivationCodeSequence DerivationImageSequence",
   "AnatomicRegionModifierSequence ContributingEquipmentSequence PurposeOfReferenceCodeSequence",
 );
 
@@ -117,6 +118,9 @@ export interface Reading {
   limits: Limits | undefined;
 }
 
+/** Four or five by PS3.6; scanners write fewer and more, and each is looked at by itself. */
+const FRAME_TYPES = "1-n";
+
 let readings: ReadonlyMap<Tag, Reading> | undefined;
 
 /** How the attribute has to look; undefined if it is not read. */
@@ -126,7 +130,8 @@ export function readingOf(tag: Tag): Reading | undefined {
       const known = tagOf(keyword);
       if (known === undefined) return [];
       const vr = dictionaryVr(known);
-      const [, least, more] = /^(\d+)(?:-(.+))?$/.exec(multiplicityOf(known)) ?? [];
+      const multiplicity = keyword === "FrameType" ? FRAME_TYPES : multiplicityOf(known);
+      const [, least, more] = /^(\d+)(?:-(.+))?$/.exec(multiplicity) ?? [];
       const values =
         more === undefined
           ? { exactly: Number(least) }

@@ -1,5 +1,5 @@
 /** Values of a walked data set by keyword, decoded when asked for (PS3.5 section 6.2). */
-import { errors } from "../../base/errors.js";
+import { errors, RadserveError } from "../../base/errors.js";
 import { warn, type Attributes, type Warning } from "../image.js";
 import {
   multiplicityFault,
@@ -12,7 +12,7 @@ import {
 } from "./attributes-read.js";
 import { textDecoder, UNEXPLAINED, type TextDecode } from "./charset.js";
 import { describeTag, dictionaryVr, SINGLE_VALUE_VRS, tagOf, type Tag } from "./dictionary.js";
-import { itemsOf, type DataSet, type Element } from "./elements.js";
+import { IMPLICIT_LITTLE, itemsOf, type DataSet, type Element } from "./elements.js";
 import { corrupt, newWalk, type Walk } from "./headers.js";
 import { decimal } from "./value-forms.js";
 
@@ -53,6 +53,16 @@ interface Context {
   signed: boolean;
 }
 
+/** A private element, wherever its creator's block begins. */
+export interface PrivateElement {
+  creator: string;
+  group: number;
+  /** Its last two digits: 0x75 of (0021,xx75). */
+  element: number;
+  /** Its VR where the file does not say it, as in Implicit VR; LO if it is not given. */
+  vr?: string;
+}
+
 type NumberReader = (view: DataView, offset: number, little: boolean) => number;
 
 const NUMBER_READERS: Readonly<Record<string, { size: number; read: NumberReader }>> = {
@@ -68,6 +78,7 @@ const NUMBER_READERS: Readonly<Record<string, { size: number; read: NumberReader
   OD: { size: 8, read: (v, o, l) => v.getFloat64(o, l) },
   UV: { size: 8, read: (v, o, l) => Number(v.getBigUint64(o, l)) },
   SV: { size: 8, read: (v, o, l) => Number(v.getBigInt64(o, l)) },
+  AT: { size: 4, read: (v, o, l) => v.getUint16(o, l) * 0x10000 + v.getUint16(o + 2, l) },
   OB: { size: 1, read: (v, o) => v.getUint8(o) },
 };
 
@@ -265,12 +276,54 @@ export class DataSetAttributes implements Attributes {
   }
 
   /**
-   * First value as text of a private element (PS3.5 section 7.8.1): the one numbered `element` in
-   * the block of `group` that `creator` has reserved. Undefined if there is no such block, or if it
-   * is absent or empty. Throws corrupt_image if the element, or what reserves a block before it,
-   * stands twice with different values.
+   * First value as text of a private element, as privateValues finds it; undefined if it is absent
+   * or empty.
    */
   privateValue(creator: string, group: number, element: number): string | undefined {
+    const value = this.privateValues({ creator, group, element })[0];
+    return value === "" ? undefined : value;
+  }
+
+  /** All values of a private element as text; none if it is absent. Throws what #private throws. */
+  privateValues({ vr: known = "LO", ...place }: PrivateElement): string[] {
+    const found = this.#private(place);
+    if (found === undefined) return [];
+    const vr = found.vr === "UN" ? known : found.vr;
+    return TEXT_VRS.has(vr)
+      ? this.#text({ ...found, vr })
+      : this.#binary(found, vr).map((value) => String(value));
+  }
+
+  /**
+   * The items of a private sequence; none if it is absent, or no sequence where the file does not
+   * say its VR. Throws what #private throws.
+   */
+  privateItems(place: PrivateElement): readonly DataSetAttributes[] {
+    const found = this.#private(place);
+    if (found === undefined) return [];
+    if (found.vr !== "UN" || found.inner !== undefined) return this.#itemsOf(found.tag) ?? [];
+    const encoding = found.encoding.explicit ? IMPLICIT_LITTLE : found.encoding;
+    try {
+      const items = itemsOf(this.#walk, { ...found, vr: "SQ", encoding }) ?? [];
+      return items.map((item) => new DataSetAttributes(this.#walk, item, this.#context));
+    } catch (error) {
+      if (error instanceof RadserveError) return [];
+      throw error;
+    }
+  }
+
+  /** The bytes of a private element. Throws what #private throws. */
+  privateBytes(place: PrivateElement): Uint8Array | undefined {
+    const found = this.#private(place);
+    return found === undefined ? undefined : this.bytes(found);
+  }
+
+  /**
+   * The private element (PS3.5 section 7.8.1) with this number in the block of the group that the
+   * creator has reserved. Throws corrupt_image if the element, or what reserves a block before it,
+   * stands twice with different values.
+   */
+  #private({ creator, group, element }: PrivateElement): Element | undefined {
     for (let block = 0x10; block <= 0xff; block++) {
       const reserving = group * 0x10000 + block;
       const reservation = this.#dataSet.elements.get(reserving);
@@ -279,13 +332,7 @@ export class DataSetAttributes implements Attributes {
         continue;
       const asked = group * 0x10000 + block * 0x100 + element;
       this.#requireOnce((tag) => tag === asked);
-      const found = this.#dataSet.elements.get(asked);
-      if (found === undefined) return undefined;
-      const vr = found.vr === "UN" ? "LO" : found.vr;
-      const value = TEXT_VRS.has(vr)
-        ? this.#text({ ...found, vr })[0]
-        : this.#binary(found, vr).map(String)[0];
-      return value === "" ? undefined : value;
+      return this.#dataSet.elements.get(asked);
     }
     return undefined;
   }

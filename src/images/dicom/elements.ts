@@ -64,7 +64,7 @@ const MAX_DEPTH = 32;
 const MOST_KEPT = 1 << 16;
 /** Items that are made of one sequence, where there are not more frames that they may describe. */
 const MOST_ITEMS = 1 << 18;
-const IMPLICIT_LITTLE: Encoding = { explicit: false, littleEndian: true };
+export const IMPLICIT_LITTLE: Encoding = { explicit: false, littleEndian: true };
 
 /**
  * Walks a whole data set, in the byte order that its first element shows; otherwise as walkDataSet.

@@ -13,7 +13,8 @@ import {
 } from "../image.js";
 import { modalityValue, someValue, storedRange } from "../stored-values.js";
 import type { DataSetAttributes } from "./attributes.js";
-import { functionalGroup, holderOf, onlyItem, perFrame } from "./functional-groups.js";
+import { hounsfieldOf } from "./derived-values.js";
+import { holderOf, onlyItem, perFrame } from "./functional-groups.js";
 import { readLut, readPalette, readVoiLut } from "./lookup-tables.js";
 import { readRealWorld } from "./real-world.js";
 import { readSuv } from "./suv.js";
@@ -51,7 +52,13 @@ export function interpretationReader(
     const modality = readModality(attributes, group, format, warnings);
     return {
       modality,
-      units: readUnits(attributes, group, frame, modality, warnings),
+      units: readUnits(
+        attributes,
+        group,
+        frame,
+        { modality, bitsStored: format.bitsStored },
+        warnings,
+      ),
       voi: readVoi(attributes, frame, format, modality, warnings),
       padding,
       palette,
@@ -208,25 +215,20 @@ function readUnits(
   attributes: DataSetAttributes,
   source: DataSetAttributes,
   frame: number,
-  modality: ModalityTransform,
+  { modality, bitsStored }: { modality: ModalityTransform; bitsStored: number },
   warnings: Warning[],
 ): string | undefined {
   if (modality.kind === "lut") {
     const type = attributes.sequence("ModalityLUTSequence")?.[0]?.string("ModalityLUTType");
+    if (type === "HU") return hounsfieldOf(attributes, frame, bitsStored, warnings);
     return type === "US" ? undefined : type;
   }
   if (modality.kind === "identity") return undefined;
   const type = source.string("RescaleType");
   // US is "unspecified" (PS3.3 C.11.1.1.2)
-  if (type !== undefined) return type === "US" ? undefined : type;
-  const imageTypes = [
-    ...(attributes.strings("ImageType") ?? []),
-    ...(functionalGroup(attributes, frame, "CTImageFrameTypeSequence", warnings)?.strings(
-      "FrameType",
-    ) ?? []),
-  ];
-  if (CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
-    return imageTypes.some((type) => type.toUpperCase() === "LOCALIZER") ? undefined : "HU";
+  if (type !== undefined && type !== "HU") return type === "US" ? undefined : type;
+  if (type === "HU" || CT_CLASSES.has(attributes.string("SOPClassUID") ?? ""))
+    return hounsfieldOf(attributes, frame, bitsStored, warnings);
   // Dose: stored values times Dose Grid Scaling are Dose Units (PS3.3 C.8.8.3)
   if (source.string("RescaleSlope") === undefined && attributes.has("DoseGridScaling"))
     return attributes.string("DoseUnits");

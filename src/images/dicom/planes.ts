@@ -4,6 +4,7 @@ import { warn, type PlaneFault, type PlanePosition, type Warning } from "../imag
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { holderOf, perFrame } from "./functional-groups.js";
+import { mosaicReader } from "./mosaic.js";
 import { isQuadruped } from "./species.js";
 
 /**
@@ -28,8 +29,8 @@ export function planeReader(
   frames: number,
   warnings: Warning[],
 ): (frame: number) => Placed {
-  const mosaic = mosaicFault(attributes);
-  if (mosaic !== undefined) return () => ({ fault: mosaic });
+  const mosaic = mosaicReader(attributes);
+  const hasItems = attributes.has("PerFrameFunctionalGroupsSequence");
   const stated = perFrame(attributes, (frame) => {
     const [position, orientation] = [
       holderOf(attributes, frame, "PlanePositionSequence", ["ImagePositionPatient"], warnings),
@@ -41,12 +42,18 @@ export function planeReader(
         warnings,
       ),
     ];
-    return placedBy(position, orientation);
+    // One position at the top is none of many frames, of which each has an item of its own
+    const isOfAll = position === attributes && frames > 1 && hasItems;
+    return isOfAll ? {} : placedBy(position, orientation);
   });
   const planes =
     reconstructedSlices(attributes, frames, warnings) ??
     dosePlanes(attributes, frames, stated(0).plane);
-  return planes === undefined ? stated : (frame) => planes[frame] ?? {};
+  return (frame) => {
+    const fault = mosaic(frame);
+    if (fault !== undefined) return { fault };
+    return planes === undefined ? stated(frame) : (planes[frame] ?? {});
+  };
 }
 
 function placedBy(position: DataSetAttributes, orientation: DataSetAttributes): Placed {
@@ -146,27 +153,6 @@ function lost(found: readonly number[]): Placed {
 const imageTypes = (attributes: DataSetAttributes): string[] =>
   (attributes.strings("ImageType") ?? []).map((value) => value.toUpperCase());
 
-/** Private elements with the number of slices that lie side by side in one frame. */
-const SLICES_IN_MOSAIC = { creator: "SIEMENS MR HEADER", group: 0x0019, element: 0x0a };
-
-/**
- * A mosaic is one frame that shows many slices side by side, as scanners of Siemens store
- * functional MR. The position that it states is that of the large frame, in which no slice lies.
- */
-function mosaicFault(attributes: DataSetAttributes): PlaneFault | undefined {
-  const { creator, group, element } = SLICES_IN_MOSAIC;
-  const named = imageTypes(attributes).includes("MOSAIC");
-  const slices = Number(attributes.privateValue(creator, group, element) ?? 0);
-  if (!named && !(slices > 1)) return undefined;
-  return {
-    reason: "mosaic",
-    message:
-      `Expected frames of one slice, found a mosaic of ${slices > 1 ? slices : "many"} ` +
-      "(ImageType MOSAIC, or NumberOfImagesInMosaic of Siemens); " +
-      `${NOWHERE}, and areas in it are those of several slices. Convert it to slices first.`,
-  };
-}
-
 /** Parallel planes that lie so many mm from the first along its normal. */
 function stacked(
   { position: [x, y, z], orientation }: PlanePosition,
@@ -194,8 +180,15 @@ const NUCLEAR_KINDS = new Set([
   "RECON GATED TOMO",
 ]);
 
+/** Of them those that hold slices; the others are projections. */
+const RECONSTRUCTIONS = ["RECON TOMO", "RECON GATED TOMO"];
+/** FrameIncrementPointer (PS3.3 C.7.6.6.1.1) to SliceVector, and to the angles of projections. */
+const SLICE_VECTOR = 0x00540080;
+const ANGULAR_VIEW_VECTOR = 0x00540090;
+
 /**
- * The slices of a reconstruction in nuclear medicine. The first lies where the detector's item says
+ * The slices of a reconstruction in nuclear medicine, and of whatever else numbers its slices in
+ * SliceVector: derived images often lose the type. The first lies where the detector's item says
  * (PS3.3 C.8.4.11), or the image if no item does. The others follow along its normal, or against it
  * where SpacingBetweenSlices is negative (C.8.4.15), by their numbers in SliceVector (C.8.4.8).
  * Undefined for other images.
@@ -206,9 +199,12 @@ function reconstructedSlices(
   warnings: Warning[],
 ): Placed[] | undefined {
   const kinds = imageTypes(attributes);
+  const pointers = attributes.numbers("FrameIncrementPointer") ?? [];
+  const isReconstruction = RECONSTRUCTIONS.some((kind) => kinds.includes(kind));
+  const isNumbered = attributes.has("SliceVector") || pointers.includes(SLICE_VECTOR);
   const detectors = attributes.sequence("DetectorInformationSequence") ?? [];
   const stating = detectors.filter((detector) => detector.has("ImagePositionPatient"));
-  if (!["RECON TOMO", "RECON GATED TOMO"].some((kind) => kinds.includes(kind))) {
+  if (!isReconstruction && !(isNumbered && frames > 1)) {
     const isNuclear = attributes.string("Modality") === "NM" && stating.length > 0;
     if (isNuclear && kinds.length > 0 && !NUCLEAR_KINDS.has(kinds[2] ?? ""))
       warn(
@@ -219,6 +215,10 @@ function reconstructedSlices(
       );
     return undefined;
   }
+  const isProjected =
+    pointers.includes(ANGULAR_VIEW_VECTOR) ||
+    (!isReconstruction && NUCLEAR_KINDS.has(kinds[2] ?? ""));
+  if (isProjected) return Array.from({ length: frames }, () => ({}));
   const [first = {}, ...others] = (stating.length > 0 ? stating : [attributes]).map((each) =>
     placedBy(each, each),
   );
@@ -227,7 +227,10 @@ function reconstructedSlices(
   const numbers = attributes.numbers("SliceVector") ?? [];
   const agree = others.every((other) => JSON.stringify(other) === JSON.stringify(first));
   if (agree && first.plane !== undefined && frames === 1) return [first];
-  if (agree && first.plane !== undefined && numbers.length === frames && spacing !== 0)
+  // Frames of one slice are told apart by another attribute that the pointer names
+  const isDoubled = pointers.length === 1 && new Set(numbers).size < numbers.length;
+  const isTold = numbers.length === frames && spacing !== 0 && !isDoubled;
+  if (agree && first.plane !== undefined && isTold)
     return stacked(
       first.plane,
       numbers.map((slice) => (slice - 1) * spacing),
@@ -235,8 +238,8 @@ function reconstructedSlices(
   const fault = first.fault ?? {
     reason: "missing_geometry",
     message:
-      "Expected one position and orientation in DetectorInformationSequence, SpacingBetweenSlices, and a SliceVector of " +
-      `${frames} values, by which the slices of a reconstruction lie; one of them is absent or differs; ${NOWHERE}. ` +
+      "Expected one position and orientation (of DetectorInformationSequence, if it has them), SpacingBetweenSlices, and a " +
+      `SliceVector of ${frames} values, by which slices of nuclear medicine lie; one of them is absent or differs; ${NOWHERE}. ` +
       "Correct the object at the source.",
   };
   return Array.from({ length: frames }, () => ({ fault }));

@@ -20,6 +20,7 @@ import {
   type Warning,
   type Interpretation,
 } from "../image.js";
+import { acquisitionCaveats } from "./acquisition.js";
 import type { DataSetAttributes } from "./attributes.js";
 import { checkConcatenations } from "./concatenation.js";
 import { sopClassName } from "./dictionary.js";
@@ -493,43 +494,6 @@ function chooseSeries(
   );
 }
 
-/**
- * Attributes that images of one patient, study and acquisition have in common, where they have
- * them.
- */
-const IN_COMMON = [
-  "StudyDate",
-  "PatientAge",
-  "PatientSize",
-  "PatientWeight",
-  "BodyPartExamined",
-  "Laterality",
-  "EchoTime",
-  "InversionTime",
-  "FlipAngle",
-  "DiffusionBValue",
-  "ScanningSequence",
-  "MRAcquisitionType",
-  "ConvolutionKernel",
-  "KVP",
-  "ContrastBolusAgent",
-  "TemporalPositionIdentifier",
-];
-
-/** Slices of two acquisitions may form an even stack by chance. */
-function warnOfDifferences(files: readonly SeriesFile[], warnings: Warning[]): void {
-  const [first, ...others] = files.map(({ attributes }) => attributes);
-  const differing = IN_COMMON.filter((keyword) =>
-    others.some((other) => first?.agreesWith(other, keyword) !== true),
-  );
-  if (differing.length > 0)
-    warn(
-      warnings,
-      "mixed_acquisition",
-      `The images of the series differ in ${differing.join(", ")}: they may be of several acquisitions. What results carry of it is that of the first.`,
-    );
-}
-
 /** @returns caveats about what differs without saying that the images are of several persons */
 function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
   const kinds = new Set(files.map(({ source }) => source.sopClassUid));
@@ -547,8 +511,12 @@ function checkOneSeries(files: readonly SeriesFile[]): Warning[] {
       { modalities },
     );
   const studies = new Set(files.map(({ source }) => source.studyInstanceUid ?? ""));
-  const caveats: Warning[] = [];
-  warnOfDifferences(files, caveats);
+  const slices = files.flatMap(({ attributes, frames }) =>
+    frames.map(({ plane }, frame) => {
+      return { attributes, frame, plane };
+    }),
+  );
+  const caveats = acquisitionCaveats(slices, "images of the series");
   const persons = differingPersons(
     files.map(({ attributes }) => attributes),
     caveats,

@@ -19,6 +19,7 @@ import {
 } from "../image.js";
 import type { RadserveError } from "../../base/errors.js";
 import { cross, dot, length, unit, type Vector } from "../vectors.js";
+import { acquisitionCaveats } from "./acquisition.js";
 import { checkNoPart } from "./concatenation.js";
 import { COARSE_MM, isBesideBy, isEvenBut, roundingOf } from "./rounded-positions.js";
 import { seriesInvalid } from "./series-fault.js";
@@ -175,19 +176,22 @@ export function volumeOf(image: Image, tolerance: StackTolerance = STRAIGHT): Vo
     })),
     tolerance,
   );
-  for (const { code, message } of volumeCaveats(volume)) warn(image.warnings, code, message);
+  const caveats = [...volumeCaveats(volume), ...frameCaveats(image)];
+  for (const { code, message } of caveats) warn(image.warnings, code, message);
   return volume;
 }
 
 /** A position that all frames have in common is the first one's, or they are times of one slice. */
 function checkFramePositions(image: Image): void {
   const { attributes, frameCount } = image;
-  const first = image.plane(0)?.position;
   const perFrame = attributes?.sequence("PerFrameFunctionalGroupsSequence") ?? [];
-  if (frameCount < 2 || first === undefined) return;
-  if (perFrame.some((group) => group.has("PlanePositionSequence"))) return;
-  for (let frame = 1; frame < frameCount; frame++)
-    if (image.plane(frame)?.position.every((mm, axis) => mm === first[axis]) !== true) return;
+  if (frameCount < 2 || perFrame.some((group) => group.has("PlanePositionSequence"))) return;
+  const first = image.plane(0)?.position;
+  if (first === undefined && attributes?.has("ImagePositionPatient") !== true) return;
+  for (let frame = 1; frame < frameCount; frame++) {
+    const position = image.plane(frame)?.position;
+    if (position?.some((mm, axis) => mm !== first?.[axis]) === true) return;
+  }
   throw seriesInvalid(
     "missing_frame_positions",
     `Expected a position for each frame (Plane Position in PerFrameFunctionalGroupsSequence), found one ImagePositionPatient for all ${frameCount}: ` +
@@ -195,6 +199,23 @@ function checkFramePositions(image: Image): void {
     { frames: frameCount },
   );
 }
+
+/** Whether the frames of one file are of one acquisition; looked at once. */
+function frameCaveats(image: Image): readonly Warning[] {
+  const { attributes } = image;
+  if (attributes === undefined) return [];
+  const found =
+    frameWarnings.get(image) ??
+    acquisitionCaveats(
+      Array.from({ length: image.frameCount }, (_, frame) => {
+        return { attributes, frame, plane: image.plane(frame) };
+      }),
+      "frames of the image",
+    );
+  frameWarnings.set(image, found);
+  return found;
+}
+const frameWarnings = new WeakMap<Image, readonly Warning[]>();
 
 /** Warnings about how the slices were put together. */
 export function volumeCaveats({ rounded, geometry }: Volume): Warning[] {
@@ -257,7 +278,7 @@ function checkAlike(all: readonly LocatedSlice[]): void {
   if (units.size > 1)
     throw seriesInvalid(
       "mixed_units",
-      `Expected slices whose values have one unit, found ${listed([...units])}. A rescale is missing in some slices, or they are of several series: correct them at the source.`,
+      `Expected slices whose values have one unit, found ${listed([...units])}. A rescale is missing in some slices, some are derived (ImageType), or they are of several series: correct them at the source.`,
       { units: [...units] },
     );
   for (const side of ["row", "column"] as const) {

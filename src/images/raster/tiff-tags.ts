@@ -17,6 +17,8 @@ export interface TiffPage {
 
 /** More pages than the longest stacks have, and few enough to look through. */
 const MOST_PAGES = 10_000;
+/** With those of SubIFDs: a page of a whole slide has one for each of its smaller versions. */
+const MOST_DIRECTORIES = 100_000;
 /**
  * Values of one entry of a tag that is read here: more samples or numbers than these are refused
  * anyway.
@@ -63,6 +65,8 @@ const DEPTHS: Readonly<Record<TiffPage["photometric"], readonly number[]>> = {
 };
 
 const TAG = {
+  newSubfile: 254,
+  subfile: 255,
   width: 256,
   height: 257,
   bits: 258,
@@ -72,10 +76,12 @@ const TAG = {
   samples: 277,
   planar: 284,
   tileWidth: 322,
+  subDirectories: 330,
   extra: 338,
   format: 339,
   coefficients: 529,
   reference: 532,
+  dngVersion: 50706,
 } as const;
 const TAGS_READ: ReadonlySet<number> = new Set(Object.values(TAG));
 
@@ -90,6 +96,9 @@ const TYPES: Readonly<
   1: { size: 1, read: (v, at) => v.getUint8(at) },
   3: { size: 2, read: (v, at, le) => v.getUint16(at, le) },
   4: { size: 4, read: (v, at, le) => v.getUint32(at, le) },
+  // Offsets of directories, 13 and 18 (BigTIFF)
+  13: { size: 4, read: (v, at, le) => v.getUint32(at, le) },
+  18: { size: 8, read: (v, at, le) => Number(v.getBigUint64(at, le)) },
   [RATIONAL]: { size: 8, read: (v, at, le) => v.getUint32(at, le) / v.getUint32(at + 4, le) },
   16: { size: 8, read: (v, at, le) => Number(v.getBigUint64(at, le)) },
 };
@@ -117,7 +126,11 @@ const { corrupt_image: corrupt, unsupported_format: unsupported } = errors;
  * Throws unsupported_format for whatever is not on the list, truncated_image and corrupt_image.
  */
 export function readTiffPages(bytes: Uint8Array): TiffPage[] {
-  const first = directories(formOf(bytes)).map(pageOf);
+  const form = formOf(bytes);
+  checkNotCanon(bytes);
+  const found = directories(form);
+  checkPictures(form, found);
+  const first = found.map(pageOf);
   const [model] = first;
   if (model === undefined) throw corrupt("The TIFF file has no page.");
   first.forEach((page, i) => {
@@ -152,16 +165,18 @@ export function withOrientations(bytes: Uint8Array): Uint8Array {
   return copy;
 }
 
-function directories(form: Form): Directory[] {
+/** The directories of a chain, which begins where the header says, or at an offset. */
+function directories(form: Form, from?: number, seen = new Set<number>()): Directory[] {
   const { view, big } = form;
   const word = big ? 8 : 4;
-  const seen = new Set<number>();
   const found: Directory[] = [];
-  let at = number(form, big ? 8 : 4, word);
+  let at = from ?? number(form, big ? 8 : 4, word);
   while (at !== 0) {
     if (seen.has(at)) throw corrupt("The directories of the TIFF file point back to each other.");
-    if (seen.size === MOST_PAGES)
-      throw unsupported(`The TIFF file has more than ${MOST_PAGES} pages, the most that are read.`);
+    if (found.length === MOST_PAGES || seen.size === MOST_DIRECTORIES)
+      throw unsupported(
+        `The TIFF file has more than ${MOST_PAGES} pages, or ${MOST_DIRECTORIES} directories in all, the most that are read.`,
+      );
     seen.add(at);
     const count = number(form, at, big ? 8 : 2);
     const size = big ? 20 : 12;
@@ -173,6 +188,52 @@ function directories(form: Form): Directory[] {
     at = number(form, start + count * size, word);
   }
   return found;
+}
+
+/** NewSubfileType 1 and SubfileType 2: a smaller version of another picture in the file. */
+const isReduced = (directory: Directory): boolean =>
+  (one(directory, TAG.newSubfile, 0) & 1) === 1 || one(directory, TAG.subfile, 1) === 2;
+
+const areaOf = (directory: Directory): number =>
+  one(directory, TAG.width, 0) * one(directory, TAG.height, 0);
+
+/** Photometrics of a sensor's own samples. */
+const RAW = [32803, 34892];
+
+const TAKE_THE_PICTURE = "Convert the picture itself to PNG or TIFF.";
+
+/**
+ * Pages have to be pictures of their own (TIFF 6.0 section 8). A camera raw file shows a thumbnail
+ * as its page, and has its picture in SubIFDs, where whole slides have smaller versions of a page.
+ */
+function checkPictures(form: Form, pages: readonly Directory[]): void {
+  if (pages.some((page) => page.has(TAG.dngVersion)))
+    throw unsupported(
+      `The TIFF file is camera raw (DNG), whose pages are thumbnails. ${TAKE_THE_PICTURE}`,
+    );
+  const reduced = pages.findIndex(isReduced);
+  if (reduced >= 0)
+    throw unsupported(
+      `Page ${reduced + 1} of the TIFF file says that it is a smaller version of another picture in it (NewSubfileType 1), ` +
+        `as the thumbnails of camera raw (DNG, NEF, ARW) and the levels of pyramids are. ${TAKE_THE_PICTURE}`,
+    );
+  const seen = new Set<number>();
+  for (const [i, page] of pages.entries())
+    for (const at of page.get(TAG.subDirectories) ?? [])
+      for (const inner of seen.has(at) ? [] : directories(form, at, seen))
+        if (areaOf(inner) > areaOf(page) || RAW.includes(one(inner, TAG.photometric, 1)))
+          throw unsupported(
+            `Page ${i + 1} of the TIFF file is a smaller version of a picture that lies in its SubIFDs, as the thumbnail of ` +
+              `camera raw is. ${TAKE_THE_PICTURE}`,
+          );
+}
+
+/** Canon's raw files have a mark of their own in the header. */
+function checkNotCanon(bytes: Uint8Array): void {
+  if (bytes[8] === 0x43 && bytes[9] === 0x52 && bytes[10] === 2)
+    throw unsupported(
+      `The TIFF file is camera raw (CR2), whose pages are thumbnails. ${TAKE_THE_PICTURE}`,
+    );
 }
 
 function number({ view, littleEndian }: Form, at: number, size: number): number {

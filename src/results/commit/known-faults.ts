@@ -114,9 +114,10 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
       "regions: areas are by a scale that is not theirs.",
   },
   {
-    before: "0.6.0",
+    // 0.6 knew only those of ImageType MOSAIC, and measured no area in them
+    before: "0.7.0",
     shows: (evidence) => withAreas(evidence).length > 0 && isWarned(evidence, "mosaic"),
-    text: "ImageType MOSAIC: areas are those of many slices that lie side by side in one frame.",
+    text: "ImageType MOSAIC or another grid of slices: areas are those of many slices that lie side by side in one frame.",
   },
   {
     before: "0.6.0",
@@ -198,6 +199,23 @@ export const KNOWN_FAULTS: readonly KnownFault[] = [
     text:
       "region beside roles, and a model whose name comes before that of the model which finds the region: it ran first, as " +
       "if nothing had been found, although the other model's findings have the region.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) =>
+      withObjects(evidence).length > 0 &&
+      (evidence.image?.frameCount ?? 1) > 1 &&
+      evidence.image?.series === undefined &&
+      evidence.image?.attributes?.has("SliceVector") === true &&
+      evidence.image.attributes.strings("ImageType")?.some((type) => /^RECON /.test(type)) !== true,
+    text: "SliceVector without ImageType RECON TOMO: SEG and RTSTRUCT have all slices in the plane of the first.",
+  },
+  {
+    before: "0.7.0",
+    shows: (evidence) => succeeded(evidence).length > 0 && isWarned(evidence, "derived_values"),
+    text:
+      "VolumeBasedCalculationTechnique or ImageType says that values are not Hounsfield units of one slice " +
+      "(MIP, VRT, maps, pages): they were taken for those.",
   },
 ];
 

@@ -96,6 +96,9 @@ const BASES: Readonly<Record<string, Attributes>> = {
     PixelSpacing: "0.5\\0.25",
     SliceThickness: "3",
     BurnedInAnnotation: "NO",
+    VolumeBasedCalculationTechnique: "NONE",
+    DerivationDescription: "Cropped",
+    DerivationCodeSequence: [CODE],
     RescaleSlope: "2",
     RescaleIntercept: "-1024",
     RescaleType: "HU",
@@ -240,6 +243,7 @@ const BASES: Readonly<Record<string, Attributes>> = {
     PixelSpacing: "4\\4",
     SpacingBetweenSlices: "2.5",
     SliceVector: new Typed("US", [1, 2]),
+    FrameIncrementPointer: [0x00540080],
     DetectorInformationSequence: [PLANE],
   },
   codes: {
@@ -256,6 +260,7 @@ const BASES: Readonly<Record<string, Attributes>> = {
     DoseGridScaling: "0.001",
     DoseUnits: "GY",
     NumberOfFrames: "2",
+    FrameIncrementPointer: [0x3004000c],
     GridFrameOffsetVector: "0\\3",
   },
   colour: {
@@ -636,11 +641,15 @@ const REASONS: readonly [reason: string, keywords: string][] = [
     "without all of them no place on the slide is written (docs/results.md)",
     "ImageOrientationSlide TotalPixelMatrixRows TotalPixelMatrixColumns XOffsetInSlideCoordinateSystem YOffsetInSlideCoordinateSystem ZOffsetInSlideCoordinateSystem RowPositionInTotalImagePixelMatrix ColumnPositionInTotalImagePixelMatrix DimensionOrganizationType OpticalPathSequence TotalPixelMatrixOriginSequence PlanePositionSlideSequence",
   ],
+  ["slices lie by SliceVector where nothing points to it, too", "FrameIncrementPointer"],
   [
     "the file is no part of a concatenation, or its warning lacks the number",
     "ConcatenationUID InConcatenationNumber InConcatenationTotalNumber ConcatenationFrameOffsetNumber",
   ],
-  ["only LOCALIZER among the types is looked for", "ImageType FrameType CTImageFrameTypeSequence"],
+  [
+    "types that name another kind of image are looked for",
+    "ImageType FrameType CTImageFrameTypeSequence VolumeBasedCalculationTechnique DerivationDescription DerivationCodeSequence",
+  ],
   [
     "no side is stated",
     "Laterality ImageLaterality FrameLaterality FrameAnatomySequence AnatomicRegionSequence AnatomicRegionModifierSequence",

@@ -453,7 +453,7 @@ t.test("the frames of one file as a volume", async (t) => {
     ["a gap", multiFrame([0, 2, 4, 8]), "gap"],
     ["one frame", multiFrame([0]), "single_slice"],
     [
-      "one position for all",
+      "one position at the top, and items without any",
       multiFrame([undefined, undefined], at("0\\0\\1")),
       "missing_frame_positions",
     ],

@@ -436,3 +436,95 @@ t.test("an Orientation that is none is read as absent, and told", async (t) => {
   t.strictSame(warned(right), []);
   t.strictSame(right.transforms, [{ step: "exif_orientation", orientation: 3 }]);
 });
+
+t.test("a page that is a smaller version of the picture is not taken for it", async (t) => {
+  const [small, large] = [
+    { width: 2, height: 2, photometric: 1, pixels: Uint8Array.of(1, 2, 3, 4) },
+    { width: 4, height: 4, photometric: 1, pixels: new Uint8Array(16).fill(9) },
+  ] as const;
+  const reduced = { tag: 254, type: 4, values: [1] } as const;
+  const old = { tag: 255, type: 3, values: [2] } as const;
+  const refused: [string, TiffPage[], RegExp][] = [
+    ["DNG and NEF", [{ ...small, more: [reduced], inside: [large] }], /Page 1 .*NewSubfileType 1/],
+    ["without a flag", [{ ...small, inside: [large] }], /Page 1 .*in its SubIFDs/],
+    ["the second of several", [{ ...small, inside: [small, large] }], /in its SubIFDs/],
+    ["SubfileType", [{ ...small, more: [old] }, small], /Page 1 /],
+    ["a pyramid, the smallest first", [{ ...small, more: [reduced] }, large], /Page 1 /],
+    ["a pyramid, the largest first", [large, { ...small, more: [reduced] }], /Page 2 /],
+    ["with other bits", [{ ...small, more: [{ ...reduced, values: [3] }] }], /Page 1 /],
+    [
+      "samples of a sensor",
+      [{ ...large, inside: [{ ...small, photometric: 32803 }] }],
+      /in its SubIFDs/,
+    ],
+    ["DNG's version", [{ ...small, more: [{ tag: 50706, type: 1, values: [1, 4, 0, 0] }] }], /DNG/],
+  ];
+  for (const form of FORMS)
+    for (const [name, pages, message] of refused)
+      await refuses(
+        t,
+        tiffFile(pages, form),
+        "unsupported_format",
+        message,
+        `${name} ${JSON.stringify(form)}`,
+      );
+  const canon = tiffFile([small]);
+  // The first directory goes behind a header that is longer by eight bytes
+  const shifted = Buffer.concat([canon.subarray(0, 8), Buffer.from("CR\x02\0\0\0\0\0"), canon]);
+  await refuses(t, shifted, "unsupported_format", /CR2/, "Canon's mark");
+  const levels = [{ ...large, inside: [{ ...small, more: [reduced] }, small] }, large];
+  for (const form of FORMS) {
+    const image = await readImage(tiffFile(levels, form));
+    t.strictSame([image.frameCount, [...(await pixels(image))]], [2, [...large.pixels]]);
+    const flagged = { ...large, more: [{ tag: 254, type: 4, values: [2] }] } as TiffPage;
+    t.equal((await readImage(tiffFile([flagged, flagged], form))).frameCount, 2, "a page of many");
+  }
+});
+
+t.test("the thumbnail inside a JPEG is not taken for it", async (t) => {
+  const [grey, white] = [200, 10].map((value) => new Uint8Array(48 * 32).fill(value));
+  const jpeg = (data: Uint8Array, width: number) =>
+    sharp(data.subarray(0, width * 8), raw(width, 8, 1))
+      .toColourspace("b-w")
+      .jpeg()
+      .toBuffer();
+  const [main, thumbnail] = [await jpeg(grey!, 48), await jpeg(white!, 16)];
+  const segment = (marker: number, body: Buffer) =>
+    Buffer.concat([
+      Buffer.from([0xff, marker, (body.length + 2) >> 8, (body.length + 2) & 255]),
+      body,
+    ]);
+  // EXIF with a directory whose second one, of the thumbnail, has its offset and length
+  const entry = (tag: number, value: number) => {
+    const out = Buffer.alloc(12);
+    out.writeUInt16LE(tag, 0);
+    out.writeUInt16LE(4, 2);
+    out.writeUInt32LE(1, 4);
+    out.writeUInt32LE(value, 8);
+    return out;
+  };
+  const directories = Buffer.concat([
+    Buffer.from([0x49, 0x49, 42, 0, 8, 0, 0, 0, 0, 0, 14, 0, 0, 0, 2, 0]),
+    entry(0x201, 44),
+    entry(0x202, thumbnail.length),
+    Buffer.alloc(4),
+  ]);
+  const exif = Buffer.concat([Buffer.from("Exif\0\0"), directories, thumbnail]);
+  const cases = {
+    EXIF: Buffer.concat([main.subarray(0, 2), segment(0xe1, exif), main.subarray(2)]),
+    JFXX: Buffer.concat([
+      main.subarray(0, 2),
+      segment(0xe0, Buffer.concat([Buffer.from("JFXX\0\x10"), thumbnail])),
+      main.subarray(2),
+    ]),
+    "a second picture behind it (MPF)": Buffer.concat([main, thumbnail]),
+  };
+  for (const [name, file] of Object.entries(cases)) {
+    const image = await readImage(file);
+    t.match(image.format, { rows: 8, columns: 48 }, name);
+    t.ok(
+      (await pixels(image)).every((value) => Math.abs(value - 200) < 3),
+      name,
+    );
+  }
+});

@@ -133,6 +133,25 @@ const CASES: Record<string, () => Evidence | Promise<Evidence>> = {
     receipt: measured(),
     image: await imageWith({ ImageType: "ORIGINAL\\PRIMARY\\MOSAIC", PixelSpacing: "1\\1" }),
   }),
+  SliceVector: async () => ({
+    receipt: earlier(),
+    image: await imageWith({
+      Modality: "NM",
+      ImageType: "DERIVED\\SECONDARY",
+      Rows: 4,
+      NumberOfFrames: "2",
+      SliceVector: new Typed("US", [1, 2]),
+    }),
+  }),
+  VolumeBasedCalculationTechnique: async () => ({
+    receipt: earlier(),
+    image: await imageWith({
+      ImageType: "DERIVED\\SECONDARY\\AXIAL\\MIP",
+      RescaleSlope: "1",
+      RescaleIntercept: "0",
+      RescaleType: "HU",
+    }),
+  }),
   TimezoneOffsetFromUTC: async () => ({
     receipt: earlier(),
     image: await imageWith({ TimezoneOffsetFromUTC: undefined }),
@@ -181,7 +200,7 @@ t.test("each fault is told of the receipts that show it, and of no others", asyn
     t.match(texts, [new RegExp(`^${about} `)], about);
     t.equal(texts.length, 1, about);
     const { receipt } = shown;
-    for (const version of ["0.6.0", "0.6.1", "0.10.0", "1.0.0"])
+    for (const version of ["0.7.0", "0.7.1", "0.10.0", "1.0.0"])
       t.strictSame(
         knownFaults({ ...shown, receipt: { ...receipt, radserve_version: version } }),
         [],

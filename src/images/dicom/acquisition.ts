@@ -1,0 +1,159 @@
+/**
+ * Whether slices are of one acquisition. Two echoes, phases or reconstructions may form an even
+ * stack by chance, and a volume of both is a body that does not exist.
+ */
+import { rangeOf } from "../../base/range.js";
+import type { Attributes, PlanePosition, Warning } from "../image.js";
+import { alongNormal } from "../vectors.js";
+import { DataSetAttributes, type PrivateElement } from "./attributes.js";
+import { valuesIn } from "./frame-values.js";
+
+/** A frame of a file. */
+export interface AcquiredSlice {
+  attributes: Attributes;
+  /** From 0. */
+  frame: number;
+  plane: PlanePosition | undefined;
+}
+
+/** What slices of one patient, study and acquisition have in common, where they have it. */
+const IN_COMMON = (
+  "StudyDate PatientAge PatientSize PatientWeight BodyPartExamined Laterality PatientPosition " +
+  "ProtocolName ImageType FrameType VolumeBasedCalculationTechnique ComplexImageComponent EchoTime " +
+  "EffectiveEchoTime EchoNumbers InversionTime FlipAngle DiffusionBValue DiffusionDirectionality " +
+  "ScanningSequence SequenceVariant SequenceName ScanOptions MRAcquisitionType ConvolutionKernel " +
+  "FilterType KVP ContrastBolusAgent TemporalPositionIdentifier"
+).split(" ");
+
+/** The same, of numbers that are rounded. */
+const NEARLY_IN_COMMON = ["SliceThickness", "ReconstructionDiameter"];
+const ROUNDING = 0.01;
+
+/**
+ * What triggers and gates set for each slice anew, so that a usual stack has as many values as
+ * slices. Few values that lie far apart are phases.
+ */
+const OF_PHASES = (
+  "TriggerTime NominalPercentageOfCardiacPhase NominalCardiacTriggerDelayTime RepetitionTime " +
+  "NominalPercentageOfRespiratoryPhase"
+).split(" ");
+/** How near values of a phase lie, as a part of the distance of phases. */
+const WITHIN_PHASE = 0.2;
+
+/** What is another for each turn of the tube or each bed: stacks are made of blocks of it. */
+const OF_BLOCKS: readonly (readonly [modality: string, keyword: string])[] = [
+  ["CT", "AcquisitionNumber"],
+  ["PT", "FrameReferenceTime"],
+];
+
+/** The longest pause within one acquisition, seconds: of a CT, and of beds and breath-holds. */
+const PAUSE = { CT: 300, other: 1200 };
+
+/** b-values that devices wrote before, or beside, DiffusionBValue. */
+const PRIVATE_B_VALUES: readonly PrivateElement[] = [
+  { creator: "SIEMENS MR HEADER", group: 0x0019, element: 0x0c, vr: "IS" },
+  { creator: "GEMS_PARM_01", group: 0x0043, element: 0x39, vr: "IS" },
+  { creator: "Philips Imaging DD 001", group: 0x2001, element: 0x03, vr: "FL" },
+  { creator: "Image Private Header", group: 0x0065, element: 0x09, vr: "FD" },
+];
+
+/** One warning that names what slices of several acquisitions differ in; none if nothing does. */
+export function acquisitionCaveats(slices: readonly AcquiredSlice[], what: string): Warning[] {
+  const differing = [
+    ...IN_COMMON.filter((keyword) => new Set(textsOf(slices, keyword)).size > 1),
+    ...NEARLY_IN_COMMON.filter((keyword) => isUnlike(numbersOf(slices, keyword))),
+    ...OF_PHASES.filter((keyword) => hasGroups(numbersOf(slices, keyword))),
+    ...OF_BLOCKS.filter(
+      ([modality, keyword]) =>
+        slices[0]?.attributes.string("Modality") === modality && isInterleaved(slices, keyword),
+    ).map(([, keyword]) => keyword),
+    ...(hasPause(slices) ? ["AcquisitionTime"] : []),
+    ...privateDifferences(slices),
+  ];
+  if (differing.length === 0) return [];
+  const message = `The ${what} differ in ${differing.join(", ")}: they may be of several acquisitions. What results carry of it is that of the first.`;
+  return [{ code: "mixed_acquisition", message }];
+}
+
+/** Of what a frame says, and else of what its file does. */
+const holderOf = ({ attributes, frame }: AcquiredSlice, keyword: string) =>
+  valuesIn(attributes, keyword, frame).at(-1);
+
+/** However its numbers are written. */
+const textsOf = (slices: readonly AcquiredSlice[], keyword: string): string[] =>
+  slices.map((slice) => {
+    const holder = holderOf(slice, keyword);
+    const numbers = holder?.numbers(keyword) ?? [];
+    return JSON.stringify(numbers.length > 0 ? numbers : (holder?.comparable(keyword) ?? ""));
+  });
+
+const numbersOf = (slices: readonly AcquiredSlice[], keyword: string): number[] =>
+  slices.flatMap((slice) => holderOf(slice, keyword)?.number(keyword) ?? []);
+
+function isUnlike(numbers: readonly number[]): boolean {
+  const [least, most] = rangeOf(numbers);
+  return most - least > ROUNDING * Math.abs(least);
+}
+
+/**
+ * Whether numbers lie in few groups far apart: two, or one for four slices at most. Numbers that
+ * grow from slice to slice, vary freely, or are one delay for each slice of a heartbeat do not.
+ */
+function hasGroups(numbers: readonly number[]): boolean {
+  const sorted = [...numbers].sort((a, b) => a - b);
+  const steps = sorted.slice(1).map((value, i) => value - (sorted[i] ?? value));
+  const [, widest] = rangeOf(steps);
+  if (!(widest > 0)) return false;
+  const groups: number[][] = [];
+  for (const [i, value] of sorted.entries())
+    if (i === 0 || (steps[i - 1] ?? 0) > widest / 2) groups.push([value]);
+    else groups.at(-1)?.push(value);
+  const isNarrow = groups.every(
+    (group) => (group.at(-1) ?? 0) - (group[0] ?? 0) <= WITHIN_PHASE * widest,
+  );
+  return isNarrow && groups.length <= Math.max(2, numbers.length / 4) && numbers.length > 2;
+}
+
+/** Whether equal values do not follow each other along the stack. */
+function isInterleaved(slices: readonly AcquiredSlice[], keyword: string): boolean {
+  if (slices.some(({ plane }) => plane === undefined)) return false;
+  const along = slices.map((slice) => ({
+    at: slice.plane === undefined ? 0 : alongNormal(slice.plane),
+    value: holderOf(slice, keyword)?.number(keyword),
+  }));
+  const values = along.sort((a, b) => a.at - b.at).map(({ value }) => value);
+  const runs = values.filter((value, i) => i === 0 || value !== values[i - 1]).length;
+  return runs > new Set(values).size;
+}
+
+/** Whether images were acquired with a long pause between them. */
+function hasPause(slices: readonly AcquiredSlice[]): boolean {
+  const modality = slices[0]?.attributes.string("Modality");
+  const files = [...new Set(slices.map(({ attributes }) => attributes))];
+  const moments = files.flatMap((attributes) => momentOf(attributes) ?? []);
+  const sorted = moments.sort((a, b) => a - b);
+  const [, longest] = rangeOf(sorted.slice(1).map((at, i) => at - (sorted[i] ?? at)));
+  return longest > (modality === "CT" ? PAUSE.CT : PAUSE.other);
+}
+
+/** AcquisitionDate and AcquisitionTime, in seconds. */
+function momentOf(attributes: Attributes): number | undefined {
+  const day = /^(\d{4})(\d\d)(\d\d)$/.exec(attributes.string("AcquisitionDate") ?? "19700101");
+  const time = /^(\d\d)(\d\d)(\d\d(?:\.\d+)?)$/.exec(attributes.string("AcquisitionTime") ?? "");
+  if (day === null || time === null) return undefined;
+  const [year, month, date] = day.slice(1).map(Number);
+  const [hours = 0, minutes = 0, seconds = 0] = time.slice(1).map(Number);
+  const midnight = Date.UTC(year ?? 0, (month ?? 1) - 1, date) / 1000;
+  return midnight + 3600 * hours + 60 * minutes + seconds;
+}
+
+function privateDifferences(slices: readonly AcquiredSlice[]): string[] {
+  const sets = slices.map(({ attributes }) => attributes);
+  const differs = PRIVATE_B_VALUES.some((place) => {
+    const found = sets.map((attributes) =>
+      attributes instanceof DataSetAttributes ? attributes.privateValues(place)[0] : undefined,
+    );
+    return new Set(found).size > 1;
+  });
+  return differs ? ["the private b-value"] : [];
+}

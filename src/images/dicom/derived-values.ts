@@ -1,0 +1,174 @@
+/**
+ * Images whose type says that their values are not those of one slice: projections, renderings,
+ * maps of other quantities, and pages. Enhanced objects have VolumeBasedCalculationTechnique for it
+ * (PS3.3 C.8.16.2.1.3); classic ones have their makers' words in ImageType from its third value on
+ * (C.7.6.1.1.2), while RescaleType mostly says HU of all of them.
+ */
+import { ownValue } from "../../base/own-value.js";
+import { warn, type Attributes, type Warning } from "../image.js";
+import { valuesIn } from "./frame-values.js";
+
+/** The defined terms of VolumeBasedCalculationTechnique by the words that classic objects have. */
+const TECHNIQUES: readonly (readonly [technique: string, words: RegExp])[] = [
+  ["MAX_IP", /\b(?:T?MIPS?\d*|MAX ?IP|MAXIMUM INTENSITY)\b/],
+  ["MIN_IP", /\b(?:MIN ?IP|MNIP|MINIMUM INTENSITY)\b/],
+  [
+    "VOLUME_RENDER",
+    /\b(?:C?VRT|VOLREN\w*|VOL(?:UME)? ?REND\w*|3D ?REND\w*|CINEMATIC|ENDOSCOP\w*)\b/,
+  ],
+  ["SURFACE_RENDER", /\b(?:3?D?SSD|SURFACE(?: REND\w*)?|SHADED)\b/],
+  ["CURVED_MPR", /\b(?:CPR|CURVED)\b/],
+];
+/** In free text this is mostly a value representation. */
+const SHORT_RENDERING = /\bVR\b/;
+
+/** CID 7203. */
+const DERIVATIONS: Readonly<Record<string, string>> = {
+  "113078": "MAX_IP",
+  "113048": "MAX_IP",
+  "113079": "MIN_IP",
+  "113051": "MIN_IP",
+  "113074": "VOLUME_RENDER",
+  "113075": "SURFACE_RENDER",
+  "113073": "CURVED_MPR",
+};
+/** Analysis of perfusion, subtraction, and division. */
+const OTHER_QUANTITIES: readonly string[] = ["129104", "113062", "113046"];
+
+const PERFUSION =
+  /\b(?:R?CBF|R?CBV|MTT|TTP|TMAX|TTD|TTS|PBV|PERMEABILITY|KTRANS|K TRANS|PATLAK|PENUMBRA|BLOOD FLOW|BLOOD VOLUME|FFR|VENTILATION)\b/;
+const SPECTRAL =
+  /\b(?:Z ?EFF(?:ECTIVE)?|EFF(?:ECTIVE)? ATOMIC NUM(?:BER)?|ELECTRON DENSITY|IODINE\w*|URIC ACID|CALCIUM SUPP\w*|COMPTON|PHOTO ?ELECTRIC|XENON|MAT(?:ERIAL)? (?:SPECIFIC|FRACTIONAL|VALUE BASED|MODIFIED|DENSITY|DECOMP\w*))\b/;
+
+/** What types call images whose values are another quantity. */
+const QUANTITIES: readonly (readonly [what: string, words: RegExp])[] = [
+  ["a map of perfusion or flow", PERFUSION],
+  ["a map of materials", SPECTRAL],
+  ["a map of materials", /\bWATER\b/],
+  [
+    "a page or a picture of a screen",
+    /\b(?:PROT(?:OCOL)?|DOSE|REPORT|SCREEN ?(?:SAVE|SHOT)?|CAPTURE|SUMMARY|GRAPH|CURVE|CHART|EVAL\w*)\b/,
+  ],
+  [
+    "a projection",
+    /\b(?:SCOUT|TOPO(?:GRAM)?|SURVIEW|SCANO(?:GRAM)?|RAY ?SUM|DRR|PROJECTION|CT SOM\d+ TOP)\b/,
+  ],
+  ["colours or a difference", /\b(?:OVERLAY|FUSION|FUSED|COLOU?R|RGB|SUBTRACT\w*|DIFFERENCE)\b/],
+];
+/** They name the scans that maps are made of too, so that they tell only of derived images. */
+const IF_DERIVED = /\b(?:CTP|PERF(?:USION)?|BF|BV|PS)\b/;
+
+/** Types of images that have Hounsfield units, but others than those of a tube at 120 kV. */
+const OTHER_HOUNSFIELD =
+  /\b(?:VMI|MONO ?E\w*|MONOCHROMATIC|\d* ?KEV|VNC\w*|VUE|VIRTUAL NON ?CONTRAST|VIRTUAL UNENHANCED|MAT(?:ERIAL)? REMOVED|BONE REMOV\w*)\b/;
+
+/** Grey levels of so few bits show a window, and no Hounsfield units of a body. */
+const PICTURE_BITS = 8;
+
+const normal = (text: string): string =>
+  text
+    .toUpperCase()
+    .replace(/[^A-Z0-9]+/g, " ")
+    .trim();
+
+/** Each value by itself; some writers leave the first ones out. */
+const typesOf = (attributes: Attributes, frame: number | undefined): string[] =>
+  ["ImageType", "FrameType"].flatMap((keyword) =>
+    valuesIn(attributes, keyword, frame).flatMap((holder) =>
+      (holder.strings(keyword) ?? []).map((type) => normal(type)),
+    ),
+  );
+
+const codesOf = (attributes: Attributes, frame: number | undefined): string[] =>
+  valuesIn(attributes, "DerivationCodeSequence", frame).flatMap((holder) =>
+    (holder.sequence("DerivationCodeSequence") ?? []).flatMap(
+      (code) => code.string("CodeValue") ?? [],
+    ),
+  );
+
+/** Free text; what compresses and crops an image has one too. */
+const descriptionsOf = (attributes: Attributes, frame: number | undefined): string[] =>
+  valuesIn(attributes, "DerivationDescription", frame).flatMap((holder) =>
+    normal(holder.string("DerivationDescription") ?? ""),
+  );
+
+/**
+ * VolumeBasedCalculationTechnique, as the object says it, or as its type and derivation do where
+ * only Enhanced objects have that attribute.
+ * @param frame from 0; of all frames if it is absent
+ */
+export function calculationTechniques(attributes: Attributes, frame?: number): string[] {
+  const keyword = "VolumeBasedCalculationTechnique";
+  const stated = valuesIn(attributes, keyword, frame).flatMap(
+    (holder) => holder.strings(keyword) ?? [],
+  );
+  const types = typesOf(attributes, frame);
+  const texts = [...types, ...descriptionsOf(attributes, frame)];
+  const named = TECHNIQUES.filter(([, words]) => texts.some((text) => words.test(text)));
+  const codes = codesOf(attributes, frame).flatMap((code) => ownValue(DERIVATIONS, code) ?? []);
+  const rendered = types.some((type) => SHORT_RENDERING.test(type)) ? ["VOLUME_RENDER"] : [];
+  const found = [...stated, ...named.map(([technique]) => technique), ...codes, ...rendered];
+  return [...new Set(found)].filter((technique) => technique !== "");
+}
+
+/** The techniques of which values are not those of one place. */
+const OF_MANY_PLACES = new Set(TECHNIQUES.map(([technique]) => technique));
+
+/** The other quantity that an image shows, whatever its units say; undefined if it shows none. */
+function otherQuantity(
+  attributes: Attributes,
+  frame: number,
+  bitsStored: number,
+): string | undefined {
+  const [first, second] = attributes.strings("ImageType") ?? [];
+  const types = typesOf(attributes, frame);
+  const known = QUANTITIES.find(([, words]) => types.some((type) => words.test(type)))?.[0];
+  if (known !== undefined) return known;
+  if (first === "DERIVED" && types.some((type) => IF_DERIVED.test(type)))
+    return "a map of perfusion or flow";
+  const texts = descriptionsOf(attributes, frame);
+  if (texts.some((text) => PERFUSION.test(text) || SPECTRAL.test(text))) return "a map";
+  if (codesOf(attributes, frame).some((code) => OTHER_QUANTITIES.includes(code)))
+    return "a map or a difference (DerivationCodeSequence)";
+  return second === "SECONDARY" && bitsStored <= PICTURE_BITS
+    ? `a picture of ${bitsStored} bits (BitsStored, ImageType SECONDARY)`
+    : undefined;
+}
+
+/**
+ * HU, if the values of a frame can be those of a slice; undefined if what the image says of itself
+ * makes them another quantity. Both are warned of where a reader may take them for a slice's.
+ */
+export function hounsfieldOf(
+  attributes: Attributes,
+  frame: number,
+  bitsStored: number,
+  warnings: Warning[],
+): "HU" | undefined {
+  const say = (message: string) => warn(warnings, "derived_values", message);
+  // Its own kind, which is left out of series
+  if (typesOf(attributes, frame).includes("LOCALIZER")) return undefined;
+  const other = otherQuantity(attributes, frame, bitsStored);
+  if (other !== undefined) {
+    say(
+      `ImageType or the derivation says that the image is ${other}: its values were taken as no Hounsfield units, and models that need them do not take it.`,
+    );
+    return undefined;
+  }
+  const techniques = calculationTechniques(attributes, frame);
+  const many = techniques.filter((technique) => OF_MANY_PLACES.has(technique));
+  const types = typesOf(attributes, frame);
+  if (many.length > 0)
+    say(
+      `ImageType, the derivation or VolumeBasedCalculationTechnique says ${many.join(", ")}: its values are not those of one place in the patient.`,
+    );
+  else if (types.some((type) => OTHER_HOUNSFIELD.test(type)))
+    say(
+      "ImageType says that the image was computed of several energies (virtual monoenergetic, or a material removed): its Hounsfield units are not those of a usual scan.",
+    );
+  else if (attributes.strings("ImageType")?.[1] === "SECONDARY" && types.includes("OTHER"))
+    say(
+      "ImageType is SECONDARY and OTHER: whether its values are Hounsfield units of one slice, it does not say.",
+    );
+  return "HU";
+}

@@ -1,0 +1,169 @@
+/**
+ * Frames that show many slices side by side, as scanners of Siemens and United Imaging store
+ * functional MR and diffusion. The position that they state is that of the large frame, in which no
+ * slice lies.
+ */
+import type { PlaneFault } from "../image.js";
+import type { DataSetAttributes, PrivateElement } from "./attributes.js";
+import { perFrame } from "./functional-groups.js";
+
+/** How types of images call it; VFRAME is United Imaging's name. */
+const NAMES = ["MOSAIC", "VFRAME"];
+
+const FRAME_TYPES = [
+  "MRImageFrameTypeSequence",
+  "MRSpectroscopyFrameTypeSequence",
+  "CTImageFrameTypeSequence",
+  "PETFrameTypeSequence",
+];
+
+/** What some Siemens scanners say in place of Image Type, at the top or in their own groups. */
+const TYPE_TEXTS: readonly PrivateElement[] = ["SIEMENS MR SDI 02", "SIEMENS MR SDS 01"].map(
+  (creator) => ({ creator, group: 0x0021, element: 0x75, vr: "CS" }),
+);
+const OWN_GROUPS: readonly PrivateElement[] = TYPE_TEXTS.map(({ creator, group }) => ({
+  creator,
+  group,
+  element: 0xfe,
+}));
+
+/** Numbers of slices in one frame. */
+const COUNTS: readonly (PrivateElement & { name: string })[] = [
+  {
+    name: "NumberOfImagesInMosaic of Siemens",
+    creator: "SIEMENS MR HEADER",
+    group: 0x0019,
+    element: 0x0a,
+    vr: "US",
+  },
+  {
+    name: "the number of slices in a VFRAME of United Imaging",
+    creator: "Image Private Header",
+    group: 0x0065,
+    element: 0x50,
+    vr: "DS",
+  },
+];
+/** The times at which each slice of a mosaic was acquired, one for each. */
+const SLICE_TIMES: PrivateElement = {
+  creator: "SIEMENS MR HEADER",
+  group: 0x0019,
+  element: 0x29,
+  vr: "FD",
+};
+const CSA_HEADER: PrivateElement = { creator: "SIEMENS CSA HEADER", group: 0x0029, element: 0x10 };
+
+/** Why a frame (from 0) that shows many slices has no place; undefined for others. */
+export function mosaicReader(
+  attributes: DataSetAttributes,
+): (frame: number) => PlaneFault | undefined {
+  const counted = countedSlices(attributes);
+  const wide = counted === undefined ? tooWide(attributes) : undefined;
+  return perFrame(attributes, (frame) => {
+    const slices = counted?.slices;
+    const said =
+      counted?.name ??
+      typesOf(attributes, frame).find(({ values }) => values.some(isMosaic))?.name ??
+      wide;
+    if (said === undefined) return undefined;
+    return {
+      reason: "mosaic",
+      message:
+        `Expected frames of one slice, found a mosaic of ${slices ?? "many"} (${said}); ` +
+        "where the frame lies in the patient is not known, and areas in it are those of several " +
+        "slices. Convert it to slices first.",
+    };
+  });
+}
+
+const isMosaic = (type: string): boolean =>
+  type
+    .toUpperCase()
+    .split(/[^A-Z0-9]+/)
+    .some((word) => NAMES.includes(word));
+
+/** What the file says of the kind of a frame, and where. */
+function typesOf(
+  attributes: DataSetAttributes,
+  frame: number,
+): { name: string; values: readonly string[] }[] {
+  const groups = [
+    attributes.sequence("SharedFunctionalGroupsSequence")?.[0],
+    attributes.sequence("PerFrameFunctionalGroupsSequence")?.[frame],
+  ].flatMap((group) => group ?? []);
+  const frameTypes = groups.flatMap((group) =>
+    FRAME_TYPES.flatMap((macro) => group.sequence(macro) ?? []),
+  );
+  const own = groups.flatMap((group) => OWN_GROUPS.flatMap((place) => group.privateItems(place)));
+  const texts = [attributes, ...groups, ...own].flatMap((holder) =>
+    TYPE_TEXTS.flatMap((place) => holder.privateValues(place)),
+  );
+  return [
+    {
+      name: `ImageType ${NAMES.join(" or ")}`,
+      values: attributes.strings("ImageType") ?? [],
+    },
+    {
+      name: `FrameType ${NAMES.join(" or ")}`,
+      values: [attributes, ...frameTypes].flatMap((item) => item.strings("FrameType") ?? []),
+    },
+    { name: "the private ImageTypeText of Siemens", values: texts },
+  ];
+}
+
+/** A number of slices in one frame, and who says it. */
+function countedSlices(
+  attributes: DataSetAttributes,
+): { name: string; slices: number } | undefined {
+  for (const { name, ...place } of COUNTS) {
+    const slices = Number(attributes.privateValues(place)[0] ?? 0);
+    if (slices > 1) return { name, slices };
+  }
+  const times = attributes.privateValues(SLICE_TIMES).length;
+  if (times > 1) return { name: "the private MosaicRefAcqTimes of Siemens", slices: times };
+  const slices = csaSlices(attributes.privateBytes(CSA_HEADER));
+  return slices > 1 ? { name: "NumberOfImagesInMosaic of Siemens", slices } : undefined;
+}
+
+const CSA_NAME = Buffer.from("NumberOfImagesInMosaic\0", "latin1");
+/** Bytes of a tag's head: its name, how many values, VR, type, how many items, and an end. */
+const CSA_TAG = 84;
+const CSA_ITEM = 16;
+
+/**
+ * NumberOfImagesInMosaic of the CSA header, a list of tags in Siemens' own form ("SV10"): each has
+ * 64 bytes of name and numbers, then items of a head, whose second number is their length, and a
+ * text. 0 where it is not there.
+ */
+function csaSlices(bytes: Uint8Array | undefined): number {
+  if (bytes === undefined) return 0;
+  const header = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (header.toString("latin1", 0, 4) !== "SV10") return 0;
+  const at = header.indexOf(CSA_NAME);
+  const item = at + CSA_TAG;
+  if (at < 0 || item + CSA_ITEM > header.length) return 0;
+  const length = header.readUInt32LE(item + 4);
+  const text = header.toString("latin1", item + CSA_ITEM, item + CSA_ITEM + Math.min(length, 16));
+  return Number.parseInt(text, 10) || 0;
+}
+
+/** No bore is so wide (mm); a plane has one side at least that lies across it. */
+const BORE_MM = 700;
+/** Larger pixels than any scanner's say nothing of a bore, but that their spacing is wrong (mm). */
+const LARGEST_PIXEL_MM = 20;
+
+/** Where attributes are silent: a frame of MR that is wider than a bore on both sides. */
+function tooWide(attributes: DataSetAttributes): string | undefined {
+  if (attributes.string("Modality") !== "MR") return undefined;
+  const measures = attributes
+    .sequence("SharedFunctionalGroupsSequence")?.[0]
+    ?.sequence("PixelMeasuresSequence")?.[0];
+  const [row = 0, column = 0] = (measures ?? attributes).numbers("PixelSpacing") ?? [];
+  const [height, width] = [
+    row * (attributes.number("Rows") ?? 0),
+    column * (attributes.number("Columns") ?? 0),
+  ];
+  if (Math.max(row, column) > LARGEST_PIXEL_MM || Math.min(height, width) <= BORE_MM)
+    return undefined;
+  return `by its size, ${Math.round(width)} x ${Math.round(height)} mm, which no bore holds`;
+}
