@@ -294,7 +294,7 @@ export async function compress(
     "jpeg-lossless": () => NativeCodecs.encodeJpeg(context, { lossy: false, predictor: 1 }),
     "jpeg-ls": () =>
       NativeCodecs.encodeJpegLs(context, { lossy: near > 0, allowedLossyError: near }),
-    jpeg2000: () => NativeCodecs.encodeJpeg2000(context, { lossy: false, allowMct }),
+    jpeg2000: () => NativeCodecs.encodeJpeg2000(context, { lossy: false, allowMct } as object),
     htj2k: () => NativeCodecs.encodeHtJpeg2000(context, { lossy: false }),
     "jpeg-xl": () => NativeCodecs.encodeJpegXl(context, { lossy: false }),
     rle: () => NativeCodecs.encodeRle(context),

@@ -78,7 +78,7 @@ const TOLD: Record<string, Colour[]> = {
       : shaded([230, 180, 220], 1 + 0.2 * noise),
   ),
   "a photograph": drawn((x, y, noise) =>
-    shaded(y < 24 ? [130, 170, 230] : [90, 120, 50], 0.4 + x / 120 + 0.4 * noise),
+    shaded(y < 24 ? [150, 180, 220] : [90, 120, 60], 0.1 + x / 60 + 0.3 * noise),
   ),
   black: drawn(() => grey(0)),
   white: drawn(() => grey(255)),
@@ -100,15 +100,20 @@ function fileOf(
   });
 }
 
-/** An Adobe marker behind SOI, whose last byte names the transform: 0 is none, 1 is YBR. */
-const marked = (jpeg: Uint8Array, transform: number) =>
-  Buffer.concat([
-    jpeg.subarray(0, 2),
-    Buffer.from([0xff, 0xee, 0, 14]),
-    Buffer.from("Adobe"),
-    Buffer.from([0, 100, 0, 0, 0, 0, transform]),
-    jpeg.subarray(2),
-  ]);
+/** The comparison of tap shows what it compares, which takes long. */
+const same = (a: Uint8Array, b: Uint8Array) => Buffer.compare(a, b) === 0;
+
+/**
+ * With an Adobe marker behind SOI in place of its own, whose last byte names the transform: 0 is
+ * none, 1 is YBR.
+ */
+function marked(jpeg: Uint8Array, transform: number): Buffer {
+  const name = Buffer.from("Adobe");
+  const own = Buffer.from(jpeg).indexOf(name);
+  if (own >= 0) return Buffer.from(jpeg.with(own + 11, transform));
+  const marker = Buffer.from([0xff, 0xee, 0, 14, ...name, 0, 100, 0, 0, 0, 0, transform]);
+  return Buffer.concat([jpeg.subarray(0, 2), marker, jpeg.subarray(2)]);
+}
 
 /** Files whose attribute and codestream contradict each other over these components. */
 async function contradictory(raw: Raw): Promise<Record<string, Buffer>> {
@@ -155,7 +160,7 @@ t.test("pictures are read as what they are, whatever contradicts it", async (t) 
         const image = await readImage(file);
         const title = `${name} of ${reading}: ${how}`;
         t.equal(image.format.photometricInterpretation, reading, title);
-        t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(raw.data), title);
+        t.ok(same(await image.frame(0), raw.data), title);
         const [warning, ...others] = image.warnings;
         t.equal(warning?.code, "photometric_mismatch", title);
         t.match(warning?.message, `taken as ${reading} by their values: `, title);
@@ -182,23 +187,16 @@ t.test("where the values do not tell, the file is refused by name", async (t) =>
 });
 
 t.test("all frames decide together, and are alike", async (t) => {
-  const [blank, picture] = [
-    rawOf(
-      drawn(() => [180, 110, 150]),
-      "RGB",
-    ),
-    TOLD["a photograph"]!,
-  ];
   for (const reading of ["RGB", "YBR_FULL"] as const) {
-    const raw = rawOf(picture, reading);
+    const raw = rawOf(TOLD["a photograph"]!, reading);
+    const blank = rawOf(TOLD["black"]!, reading);
     const frames = [blank, blank, raw].map(({ data }) => data);
     const coded = await Promise.all(
       frames.map((data) => compress("jpeg2000", { ...raw, data }, 0, false)),
     );
     const image = await readImage(fileOf(raw, "YBR_ICT", SYNTAXES.jpeg2000, coded));
     t.equal(image.format.photometricInterpretation, reading);
-    for (const [i, data] of frames.entries())
-      t.strictSame(Buffer.from(await image.frame(i)), Buffer.from(data));
+    for (const [i, data] of frames.entries()) t.ok(same(await image.frame(i), data));
     t.equal(image.warnings.length, 1);
   }
 });
@@ -251,9 +249,7 @@ t.test("real pictures, as both", { skip: needs(DICOM_FILES) }, async (t) => {
     });
     for (const reading of ["RGB", "YBR_FULL"] as const) {
       const raw = rawOf(pixels, reading, columns);
-      const file = fileOf(raw, "YBR_ICT", SYNTAXES.jpeg2000, [
-        await compress("jpeg2000", raw, 0, false),
-      ]);
+      const file = fileOf(raw, "YBR_ICT", EXPLICIT, undefined);
       const found = await readImage(file).then(
         ({ format }) => format.photometricInterpretation,
         (error: unknown) => (error as { code: string }).code,
@@ -271,7 +267,7 @@ t.test("the ultrasound of the field is grey", { skip: needs(CASE) }, async (t) =
   const image = await readImage(readFileSync(`${CASE}/ict_nomct_rev_YBR_ICT.dcm`));
   const other = await readImage(readFileSync(`${CASE}/ict_nomct_rev_RGB.dcm`));
   t.equal(image.format.photometricInterpretation, "RGB");
-  t.strictSame(Buffer.from(await image.frame(0)), Buffer.from(await other.frame(0)));
+  t.ok(same(await image.frame(0), await other.frame(0)));
 });
 
 t.test("bits beyond eight are scaled", (t) => {
