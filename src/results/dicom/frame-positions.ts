@@ -125,13 +125,13 @@ interface FramePosition {
   thickness: number | undefined;
 }
 
-/** Slice Thickness (PS3.3 C.7.6.16.2.1, Type 1C) is left out where nothing says what it is. */
 function geometryOf(positions: readonly FramePosition[], phases: Subject["phases"]): Geometry {
   const parted = phases === undefined || typeof phases === "string" ? undefined : phases;
   const all = parted?.map(({ frames }) => frames) ?? [positions.map((_, frame) => frame)];
   const between = distanceIn(all.map((frames) => frames.map((frame) => positions[frame]?.plane)));
+  const assumed = between ?? assumedThickness(positions);
   const distance = between === undefined ? {} : { SpacingBetweenSlices: between };
-  const groups = positions.map(({ plane, spacing, thickness = between }) => ({
+  const groups = positions.map(({ plane, spacing, thickness = assumed }) => ({
     orientation: {
       PlaneOrientationSequence: [{ ImageOrientationPatient: plane?.orientation ?? [] }],
     },
@@ -139,7 +139,7 @@ function geometryOf(positions: readonly FramePosition[], phases: Subject["phases
       PixelMeasuresSequence: [
         {
           PixelSpacing: [spacing?.row ?? 0, spacing?.column ?? 0],
-          ...(thickness === undefined ? {} : { SliceThickness: thickness }),
+          SliceThickness: thickness,
           ...distance,
         },
       ],
@@ -170,6 +170,35 @@ function geometryOf(positions: readonly FramePosition[], phases: Subject["phases
     ),
     rank: along.map((_, frame) => order.indexOf(frame) + 1),
   };
+}
+
+/**
+ * Slice Thickness (PS3.3 C.7.6.16.2.1, Type 1C) where frames neither declare it nor lie evenly:
+ * readers of segmentations place no frame without it (dcmqi, highdicom). No frame is then deeper
+ * than a pixel is wide, so that none reaches into another.
+ */
+function assumedThickness(positions: readonly FramePosition[]): number {
+  const spacings = positions.flatMap(({ spacing }) =>
+    spacing === undefined ? [] : [spacing.row, spacing.column],
+  );
+  return Math.min(...rangeOf(spacings));
+}
+
+/**
+ * Whether Slice Thickness is assumed in frames of a segmentation, which a warning says.
+ */
+export function isThicknessAssumed(
+  { image, attributes, phases }: Pick<Subject, "image" | "attributes" | "phases">,
+  grid: Grid,
+): boolean {
+  const all = Array.from({ length: grid.frames }, (_, frame) => frame);
+  if (all.every((frame) => grid.thickness(frame) !== undefined)) return false;
+  if (frameOfReferenceOf(attributes) === undefined || !grid.hasOwnPositions) return false;
+  if (typeof phases === "string" || slideGeometry(image, attributes) !== undefined) return false;
+  if (!all.every((frame) => grid.plane(frame) && grid.spacing(frame)?.patient === true))
+    return false;
+  const parts = phases?.map(({ frames }) => frames) ?? [all];
+  return distanceIn(parts.map((frames) => frames.map((frame) => grid.plane(frame)))) === undefined;
 }
 
 /** The distance of slices that all phases have; undefined if they have none. */

@@ -10,7 +10,7 @@ import type { SegmentationType } from "../forms.js";
 import type { OutputFile, ReceiptModel } from "../receipt/receipt.js";
 import { checkObjects, type Written } from "./check.js";
 import type { Said } from "./groups.js";
-import { frameOfReferenceOf } from "./frame-positions.js";
+import { frameOfReferenceOf, isThicknessAssumed } from "./frame-positions.js";
 import type { ModelGrid } from "../findings/volume-outputs.js";
 import { hasOwnPositions, sourceGrid, volumeGrid, type Masks } from "./grid.js";
 import { segmentationForm, type FrameOutputs } from "./segments.js";
@@ -84,7 +84,12 @@ export async function dicomObjects(request: ObjectsRequest): Promise<Objects> {
   await checkObjects(making, written);
   return {
     ...listed(request.name, model.name, written),
-    warnings: [...warnings, ...placesLeftOut(kinds, phases), ...valuesLeftOut(attributes)],
+    warnings: [
+      ...warnings,
+      ...placesLeftOut(kinds, phases),
+      ...thicknessAssumed(kinds, subject, masks),
+      ...valuesLeftOut(attributes),
+    ],
   };
 }
 
@@ -102,6 +107,18 @@ function placesLeftOut(kinds: readonly DicomKind[], phases: Subject["phases"]): 
   if (typeof phases !== "string" || !kinds.includes("seg")) return [];
   const message = `The SEG does not say where its frames lie: ${phases}. It refers to the source's frames.`;
   return [{ code: "place_left_out", message }];
+}
+
+function thicknessAssumed(
+  kinds: readonly DicomKind[],
+  subject: Subject,
+  masks: Masks | undefined,
+): Warning[] {
+  if (masks === undefined || !kinds.includes("seg") || !isThicknessAssumed(subject, masks.grid))
+    return [];
+  const message =
+    "The source does not say how thick its frames are (SliceThickness), and they do not lie evenly: the SEG makes them as thick as a pixel is wide, so that readers place them. Take no volumes from it.";
+  return [{ code: "thickness_assumed", message }];
 }
 
 /** The masks of which the SEG is made. */

@@ -105,8 +105,8 @@ export function areExclusive(outputs: FrameOutputs): boolean {
 }
 
 /**
- * Number of a SEG frame (from 1): all source frames of the first segment, phase by phase, then those
- * of the second.
+ * Number of a SEG frame (from 1): all source frames of the first segment, phase by phase, then
+ * those of the second.
  */
 export function segFrameNumber(segment: number, frame: number, phases: readonly Phase[]): number {
   const [first, ...others] = phases;
