@@ -49,6 +49,10 @@ const GROUPS = {
     why: "The steps of docs/operations.md start many servers and databases one after the other.",
     files: ["server/upkeep.test.js"],
   },
+  clock: {
+    why: "Real time is the subject, as a part of another length of time.",
+    files: ["http/revocation-time.test.js", "teardown/returning.test.js"],
+  },
   page: {
     why: "Chromium shows the page for people.",
     files: ["http/page.test.js", "http/page-findings.test.js", "http/page-modalities.test.js"],
@@ -138,6 +142,10 @@ const TAP_TIMEOUT_S = "600";
 const COMPILE_CACHE = path.join(root, "dist/compile-cache");
 /** What a test started and has told to end may take this long to be gone. */
 const LONGEST_END_MS = 10_000;
+/** A file that has failed may be silent for so long. */
+const LONGEST_SILENCE_MS = 30_000;
+/** Lines of the first failure that are told again at the end. */
+const FIRST_LINES = 20;
 const UNKNOWN_SECONDS = 8;
 const SLOWEST = 10;
 
@@ -253,6 +261,35 @@ const processorSeconds = (times) =>
     0,
   );
 
+/** A test that was not skipped has failed. */
+const FAILURE = /^ *not ok \d(?!.* # (?:SKIP|TODO))/m;
+
+/**
+ * Ends a command that has told of a failure and then says nothing: it waits for what its failure
+ * keeps from coming.
+ */
+function endInSilence(child) {
+  let timer;
+  let said = "";
+  let isOver = false;
+  child.stdout.on("data", (data) => {
+    said = `${said.slice(-200)}${data}`;
+    if (timer === undefined && !FAILURE.test(said)) return;
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      isOver = true;
+      end(child.pid);
+    }, LONGEST_SILENCE_MS);
+  });
+  return {
+    /** @returns it was ended */
+    stop() {
+      clearTimeout(timer);
+      return isOver;
+    },
+  };
+}
+
 /** Runs a command in a group of processes of its own, which ends with it and with this process. */
 async function run({ command, environment }) {
   const began = Date.now();
@@ -270,8 +307,12 @@ async function run({ command, environment }) {
   child.stdio[3].on("data", (data) => (times += data));
   const closed = once(child, "close");
   const timer = setTimeout(() => end(child.pid), LONGEST_FILE_MS);
-  const [status, signal] = await once(child, "exit");
+  const silence = endInSilence(child);
+  const [code, signal] = await once(child, "exit");
   clearTimeout(timer);
+  const status = silence.stop()
+    ? `silence for ${LONGEST_SILENCE_MS / 1000} s after a failure`
+    : (code ?? signal);
   const seconds = (Date.now() - began) / 1000;
   const until = Date.now() + LONGEST_END_MS;
   while (leftOf(child.pid).length > 0 && Date.now() < until) await delay(100);
@@ -280,7 +321,7 @@ async function run({ command, environment }) {
   running.delete(child.pid);
   await closed;
   const text = Buffer.concat(chunks).toString();
-  return { status: status ?? signal, seconds, processor: processorSeconds(times), left, text };
+  return { status, seconds, processor: processorSeconds(times), left, text };
 }
 
 /** The counts in tap's last summary: total, pass, fail, skip, todo. */
@@ -313,6 +354,39 @@ const plusOne = (counts = {}) => ({
 const total = { total: 0, pass: 0, fail: 0 };
 const durations = {};
 const failed = [];
+/** What is told again at the end. */
+let first;
+
+/** What tap tells of a failure that nobody needs to find it. */
+const BESIDE = new Set(["at", "compare", "generated", "source", "tapCaught"]);
+
+/**
+ * The first assertion that failed: its name below those of the tests that it is in, what was
+ * expected and found, and where. Of a check, its last lines.
+ */
+function firstFailure(text) {
+  const lines = text.split("\n");
+  const at = lines.findIndex((line) => FAILURE.test(line));
+  if (at < 0) return lines.filter(Boolean).slice(-FIRST_LINES);
+  const indentOf = (line) => line.length - line.trimStart().length;
+  const told = [];
+  let indent = indentOf(lines[at]);
+  const details = " ".repeat(indent + 2);
+  for (const line of lines.slice(0, at).reverse()) {
+    if (!/^ *# Subtest: /.test(line) || indentOf(line) >= indent) continue;
+    told.unshift(line);
+    indent = indentOf(line);
+  }
+  told.push(lines[at]);
+  let isBeside = false;
+  for (const line of lines.slice(at + 1)) {
+    if (!line.startsWith(details) || line === `${details}...`) break;
+    const [, key] = /^(\w+):/.exec(line.slice(details.length)) ?? [];
+    if (key !== undefined) isBeside = BESIDE.has(key);
+    if (!isBeside && line !== `${details}---`) told.push(line);
+  }
+  return told.slice(0, FIRST_LINES);
+}
 
 /**
  * Adds the counts of a test file, a check or a process of several files to the sum, and prints one
@@ -348,7 +422,9 @@ async function judge({ name, files = [], ...job }) {
     tell(file, { ...found, counts }, own);
   }
   if (!alone) tell(name, took, faults);
-  if (faults.length > 0) console.log(text);
+  if (faults.length === 0) return;
+  console.log(text);
+  first ??= [name, ...firstFailure(text)];
 }
 
 async function runAll(jobs, atOnce) {
@@ -390,6 +466,7 @@ function report(began) {
       console.log(`  ${took[of].toFixed(1).padStart(6)} s  ${file}`);
   }
   for (const line of failed) console.log(`FAILED ${line}`);
+  if (first !== undefined) console.log(`\nThe first failure: ${first.join("\n")}\n`);
   // Fields 16 and 17: processor time of children that were waited for, in hundredths of seconds
   const fields = readFileSync("/proc/self/stat", "utf8").split(") ").at(-1).split(" ");
   const processor = (Number(fields[13]) + Number(fields[14])) / 100;

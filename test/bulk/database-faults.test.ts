@@ -20,7 +20,7 @@ import { SharedPostgres } from "../crash/lib/postgres.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
-import { until } from "../support/postgres.js";
+import { until } from "../support/until.js";
 
 const skip = needs(ADDON);
 /**
@@ -159,7 +159,7 @@ t.test("read-only", { skip }, async (t) => {
       state === "completed" || paused_reason?.code === "database_read_only",
   );
   t.ok(look);
-  await until(async () => {
+  await until("a new job is refused because the database is read-only", async () => {
     const { body } = await bulk.send("POST", "/bulk_inference", {
       input_folder_path: path.join(place.input, "slices"),
       output_folder_path: place.output,
@@ -178,7 +178,7 @@ t.test("too many connections, and out of memory", { skip }, async (t) => {
   const end = () =>
     admin.query(`select pg_terminate_backend(pid) from pg_stat_activity where usename = '${NAME}'`);
   await end();
-  await until(async () => {
+  await until("the database refuses connections", async () => {
     const answer = await asked(t, `/bulk_inference/${id}`);
     return (
       answer.status === 503 &&
@@ -258,8 +258,11 @@ t.test("without its tables", { skip }, async (t) => {
   const { server } = bulk;
   const said = () => server.log.filter(({ msg }) => msg.startsWith("the bulk tables were lost"));
   const lost = async (id: string, times: number) => {
-    await until(() => said().length >= times);
-    await until(async () => (await bulk.send("GET", `/bulk_inference/${id}`)).status === 404);
+    await until("the loss of the tables is logged", () => said().length >= times);
+    await until(
+      "the lost job is not found",
+      async () => (await bulk.send("GET", `/bulk_inference/${id}`)).status === 404,
+    );
     t.match(await bulk.send("GET", `/bulk_inference/${id}`), {
       body: {
         error: "job_not_found",
@@ -298,7 +301,7 @@ t.test("without its tables", { skip }, async (t) => {
 /** A folder as a job, once it is taken. */
 async function untilTaken(): Promise<string> {
   let id = "";
-  await until(async () => {
+  await until("the folder is taken as a job", async () => {
     const { status, body } = await bulk.send("POST", "/bulk_inference", {
       input_folder_path: path.join(place.input, "slices"),
       output_folder_path: path.join(place.output, "scanned"),

@@ -9,7 +9,8 @@ import { transaction } from "../../src/bulk/database.js";
 import { enter, freeSilent, leave } from "../../src/bulk/boxes.js";
 import { lease, pauseJob, settle, type Ending, type LeasedItem } from "../../src/bulk/leases.js";
 import { failure } from "../support/expect.js";
-import { sharedDatabase, until } from "../support/postgres.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { until } from "../support/until.js";
 
 const DONE: Ending = {
   state: "succeeded",
@@ -348,7 +349,7 @@ t.test("of two that open a subject's last job at once, one is refused", async (t
     let ended = false;
     second = failure(transaction(pool, (late) => open(late, "x")).finally(() => (ended = true)));
     await transaction(pool, (late) => open(late, "y"));
-    await until(async () => {
+    await until("the second transaction waits for the first, or has ended", async () => {
       const { rows } = await pool.query<{ waits: boolean }>(
         `select exists (select from pg_stat_activity
            where wait_event_type = 'Lock' and wait_event = 'advisory' and datname = current_database()) as waits`,

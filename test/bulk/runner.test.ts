@@ -10,7 +10,8 @@ import t from "tap";
 import { withDurations } from "../support/durations.js";
 import { ADDON, needs } from "../support/needs.js";
 import { bulkPlace, hold, startBulk, writeSlice } from "../support/bulk.js";
-import { sharedDatabase, until } from "../support/postgres.js";
+import { sharedDatabase } from "../support/postgres.js";
+import { until } from "../support/until.js";
 
 // One waits for the care of the queue of scans meanwhile
 t.jobs = 2;
@@ -166,7 +167,10 @@ t.test(
     const refused = await bulk.send("GET", "/bulk_inference");
     t.match(refused, { status: 503, body: { error: "bulk_unavailable" } });
     rmdirSync(inTheWay);
-    await until(async () => (await bulk.send("GET", "/bulk_inference")).status === 200);
+    await until(
+      "jobs are listed",
+      async () => (await bulk.send("GET", "/bulk_inference")).status === 200,
+    );
     // What is left of a queue looks after itself every five seconds
     await delay(6_000);
     t.notOk(bulk.server.log.some(({ msg }) => msg === "the queue of scans reports a fault"));

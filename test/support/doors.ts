@@ -1,7 +1,6 @@
 /** A server with doors, peers that send to it, and the objects that they send. */
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import { errno } from "../../src/base/errno.js";
 import { call, type Caller, type CallOptions } from "../../src/doors/dimse/requestor.js";
@@ -13,6 +12,7 @@ import { withDurations } from "./durations.js";
 import { CT, EXPLICIT } from "./dicom.js";
 import { slice } from "./series.js";
 import { issueToken, startServer, type Place } from "./server.js";
+import { until } from "./until.js";
 
 export const STUDY = "1.2.3";
 
@@ -108,12 +108,11 @@ export async function send(
 
 /** The jobs of received images, once there are so many; the newest first. */
 export async function jobsOnce({ send }: Pick<Bulk, "send">, count: number): Promise<Job[]> {
-  for (;;) {
+  return until(`${count} jobs are listed`, async () => {
     const { body } = await send("GET", "/bulk_inference");
     const { jobs } = jobListSchema.parse(body);
-    if (jobs.length >= count) return jobs;
-    await delay(50);
-  }
+    return jobs.length >= count && jobs;
+  });
 }
 
 /** All files below a folder, by their paths in it. */

@@ -1,12 +1,13 @@
 /** Tiny models and planes for tests of the engine. */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { graph, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { LoadOptions, Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { signedPlane } from "../../src/models/made-up-image.js";
+import { until } from "./until.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
   const file = path.join(folder, `${model.name}.onnx`);
@@ -22,21 +23,32 @@ export const identity: ModelDescription = {
   nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
 };
 
-const PRODUCTS = 1_600;
+const square = (name: string) => ({ name, dtype: "float32", shape: ["n", 1, 512, 512] }) as const;
+const goesOn = (name: string) => ({ name, dtype: "bool", shape: [] }) as const;
 
-/**
- * Seconds of matrix products, so that a test can catch it running; ends between two of them when
- * asked to.
- */
+/** A loop without an end, so that a test can catch it running; ends when asked to. */
 export const slow: ModelDescription = {
   name: "slow",
-  inputs: [{ name: "x", dtype: "float32", shape: ["n", 1, 512, 512] }],
-  outputs: [{ name: "y", dtype: "float32", shape: ["n", 1, 512, 512] }],
-  nodes: Array.from({ length: PRODUCTS }, (_, i) => ({
-    op: "MatMul",
-    inputs: [i === 0 ? "x" : `m${i}`, "x"],
-    outputs: [i === PRODUCTS - 1 ? "y" : `m${i + 1}`],
-  })),
+  inputs: [square("x")],
+  outputs: [square("y")],
+  nodes: [
+    {
+      op: "Loop",
+      inputs: ["", "", "x"],
+      outputs: ["y"],
+      attributes: {
+        body: graph({
+          name: "body",
+          inputs: [{ name: "i", dtype: "int64", shape: [] }, goesOn("c"), square("v")],
+          outputs: [goesOn("c2"), square("v2")],
+          nodes: [
+            { op: "Identity", inputs: ["c"], outputs: ["c2"] },
+            { op: "Identity", inputs: ["v"], outputs: ["v2"] },
+          ],
+        }),
+      },
+    },
+  ],
 };
 
 export const input: ImageInput = {
@@ -80,7 +92,7 @@ export const plane = (rows: number, columns: number, samples?: readonly number[]
 
 /** Resolves once a task of the engine runs on one of its threads. */
 export async function untilRunning(engine: Engine): Promise<void> {
-  while (engine.stats().running === 0) await new Promise((resolve) => setImmediate(resolve));
+  await until("a task runs", () => engine.stats().running > 0, setImmediate);
 }
 
 export const HEAVY_SIDE = 2048;
