@@ -46,7 +46,9 @@ function rawOf(rgb: readonly Colour[], reading: Reading, columns = SIDE): Raw {
     samples: 3,
     bitsAllocated: 8,
     bitsStored: 8,
-    data: Uint8Array.from(pixels.flat().map(level)),
+    data: Uint8Array.from({ length: 3 * pixels.length }, (_, i) =>
+      level(pixels[Math.floor(i / 3)]?.[i % 3] ?? 0),
+    ),
   };
 }
 
