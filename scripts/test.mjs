@@ -28,30 +28,52 @@ const tests = path.join(root, "dist/test");
 const table = path.join(root, "scripts/test-seconds.json");
 
 /**
- * What .ci/run alone runs, by files or folders of test/: why, and what its processes find in their
- * environment. A file that is in no group is in `npm test`.
+ * What .ci/run alone runs, by files or folders of test/ and by names of CHECKS: why, and what its
+ * processes find in their environment. A file or a check that is in no group is in `npm test`.
  */
 const GROUPS = {
+  tree: {
+    why: "What is committed decides it, not the machine.",
+    files: ["scripts/supply.test.js"],
+  },
+  native: {
+    why: "Compiling these takes a minute; what they test runs in the addon, for the tests of that.",
+    checks: ["native tests"],
+    files: [],
+  },
   outside: {
     why: "Validators, readers and clients from outside judge what is written; they and the conformance files must be there.",
     files: ["conformance/", "deploy/", "scripts/unit.test.js"],
   },
   kills: {
-    why: "Processes are killed and PostgreSQL breaks at every step, and start again each time.",
+    why: "Processes are killed, PostgreSQL, disks and shares break, and all start again each time.",
     files: [
       "results/commit/commit-kill.test.js",
       "results/commit/commit-crash.test.js",
       "bulk/crash.test.js",
       "bulk/database-faults.test.js",
+      "bulk/failing-disk.test.js",
+      "bulk/faults.test.js",
+      "bulk/postgres.test.js",
+      "http/supervisor.test.js",
+      "teardown/teardown.test.js",
     ],
   },
-  upkeep: {
-    why: "The steps of docs/operations.md start many servers and databases one after the other.",
-    files: ["server/upkeep.test.js"],
-  },
   clock: {
-    why: "Real time is the subject, as a part of another length of time.",
-    files: ["http/revocation-time.test.js", "teardown/returning.test.js"],
+    why: "Real time is the subject: ratios within one run.",
+    files: [
+      "http/revocation-time.test.js",
+      "images/dicom/budgets.test.js",
+      "teardown/returning.test.js",
+    ],
+  },
+  memory: {
+    why: "What a process takes shows beside large images and volumes alone, which take long.",
+    files: ["engine/volume-memory.test.js", "http/unpacked-memory.test.js"],
+  },
+  upkeep: {
+    why: "The commands of the pages start many servers and databases one after the other.",
+    files: ["scripts/documents.test.js", "server/upkeep.test.js"],
   },
   page: {
     why: "Chromium shows the page for people.",
@@ -118,7 +140,7 @@ const bin = (name) => path.join(root, "node_modules/.bin", name);
 const script = (name, ...words) => [process.execPath, path.join(root, "scripts", name), ...words];
 const npm = (name) => ["npm", "run", "--silent", name];
 
-/** What `npm test` checks beside the test files, with about how many seconds each takes. */
+/** What is checked beside the test files, with about how many seconds each takes. */
 const CHECKS = [
   { name: "native tests", seconds: 1_000, command: script("test-native.mjs") },
   { name: "lint", seconds: 900, command: [bin("eslint"), "."] },
@@ -163,6 +185,18 @@ const { values, positionals } = parseArgs({
 const belongs = (file, entry) => (entry.endsWith("/") ? file.startsWith(entry) : file === entry);
 const groupOf = (file) =>
   Object.keys(GROUPS).find((name) => GROUPS[name].files.some((entry) => belongs(file, entry)));
+
+/** The checks of this run. */
+function chosenChecks() {
+  if (positionals.length > 0) return [];
+  if (values.quick) return CHECKS.filter(({ name }) => name === "types");
+  const groupOfCheck = (name) =>
+    Object.keys(GROUPS).find((key) => GROUPS[key].checks?.includes(name));
+  return CHECKS.filter(({ name }) => {
+    const group = groupOfCheck(name);
+    return values.group === undefined ? group === undefined : values.group.includes(group);
+  });
+}
 
 /**
  * The test files of this run, as paths in dist/test. Ends the process where a name means nothing.
@@ -214,9 +248,15 @@ function inProcesses(files) {
 /** A group or a file that is not there would never run, and nobody would miss it. */
 function faultsOfTables(all) {
   const entries = [...Object.values(GROUPS).flatMap(({ files }) => files), ...QUICK];
-  return entries
-    .filter((entry) => !all.some((file) => belongs(file, entry)))
-    .map((entry) => `scripts/test.mjs names ${entry}, which is not in test/.`);
+  const checks = Object.values(GROUPS).flatMap(({ checks = [] }) => checks);
+  return [
+    ...entries
+      .filter((entry) => !all.some((file) => belongs(file, entry)))
+      .map((entry) => `scripts/test.mjs names ${entry}, which is not in test/.`),
+    ...checks
+      .filter((check) => !CHECKS.some(({ name }) => name === check))
+      .map((check) => `scripts/test.mjs names ${check}, which is not among its checks.`),
+  ];
 }
 
 const running = new Set();
@@ -497,7 +537,6 @@ const files = chosenFiles(all);
 const remembered = existsSync(table) ? JSON.parse(readFileSync(table, "utf8")) : {};
 // The Node.js that serves
 const node = nodeBinary();
-const checks = positionals.length > 0 || values.group ? [] : CHECKS;
 const postgres = await startPostgres();
 const secondsOf = (file) => remembered[file] ?? UNKNOWN_SECONDS;
 const jobs = inProcesses(files).map((files) => ({
@@ -521,9 +560,7 @@ const jobs = inProcesses(files).map((files) => ({
     ...GROUPS[groupOf(files[0])]?.environment,
   },
 }));
-const ordered = [...checks.filter(({ name }) => !values.quick || name === "types"), ...jobs].sort(
-  (a, b) => b.seconds - a.seconds,
-);
+const ordered = [...chosenChecks(), ...jobs].sort((a, b) => b.seconds - a.seconds);
 try {
   await runAll(ordered, Number(values.jobs));
 } finally {

@@ -1,6 +1,5 @@
 /** What is written down of items that ended, and when that ends their job. */
 import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Pool, PoolClient } from "pg";
 import t from "tap";
 import type { ErrorCode } from "../../src/base/errors.js";
@@ -271,7 +270,7 @@ t.test("a job whose failed images run again at the moment of its end does not en
   await client.query("select from radserve.job where id = $1 for update", [id]);
   const finishing = finishJobs(pool, [id]);
   const blocked = `select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`;
-  while ((await pool.query(blocked)).rowCount === 0) await delay(5);
+  await until("the job's end waits", async () => (await pool.query(blocked)).rowCount !== 0);
   // As retryJob does it
   await client.query("update radserve.item set state = 'queued', error = null, finished_at = null");
   await client.query("update radserve.job set finished_at = null, counts = null");

@@ -38,6 +38,7 @@ import {
   stateDirectory,
 } from "../support/postgres.js";
 import { until } from "../support/until.js";
+import { gatedInitdb } from "../support/gated-initdb.js";
 
 const NOBODY = { uid: 65534, gid: 65534 };
 const needsRoot = isRoot ? false : "only root can become another user";
@@ -158,7 +159,9 @@ t.test("one state directory, several things that happen", async (t) => {
   });
 
   await t.test("a crash while the data directory is made", async (t) => {
-    const child = postgresChild(t, { state_dir: state });
+    // It is all there, and not in its place yet
+    const { bin } = gatedInitdb(t, "at its end");
+    const child = postgresChild(t, { state_dir: state, postgres_bin: bin });
     await until(
       "a data directory is being made",
       () => existsSync(place.base) && unfinished(place.base).length > 0,

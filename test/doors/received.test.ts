@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
 import path from "node:path";
 import pg from "pg";
-import t from "tap";
+import t, { type Test } from "tap";
 import type { Receipt } from "../../src/results/receipt/receipt.js";
 import { linesOf } from "../support/audit.js";
 import {
@@ -16,6 +16,7 @@ import {
   jobsOnce,
   object,
   QUIET,
+  QUIET_MS,
   send,
   startDoors,
   STUDY,
@@ -25,15 +26,25 @@ import { until } from "../support/until.js";
 
 const receiptsIn = (folder: string) => filesBelow(folder).filter((name) => name.endsWith(".json"));
 
+/**
+ * A server that three slices have come to, one soon after the other: where the machine stood still
+ * between two, the series was quiet before it was whole, and another server gets another.
+ */
+async function withSeries(t: Test) {
+  for (let tries = 1; ; tries++) {
+    const { place, spool, results } = doorsPlace(t);
+    const doors = await startDoors(t, place);
+    const slices = [1, 2, 3].map((z) => object(z));
+    const longest = await send(doors.port(), slices);
+    if (longest < QUIET_MS || tries === 5) return { doors, place, spool, results };
+    await doors.server.stop();
+  }
+}
+
 await t.test(
   "a series that has been quiet is a job, the same again is none, and late slices are one more",
   async (t) => {
-    const { place, spool, results } = doorsPlace(t);
-    const doors = await startDoors(t, place);
-    await send(
-      doors.port(),
-      [1, 2, 3].map((z) => object(z)),
-    );
+    const { doors, place, spool, results } = await withSeries(t);
     const [first] = await jobsOnce(doors, 1);
     t.match((await doors.ended(first!.job_id)).counts, { succeeded: 1, failed: 0, skipped: 0 });
     const before = receiptsIn(results);

@@ -1,12 +1,13 @@
 /** Tiny models and planes for tests of the engine. */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { graph, onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
+import { onnxModel, type ModelDescription } from "../../scripts/lib/onnx-model.js";
 import type { Engine } from "../../src/engine/engine.js";
 import type { LoadOptions, Plane } from "../../src/engine/types.js";
 import type { ImageInput } from "../../src/manifest/manifest.js";
 import type { ModelOutput } from "../../src/manifest/outputs/outputs.js";
 import { signedPlane } from "../../src/models/made-up-image.js";
+import { endlessGraph, foldingGraph } from "./endless.js";
 import { until } from "./until.js";
 
 export function writeModel(folder: string, model: ModelDescription): string {
@@ -23,32 +24,18 @@ export const identity: ModelDescription = {
   nodes: [{ op: "Identity", inputs: ["x"], outputs: ["y"] }],
 };
 
-const square = (name: string) => ({ name, dtype: "float32", shape: ["n", 1, 512, 512] }) as const;
-const goesOn = (name: string) => ({ name, dtype: "bool", shape: [] }) as const;
+const anySize = (name: string) => ({ name, dtype: "float32", shape: ["n", 1, "h", "w"] }) as const;
 
-/** A loop without an end, so that a test can catch it running; ends when asked to. */
-export const slow: ModelDescription = {
-  name: "slow",
-  inputs: [square("x")],
-  outputs: [square("y")],
-  nodes: [
-    {
-      op: "Loop",
-      inputs: ["", "", "x"],
-      outputs: ["y"],
-      attributes: {
-        body: graph({
-          name: "body",
-          inputs: [{ name: "i", dtype: "int64", shape: [] }, goesOn("c"), square("v")],
-          outputs: [goesOn("c2"), square("v2")],
-          nodes: [
-            { op: "Identity", inputs: ["c"], outputs: ["c2"] },
-            { op: "Identity", inputs: ["v"], outputs: ["v2"] },
-          ],
-        }),
-      },
-    },
-  ],
+/** Its runs never end by themselves: somebody ends them. */
+export const neverEnds: ModelDescription = {
+  name: "never-ends",
+  ...endlessGraph(anySize("x"), anySize("y")),
+};
+
+/** Loading it never ends by itself. */
+export const neverLoaded: ModelDescription = {
+  name: "never-loaded",
+  ...foldingGraph(anySize("x"), anySize("y")),
 };
 
 export const input: ImageInput = {
@@ -90,9 +77,9 @@ export const slowInput: ImageInput = { ...input, size: { kind: "fixed", height: 
 export const plane = (rows: number, columns: number, samples?: readonly number[]): Plane =>
   signedPlane(rows, columns, samples ?? new Array<number>(rows * columns).fill(0));
 
-/** Resolves once a task of the engine runs on one of its threads. */
-export async function untilRunning(engine: Engine): Promise<void> {
-  await until("a task runs", () => engine.stats().running > 0, setImmediate);
+/** Resolves once so many tasks of the engine run, each on a thread of it. */
+export async function untilRunning(engine: Engine, tasks = 1): Promise<void> {
+  await until(`${tasks} tasks run`, () => engine.stats().running >= tasks, setImmediate);
 }
 
 export const HEAVY_SIDE = 2048;

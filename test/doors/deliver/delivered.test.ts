@@ -274,7 +274,7 @@ await t.test(
 
 await t.test("a destination has the kinds and models that it takes", async (t) => {
   const pacs = await webPacs(t);
-  const settings = (more: object) => ({ type: "stow", url: pacs.url, timeout: "5s", ...more });
+  const settings = (more: object) => ({ type: "stow", url: pacs.url, timeout: "60s", ...more });
   const place = deliveringPlace(
     { pacs },
     {
